@@ -1,0 +1,103 @@
+"""`prolip doctor`: what is installed, what is missing, what this machine can do."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any
+
+from prolip import extras
+
+
+def examine() -> dict[str, Any]:
+    """Facts about this installation, ready for JSON."""
+    import torch
+
+    return {
+        "prolip": version("prolip"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": _core_versions(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "cpu_instructions": torch.backends.cpu.get_cpu_capability(),
+        "accelerators": _accelerators(),
+        "bf16": _bf16(),
+        "extras": {name: extras.missing(name) for name in extras.EXTRAS},
+        "hub_offline": os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"),
+    }
+
+
+def advice(facts: dict[str, Any]) -> list[str]:
+    """What a user may want to do about it, a sentence each."""
+    lines = []
+    absent = [name for name, found in facts["packages"].items() if found is None]
+    if absent:
+        lines.append(
+            f"core packages are missing: {', '.join(absent)}. Run: pip install --force-reinstall prolip"
+        )
+    if not facts["accelerators"] and facts["threads"] < facts["cpus"]:
+        lines.append(f"torch uses {facts['threads']} of {facts['cpus']} cores: see OMP_NUM_THREADS")
+    if not facts["bf16"]:
+        lines.append("no fast bfloat16 here: train in float32 (the small recipes do)")
+    without = [name for name, modules in facts["extras"].items() if modules]
+    if without:
+        lines.append(f"extras not installed: pip install 'prolip[{','.join(without)}]'")
+    return lines
+
+
+def show(facts: dict[str, Any]) -> None:
+    """A table for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="prolip doctor", show_header=False, title_justify="left")
+    for key in ("prolip", "python", "platform"):
+        table.add_row(key, facts[key])
+    table.add_row(
+        "packages", ", ".join(f"{name} {found or 'MISSING'}" for name, found in facts["packages"].items())
+    )
+    table.add_row("cpu", f"{facts['cpus']} cores, {facts['threads']} threads, {facts['cpu_instructions']}")
+    table.add_row("accelerators", ", ".join(facts["accelerators"]) or "none")
+    table.add_row("fast bfloat16", "yes" if facts["bf16"] else "no")
+    for name, modules in facts["extras"].items():
+        table.add_row(f"extra {name}", f"missing {', '.join(modules)}" if modules else "installed")
+    console = Console()
+    console.print(table)
+    for line in advice(facts):
+        console.print(f"- {line}", markup=False)
+
+
+def _core_versions() -> dict[str, str | None]:
+    """Name -> version of what pyproject.toml asks for without an extra; None if it isn't there."""
+    names = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
+    found: dict[str, str | None] = {}
+    for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in names):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _accelerators() -> list[str]:
+    import torch
+
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return [*names, "Apple MPS"] if torch.backends.mps.is_available() else names
+
+
+def _bf16() -> bool:
+    """Whether bfloat16 products are done by hardware: on a CPU without it they are many times slower than float32."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    flags = ("avx512_bf16", "amx_bf16", "bf16")
+    try:
+        with open("/proc/cpuinfo") as info:
+            line = next((text for text in info if text.startswith(("flags", "Features"))), "")
+    except OSError:
+        return False
+    return any(flag in line.split() for flag in flags)

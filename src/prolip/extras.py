@@ -1,0 +1,38 @@
+"""Optional parts: imported where they are used, and one clear sentence when they are not installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "report": ("matplotlib", "jinja2"),
+    "search": ("lancedb", "pyarrow"),
+    "ray": ("ray", "pyarrow"),
+    "app": ("gradio",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "logging": ("tensorboard", "wandb"),
+}
+"""Modules of each extra of pyproject.toml that a user may want."""
+
+
+class MissingExtraError(ImportError):
+    """A part that is not installed; the message says how to install it."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """The module, or an error that names the extra to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != module.split(".", maxsplit=1)[0]:
+            raise  # the module is there, but something that it needs is not: a broken install
+        raise MissingExtraError(
+            f"this needs {module.split('.', maxsplit=1)[0]}: pip install 'prolip[{extra}]'"
+        ) from None
+
+
+def missing(extra: str) -> list[str]:
+    """Modules of an extra that are not installed. Imports nothing."""
+    return [module for module in EXTRAS[extra] if find_spec(module) is None]

@@ -1,0 +1,213 @@
+"""The value that everything in this package speaks: a Gaussian with diagonal covariance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gaussian:
+    """A batch of Gaussians N(mean, diag(exp(log_var))) in D dimensions.
+
+    mean:    (..., D), of unit length when a tower made it.
+    log_var: (..., D), log sigma^2 (never sigma), float32 or float64. A point (zero variance, what a
+             deterministic model gives) has log_var = -inf.
+
+    The constructor checks nothing, so that a Gaussian survives `tree_map` and full-graph compilation;
+    `check` does, and every public function of the package calls it.
+
+    >>> z = Gaussian(torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, -2.0]]))
+    >>> round(z.uncertainty.item(), 4)
+    0.5032
+    """
+
+    mean: Tensor
+    log_var: Tensor
+
+    @classmethod
+    def point(cls, mean: Tensor) -> Gaussian:
+        """Gaussians of zero variance: what CLIP and SigLIP give."""
+        dtype = torch.promote_types(mean.dtype, torch.float32)
+        return cls(mean, torch.full_like(mean, -torch.inf, dtype=dtype))
+
+    @classmethod
+    def cat(cls, gaussians: Sequence[Gaussian]) -> Gaussian:
+        """Join along the first axis: (n1, ..., D), (n2, ..., D) -> (n1 + n2, ..., D)."""
+        return cls(*(torch.cat(leaves) for leaves in _columns(gaussians, "cat")))
+
+    @classmethod
+    def stack(cls, gaussians: Sequence[Gaussian]) -> Gaussian:
+        """Join along a new first axis: n of (..., D) -> (n, ..., D)."""
+        return cls(*(torch.stack(leaves) for leaves in _columns(gaussians, "stack")))
+
+    @property
+    def var(self) -> Tensor:
+        """sigma^2, (..., D)."""
+        return self.log_var.exp()
+
+    @property
+    def std(self) -> Tensor:
+        """sigma, (..., D)."""
+        return (0.5 * self.log_var).exp()
+
+    @property
+    def uncertainty(self) -> Tensor:
+        """Trace of the covariance, sum of sigma^2: (...,)."""
+        return self.var.sum(-1)
+
+    @property
+    def shape(self) -> torch.Size:
+        """(..., D)."""
+        return self.mean.shape
+
+    @property
+    def dim(self) -> int:
+        """D, the number of dimensions of the space."""
+        return self.mean.shape[-1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.mean.device
+
+    def __len__(self) -> int:
+        if self.mean.ndim < 2:
+            raise TypeError("a single Gaussian has no length; z[None] makes a batch of one")
+        return self.mean.shape[0]
+
+    def __getitem__(self, index: Any) -> Gaussian:
+        """Index the batch axes; the last axis, D, always stays whole: z[0], z[mask], z[..., 0]."""
+        index = index if isinstance(index, tuple) else (index,)
+        if not any(part is Ellipsis for part in index):
+            index = (*index, Ellipsis)
+        index = (*index, slice(None))
+        return Gaussian(self.mean[index], self.log_var[index])
+
+    def to(self, *args: Any, **kwargs: Any) -> Gaussian:
+        """As `Tensor.to`. A dtype below float32 changes the mean only: exp() magnifies what log_var loses."""
+        mean, log_var = self.mean.to(*args, **kwargs), self.log_var.to(*args, **kwargs)
+        if log_var.dtype.itemsize < 4:
+            log_var = self.log_var.to(device=mean.device)
+        return Gaussian(mean, log_var)
+
+    def detach(self) -> Gaussian:
+        return Gaussian(self.mean.detach(), self.log_var.detach())
+
+    def sample(self, generator: torch.Generator | None, count: int | None = None) -> Tensor:
+        """One draw of each, (..., D), or `count` draws, (count, ..., D); gradients flow to both parameters.
+
+        `generator` lives on the Gaussian's device; None, written out, takes torch's global one.
+        """
+        shape = self.mean.shape if count is None else (count, *self.mean.shape)
+        noise = torch.randn(shape, generator=generator, dtype=self.log_var.dtype, device=self.mean.device)
+        return self.mean + self.std * noise
+
+    def mean_trace(self) -> MeanTrace:
+        """What CSD sees of these Gaussians: D + 1 numbers each."""
+        return MeanTrace(self.mean, self.uncertainty)
+
+    def check(self, name: str = "the Gaussian") -> Gaussian:
+        """This Gaussian, or an error that says what is wrong with it. Reads the data (synchronises a GPU)."""
+        for leaf, what in ((self.mean, "mean"), (self.log_var, "log_var")):
+            if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+                raise TypeError(f"{name}: {what} must be a floating-point tensor, not {_describe(leaf)}")
+        if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape:
+            raise ValueError(
+                f"{name}: mean {tuple(self.mean.shape)} and log_var {tuple(self.log_var.shape)} "
+                "must both have the shape (..., D)"
+            )
+        if self.mean.device != self.log_var.device:
+            raise ValueError(f"{name}: mean is on {self.mean.device}, log_var on {self.log_var.device}")
+        if self.log_var.dtype.itemsize < 4:
+            raise TypeError(f"{name}: log_var is {self.log_var.dtype}; it must be float32 or float64")
+        if torch.compiler.is_compiling():
+            return self
+        _require(self.mean, torch.isfinite, name, "mean", "finite")
+        _require(self.log_var, _below_infinity, name, "log_var", "finite (or -inf, for a point)")
+        return self
+
+    def __repr__(self) -> str:
+        if not isinstance(self.mean, Tensor) or not isinstance(self.log_var, Tensor):
+            return f"Gaussian({self.mean!r}, {self.log_var!r})"
+        size = " x ".join(str(n) for n in self.mean.shape)
+        place = "" if self.mean.device.type == "cpu" else f", {self.mean.device}"
+        dtype = str(self.mean.dtype).removeprefix("torch.")
+        return f"Gaussian({size}, {dtype}{place}{_uncertainty_range(self)})"
+
+
+@dataclass(frozen=True, eq=False)
+class MeanTrace:
+    """A Gaussian as CSD sees it: its mean (..., D) and its uncertainty tr(Sigma) (...,).
+
+    PPCL needs no more than this of a text, so that D + 1 numbers cross ranks instead of 2 D.
+    It has the attributes of `Gaussian` that the contrastive losses read: they take either.
+    """
+
+    mean: Tensor
+    uncertainty: Tensor
+
+    def __len__(self) -> int:
+        return self.mean.shape[0]
+
+
+def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], list[Tensor]]:
+    if not gaussians:
+        raise ValueError(f"Gaussian.{verb} needs at least one Gaussian")
+    if len({z.dim for z in gaussians}) > 1:
+        raise ValueError(f"Gaussian.{verb}: dimensions differ: {[tuple(z.shape) for z in gaussians]}")
+    return [z.mean for z in gaussians], [z.log_var for z in gaussians]
+
+
+def _below_infinity(log_var: Tensor) -> Tensor:
+    return log_var < torch.inf  # false for NaN too
+
+
+def _require(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, what: str, wanted: str) -> None:
+    good = rule(values)
+    if not bool(good.all()):
+        first = tuple(int(i) for i in (~good).nonzero()[0])
+        count = int((~good).sum())
+        raise ValueError(
+            f"{name}: {what} must be {wanted}; {count} of {good.numel()} values are not, "
+            f"the first at index {first} is {values[first].item()}"
+        )
+
+
+def _describe(leaf: object) -> str:
+    return f"a {leaf.dtype} tensor" if isinstance(leaf, Tensor) else type(leaf).__name__
+
+
+def _uncertainty_range(z: Gaussian) -> str:
+    """', uncertainty 0.0145 to 0.0599', or nothing where there are no numbers to read."""
+    if z.log_var.is_meta or z.log_var.numel() == 0 or torch.compiler.is_compiling():
+        return ""
+    try:
+        low, high = (v.item() for v in z.uncertainty.detach().aminmax())
+    except RuntimeError:  # fake or functional tensors hold no values
+        return ""
+    return f", uncertainty {low:.4g}" if low == high else f", uncertainty {low:.4g} to {high:.4g}"
+
+
+def _register(cls: type, first: str, second: str) -> None:
+    """Make a two-tensor value a pytree node, so that DDP, FSDP and torch.compile see its tensors."""
+    keys = (_pytree.GetAttrKey(first), _pytree.GetAttrKey(second))
+
+    def leaves(value: Any) -> tuple[Any, Any]:
+        return getattr(value, first), getattr(value, second)
+
+    _pytree.register_pytree_node(
+        cls,
+        lambda value: (list(leaves(value)), None),
+        lambda values, _: cls(*values),
+        serialized_type_name=f"prolip.{cls.__name__}",
+        flatten_with_keys_fn=lambda value: (list(zip(keys, leaves(value), strict=True)), None),
+    )
+
+
+_register(Gaussian, "mean", "log_var")
+_register(MeanTrace, "mean", "uncertainty")

@@ -1,0 +1,1 @@
+"""The training objective and its baselines: functions of Gaussians."""

@@ -1,0 +1,204 @@
+"""Contrastive losses over all image-text pairs of the global batch: PPCL, and the baselines SigLIP, PML and CLIP.
+
+Each takes this rank's images, the texts of all ranks and the `offset` at which this rank's rows begin, and returns
+this rank's share: the shares of all ranks add up to the loss of the whole batch. Image i matches text offset + i.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import cross_entropy, softplus
+
+CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
+"""Logits held at one time when no chunk size is given."""
+
+MAX_LOG_SCALE = math.log(100.0)
+
+
+class Located(Protocol):
+    """What CSD needs to know: satisfied by `Gaussian` and by `MeanTrace`."""
+
+    @property
+    def mean(self) -> Tensor: ...  # (N, D)
+
+    @property
+    def uncertainty(self) -> Tensor: ...  # (N,)
+
+
+@dataclass(frozen=True, eq=False)
+class Temperature:
+    """The learned scale a = exp(log_scale) and bias b of a contrastive loss: two scalars."""
+
+    log_scale: Tensor
+    bias: Tensor
+
+    @classmethod
+    def start(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
+        """Fresh parameters, at PPCL's start unless told otherwise (PML: 5, 5; CLIP: 1/0.07, 0)."""
+        return cls(
+            torch.nn.Parameter(torch.tensor(math.log(scale))), torch.nn.Parameter(torch.tensor(float(bias)))
+        )
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp()
+
+    def clamp_(self) -> None:
+        """Hold log_scale in [0, ln 100], as after every step of training."""
+        with torch.no_grad():
+            self.log_scale.clamp_(0.0, MAX_LOG_SCALE)
+
+
+def ppcl(
+    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, chunk: int | None = None
+) -> Tensor:
+    """Probabilistic pairwise contrastive loss (Eq. 2): logit_ij = a (mu_i . mu_j - (tr_i + tr_j)/2) + b.
+
+    -sum_ij log sigmoid(y_ij logit_ij) over this rank's images and all texts, divided by the number of texts,
+    which is the number of images in the global batch. images: n rows, texts: m rows. Returns a scalar.
+    chunk: texts at a time (None: as many as keep the logits small). Neither memory nor result depends on m through it.
+    """
+    total = _sigmoid_sum(
+        images.mean, -0.5 * images.uncertainty, texts.mean, -0.5 * texts.uncertainty,
+        temperature.scale, temperature.bias, offset, chunk,
+    )  # fmt: skip
+    return total / texts.mean.shape[0]
+
+
+def siglip(
+    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, chunk: int | None = None
+) -> Tensor:
+    """SigLIP's sigmoid loss: PPCL without variances. Arguments and result as `ppcl`."""
+    flat_images, flat_texts = (torch.zeros_like(z.mean[..., 0]) for z in (images, texts))
+    total = _sigmoid_sum(
+        images.mean, flat_images, texts.mean, flat_texts, temperature.scale, temperature.bias, offset, chunk
+    )
+    return total / texts.mean.shape[0]
+
+
+def pml(
+    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, chunk: int | None = None
+) -> Tensor:
+    """PCME++'s probabilistic matching loss: binary cross entropy on -a csd + b, twice the mean over all pairs.
+
+    The same logit as PPCL's with scale 2a and another bias; what differs is the reduction and the start (a = b = 5).
+    Arguments and result as `ppcl`.
+    """
+
+    def shift(z: Located) -> Tensor:
+        return -0.5 * (z.mean.square().sum(-1) + z.uncertainty)
+
+    total = _sigmoid_sum(
+        images.mean, shift(images), texts.mean, shift(texts),
+        2.0 * temperature.scale, temperature.bias, offset, chunk,
+    )  # fmt: skip
+    return 2.0 * total / texts.mean.shape[0] ** 2
+
+
+def clip(
+    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, rows: int | None = None
+) -> Tensor:
+    """CLIP's softmax loss on the means, both directions averaged.
+
+    images, texts: of all ranks (m rows each: a softmax over images needs all of them); this rank's share is
+    that of `rows` rows from `offset` on (None: all). Divided by m. Returns a scalar.
+    """
+    own = slice(offset, texts.mean.shape[0] if rows is None else offset + rows)
+    target = torch.arange(own.start, own.stop, device=texts.mean.device)
+    with torch.autocast(texts.mean.device.type, enabled=False):
+        image_means, text_means = _full(images.mean) * temperature.scale, _full(texts.mean)
+        to_text = cross_entropy(image_means[own] @ text_means.mT, target, reduction="sum")
+        to_image = cross_entropy(text_means[own] @ image_means.mT, target, reduction="sum")
+    return 0.5 * (to_text + to_image) / texts.mean.shape[0]
+
+
+def _full(tensor: Tensor) -> Tensor:
+    """float32 at least: logits of a hundred need more than bfloat16's eight bits."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _sigmoid_sum(
+    image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
+    scale: Tensor, bias: Tensor, offset: int, chunk: int | None,
+) -> Tensor:  # fmt: skip
+    """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias."""
+    n, m = image_means.shape[0], text_means.shape[0]
+    if not 0 <= offset <= m - n:
+        raise ValueError(
+            f"{n} images from offset {offset} on need texts {offset} to {offset + n}, but there are {m}"
+        )
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"chunk must be at least 1, not {chunk}")
+    if chunk is None:
+        chunk = max(1, CHUNK_ELEMENTS.get(image_means.device.type, 2**22) // max(1, n))
+    tensors = (image_means, image_shift, text_means, text_shift, scale, bias)
+    dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+    tensors = tuple(t.to(dtype) for t in tensors)
+    with torch.autocast(image_means.device.type, enabled=False):
+        total: Tensor = _SigmoidSum.apply(*tensors, offset, chunk)
+    return total
+
+
+class _SigmoidSum(torch.autograd.Function):
+    """The sum over pairs, a chunk of texts at a time, with its gradient taken in the same pass.
+
+    d loss/d logit = sigmoid(logit) - [matched] is known as soon as the logit is, so that no logit is kept or
+    computed twice: three matrix products in all, and memory for one chunk.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
+        scale: Tensor, bias: Tensor, offset: int, chunk: int,
+    ) -> Tensor:  # fmt: skip
+        with_grad = any(ctx.needs_input_grad)
+        total = scale.new_zeros(())
+        residual_images = torch.zeros_like(image_means)  # sum_j residual_ij mean_j
+        residual_rows = torch.zeros_like(image_shift)  # sum_j residual_ij
+        residual_texts, residual_columns = torch.empty_like(text_means), torch.empty_like(text_shift)
+        for start in range(0, text_means.shape[0], chunk):
+            part = slice(start, start + chunk)
+            logits = torch.addmm(text_shift[part] + image_shift[:, None], image_means, text_means[part].mT)
+            logits = logits.mul_(scale).add_(bias)
+            matched = _matched(logits, offset - start)
+            matched.neg_()
+            total += softplus(logits, threshold=40).sum()
+            matched.neg_()
+            if with_grad:
+                residual = logits.sigmoid_()
+                matched.sub_(1.0)
+                residual_images.addmm_(residual, text_means[part])
+                residual_rows += residual.sum(1)
+                torch.mm(residual.mT, image_means, out=residual_texts[part])
+                residual_columns[part] = residual.sum(0)
+        if with_grad:
+            grad_scale = (
+                (residual_images * image_means).sum()
+                + residual_rows @ image_shift
+                + residual_columns @ text_shift
+            )
+            ctx.save_for_backward(
+                residual_images.mul_(scale), residual_rows * scale,
+                residual_texts.mul_(scale), residual_columns * scale,
+                grad_scale, residual_rows.sum(),
+            )  # fmt: skip
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(saved * grad for saved in ctx.saved_tensors), None, None)
+
+
+def _matched(matrix: Tensor, offset: int) -> Tensor:
+    """The entries (i, i + offset) of a matrix that exist, as a view."""
+    rows, columns = matrix.shape
+    if offset <= -rows or offset >= columns:
+        return matrix[:0, 0]
+    return matrix.diagonal(offset)

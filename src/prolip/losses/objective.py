@@ -1,0 +1,165 @@
+"""The weighted sum that is trained (Eq. 7): which terms, with which weights, on a batch that may span ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from prolip.formulas import Form
+from prolip.gaussian import Gaussian
+from prolip.losses import contrast, regularise
+from prolip.losses.contrast import Located, Temperature
+from prolip.losses.regularise import Reduction
+
+START = {"ppcl": (10.0, -10.0), "siglip": (10.0, -10.0), "pml": (5.0, 5.0), "clip": (1 / 0.07, 0.0)}
+"""Where each contrastive term's (scale, bias) begins."""
+
+
+@dataclass(frozen=True, eq=False)
+class Twins:
+    """Samples and their masked twins, row by row: the masked one, knowing less, should include the whole one."""
+
+    whole: Gaussian  # (k, D)
+    masked: Gaussian  # (k, D)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GlobalBatch:
+    """What a rank must know of the whole batch. For a batch on one rank none is needed."""
+
+    texts: Located  # of all ranks, (m, D); `distributed.gather_mean_trace` makes it
+    images: Located | None = None  # of all ranks; only CLIP's softmax reads it
+    offset: int = 0  # where this rank's rows begin
+    masked: int | None = None  # number of masked twins on all ranks
+
+
+@dataclass(frozen=True, eq=False)
+class LossTerms:
+    """The terms by name, unweighted, and their weights. Each is this rank's share; shares add up over ranks."""
+
+    values: dict[str, Tensor]
+    weights: dict[str, float]
+
+    @property
+    def weighted(self) -> dict[str, Tensor]:
+        return {name: self.weights[name] * value for name, value in self.values.items()}
+
+    @property
+    def total(self) -> Tensor:
+        return torch.stack(list(self.weighted.values())).sum()
+
+    def check(self, where: str = "the loss") -> LossTerms:
+        """These terms, or an error that names those that are not finite. Reads the data (synchronises a GPU)."""
+        bad = {name: value.item() for name, value in self.values.items() if not torch.isfinite(value)}
+        if bad:
+            raise FloatingPointError(f"{where}: not finite: {bad}")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The paper's objective by default (1.28B headline row); any weighted sum of its terms and the baselines.
+
+    A term of weight 0 is not computed. The weights' names are the names under which the terms are reported,
+    but for `masked` and `vib`, which have an image and a text part each.
+
+    >>> Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0).active
+    ('siglip',)
+    """
+
+    ppcl: float = 1.0
+    siglip: float = 0.0
+    pml: float = 0.0
+    clip: float = 0.0
+    inclusion: float = 1e-7  # alpha1: an image in its text
+    masked: float = 1e-3  # alpha2: an input in its masked twin
+    vib: float = 1e-4  # beta
+    c: float = 10.0
+    eps: float = -10.0  # a logarithm: the paper's epsilon is e^eps
+    form: Form = "published"
+    reduction: Reduction = "per_dimension"
+
+    def __post_init__(self) -> None:
+        negative = {name: w for name, w in self._weights().items() if not 0.0 <= w < float("inf")}
+        if negative:
+            raise ValueError(f"weights must be finite and at least 0: {negative}")
+        if not any(self._weights().values()):
+            raise ValueError("every weight is 0: there is nothing to train")
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The weights that are not zero, by name."""
+        return tuple(name for name, weight in self._weights().items() if weight)
+
+    def temperatures(self) -> dict[str, Temperature]:
+        """Fresh scales and biases, one for each active contrastive term, at its own start."""
+        return {name: Temperature.start(*START[name]) for name in self.active if name in START}
+
+    def __call__(
+        self,
+        images: Gaussian,
+        texts: Gaussian,
+        temperature: Temperature | Mapping[str, Temperature],
+        *,
+        masked_images: Twins | None = None,
+        masked_texts: Twins | None = None,
+        batch: GlobalBatch | None = None,
+    ) -> LossTerms:
+        """All active terms of this rank's pairs.
+
+        images, texts: (n, D), row i with row i. temperature: one for all contrastive terms, or one for each by name.
+        masked_images, masked_texts: this rank's twins (k rows, k may be 0); wanted if `masked` is not 0.
+        batch: the whole batch, if it spans ranks.
+        """
+        if images.shape != texts.shape or images.mean.ndim != 2:
+            raise ValueError(
+                f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must both be (n, D)"
+            )
+        if batch is not None and self.masked and batch.masked is None:
+            raise ValueError("GlobalBatch(masked=...): the number of masked twins on all ranks is missing")
+        batch = batch or GlobalBatch(texts=texts, images=images)
+        values = self._contrastive(images, batch, temperature)
+        if self.inclusion:
+            values["inclusion"] = self._inclusion(images, texts, count=batch.texts.mean.shape[0])
+        if self.masked:
+            for name, twins in (("masked_images", masked_images), ("masked_texts", masked_texts)):
+                if twins is None:
+                    raise ValueError(
+                        f"the weight `masked` is {self.masked} but {name} is None: give twins, or 0"
+                    )
+                values[name] = self._inclusion(twins.whole, twins.masked, count=batch.masked)
+        if self.vib:
+            for name, z in (("vib_images", images), ("vib_texts", texts)):
+                values[name] = regularise.vib(z, count=batch.texts.mean.shape[0])
+        return LossTerms(values, {name: self._weights()[name.split("_")[0]] for name in values})
+
+    def _contrastive(
+        self, images: Gaussian, batch: GlobalBatch, temperature: Temperature | Mapping[str, Temperature]
+    ) -> dict[str, Tensor]:
+        values = {}
+        for name in self.active:
+            if name not in START:
+                continue
+            own = temperature if isinstance(temperature, Temperature) else temperature[name]
+            if name == "clip":
+                if batch.images is None:
+                    raise ValueError("CLIP's softmax needs the images of all ranks: GlobalBatch(images=...)")
+                values[name] = contrast.clip(
+                    batch.images, batch.texts, own, offset=batch.offset, rows=len(images)
+                )
+            else:
+                pairwise = {"ppcl": contrast.ppcl, "siglip": contrast.siglip, "pml": contrast.pml}[name]
+                values[name] = pairwise(images, batch.texts, own, offset=batch.offset)
+        return values
+
+    def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int | None) -> Tensor:
+        return regularise.inclusion(
+            inner, outer, c=self.c, eps=self.eps, form=self.form, reduction=self.reduction, count=count
+        )
+
+    def _weights(self) -> dict[str, float]:
+        names = ("ppcl", "siglip", "pml", "clip", "inclusion", "masked", "vib")
+        return {name: getattr(self, name) for name in names}

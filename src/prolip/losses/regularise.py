@@ -1,0 +1,47 @@
+"""Losses on true pairs: the inclusion loss and the VIB term. Each rank sums its own rows; `count` is the global number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from prolip import formulas
+from prolip.formulas import Form
+from prolip.gaussian import Gaussian
+
+Reduction = Literal["per_dimension", "summed"]
+"""Of the inclusion loss: a log-sigmoid for each dimension and their mean (as trained), or one for the summed H (as printed)."""
+
+
+def inclusion(
+    inner: Gaussian,
+    outer: Gaussian,
+    *,
+    c: float = 10.0,
+    eps: float = -10.0,
+    form: Form = "published",
+    reduction: Reduction = "per_dimension",
+    count: int | None = None,
+) -> Tensor:
+    """Inclusion loss -log sigmoid(c H_eps(inner in outer)) (Eq. 6), averaged over dimensions and pairs.
+
+    inner, outer: (n, D), row i with row i. eps is a logarithm, the paper's epsilon is e^eps.
+    count: pairs in the global batch (None: n). Returns this rank's share, a scalar; 0 rows give 0.
+    """
+    terms = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, form, eps)
+    if reduction == "per_dimension":
+        per_pair = -logsigmoid(c * terms).mean(-1)
+    else:
+        per_pair = -logsigmoid(c * terms.sum(-1))
+    return per_pair.sum() / _at_least_one(count, inner)
+
+
+def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
+    """KL(z || N(0, I)) (appendix A.7), averaged over dimensions and rows. z: (n, D). Returns this rank's share."""
+    return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _at_least_one(count, z)
+
+
+def _at_least_one(count: int | None, z: Gaussian) -> int:
+    return max(1, len(z) if count is None else count)

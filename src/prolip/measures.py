@@ -1,0 +1,223 @@
+"""Measures on Gaussians: f(a, b) takes row i of a with row i of b, f_matrix(a, b) takes all pairs.
+
+Every function checks its input, is differentiable, and returns float32 or better. docs/measures.md derives them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from prolip import formulas, pairs
+from prolip.formulas import Form
+from prolip.gaussian import Gaussian
+
+LARGEST_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
+"""|log_var| that inclusion can take: 1/sigma^2 and a few products of it must be numbers of that type."""
+
+
+def csd(a: Gaussian, b: Gaussian) -> Tensor:
+    """Closed-form sampled distance E ||x - y||^2 for x ~ a, y ~ b (Eq. 1), row by row.
+
+    a, b: (..., D), broadcast against each other. Returns (...,) >= 0.
+    """
+    a, b = _paired(a, b)
+    return (a.mean - b.mean).square().sum(-1) + a.uncertainty + b.uncertainty
+
+
+def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
+    """`csd` of all pairs by one matrix product. a: (N, D), b: (M, D). Returns (N, M)."""
+    a, b = _crossed(a, b)
+    squares = a.mean.square().sum(-1)[:, None] + b.mean.square().sum(-1)
+    distance = (squares - 2.0 * (a.mean @ b.mean.mT)).clamp_min(0.0)
+    return distance + a.uncertainty[:, None] + b.uncertainty
+
+
+def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """inc(a, b) = log of the integral of p_a^2 p_b (Eq. 4), row by row: large where b is wide and about a.
+
+    form: `exact` is the integral; `published` is Eq. 4 as printed (no constants, other factors on log sigma^2).
+    eps:  a logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C, as in training. 0 leaves it alone.
+    a, b: (..., D). Returns (...,).
+    """
+    a, b = _spread(*_paired(a, b), form=form)
+    return formulas.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
+
+
+def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """`log_inclusion` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    a, b = _spread(*_crossed(a, b), form=form)
+    if _needs_grad(a, b):
+        terms = partial(formulas.log_inclusion, form=form, eps=eps)
+        return pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
+    return pairs.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
+
+
+def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """H(a in b) = inc(a, b) - inc(b, a) (Eq. 5), row by row: a test of a given pair.
+
+    Positive where b is the wider one. A distance between the means only scales it, so that the largest H
+    belongs to far-away strangers: search with `log_inclusion` or `containment` instead.
+    form, eps: as in `log_inclusion`. a, b: (..., D). Returns (...,); H(a in b) = -H(b in a) exactly.
+    """
+    a, b = _spread(*_paired(a, b), form=form)
+    return formulas.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
+
+
+def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """`inclusion` of all pairs, H(a_i in b_j), block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    a, b = _spread(*_crossed(a, b), form=form)
+    if _needs_grad(a, b):
+        terms = partial(formulas.inclusion, form=form, eps=eps)
+        return pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
+    return pairs.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
+
+
+def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """log of `containment`, row by row: ranks also where the probability itself is too small for a float."""
+    a, b = _spread(*_paired(a, b))
+    terms = _containment_terms(a.dim, mass)
+    return terms(*_double(a, b)).sum(-1).to(a.log_var.dtype)
+
+
+def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """`log_containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    a, b = _spread(*_crossed(a, b))
+    return pairs.sum_terms(_containment_terms(a.dim, mass), *_double(a, b)).to(a.log_var.dtype)
+
+
+def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """Probability that a draw of a falls into the central box of b that holds `mass` of b, row by row.
+
+    The box is the product of D equal-mass intervals about b's mean. Near 1 only if b covers a in every
+    dimension, near 0 both ways if they are disjoint, `mass` if they are equal. Ours, not the paper's.
+    a, b: (..., D). Returns (...,) in [0, 1].
+    """
+    return log_containment(a, b, mass=mass).exp()
+
+
+def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """`containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    return log_containment_matrix(a, b, mass=mass).exp()
+
+
+def kl_standard(z: Gaussian) -> Tensor:
+    """KL(z || N(0, I)), summed over dimensions. z: (..., D). Returns (...,) >= 0."""
+    (z,) = _spread(_upcast(z.check("z")))
+    return formulas.kl_standard(z.mean, z.log_var).sum(-1)
+
+
+def kl_divergence(a: Gaussian, b: Gaussian) -> Tensor:
+    """KL(a || b), summed over dimensions, row by row. a, b: (..., D). Returns (...,) >= 0."""
+    a, b = _spread(*_paired(a, b))
+    return formulas.kl_divergence(a.mean, a.log_var, b.mean, b.log_var).sum(-1)
+
+
+def log_density(points: Tensor, z: Gaussian) -> Tensor:
+    """log N(point; z), row by row. points, z: (..., D). Returns (...,)."""
+    at, z = _paired(Gaussian.point(points), z, "points", "z")
+    (z,) = _spread(z)
+    return formulas.log_density(at.mean, z.mean, z.log_var).sum(-1)
+
+
+def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
+    """log density of all points under all Gaussians, by two matrix products.
+
+    points: (..., N, D), z: (..., M, D), with the same leading axes. Returns (..., N, M).
+    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64.
+    """
+    at, z = Gaussian.point(points).check("points"), z.check("z")
+    if points.ndim < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
+        raise ValueError(
+            f"points {tuple(points.shape)} and z {tuple(z.shape)} must be (..., N, D) and (..., M, D)"
+        )
+    (spread,) = _spread(_upcast(z))
+    x, mean, log_var = at.mean.double(), spread.mean.double(), spread.log_var.double()
+    precision = torch.exp(-log_var)
+    constant = (mean.square() * precision + log_var + formulas.LOG_2PI).sum(-1)
+    square = x.square() @ precision.mT - 2.0 * (x @ (mean * precision).mT)
+    return (-0.5 * (square + constant[..., None, :])).to(_work_dtype(points, z.log_var))
+
+
+def _containment_terms(dims: int, mass: float) -> pairs.Terms:
+    if not 0.0 < mass < 1.0:
+        raise ValueError(f"mass must lie strictly between 0 and 1, not {mass}")
+    return partial(formulas.log_containment, half_width=box_half_width(dims, mass))
+
+
+def box_half_width(dims: int, mass: float) -> float:
+    """Half the side, in sigmas, of the central box of a D-dimensional Gaussian that holds `mass`: each side holds mass^(1/D)."""
+    tail = -0.5 * math.expm1(math.log(mass) / dims)
+    return -torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)).item()
+
+
+def _paired(a: Gaussian, b: Gaussian, name_a: str = "a", name_b: str = "b") -> tuple[Gaussian, Gaussian]:
+    """Checked, in one floating type, with shapes that broadcast against each other."""
+    _check_both(a, b, name_a, name_b)
+    try:
+        torch.broadcast_shapes(a.shape, b.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"rows of {name_a} {tuple(a.shape)} and {name_b} {tuple(b.shape)} don't pair up; "
+            "for all pairs use the _matrix form"
+        ) from None
+    return _upcast(a, b), _upcast(b, a)
+
+
+def _crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Checked, in one floating type, both of shape (rows, D)."""
+    _check_both(a, b, "a", "b")
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise ValueError(f"all pairs need a (N, D) and b (M, D), not {tuple(a.shape)} and {tuple(b.shape)}")
+    return _upcast(a, b), _upcast(b, a)
+
+
+def _check_both(a: Gaussian, b: Gaussian, name_a: str, name_b: str) -> None:
+    for z, name in ((a, name_a), (b, name_b)):
+        if not isinstance(z, Gaussian):
+            raise TypeError(f"{name} must be a Gaussian, not {type(z).__name__}")
+        z.check(name)
+    if a.dim != b.dim:
+        raise ValueError(f"{name_a} has {a.dim} dimensions, {name_b} has {b.dim}")
+    if a.device != b.device:
+        raise ValueError(f"{name_a} is on {a.device}, {name_b} on {b.device}")
+
+
+def _spread(*gaussians: Gaussian, form: Form = "exact") -> tuple[Gaussian, ...]:
+    """Gaussians whose 1/sigma^2 is a number: points, and variances beyond the type's range, are an error."""
+    if form not in get_args(Form):
+        raise ValueError(f"form must be one of {get_args(Form)}, not {form!r}")
+    if torch.compiler.is_compiling():
+        return gaussians
+    for z in gaussians:
+        limit = LARGEST_LOG_VAR[z.log_var.dtype]
+        if z.log_var.numel() and not bool((z.log_var.abs() <= limit).all()):
+            low, high = (v.item() for v in z.log_var.aminmax())
+            raise ValueError(
+                f"this measure needs log_var between {-limit:g} and {limit:g} in {z.log_var.dtype}, "
+                f"not {low:g} to {high:g}. A model without uncertainty (zero variance) has csd and cosine only"
+            )
+    return gaussians
+
+
+def _work_dtype(*tensors: Tensor) -> torch.dtype:
+    dtypes = {t.dtype for t in tensors}
+    return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
+def _upcast(z: Gaussian, *others: Gaussian) -> Gaussian:
+    """float32, or float64 if any of the inputs is."""
+    dtype = _work_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
+    return Gaussian(z.mean.to(dtype), z.log_var.to(dtype))
+
+
+def _double(a: Gaussian, b: Gaussian) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return a.mean.double(), a.log_var.double(), b.mean.double(), b.log_var.double()
+
+
+def _needs_grad(*gaussians: Gaussian) -> bool:
+    return torch.is_grad_enabled() and any(z.mean.requires_grad or z.log_var.requires_grad for z in gaussians)

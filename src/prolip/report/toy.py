@@ -1,0 +1,113 @@
+"""Toy view of inclusion: what each measure says of pairs of 1-D Gaussians (the paper's figures 2 and A.1, and containment)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip import measures
+from prolip.gaussian import Gaussian
+from prolip.report import figures
+
+PAIRS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "Z1 inside Z2": ((0.0, 0.5), (0.0, 2.0)),
+    "Z2 inside Z1": ((0.0, 2.0), (0.0, 0.5)),
+    "equal widths, apart": ((-2.0, 0.7), (2.0, 0.7)),
+    "disjoint, Z2 wider": ((-4.0, 0.4), (3.0, 1.4)),
+}
+"""Name -> (mean, sigma) of Z1 and of Z2."""
+
+
+def gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
+    """1-D Gaussians of one sigma: (N, 1)."""
+    means = torch.as_tensor(mean, dtype=torch.float64).reshape(-1, 1)
+    return Gaussian(means, torch.full_like(means, sigma).square().log())
+
+
+def judge(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
+    """Every measure of "a in b", row by row, by the name that the figure prints."""
+    forward, backward = measures.kl_divergence(a, b), measures.kl_divergence(b, a)
+    return {
+        "log inclusion": measures.log_inclusion(a, b),
+        "H": measures.inclusion(a, b),
+        "KL": forward,
+        "DKL": forward - backward,
+        "containment": measures.containment(a, b),
+    }
+
+
+def table() -> dict[str, dict[str, tuple[float, float]]]:
+    """Pair -> measure -> (Z1 in Z2, Z2 in Z1)."""
+    rows = {}
+    for name, (first, second) in PAIRS.items():
+        a, b = gaussian(*first), gaussian(*second)
+        there, back = judge(a, b), judge(b, a)
+        rows[name] = {key: (there[key].item(), back[key].item()) for key in there}
+    return rows
+
+
+def save(out: Path) -> list[Path]:
+    """Draw the figure and write it as PNG and SVG."""
+    with figures.style():
+        figure = figures.canvas(11.0, 6.6)
+        grid = figure.add_gridspec(2, len(PAIRS), height_ratios=(1.0, 1.15))
+        for column, (name, numbers) in enumerate(table().items()):
+            _draw_pair(figure.add_subplot(grid[0, column]), name, numbers)
+        half = len(PAIRS) // 2
+        _draw_unbounded(figure.add_subplot(grid[1, :half]))
+        _draw_probabilities(figure.add_subplot(grid[1, half:]))
+        return figures.save(figure, out)
+
+
+def _draw_pair(axes: Any, name: str, numbers: dict[str, tuple[float, float]]) -> None:
+    x = torch.linspace(-7, 7, 561, dtype=torch.float64)
+    for label, colour, (mean, sigma) in zip(
+        ("Z1", "Z2"), (figures.FIRST, figures.SECOND), PAIRS[name], strict=True
+    ):
+        density = measures.log_density(x[:, None], gaussian(mean, sigma)).exp()
+        axes.fill_between(x, density, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(x, density, color=colour, linewidth=1.5, label=label)
+    axes.set(title=name, yticks=[], xlim=(-7, 7), ylim=(0, 1.12))
+    axes.spines["left"].set_visible(False)
+    axes.legend(loc="upper right", handlelength=1.0, borderaxespad=0.0)
+    cells = [[key, f"{there:.2f}", f"{back:.2f}"] for key, (there, back) in numbers.items()]
+    drawn = axes.table(
+        cells, colLabels=["", "1 in 2", "2 in 1"], colWidths=[0.48, 0.26, 0.26], loc="bottom", edges="open",
+        bbox=(0.0, -1.02, 1.0, 0.82),
+    )  # fmt: skip
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(9)
+    for (row, column), cell in drawn.get_celld().items():
+        cell.set_text_props(ha="left" if column == 0 else "right", weight="bold" if row == 0 else "normal")
+
+
+def _moving() -> tuple[Tensor, dict[str, Tensor]]:
+    """A narrow Z1 (sigma 0.5) leaves the wide Z2 (sigma 2): every measure by the distance of the means."""
+    distance = torch.linspace(0, 12, 241, dtype=torch.float64)
+    return distance, judge(gaussian(distance, 0.5), gaussian(0.0, 2.0))
+
+
+def _draw_unbounded(axes: Any) -> None:
+    distance, numbers = _moving()
+    for key, colour in (("H", figures.SECOND), ("log inclusion", figures.FIRST)):
+        axes.plot(distance, numbers[key], color=colour)
+        axes.annotate(
+            key, (12, numbers[key][-1]), xytext=(4, 0), textcoords="offset points", color=colour, va="center"
+        )
+    axes.axhline(0, color=figures.MUTED, linewidth=0.8)
+    axes.set(title="Z1 (σ 0.5) leaves Z2 (σ 2): H rises, log inclusion falls", xlabel="distance of the means")
+    axes.margins(x=0)
+
+
+def _draw_probabilities(axes: Any) -> None:
+    distance, numbers = _moving()
+    reverse = measures.containment(gaussian(0.0, 2.0), gaussian(distance, 0.5))
+    axes.plot(distance, numbers["containment"], color=figures.THIRD, label="Z1 in Z2")
+    axes.plot(distance, reverse, color=figures.THIRD, linestyle="--", label="Z2 in Z1")
+    axes.set(title="containment: a probability, 0 both ways when disjoint", xlabel="distance of the means")
+    axes.set(ylim=(0, 1.03))
+    axes.margins(x=0)
+    axes.legend(loc="upper right")
