@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import tyro
 from tyro.conf import arg
+from tyro.extras import subcommand_cli_from_dict
 
 
 def doctor(as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -78,25 +79,35 @@ def report_toy(out: Path = Path("toy-inclusion")) -> None:
         print(path)
 
 
-COMMANDS = {
-    "demo": demo,
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "report": {"toy": report_toy},
     "bench": {"measures": bench_measures},
-    "doctor": doctor,
 }
+
+
+def report() -> None:
+    """Draw figures of results. Say which: prolip report --help."""
+    main(["report", "--help"])
+
+
+def bench() -> None:
+    """Measure speed and memory against stated references. Say of what: prolip bench --help."""
+    main(["bench", "--help"])
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"demo": demo, "report": report, "bench": bench, "doctor": doctor}
 
 
 def main(args: list[str] | None = None) -> None:
     """Run a command. Bad input ends in one sentence and exit code 2; PROLIP_DEBUG=1 shows where it came from."""
     from prolip.extras import MissingExtraError
 
+    args = sys.argv[1:] if args is None else args
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,  # type: ignore[arg-type]
-            prog="prolip",
-            description="Image and text embeddings that know what they don't know.",
-            args=args,
-        )
+        if len(args) > 1 and args[0] in GROUPS:
+            _choose(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
+        else:
+            _choose(COMMANDS, "prolip", args)
     except (ValueError, OSError, MissingExtraError) as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
@@ -105,3 +116,8 @@ def main(args: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("prolip: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _choose(commands: dict[str, Callable[..., None]], prog: str, args: list[str]) -> None:
+    description = "Image and text embeddings that know what they don't know."
+    subcommand_cli_from_dict(commands, prog=prog, description=description, args=args)

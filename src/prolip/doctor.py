@@ -40,7 +40,7 @@ def advice(facts: dict[str, Any]) -> list[str]:
     if not facts["accelerators"] and facts["threads"] < facts["cpus"]:
         lines.append(f"torch uses {facts['threads']} of {facts['cpus']} cores: see OMP_NUM_THREADS")
     if not facts["bf16"]:
-        lines.append("no fast bfloat16 here: train in float32 (the small recipes do)")
+        lines.append("no fast bfloat16 here: use float32")
     without = [name for name, modules in facts["extras"].items() if modules]
     if without:
         lines.append(f"extras not installed: pip install 'prolip[{','.join(without)}]'")
@@ -93,7 +93,7 @@ def _bf16() -> bool:
     import torch
 
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     flags = ("avx512_bf16", "amx_bf16", "bf16")
     try:
         with open("/proc/cpuinfo") as info:

@@ -152,7 +152,7 @@ def _containment_terms(dims: int, mass: float) -> pairs.Terms:
 def box_half_width(dims: int, mass: float) -> float:
     """Half the side, in sigmas, of the central box of a D-dimensional Gaussian that holds `mass`: each side holds mass^(1/D)."""
     tail = -0.5 * math.expm1(math.log(mass) / dims)
-    return -torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)).item()
+    return -float(torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)))
 
 
 def _paired(a: Gaussian, b: Gaussian, name_a: str = "a", name_b: str = "b") -> tuple[Gaussian, Gaussian]:

@@ -23,8 +23,8 @@ def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int)
             if grown is not None:
                 mebibytes[name].append(grown)
     result: dict[str, Any] = {}
-    for name in seconds:
-        result[f"{name}_seconds"] = statistics.median(seconds[name])
+    for name, elapsed_times in seconds.items():
+        result[f"{name}_seconds"] = statistics.median(elapsed_times)
         result[f"{name}_mebibytes"] = max(mebibytes[name], default=None)
     result["times_faster"] = result["reference_seconds"] / result["ours_seconds"]
     if result["ours_mebibytes"] is not None:

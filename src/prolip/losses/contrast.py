@@ -139,9 +139,8 @@ def _sigmoid_sum(
         chunk = max(1, CHUNK_ELEMENTS.get(image_means.device.type, 2**22) // max(1, n))
     tensors = (image_means, image_shift, text_means, text_shift, scale, bias)
     dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
-    tensors = tuple(t.to(dtype) for t in tensors)
     with torch.autocast(image_means.device.type, enabled=False):
-        total: Tensor = _SigmoidSum.apply(*tensors, offset, chunk)
+        total: Tensor = _SigmoidSum.apply(*(t.to(dtype) for t in tensors), offset, chunk)
     return total
 
 
