@@ -59,10 +59,13 @@ def run(out: Path, seed: int) -> dict[str, Result]:
     console.print(_table(results))
     _write_json(out / "results.json", {name: asdict(result) for name, result in results.items()})
     paths = [*_draw(results, out / "uncertainty-by-level"), *toy.save(out / "toy-inclusion")]
+    console.print("The more general a caption, the more uncertain it should be. By objective:")
+    for name, result in results.items():
+        console.print(f"- {name}: {_verdict(result)}")
     console.print(
-        "General captions should be the more uncertain ones. PPCL alone gets it backwards; the inclusion"
+        'zero-shot: images nearest to their own "colour and shape". included: H(image in caption) > 0, true captions.',
+        style="dim",
     )
-    console.print("loss, taught with true generalisations as masked twins, turns it round.")
     console.print(f"Figures: {', '.join(str(path) for path in paths if path.suffix == '.png')}")
     console.print(
         "Still to come: image and text towers, procedural scenes, the training engine and the HTML report.",
@@ -167,10 +170,7 @@ def _draw(results: dict[str, Result], out: Path) -> list[Path]:
         panels = figure.subplots(1, len(results), sharey=True)
         for axes, (name, result) in zip(panels, results.items(), strict=True):
             values = [*result.text_uncertainty.values(), result.image_uncertainty]
-            labels = [
-                *(level.replace(" and ", "\nand ").replace(" or ", "\nor ") for level in LEVELS),
-                "image",
-            ]
+            labels = [*(level.replace(" ", "\n") for level in LEVELS), "image"]
             colours = [figures.SECOND] * len(LEVELS) + [figures.FIRST]
             axes.bar(labels, values, color=colours, width=0.65)
             axes.set(title=name)

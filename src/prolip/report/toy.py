@@ -52,17 +52,18 @@ def table() -> dict[str, dict[str, tuple[float, float]]]:
 def save(out: Path) -> list[Path]:
     """Draw the figure and write it as PNG and SVG."""
     with figures.style():
-        figure = figures.canvas(11.0, 6.6)
-        grid = figure.add_gridspec(2, len(PAIRS), height_ratios=(1.0, 1.15))
+        figure = figures.canvas(11.0, 7.4)
+        grid = figure.add_gridspec(3, len(PAIRS), height_ratios=(1.0, 0.8, 1.3))
         for column, (name, numbers) in enumerate(table().items()):
-            _draw_pair(figure.add_subplot(grid[0, column]), name, numbers)
+            _draw_pair(figure.add_subplot(grid[0, column]), name)
+            _write_numbers(figure.add_subplot(grid[1, column]), numbers)
         half = len(PAIRS) // 2
-        _draw_unbounded(figure.add_subplot(grid[1, :half]))
-        _draw_probabilities(figure.add_subplot(grid[1, half:]))
+        _draw_unbounded(figure.add_subplot(grid[2, :half]))
+        _draw_probabilities(figure.add_subplot(grid[2, half:]))
         return figures.save(figure, out)
 
 
-def _draw_pair(axes: Any, name: str, numbers: dict[str, tuple[float, float]]) -> None:
+def _draw_pair(axes: Any, name: str) -> None:
     x = torch.linspace(-7, 7, 561, dtype=torch.float64)
     for label, colour, (mean, sigma) in zip(
         ("Z1", "Z2"), (figures.FIRST, figures.SECOND), PAIRS[name], strict=True
@@ -73,11 +74,18 @@ def _draw_pair(axes: Any, name: str, numbers: dict[str, tuple[float, float]]) ->
     axes.set(title=name, yticks=[], xlim=(-7, 7), ylim=(0, 1.12))
     axes.spines["left"].set_visible(False)
     axes.legend(loc="upper right", handlelength=1.0, borderaxespad=0.0)
+
+
+def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
+    axes.set_axis_off()
     cells = [[key, f"{there:.2f}", f"{back:.2f}"] for key, (there, back) in numbers.items()]
     drawn = axes.table(
-        cells, colLabels=["", "1 in 2", "2 in 1"], colWidths=[0.48, 0.26, 0.26], loc="bottom", edges="open",
-        bbox=(0.0, -1.02, 1.0, 0.82),
-    )  # fmt: skip
+        cells,
+        colLabels=["", "Z1 in Z2", "Z2 in Z1"],
+        colWidths=[0.42, 0.29, 0.29],
+        edges="open",
+        bbox=(0, 0, 1, 1),
+    )
     drawn.auto_set_font_size(False)
     drawn.set_fontsize(9)
     for (row, column), cell in drawn.get_celld().items():
@@ -93,13 +101,11 @@ def _moving() -> tuple[Tensor, dict[str, Tensor]]:
 def _draw_unbounded(axes: Any) -> None:
     distance, numbers = _moving()
     for key, colour in (("H", figures.SECOND), ("log inclusion", figures.FIRST)):
-        axes.plot(distance, numbers[key], color=colour)
-        axes.annotate(
-            key, (12, numbers[key][-1]), xytext=(4, 0), textcoords="offset points", color=colour, va="center"
-        )
+        axes.plot(distance, numbers[key], color=colour, label=key)
     axes.axhline(0, color=figures.MUTED, linewidth=0.8)
     axes.set(title="Z1 (σ 0.5) leaves Z2 (σ 2): H rises, log inclusion falls", xlabel="distance of the means")
     axes.margins(x=0)
+    axes.legend(loc="upper left")
 
 
 def _draw_probabilities(axes: Any) -> None:

@@ -1,0 +1,40 @@
+"""Shared by all tests: one thread a worker, and random Gaussians to try things on."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+from prolip.gaussian import Gaussian
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+FIXTURES = Path(__file__).parent / "fixtures"
+
+hypothesis.settings.register_profile("prolip", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.load_profile("prolip")
+
+
+def pytest_configure(config):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def draw(generator):
+    """draw(4, 8, low=-20, high=2): unit means, log-variances spread evenly over [low, high]."""
+
+    def make(*shape, low=-6.0, high=1.0, dtype=torch.float64):
+        mean = torch.nn.functional.normalize(
+            torch.randn(shape, generator=generator, dtype=torch.float64), dim=-1
+        )
+        log_var = low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+        return Gaussian(mean.to(dtype), log_var.to(dtype))
+
+    return make

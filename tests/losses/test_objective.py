@@ -1,0 +1,182 @@
+"""The weighted sum against the release's golden losses and gradients, and the errors that keep it honest."""
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from conftest import FIXTURES
+from prolip.gaussian import Gaussian
+from prolip.losses.contrast import Temperature
+from prolip.losses.objective import GlobalBatch, Objective, Twins
+from prolip.losses.regularise import vib
+
+GOLDEN = sorted(path.stem for path in (FIXTURES / "loss").glob("*.safetensors"))
+NAMES = {
+    "ppcl": ("ppcl",),
+    "inclusion": ("inclusion",),
+    "img_inclusion": ("masked_images",),
+    "txt_inclusion": ("masked_texts",),
+}
+
+
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+@pytest.mark.parametrize("case", GOLDEN)
+def test_it_gives_the_releases_losses_and_gradients(case, precision):
+    """All but the VIB term, in which the release puts sigma where sigma^2 belongs (RELEASE-FORMAT A6)."""
+    dtype = torch.float64 if precision == "f64" else torch.float32
+    with safe_open(FIXTURES / "loss" / f"{case}.safetensors", "pt") as file:
+        hp = json.loads(file.metadata()["hp"])
+        golden = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    leaves = {
+        key.removeprefix("in."): value.to(dtype).requires_grad_()
+        for key, value in golden.items()
+        if key.startswith("in.")
+    }
+
+    def gaussian(name):
+        return Gaussian(leaves[f"{name}_mean"], leaves[f"{name}_std"])
+
+    options = {"inclusion_alpha": 0.0, "inclusion_alpha_occ": 0.0, "inclusion_loss_eps": -10,
+               "inclusion_loss_scale": 1000, "vib_beta": 1e-5, "ppcl_lambda": 1.0, **hp["kwargs"]}  # fmt: skip
+    objective = Objective(
+        ppcl=options["ppcl_lambda"], inclusion=options["inclusion_alpha"], masked=options["inclusion_alpha_occ"],
+        vib=options["vib_beta"], c=options["inclusion_loss_scale"], eps=float(options["inclusion_loss_eps"]),
+    )  # fmt: skip
+    images, texts, count = gaussian("image"), gaussian("text"), hp["n_masked"]
+    twins = {}
+    if count:
+        twins = {
+            f"masked_{name}s": Twins(whole[:count], gaussian(f"masked_{name}"))
+            for name, whole in (("image", images), ("text", texts))
+        }
+    temperature = Temperature(leaves["logit_scale"].log()[0], leaves["logit_bias"][0])
+    terms = objective(images, texts, temperature, **twins)
+    tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 1e-6}
+    for theirs, ours in NAMES.items():
+        key = f"out.{precision}.{theirs}"
+        if key in golden and options["ppcl_lambda"] + (theirs != "ppcl"):
+            value = sum(terms.weighted[name] for name in ours)
+            torch.testing.assert_close(value, golden[key].squeeze().to(dtype), **tolerance)
+
+    def released_vib(z):
+        return vib(Gaussian(z.mean, z.log_var / 2))
+
+    released = sum(value for name, value in terms.weighted.items() if not name.startswith("vib"))
+    released = released + options["vib_beta"] * (released_vib(images) + released_vib(texts))
+    torch.testing.assert_close(released, golden[f"out.{precision}.loss"].squeeze().to(dtype), **tolerance)
+    got = torch.autograd.grad(released, list(leaves.values()), allow_unused=True)
+    for name, gradient in zip(leaves, got, strict=True):
+        wanted = golden[f"grad.{precision}.{name}"].to(dtype)
+        gradient = torch.zeros_like(wanted) if gradient is None else gradient
+        slack = 1e-9 if dtype == torch.float64 else 2e-4 * wanted.abs().max().item() + 1e-7
+        torch.testing.assert_close(gradient, wanted, rtol=tolerance["rtol"], atol=slack)
+
+
+@pytest.fixture
+def batch(draw):
+    images, texts = draw(8, 5, low=-6, high=-2), draw(8, 5, low=-6, high=-2)
+    twins = Twins(images[:2], draw(2, 5)), Twins(texts[:3], draw(3, 5))
+    return images, texts, {"masked_images": twins[0], "masked_texts": twins[1]}
+
+
+def test_the_default_is_the_papers_headline_recipe():
+    objective = Objective()
+    assert (objective.ppcl, objective.inclusion, objective.masked, objective.vib) == (1.0, 1e-7, 1e-3, 1e-4)
+    assert (objective.c, objective.eps, objective.form, objective.reduction) == (
+        10,
+        -10,
+        "published",
+        "per_dimension",
+    )
+    assert objective.active == ("ppcl", "inclusion", "masked", "vib")
+
+
+def test_every_term_is_reported_and_the_total_is_their_weighted_sum(batch):
+    images, texts, twins = batch
+    objective = Objective(siglip=0.5, pml=0.25, clip=2.0, inclusion=0.1, masked=0.2, vib=0.3)
+    terms = objective(images, texts, objective.temperatures(), **twins)
+    weights = {
+        "ppcl": 1.0, "siglip": 0.5, "pml": 0.25, "clip": 2.0, "inclusion": 0.1,
+        "masked_images": 0.2, "masked_texts": 0.2, "vib_images": 0.3, "vib_texts": 0.3,
+    }  # fmt: skip
+    assert terms.weights == weights
+    total = sum(weight * terms.values[name].item() for name, weight in weights.items())
+    assert terms.total.item() == pytest.approx(total)
+    assert terms.check() is terms
+
+
+def test_a_term_of_weight_zero_is_not_computed(batch):
+    images, texts, _ = batch
+    points = Gaussian.point(images.mean), Gaussian.point(texts.mean)
+    objective = Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0)  # CLIP needs no variances
+    terms = objective(*points, objective.temperatures())
+    assert set(terms.values) == {"clip"}
+    assert torch.isfinite(terms.total)
+
+
+def test_each_contrastive_term_starts_at_its_own_temperature():
+    temperatures = Objective(siglip=1, pml=1, clip=1).temperatures()
+    starts = {name: (t.scale.item(), t.bias.item()) for name, t in temperatures.items()}
+    assert starts["ppcl"] == starts["siglip"] == pytest.approx((10, -10))
+    assert starts["pml"] == pytest.approx((5, 5))
+    assert starts["clip"] == pytest.approx((1 / 0.07, 0))
+
+
+def test_a_batch_that_spans_ranks_adds_up(batch):
+    images, texts, _ = batch
+    objective = Objective(clip=1.0, pml=1.0, inclusion=0.1, masked=0.0, vib=0.1)
+    temperatures = objective.temperatures()
+    whole = objective(images, texts, temperatures)
+    shares = []
+    for own in (slice(0, 3), slice(3, 8)):
+        everything = GlobalBatch(texts=texts.mean_trace(), images=images.mean_trace(), offset=own.start)
+        shares.append(objective(images[own], texts[own], temperatures, batch=everything))
+    for name, value in whole.values.items():
+        torch.testing.assert_close(sum(share.values[name] for share in shares), value)
+
+
+def test_what_is_missing_is_named(batch):
+    images, texts, twins = batch
+    objective, temperature = Objective(), Temperature.start()
+    with pytest.raises(ValueError, match="masked_images is None"):
+        objective(images, texts, temperature)
+    with pytest.raises(ValueError, match="number of masked twins"):
+        objective(images, texts, temperature, **twins, batch=GlobalBatch(texts=texts))
+    with pytest.raises(ValueError, match=r"images \(8, 5\) and texts \(7, 5\)"):
+        objective(images, texts[:7], temperature, **twins)
+    with pytest.raises(ValueError, match="images of all ranks"):
+        Objective(clip=1, masked=0)(images, texts, temperature, batch=GlobalBatch(texts=texts))
+
+
+@pytest.mark.parametrize("weights", [{"ppcl": -1.0}, {"vib": math.nan}, {"inclusion": math.inf}])
+def test_bad_weights_are_named(weights):
+    with pytest.raises(ValueError, match=next(iter(weights))):
+        Objective(**weights)
+
+
+def test_an_objective_without_terms_is_an_error():
+    with pytest.raises(ValueError, match="nothing to train"):
+        Objective(ppcl=0, inclusion=0, masked=0, vib=0)
+
+
+def test_a_loss_that_is_not_finite_is_named(batch):
+    images, texts, _ = batch
+    objective = Objective(inclusion=0, masked=0)
+    broken = Gaussian(images.mean, images.log_var + math.inf)
+    with pytest.raises(FloatingPointError, match=r"step 7: not finite.*vib_images"):
+        objective(broken, texts, Temperature.start()).check("step 7")
+
+
+def test_the_whole_objective_compiles_in_full(batch):
+    images, texts, twins = batch
+    objective = Objective(clip=1.0, inclusion=0.1, masked=0.1)
+    temperature = Temperature(torch.tensor(2.0).double(), torch.tensor(-3.0).double())
+
+    def total(images, texts):
+        return objective(images, texts, temperature, **twins).total
+
+    compiled = torch.compile(total, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(images, texts), total(images, texts))

@@ -1,0 +1,79 @@
+import math
+
+import pytest
+import torch
+
+from prolip import formulas
+from prolip.gaussian import Gaussian
+from prolip.losses import regularise
+
+
+@pytest.mark.parametrize("form", ["exact", "published"])
+@pytest.mark.parametrize(("c", "eps"), [(10.0, -10.0), (1000.0, -20.0), (10.0, -100.0), (1.0, 0.0)])
+def test_inclusion_is_the_mean_over_dimensions_and_pairs(draw, c, eps, form):
+    inner, outer = draw(3, 4), draw(3, 4)
+    total = 0.0
+    for i in range(3):
+        for d in range(4):
+            h = formulas.inclusion(
+                inner.mean[i, d], inner.log_var[i, d], outer.mean[i, d], outer.log_var[i, d], form, eps
+            ).item()
+            total += max(-c * h, 0) + math.log1p(math.exp(-abs(c * h)))
+    got = regularise.inclusion(inner, outer, c=c, eps=eps, form=form)
+    assert got.item() == pytest.approx(total / 12, rel=1e-12)
+
+
+def test_the_summed_reduction_has_one_logit_a_pair(draw):
+    inner, outer = draw(3, 4), draw(3, 4)
+    h = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, "published", -2.0).sum(-1)
+    got = regularise.inclusion(inner, outer, c=3.0, eps=-2.0, reduction="summed")
+    torch.testing.assert_close(got, -torch.sigmoid(3.0 * h).log().mean())
+
+
+@pytest.mark.parametrize("eps", [-10.0, -20.0, -100.0])
+def test_gradients(draw, eps):
+    a, b = draw(3, 4), draw(3, 4)
+    tensors = [t.requires_grad_() for t in (a.mean, a.log_var, b.mean, b.log_var)]
+
+    def function(m1, l1, m2, l2):
+        return regularise.inclusion(Gaussian(m1, l1), Gaussian(m2, l2), c=10.0, eps=eps)
+
+    assert torch.autograd.gradcheck(function, tensors)
+    assert torch.autograd.gradcheck(lambda m, v: regularise.vib(Gaussian(m, v)), tensors[:2])
+
+
+def test_tiny_epsilon_leaves_float32_finite(draw):
+    """At eps = -100 the release's arithmetic underflows to denormals and NaN."""
+    a, b = (draw(8, 16, low=-20, high=2, dtype=torch.float32) for _ in range(2))
+    tensors = [t.requires_grad_() for t in (a.mean, a.log_var, b.mean, b.log_var)]
+    loss = regularise.inclusion(a, b, c=1000.0, eps=-100.0)
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(g).all() for g in torch.autograd.grad(loss, tensors))
+
+
+def test_training_on_it_widens_the_outer_and_narrows_the_inner(draw):
+    inner, outer = (
+        Gaussian(draw(1, 4).mean, torch.full((1, 4), -5.0).double().requires_grad_()) for _ in range(2)
+    )
+    regularise.inclusion(inner, outer).backward()
+    assert (inner.log_var.grad > 0).all()
+    assert (outer.log_var.grad < 0).all()
+
+
+def test_vib_is_the_mean_kl(draw):
+    z = draw(5, 4)
+    wanted = 0.5 * (z.var + z.mean.square() - 1 - z.log_var).mean()
+    torch.testing.assert_close(regularise.vib(z), wanted)
+
+
+def test_shares_add_up_and_nothing_gives_zero(draw):
+    a, b = draw(5, 4), draw(5, 4)
+    for function in (
+        lambda s, **k: regularise.inclusion(a[s], b[s], **k),
+        lambda s, **k: regularise.vib(a[s], **k),
+    ):
+        whole = function(slice(None))
+        torch.testing.assert_close(function(slice(2), count=5) + function(slice(2, 5), count=5), whole)
+        nothing = function(slice(0), count=5)
+        assert nothing.item() == 0
+        assert function(slice(0)).item() == 0, "not 0/0"

@@ -1,0 +1,138 @@
+"""Several gloo processes against one: the same loss, the same parameter gradients, whatever each rank holds."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.functional import normalize
+from torch.nn.parallel import DistributedDataParallel
+
+from prolip import distributed
+from prolip.gaussian import Gaussian
+from prolip.losses.objective import GlobalBatch, Objective, Twins
+
+OBJECTIVES = {
+    "ppcl and all": Objective(inclusion=0.3, masked=0.7, vib=0.1),
+    "siglip": Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0),
+    "pml and clip": Objective(ppcl=0, pml=1, clip=1, inclusion=0, masked=0, vib=0),
+}
+SIZES = {2: (3, 5), 3: (4, 1, 3), 4: (1, 3, 2, 2)}
+
+
+class Model(nn.Module):
+    """Two linear towers; a masked input is one whose last features are zero."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.image, self.text = nn.Linear(6, 8).double(), nn.Linear(6, 8).double()
+
+    def encode(self, tower, x):
+        mean, log_var = tower(x).chunk(2, dim=-1)
+        return Gaussian(normalize(mean, dim=-1), log_var - 3)
+
+    def forward(self, images, texts, masked):
+        blind = torch.tensor([1.0, 1, 1, 0, 0, 0]).double()
+        return (
+            self.encode(self.image, images), self.encode(self.text, texts),
+            self.encode(self.image, images[masked] * blind), self.encode(self.text, texts[masked] * blind),
+        )  # fmt: skip
+
+
+def data():
+    generator = torch.Generator().manual_seed(1)
+    images, texts = (torch.randn(8, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+    return images, texts, torch.tensor([True, False, False, True, False, False, False, False])
+
+
+def share(model, objective, rows, sizes=None):
+    """This rank's share of the loss of the whole batch."""
+    images, texts, masked = data()
+    total = int(masked.sum())
+    images, texts, masked = images[rows], texts[rows], masked[rows]
+    image, text, masked_image, masked_text = model(images, texts, masked)
+    batch = None
+    if sizes is not None:
+        batch = GlobalBatch(
+            texts=distributed.gather_mean_trace(text, sizes),
+            images=distributed.gather_mean_trace(image, sizes),
+            offset=rows.start,
+            masked=total,
+        )
+    return objective(
+        image, text, objective.temperatures(),
+        masked_images=Twins(image[masked], masked_image), masked_texts=Twins(text[masked], masked_text), batch=batch,
+    )  # fmt: skip
+
+
+def gradients(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def check_rank(rank, world, init):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world)
+    try:
+        sizes = SIZES[world]
+        start = sum(sizes[:rank])
+        rows = slice(start, start + sizes[rank])
+        assert distributed.batch_sizes(sizes[rank]) == list(sizes)
+        for name, objective in OBJECTIVES.items():
+            alone, together = Model(), Model()
+            wanted = share(alone, objective, slice(0, 8))
+            wanted.total.backward()
+            got = share(together, objective, rows, sizes)
+            for term, value in got.values.items():
+                total = distributed.sum_over_ranks(value)
+                torch.testing.assert_close(total, wanted.values[term].detach(), msg=f"{name}: {term}")
+            got.total.backward()
+            summed = distributed.sum_over_ranks(gradients(together))
+            torch.testing.assert_close(summed, gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
+
+            wrapped = DistributedDataParallel(Model())  # DDP averages: the share times the world size
+            (world * share(wrapped, objective, rows, sizes).total).backward()
+            torch.testing.assert_close(gradients(wrapped), gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
+        check_gather(rank, world, sizes)
+    finally:
+        dist.destroy_process_group()
+
+
+def check_gather(rank, world, sizes):
+    rows = torch.full((sizes[rank], 2), float(rank), requires_grad=True)
+    gathered = distributed.gather(rows)
+    assert gathered[:, 0].tolist() == [float(r) for r in range(world) for _ in range(sizes[r])]
+    (gathered * (rank + 1)).sum().backward()
+    assert rows.grad.unique().tolist() == [sum(range(1, world + 1))], "gradients of all ranks flow back"
+    z = Gaussian(torch.zeros(sizes[rank], 4), torch.zeros(sizes[rank], 4))
+    sent = distributed.gather_mean_trace(z, sizes)
+    assert (sent.mean.shape, sent.uncertainty.shape) == ((sum(sizes), 4), (sum(sizes),))
+    with pytest.raises(ValueError, match="don't fit rank"):
+        distributed.gather(rows, [9] * world)
+
+
+@pytest.mark.parametrize("world", SIZES)
+def test_ranks_give_the_loss_and_gradients_of_one_process(world, tmp_path):
+    mp.spawn(check_rank, args=(world, f"file://{tmp_path}/store"), nprocs=world)
+
+
+def test_five_numbers_cross_for_four_dimensions(monkeypatch):
+    """D + 1 numbers a text, in one call."""
+    sent = []
+
+    def record(rows, sizes):
+        sent.append(tuple(rows.shape))
+        return rows
+
+    monkeypatch.setattr(distributed, "gather", record)
+    distributed.gather_mean_trace(Gaussian(torch.zeros(3, 4), torch.zeros(3, 4)))
+    assert sent == [(3, 5)]
+
+
+def test_nothing_is_needed_when_nothing_is_initialised():
+    rows = torch.ones(3, 2, requires_grad=True)
+    assert distributed.gather(rows) is rows
+    assert (distributed.rank(), distributed.world_size(), distributed.batch_sizes(3)) == (0, 1, [3])
+    assert distributed.sum_over_ranks(rows).tolist() == rows.tolist()
+    z = Gaussian(torch.zeros(2, 3, dtype=torch.bfloat16), torch.zeros(2, 3))
+    assert distributed.gather_mean_trace(z).uncertainty.tolist() == [3.0, 3.0]

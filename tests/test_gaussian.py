@@ -1,0 +1,161 @@
+import dataclasses
+
+import pytest
+import torch
+from torch.utils import _pytree
+
+from prolip.gaussian import Gaussian, MeanTrace
+
+
+def test_quantities_are_functions_of_the_log_variance(draw):
+    z = draw(3, 5)
+    torch.testing.assert_close(z.var, z.log_var.exp())
+    torch.testing.assert_close(z.std.square(), z.var)
+    torch.testing.assert_close(z.uncertainty, torch.stack([torch.diag(v).trace() for v in z.var]))
+    assert (z.shape, z.dim, len(z)) == ((3, 5), 5, 3)
+
+
+def test_it_is_frozen(draw):
+    z = draw(2, 3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        z.mean = torch.zeros(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        (0, (3, 4)),
+        (slice(1, None), (1, 3, 4)),
+        ((0, 1), (4,)),
+        ((slice(None), 1), (2, 4)),
+        ((..., 0), (2, 4)),
+        (None, (1, 2, 3, 4)),
+        ([1, 0, 1], (3, 3, 4)),
+        (torch.tensor([True, False]), (1, 3, 4)),
+        (torch.tensor([[True, False, True], [False, False, True]]), (3, 4)),
+        ((..., None), (2, 3, 1, 4)),
+    ],
+)
+def test_indexing_touches_the_batch_axes_only(draw, index, shape):
+    z = draw(2, 3, 4)
+    assert z[index].mean.shape == shape
+    assert z[index].log_var.shape == shape
+
+
+def test_indexing_into_the_dimensions_is_an_error(draw):
+    with pytest.raises(IndexError):
+        draw(2, 4)[0, 1]
+
+
+def test_rows_keep_their_values(draw):
+    z = draw(4, 3)
+    assert torch.equal(z[2].mean, z.mean[2])
+    assert torch.equal(z[torch.tensor([3, 1])].log_var, z.log_var[[3, 1]])
+    assert [row.mean.shape for row in z] == [(3,)] * 4, "iterating ends"
+
+
+def test_a_single_gaussian_has_no_length(draw):
+    with pytest.raises(TypeError, match="no length"):
+        len(draw(3))
+
+
+def test_cat_and_stack_undo_indexing(draw):
+    z = draw(5, 3)
+    for joined in (Gaussian.cat([z[:2], z[2:]]), Gaussian.stack([z[i] for i in range(5)])):
+        assert torch.equal(joined.mean, z.mean)
+        assert torch.equal(joined.log_var, z.log_var)
+
+
+def test_cat_says_what_does_not_fit(draw):
+    with pytest.raises(ValueError, match="dimensions differ"):
+        Gaussian.cat([draw(2, 3), draw(2, 4)])
+    with pytest.raises(ValueError, match="at least one"):
+        Gaussian.stack([])
+
+
+def test_to_keeps_log_var_at_float32_or_better(draw):
+    z = draw(2, 3)
+    assert z.to(torch.float32).log_var.dtype == torch.float32
+    half = z.to(torch.bfloat16)
+    assert (half.mean.dtype, half.log_var.dtype) == (torch.bfloat16, torch.float64)
+    assert z.to("meta").mean.is_meta
+    assert z.to("meta", torch.float16).log_var.is_meta
+
+
+def test_samples_have_the_stated_moments(generator):
+    z = Gaussian(torch.tensor([1.0, -2.0]), torch.tensor([0.0, -3.0]))
+    samples = z.sample(generator, 200_000)
+    torch.testing.assert_close(samples.mean(0), z.mean, atol=0.01, rtol=0)
+    torch.testing.assert_close(samples.var(0), z.var, atol=0.02, rtol=0)
+
+
+def test_sampling_is_the_generators_and_carries_gradients(draw):
+    z = draw(2, 3)
+    first, second = (z.sample(torch.Generator().manual_seed(7)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, z.sample(torch.Generator().manual_seed(8)))
+    leaf = Gaussian(z.mean.requires_grad_(), z.log_var.requires_grad_())
+    leaf.sample(torch.Generator().manual_seed(7), 4).sum().backward()
+    assert torch.equal(z.mean.grad, torch.full_like(z.mean, 4.0))
+    assert (z.log_var.grad != 0).all()
+
+
+def test_a_point_has_no_variance(draw, generator):
+    z = Gaussian.point(draw(2, 3).mean.bfloat16())
+    assert z.log_var.dtype == torch.float32
+    assert torch.equal(z.uncertainty, torch.zeros(2))
+    assert torch.equal(z.sample(generator), z.mean.float())
+    assert z.check() is z
+
+
+def test_it_is_a_pytree_node(draw):
+    z = draw(2, 3)
+    doubled = _pytree.tree_map(lambda t: 2 * t, {"images": z, "other": [z]})
+    assert isinstance(doubled["images"], Gaussian)
+    assert torch.equal(doubled["other"][0].log_var, 2 * z.log_var)
+    shapes = _pytree.tree_map(lambda t: t.shape, z)
+    assert shapes.mean == (2, 3), "leaves need not be tensors"
+    assert "torch.Size" in repr(shapes)
+    keys = [_pytree.keystr(path) for path, _ in _pytree.tree_flatten_with_path(z)[0]]
+    assert keys == [".mean", ".log_var"]
+    assert isinstance(_pytree.tree_map(lambda t: t, z.mean_trace()), MeanTrace)
+
+
+def test_it_survives_full_graph_compilation(draw):
+    def shift(z):
+        return Gaussian(z.mean + 1, z.log_var[..., :]).check()[0], z.uncertainty
+
+    z = draw(2, 3)
+    compiled = torch.compile(shift, fullgraph=True, backend="aot_eager")
+    (got, trace), (wanted, _) = compiled(z), shift(z)
+    torch.testing.assert_close(got.mean, wanted.mean)
+    torch.testing.assert_close(trace, z.uncertainty)
+
+
+@pytest.mark.parametrize(
+    ("mean", "log_var", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 4), ValueError, r"\(2, 3\).*\(2, 4\)"),
+        (torch.zeros(()), torch.zeros(()), ValueError, "shape"),
+        (torch.zeros(2, 3), torch.zeros(2, 3).half(), TypeError, "float16.*float32"),
+        (torch.zeros(2, 3).long(), torch.zeros(2, 3), TypeError, "int64"),
+        ([[1.0]], torch.zeros(1, 1), TypeError, "list"),
+        (torch.zeros(2, 3), torch.zeros(2, 3, device="meta"), ValueError, "cpu.*meta"),
+        (torch.tensor([[1.0, float("nan")]]), torch.zeros(1, 2), ValueError, r"1 of 2.*\(0, 1\) is nan"),
+        (torch.tensor([[1.0, float("inf")]]), torch.zeros(1, 2), ValueError, "mean"),
+        (torch.zeros(1, 2), torch.tensor([[0.0, float("nan")]]), ValueError, "log_var"),
+        (torch.zeros(1, 2), torch.tensor([[0.0, float("inf")]]), ValueError, "log_var"),
+    ],
+)
+def test_check_says_what_is_wrong(mean, log_var, error, message):
+    with pytest.raises(error, match=message) as caught:
+        Gaussian(mean, log_var).check("images")
+    assert str(caught.value).startswith("images: ")
+
+
+def test_the_repr_is_short(draw):
+    z = Gaussian(torch.zeros(2, 4), torch.log(torch.tensor([[0.25], [0.5]])).expand(2, 4))
+    assert repr(z) == "Gaussian(2 x 4, float32, uncertainty 1 to 2)"
+    assert repr(z[0]) == "Gaussian(4, float32, uncertainty 1)"
+    assert repr(z[:0]) == "Gaussian(0 x 4, float32)"
+    assert repr(z.to("meta")) == "Gaussian(2 x 4, float32, meta)"

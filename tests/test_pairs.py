@@ -1,0 +1,86 @@
+"""The blockwise kernels against the three-line definition: broadcast the formula, sum over D."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from prolip import formulas, pairs
+from prolip.gaussian import Gaussian
+
+FORMS = ("exact", "published")
+KERNELS = {
+    "inclusion": (pairs.inclusion, formulas.inclusion),
+    "log_inclusion": (pairs.log_inclusion, formulas.log_inclusion),
+}
+SHAPES = [(1, 1, 1), (3, 5, 7), (5, 3, 64), (2, 9, 130), (0, 4, 8), (4, 0, 8), (33, 65, 3)]
+
+
+def leaves(a, b):
+    return a.mean, a.log_var, b.mean, b.log_var
+
+
+def broadcast(formula, a, b, *args):
+    return formula(a.mean[:, None], a.log_var[:, None], b.mean[None], b.log_var[None], *args).sum(-1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_equal_the_broadcast_definition(draw, monkeypatch, name, form, shape):
+    n, m, dims = shape
+    kernel, formula = KERNELS[name]
+    a, b = draw(n, dims, low=-20, high=2), draw(m, dims, low=-20, high=2)
+    wanted = broadcast(formula, a, b, form, -3.0)
+    for elements in (1, 100, 2**19):  # a pair at a time, uneven blocks, all at once
+        monkeypatch.setitem(pairs.BLOCK_ELEMENTS, "cpu", elements)
+        torch.testing.assert_close(kernel(*leaves(a, b), form, -3.0), wanted)
+        terms = partial(formula, form=form, eps=-3.0)
+        torch.testing.assert_close(pairs.sum_terms(terms, *leaves(a, b)), wanted)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("low", "high"), [(-20, 2), (-10, -8), (-80, 80), (-80, -79), (79, 80), (-80, 0)])
+def test_products_never_leave_float32(draw, name, low, high):
+    """The number of factors before a logarithm follows the range of the data."""
+    kernel, formula = KERNELS[name]
+    a, b = (draw(6, 200, low=low, high=high, dtype=torch.float32) for _ in range(2))
+    a64, b64 = (Gaussian(z.mean.double(), z.log_var.double()) for z in (a, b))
+    wanted = broadcast(formula, a64, b64, "exact", 0.0)
+    terms = formula(a64.mean[:, None], a64.log_var[:, None], b64.mean[None], b64.log_var[None], "exact", 0.0)
+    slack = terms.abs().sum(-1) + 0.5 * (a64.log_var.abs().sum(-1)[:, None] + b64.log_var.abs().sum(-1))
+    error = (kernel(*leaves(a, b), "exact", 0.0).double() - wanted).abs()
+    assert (error <= 1e-5 * slack).all()
+
+
+def test_no_n_m_d_tensor_is_made(draw, monkeypatch):
+    """The largest tensor that any kernel allocates is a block, however many pairs there are."""
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                largest = max(largest, out.numel())
+            return out
+
+    monkeypatch.setitem(pairs.BLOCK_ELEMENTS, "cpu", 1024)
+    a, b = draw(40, 32), draw(50, 32)
+    with Watch():
+        for kernel, formula in KERNELS.values():
+            kernel(*leaves(a, b), "exact", 0.0)
+            pairs.sum_terms(partial(formula, form="exact", eps=0.0), *leaves(a, b))
+    assert largest <= max(40 * 50, 50 * 64)  # the result, or an input filled up to 64 dimensions
+
+
+@pytest.mark.parametrize("formula", [formulas.inclusion, formulas.log_inclusion])
+def test_blocks_carry_the_gradients_of_the_definition(draw, monkeypatch, formula):
+    monkeypatch.setitem(pairs.BLOCK_ELEMENTS, "cpu", 60)
+    a, b = draw(5, 6), draw(7, 6)
+    tensors = [t.requires_grad_() for t in leaves(a, b)]
+    weight = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    terms = partial(formula, form="exact", eps=0.0)
+    got = torch.autograd.grad((weight * pairs.sum_terms(terms, *tensors)).sum(), tensors)
+    wanted = torch.autograd.grad((weight * broadcast(formula, a, b, "exact", 0.0)).sum(), tensors)
+    torch.testing.assert_close(got, wanted)
