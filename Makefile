@@ -28,7 +28,7 @@ test-all: check  ## every test that this machine can run
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "not hub" --durations=10
 
 bench: $(STAMP)  ## the table of docs/performance.md
-	@$(BIN)/prolip bench measures
+	@$(BIN)/prolip bench measures --compiled
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion

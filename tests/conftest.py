@@ -1,7 +1,6 @@
 """Shared by all tests: one thread a worker, and random Gaussians to try things on."""
 
 import os
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -10,7 +9,6 @@ import torch
 from prolip.gaussian import Gaussian
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-FIXTURES = Path(__file__).parent / "fixtures"
 
 hypothesis.settings.register_profile("prolip", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("prolip")

@@ -9,9 +9,9 @@ from hypothesis import given
 from safetensors.torch import load_file
 
 import prolip
-from conftest import FIXTURES
 from prolip import measures
 from prolip.gaussian import Gaussian
+from tests.golden import FIXTURES
 
 PAIRED = ["csd", "log_inclusion", "inclusion", "log_containment", "containment"]
 ALL_PAIRS = [(name, f"{name}_matrix") for name in PAIRED]
@@ -128,6 +128,15 @@ class TestContainment:
         assert (prolip.log_containment(a, widths).diff() > 0).all()
         away = Gaussian(a.mean + torch.linspace(0, 3, 30).double()[:, None], a.log_var.expand(30, 8))
         assert (prolip.log_containment(a, away).diff() < 0).all()
+
+    def test_it_does_not_see_the_units_of_an_axis(self, draw):
+        a, b = draw(5, 4), draw(5, 4)
+        stretch, shift = (
+            torch.tensor([0.1, 1.0, 3.0, 20.0]).double(),
+            torch.tensor([1.0, -2.0, 0.0, 5.0]).double(),
+        )
+        moved = (Gaussian(z.mean * stretch + shift, z.log_var + 2 * stretch.log()) for z in (a, b))
+        torch.testing.assert_close(prolip.log_containment(*moved), prolip.log_containment(a, b))
 
     def test_its_logarithm_ranks_where_the_probability_underflows(self, draw):
         a = draw(1, 64, low=-12, high=-12)

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from safetensors.torch import load_file
 
-from conftest import FIXTURES
 from prolip import mixture
 from prolip.gaussian import Gaussian
+from tests.golden import FIXTURES
 
 
 def by_the_book(points, components, alpha, initial, iterations):

@@ -45,7 +45,10 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0) -> None:
 
 
 def bench_measures(
-    as_json: Annotated[bool, arg(name="json")] = False, scale: float = 1.0, repeats: int = 5
+    as_json: Annotated[bool, arg(name="json")] = False,
+    scale: float = 1.0,
+    repeats: int = 5,
+    compiled: bool = False,
 ) -> None:
     """Time the measures, the loss and EM against their plain definitions, in one run.
 
@@ -55,10 +58,11 @@ def bench_measures(
         as_json: Print JSON instead of a table.
         scale: Size of the problems as a share of those in docs/performance.md.
         repeats: Runs of each side, interleaved; the median counts.
+        compiled: Also compare with torch.compile of the definition (needs a C++ compiler).
     """
     from prolip.bench import measures
 
-    results = measures.run(scale=scale, repeats=repeats)
+    results = measures.run(scale=scale, repeats=repeats, compiled=compiled)
     if as_json:
         print(json.dumps(results, indent=2))
     else:

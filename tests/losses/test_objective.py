@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from conftest import FIXTURES
 from prolip.gaussian import Gaussian
 from prolip.losses.contrast import Temperature
 from prolip.losses.objective import GlobalBatch, Objective, Twins
 from prolip.losses.regularise import vib
+from tests.golden import FIXTURES
 
 GOLDEN = sorted(path.stem for path in (FIXTURES / "loss").glob("*.safetensors"))
 NAMES = {

@@ -22,7 +22,8 @@ STYLE = {
     "xtick.color": "#444",
     "ytick.color": "#444",
     "legend.frameon": False,
-    "svg.hashsalt": "prolip",
+    "svg.hashsalt": "prolip",  # the same figure gives the same file
+    "svg.fonttype": "none",  # text stays text
 }
 
 

@@ -1,0 +1,100 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from prolip import cli, doctor
+
+EVERY = [
+    [],
+    *([name] for name in cli.COMMANDS),
+    *([group, name] for group, names in cli.GROUPS.items() for name in names),
+]
+
+
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+def test_help_has_an_example_and_ends_well(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*command, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: prolip" in text
+    assert "xample: prolip" in text
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys\nfrom prolip.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'numpy', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_python_dash_m_works():
+    run = subprocess.run(
+        [sys.executable, "-m", "prolip", "--help"], check=True, capture_output=True, text=True
+    )
+    assert "usage: prolip" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["bench", "measures", "--scale", "-1"], "prolip: scale -1.0 and repeats 5 must be above 0\n"),
+        (["report", "toy", "--out", "/dev/null/figure"], "/dev/null"),
+    ],
+)
+def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch):
+    monkeypatch.delenv("PROLIP_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as end:
+        cli.main(command)
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_debugging_shows_where_it_came_from(monkeypatch):
+    monkeypatch.setenv("PROLIP_DEBUG", "1")
+    with pytest.raises(ValueError, match="above 0"):
+        cli.main(["bench", "measures", "--repeats", "0"])
+
+
+@pytest.mark.parametrize("command", [["demos"], ["bench", "measure"], ["doctor", "--jsn"]])
+def test_unknown_words_are_an_error(command):
+    with pytest.raises(SystemExit) as end:
+        cli.main(command)
+    assert end.value.code == 2
+
+
+def test_a_group_alone_shows_its_help(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench"])
+    assert "measures" in capsys.readouterr().out
+
+
+def test_doctor_speaks_json(capsys):
+    cli.main(["doctor", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["packages"]["torch"]
+    assert None not in facts["packages"].values()
+    assert set(facts["extras"]) == {"report", "search", "ray", "app", "onnx", "logging"}
+    assert facts["cpus"] >= 1
+
+
+def test_doctor_shows_a_table(capsys):
+    cli.main(["doctor"])
+    assert "torch" in capsys.readouterr().out
+
+
+def test_doctor_says_what_to_do():
+    facts = doctor.examine()
+    facts |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
+    facts["extras"] = {"app": ["gradio"], "report": []}
+    advice = " ".join(doctor.advice(facts))
+    for part in ("missing: torch", "1 of 8 cores", "bfloat16", "prolip[app]"):
+        assert part in advice
+    well = facts | {"packages": {"torch": "2"}, "threads": 8, "bf16": True, "extras": {"app": []}}
+    assert doctor.advice(well) == []

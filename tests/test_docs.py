@@ -1,0 +1,32 @@
+"""Every Python snippet of the README and the docs runs, from top to bottom of its page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+
+
+def snippets(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if snippets(page)], ids=lambda page: page.name)
+def test_snippets_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for snippet in snippets(page):
+        exec(compile(snippet, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_pictures_exist(page):
+    for target in re.findall(r"\]\((?!http|#)([^)#\s]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("name", ["measures", "objective", "mixture"])
+def test_capabilities_have_a_page_with_a_snippet(name):
+    assert snippets(PROJECT / "docs" / f"{name}.md")

@@ -1,0 +1,45 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from prolip import extras
+
+PROJECT = Path(__file__).parent.parent
+
+
+def test_a_missing_part_names_its_extra():
+    with pytest.raises(extras.MissingExtraError, match=r"pip install 'prolip\[app\]'"):
+        extras.require("no_such_module_here", "app")
+
+
+def test_a_broken_part_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all") as caught:
+        extras.require("half_installed", "app")
+    assert not isinstance(caught.value, extras.MissingExtraError)
+
+
+def test_what_is_there_is_returned():
+    assert extras.require("json", "app").dumps({}) == "{}"
+
+
+def test_the_table_is_that_of_pyproject():
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for name, modules in extras.EXTRAS.items():
+        packages = {line.split(">")[0].split("[")[0] for line in declared[name]}
+        assert packages == set(modules), name
+
+
+def test_every_dependency_is_pinned():
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for lines in project["optional-dependencies"].values() for line in lines),
+    ]
+    names = {line.split(">")[0].split("[")[0].replace("_", "-").lower() for line in wanted} - {"prolip"}
+    lines = (PROJECT / "constraints.txt").read_text().splitlines()
+    pinned = {line.split("==")[0] for line in lines if "==" in line}
+    assert names <= pinned
+    assert "torch==2.13.0" in lines

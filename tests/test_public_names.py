@@ -1,0 +1,54 @@
+"""The public face changes only on purpose: this file changes with it, and so does CHANGELOG.md."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import prolip
+from prolip import cli
+
+NAMES = {
+    "Gaussian": "(mean: 'Tensor', log_var: 'Tensor') -> None",
+    "containment": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
+    "containment_matrix": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
+    "csd": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
+    "csd_matrix": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
+    "inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "kl_divergence": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
+    "kl_standard": "(z: 'Gaussian') -> 'Tensor'",
+    "log_containment": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
+    "log_containment_matrix": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
+    "log_density": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
+    "log_density_matrix": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
+    "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+}
+
+
+def test_names_and_signatures():
+    found = {name: str(inspect.signature(getattr(prolip, name))) for name in prolip.__all__}
+    assert found == NAMES
+
+
+def test_commands():
+    commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
+    assert commands == {"demo", "report toy", "bench measures", "doctor"}
+
+
+def test_every_public_name_is_documented():
+    for name in prolip.__all__:
+        assert inspect.getdoc(getattr(prolip, name)), name
+
+
+def test_names_are_listed_and_wrong_ones_are_refused():
+    assert set(prolip.__all__) <= set(dir(prolip))
+    with pytest.raises(AttributeError, match="no attribute 'cds'"):
+        _ = prolip.cds
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, prolip; assert 'torch' not in sys.modules; prolip.csd; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
