@@ -53,13 +53,14 @@ def inclusion(
     halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
     mean1, var1, mean2, var2 = _padded(mean1, log_var1.exp(), mean2, log_var2.exp(), halvings)
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns in _blocks(mean1, mean2):
+    for rows, columns, (width12, width21, square, pull) in _blocks_with_buffers(mean1, mean2, 4):
         s1, s2 = var1[rows, None], var2[None, columns]
-        width12, width21 = torch.add(s1, s2, alpha=2), torch.add(s2, s1, alpha=2)
-        square = (mean1[rows, None] - mean2[None, columns]).square_()
-        pull = torch.div(square, width21).sub_(square.div_(width12)).sum(-1)
-        log_ratio = _fold_product(width12.div_(width21), halvings).log_().sum(-1)
-        out[rows, columns] = pull.mul_(math.exp(eps)).sub_(log_ratio, alpha=0.5)
+        torch.add(s1, s2, alpha=2, out=width12)
+        torch.add(s2, s1, alpha=2, out=width21)
+        torch.sub(mean1[rows, None], mean2[None, columns], out=square).square_()
+        torch.div(square, width21, out=pull).sub_(square.div_(width12))
+        log_ratio = _fold_product_(width12.div_(width21), halvings).log_().sum(-1)
+        out[rows, columns] = pull.sum(-1).mul_(math.exp(eps)).sub_(log_ratio, alpha=0.5)
     k = slope(form)
     return out.add_(log_var2.sum(-1), alpha=k).sub_(log_var1.sum(-1)[:, None], alpha=k)
 
@@ -79,11 +80,11 @@ def log_inclusion(
         mean1, (log_var1 - centre).exp(), mean2, (log_var2 + LOG_2 - centre).exp(), halvings
     )
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns in _blocks(mean1, mean2):
-        width = width1[rows, None] + width2[None, columns]
-        square = (mean1[rows, None] - mean2[None, columns]).square_()
+    for rows, columns, (width, square) in _blocks_with_buffers(mean1, mean2, 2):
+        torch.add(width1[rows, None], width2[None, columns], out=width)
+        torch.sub(mean1[rows, None], mean2[None, columns], out=square).square_()
         pull = square.div_(width).sum(-1)
-        log_width = _fold_product(width, halvings).log_().sum(-1)
+        log_width = _fold_product_(width, halvings).log_().sum(-1)
         out[rows, columns] = log_width.mul_(-0.5).sub_(pull, alpha=math.exp(eps) * scale)
     constant = -0.5 * (centre + eps) + (-LOG_2PI if form == "exact" else 0.5 * LOG_2)
     weight1, weight2 = (0.5, 0.0) if form == "exact" else (1.5, 0.5)
@@ -96,10 +97,23 @@ def _blocks(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
     (n, dims), m = mean1.shape, mean2.shape[0]
     room = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
     columns = max(1, min(m, room))
-    rows = max(1, room // columns)
+    rows = max(1, min(n, room // columns))
     for i in range(0, n, rows):
         for j in range(0, m, columns):
             yield slice(i, min(i + rows, n)), slice(j, min(j + columns, m))
+
+
+def _blocks_with_buffers(
+    mean1: Tensor, mean2: Tensor, count: int
+) -> Iterator[tuple[slice, slice, tuple[Tensor, ...]]]:
+    """`_blocks`, each with `count` (rows, columns, D) buffers, the same memory every time: allocating costs more than a pass."""
+    memory: list[Tensor] = []
+    for rows, columns in _blocks(mean1, mean2):
+        shape = (rows.stop - rows.start, columns.stop - columns.start, mean1.shape[-1])
+        memory = memory or [
+            mean1.new_empty(math.prod(shape)) for _ in range(count)
+        ]  # the first block is the largest
+        yield rows, columns, tuple(buffer[: math.prod(shape)].view(shape) for buffer in memory)
 
 
 def _padded(
@@ -114,11 +128,11 @@ def _padded(
     return pad(mean1, 0.0), pad(width1, 0.5), pad(mean2, 0.0), pad(width2, 0.5)
 
 
-def _fold_product(values: Tensor, halvings: int) -> Tensor:
-    """Multiply the left half of the last axis with the right half, `halvings` times: each pass costs half the last."""
+def _fold_product_(values: Tensor, halvings: int) -> Tensor:
+    """Multiply the left half of the last axis by the right half, in place, `halvings` times: each pass costs half the last."""
     for _ in range(halvings):
         half = values.shape[-1] // 2
-        values = values[..., :half] * values[..., half:]
+        values = values[..., :half].mul_(values[..., half:])
     return values
 
 
