@@ -1,9 +1,11 @@
 """The blockwise kernels against the three-line definition: broadcast the formula, sum over D."""
 
+import math
 from functools import partial
 
 import pytest
 import torch
+from scipy import special
 
 from prolip import formulas, pairs
 from prolip.gaussian import Gaussian
@@ -53,6 +55,13 @@ def test_products_never_leave_float32(draw, name, low, high):
     assert (error <= 1e-5 * slack).all()
 
 
+def test_the_mills_ratio_is_scipys():
+    t = torch.cat([torch.zeros(1), torch.logspace(-6, 18, 5000)])
+    wanted = 0.5 * special.erfcx(t.double().numpy() / math.sqrt(2))
+    got = pairs._mills_(t.clone(), torch.empty_like(t)).double()
+    torch.testing.assert_close(got, torch.from_numpy(wanted), rtol=4e-7, atol=0)
+
+
 def test_no_n_m_d_tensor_is_made(draw, monkeypatch):
     """The largest tensor that any kernel allocates is a block, however many pairs there are."""
     largest = 0
@@ -71,6 +80,7 @@ def test_no_n_m_d_tensor_is_made(draw, monkeypatch):
         for kernel, formula in KERNELS.values():
             kernel(*leaves(a, b), "exact", 0.0)
             pairs.sum_terms(partial(formula, form="exact", eps=0.0), *leaves(a, b))
+        pairs.log_containment(*leaves(a, b), 3.0)
     assert largest <= max(40 * 50, 50 * 64)  # the result, or an input filled up to 64 dimensions
 
 

@@ -80,14 +80,18 @@ def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: flo
 def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
     """log of `containment`, row by row: ranks also where the probability itself is too small for a float."""
     a, b = _spread(*_paired(a, b))
-    terms = _containment_terms(a.dim, mass)
-    return terms(*_double(a, b)).sum(-1).to(a.log_var.dtype)
+    terms = formulas.log_containment(*_double(a, b), box_half_width(a.dim, mass))
+    return terms.sum(-1).to(a.log_var.dtype)
 
 
 def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
     """`log_containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
     a, b = _spread(*_crossed(a, b))
-    return pairs.sum_terms(_containment_terms(a.dim, mass), *_double(a, b)).to(a.log_var.dtype)
+    half_width = box_half_width(a.dim, mass)
+    if not _needs_grad(a, b) and pairs.contains_fast(a.log_var, b.log_var, half_width):
+        return pairs.log_containment(a.mean, a.log_var, b.mean, b.log_var, half_width)
+    terms = partial(formulas.log_containment, half_width=half_width)
+    return pairs.sum_terms(terms, *_double(a, b)).to(a.log_var.dtype)
 
 
 def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
@@ -143,14 +147,10 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     return (-0.5 * (square + constant[..., None, :])).to(_work_dtype(points, z.log_var))
 
 
-def _containment_terms(dims: int, mass: float) -> pairs.Terms:
-    if not 0.0 < mass < 1.0:
-        raise ValueError(f"mass must lie strictly between 0 and 1, not {mass}")
-    return partial(formulas.log_containment, half_width=box_half_width(dims, mass))
-
-
 def box_half_width(dims: int, mass: float) -> float:
     """Half the side, in sigmas, of the central box of a D-dimensional Gaussian that holds `mass`: each side holds mass^(1/D)."""
+    if not 0.0 < mass < 1.0:
+        raise ValueError(f"mass must lie strictly between 0 and 1, not {mass}")
     tail = -0.5 * math.expm1(math.log(mass) / dims)
     return -float(torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)))
 

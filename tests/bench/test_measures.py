@@ -20,6 +20,12 @@ def test_each_reference_gives_our_numbers(generator):
     torch.testing.assert_close(
         measures.broadcast_log_inclusion(a, b), public.log_inclusion_matrix(a, b), rtol=1e-4, atol=1e-3
     )
+    torch.testing.assert_close(
+        measures.blockwise_log_containment(a, b).float(),
+        public.log_containment_matrix(a, b),
+        rtol=1e-5,
+        atol=1e-5,
+    )
     points = torch.randn(2, 6, 12, generator=generator)
     z = measures.random_gaussians(2, 4, 12, generator=generator, log_var=-1.0)
     found = mixing_weights(points, z, alpha=2.0, tolerance=0.0, max_iterations=9)
@@ -30,7 +36,7 @@ def test_each_reference_gives_our_numbers(generator):
 def test_a_small_run_gives_every_row(capsys):
     results = measures.run(scale=0.01, repeats=1)
     assert [row["what"] for row in results] == [
-        "PPCL, forward and backward", "PPCL, forward and backward", "inclusion_matrix", "log_inclusion_matrix", "EM for mixing weights"
+        "PPCL, forward and backward", "PPCL, forward and backward", "inclusion_matrix", "log_inclusion_matrix", "log_containment_matrix", "EM for mixing weights"
     ]  # fmt: skip
     assert all(row["times_faster"] > 0 for row in results)
     measures.show(results)

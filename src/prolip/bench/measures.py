@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize
 
-from prolip import formulas, measures
+from prolip import formulas, measures, pairs
 from prolip.bench.timing import compare
 from prolip.gaussian import Gaussian
 from prolip.losses.contrast import Temperature, ppcl
@@ -30,6 +31,14 @@ def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list
         _bench_ppcl(product_ppcl, "one matrix product, autograd", _scaled(4096, scale), 768, repeats),
         _bench_pairs("inclusion_matrix", broadcast_inclusion, broadcast, rows, columns, repeats),
         _bench_pairs("log_inclusion_matrix", broadcast_log_inclusion, broadcast, rows, columns, repeats),
+        _bench_pairs(
+            "log_containment_matrix",
+            blockwise_log_containment,
+            "the formula in float64, block by block",
+            rows,
+            max(2, columns // 10),
+            repeats,
+        ),
         _bench_em(_scaled(1000, scale), _scaled(80, scale), _scaled(100, scale), 768, repeats),
     ]
     if compiled:
@@ -105,6 +114,12 @@ def broadcast_log_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
     width = a.var[:, None] + 2 * b.var[None]
     square = (a.mean[:, None] - b.mean[None]).square()
     return (-formulas.LOG_2PI - 0.5 * a.log_var[:, None] - 0.5 * width.log() - square / width).sum(-1)
+
+
+def blockwise_log_containment(a: Gaussian, b: Gaussian) -> Tensor:
+    """Differences of normal distribution functions, in float64; broadcast at once they would not fit into memory."""
+    terms = partial(formulas.log_containment, half_width=measures.box_half_width(a.dim, 0.95))
+    return pairs.sum_terms(terms, *(leaf.double() for z in (a, b) for leaf in (z.mean, z.log_var)))
 
 
 def class_by_class_em(observations: Tensor, components: Gaussian, alpha: float, iterations: int) -> Tensor:
