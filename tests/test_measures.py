@@ -151,7 +151,7 @@ class TestContainment:
         assert pairs.contains_fast(a.log_var, b.log_var, half_width)
         wanted = prolip.log_containment_matrix(double(a), double(b))
         error = (prolip.log_containment_matrix(a, b) - wanted).abs()
-        assert (error <= 1e-5 * wanted.abs() + 1e-7 * dims).all()
+        assert (error <= 1e-5 * wanted.abs() + 1e-7 * dims + 1e-6).all()
         assert shift > 0 or wanted.min() < -1, "the kernel's far side is tried too"
 
     def test_narrow_boxes_take_the_exact_path(self, draw):
