@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all check bench figures format constraints clean
+.PHONY: demo test test-slow test-all check bench figures format constraints clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -24,8 +24,10 @@ check: $(STAMP)
 test: check  ## style, types, and the quick tests
 	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "not slow and not hub" --durations=5
 
-test-all: check  ## every test that this machine can run
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "not hub" --durations=10
+test-slow: $(STAMP)  ## what takes longer
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "slow and not hub" --durations=5
+
+test-all: test test-slow  ## every test that this machine can run
 
 bench: $(STAMP)  ## the table of docs/performance.md
 	@$(BIN)/prolip bench measures --compiled

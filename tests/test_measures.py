@@ -338,3 +338,18 @@ def test_points_have_no_inclusion(draw):
 def test_the_form_is_one_of_two(draw):
     with pytest.raises(ValueError, match="published"):
         prolip.inclusion(draw(2, 3), draw(2, 3), form="printed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["log_inclusion", "inclusion", "log_containment"])
+def test_a_million_pairs_are_those_of_float64(draw, name):
+    """All-pairs kernels at the size at which they are used: nothing depends on where a block ends."""
+    a, b = (
+        draw(1000, 96, low=-12, high=-6, dtype=torch.float32),
+        draw(1000, 96, low=-9, high=-3, dtype=torch.float32),
+    )
+    got = getattr(prolip, f"{name}_matrix")(a, b).double()
+    for i in range(0, 1000, 50):
+        wanted = getattr(prolip, name)(double(a[i : i + 1]), double(b))
+        bound = 1e-5 * absolute_terms(name, a[i : i + 1], b) + 1e-7 * 96
+        assert ((got[i] - wanted).abs() <= bound).all()

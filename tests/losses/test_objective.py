@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -170,13 +171,29 @@ def test_a_loss_that_is_not_finite_is_named(batch):
         objective(broken, texts, Temperature.start()).check("step 7")
 
 
-def test_the_whole_objective_compiles_in_full(batch):
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "aot_eager",
+        pytest.param(
+            "inductor",
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler"),
+            ],
+        ),
+    ],
+)
+def test_the_whole_objective_compiles_in_full(batch, backend):
     images, texts, twins = batch
     objective = Objective(clip=1.0, inclusion=0.1, masked=0.1)
     temperature = Temperature(torch.tensor(2.0).double(), torch.tensor(-3.0).double())
+    leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
 
     def total(images, texts):
         return objective(images, texts, temperature, **twins).total
 
-    compiled = torch.compile(total, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(images, texts), total(images, texts))
+    compiled = torch.compile(total, backend=backend, fullgraph=True)
+    got, wanted = compiled(images, texts), total(images, texts)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(torch.autograd.grad(got, leaves), torch.autograd.grad(wanted, leaves))
