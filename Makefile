@@ -4,14 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all check bench figures format constraints clean
-.DEFAULT_GOAL := test
+.PHONY: help demo test test-slow test-all check bench figures format constraints clean
+.DEFAULT_GOAL := help
+
+help:
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prolip needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing prolip into $(VENV) (once; a minute or two) ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[report,test]'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
+	  { rm -rf $(VENV); echo "no virtual environment: install Python's venv module (Debian: apt install python3-venv)"; exit 1; }
+	@echo "Installing prolip into $(VENV), once ..."
+	@$(BIN)/python -m pip install --constraint constraints.txt --editable '.[report,test]'
 	@touch $@
 
 demo: $(STAMP)  ## train something small, look at it: runs/demo
@@ -29,17 +33,17 @@ test-slow: $(STAMP)  ## what takes longer
 
 test-all: test test-slow  ## every test that this machine can run
 
-bench: $(STAMP)  ## the table of docs/performance.md
-	@$(BIN)/prolip bench measures --compiled
+bench: $(STAMP)  ## the table of docs/performance.md (needs 6 GiB; with a C++ compiler also torch.compile)
+	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion
 
-format: $(STAMP)
-	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+format: $(STAMP)  ## put the code into shape
+	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
 
-constraints: ## resolve all extras together, anew
+constraints:  ## resolve all extras together, anew
 	@$(PYTHON) tools/resolve_constraints.py
 
-clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+clean:  ## back to a fresh checkout
+	rm -rf $(VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

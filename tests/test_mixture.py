@@ -1,4 +1,4 @@
-"""Pooling against three-line definitions; EM against Algorithm 1 by the book, the release's golden runs, and its own laws."""
+"""Pooling against three-line definitions; EM against Algorithm 1 by the book, golden runs, and its own laws."""
 
 import json
 import math

@@ -1,9 +1,10 @@
-"""Write constraints.txt: every extra of pyproject.toml resolved together by pip, once, with torch at the pinned version.
+"""Write constraints.txt: every extra of pyproject.toml resolved together by pip, torch at the pinned version.
 
 python tools/resolve_constraints.py
 """
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch==2.13.0"
 LEFT_OUT = {"prolip", "pip", "setuptools", "wheel"}  # ourselves, and what builds
-HEADER = """\
+HEADER = f"""\
 # Every extra of pyproject.toml, resolved together: `make constraints` writes this file.
-# Python 3.11 on Linux; torch without a local version, so that a CPU or a CUDA build both fit.
+# Python {platform.python_version()} on {platform.system()}; torch without a local version, so that a CPU build fits as
+# well as a CUDA build (whose own packages torch pins by itself).
 """
 
 

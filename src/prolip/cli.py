@@ -75,11 +75,11 @@ def report_toy(out: Path = Path("toy-inclusion")) -> None:
     Example: prolip report toy --out toy-inclusion
 
     Args:
-        out: File name without ending; .png and .svg are written.
+        out: File name without ending, or an existing folder; .png and .svg are written.
     """
     from prolip.report import toy
 
-    for path in toy.save(out):
+    for path in toy.save(out / "toy-inclusion" if out.is_dir() else out):
         print(path)
 
 
@@ -112,6 +112,10 @@ def main(args: list[str] | None = None) -> None:
             _choose(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
         else:
             _choose(COMMANDS, "prolip", args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough (prolip doctor | head): end quietly
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
     except (ValueError, OSError, MissingExtraError) as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise

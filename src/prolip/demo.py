@@ -7,7 +7,6 @@ No towers yet: each image and each caption owns a Gaussian, and the real objecti
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from prolip import measures
+from prolip.files import write_whole
 from prolip.gaussian import Gaussian
 from prolip.losses.objective import Objective, Twins
 from prolip.report import figures, toy
@@ -32,7 +32,7 @@ OBJECTIVES = {
     "the paper's weights": Objective(),
     "stronger inclusion": Objective(inclusion=1e-1, masked=1e-1, vib=1e-3),
 }
-"""The paper's weights are for a hundred million times as many samples as there are here."""
+"""The paper's weights are for 1.28 billion samples; here there are 51,200."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ def run(out: Path, seed: int) -> dict[str, Result]:
     from rich.console import Console
     from rich.progress import Progress
 
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be at least 0 and below 2^63, not {seed}")
+    out.mkdir(parents=True, exist_ok=True)  # now, not after the work
     console = Console()
     results = {}
     with Progress(console=console, transient=True) as progress:
@@ -57,7 +60,8 @@ def run(out: Path, seed: int) -> dict[str, Result]:
             task = progress.add_task(name, total=STEPS)
             results[name] = train(objective, seed, lambda task=task: progress.advance(task))
     console.print(_table(results))
-    _write_json(out / "results.json", {name: asdict(result) for name, result in results.items()})
+    content = json.dumps({name: asdict(result) for name, result in results.items()}, indent=2) + "\n"
+    write_whole(out / "results.json", lambda path: path.write_text(content))
     paths = [*_draw(results, out / "uncertainty-by-level"), *toy.save(out / "toy-inclusion")]
     console.print("The more general a caption, the more uncertain it should be. By objective:")
     for name, result in results.items():
@@ -176,10 +180,3 @@ def _draw(results: dict[str, Result], out: Path) -> list[Path]:
             axes.set(title=name)
         panels[0].set_ylabel("mean uncertainty, tr Σ")
         return figures.save(figure, out)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(aside, path)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from prolip.gaussian import Gaussian, MeanTrace
 
@@ -30,7 +29,7 @@ def rank() -> int:
 
 
 def batch_sizes(local: int, device: torch.device | str = "cpu") -> list[int]:
-    """Number of rows on each rank, in rank order. One small exchange that synchronises: call it once, not every step."""
+    """Number of rows on each rank, in rank order. An exchange that synchronises: call it once, not every step."""
     if world_size() == 1:
         return [local]
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world_size())]
@@ -54,6 +53,8 @@ def gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
 
 def gather_mean_trace(z: Gaussian, sizes: Sequence[int] | None = None) -> MeanTrace:
     """Mean and trace of all ranks' Gaussians: D + 1 numbers a row cross the wire, in one call."""
+    if world_size() == 1:
+        return z.mean_trace()
     packed = gather(torch.cat([z.mean.to(z.log_var.dtype), z.uncertainty[:, None]], dim=-1), sizes)
     return MeanTrace(packed[:, :-1], packed[:, -1])
 
@@ -79,8 +80,9 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise RuntimeError("gather has a first derivative only: no create_graph, no Hessian")
         sizes: list[int] = ctx.sizes
         filled = torch.cat([_fill(part, max(sizes)) for part in grad.split(sizes)])
         own = grad.new_empty((max(sizes), *grad.shape[1:]))

@@ -34,16 +34,14 @@ def advice(facts: dict[str, Any]) -> list[str]:
     lines = []
     absent = [name for name, found in facts["packages"].items() if found is None]
     if absent:
-        lines.append(
-            f"core packages are missing: {', '.join(absent)}. Run: pip install --force-reinstall prolip"
-        )
+        lines.append(f"core packages are missing: {', '.join(absent)}. Run: make clean test")
     if not facts["accelerators"] and facts["threads"] < facts["cpus"]:
         lines.append(f"torch uses {facts['threads']} of {facts['cpus']} cores: see OMP_NUM_THREADS")
     if not facts["bf16"]:
         lines.append("no fast bfloat16 here: use float32")
     without = [name for name, modules in facts["extras"].items() if modules]
     if without:
-        lines.append(f"extras not installed: pip install 'prolip[{','.join(without)}]'")
+        lines.append(f"extras not installed: {', '.join(without)}. {extras.install(*without)}")
     return lines
 
 

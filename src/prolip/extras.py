@@ -33,6 +33,11 @@ def require(module: str, extra: str) -> ModuleType:
         ) from None
 
 
+def install(*names: str) -> str:
+    """The sentence that says how to install extras. (From a checkout: the package is not on an index.)"""
+    return f"In the checkout, run: .venv/bin/pip install -c constraints.txt -e '.[{','.join(names)}]'"
+
+
 def missing(extra: str) -> list[str]:
     """Modules of an extra that are not installed. Imports nothing."""
     return [module for module in EXTRAS[extra] if find_spec(module) is None]

@@ -65,7 +65,7 @@ def inclusion(
 
 
 def slope(form: Form) -> float:
-    """k of SPEC's closed form of H: what multiplies log_var2 - log_var1."""
+    """k, what multiplies log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed."""
     return 0.5 if form == "exact" else 1.0
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
+
+LARGEST_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
+"""Largest log_var of each type: a sum of variances, and a few products of them, must still be numbers."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -19,8 +22,8 @@ class Gaussian:
     log_var: (..., D), log sigma^2 (never sigma), float32 or float64. A point (zero variance, what a
              deterministic model gives) has log_var = -inf.
 
-    The constructor checks nothing, so that a Gaussian survives `tree_map` and full-graph compilation;
-    `check` does, and every public function of the package calls it.
+    The constructor checks nothing, so that a Gaussian survives `tree_map` and full-graph compilation. `check`
+    does; measures and `mixture` call it. Losses, which run in the hot loop, don't: it waits for a GPU.
 
     >>> z = Gaussian(torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, -2.0]]))
     >>> round(z.uncertainty.item(), 4)
@@ -39,6 +42,8 @@ class Gaussian:
     @classmethod
     def cat(cls, gaussians: Sequence[Gaussian]) -> Gaussian:
         """Join along the first axis: (n1, ..., D), (n2, ..., D) -> (n1 + n2, ..., D)."""
+        if any(z.mean.ndim < 2 for z in gaussians):
+            raise ValueError("Gaussian.cat joins batches; Gaussian.stack makes a batch of single Gaussians")
         return cls(*(torch.cat(leaves) for leaves in _columns(gaussians, "cat")))
 
     @classmethod
@@ -80,6 +85,9 @@ class Gaussian:
             raise TypeError("a single Gaussian has no length; z[None] makes a batch of one")
         return self.mean.shape[0]
 
+    def __iter__(self) -> Iterator[Gaussian]:
+        return (self[i] for i in range(len(self)))
+
     def __getitem__(self, index: Any) -> Gaussian:
         """Index the batch axes; the last axis, D, always stays whole: z[0], z[mask], z[..., 0]."""
         index = index if isinstance(index, tuple) else (index,)
@@ -91,6 +99,8 @@ class Gaussian:
     def to(self, *args: Any, **kwargs: Any) -> Gaussian:
         """As `Tensor.to`. A dtype below float32 changes the mean only: exp() magnifies what log_var loses."""
         mean, log_var = self.mean.to(*args, **kwargs), self.log_var.to(*args, **kwargs)
+        if not mean.is_floating_point():
+            raise TypeError(f"a Gaussian can't be made of {mean.dtype}")
         if log_var.dtype.itemsize < 4:
             log_var = self.log_var.to(device=mean.device)
         return Gaussian(mean, log_var)
@@ -111,24 +121,31 @@ class Gaussian:
         """What CSD sees of these Gaussians: D + 1 numbers each."""
         return MeanTrace(self.mean, self.uncertainty)
 
-    def check(self, name: str = "the Gaussian") -> Gaussian:
-        """This Gaussian, or an error that says what is wrong with it. Reads the data (synchronises a GPU)."""
+    def check_form(self, name: str = "the Gaussian") -> Gaussian:
+        """This Gaussian, or an error if types, shapes or devices are wrong. Reads no data: fit for the hot loop."""
         for leaf, what in ((self.mean, "mean"), (self.log_var, "log_var")):
-            if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
-                raise TypeError(f"{name}: {what} must be a floating-point tensor, not {_describe(leaf)}")
-        if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape:
+            _require_floats(leaf, f"{name}: {what}")
+        if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape or self.mean.shape[-1] == 0:
             raise ValueError(
                 f"{name}: mean {tuple(self.mean.shape)} and log_var {tuple(self.log_var.shape)} "
-                "must both have the shape (..., D)"
+                "must both have the shape (..., D), D at least 1"
             )
         if self.mean.device != self.log_var.device:
             raise ValueError(f"{name}: mean is on {self.mean.device}, log_var on {self.log_var.device}")
-        if self.log_var.dtype.itemsize < 4:
+        if self.log_var.dtype not in LARGEST_LOG_VAR:
             raise TypeError(f"{name}: log_var is {self.log_var.dtype}; it must be float32 or float64")
+        return self
+
+    def check(self, name: str = "the Gaussian") -> Gaussian:
+        """`check_form`, and an error if values are not finite. Reads the data (synchronises a GPU)."""
+        self.check_form(name)
         if torch.compiler.is_compiling():
             return self
-        _require(self.mean, torch.isfinite, name, "mean", "finite")
-        _require(self.log_var, _below_infinity, name, "log_var", "finite (or -inf, for a point)")
+        limit = LARGEST_LOG_VAR[self.log_var.dtype]
+        _require(self.mean, torch.isfinite, f"{name}: mean", "finite")
+        _require(
+            self.log_var, lambda v: v <= limit, f"{name}: log_var", f"at most {limit:g} (-inf is a point)"
+        )
         return self
 
     def __repr__(self) -> str:
@@ -163,19 +180,37 @@ def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], li
     return [z.mean for z in gaussians], [z.log_var for z in gaussians]
 
 
-def _below_infinity(log_var: Tensor) -> Tensor:
-    return log_var < torch.inf  # false for NaN too
+def _require_floats(values: object, what: str) -> None:
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.dtype.itemsize < 2:
+        raise TypeError(f"{what} must be a floating-point tensor of 16 bits or more, not {_describe(values)}")
 
 
-def _require(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, what: str, wanted: str) -> None:
+def _require(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wanted: str) -> None:
     good = rule(values)
     if not bool(good.all()):
         first = tuple(int(i) for i in (~good).nonzero()[0])
         count = int((~good).sum())
         raise ValueError(
-            f"{name}: {what} must be {wanted}; {count} of {good.numel()} values are not, "
+            f"{what} must be {wanted}; {count} of {good.numel()} values are not, "
             f"the first at index {first} is {values[first].item()}"
         )
+
+
+def checked(z: Gaussian, name: str) -> Gaussian:
+    """z, if it is a Gaussian that `Gaussian.check` accepts; else an error that names it."""
+    if not isinstance(z, Gaussian):
+        raise TypeError(f"{name} must be a Gaussian, not {_describe(z)}")
+    return z.check(name)
+
+
+def checked_points(points: Tensor, name: str) -> Tensor:
+    """Finite floating-point vectors (..., D); else an error that names them."""
+    _require_floats(points, name)
+    if points.ndim == 0:
+        raise ValueError(f"{name} must have the shape (..., D), not ()")
+    if not torch.compiler.is_compiling():
+        _require(points, torch.isfinite, name, "finite")
+    return points
 
 
 def _describe(leaf: object) -> str:

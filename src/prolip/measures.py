@@ -12,12 +12,12 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from prolip import formulas, pairs
+from prolip import formulas
 from prolip.formulas import Form
-from prolip.gaussian import Gaussian
-
-LARGEST_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
-"""|log_var| that inclusion can take: 1/sigma^2 and a few products of it must be numbers of that type."""
+from prolip.gaussian import LARGEST_LOG_VAR, Gaussian, checked, checked_points
+from prolip.pairs import blocks
+from prolip.pairs import containment as containment_kernel
+from prolip.pairs import inclusion as inclusion_kernel
 
 
 def csd(a: Gaussian, b: Gaussian) -> Tensor:
@@ -33,7 +33,9 @@ def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
     """`csd` of all pairs by one matrix product. a: (N, D), b: (M, D). Returns (N, M)."""
     a, b = _crossed(a, b)
     squares = a.mean.square().sum(-1)[:, None] + b.mean.square().sum(-1)
-    distance = (squares - 2.0 * (a.mean @ b.mean.mT)).clamp_min(0.0)
+    with torch.autocast(a.device.type, enabled=False):
+        products = a.mean @ b.mean.mT
+    distance = (squares - 2.0 * products).clamp_min(0.0)
     return distance + a.uncertainty[:, None] + b.uncertainty
 
 
@@ -44,17 +46,19 @@ def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float 
     eps:  a logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C, as in training. 0 leaves it alone.
     a, b: (..., D). Returns (...,).
     """
-    a, b = _spread(*_paired(a, b), form=form)
+    _check_options(form, eps)
+    a, b = _spread(*_paired(a, b))
     return formulas.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
 
 
 def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
     """`log_inclusion` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
-    a, b = _spread(*_crossed(a, b), form=form)
-    if _needs_grad(a, b):
+    _check_options(form, eps)
+    a, b = _spread(*_crossed(a, b))
+    if _needs_plain_path(a, b):
         terms = partial(formulas.log_inclusion, form=form, eps=eps)
-        return pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
-    return pairs.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
+        return blocks.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
+    return inclusion_kernel.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
 
 
 def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
@@ -64,17 +68,19 @@ def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.
     belongs to far-away strangers: search with `log_inclusion` or `containment` instead.
     form, eps: as in `log_inclusion`. a, b: (..., D). Returns (...,); H(a in b) = -H(b in a) exactly.
     """
-    a, b = _spread(*_paired(a, b), form=form)
+    _check_options(form, eps)
+    a, b = _spread(*_paired(a, b))
     return formulas.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
 
 
 def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
     """`inclusion` of all pairs, H(a_i in b_j), block by block. a: (N, D), b: (M, D). Returns (N, M)."""
-    a, b = _spread(*_crossed(a, b), form=form)
-    if _needs_grad(a, b):
+    _check_options(form, eps)
+    a, b = _spread(*_crossed(a, b))
+    if _needs_plain_path(a, b):
         terms = partial(formulas.inclusion, form=form, eps=eps)
-        return pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
-    return pairs.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
+        return blocks.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
+    return inclusion_kernel.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
 
 
 def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
@@ -88,10 +94,10 @@ def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> T
     """`log_containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
     a, b = _spread(*_crossed(a, b))
     half_width = box_half_width(a.dim, mass)
-    if not _needs_grad(a, b) and pairs.contains_fast(a.log_var, b.log_var, half_width):
-        return pairs.log_containment(a.mean, a.log_var, b.mean, b.log_var, half_width)
+    if not _needs_plain_path(a, b) and containment_kernel.kernel_applies(a.log_var, b.log_var, half_width):
+        return containment_kernel.log_containment(a.mean, a.log_var, b.mean, b.log_var, half_width)
     terms = partial(formulas.log_containment, half_width=half_width)
-    return pairs.sum_terms(terms, *_double(a, b)).to(a.log_var.dtype)
+    return blocks.sum_terms(terms, *_double(a, b)).to(a.log_var.dtype)
 
 
 def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
@@ -111,7 +117,7 @@ def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tenso
 
 def kl_standard(z: Gaussian) -> Tensor:
     """KL(z || N(0, I)), summed over dimensions. z: (..., D). Returns (...,) >= 0."""
-    (z,) = _spread(_upcast(z.check("z")))
+    (z,) = _spread(_upcast(checked(z, "z")))
     return formulas.kl_standard(z.mean, z.log_var).sum(-1)
 
 
@@ -123,9 +129,13 @@ def kl_divergence(a: Gaussian, b: Gaussian) -> Tensor:
 
 def log_density(points: Tensor, z: Gaussian) -> Tensor:
     """log N(point; z), row by row. points, z: (..., D). Returns (...,)."""
-    at, z = _paired(Gaussian.point(points), z, "points", "z")
-    (z,) = _spread(z)
-    return formulas.log_density(at.mean, z.mean, z.log_var).sum(-1)
+    points, z = checked_points(points, "points"), checked(z, "z")
+    if points.shape[-1] != z.dim:
+        raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
+    _check_rows(points.shape, z.shape, "points", "z")
+    dtype = _work_dtype(points, z.mean, z.log_var)
+    (z,) = _spread(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
+    return formulas.log_density(points.to(dtype), z.mean, z.log_var).sum(-1)
 
 
 def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
@@ -134,63 +144,95 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     points: (..., N, D), z: (..., M, D), with the same leading axes. Returns (..., N, M).
     The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64.
     """
-    at, z = Gaussian.point(points).check("points"), z.check("z")
-    if points.ndim < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
+    points, z = checked_points(points, "points"), checked(z, "z")
+    if min(points.ndim, z.mean.ndim) < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
         raise ValueError(
             f"points {tuple(points.shape)} and z {tuple(z.shape)} must be (..., N, D) and (..., M, D)"
         )
     (spread,) = _spread(_upcast(z))
-    x, mean, log_var = at.mean.double(), spread.mean.double(), spread.log_var.double()
+    mean, log_var = spread.mean.double(), spread.log_var.double()
+    centre = mean.mean(
+        -2, keepdim=True
+    )  # about which the square is expanded: what is far from 0 may be near it
+    x, mean = points.double() - centre, mean - centre
+    if _square_cancels(x, mean, log_var):
+        return _direct_log_density(x, mean, log_var).to(_work_dtype(points, z.mean, z.log_var))
     precision = torch.exp(-log_var)
     constant = (mean.square() * precision + log_var + formulas.LOG_2PI).sum(-1)
     square = x.square() @ precision.mT - 2.0 * (x @ (mean * precision).mT)
-    return (-0.5 * (square + constant[..., None, :])).to(_work_dtype(points, z.log_var))
+    return (-0.5 * (square + constant[..., None, :])).to(_work_dtype(points, z.mean, z.log_var))
+
+
+def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
+    """Whether the terms of the expanded square are so large that float64 can't hold their difference to 1e-6."""
+    if torch.compiler.is_compiling() or x.numel() == 0 or mean.numel() == 0:
+        return False
+    largest = max(x.abs().max().item(), mean.abs().max().item()) ** 2 * math.exp(-log_var.min().item())
+    return largest * torch.finfo(torch.float64).eps > 1e-6
+
+
+def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
+    """Differences before squares, block by block: for Gaussians too narrow for the matrix products."""
+
+    def terms(points: Tensor, _: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
+        return formulas.log_density(points, mean, log_var)
+
+    flat = [t.reshape(-1, *t.shape[-2:]) for t in (x, mean, log_var)]
+    values = [blocks.sum_terms(terms, x, x, mean, log_var) for x, mean, log_var in zip(*flat, strict=True)]
+    return torch.stack(values).reshape(*x.shape[:-1], mean.shape[-2])
 
 
 def box_half_width(dims: int, mass: float) -> float:
-    """Half the side, in sigmas, of the central box of a D-dimensional Gaussian that holds `mass`: each side holds mass^(1/D)."""
-    if not 0.0 < mass < 1.0:
-        raise ValueError(f"mass must lie strictly between 0 and 1, not {mass}")
+    """Half a side, in sigmas, of the central box of a Gaussian that holds `mass`: each of D sides holds mass^(1/D)."""
+    if not 1e-6 <= mass < 1.0:
+        raise ValueError(f"mass must be at least 1e-6 and below 1, not {mass}")
     tail = -0.5 * math.expm1(math.log(mass) / dims)
     return -float(torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)))
 
 
-def _paired(a: Gaussian, b: Gaussian, name_a: str = "a", name_b: str = "b") -> tuple[Gaussian, Gaussian]:
+def _paired(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
     """Checked, in one floating type, with shapes that broadcast against each other."""
-    _check_both(a, b, name_a, name_b)
-    try:
-        torch.broadcast_shapes(a.shape, b.shape)
-    except RuntimeError:
-        raise ValueError(
-            f"rows of {name_a} {tuple(a.shape)} and {name_b} {tuple(b.shape)} don't pair up; "
-            "for all pairs use the _matrix form"
-        ) from None
+    _check_both(a, b)
+    _check_rows(a.shape, b.shape, "a", "b")
     return _upcast(a, b), _upcast(b, a)
 
 
 def _crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
     """Checked, in one floating type, both of shape (rows, D)."""
-    _check_both(a, b, "a", "b")
+    _check_both(a, b)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError(f"all pairs need a (N, D) and b (M, D), not {tuple(a.shape)} and {tuple(b.shape)}")
     return _upcast(a, b), _upcast(b, a)
 
 
-def _check_both(a: Gaussian, b: Gaussian, name_a: str, name_b: str) -> None:
-    for z, name in ((a, name_a), (b, name_b)):
-        if not isinstance(z, Gaussian):
-            raise TypeError(f"{name} must be a Gaussian, not {type(z).__name__}")
-        z.check(name)
+def _check_both(a: Gaussian, b: Gaussian) -> None:
+    checked(a, "a")
+    checked(b, "b")
     if a.dim != b.dim:
-        raise ValueError(f"{name_a} has {a.dim} dimensions, {name_b} has {b.dim}")
+        raise ValueError(f"a has {a.dim} dimensions, b has {b.dim}")
     if a.device != b.device:
-        raise ValueError(f"{name_a} is on {a.device}, {name_b} on {b.device}")
+        raise ValueError(f"a is on {a.device}, b on {b.device}")
 
 
-def _spread(*gaussians: Gaussian, form: Form = "exact") -> tuple[Gaussian, ...]:
-    """Gaussians whose 1/sigma^2 is a number: points, and variances beyond the type's range, are an error."""
+def _check_rows(first: torch.Size, second: torch.Size, name1: str, name2: str) -> None:
+    try:
+        torch.broadcast_shapes(first, second)
+    except RuntimeError:
+        raise ValueError(
+            f"rows of {name1} {tuple(first)} and {name2} {tuple(second)} don't pair up; "
+            "for all pairs use the _matrix form"
+        ) from None
+
+
+def _check_options(form: Form, eps: float) -> None:
     if form not in get_args(Form):
         raise ValueError(f"form must be one of {get_args(Form)}, not {form!r}")
+    if not -1000.0 <= eps <= 80.0:
+        raise ValueError(f"eps is a logarithm, at least -1000 and at most 80: not {eps}")
+
+
+def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
+    """Gaussians whose 1/sigma^2 is a number: points, and variances beyond the type's range, are an error."""
     if torch.compiler.is_compiling():
         return gaussians
     for z in gaussians:
@@ -219,5 +261,8 @@ def _double(a: Gaussian, b: Gaussian) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return a.mean.double(), a.log_var.double(), b.mean.double(), b.log_var.double()
 
 
-def _needs_grad(*gaussians: Gaussian) -> bool:
-    return torch.is_grad_enabled() and any(z.mean.requires_grad or z.log_var.requires_grad for z in gaussians)
+def _needs_plain_path(*gaussians: Gaussian) -> bool:
+    """Whether the kernels can't serve: they carry no gradients, and plan by the data, which a compiler can't see."""
+    return torch.compiler.is_compiling() or (
+        torch.is_grad_enabled() and any(z.mean.requires_grad or z.log_var.requires_grad for z in gaussians)
+    )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from prolip.gaussian import Gaussian
+from prolip.gaussian import Gaussian, checked, checked_points
 from prolip.measures import log_density_matrix
 
 PooledVariance = Literal["average", "independent"]
-"""`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, the variance of a sum of independent draws (the release)."""
+"""`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""
 
 DENSITY_ELEMENTS = 2**21
 """Observation coordinates (classes x M x D) whose densities are computed at one time: 16 MiB in float64."""
@@ -30,7 +30,9 @@ def pool(
     prompts: (..., T, D). weights: (..., T) or (T,), not negative, scaled here to sum to 1; None is uniform.
     Returns (..., D).
     """
-    prompts = prompts.check("prompts")
+    checked(prompts, "prompts")
+    if variance not in get_args(PooledVariance):
+        raise ValueError(f"variance must be one of {get_args(PooledVariance)}, not {variance!r}")
     if prompts.mean.ndim < 2 or prompts.shape[-2] == 0:
         raise ValueError(f"prompts must be (..., T, D) with T at least 1, not {tuple(prompts.shape)}")
     share = _shares(prompts, weights)
@@ -42,8 +44,16 @@ def pool(
                 "prompts that cancel each other have no mean direction: their weighted sum is zero"
             )
         mean = mean / length
-    power = 1.0 if variance == "average" else 2.0
-    return Gaussian(mean, torch.logsumexp(prompts.log_var + power * share.log()[..., None], dim=-2))
+    factor = share if variance == "average" else share.square()
+    return Gaussian(mean, _log_weighted_sum(prompts.log_var, factor[..., None]))
+
+
+def _log_weighted_sum(log_values: Tensor, factor: Tensor) -> Tensor:
+    """log sum over T of factor exp(log_values): (..., T, D) -> (..., D). A factor may be 0, and has a gradient."""
+    top = torch.where(factor > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
+    top = torch.where(torch.isfinite(top), top, 0.0)  # all points: log 0 below
+    scaled = (log_values - top).clamp_max(80.0).exp()  # one of factor 0 may lie far above the top
+    return (factor * scaled).sum(-2).log() + top[..., 0, :]
 
 
 def _shares(prompts: Gaussian, weights: Tensor | None) -> Tensor:
@@ -51,6 +61,8 @@ def _shares(prompts: Gaussian, weights: Tensor | None) -> Tensor:
     shape = prompts.shape[:-1]
     if weights is None:
         return prompts.log_var.new_full(shape, 1.0 / shape[-1])
+    if not isinstance(weights, Tensor):
+        raise TypeError(f"weights must be a tensor, not {type(weights).__name__}")
     if weights.shape != shape and weights.shape != shape[-1:]:
         raise ValueError(f"weights {tuple(weights.shape)} must be {tuple(shape)} or {tuple(shape[-1:])}")
     total = weights.sum(-1, keepdim=True)
@@ -60,16 +72,19 @@ def _shares(prompts: Gaussian, weights: Tensor | None) -> Tensor:
 
 
 def inverse_uncertainty_weights(prompts: Gaussian) -> Tensor:
-    """Weights proportional to 1/tr(Sigma), the start of Algorithm 1. prompts: (..., T, D). Returns (..., T), summing to 1."""
-    uncertainty = prompts.check("prompts").uncertainty
+    """Weights proportional to 1/tr(Sigma), where Algorithm 1 starts. prompts: (..., T, D). Returns (..., T), sum 1."""
+    uncertainty = checked(prompts, "prompts").uncertainty
     if bool((uncertainty <= 0).any()):
         raise ValueError("1/tr(Sigma) needs uncertainties above 0: this model has none")
     return torch.softmax(-uncertainty.log(), dim=-1)
 
 
 def dirichlet_prior(weights: Tensor, alpha: float) -> Tensor:
-    """Concentrations 1 + (alpha - 1) T w, (..., T): a Dirichlet whose pull is alpha's, shared out by weights (section 3.4)."""
-    return 1.0 + (alpha - 1.0) * weights.shape[-1] * weights
+    """Concentrations 1 + (alpha - 1) T w: a Dirichlet with the pull of alpha, shared out by weights (section 3.4).
+
+    weights: (..., T), scaled here to sum to 1. Returns (..., T).
+    """
+    return 1.0 + (alpha - 1.0) * weights.shape[-1] * weights / weights.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +94,9 @@ class MixingWeights:
     weights: Tensor
     iterations: Tensor  # (C,) steps taken
     converged: Tensor  # (C,) whether the last step was below the tolerance
-    log_posterior: Tensor  # (C,) log-likelihood + sum (alpha - 1) log pi, up to a constant
+    log_posterior: (
+        Tensor  # (C,) log-likelihood + sum of (alpha - 1) log pi over weights above 0, up to a constant
+    )
 
 
 def mixing_weights(
@@ -99,40 +116,52 @@ def mixing_weights(
     component with the largest N_t takes all). A class stops when no weight moves by more than `tolerance`.
     """
     _check_classes(observations, components)
-    classes, count = components.shape[:2]
+    shape = (components.shape[0], components.shape[1])
     log_density = class_log_densities(observations, components)
-    extra = _per_class(alpha, (classes, count), log_density, "alpha") - 1.0
-    if initial is None:
-        initial = log_density.new_ones(count)
-    pi = _per_class(initial, (classes, count), log_density, "initial")
+    if not bool(torch.isfinite(log_density).all()):
+        raise ValueError(
+            "observations so far from the components, or components so narrow, that densities overflow"
+        )
+    extra = _per_class(alpha, shape, log_density, "alpha") - 1.0
+    if not bool(((extra > -1) & (extra < 1e100)).all()):
+        raise ValueError("alpha must be positive and below 1e100")
+    if not 0.0 <= tolerance < 1.0 or max_iterations < 1:
+        raise ValueError(
+            f"tolerance {tolerance} must be in [0, 1), max_iterations {max_iterations} at least 1"
+        )
+    pi = _per_class(1.0 if initial is None else initial, shape, log_density, "initial")
     if not bool((pi > 0).all() and torch.isfinite(pi).all()):
         raise ValueError("initial weights must be positive and finite: EM can't leave zero")
-    pi = pi / pi.sum(-1, keepdim=True)
-    if not bool(torch.isfinite(extra).all() and (extra > -1).all()):
-        raise ValueError("alpha must be positive and finite")
+    pi /= pi.sum(-1, keepdim=True)
+    iterations, converged = _iterate(pi, _Problem.of(log_density, extra), tolerance, max_iterations)
+    return MixingWeights(pi, iterations, converged, _log_posterior(pi, log_density, extra))
 
-    iterations = torch.zeros(classes, dtype=torch.int64, device=pi.device)
-    converged = torch.zeros(classes, dtype=torch.bool, device=pi.device)
-    active = torch.arange(classes, device=pi.device)
-    problem = _Problem.of(log_density, extra)
-    for _ in range(max_iterations):
+
+def _iterate(pi: Tensor, problem: _Problem, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
+    """Step pi (C, T) in place, each class until it has converged. Returns iterations (C,) and converged (C,)."""
+    iterations = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
+    converged = torch.zeros(len(pi), dtype=torch.bool, device=pi.device)
+    active = torch.arange(len(pi), device=pi.device)  # the classes of `problem`
+    going = torch.ones(len(pi), dtype=torch.bool, device=pi.device)  # of those, the ones that still move
+    for _ in range(most):
         new = problem.step(pi[active])
-        moved = (new - pi[active]).abs().amax(-1)
-        pi[active] = new
-        iterations[active] += 1
-        going = moved > tolerance
+        moving = (new - pi[active]).abs().amax(-1) > tolerance
+        pi[active[going]] = new[going]
+        iterations[active[going]] += 1
+        going &= moving
         converged[active] = ~going
         if not bool(going.any()):
             break
         if int(going.sum()) < 0.7 * len(active):  # copying what is left pays once enough classes have stopped
-            active, problem = active[going], problem.only(going)
-    return MixingWeights(pi, iterations, converged, _log_posterior(pi, log_density, extra))
+            active, problem, going = active[going], problem.only(going), going[going]
+    return iterations, converged
 
 
 def class_log_densities(observations: Tensor, components: Gaussian) -> Tensor:
     """log density of each observation under each component of its class, in float64.
 
-    observations: (C, M, D), components: (C, T, D). Returns (C, M, T). EM needs them once: they don't depend on the weights.
+    observations: (C, M, D), components: (C, T, D). Returns (C, M, T). They don't depend on the weights: EM needs
+    them once.
     """
     per_class = max(1, observations.shape[1] * observations.shape[2])
     step = max(1, DENSITY_ELEMENTS // per_class)
@@ -181,13 +210,14 @@ class _Problem:
 
 
 def _log_posterior(pi: Tensor, log_density: Tensor, extra: Tensor) -> Tensor:
-    """Up to the Dirichlet's constant; a weight of 0 with alpha = 1 adds nothing."""
+    """Up to the Dirichlet's constant, over the weights that are not 0 (at 0, an alpha below 1 would add infinity)."""
     likelihood = torch.logsumexp(log_density + pi.log()[:, None, :], dim=-1).sum(-1)
-    return likelihood + torch.xlogy(extra, pi).sum(-1)
+    return likelihood + torch.xlogy(extra, torch.where(pi > 0, pi, 1.0)).sum(-1)
 
 
 def _check_classes(observations: Tensor, components: Gaussian) -> None:
-    components.check("components")
+    checked_points(observations, "observations")
+    checked(components, "components")
     shapes = f"observations {tuple(observations.shape)} and components {tuple(components.shape)}"
     if observations.ndim != 3 or components.mean.ndim != 3:
         raise ValueError(f"{shapes} must be (C, M, D) and (C, T, D)")

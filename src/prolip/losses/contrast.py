@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy, softplus
+
+from prolip.gaussian import Gaussian
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """Logits held at one time when no chunk size is given."""
@@ -21,7 +22,7 @@ CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 MAX_LOG_SCALE = math.log(100.0)
 
 
-class Located(Protocol):
+class HasMeanAndTrace(Protocol):
     """What CSD needs to know: satisfied by `Gaussian` and by `MeanTrace`."""
 
     @property
@@ -41,6 +42,8 @@ class Temperature:
     @classmethod
     def start(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
         """Fresh parameters, at PPCL's start unless told otherwise (PML: 5, 5; CLIP: 1/0.07, 0)."""
+        if not 0.0 < scale < math.inf or not math.isfinite(bias):
+            raise ValueError(f"scale must be positive and finite, bias finite: not {scale} and {bias}")
         return cls(
             torch.nn.Parameter(torch.tensor(math.log(scale))), torch.nn.Parameter(torch.tensor(float(bias)))
         )
@@ -56,14 +59,20 @@ class Temperature:
 
 
 def ppcl(
-    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, chunk: int | None = None
+    images: HasMeanAndTrace,
+    texts: HasMeanAndTrace,
+    temperature: Temperature,
+    *,
+    offset: int = 0,
+    chunk: int | None = None,
 ) -> Tensor:
     """Probabilistic pairwise contrastive loss (Eq. 2): logit_ij = a (mu_i . mu_j - (tr_i + tr_j)/2) + b.
 
     -sum_ij log sigmoid(y_ij logit_ij) over this rank's images and all texts, divided by the number of texts,
     which is the number of images in the global batch. images: n rows, texts: m rows. Returns a scalar.
-    chunk: texts at a time (None: as many as keep the logits small). Neither memory nor result depends on m through it.
+    chunk: texts at a time (None: as many as keep n x chunk logits small). The result doesn't depend on it.
     """
+    _check_sides(images, texts)
     total = _sigmoid_sum(
         images.mean, -0.5 * images.uncertainty, texts.mean, -0.5 * texts.uncertainty,
         temperature.scale, temperature.bias, offset, chunk,
@@ -72,9 +81,15 @@ def ppcl(
 
 
 def siglip(
-    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, chunk: int | None = None
+    images: HasMeanAndTrace,
+    texts: HasMeanAndTrace,
+    temperature: Temperature,
+    *,
+    offset: int = 0,
+    chunk: int | None = None,
 ) -> Tensor:
     """SigLIP's sigmoid loss: PPCL without variances. Arguments and result as `ppcl`."""
+    _check_sides(images, texts)
     flat_images, flat_texts = (torch.zeros_like(z.mean[..., 0]) for z in (images, texts))
     total = _sigmoid_sum(
         images.mean, flat_images, texts.mean, flat_texts, temperature.scale, temperature.bias, offset, chunk
@@ -83,7 +98,12 @@ def siglip(
 
 
 def pml(
-    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, chunk: int | None = None
+    images: HasMeanAndTrace,
+    texts: HasMeanAndTrace,
+    temperature: Temperature,
+    *,
+    offset: int = 0,
+    chunk: int | None = None,
 ) -> Tensor:
     """PCME++'s probabilistic matching loss: binary cross entropy on -a csd + b, twice the mean over all pairs.
 
@@ -91,9 +111,11 @@ def pml(
     Arguments and result as `ppcl`.
     """
 
-    def shift(z: Located) -> Tensor:
-        return -0.5 * (z.mean.square().sum(-1) + z.uncertainty)
+    def shift(z: HasMeanAndTrace) -> Tensor:
+        mean, uncertainty = _in_one_type(z.mean, z.uncertainty)
+        return -0.5 * (mean.square().sum(-1) + uncertainty)
 
+    _check_sides(images, texts)
     total = _sigmoid_sum(
         images.mean, shift(images), texts.mean, shift(texts),
         2.0 * temperature.scale, temperature.bias, offset, chunk,
@@ -102,25 +124,52 @@ def pml(
 
 
 def clip(
-    images: Located, texts: Located, temperature: Temperature, *, offset: int = 0, rows: int | None = None
+    images: HasMeanAndTrace,
+    texts: HasMeanAndTrace,
+    temperature: Temperature,
+    *,
+    offset: int = 0,
+    rows: int | None = None,
 ) -> Tensor:
     """CLIP's softmax loss on the means, both directions averaged.
 
     images, texts: of all ranks (m rows each: a softmax over images needs all of them); this rank's share is
     that of `rows` rows from `offset` on (None: all). Divided by m. Returns a scalar.
     """
-    own = slice(offset, texts.mean.shape[0] if rows is None else offset + rows)
+    count = texts.mean.shape[0]
+    own = slice(offset, count if rows is None else offset + rows)
+    if images.mean.shape[0] != count or not 0 <= own.start <= own.stop <= count:
+        raise ValueError(
+            f"rows {own.start} to {own.stop} of all ranks' {images.mean.shape[0]} images and {count} texts don't exist"
+        )
     target = torch.arange(own.start, own.stop, device=texts.mean.device)
+    _check_sides(images, texts)
     with torch.autocast(texts.mean.device.type, enabled=False):
-        image_means, text_means = _full(images.mean) * temperature.scale, _full(texts.mean)
+        image_means, text_means, scale = _in_one_type(images.mean, texts.mean, temperature.scale)
+        image_means = image_means * scale
         to_text = cross_entropy(image_means[own] @ text_means.mT, target, reduction="sum")
         to_image = cross_entropy(text_means[own] @ image_means.mT, target, reduction="sum")
-    return 0.5 * (to_text + to_image) / texts.mean.shape[0]
+    return 0.5 * (to_text + to_image) / count
 
 
-def _full(tensor: Tensor) -> Tensor:
-    """float32 at least: logits of a hundred need more than bfloat16's eight bits."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+def _in_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """float64 if any is, else float32: logits of a hundred need more than bfloat16's eight bits."""
+    dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+    return tuple(t.to(dtype) for t in tensors)
+
+
+def _check_sides(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
+    """An error if shapes are wrong. Reads no data."""
+    for z, name in ((images, "images"), (texts, "texts")):
+        if isinstance(z, Gaussian):
+            z.check_form(name)
+        if z.mean.ndim != 2 or z.uncertainty.shape != z.mean.shape[:1]:
+            shapes = f"mean {tuple(z.mean.shape)} and uncertainty {tuple(z.uncertainty.shape)}"
+            raise ValueError(f"{name}: {shapes} must be (rows, D) and (rows,)")
+    if images.mean.shape[1] != texts.mean.shape[1]:
+        raise ValueError(f"images have {images.mean.shape[1]} dimensions, texts {texts.mean.shape[1]}")
+    if texts.mean.shape[0] == 0:
+        raise ValueError("there are no texts: a batch of nothing has no loss")
 
 
 def _sigmoid_sum(
@@ -137,10 +186,13 @@ def _sigmoid_sum(
         raise ValueError(f"chunk must be at least 1, not {chunk}")
     if chunk is None:
         chunk = max(1, CHUNK_ELEMENTS.get(image_means.device.type, 2**22) // max(1, n))
-    tensors = (image_means, image_shift, text_means, text_shift, scale, bias)
-    dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
+    # a checkpoint may hold scale and bias as (1,)
+    tensors = _in_one_type(
+        image_means, image_shift, text_means, text_shift, scale.reshape(()), bias.reshape(())
+    )
     with torch.autocast(image_means.device.type, enabled=False):
-        total: Tensor = _SigmoidSum.apply(*(t.to(dtype) for t in tensors), offset, chunk)
+        with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        total: Tensor = _SigmoidSum.apply(*tensors, offset, chunk, with_grad)
     return total
 
 
@@ -154,9 +206,8 @@ class _SigmoidSum(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
-        scale: Tensor, bias: Tensor, offset: int, chunk: int,
+        scale: Tensor, bias: Tensor, offset: int, chunk: int, with_grad: bool,
     ) -> Tensor:  # fmt: skip
-        with_grad = any(ctx.needs_input_grad)
         total = scale.new_zeros(())
         residual_images = torch.zeros_like(image_means)  # sum_j residual_ij mean_j
         residual_rows = torch.zeros_like(image_shift)  # sum_j residual_ij
@@ -165,8 +216,8 @@ class _SigmoidSum(torch.autograd.Function):
             part = slice(start, start + chunk)
             logits = torch.addmm(text_shift[part] + image_shift[:, None], image_means, text_means[part].mT)
             logits = logits.mul_(scale).add_(bias)
-            matched = _matched(logits, offset - start)
-            matched.neg_()
+            matched = _matched(logits, offset - start)  # a view
+            matched.neg_()  # -y logit: the sign differs on matched pairs only, so flip, sum, flip back
             total += softplus(logits, threshold=40).sum()
             matched.neg_()
             if with_grad:
@@ -190,9 +241,15 @@ class _SigmoidSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(saved * grad for saved in ctx.saved_tensors), None, None)
+        refuse_second_derivative()
+        return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)
+
+
+def refuse_second_derivative() -> None:
+    """An error inside a backward pass that is itself to be differentiated; else it would silently count as constant."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError("the pairwise losses have first derivatives only: no create_graph, no Hessian")
 
 
 def _matched(matrix: Tensor, offset: int) -> Tensor:

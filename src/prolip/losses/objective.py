@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from torch import Tensor
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 from prolip.losses import contrast, regularise
-from prolip.losses.contrast import Located, Temperature
+from prolip.losses.contrast import HasMeanAndTrace, Temperature
 from prolip.losses.regularise import Reduction
 
 START = {"ppcl": (10.0, -10.0), "siglip": (10.0, -10.0), "pml": (5.0, 5.0), "clip": (1 / 0.07, 0.0)}
@@ -30,10 +32,11 @@ class Twins:
 class GlobalBatch:
     """What a rank must know of the whole batch. For a batch on one rank none is needed."""
 
-    texts: Located  # of all ranks, (m, D); `distributed.gather_mean_trace` makes it
-    images: Located | None = None  # of all ranks; only CLIP's softmax reads it
+    texts: HasMeanAndTrace  # of all ranks, (m, D); `distributed.gather_mean_trace` makes it
+    images: HasMeanAndTrace | None = None  # of all ranks; only CLIP's softmax reads it
     offset: int = 0  # where this rank's rows begin
-    masked: int | None = None  # number of masked twins on all ranks
+    masked_images: int | None = None  # number of masked twins on all ranks
+    masked_texts: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +66,8 @@ class LossTerms:
 class Objective:
     """The paper's objective by default (1.28B headline row); any weighted sum of its terms and the baselines.
 
-    A term of weight 0 is not computed. The weights' names are the names under which the terms are reported,
-    but for `masked` and `vib`, which have an image and a text part each.
+    A term of weight 0 is not computed. Terms are reported under the names of their weights, but for `masked` and
+    `vib`, which have an image and a text part each.
 
     >>> Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0).active
     ('siglip',)
@@ -81,9 +84,15 @@ class Objective:
     eps: float = -10.0  # a logarithm: the paper's epsilon is e^eps
     form: Form = "published"
     reduction: Reduction = "per_dimension"
+    chunk: int | None = None  # texts at a time in the pairwise losses; None: as many as keep memory small
 
     def __post_init__(self) -> None:
-        negative = {name: w for name, w in self._weights().items() if not 0.0 <= w < float("inf")}
+        for name, choices in (("form", get_args(Form)), ("reduction", get_args(Reduction))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
+        if not 0.0 < self.c < math.inf or not math.isfinite(self.eps):
+            raise ValueError(f"c must be positive and finite, eps finite: not {self.c} and {self.eps}")
+        negative = {name: w for name, w in self._weights().items() if not 0.0 <= w < math.inf}
         if negative:
             raise ValueError(f"weights must be finite and at least 0: {negative}")
         if not any(self._weights().values()):
@@ -118,23 +127,31 @@ class Objective:
             raise ValueError(
                 f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must both be (n, D)"
             )
-        if batch is not None and self.masked and batch.masked is None:
-            raise ValueError("GlobalBatch(masked=...): the number of masked twins on all ranks is missing")
-        batch = batch or GlobalBatch(texts=texts, images=images)
-        values = self._contrastive(images, batch, temperature)
+        whole = batch or GlobalBatch(texts=texts, images=images)
+        count = whole.texts.mean.shape[0]
+        values = self._contrastive(images, whole, temperature)
+        weights = {name: self._weights()[name] for name in values}
         if self.inclusion:
-            values["inclusion"] = self._inclusion(images, texts, count=batch.texts.mean.shape[0])
+            values["inclusion"] = self._inclusion(images, texts, count)
+            weights["inclusion"] = self.inclusion
         if self.masked:
             for name, twins in (("masked_images", masked_images), ("masked_texts", masked_texts)):
                 if twins is None:
                     raise ValueError(
                         f"the weight `masked` is {self.masked} but {name} is None: give twins, or 0"
                     )
-                values[name] = self._inclusion(twins.whole, twins.masked, count=batch.masked)
+                twins_in_all = getattr(batch, name) if batch else len(twins.whole)
+                if twins_in_all is None:
+                    raise ValueError(
+                        f"GlobalBatch({name}=...): the number of masked twins on all ranks is missing"
+                    )
+                values[name] = self._inclusion(twins.whole, twins.masked, twins_in_all)
+                weights[name] = self.masked
         if self.vib:
             for name, z in (("vib_images", images), ("vib_texts", texts)):
-                values[name] = regularise.vib(z, count=batch.texts.mean.shape[0])
-        return LossTerms(values, {name: self._weights()[name.split("_")[0]] for name in values})
+                values[name] = regularise.vib(z, count=count)
+                weights[name] = self.vib
+        return LossTerms(values, weights)
 
     def _contrastive(
         self, images: Gaussian, batch: GlobalBatch, temperature: Temperature | Mapping[str, Temperature]
@@ -143,7 +160,11 @@ class Objective:
         for name in self.active:
             if name not in START:
                 continue
-            own = temperature if isinstance(temperature, Temperature) else temperature[name]
+            own = temperature if isinstance(temperature, Temperature) else temperature.get(name)
+            if own is None:
+                raise ValueError(
+                    f"no temperature for {name!r}; Objective.temperatures() makes all that are needed"
+                )
             if name == "clip":
                 if batch.images is None:
                     raise ValueError("CLIP's softmax needs the images of all ranks: GlobalBatch(images=...)")
@@ -152,10 +173,10 @@ class Objective:
                 )
             else:
                 pairwise = {"ppcl": contrast.ppcl, "siglip": contrast.siglip, "pml": contrast.pml}[name]
-                values[name] = pairwise(images, batch.texts, own, offset=batch.offset)
+                values[name] = pairwise(images, batch.texts, own, offset=batch.offset, chunk=self.chunk)
         return values
 
-    def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int | None) -> Tensor:
+    def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
         return regularise.inclusion(
             inner, outer, c=self.c, eps=self.eps, form=self.form, reduction=self.reduction, count=count
         )

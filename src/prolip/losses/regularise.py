@@ -1,8 +1,11 @@
-"""Losses on true pairs: the inclusion loss and the VIB term. Each rank sums its own rows; `count` is the global number."""
+"""Losses on true pairs: the inclusion loss and the VIB term.
+
+Each rank sums its own rows and divides by `count`, the number on all ranks.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -12,7 +15,7 @@ from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 
 Reduction = Literal["per_dimension", "summed"]
-"""Of the inclusion loss: a log-sigmoid for each dimension and their mean (as trained), or one for the summed H (as printed)."""
+"""A log-sigmoid for each dimension and their mean (as trained), or one for the summed H (as printed)."""
 
 
 def inclusion(
@@ -30,17 +33,30 @@ def inclusion(
     inner, outer: (n, D), row i with row i. eps is a logarithm, the paper's epsilon is e^eps.
     count: pairs in the global batch (None: n). Returns this rank's share, a scalar; 0 rows give 0.
     """
+    if reduction not in get_args(Reduction) or form not in get_args(Form):
+        raise ValueError(
+            f"reduction {reduction!r} and form {form!r}: {get_args(Reduction)} and {get_args(Form)} exist"
+        )
+    inner, outer = _full(inner, "inner"), _full(outer, "outer")
+    if inner.shape != outer.shape:
+        raise ValueError(f"inner {tuple(inner.shape)} and outer {tuple(outer.shape)} must pair row by row")
     terms = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, form, eps)
-    if reduction == "per_dimension":
-        per_pair = -logsigmoid(c * terms).mean(-1)
-    else:
-        per_pair = -logsigmoid(c * terms.sum(-1))
+    summed = reduction == "summed"
+    per_pair = -logsigmoid(c * terms.sum(-1)) if summed else -logsigmoid(c * terms).mean(-1)
     return per_pair.sum() / _at_least_one(count, inner)
 
 
 def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
     """KL(z || N(0, I)) (appendix A.7), averaged over dimensions and rows. z: (n, D). Returns this rank's share."""
+    z = _full(z, "z")
     return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _at_least_one(count, z)
+
+
+def _full(z: Gaussian, name: str) -> Gaussian:
+    """Checked for form, (n, D), with the mean in the type of log_var: bfloat16 can't hold a difference of means."""
+    if z.check_form(name).mean.ndim != 2:
+        raise ValueError(f"{name} must be (n, D), not {tuple(z.shape)}")
+    return z.to(z.log_var.dtype)
 
 
 def _at_least_one(count: int | None, z: Gaussian) -> int:

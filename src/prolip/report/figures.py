@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from prolip import extras
+from prolip.files import write_whole
 
 FIRST, SECOND, THIRD, MUTED = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
 """Colours that stay apart in print and for colour-blind eyes."""
@@ -45,12 +46,9 @@ def style() -> Any:
 
 def save(figure: Any, out: Path) -> list[Path]:
     """Write `out`.png and `out`.svg, each whole or not at all. Returns the paths."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for ending, options in (("png", {"dpi": 144}), ("svg", {"metadata": {"Date": None}})):
         path = out.with_name(f"{out.name}.{ending}")
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        figure.savefig(aside, format=ending, **options)
-        os.replace(aside, path)
-        paths.append(path)
+        draw = partial(figure.savefig, format=ending, **options)
+        paths.append(write_whole(path, draw))
     return paths

@@ -1,4 +1,7 @@
-"""Toy view of inclusion: what each measure says of pairs of 1-D Gaussians (the paper's figures 2 and A.1, and containment)."""
+"""Toy view of inclusion: what each measure says of pairs of 1-D Gaussians.
+
+After the paper's figures of the inclusion loss (section 3.3 and appendix A.6), with containment beside its measures.
+"""
 
 from __future__ import annotations
 
@@ -100,10 +103,14 @@ def _moving() -> tuple[Tensor, dict[str, Tensor]]:
 
 def _draw_unbounded(axes: Any) -> None:
     distance, numbers = _moving()
-    for key, colour in (("H", figures.SECOND), ("log inclusion", figures.FIRST)):
+    for key, colour in (("KL", figures.MUTED), ("H", figures.SECOND), ("log inclusion", figures.FIRST)):
         axes.plot(distance, numbers[key], color=colour, label=key)
     axes.axhline(0, color=figures.MUTED, linewidth=0.8)
-    axes.set(title="Z1 (σ 0.5) leaves Z2 (σ 2): H rises, log inclusion falls", xlabel="distance of the means")
+    axes.set(
+        title="Z1 (σ 0.5) leaves Z2 (σ 2): H and KL rise, log inclusion falls",
+        ylabel="nats",
+        xlabel="distance of the means",
+    )
     axes.margins(x=0)
     axes.legend(loc="upper left")
 
@@ -114,6 +121,6 @@ def _draw_probabilities(axes: Any) -> None:
     axes.plot(distance, numbers["containment"], color=figures.THIRD, label="Z1 in Z2")
     axes.plot(distance, reverse, color=figures.THIRD, linestyle="--", label="Z2 in Z1")
     axes.set(title="containment: a probability, 0 both ways when disjoint", xlabel="distance of the means")
-    axes.set(ylim=(0, 1.03))
+    axes.set(ylim=(0, 1.03), ylabel="probability")
     axes.margins(x=0)
     axes.legend(loc="upper right")

@@ -7,13 +7,14 @@ import pytest
 import torch
 from scipy import special
 
-from prolip import formulas, pairs
+from prolip import formulas
 from prolip.gaussian import Gaussian
+from prolip.pairs import blocks, containment, inclusion
 
 FORMS = ("exact", "published")
 KERNELS = {
-    "inclusion": (pairs.inclusion, formulas.inclusion),
-    "log_inclusion": (pairs.log_inclusion, formulas.log_inclusion),
+    "inclusion": (inclusion.inclusion, formulas.inclusion),
+    "log_inclusion": (inclusion.log_inclusion, formulas.log_inclusion),
 }
 SHAPES = [(1, 1, 1), (3, 5, 7), (5, 3, 64), (2, 9, 130), (0, 4, 8), (4, 0, 8), (33, 65, 3)]
 
@@ -35,10 +36,10 @@ def test_kernels_equal_the_broadcast_definition(draw, monkeypatch, name, form, s
     a, b = draw(n, dims, low=-20, high=2), draw(m, dims, low=-20, high=2)
     wanted = broadcast(formula, a, b, form, -3.0)
     for elements in (1, 100, 2**19):  # a pair at a time, uneven blocks, all at once
-        monkeypatch.setitem(pairs.BLOCK_ELEMENTS, "cpu", elements)
+        monkeypatch.setitem(blocks.BLOCK_ELEMENTS, "cpu", elements)
         torch.testing.assert_close(kernel(*leaves(a, b), form, -3.0), wanted)
         terms = partial(formula, form=form, eps=-3.0)
-        torch.testing.assert_close(pairs.sum_terms(terms, *leaves(a, b)), wanted)
+        torch.testing.assert_close(blocks.sum_terms(terms, *leaves(a, b)), wanted)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -58,7 +59,7 @@ def test_products_never_leave_float32(draw, name, low, high):
 def test_the_mills_ratio_is_scipys():
     t = torch.cat([torch.zeros(1), torch.logspace(-6, 18, 5000)])
     wanted = 0.5 * special.erfcx(t.double().numpy() / math.sqrt(2))
-    got = pairs._mills_(t.clone(), torch.empty_like(t)).double()
+    got = containment._mills_(t.clone(), torch.empty_like(t)).double()
     torch.testing.assert_close(got, torch.from_numpy(wanted), rtol=4e-7, atol=0)
 
 
@@ -74,23 +75,23 @@ def test_no_n_m_d_tensor_is_made(draw, monkeypatch):
                 largest = max(largest, out.numel())
             return out
 
-    monkeypatch.setitem(pairs.BLOCK_ELEMENTS, "cpu", 1024)
+    monkeypatch.setitem(blocks.BLOCK_ELEMENTS, "cpu", 1024)
     a, b = draw(40, 32), draw(50, 32)
     with Watch():
         for kernel, formula in KERNELS.values():
             kernel(*leaves(a, b), "exact", 0.0)
-            pairs.sum_terms(partial(formula, form="exact", eps=0.0), *leaves(a, b))
-        pairs.log_containment(*leaves(a, b), 3.0)
+            blocks.sum_terms(partial(formula, form="exact", eps=0.0), *leaves(a, b))
+        containment.log_containment(*leaves(a, b), 3.0)
     assert largest <= max(40 * 50, 50 * 64)  # the result, or an input filled up to 64 dimensions
 
 
 @pytest.mark.parametrize("formula", [formulas.inclusion, formulas.log_inclusion])
 def test_blocks_carry_the_gradients_of_the_definition(draw, monkeypatch, formula):
-    monkeypatch.setitem(pairs.BLOCK_ELEMENTS, "cpu", 60)
+    monkeypatch.setitem(blocks.BLOCK_ELEMENTS, "cpu", 60)
     a, b = draw(5, 6), draw(7, 6)
     tensors = [t.requires_grad_() for t in leaves(a, b)]
     weight = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     terms = partial(formula, form="exact", eps=0.0)
-    got = torch.autograd.grad((weight * pairs.sum_terms(terms, *tensors)).sum(), tensors)
+    got = torch.autograd.grad((weight * blocks.sum_terms(terms, *tensors)).sum(), tensors)
     wanted = torch.autograd.grad((weight * broadcast(formula, a, b, "exact", 0.0)).sum(), tensors)
     torch.testing.assert_close(got, wanted)
