@@ -32,6 +32,19 @@ def test_help_does_not_import_torch():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    command = f"{sys.executable} -m prolip doctor --json | true"
+    run = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert "Errno" not in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_figure_may_be_put_into_a_folder(tmp_path, capsys):
+    cli.main(["report", "toy", "--out", str(tmp_path)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy-inclusion.png", "toy-inclusion.svg"]
+    assert str(tmp_path) in capsys.readouterr().out
+
+
 def test_python_dash_m_works():
     run = subprocess.run(
         [sys.executable, "-m", "prolip", "--help"], check=True, capture_output=True, text=True
@@ -42,8 +55,15 @@ def test_python_dash_m_works():
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["bench", "measures", "--scale", "-1"], "prolip: scale -1.0 and repeats 5 must be above 0\n"),
+        (
+            ["bench", "measures", "--scale", "-1"],
+            "prolip: scale -1.0 must be above 0 and at most 10, repeats 5 at least 1\n",
+        ),
+        (["bench", "measures", "--scale", "inf"], "scale inf must be"),
+        (["bench", "measures", "--scale", "nan"], "scale nan must be"),
         (["report", "toy", "--out", "/dev/null/figure"], "/dev/null"),
+        (["demo", "--out", "/dev/null/demo"], "/dev/null"),
+        (["demo", "--seed", "99999999999999999999"], "seed must be"),
     ],
 )
 def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch):
@@ -58,7 +78,7 @@ def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch):
 
 def test_debugging_shows_where_it_came_from(monkeypatch):
     monkeypatch.setenv("PROLIP_DEBUG", "1")
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="repeats 0 at least 1"):
         cli.main(["bench", "measures", "--repeats", "0"])
 
 
@@ -94,7 +114,7 @@ def test_doctor_says_what_to_do():
     facts |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
     facts["extras"] = {"app": ["gradio"], "report": []}
     advice = " ".join(doctor.advice(facts))
-    for part in ("missing: torch", "1 of 8 cores", "bfloat16", "prolip[app]"):
+    for part in ("missing: torch", "1 of 8 cores", "bfloat16", "-e '.[app]'"):
         assert part in advice
     well = facts | {"packages": {"torch": "2"}, "threads": 8, "bf16": True, "extras": {"app": []}}
     assert doctor.advice(well) == []

@@ -9,7 +9,7 @@ PROJECT = Path(__file__).parent.parent
 
 
 def test_a_missing_part_names_its_extra():
-    with pytest.raises(extras.MissingExtraError, match=r"pip install 'prolip\[app\]'"):
+    with pytest.raises(extras.MissingExtraError, match=r"pip install -c constraints.txt -e '\.\[app\]'"):
         extras.require("no_such_module_here", "app")
 
 

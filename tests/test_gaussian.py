@@ -57,6 +57,8 @@ def test_rows_keep_their_values(draw):
 def test_a_single_gaussian_has_no_length(draw):
     with pytest.raises(TypeError, match="no length"):
         len(draw(3))
+    with pytest.raises(TypeError, match="no length"):
+        list(draw(3))
 
 
 def test_cat_and_stack_undo_indexing(draw):
@@ -71,6 +73,8 @@ def test_cat_says_what_does_not_fit(draw):
         Gaussian.cat([draw(2, 3), draw(2, 4)])
     with pytest.raises(ValueError, match="at least one"):
         Gaussian.stack([])
+    with pytest.raises(ValueError, match=r"Gaussian\.stack"):
+        Gaussian.cat([draw(3), draw(3)])
 
 
 def test_to_keeps_log_var_at_float32_or_better(draw):
@@ -78,6 +82,8 @@ def test_to_keeps_log_var_at_float32_or_better(draw):
     assert z.to(torch.float32).log_var.dtype == torch.float32
     half = z.to(torch.bfloat16)
     assert (half.mean.dtype, half.log_var.dtype) == (torch.bfloat16, torch.float64)
+    with pytest.raises(TypeError, match="int64"):
+        z.to(torch.long)
     assert z.to("meta").mean.is_meta
     assert z.to("meta", torch.float16).log_var.is_meta
 
@@ -98,6 +104,21 @@ def test_sampling_is_the_generators_and_carries_gradients(draw):
     leaf.sample(torch.Generator().manual_seed(7), 4).sum().backward()
     assert torch.equal(z.mean.grad, torch.full_like(z.mean, 4.0))
     assert (z.log_var.grad != 0).all()
+
+
+def test_detached_copies_share_values_and_have_no_past(draw):
+    z = draw(2, 3)
+    z.mean.requires_grad_()
+    copy = z.detach()
+    assert torch.equal(copy.mean, z.mean)
+    assert not copy.mean.requires_grad
+
+
+def test_form_is_checked_without_reading_data():
+    broken = Gaussian(torch.full((2, 3), float("nan")), torch.zeros(2, 3))
+    assert broken.check_form() is broken
+    meta = Gaussian(torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta"))
+    assert meta.check_form() is meta
 
 
 def test_a_point_has_no_variance(draw, generator):
@@ -145,6 +166,9 @@ def test_it_survives_full_graph_compilation(draw):
         (torch.tensor([[1.0, float("inf")]]), torch.zeros(1, 2), ValueError, "mean"),
         (torch.zeros(1, 2), torch.tensor([[0.0, float("nan")]]), ValueError, "log_var"),
         (torch.zeros(1, 2), torch.tensor([[0.0, float("inf")]]), ValueError, "log_var"),
+        (torch.zeros(1, 2), torch.tensor([[0.0, 100.0]]), ValueError, "log_var must be at most 80"),
+        (torch.zeros(2, 0), torch.zeros(2, 0), ValueError, "D at least 1"),
+        (torch.zeros(1, 2).to(torch.float8_e4m3fn), torch.zeros(1, 2), TypeError, "16 bits"),
     ],
 )
 def test_check_says_what_is_wrong(mean, log_var, error, message):

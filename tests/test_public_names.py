@@ -1,13 +1,17 @@
 """The public face changes only on purpose: this file changes with it, and so does CHANGELOG.md."""
 
+import ast
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import prolip
 from prolip import cli
+
+PROJECT = Path(__file__).parent.parent
 
 NAMES = {
     "Gaussian": "(mean: 'Tensor', log_var: 'Tensor') -> None",
@@ -41,6 +45,19 @@ def test_commands():
 def test_every_public_name_is_documented():
     for name in prolip.__all__:
         assert inspect.getdoc(getattr(prolip, name)), name
+
+
+def test_every_public_name_is_explained_somewhere():
+    pages = " ".join(page.read_text() for page in (PROJECT / "docs").glob("*.md"))
+    for name in prolip.__all__:
+        assert f"`{name.removesuffix('_matrix')}`" in pages, name
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse((PROJECT / "src" / "prolip" / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname: node.module for node in block.body for alias in node.names}
+    assert seen == prolip._HOME
 
 
 def test_names_are_listed_and_wrong_ones_are_refused():

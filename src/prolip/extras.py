@@ -28,9 +28,7 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".", maxsplit=1)[0]:
             raise  # the module is there, but something that it needs is not: a broken install
-        raise MissingExtraError(
-            f"this needs {module.split('.', maxsplit=1)[0]}: pip install 'prolip[{extra}]'"
-        ) from None
+        raise MissingExtraError(f"this needs {module.split('.', maxsplit=1)[0]}. {install(extra)}") from None
 
 
 def install(*names: str) -> str:

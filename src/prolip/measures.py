@@ -142,7 +142,8 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     """log density of all points under all Gaussians, by two matrix products.
 
     points: (..., N, D), z: (..., M, D), with the same leading axes. Returns (..., N, M).
-    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64.
+    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64; where
+    even that is too little, differences are taken first, block by block.
     """
     points, z = checked_points(points, "points"), checked(z, "z")
     if min(points.ndim, z.mean.ndim) < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
@@ -150,11 +151,7 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
             f"points {tuple(points.shape)} and z {tuple(z.shape)} must be (..., N, D) and (..., M, D)"
         )
     (spread,) = _spread(_upcast(z))
-    mean, log_var = spread.mean.double(), spread.log_var.double()
-    centre = mean.mean(
-        -2, keepdim=True
-    )  # about which the square is expanded: what is far from 0 may be near it
-    x, mean = points.double() - centre, mean - centre
+    x, mean, log_var = points.double(), spread.mean.double(), spread.log_var.double()
     if _square_cancels(x, mean, log_var):
         return _direct_log_density(x, mean, log_var).to(_work_dtype(points, z.mean, z.log_var))
     precision = torch.exp(-log_var)
@@ -167,7 +164,8 @@ def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
     """Whether the terms of the expanded square are so large that float64 can't hold their difference to 1e-6."""
     if torch.compiler.is_compiling() or x.numel() == 0 or mean.numel() == 0:
         return False
-    largest = max(x.abs().max().item(), mean.abs().max().item()) ** 2 * math.exp(-log_var.min().item())
+    farthest = max(x.abs().max().item(), mean.abs().max().item())
+    largest = farthest * farthest * math.exp(-log_var.min().item())
     return largest * torch.finfo(torch.float64).eps > 1e-6
 
 

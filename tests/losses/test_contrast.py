@@ -2,8 +2,10 @@
 
 import math
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from prolip.gaussian import Gaussian, MeanTrace
@@ -19,7 +21,7 @@ def temperature():
 
 
 def loop(name, images, texts, temperature):
-    """The definitions of SPEC section 2, pair by pair."""
+    """The definitions, pair by pair: Eq. 2 of the paper, SigLIP, and PCME++'s matching loss."""
     a, b, count = temperature.scale, temperature.bias, len(images)
     total = 0.0
     for i in range(count):
@@ -126,6 +128,17 @@ def test_clip_is_cross_entropy_both_ways(batch, temperature):
     ]
     torch.testing.assert_close(torch.stack(shares).sum(), got)
 
+    def function(images, texts, log_scale):
+        return contrast.clip(
+            Gaussian.point(images),
+            Gaussian.point(texts),
+            Temperature(log_scale, temperature.bias),
+            offset=1,
+            rows=3,
+        )
+
+    assert torch.autograd.gradcheck(function, (images.mean, texts.mean, temperature.log_scale))
+
 
 def test_siglip_ignores_variances_and_ppcl_without_variance_is_siglip(batch, temperature):
     images, texts = batch
@@ -161,7 +174,9 @@ def test_half_precision_means_are_raised_to_float32(batch):
         torch.testing.assert_close(contrast.ppcl(images, texts, temperature), wanted)
         assert contrast.clip(images, texts, temperature).dtype == torch.float32
     half = images.to(torch.bfloat16)
-    assert contrast.ppcl(half, texts, temperature).dtype == torch.float32
+    full = Gaussian(half.mean.float(), half.log_var)
+    for loss in (*PAIRWISE.values(), contrast.clip):
+        torch.testing.assert_close(loss(half, texts, temperature), loss(full, texts, temperature))
 
 
 def test_memory_does_not_grow_with_the_square_of_the_batch(draw):
@@ -175,10 +190,111 @@ def test_memory_does_not_grow_with_the_square_of_the_batch(draw):
                 largest = max(largest, out.numel())
             return out
 
-    images, texts = (draw(300, 8) for _ in range(2))
-    with Watch():
-        contrast.ppcl(images, texts, Temperature.start(), chunk=8)
-    assert largest == 300 * 8
+    images, texts = (leaf(draw(300, 8)) for _ in range(2))
+    for chunk, wanted in (
+        (4, 300 * 8),
+        (50, 300 * 50),
+        (None, 300 * 300),
+    ):  # the inputs, or one chunk of logits
+        largest = 0
+        with Watch():
+            contrast.ppcl(images, texts, Temperature.start(), chunk=chunk).backward()
+        assert largest == wanted
+
+
+def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature, monkeypatch):
+    images, texts = batch
+    products = 0
+
+    class Count(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal products
+            products += "mm" in str(func)
+            return func(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Count():
+        contrast.ppcl(images, texts, temperature, chunk=6)
+    assert products == 1
+    products = 0
+    with Count():
+        contrast.ppcl(images, texts, temperature, chunk=6)
+    assert products == 3
+
+
+def test_second_derivatives_are_refused_and_not_taken_for_zero(batch, temperature):
+    images, texts = batch
+    value = contrast.ppcl(images, texts, temperature)
+    with pytest.raises(RuntimeError, match="first derivatives only"):
+        torch.autograd.grad(value, images.mean, create_graph=True)
+
+
+def test_a_temperature_of_one_element_is_a_scalar(batch, temperature):
+    images, texts = batch
+    wide = Temperature(temperature.log_scale.detach()[None].requires_grad_(), temperature.bias.detach()[None])
+    value = contrast.ppcl(images, texts, wide)
+    torch.testing.assert_close(value, contrast.ppcl(images, texts, temperature))
+    (gradient,) = torch.autograd.grad(value, wide.log_scale)
+    assert gradient.shape == (1,)
+
+
+def test_wrong_shapes_are_named(batch, temperature):
+    images, texts = batch
+    for name, loss in {**PAIRWISE, "clip": contrast.clip}.items():
+        with pytest.raises(ValueError, match=r"log_var \(6, 1\)"):
+            loss(Gaussian(images.mean, images.log_var[:, :1]), texts, temperature)
+        with pytest.raises(TypeError, match="bfloat16"):
+            loss(images, Gaussian(texts.mean, texts.log_var.bfloat16()), temperature)
+        with pytest.raises(ValueError, match="images have 5 dimensions, texts 4"):
+            loss(images, Gaussian(texts.mean[:, :4], texts.log_var[:, :4]), temperature)
+        with pytest.raises(ValueError, match=r"\(rows, D\)"):
+            loss(images[0], texts, temperature)
+        with pytest.raises(ValueError, match=r"nothing has no loss|don't exist"):
+            loss(images[:0], texts[:0], temperature)
+        with pytest.raises(ValueError, match="uncertainty"):
+            loss(images, MeanTrace(texts.mean, texts.uncertainty[:, None]), temperature)
+        assert name
+    with pytest.raises(ValueError, match="rows 4 to 7"):
+        contrast.clip(images, texts, temperature, offset=4, rows=3)
+    with pytest.raises(ValueError, match="6 images and 5 texts"):
+        contrast.clip(images, texts[:5], temperature)
+
+
+@pytest.mark.parametrize(("scale", "bias"), [(0.0, 0.0), (-1.0, 0.0), (math.inf, 0.0), (1.0, math.nan)])
+def test_a_temperature_starts_somewhere(scale, bias):
+    with pytest.raises(ValueError, match="scale must be positive"):
+        Temperature.start(scale, bias)
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)),
+    dims=st.integers(1, 6),
+    chunk=st.integers(1, 12),
+    log_var=st.floats(-80, 5),
+    scale=st.floats(0.1, 100.0),
+    bias=st.floats(-100, 100),
+    seed=st.integers(0, 99),
+)
+def test_any_chunk_and_offset_give_the_plain_sum(sizes, dims, chunk, log_var, scale, bias, seed):
+    """And finite values and gradients, however extreme the variances and the logits."""
+    own, before, after = sizes
+    generator = torch.Generator().manual_seed(seed)
+    count = own + before + after
+
+    def make(rows):
+        mean = torch.nn.functional.normalize(torch.randn(rows, dims, generator=generator), dim=-1)
+        return leaf(Gaussian(mean, log_var + torch.randn(rows, dims, generator=generator)))
+
+    images, texts, temperature = make(own), make(count), Temperature.start(scale, bias)
+    value = contrast.ppcl(images, texts, temperature, offset=before, chunk=chunk)
+    a, b = temperature.scale.double(), temperature.bias.double()
+    traces = images.var.double().sum(-1)[:, None] + texts.var.double().sum(-1)
+    logits = a * (images.mean.double() @ texts.mean.double().T - traces / 2) + b
+    signs = -torch.ones(own, count).double()
+    signs[torch.arange(own), torch.arange(own) + before] = 1
+    wanted = -torch.nn.functional.logsigmoid(signs * logits).sum() / count
+    torch.testing.assert_close(value.double(), wanted, rtol=1e-4, atol=1e-5)
+    gradients = grads(value, images, texts, temperature=temperature)
+    assert all(torch.isfinite(g).all() for g in gradients)
 
 
 def test_the_temperature_starts_and_stops_where_the_paper_says():
@@ -209,6 +325,10 @@ def test_mean_trace_is_all_that_a_text_must_send(batch, temperature):
 
 def test_it_compiles_to_the_same_numbers(batch, temperature):
     images, texts = batch
-    compiled = torch.compile(contrast.ppcl, backend="aot_eager")
-    value = compiled(images, texts, temperature)
-    torch.testing.assert_close(value, contrast.ppcl(images, texts, temperature))
+    compiled = torch.compile(contrast.ppcl, backend="aot_eager", fullgraph=True)
+    got, wanted = compiled(images, texts, temperature), contrast.ppcl(images, texts, temperature)
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(
+        grads(got, images, texts, temperature=temperature),
+        grads(wanted, images, texts, temperature=temperature),
+    )

@@ -16,17 +16,18 @@ from tests.golden import FIXTURES
 
 GOLDEN = sorted(path.stem for path in (FIXTURES / "loss").glob("*.safetensors"))
 NAMES = {
-    "ppcl": ("ppcl",),
-    "inclusion": ("inclusion",),
-    "img_inclusion": ("masked_images",),
-    "txt_inclusion": ("masked_texts",),
+    "ppcl": "ppcl",
+    "inclusion": "inclusion",
+    "masked_images": "img_inclusion",
+    "masked_texts": "txt_inclusion",
 }
+"""Our name of a term -> the release's."""
 
 
 @pytest.mark.parametrize("precision", ["f64", "f32"])
 @pytest.mark.parametrize("case", GOLDEN)
 def test_it_gives_the_releases_losses_and_gradients(case, precision):
-    """All but the VIB term, in which the release puts sigma where sigma^2 belongs (RELEASE-FORMAT A6)."""
+    """All but the VIB term, in which the release puts sigma where sigma^2 belongs (the docs say so)."""
     dtype = torch.float64 if precision == "f64" else torch.float32
     with safe_open(FIXTURES / "loss" / f"{case}.safetensors", "pt") as file:
         hp = json.loads(file.metadata()["hp"])
@@ -56,11 +57,13 @@ def test_it_gives_the_releases_losses_and_gradients(case, precision):
     temperature = Temperature(leaves["logit_scale"].log()[0], leaves["logit_bias"][0])
     terms = objective(images, texts, temperature, **twins)
     tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 1e-6}
-    for theirs, ours in NAMES.items():
-        key = f"out.{precision}.{theirs}"
-        if key in golden and options["ppcl_lambda"] + (theirs != "ppcl"):
-            value = sum(terms.weighted[name] for name in ours)
+    for ours, value in terms.weighted.items():
+        if not ours.startswith("vib"):
+            key = f"out.{precision}.{NAMES[ours]}"
             torch.testing.assert_close(value, golden[key].squeeze().to(dtype), **tolerance)
+    computed = {NAMES[name] for name in terms.values if name in NAMES}
+    recorded = {key.split(".")[-1] for key in golden if key.startswith(f"out.{precision}.")} - {"loss", "vib"}
+    assert recorded - computed <= {"ppcl"}, "of the release's terms, only one of weight 0 is left out"
 
     def released_vib(z):
         return vib(Gaussian(z.mean, z.log_var / 2))
@@ -144,12 +147,40 @@ def test_what_is_missing_is_named(batch):
     objective, temperature = Objective(), Temperature.start()
     with pytest.raises(ValueError, match="masked_images is None"):
         objective(images, texts, temperature)
-    with pytest.raises(ValueError, match="number of masked twins"):
+    with pytest.raises(ValueError, match=r"masked_images=\.\.\.\): the number of masked twins"):
         objective(images, texts, temperature, **twins, batch=GlobalBatch(texts=texts))
     with pytest.raises(ValueError, match=r"images \(8, 5\) and texts \(7, 5\)"):
         objective(images, texts[:7], temperature, **twins)
     with pytest.raises(ValueError, match="images of all ranks"):
         Objective(clip=1, masked=0)(images, texts, temperature, batch=GlobalBatch(texts=texts))
+
+
+def test_a_missing_temperature_is_named(batch):
+    images, texts, twins = batch
+    with pytest.raises(ValueError, match="no temperature for 'clip'"):
+        Objective(clip=1)(images, texts, Objective().temperatures(), **twins)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"form": "printed"}, {"reduction": "sum"}, {"c": -1.0}, {"c": math.inf}, {"eps": math.nan}]
+)
+def test_bad_settings_are_named(setting):
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        Objective(**setting)
+
+
+def test_the_chunk_reaches_the_losses(batch):
+    images, texts, _ = batch
+    values = [
+        Objective(siglip=1, pml=1, inclusion=0, masked=0, chunk=chunk)(
+            images, texts, Temperature.start()
+        ).total
+        for chunk in (None, 1, 3)
+    ]
+    torch.testing.assert_close(values[1], values[0])
+    torch.testing.assert_close(values[2], values[0])
+    with pytest.raises(ValueError, match="chunk"):
+        Objective(masked=0, chunk=0)(images, texts, Temperature.start())
 
 
 @pytest.mark.parametrize("weights", [{"ppcl": -1.0}, {"vib": math.nan}, {"inclusion": math.inf}])

@@ -42,6 +42,27 @@ def test_gradients(draw, eps):
     assert torch.autograd.gradcheck(lambda m, v: regularise.vib(Gaussian(m, v)), tensors[:2])
 
 
+def test_bad_input_is_named(draw):
+    a, b = draw(5, 4), draw(5, 4)
+    with pytest.raises(ValueError, match=r"inner \(1, 4\) and outer \(5, 4\)"):
+        regularise.inclusion(a[:1], b)
+    with pytest.raises(ValueError, match="reduction 'mean'"):
+        regularise.inclusion(a, b, reduction="mean")
+    with pytest.raises(ValueError, match="form 'Exact'"):
+        regularise.inclusion(a, b, form="Exact")
+    with pytest.raises(ValueError, match=r"z must be \(n, D\)"):
+        regularise.vib(a[0])
+    with pytest.raises(TypeError, match=r"log_var is torch\.bfloat16"):
+        regularise.vib(Gaussian(a.mean, a.log_var.bfloat16()))
+
+
+def test_half_precision_means_are_raised_first(draw):
+    a, b = (draw(5, 64, dtype=torch.float32).to(torch.bfloat16) for _ in range(2))
+    full = [Gaussian(z.mean.float(), z.log_var) for z in (a, b)]
+    assert torch.equal(regularise.inclusion(a, b, eps=0.0), regularise.inclusion(*full, eps=0.0))
+    assert torch.equal(regularise.vib(a), regularise.vib(full[0]))
+
+
 def test_tiny_epsilon_leaves_float32_finite(draw):
     """At eps = -100 the release's arithmetic underflows to denormals and NaN."""
     a, b = (draw(8, 16, low=-20, high=2, dtype=torch.float32) for _ in range(2))

@@ -47,22 +47,12 @@ def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list
         partial(_bench_em, classes, prompts, points, repeats),
     ]  # fmt: skip
     if compiled:
-        fused = torch.compile(broadcast_inclusion, fullgraph=True)
-        works.append(
-            partial(
-                _bench_pairs,
-                "inclusion_matrix",
-                fused,
-                f"torch.compile of {broadcast}",
-                rows,
-                columns,
-                repeats,
-            )
+        fused, description = (
+            torch.compile(broadcast_inclusion, fullgraph=True),
+            f"torch.compile of {broadcast}",
         )
-    return [
-        work(repeats=repeats)
-        for work in track(works, "measuring", console=Console(stderr=True), transient=True)
-    ]
+        works.append(partial(_bench_pairs, "inclusion_matrix", fused, description, rows, columns, repeats))
+    return [work() for work in track(works, "measuring", console=Console(stderr=True), transient=True)]
 
 
 def show(results: list[dict[str, Any]]) -> None:

@@ -136,6 +136,7 @@ def clip(
     images, texts: of all ranks (m rows each: a softmax over images needs all of them); this rank's share is
     that of `rows` rows from `offset` on (None: all). Divided by m. Returns a scalar.
     """
+    _check_sides(images, texts)
     count = texts.mean.shape[0]
     own = slice(offset, count if rows is None else offset + rows)
     if images.mean.shape[0] != count or not 0 <= own.start <= own.stop <= count:
@@ -143,7 +144,6 @@ def clip(
             f"rows {own.start} to {own.stop} of all ranks' {images.mean.shape[0]} images and {count} texts don't exist"
         )
     target = torch.arange(own.start, own.stop, device=texts.mean.device)
-    _check_sides(images, texts)
     with torch.autocast(texts.mean.device.type, enabled=False):
         image_means, text_means, scale = _in_one_type(images.mean, texts.mean, temperature.scale)
         image_means = image_means * scale
