@@ -60,8 +60,17 @@ def show(results: list[dict[str, Any]]) -> None:
     table = Table(
         title=f"{torch.get_num_threads()} threads, medians of interleaved runs", title_justify="left"
     )
-    for heading in ("what", "size", "definition", "ours", "faster", "definition", "ours", "smaller"):
-        table.add_column(heading, justify="left" if heading in ("what", "size") else "right")
+    table.add_column("what")
+    table.add_column("size")
+    for heading in (
+        "time of the\ndefinition",
+        "ours",
+        "times\nfaster",
+        "memory of the\ndefinition",
+        "ours",
+        "times\nsmaller",
+    ):
+        table.add_column(heading, justify="right")
     for r in results:
         memory = ("-", "-", "-")
         if r.get("times_smaller") is not None:
