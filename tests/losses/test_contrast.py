@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from prolip.gaussian import Gaussian, MeanTrace
 from prolip.losses import contrast
 from prolip.losses.contrast import Temperature
+from tests.watch import Watch
 
 PAIRWISE = {"ppcl": contrast.ppcl, "siglip": contrast.siglip, "pml": contrast.pml}
 
@@ -180,45 +181,25 @@ def test_half_precision_means_are_raised_to_float32(batch):
 
 
 def test_memory_does_not_grow_with_the_square_of_the_batch(draw):
-    largest = 0
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor):
-                largest = max(largest, out.numel())
-            return out
-
     images, texts = (leaf(draw(300, 8)) for _ in range(2))
     for chunk, wanted in (
         (4, 300 * 8),
         (50, 300 * 50),
         (None, 300 * 300),
     ):  # the inputs, or one chunk of logits
-        largest = 0
-        with Watch():
+        with Watch() as seen:
             contrast.ppcl(images, texts, Temperature.start(), chunk=chunk).backward()
-        assert largest == wanted
+        assert seen.largest == wanted
 
 
-def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature, monkeypatch):
+def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature):
     images, texts = batch
-    products = 0
-
-    class Count(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal products
-            products += "mm" in str(func)
-            return func(*args, **(kwargs or {}))
-
-    with torch.no_grad(), Count():
+    with torch.no_grad(), Watch() as seen:
         contrast.ppcl(images, texts, temperature, chunk=6)
-    assert products == 1
-    products = 0
-    with Count():
+    assert seen.products == 1
+    with Watch() as seen:
         contrast.ppcl(images, texts, temperature, chunk=6)
-    assert products == 3
+    assert seen.products == 3
 
 
 def test_second_derivatives_are_refused_and_not_taken_for_zero(batch, temperature):

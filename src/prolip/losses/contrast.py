@@ -7,6 +7,7 @@ this rank's share: the shares of all ranks add up to the loss of the whole batch
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -72,11 +73,8 @@ def ppcl(
     which is the number of images in the global batch. images: n rows, texts: m rows. Returns a scalar.
     chunk: texts at a time (None: as many as keep n x chunk logits small). The result doesn't depend on it.
     """
-    _check_sides(images, texts)
-    total = _sigmoid_sum(
-        images.mean, -0.5 * images.uncertainty, texts.mean, -0.5 * texts.uncertainty,
-        temperature.scale, temperature.bias, offset, chunk,
-    )  # fmt: skip
+    scale, bias = temperature.scale, temperature.bias
+    total = _sigmoid_sum(images, texts, lambda z: -0.5 * z.uncertainty, scale, bias, offset, chunk)
     return total / texts.mean.shape[0]
 
 
@@ -89,11 +87,8 @@ def siglip(
     chunk: int | None = None,
 ) -> Tensor:
     """SigLIP's sigmoid loss: PPCL without variances. Arguments and result as `ppcl`."""
-    _check_sides(images, texts)
-    flat_images, flat_texts = (torch.zeros_like(z.mean[..., 0]) for z in (images, texts))
-    total = _sigmoid_sum(
-        images.mean, flat_images, texts.mean, flat_texts, temperature.scale, temperature.bias, offset, chunk
-    )
+    scale, bias = temperature.scale, temperature.bias
+    total = _sigmoid_sum(images, texts, lambda z: torch.zeros_like(z.uncertainty), scale, bias, offset, chunk)
     return total / texts.mean.shape[0]
 
 
@@ -115,11 +110,8 @@ def pml(
         mean, uncertainty = _in_one_type(z.mean, z.uncertainty)
         return -0.5 * (mean.square().sum(-1) + uncertainty)
 
-    _check_sides(images, texts)
-    total = _sigmoid_sum(
-        images.mean, shift(images), texts.mean, shift(texts),
-        2.0 * temperature.scale, temperature.bias, offset, chunk,
-    )  # fmt: skip
+    scale, bias = 2.0 * temperature.scale, temperature.bias
+    total = _sigmoid_sum(images, texts, shift, scale, bias, offset, chunk)
     return 2.0 * total / texts.mean.shape[0] ** 2
 
 
@@ -173,11 +165,17 @@ def _check_sides(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
 
 
 def _sigmoid_sum(
-    image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
-    scale: Tensor, bias: Tensor, offset: int, chunk: int | None,
-) -> Tensor:  # fmt: skip
+    images: HasMeanAndTrace,
+    texts: HasMeanAndTrace,
+    shift: Callable[[HasMeanAndTrace], Tensor],
+    scale: Tensor,
+    bias: Tensor,
+    offset: int,
+    chunk: int | None,
+) -> Tensor:
     """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias."""
-    n, m = image_means.shape[0], text_means.shape[0]
+    _check_sides(images, texts)
+    n, m = images.mean.shape[0], texts.mean.shape[0]
     if not 0 <= offset <= m - n:
         raise ValueError(
             f"{n} images from offset {offset} on need texts {offset} to {offset + n}, but there are {m}"
@@ -185,12 +183,10 @@ def _sigmoid_sum(
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk must be at least 1, not {chunk}")
     if chunk is None:
-        chunk = max(1, CHUNK_ELEMENTS.get(image_means.device.type, 2**22) // max(1, n))
-    # a checkpoint may hold scale and bias as (1,)
-    tensors = _in_one_type(
-        image_means, image_shift, text_means, text_shift, scale.reshape(()), bias.reshape(())
-    )
-    with torch.autocast(image_means.device.type, enabled=False):
+        chunk = max(1, CHUNK_ELEMENTS.get(images.mean.device.type, 2**22) // max(1, n))
+    scale, bias = scale.reshape(()), bias.reshape(())  # a checkpoint may hold them as (1,)
+    with torch.autocast(images.mean.device.type, enabled=False):
+        tensors = _in_one_type(images.mean, shift(images), texts.mean, shift(texts), scale, bias)
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         total: Tensor = _SigmoidSum.apply(*tensors, offset, chunk, with_grad)
     return total

@@ -136,16 +136,7 @@ class Objective:
             weights["inclusion"] = self.inclusion
         if self.masked:
             for name, twins in (("masked_images", masked_images), ("masked_texts", masked_texts)):
-                if twins is None:
-                    raise ValueError(
-                        f"the weight `masked` is {self.masked} but {name} is None: give twins, or 0"
-                    )
-                twins_in_all = getattr(batch, name) if batch else len(twins.whole)
-                if twins_in_all is None:
-                    raise ValueError(
-                        f"GlobalBatch({name}=...): the number of masked twins on all ranks is missing"
-                    )
-                values[name] = self._inclusion(twins.whole, twins.masked, twins_in_all)
+                values[name] = self._masked(name, twins, batch)
                 weights[name] = self.masked
         if self.vib:
             for name, z in (("vib_images", images), ("vib_texts", texts)):
@@ -175,6 +166,14 @@ class Objective:
                 pairwise = {"ppcl": contrast.ppcl, "siglip": contrast.siglip, "pml": contrast.pml}[name]
                 values[name] = pairwise(images, batch.texts, own, offset=batch.offset, chunk=self.chunk)
         return values
+
+    def _masked(self, name: str, twins: Twins | None, batch: GlobalBatch | None) -> Tensor:
+        if twins is None:
+            raise ValueError(f"the weight `masked` is {self.masked} but {name} is None: give twins, or 0")
+        count = getattr(batch, name) if batch else len(twins.whole)
+        if count is None:
+            raise ValueError(f"GlobalBatch({name}=...): the number of masked twins on all ranks is missing")
+        return self._inclusion(twins.whole, twins.masked, count)
 
     def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
         return regularise.inclusion(

@@ -1,0 +1,20 @@
+"""Seeing what torch does inside a call."""
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Watch(TorchDispatchMode):
+    """Inside `with Watch() as seen:`, the size of the largest tensor made and the number of matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+        self.products = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.largest = max(self.largest, out.numel())
+        self.products += "mm" in str(func)
+        return out
