@@ -22,7 +22,7 @@ demo: $(STAMP)  ## train something small, look at it: runs/demo
 	@$(BIN)/prolip demo
 
 check: $(STAMP)
-	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
 test: check  ## style, types, and the quick tests
