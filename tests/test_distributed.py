@@ -129,6 +129,11 @@ def check_gather(rank, world, sizes):
     dist.all_gather_single = collective
     assert sent == [5 * max(sizes)], "D + 1 numbers a text, in one call"
     assert (gathered.mean.shape, gathered.uncertainty.shape) == ((sum(sizes), 4), (sum(sizes),))
+    with pytest.raises(RuntimeError, match="first derivative only"):
+        torch.autograd.grad(distributed.gather(rows, sizes).sum(), rows, create_graph=True)
+    own = torch.tensor(float(rank + 1))
+    assert distributed.sum_over_ranks(own).item() == sum(range(1, world + 1))
+    assert own.item() == rank + 1, "the caller's value is left alone"
     with pytest.raises(ValueError, match="don't fit rank"):
         distributed.gather(rows, [9] * world)
 

@@ -147,4 +147,19 @@ def test_log_containment_keeps_small_misses():
     """Equal means, an interval of 9 sigma: the probability misses 1 by 2 Q(9), which 1 - p would round away."""
     zero = torch.zeros((), dtype=torch.float64)
     got = formulas.log_containment(zero, zero, zero, zero, 9.0).item()
-    assert got == pytest.approx(-2 * stats.norm.sf(9), rel=1e-9)
+    assert got == pytest.approx(-2 * stats.norm.sf(9), rel=1e-9, abs=0)
+
+
+def test_log_containment_of_a_narrow_interval_far_away():
+    """gap 1e6, reach 9e-6: the density varies by e^18 across the interval."""
+    gap, reach = 1e6, 9e-6
+    got = formulas.log_containment(*tensors((gap, 1.0), (0.0, reach)), 1.0).item()
+    wanted = -(gap**2) / 2 - math.log(2 * math.pi) / 2 + math.log(2 * math.sinh(reach * gap) / gap)
+    assert got == pytest.approx(wanted, rel=0, abs=1e-2)
+
+
+def test_kl_of_nearly_standard_gaussians_keeps_its_digits():
+    log_var = torch.tensor([1e-3, 3e-4])
+    got = formulas.kl_standard(torch.zeros(2), log_var)
+    wanted = formulas.kl_standard(torch.zeros(2).double(), log_var.double())
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-3, atol=0)

@@ -106,6 +106,13 @@ def test_sampling_is_the_generators_and_carries_gradients(draw):
     assert (z.log_var.grad != 0).all()
 
 
+def test_noise_is_as_fine_as_the_variance(draw):
+    half = draw(2, 3, dtype=torch.float32).to(torch.bfloat16)
+    full = Gaussian(half.mean.float(), half.log_var)
+    first, second = (z.sample(torch.Generator().manual_seed(7)) for z in (half, full))
+    assert torch.equal(first, second)
+
+
 def test_detached_copies_share_values_and_have_no_past(draw):
     z = draw(2, 3)
     z.mean.requires_grad_()
@@ -167,6 +174,12 @@ def test_it_survives_full_graph_compilation(draw):
         (torch.zeros(1, 2), torch.tensor([[0.0, float("nan")]]), ValueError, "log_var"),
         (torch.zeros(1, 2), torch.tensor([[0.0, float("inf")]]), ValueError, "log_var"),
         (torch.zeros(1, 2), torch.tensor([[0.0, 100.0]]), ValueError, "log_var must be at most 80"),
+        (
+            torch.zeros(1).double(),
+            torch.full((1,), 650.0).double(),
+            ValueError,
+            "log_var must be at most 600",
+        ),
         (torch.zeros(2, 0), torch.zeros(2, 0), ValueError, "D at least 1"),
         (torch.zeros(1, 2).to(torch.float8_e4m3fn), torch.zeros(1, 2), TypeError, "16 bits"),
     ],

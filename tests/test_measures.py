@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from safetensors.torch import load_file
+from scipy import special
 
 import prolip
 from prolip import formulas, measures
@@ -154,6 +155,34 @@ class TestContainment:
         error = (prolip.log_containment_matrix(a, b) - wanted).abs()
         assert (error <= 1e-5 * wanted.abs() + 1e-7 * dims + 1e-6).all()
         assert shift > 0 or wanted.min() < -1, "the kernel's far side is tried too"
+
+    def test_folds_of_small_factors_do_not_underflow(self):
+        """Every dimension at its worst: the narrowest box that the kernel takes, and one 6000 sigma away."""
+        half_width = measures.box_half_width(128, 0.95)
+        zero, one = torch.zeros(1, 128), torch.ones(1, 128)
+        for a, b in (
+            (Gaussian(zero, zero), Gaussian(zero, zero + 2 * math.log(0.06 / half_width))),
+            (Gaussian(one, zero - 16), Gaussian(-one, zero - 16)),
+        ):
+            assert kernel.kernel_applies(a.log_var, b.log_var, half_width)
+            wanted = prolip.log_containment_matrix(double(a), double(b))
+            error = (prolip.log_containment_matrix(a, b) - wanted).abs()
+            assert (error <= 1e-5 * wanted.abs() + 1e-6).all()
+
+    def test_the_kernel_takes_boxes_down_to_its_limit(self):
+        z = torch.zeros(1, 1)
+        assert kernel.kernel_applies(z, z, 0.051)
+        assert not kernel.kernel_applies(z, z, 0.049)
+        assert not kernel.kernel_applies(z.double(), z.double(), 1.0)
+
+    def test_a_mass_near_1_keeps_its_digits(self, draw):
+        mass = 1 - 1e-12
+        wanted = -special.ndtri(-0.5 * math.expm1(math.log(mass) / 768))
+        assert measures.box_half_width(768, mass) == pytest.approx(wanted, rel=1e-12)
+        z = draw(1, 768)
+        assert prolip.log_containment(z, z, mass=mass).item() == pytest.approx(
+            math.log(mass), rel=1e-6, abs=0
+        )
 
     def test_narrow_boxes_take_the_exact_path(self, draw):
         a, b = (
@@ -405,6 +434,41 @@ def test_h_of_nearly_equal_widths_keeps_its_digits_and_its_sign(draw, form, spre
     clear = terms.sum(-1).abs() > 1e-5 * terms.abs().sum(-1) + 5e-6
     assert clear.double().mean() > 0.9
     assert torch.equal(got.sign()[clear], terms.sum(-1).sign()[clear].float())
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-4, 1e-5])
+def test_h_of_nearly_equal_widths_in_few_dimensions(generator, spread):
+    """Errors of single dimensions, which many would average away."""
+
+    def make():
+        log_var = -9 + spread * torch.rand(20, 3, generator=generator)
+        return Gaussian(torch.randn(20, 3, generator=generator), log_var)
+
+    a, b = make(), make()
+    terms = formulas.inclusion(
+        double(a).mean[:, None], double(a).log_var[:, None], double(b).mean, double(b).log_var, "exact", 0.0
+    )
+    error = (prolip.inclusion_matrix(a, b) - terms.sum(-1)).abs()
+    assert (error <= 1e-5 * terms.abs().sum(-1) + 5e-6).all()
+
+
+def test_squared_distances_are_never_negative(generator):
+    z = Gaussian.point(100 * torch.randn(50, 64, generator=generator))
+    assert (prolip.csd_matrix(z, z) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["csd", "inclusion", "log_inclusion", "kl_divergence"])
+def test_mixed_types_are_raised_before_anything_is_computed(draw, name):
+    a, b = draw(4, 5), draw(4, 5).to(torch.float32)
+    function = getattr(prolip, name)
+    torch.testing.assert_close(function(a, b), function(a, double(b)), rtol=1e-12, atol=0)
+    torch.testing.assert_close(function(b, a), function(double(b), a), rtol=1e-12, atol=0)
+
+
+def test_devices_must_agree(draw, monkeypatch):
+    monkeypatch.setattr(measures, "checked", lambda z, name: z)  # which would fail on meta tensors first
+    with pytest.raises(ValueError, match="b on meta"):
+        prolip.csd(draw(2, 3), draw(2, 3).to("meta"))
 
 
 def test_autocast_does_not_reach_into_measures(draw):

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from prolip import mixture
 from prolip.gaussian import Gaussian
+from prolip.measures import log_density_matrix
 from tests.golden import FIXTURES
 
 
@@ -140,9 +141,10 @@ class TestPool:
             mixture.pool(draw(2, 3), [1.0, 1.0])
 
     def test_opposite_prompts_have_no_mean(self):
-        mean = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-        with pytest.raises(ValueError, match="cancel"):
-            mixture.pool(Gaussian(mean, torch.zeros(2, 2)))
+        for rest in (0.0, 1e-7):
+            mean = torch.tensor([[1.0, 0.0], [-1.0, rest]])
+            with pytest.raises(ValueError, match="cancel"):
+                mixture.pool(Gaussian(mean, torch.zeros(2, 2)))
 
     def test_one_gaussian_is_not_a_set_of_prompts(self, draw):
         with pytest.raises(ValueError, match="T at least 1"):
@@ -276,6 +278,29 @@ class TestMixingWeights:
         fixed = (counts + 1e-3 - 1).clamp_min(0)
         torch.testing.assert_close(found.weights[0], fixed / fixed.sum(), atol=1e-6, rtol=0)
 
+    @pytest.mark.parametrize("far", [100.0, 37.8])
+    def test_clipping_the_best_components_leaves_their_observation_to_the_rest(self, far):
+        """Two share an observation, half each, and are clipped; the others are far below (37.8: in denormals)."""
+        mean = torch.tensor([[[0.0], [0.0], [far], [far + 3]]])
+        points = torch.tensor([[[0.0], [far], [far + 0.2], [far + 2.8]]])
+        found = mixture.mixing_weights(points, Gaussian(mean, torch.zeros(1, 4, 1)), alpha=1e-3)
+        assert found.weights[0, :2].tolist() == [0.0, 0.0]
+        logits = -0.5 * (points[0] - mean[0].T).double().square() + found.weights.log()
+        fixed = (torch.softmax(logits, dim=-1).sum(0) + 1e-3 - 1).clamp_min(0)
+        torch.testing.assert_close(found.weights[0], fixed / fixed.sum(), atol=1e-6, rtol=0)
+
+    def test_a_class_that_has_stopped_stays_stopped(self):
+        """Class 0's first step is below the tolerance, its second would not be."""
+        components = Gaussian(torch.tensor([0.0, 1.8]).expand(4, 2)[..., None], torch.zeros(4, 2, 1))
+        points = torch.tensor([[0.0, 0.0], [0.75, 0.95], [0.8, 0.9], [0.85, 1.05]])[..., None]
+        initial = torch.tensor([[1e-6, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+        options = {"alpha": 1.0, "tolerance": 1e-5}
+        together = mixture.mixing_weights(points, components, initial=initial, **options)
+        alone = mixture.mixing_weights(points[:1], components[:1], initial=initial[:1], **options)
+        assert together.iterations[0] == alone.iterations[0] == 1
+        assert together.iterations[1:].min() > 1
+        torch.testing.assert_close(together.weights[0], alone.weights[0])
+
     def test_all_clipped_leaves_the_largest(self):
         components = Gaussian(torch.tensor([[[0.0], [1.0], [2.0]]]), torch.zeros(1, 3, 1))
         found = mixture.mixing_weights(torch.tensor([[[1.1]]]), components, alpha=0.01)
@@ -314,8 +339,18 @@ class TestMixingWeights:
     def test_density_blocks_change_nothing(self, problem, monkeypatch):
         points, components = problem
         whole = mixture.class_log_densities(points, components)
-        monkeypatch.setattr(mixture, "DENSITY_ELEMENTS", 1)
-        assert torch.equal(mixture.class_log_densities(points, components), whole)
+        sizes = []
+
+        def record(x, z):
+            sizes.append(len(x))
+            return log_density_matrix(x, z)
+
+        monkeypatch.setattr(mixture, "log_density_matrix", record)
+        for elements, wanted in ((1, [1, 1, 1]), (2 * 6 * 5, [2, 1])):
+            sizes.clear()
+            monkeypatch.setattr(mixture, "DENSITY_ELEMENTS", elements)
+            assert torch.equal(mixture.class_log_densities(points, components), whole)
+            assert sizes == wanted
 
     @pytest.mark.parametrize(
         ("change", "message"),

@@ -55,7 +55,7 @@ def gather_mean_trace(z: Gaussian, sizes: Sequence[int] | None = None) -> MeanTr
     """Mean and trace of all ranks' Gaussians: D + 1 numbers a row cross the wire, in one call."""
     if world_size() == 1:
         return z.mean_trace()
-    packed = gather(torch.cat([z.mean.to(z.log_var.dtype), z.uncertainty[:, None]], dim=-1), sizes)
+    packed = gather(torch.cat([z.mean, z.uncertainty[:, None]], dim=-1), sizes)
     return MeanTrace(packed[:, :-1], packed[:, -1])
 
 

@@ -85,8 +85,7 @@ def log_containment(
     narrow = reach * (1.0 + gap) < 1e-5
     log_narrow = -0.5 * (gap.square() + LOG_2PI) + LOG_2 + log_reach
 
-    gap = torch.where(narrow, 0.0, gap)  # so that the branch not taken has finite gradients
-    reach = torch.where(narrow, 1.0, reach)
+    reach = torch.where(narrow, 1.0, reach)  # so that the branch not taken has finite gradients
     log_inner = torch.special.log_ndtr(reach - gap)
     log_outer = torch.special.log_ndtr(-reach - gap)
     # The normal's hazard at x exceeds x, so the difference is below -2 reach gap: true also where both round alike.

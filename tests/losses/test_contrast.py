@@ -173,7 +173,10 @@ def test_half_precision_means_are_raised_to_float32(batch):
     wanted = contrast.ppcl(images, texts, temperature)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(contrast.ppcl(images, texts, temperature), wanted)
-        assert contrast.clip(images, texts, temperature).dtype == torch.float32
+    warm = Temperature.start(50.0, 0.0)
+    wanted = contrast.clip(images, texts, warm)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(contrast.clip(images, texts, warm), wanted)
     half = images.to(torch.bfloat16)
     full = Gaussian(half.mean.float(), half.log_var)
     for loss in (*PAIRWISE.values(), contrast.clip):
@@ -190,6 +193,22 @@ def test_memory_does_not_grow_with_the_square_of_the_batch(draw):
         with Watch() as seen:
             contrast.ppcl(images, texts, Temperature.start(), chunk=chunk).backward()
         assert seen.largest == wanted
+
+
+def test_the_default_chunk_bounds_the_logits(draw, monkeypatch):
+    monkeypatch.setitem(contrast.CHUNK_ELEMENTS, "cpu", 1200)
+    images, texts = draw(300, 3), draw(300, 3)
+    with Watch() as seen:
+        contrast.ppcl(images, texts, Temperature.start())
+    assert seen.largest == 300 * 4
+
+
+def test_large_logits_are_exact_in_float64():
+    z = Gaussian.point(torch.eye(2).double())
+    logits = torch.eye(2).double() + 25.0
+    wanted = -torch.nn.functional.logsigmoid((2 * torch.eye(2) - 1).double() * logits).sum() / 2
+    got = contrast.ppcl(z, z, Temperature(torch.tensor(0.0).double(), torch.tensor(25.0).double()))
+    torch.testing.assert_close(got, wanted, rtol=1e-14, atol=0)
 
 
 def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature):

@@ -57,6 +57,32 @@ def test_products_never_leave_float32(draw, name, low, high):
     assert (error <= 1e-5 * slack).all()
 
 
+@pytest.mark.parametrize("extreme", [1.2, 2.4, 4.9, 9.7, 20.0, 39.0, 79.0])
+def test_products_of_extreme_rows_never_leave_float32(extreme):
+    """Whole rows at one end of the range: nothing averages out in the product."""
+    rows = torch.tensor([[-extreme], [extreme]]).expand(2, 128)
+    z = Gaussian(torch.zeros(2, 128), rows)
+    z64 = Gaussian(z.mean.double(), z.log_var.double())
+    for kernel, formula in KERNELS.values():
+        wanted = broadcast(formula, z64, z64, "exact", 0.0)
+        torch.testing.assert_close(kernel(*leaves(z, z), "exact", 0.0).double(), wanted, rtol=1e-5, atol=1e-3)
+
+
+def test_nothing_is_kept_for_the_backward_pass_but_the_inputs(draw, monkeypatch):
+    monkeypatch.setitem(blocks.BLOCK_ELEMENTS, "cpu", 1024)
+    a, b = draw(20, 64), draw(20, 64)
+    a.mean.requires_grad_()
+    kept = {}
+
+    def pack(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 8
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        blocks.sum_terms(partial(formulas.inclusion, form="exact", eps=0.0), *leaves(a, b))
+    assert sum(kept.values()) <= 4 * 20 * 64
+
+
 def test_the_mills_ratio_is_scipys():
     t = torch.cat([torch.zeros(1), torch.logspace(-6, 18, 5000)])
     wanted = 0.5 * special.erfcx(t.double().numpy() / math.sqrt(2))

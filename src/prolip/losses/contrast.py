@@ -212,7 +212,7 @@ class _SigmoidSum(torch.autograd.Function):
             part = slice(start, start + chunk)
             logits = torch.addmm(text_shift[part] + image_shift[:, None], image_means, text_means[part].mT)
             logits = logits.mul_(scale).add_(bias)
-            matched = _matched(logits, offset - start)  # a view
+            matched = logits.diagonal(offset - start)  # the pairs (i, offset + i) in this chunk, as a view
             matched.neg_()  # -y logit: the sign differs on matched pairs only, so flip, sum, flip back
             total += softplus(logits, threshold=40).sum()
             matched.neg_()
@@ -246,11 +246,3 @@ def refuse_second_derivative() -> None:
     """An error inside a backward pass that is itself to be differentiated; else it would silently count as constant."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError("the pairwise losses have first derivatives only: no create_graph, no Hessian")
-
-
-def _matched(matrix: Tensor, offset: int) -> Tensor:
-    """The entries (i, i + offset) of a matrix that exist, as a view."""
-    rows, columns = matrix.shape
-    if offset <= -rows or offset >= columns:
-        return matrix[:0, 0]
-    return matrix.diagonal(offset)

@@ -68,7 +68,7 @@ def tile_with_buffers(
 
 def halvings_for(reach: float) -> int:
     """How often values between e^-reach and e^reach may be folded before products leave a float32; 6 at most."""
-    return max(0, min(6, int(math.log2(max(1.0, LARGEST_LOG / max(reach, LOG_2))))))
+    return int(math.log2(max(1.0, LARGEST_LOG / max(reach, LOG_2))))
 
 
 def pad(values: Tensor, halvings: int, value: float) -> Tensor:
