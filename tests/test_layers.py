@@ -11,7 +11,7 @@ import prolip
 SOURCE = Path(prolip.__file__).parent
 
 LAYERS = [
-    {"extras", "files", "gaussian", "formulas", "pairs", "measures", "mixture", "distributed"},
+    {"checks", "extras", "files", "gaussian", "formulas", "pairs", "measures", "mixture", "distributed"},
     {"losses", "inputs", "model"},
     {"checkpoint", "data"},
     {"train", "embed"},

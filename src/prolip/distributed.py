@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from prolip.checks import refuse_second_derivative
 from prolip.gaussian import Gaussian, MeanTrace
 
 
@@ -81,8 +82,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            raise RuntimeError("gather has a first derivative only: no create_graph, no Hessian")
+        refuse_second_derivative("gather has a first derivative only")
         sizes: list[int] = ctx.sizes
         filled = torch.cat([_fill(part, max(sizes)) for part in grad.split(sizes)])
         own = grad.new_empty((max(sizes), *grad.shape[1:]))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
+
+from prolip.checks import describe, require_all, require_floats
 
 LARGEST_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
 """Largest log_var of each type: a sum of variances, and a few products of them, must still be numbers."""
@@ -124,7 +126,7 @@ class Gaussian:
     def check_form(self, name: str = "the Gaussian") -> Gaussian:
         """This Gaussian, or an error if types, shapes or devices are wrong. Reads no data: fit for the hot loop."""
         for leaf, what in ((self.mean, "mean"), (self.log_var, "log_var")):
-            _require_floats(leaf, f"{name}: {what}")
+            require_floats(leaf, f"{name}: {what}")
         if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape or self.mean.shape[-1] == 0:
             raise ValueError(
                 f"{name}: mean {tuple(self.mean.shape)} and log_var {tuple(self.log_var.shape)} "
@@ -142,8 +144,8 @@ class Gaussian:
         if torch.compiler.is_compiling():
             return self
         limit = LARGEST_LOG_VAR[self.log_var.dtype]
-        _require(self.mean, torch.isfinite, f"{name}: mean", "finite")
-        _require(
+        require_all(self.mean, torch.isfinite, f"{name}: mean", "finite")
+        require_all(
             self.log_var, lambda v: v <= limit, f"{name}: log_var", f"at most {limit:g} (-inf is a point)"
         )
         return self
@@ -168,9 +170,6 @@ class MeanTrace:
     mean: Tensor
     uncertainty: Tensor
 
-    def __len__(self) -> int:
-        return self.mean.shape[0]
-
 
 def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], list[Tensor]]:
     if not gaussians:
@@ -180,41 +179,16 @@ def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], li
     return [z.mean for z in gaussians], [z.log_var for z in gaussians]
 
 
-def _require_floats(values: object, what: str) -> None:
-    if not isinstance(values, Tensor) or not values.is_floating_point() or values.dtype.itemsize < 2:
-        raise TypeError(f"{what} must be a floating-point tensor of 16 bits or more, not {_describe(values)}")
-
-
-def _require(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wanted: str) -> None:
-    good = rule(values)
-    if not bool(good.all()):
-        first = tuple(int(i) for i in (~good).nonzero()[0])
-        count = int((~good).sum())
-        raise ValueError(
-            f"{what} must be {wanted}; {count} of {good.numel()} values are not, "
-            f"the first at index {first} is {values[first].item()}"
-        )
-
-
 def checked(z: Gaussian, name: str) -> Gaussian:
     """z, if it is a Gaussian that `Gaussian.check` accepts; else an error that names it."""
     if not isinstance(z, Gaussian):
-        raise TypeError(f"{name} must be a Gaussian, not {_describe(z)}")
+        raise TypeError(f"{name} must be a Gaussian, not {describe(z)}")
     return z.check(name)
 
 
-def checked_points(points: Tensor, name: str) -> Tensor:
-    """Finite floating-point vectors (..., D); else an error that names them."""
-    _require_floats(points, name)
-    if points.ndim == 0:
-        raise ValueError(f"{name} must have the shape (..., D), not ()")
-    if not torch.compiler.is_compiling():
-        _require(points, torch.isfinite, name, "finite")
-    return points
-
-
-def _describe(leaf: object) -> str:
-    return f"a {leaf.dtype} tensor" if isinstance(leaf, Tensor) else type(leaf).__name__
+def work_dtype(*tensors: Tensor) -> torch.dtype:
+    """In what to compute: float64 if any input is, else float32 (bfloat16's eight bits can't hold a logit)."""
+    return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
 def _uncertainty_range(z: Gaussian) -> str:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from prolip import formulas
+from prolip.checks import checked_points, require_choice
 from prolip.formulas import Form
-from prolip.gaussian import LARGEST_LOG_VAR, Gaussian, checked, checked_points
+from prolip.gaussian import LARGEST_LOG_VAR, Gaussian, checked, work_dtype
 from prolip.pairs import blocks
 from prolip.pairs import containment as containment_kernel
 from prolip.pairs import inclusion as inclusion_kernel
@@ -133,7 +134,7 @@ def log_density(points: Tensor, z: Gaussian) -> Tensor:
     if points.shape[-1] != z.dim:
         raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
     _check_rows(points.shape, z.shape, "points", "z")
-    dtype = _work_dtype(points, z.mean, z.log_var)
+    dtype = work_dtype(points, z.mean, z.log_var)
     (z,) = _spread(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
     return formulas.log_density(points.to(dtype), z.mean, z.log_var).sum(-1)
 
@@ -152,12 +153,15 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
         )
     (spread,) = _spread(_upcast(z))
     x, mean, log_var = points.double(), spread.mean.double(), spread.log_var.double()
-    if _square_cancels(x, mean, log_var):
-        return _direct_log_density(x, mean, log_var).to(_work_dtype(points, z.mean, z.log_var))
+    compute = _direct_log_density if _square_cancels(x, mean, log_var) else _expanded_log_density
+    return compute(x, mean, log_var).to(work_dtype(points, z.mean, z.log_var))
+
+
+def _expanded_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     precision = torch.exp(-log_var)
     constant = (mean.square() * precision + log_var + formulas.LOG_2PI).sum(-1)
     square = x.square() @ precision.mT - 2.0 * (x @ (mean * precision).mT)
-    return (-0.5 * (square + constant[..., None, :])).to(_work_dtype(points, z.mean, z.log_var))
+    return -0.5 * (square + constant[..., None, :])
 
 
 def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
@@ -223,8 +227,7 @@ def _check_rows(first: torch.Size, second: torch.Size, name1: str, name2: str) -
 
 
 def _check_options(form: Form, eps: float) -> None:
-    if form not in get_args(Form):
-        raise ValueError(f"form must be one of {get_args(Form)}, not {form!r}")
+    require_choice(form, get_args(Form), "form")
     if not -1000.0 <= eps <= 80.0:
         raise ValueError(f"eps is a logarithm, at least -1000 and at most 80: not {eps}")
 
@@ -244,14 +247,9 @@ def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
     return gaussians
 
 
-def _work_dtype(*tensors: Tensor) -> torch.dtype:
-    dtypes = {t.dtype for t in tensors}
-    return torch.float64 if torch.float64 in dtypes else torch.float32
-
-
 def _upcast(z: Gaussian, *others: Gaussian) -> Gaussian:
     """float32, or float64 if any of the inputs is."""
-    dtype = _work_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
+    dtype = work_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
     return Gaussian(z.mean.to(dtype), z.log_var.to(dtype))
 
 

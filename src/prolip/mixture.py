@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from prolip.gaussian import Gaussian, checked, checked_points
+from prolip.checks import checked_points, require_choice
+from prolip.gaussian import Gaussian, checked
 from prolip.measures import log_density_matrix
 
 PooledVariance = Literal["average", "independent"]
@@ -31,8 +32,7 @@ def pool(
     Returns (..., D).
     """
     checked(prompts, "prompts")
-    if variance not in get_args(PooledVariance):
-        raise ValueError(f"variance must be one of {get_args(PooledVariance)}, not {variance!r}")
+    require_choice(variance, get_args(PooledVariance), "variance")
     if prompts.mean.ndim < 2 or prompts.shape[-2] == 0:
         raise ValueError(f"prompts must be (..., T, D) with T at least 1, not {tuple(prompts.shape)}")
     share = _shares(prompts, weights)
@@ -94,9 +94,7 @@ class MixingWeights:
     weights: Tensor
     iterations: Tensor  # (C,) steps taken
     converged: Tensor  # (C,) whether the last step was below the tolerance
-    log_posterior: (
-        Tensor  # (C,) log-likelihood + sum of (alpha - 1) log pi over weights above 0, up to a constant
-    )
+    log_posterior: Tensor  # (C,) up to a constant: log-likelihood + sum of (alpha - 1) log pi over pi > 0
 
 
 def mixing_weights(
@@ -200,9 +198,8 @@ class _Problem:
         """N_t = sum over observations of pi_t f_t / sum_i pi_i f_i: two products of a matrix and a vector a class."""
         mixture = torch.bmm(self.density, pi[:, :, None])  # (C, M, 1)
         counts = pi * torch.bmm(mixture.reciprocal().mT, self.density)[:, 0]
-        lost = (
-            (mixture < 1e-280).flatten(1).any(-1)
-        )  # all components that explain an observation were clipped to 0
+        # classes in which all components that explain some observation were clipped to 0
+        lost = (mixture < 1e-280).flatten(1).any(-1)
         if bool(lost.any()):
             logits = self.log_density[lost] + pi[lost].log()[:, None, :]
             counts[lost] = torch.softmax(logits, dim=-1).sum(1)

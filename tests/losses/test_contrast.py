@@ -221,6 +221,15 @@ def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature):
     assert seen.products == 3
 
 
+def test_traces_are_computed_once_and_only_where_they_count(batch, temperature):
+    """Of two Gaussians: an exponential of (rows, D) each for PPCL and PML, none for SigLIP and CLIP."""
+    images, texts = batch
+    for loss, wanted in ((contrast.ppcl, 2), (contrast.pml, 2), (contrast.siglip, 0), (contrast.clip, 0)):
+        with Watch() as seen:
+            loss(images, texts, temperature)
+        assert seen.exponentials == wanted
+
+
 def test_second_derivatives_are_refused_and_not_taken_for_zero(batch, temperature):
     images, texts = batch
     value = contrast.ppcl(images, texts, temperature)

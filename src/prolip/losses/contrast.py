@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from prolip.gaussian import Gaussian
+from prolip.checks import refuse_second_derivative
+from prolip.gaussian import Gaussian, work_dtype
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """Logits held at one time when no chunk size is given."""
@@ -88,7 +89,9 @@ def siglip(
 ) -> Tensor:
     """SigLIP's sigmoid loss: PPCL without variances. Arguments and result as `ppcl`."""
     scale, bias = temperature.scale, temperature.bias
-    total = _sigmoid_sum(images, texts, lambda z: torch.zeros_like(z.uncertainty), scale, bias, offset, chunk)
+    total = _sigmoid_sum(
+        images, texts, lambda z: z.mean.new_zeros(z.mean.shape[0]), scale, bias, offset, chunk
+    )
     return total / texts.mean.shape[0]
 
 
@@ -145,18 +148,15 @@ def clip(
 
 
 def _in_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """float64 if any is, else float32: logits of a hundred need more than bfloat16's eight bits."""
-    dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
-    return tuple(t.to(dtype) for t in tensors)
+    return tuple(t.to(work_dtype(*tensors)) for t in tensors)
 
 
 def _check_sides(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
-    """An error if shapes are wrong. Reads no data."""
+    """An error if shapes are wrong. Reads no data, and computes nothing: a Gaussian's uncertainty is a sum of D."""
     for z, name in ((images, "images"), (texts, "texts")):
-        if isinstance(z, Gaussian):
-            z.check_form(name)
-        if z.mean.ndim != 2 or z.uncertainty.shape != z.mean.shape[:1]:
-            shapes = f"mean {tuple(z.mean.shape)} and uncertainty {tuple(z.uncertainty.shape)}"
+        trace_shape = z.check_form(name).shape[:-1] if isinstance(z, Gaussian) else z.uncertainty.shape
+        if z.mean.ndim != 2 or trace_shape != z.mean.shape[:1]:
+            shapes = f"mean {tuple(z.mean.shape)} and uncertainty {tuple(trace_shape)}"
             raise ValueError(f"{name}: {shapes} must be (rows, D) and (rows,)")
     if images.mean.shape[1] != texts.mean.shape[1]:
         raise ValueError(f"images have {images.mean.shape[1]} dimensions, texts {texts.mean.shape[1]}")
@@ -238,11 +238,5 @@ class _SigmoidSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
+        refuse_second_derivative("the pairwise losses have first derivatives only")
         return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)
-
-
-def refuse_second_derivative() -> None:
-    """An error inside a backward pass that is itself to be differentiated; else it would silently count as constant."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise RuntimeError("the pairwise losses have first derivatives only: no create_graph, no Hessian")

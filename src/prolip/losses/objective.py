@@ -10,6 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from prolip.checks import require_choice
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 from prolip.losses import contrast, regularise
@@ -87,9 +88,8 @@ class Objective:
     chunk: int | None = None  # texts at a time in the pairwise losses; None: as many as keep memory small
 
     def __post_init__(self) -> None:
-        for name, choices in (("form", get_args(Form)), ("reduction", get_args(Reduction))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
+        require_choice(self.form, get_args(Form), "form")
+        require_choice(self.reduction, get_args(Reduction), "reduction")
         if not 0.0 < self.c < math.inf or not math.isfinite(self.eps):
             raise ValueError(f"c must be positive and finite, eps finite: not {self.c} and {self.eps}")
         negative = {name: w for name, w in self._weights().items() if not 0.0 <= w < math.inf}

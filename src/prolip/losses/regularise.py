@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from prolip import formulas
+from prolip.checks import require_choice
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 
@@ -33,10 +34,8 @@ def inclusion(
     inner, outer: (n, D), row i with row i. eps is a logarithm, the paper's epsilon is e^eps.
     count: pairs in the global batch (None: n). Returns this rank's share, a scalar; 0 rows give 0.
     """
-    if reduction not in get_args(Reduction) or form not in get_args(Form):
-        raise ValueError(
-            f"reduction {reduction!r} and form {form!r}: {get_args(Reduction)} and {get_args(Form)} exist"
-        )
+    require_choice(form, get_args(Form), "form")
+    require_choice(reduction, get_args(Reduction), "reduction")
     inner, outer = _full(inner, "inner"), _full(outer, "outer")
     if inner.shape != outer.shape:
         raise ValueError(f"inner {tuple(inner.shape)} and outer {tuple(outer.shape)} must pair row by row")

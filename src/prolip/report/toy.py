@@ -61,8 +61,9 @@ def save(out: Path) -> list[Path]:
             _draw_pair(figure.add_subplot(grid[0, column]), name)
             _write_numbers(figure.add_subplot(grid[1, column]), numbers)
         half = len(PAIRS) // 2
-        _draw_unbounded(figure.add_subplot(grid[2, :half]))
-        _draw_probabilities(figure.add_subplot(grid[2, half:]))
+        distance, by_distance = _moving()
+        _draw_unbounded(figure.add_subplot(grid[2, :half]), distance, by_distance)
+        _draw_probabilities(figure.add_subplot(grid[2, half:]), distance, by_distance)
         return figures.save(figure, out)
 
 
@@ -101,8 +102,7 @@ def _moving() -> tuple[Tensor, dict[str, Tensor]]:
     return distance, judge(gaussian(distance, 0.5), gaussian(0.0, 2.0))
 
 
-def _draw_unbounded(axes: Any) -> None:
-    distance, numbers = _moving()
+def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
     for key, colour in (("KL", figures.MUTED), ("H", figures.SECOND), ("log inclusion", figures.FIRST)):
         axes.plot(distance, numbers[key], color=colour, label=key)
     axes.axhline(0, color=figures.MUTED, linewidth=0.8)
@@ -115,8 +115,7 @@ def _draw_unbounded(axes: Any) -> None:
     axes.legend(loc="upper left")
 
 
-def _draw_probabilities(axes: Any) -> None:
-    distance, numbers = _moving()
+def _draw_probabilities(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
     reverse = measures.containment(gaussian(0.0, 2.0), gaussian(distance, 0.5))
     axes.plot(distance, numbers["containment"], color=figures.THIRD, label="Z1 in Z2")
     axes.plot(distance, reverse, color=figures.THIRD, linestyle="--", label="Z2 in Z1")

@@ -1,0 +1,51 @@
+"""Checks that several files share: each passes, or ends in one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def require_floats(values: object, what: str) -> None:
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.dtype.itemsize < 2:
+        raise TypeError(f"{what} must be a floating-point tensor of 16 bits or more, not {describe(values)}")
+
+
+def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wanted: str) -> None:
+    """Every value must satisfy the rule; else how many don't, and the first of them. Reads the data."""
+    good = rule(values)
+    if not bool(good.all()):
+        first = tuple(int(i) for i in (~good).nonzero()[0])
+        count = int((~good).sum())
+        raise ValueError(
+            f"{what} must be {wanted}; {count} of {good.numel()} values are not, "
+            f"the first at index {first} is {values[first].item()}"
+        )
+
+
+def require_choice(value: str, choices: Sequence[str], name: str) -> None:
+    """`choices` are the arguments of the Literal that the type checker knows; this is for those who don't run one."""
+    if value not in choices:
+        raise ValueError(f"{name} {value!r} is not one of {tuple(choices)}")
+
+
+def checked_points(points: Tensor, name: str) -> Tensor:
+    """Finite floating-point vectors (..., D); else an error that names them."""
+    require_floats(points, name)
+    if points.ndim == 0:
+        raise ValueError(f"{name} must have the shape (..., D), not ()")
+    if not torch.compiler.is_compiling():
+        require_all(points, torch.isfinite, name, "finite")
+    return points
+
+
+def refuse_second_derivative(what: str) -> None:
+    """For a hand-written backward pass: were it differentiated itself, it would silently count as constant."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise RuntimeError(f"{what}: no create_graph, no Hessian")
+
+
+def describe(value: object) -> str:
+    return f"a {value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__
