@@ -1,7 +1,7 @@
 """The blocks themselves, a sum over them that works for every formula, and what the fast kernels share.
 
 A kernel is the same sum as hand-ordered passes over buffers that stay in cache. A logarithm costs as much as
-ten products, so kernels multiply many factors before they take one.
+several products, so kernels multiply many factors before they take one.
 """
 
 from __future__ import annotations
