@@ -1,5 +1,8 @@
 """Several gloo processes against one: the same loss, the same parameter gradients, whatever each rank holds."""
 
+import gc
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -80,32 +83,37 @@ def gradients(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def check_rank(rank, world, init):
+def run_rank(rank, world, init):
+    """One process: all checks, then an orderly end. An error in a check ends the process before and fails the test."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world)
-    try:
-        sizes = SIZES[world]
-        start = sum(sizes[:rank])
-        rows = slice(start, start + sizes[rank])
-        assert distributed.batch_sizes(sizes[rank]) == list(sizes)
-        for name, objective in OBJECTIVES.items():
-            alone, together, wrapped = Model(objective), Model(objective), Model(objective)
-            wanted = share(alone, objective, alone.temperatures, slice(0, 8))
-            wanted.total.backward()
-            got = share(together, objective, together.temperatures, rows, sizes)
-            for term, value in got.values.items():
-                total = distributed.sum_over_ranks(value)
-                torch.testing.assert_close(total, wanted.values[term].detach(), msg=f"{name}: {term}")
-            got.total.backward()
-            summed = distributed.sum_over_ranks(gradients(together))
-            torch.testing.assert_close(summed, gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
+    check_objectives(rank, world, SIZES[world])
+    check_gather(rank, world, SIZES[world])
+    gc.collect()  # DDP's reducers hold the group in cycles
+    dist.barrier()  # nobody leaves while another still talks
+    dist.destroy_process_group()
+    os._exit(0)  # gloo's threads now and then abort the interpreter's own exit; everything has been checked
 
-            parallel = DistributedDataParallel(wrapped)  # DDP averages: the share times the world size
-            (world * share(parallel, objective, wrapped.temperatures, rows, sizes).total).backward()
-            torch.testing.assert_close(gradients(wrapped), gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
-        check_gather(rank, world, sizes)
-    finally:
-        dist.destroy_process_group()
+
+def check_objectives(rank, world, sizes):
+    start = sum(sizes[:rank])
+    rows = slice(start, start + sizes[rank])
+    assert distributed.batch_sizes(sizes[rank]) == list(sizes)
+    for name, objective in OBJECTIVES.items():
+        alone, together, wrapped = Model(objective), Model(objective), Model(objective)
+        wanted = share(alone, objective, alone.temperatures, slice(0, 8))
+        wanted.total.backward()
+        got = share(together, objective, together.temperatures, rows, sizes)
+        for term, value in got.values.items():
+            total = distributed.sum_over_ranks(value)
+            torch.testing.assert_close(total, wanted.values[term].detach(), msg=f"{name}: {term}")
+        got.total.backward()
+        summed = distributed.sum_over_ranks(gradients(together))
+        torch.testing.assert_close(summed, gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
+
+        parallel = DistributedDataParallel(wrapped)  # DDP averages: the share times the world size
+        (world * share(parallel, objective, wrapped.temperatures, rows, sizes).total).backward()
+        torch.testing.assert_close(gradients(wrapped), gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
 
 
 def check_gather(rank, world, sizes):
@@ -140,7 +148,7 @@ def check_gather(rank, world, sizes):
 
 @pytest.mark.parametrize("world", SIZES)
 def test_ranks_give_the_loss_and_gradients_of_one_process(world, tmp_path):
-    mp.spawn(check_rank, args=(world, f"file://{tmp_path}/store"), nprocs=world)
+    mp.spawn(run_rank, args=(world, f"file://{tmp_path}/store"), nprocs=world)
 
 
 def test_nothing_is_needed_when_nothing_is_initialised():
