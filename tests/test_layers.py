@@ -11,9 +11,10 @@ import prolip
 SOURCE = Path(prolip.__file__).parent
 
 LAYERS = [
-    {"checks", "extras", "files", "gaussian", "formulas", "pairs", "measures", "mixture", "distributed"},
-    {"losses", "inputs", "model"},
-    {"checkpoint", "data"},
+    {"checks", "extras", "files", "progress", "gaussian", "formulas", "pairs", "measures", "mixture", "distributed"},
+    {"losses", "inputs"},
+    {"model", "data"},
+    {"checkpoint"},
     {"train", "embed"},
     {"zeroshot", "search"},
     {"evaluate"},

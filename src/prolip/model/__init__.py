@@ -1,0 +1,1 @@
+"""The network: two towers that turn pixels and token ids into Gaussians, and the face that people use."""

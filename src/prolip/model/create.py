@@ -1,0 +1,20 @@
+"""A fresh model of a named size."""
+
+from __future__ import annotations
+
+import torch
+
+from prolip.inputs.tokens import Tokenizer
+from prolip.model.prolip import ProLIP
+from prolip.model.sizes import named
+
+
+def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
+    """A model of this size with fresh weights and this tokenizer, ready to be trained.
+
+    The sizes are the keys of `prolip.model.sizes.SIZES`; the context length is the size's. (Other configs:
+    `ProLIP(config, tokenizer).start(generator)`.)
+    """
+    config = named(size, tokenizer.rules)
+    model = ProLIP(config, Tokenizer(tokenizer.core, config.text.tokens))
+    return model.start(torch.Generator().manual_seed(seed))

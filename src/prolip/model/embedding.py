@@ -1,0 +1,98 @@
+"""The inference loop: any number of pictures or texts, batch by batch, into one Gaussian on the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from prolip.gaussian import Gaussian
+from prolip.inputs.images import ImageSource, normalise, read_image, to_pixels
+from prolip.progress import bar
+
+if TYPE_CHECKING:
+    from prolip.model.prolip import ProLIP
+
+AHEAD = 2
+"""Batches that are decoded while the network works on one."""
+
+
+def is_single(images: object) -> bool:
+    """One picture, or several? Arrays with a leading batch axis (4 dimensions) are several."""
+    if isinstance(images, np.ndarray | Tensor):
+        return images.ndim < 4
+    return isinstance(images, str | bytes | os.PathLike | Image.Image)
+
+
+@torch.no_grad()
+def embed_images(
+    model: ProLIP, sources: Sequence[ImageSource], batch_size: int, progress: bool | None
+) -> Gaussian:
+    """Pictures are read and resized by threads (Pillow lets go of Python's lock) while the network works."""
+    rules = model.config.image.pixels
+    out = _room(model, len(sources), batch_size)
+    show = progress if progress is not None or len(sources) > batch_size else False
+    with (
+        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+        bar("embedding", len(sources), "images", show) as advance,
+    ):
+        for rows, pixels in _read_ahead(pool, sources, lambda s: to_pixels(read_image(s), rules), batch_size):
+            batch = normalise(torch.stack(pixels).to(model.device), rules)
+            _put(out, rows, model.encode_image(batch))
+            advance(len(pixels))
+    return out
+
+
+@torch.no_grad()
+def embed_texts(model: ProLIP, texts: Sequence[str], batch_size: int, progress: bool | None) -> Gaussian:
+    """Texts of like length share a batch, so that little of it is padding; the result is in the order given."""
+    out = _room(model, len(texts), batch_size)
+    show = progress if progress is not None or len(texts) > batch_size else False
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]) if isinstance(texts[i], str) else 0)
+    with bar("embedding", len(texts), "texts", show) as advance:
+        for first in range(0, len(texts), batch_size):
+            rows = order[first : first + batch_size]
+            ids = model.tokenize([texts[i] for i in rows])
+            _put(out, torch.tensor(rows), model.encode_text(ids.to(model.device)))
+            advance(len(rows))
+    return out
+
+
+def _room(model: ProLIP, count: int, batch_size: int) -> Gaussian:
+    """Where the result goes: (N, D), on the CPU."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size {batch_size} must be at least 1")
+    shape, dtype = (count, model.config.embed_dim), torch.promote_types(model.dtype, torch.float32)
+    return Gaussian(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+
+
+def _put(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
+    out.mean[rows], out.log_var[rows] = z.mean.cpu(), z.log_var.cpu()
+
+
+def _read_ahead(
+    pool: ThreadPoolExecutor, sources: Sequence[Any], read: Callable[[Any], Tensor], batch_size: int
+) -> Iterator[tuple[slice, list[Tensor]]]:
+    """(rows, what was read), in order; never more than a few batches in memory."""
+    waiting: deque[Future[Tensor]] = deque()
+    given = 0
+    for first in range(0, len(sources), batch_size):
+        rows = slice(first, min(first + batch_size, len(sources)))
+        while given < min(rows.stop + AHEAD * batch_size, len(sources)):
+            waiting.append(pool.submit(read, sources[given]))
+            given += 1
+        yield rows, [_result(waiting.popleft(), i) for i in range(rows.start, rows.stop)]
+
+
+def _result(future: Future[Tensor], index: int) -> Tensor:
+    try:
+        return future.result()
+    except (ValueError, TypeError, OSError) as error:
+        raise type(error)(f"image {index}: {error}") from error

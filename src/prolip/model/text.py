@@ -1,0 +1,112 @@
+"""The text tower: token ids -> mean and log-variance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from prolip.model.config import TextConfig
+from prolip.model.transformer import Head, Transformer
+from prolip.model.uncertainty import MultiheadUncertainty
+
+
+class TextTower(nn.Module):
+    """A transformer over tokens, then [UNC] and [CLS] (section 3.1 of the paper).
+
+    forward: ids (B, T), T at most the context length -> mean (B, E), not yet of unit length, and log_var (B, E), or None
+    for a deterministic tower (for "multihead", what the model's common map turns into log_var).
+    """
+
+    def __init__(self, config: TextConfig, embed_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        blocks, tokens = config.blocks, config.tokens
+        self.tokens = nn.Embedding(tokens.vocab_size, blocks.width)
+        if config.added_tokens == 2:
+            self.uncertainty_token = nn.Parameter(torch.empty(blocks.width))
+        if config.added_tokens:
+            self.class_token = nn.Parameter(torch.empty(blocks.width))
+        self.positions = nn.Parameter(torch.empty(tokens.context_length + config.added_tokens, blocks.width))
+        self.blocks = Transformer(blocks)
+        self.norm_post = nn.LayerNorm(blocks.width, eps=blocks.norm_eps)
+        self.mean = Head(blocks.width, embed_dim, bias=config.projection_bias) if config.projection else nn.Identity()
+        if config.uncertainty == "token":
+            self.log_var = Head(blocks.width, embed_dim)
+        elif config.uncertainty == "mean":
+            self.log_var = Head(embed_dim, embed_dim)
+        elif config.uncertainty == "multihead":
+            self.multihead = MultiheadUncertainty(blocks)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        ids = self._cut(self._checked(ids))
+        mask = self._mask(ids)
+        x = self.blocks(self._embedded(ids), mask, self._rows)
+        pooled = x[:, -1] if self.config.pooling != "end" else x[torch.arange(len(x), device=x.device), self._end(ids)]
+        mean = self.mean(self.norm_post(pooled))
+        return mean, self._spread(x, mean, mask)
+
+    @property
+    def _rows(self) -> slice | None:
+        """The positions that are read after the last block: [UNC] and [CLS], or only the last one, or any."""
+        if self.config.pooling == "end" or self.config.uncertainty == "multihead":
+            return None
+        return slice(-2, None) if self.config.uncertainty == "token" else slice(-1, None)
+
+    def _spread(self, x: Tensor, mean: Tensor, mask: Tensor | None) -> Tensor | None:
+        """What gives the log-variances, (B, E), from the tokens after the last block."""
+        match self.config.uncertainty:
+            case "token":
+                return self.log_var(self.norm_post(x[:, -2]))  # type: ignore[no-any-return]
+            case "mean":
+                return self.log_var(mean)  # type: ignore[no-any-return]
+            case "multihead":
+                rows = slice(-1, None)
+                return self.mean(self.norm_post(self.multihead(x, rows, mask)[:, 0]))  # type: ignore[no-any-return]
+        return None
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        longest = self.config.tokens.context_length
+        if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32) or not 1 <= ids.shape[1] <= longest:
+            raise ValueError(
+                f"ids must be whole numbers of shape (B, T), T from 1 to {longest}, not {ids.dtype} {tuple(ids.shape)}"
+            )
+        return ids
+
+    def _cut(self, ids: Tensor) -> Tensor:
+        """Without the columns that are padding in every row. On the CPU only: elsewhere, looking would wait for it."""
+        if self.config.padding == "attended" or not ids.is_cpu or torch.compiler.is_compiling():
+            return ids
+        used = (ids != self.config.tokens.pad_id).any(0).nonzero()
+        return ids[:, : int(used[-1]) + 1] if len(used) else ids[:, :1]
+
+    def _mask(self, ids: Tensor) -> Tensor | None:
+        """True where a position may be read: (B, 1, 1, T), or (1 or B, 1, T, T) if causal. None: everywhere."""
+        mask, added = None, self.config.added_tokens
+        if self.config.padding == "masked":
+            real = nn.functional.pad(ids != self.config.tokens.pad_id, (0, added), value=True)
+            mask = real[:, None, None, :]
+        if self.config.causal:
+            length = ids.shape[1] + added
+            earlier = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
+            itself = torch.eye(length, dtype=torch.bool, device=ids.device)  # a row that reads nothing would be NaN
+            mask = earlier[None, None] if mask is None else earlier & (mask | itself)
+        return mask
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        """Tokens, then [UNC], [CLS], with their positions: (B, T + 2, W)."""
+        length, added = ids.shape[1], self.config.added_tokens
+        x = self.tokens(ids) + self.positions[:length]
+        if not added:
+            return x  # type: ignore[no-any-return]
+        names = ("uncertainty_token", "class_token")[-added:]
+        first = len(self.positions) - added if self.config.padding == "masked" else length
+        back = torch.stack([getattr(self, name) for name in names]) + self.positions[first : first + added]
+        return torch.cat([x, back.to(x.dtype).expand(len(x), -1, -1)], dim=1)
+
+    def _end(self, ids: Tensor) -> Tensor:
+        """Position of the first end token of each text, (B,)."""
+        found = ids == self.config.tokens.end_id
+        if ids.is_cpu and not torch.compiler.is_compiling() and not bool(found.any(1).all()):
+            row = int((~found.any(1)).nonzero()[0])
+            raise ValueError(f"text {row} has no end token (id {self.config.tokens.end_id}), which this tower reads")
+        return found.to(torch.int32).argmax(dim=1)

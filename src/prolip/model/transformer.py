@@ -1,0 +1,111 @@
+"""Pre-norm transformer blocks on scaled_dot_product_attention.
+
+Module names are stable: `blocks.{i}.attention.qkv`, `.attention.out`, `.mlp.up`, `.mlp.down` are plain `nn.Linear`
+modules that are always called as modules, so that a LoRA wrapper or a parametrisation in their place takes effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from prolip.model.config import Activation, BlockConfig
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "quick_gelu": quick_gelu,
+    "gelu_tanh": gelu_tanh,
+}
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention; q, k and v are stacked in one map, in this order."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
+        """x (B, T, W); mask, broadcast to (B, heads, T, T), is True where row t may read column u; `rows` that ask."""
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        if rows is not None:
+            q = q[:, :, rows]
+            mask = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    def __init__(self, width: int, hidden: int, activation: Activation) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden)
+        self.activation = ACTIVATIONS[activation]
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.activation(self.up(x)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """x + attention(norm1(x)), then x + mlp(norm2(x))."""
+
+    def __init__(self, config: BlockConfig) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.attention = Attention(config.width, config.heads)
+        self.norm2 = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.mlp = MLP(config.width, config.mlp_width, config.activation)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
+        """(B, T, W) -> (B, T, W), or (B, R, W) for the R positions of `rows` only."""
+        read = self.attention(self.norm1(x), mask, rows)
+        x = (x if rows is None else x[:, rows]) + read
+        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+
+
+class Transformer(nn.ModuleList):
+    """A stack of blocks. `checkpointing` recomputes each block in the backward pass instead of keeping its inside."""
+
+    def __init__(self, config: BlockConfig, layers: int | None = None) -> None:
+        super().__init__(Block(config) for _ in range(config.layers if layers is None else layers))
+        self.checkpointing = False
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
+        """(B, T, W) -> (B, T, W). With `rows`, the last block computes these positions only: nobody reads the others."""
+        last = len(self) - 1
+        for i, block in enumerate(self):
+            wanted = rows if i == last else None
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(block, x, mask, wanted, use_reentrant=False)
+            else:
+                x = block(x, mask, wanted)
+        return x
+
+
+class Head(nn.Linear):
+    """A linear map whose input and output are at least float32, also under autocast or in a half-precision model.
+
+    exp() of a log-variance, and a logit of a hundred, magnify what bfloat16's eight bits lose.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            bias = None if self.bias is None else self.bias.to(dtype)
+            return F.linear(x.to(dtype), self.weight.to(dtype), bias)

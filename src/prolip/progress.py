@@ -1,0 +1,34 @@
+"""Progress bars: rate and time left, on stderr, where there is someone to look."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def bar(description: str, total: int, unit: str, show: bool | None = None) -> Iterator[Callable[[int], None]]:
+    """A bar to be advanced: `with bar("embedding", 1000, "images") as advance: advance(64)`.
+
+    show: None if stderr is a terminal. It disappears when it is done; what was done is for the caller to say.
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.3g} {unit}/s")
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), Rate(),
+        TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda count: progress.advance(task, count)
