@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
+from prolip.inputs.vocabulary import train_words
+from prolip.model.create import create
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -36,3 +38,18 @@ def draw(generator):
         return Gaussian(mean.to(dtype), log_var.to(dtype))
 
     return make
+
+
+CAPTIONS = ["a red circle above a blue star", "a small green square", "a thing", "two yellow stars and a circle"]
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """Word level: [PAD] 0, [MASK] 1, [UNK] 2, then the words of a few captions."""
+    return train_words(CAPTIONS, context_length=16)
+
+
+@pytest.fixture
+def nano(tokenizer):
+    """A fresh model of the smallest size: 32 pixels, 16 tokens, 32 dimensions."""
+    return create("nano", tokenizer, seed=0).eval()

@@ -4,6 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prolip.checkpoint.hub import push as push
+    from prolip.checkpoint.load import load as load
+    from prolip.checkpoint.onnx import export_onnx as export_onnx
     from prolip.gaussian import Gaussian as Gaussian
     from prolip.measures import containment as containment
     from prolip.measures import containment_matrix as containment_matrix
@@ -19,25 +22,32 @@ if TYPE_CHECKING:
     from prolip.measures import log_density_matrix as log_density_matrix
     from prolip.measures import log_inclusion as log_inclusion
     from prolip.measures import log_inclusion_matrix as log_inclusion_matrix
+    from prolip.model.create import create as create
+    from prolip.model.prolip import ProLIP as ProLIP
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Gaussian": "prolip.gaussian",
+    "ProLIP": "prolip.model.prolip",
     "containment": "prolip.measures",
     "containment_matrix": "prolip.measures",
+    "create": "prolip.model.create",
     "csd": "prolip.measures",
     "csd_matrix": "prolip.measures",
+    "export_onnx": "prolip.checkpoint.onnx",
     "inclusion": "prolip.measures",
     "inclusion_matrix": "prolip.measures",
     "kl_divergence": "prolip.measures",
     "kl_standard": "prolip.measures",
+    "load": "prolip.checkpoint.load",
     "log_containment": "prolip.measures",
     "log_containment_matrix": "prolip.measures",
     "log_density": "prolip.measures",
     "log_density_matrix": "prolip.measures",
     "log_inclusion": "prolip.measures",
     "log_inclusion_matrix": "prolip.measures",
+    "push": "prolip.checkpoint.hub",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
 
@@ -42,6 +42,47 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0) -> None:
     from prolip import demo
 
     demo.run(out, seed)
+
+
+def convert(
+    source: Positional[str],
+    out: Positional[Path],
+    to: Literal["folder", "probabilistic", "release", "onnx"] = "folder",
+    revision: str | None = None,
+    config: Path | None = None,
+    tokenizer: str | None = None,
+    image_size: int | None = None,
+    context_length: int | None = None,
+    seed: int = 0,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Turn anyone's weights into a folder of ours, or ours into another format; say what became of every tensor.
+
+    Example: prolip convert timm/ViT-B-16-SigLIP my-prolip --to probabilistic
+
+    Args:
+        source: A folder, a file of weights, or a hub id (owner/name): ours, the ProLIP release, open_clip, transformers.
+        out: The folder to write; it must be new or empty.
+        to: folder: our format, the same forward pass. probabilistic: CLIP or SigLIP with [CLS], [UNC] and log-variances
+            added, to be fine-tuned. release: the public release's layout. onnx: both towers as graphs (extra onnx).
+        revision: Branch, tag or commit of a hub id.
+        config: Config of a file of weights that has none beside it (open_clip's model_configs will do).
+        tokenizer: A folder or hub id with a tokenizer, for weights that come without.
+        image_size: Resize the positions to images of this many pixels.
+        context_length: Stretch (or cut) the positions to texts of this many tokens, as LongProLIP does.
+        seed: Of what is made new.
+        as_json: Print JSON instead of text.
+    """
+    from prolip.checkpoint import convert
+
+    result = convert.convert(
+        source, out, to=to, revision=revision, config=config, tokenizer=tokenizer, image_size=image_size,
+        context_length=context_length, seed=seed,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(result.as_dict(), indent=2))
+    else:
+        convert.show(result)
 
 
 def bench_measures(
@@ -99,7 +140,13 @@ def bench() -> None:
     main(["bench", "--help"])
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"demo": demo, "report": report, "bench": bench, "doctor": doctor}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "convert": convert,
+    "report": report,
+    "bench": bench,
+    "doctor": doctor,
+}
 
 
 def main(args: list[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def bar(description: str, total: int, unit: str, show: bool | None = None) -> Iterator[Callable[[int], None]]:
     """A bar to be advanced: `with bar("embedding", 1000, "images") as advance: advance(64)`.
 
-    show: None if stderr is a terminal. It disappears when it is done; what was done is for the caller to say.
+    show: None: if stderr is a terminal. It disappears when it is done; what was done is for the caller to say.
     """
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda _: None
@@ -29,6 +29,6 @@ def bar(description: str, total: int, unit: str, show: bool | None = None) -> It
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), Rate(),
         TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True, force_terminal=show), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda count: progress.advance(task, count)

@@ -16,5 +16,5 @@ def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
     `ProLIP(config, tokenizer).start(generator)`.)
     """
     config = named(size, tokenizer.rules)
-    model = ProLIP(config, Tokenizer(tokenizer.core, config.text.tokens))
+    model = ProLIP(config, Tokenizer(tokenizer.core(), config.text.tokens))
     return model.start(torch.Generator().manual_seed(seed))

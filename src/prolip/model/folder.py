@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def load(folder: Path) -> ProLIP:
     model = fill(config, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     model.origin = dict(content.get("origin", {}))
     if (folder / TOKENIZER).exists():
-        model.tokenizer = Tokenizer.from_file(folder / TOKENIZER, config.text.tokens)
+        model.use_tokenizer(Tokenizer.from_file(folder / TOKENIZER, config.text.tokens))
     return model
 
 
@@ -134,10 +133,3 @@ def _difference(wanted: dict[str, tuple[int, ...]], found: dict[str, tuple[int, 
 
 def _some(names: list[str], count: int = 3) -> str:
     return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
-
-
-def with_tokenizer(model: ProLIP, tokenizer: Tokenizer) -> ProLIP:
-    """The model with this tokenizer, whose rules must be the config's."""
-    model.tokenizer = tokenizer
-    model.config = replace(model.config, text=replace(model.config.text, tokens=tokenizer.rules))
-    return model

@@ -98,13 +98,13 @@ class ImageTower(nn.Module):
         if keep is None:
             x = self.stem(patches) + positions
         else:
-            _check_keep(keep, len(pixels), self.config.patches)
+            _check_keep(keep, pixels.shape[0], self.config.patches)
             x = self.stem(_take(patches, keep)) + positions[keep]
         if not added:
             return x
         names = ("class_token", "uncertainty_token")[:added]
         front = torch.stack([getattr(self, name) for name in names]) + self.positions[:added]
-        return torch.cat([front.to(x.dtype).expand(len(x), -1, -1), x], dim=1)
+        return torch.cat([front.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
 
     def _patches(self, pixels: Tensor) -> Tensor:
         """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel. A rest at the edges is not seen."""
@@ -113,7 +113,8 @@ class ImageTower(nn.Module):
         if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
             raise ValueError(f"pixels must have the shape (B, 3, {size}, {size}), not {tuple(pixels.shape)}")
         x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
-        return x.reshape(len(x), 3, grid, p, grid, p).permute(0, 2, 4, 1, 3, 5).reshape(len(x), grid * grid, -1)
+        # in place of a convolution: only the kept patches are multiplied
+        return x.unflatten(3, (grid, p)).unflatten(2, (grid, p)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:

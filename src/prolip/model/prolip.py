@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from prolip.inputs import images as pixels_of
 from prolip.inputs.images import ImageSource
 from prolip.inputs.tokens import Tokenizer
 from prolip.losses.contrast import Temperature
-from prolip.model import embedding, start
+from prolip.model import embedding
+from prolip.model import start as fresh
 from prolip.model.config import ModelConfig
 from prolip.model.image import ImageTower
 from prolip.model.text import TextTower
@@ -33,7 +35,7 @@ class ProLIP(nn.Module):
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
         self.config = config
-        self.tokenizer = tokenizer
+        self.tokenizer: Tokenizer | None = None
         self.origin: dict[str, Any] = {}
         """Where the weights came from, if from elsewhere: kept in config.json, for people and for the way back."""
         self.image = ImageTower(config.image, config.embed_dim)
@@ -42,14 +44,30 @@ class ProLIP(nn.Module):
         self.bias = nn.Parameter(torch.empty(())) if config.contrast == "sigmoid" else None
         if config.image.uncertainty == "multihead":
             self.log_var = Head(config.embed_dim, config.embed_dim)
+        if tokenizer is not None:
+            self.use_tokenizer(tokenizer)
+
+    def use_tokenizer(self, tokenizer: Tokenizer) -> ProLIP:
+        """Take this tokenizer, and its ids of padding, mask and end, for the text tower's own."""
+        old, new = self.config.text.tokens, tokenizer.rules
+        if (old.vocab_size, old.context_length, old.pad_to) != (new.vocab_size, new.context_length, new.pad_to):
+            raise ValueError(
+                f"the tokenizer has {new.vocab_size} ids, a context of {new.context_length} and pads to the "
+                f"{new.pad_to}; the text tower wants {old.vocab_size}, {old.context_length} and {old.pad_to}"
+            )
+        self.tokenizer = tokenizer
+        self.text.config = replace(self.config.text, tokens=new)
+        self.config = replace(self.config, text=self.text.config)
+        self.origin.pop("no_tokenizer", None)
+        return self
 
     def start(self, generator: torch.Generator) -> ProLIP:
         """Fresh weights, all of them drawn from `generator` (of the CPU)."""
         begin = self.config.start
-        start.start_image(self.image, begin.log_var, generator)
-        start.start_text(self.text, begin.log_var, generator)
+        fresh.start_image(self.image, begin.log_var, generator)
+        fresh.start_text(self.text, begin.log_var, generator)
         if self.config.image.uncertainty == "multihead":
-            start.start_log_var(self.log_var, begin.log_var, generator)
+            fresh.start_log_var(self.log_var, begin.log_var, generator)
         with torch.no_grad():
             self.log_scale.fill_(begin.scale).log_()
             if self.bias is not None:
@@ -185,9 +203,9 @@ class ProLIP(nn.Module):
         )
 
     def _no_tokenizer(self) -> str:
-        name = self.origin.get("tokenizer")
-        where = f" (the weights came with the name of one: {name})" if name else ""
+        reason = self.origin.get("no_tokenizer")
         return (
-            f"this model has no tokenizer{where}: put its tokenizer.json into the model's folder, or give "
+            f"this model has no tokenizer{f' ({reason})' if reason else ''}: put tokenizer.json into its folder, or give "
             "prolip.load(..., tokenizer=) a folder or hub id that has one"
+            + (f", such as {self.origin['tokenizer']}" if "tokenizer" in self.origin else "")
         )

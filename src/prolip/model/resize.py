@@ -34,7 +34,7 @@ def resized(model: ProLIP, *, image_size: int | None = None, context_length: int
     result = fill(config, tensors, "the resized model")
     result.origin = dict(model.origin)
     if model.tokenizer is not None:
-        result.tokenizer = Tokenizer(model.tokenizer.core, config.text.tokens)
+        result.use_tokenizer(Tokenizer(model.tokenizer.core(), config.text.tokens))
     return result
 
 

@@ -41,7 +41,7 @@ class TextTower(nn.Module):
         ids = self._cut(self._checked(ids))
         mask = self._mask(ids)
         x = self.blocks(self._embedded(ids), mask, self._rows)
-        pooled = x[:, -1] if self.config.pooling != "end" else x[torch.arange(len(x), device=x.device), self._end(ids)]
+        pooled = x[:, -1] if self.config.pooling != "end" else _row(x, self._end(ids))
         mean = self.mean(self.norm_post(pooled))
         return mean, self._spread(x, mean, mask)
 
@@ -101,7 +101,7 @@ class TextTower(nn.Module):
         names = ("uncertainty_token", "class_token")[-added:]
         first = len(self.positions) - added if self.config.padding == "masked" else length
         back = torch.stack([getattr(self, name) for name in names]) + self.positions[first : first + added]
-        return torch.cat([x, back.to(x.dtype).expand(len(x), -1, -1)], dim=1)
+        return torch.cat([x, back.to(x.dtype).expand(x.shape[0], -1, -1)], dim=1)
 
     def _end(self, ids: Tensor) -> Tensor:
         """Position of the first end token of each text, (B,)."""
@@ -110,3 +110,8 @@ class TextTower(nn.Module):
             row = int((~found.any(1)).nonzero()[0])
             raise ValueError(f"text {row} has no end token (id {self.config.tokens.end_id}), which this tower reads")
         return found.to(torch.int32).argmax(dim=1)
+
+
+def _row(x: Tensor, index: Tensor) -> Tensor:
+    """x (B, T, W), index (B,) -> (B, W)."""
+    return x.gather(1, index.long()[:, None, None].expand(-1, 1, x.shape[-1]))[:, 0]

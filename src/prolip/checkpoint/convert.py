@@ -1,0 +1,90 @@
+"""`prolip convert`: anyone's weights into our folder, made probabilistic, resized; or ours into the release's, or ONNX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from prolip.checkpoint import onnx, release
+from prolip.checkpoint.load import open_model
+from prolip.checkpoint.probabilistic import make_probabilistic
+from prolip.checkpoint.rules import Account
+from prolip.model.prolip import ProLIP
+from prolip.model.resize import resized
+
+Target = Literal["folder", "probabilistic", "release", "onnx"]
+
+
+@dataclass(frozen=True)
+class Converted:
+    model: ProLIP
+    account: Account
+    format: str
+    out: Path
+    differences: dict[str, float]
+    """Of ONNX from torch; empty for other targets."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "out": str(self.out),
+            "from": self.format,
+            "model": repr(self.model),
+            "loaded": list(self.account.loaded),
+            "made_new": list(self.account.new),
+            "left_over": dict(self.account.left),
+            "differences": self.differences,
+        }
+
+
+def convert(
+    source: str | Path,
+    out: Path,
+    *,
+    to: Target = "folder",
+    revision: str | None = None,
+    config: Path | None = None,
+    tokenizer: str | None = None,
+    image_size: int | None = None,
+    context_length: int | None = None,
+    seed: int = 0,
+) -> Converted:
+    """Read, change as told, write. See `prolip convert --help`."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} exists and is not an empty folder; choose another, so that nothing is overwritten")
+    loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
+    model, account = resized(loaded.model, image_size=image_size, context_length=context_length), loaded.account
+    if to == "probabilistic":
+        model, second = make_probabilistic(model, torch.Generator().manual_seed(seed))
+        account = Account(loaded=second.loaded, new=second.new, left=(*account.left, *second.left))
+    differences: dict[str, float] = {}
+    if to == "release":
+        release.export(model, out)
+    elif to == "onnx":
+        differences = onnx.export_onnx(model, out)
+    else:
+        model.save(out)
+    return Converted(model, account, loaded.format, out, differences)
+
+
+def show(result: Converted) -> None:
+    """For people: what was loaded, made new, left over."""
+    account = result.account
+    print(f"{result.format} -> {result.out}\n{result.model}")
+    print(f"loaded     {len(account.loaded)} tensors")
+    print(f"made new   {len(account.new)}", *account.new, sep="\n           ")
+    print(f"left over  {len(account.left)}", *_by_reason(account), sep="\n           ")
+    if result.differences:
+        worst = ", ".join(f"{name} {value:.1g}" for name, value in result.differences.items())
+        print(f"largest difference between onnxruntime and torch: {worst}")
+    if result.model.tokenizer is None:
+        print("no tokenizer was found: add its tokenizer.json to the folder, or convert again with --tokenizer")
+
+
+def _by_reason(account: Account) -> list[str]:
+    reasons = sorted({why for _, why in account.left})
+    names = {why: [name for name, other in account.left if other == why] for why in reasons}
+    return [f"{why}: {', '.join(found)}" for why, found in names.items()]

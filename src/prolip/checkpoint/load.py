@@ -1,0 +1,171 @@
+"""prolip.load: one line for a folder of ours, a foreign folder or file, or a hub id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from prolip.checkpoint import hub, huggingface, openclip, release
+from prolip.checkpoint.rules import Account, Rule, read
+from prolip.checkpoint.source import Source, read_source
+from prolip.inputs import vocabulary
+from prolip.inputs.tokens import Tokenizer, TokenRules
+from prolip.model import folder as native
+from prolip.model.config import ModelConfig
+from prolip.model.prolip import ProLIP
+from prolip.model.resize import resized
+
+
+class Format(Protocol):
+    """What an adapter knows. It is a module; there is one for each foreign format."""
+
+    IGNORED: Mapping[str, str]
+
+    def recognises(self, source: Source, /) -> bool: ...
+    def read_config(self, source: Source, /) -> ModelConfig: ...
+    def rules(self, source: Source, config: ModelConfig, /) -> Sequence[Rule]: ...
+    def tokenizer_name(self, source: Source, /) -> str | None: ...
+
+
+FORMATS: dict[str, Format] = {
+    release.NAME: release,
+    "transformers": huggingface,
+    "open_clip": openclip,
+}  # the release first: open_clip's names are among its own
+
+
+@dataclass(frozen=True)
+class Loaded:
+    model: ProLIP
+    account: Account
+    format: str
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    tokenizer: str | Path | Tokenizer | None = None,
+    image_size: int | None = None,
+    context_length: int | None = None,
+) -> ProLIP:
+    """A model, ready for inference: a folder that `save` wrote, a hub id, or someone else's weights.
+
+    name_or_path: a folder or file here, or a hub id `owner/name` (then `revision`: branch, tag or commit). Besides our
+        own folders: the ProLIP release, open_clip's CLIP and SigLIP, transformers' CLIP and SigLIP. CLIP and SigLIP
+        become models of zero variance.
+    device: None: CUDA if there is one, else the CPU. dtype: None: as saved.
+    tokenizer: a `Tokenizer`, or a folder or hub id that has one, for weights that came without.
+    image_size, context_length: other than the model's own; positions are resized, the first 20 of texts kept.
+    """
+    loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer).model
+    model = resized(loaded, image_size=image_size, context_length=context_length)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device=device, dtype=dtype)
+
+
+def open_model(
+    name_or_path: str | Path,
+    *,
+    revision: str | None = None,
+    tokenizer: str | Path | Tokenizer | None = None,
+    config: Path | None = None,
+) -> Loaded:
+    """A model as it is stored, on the CPU, with the account of its tensors."""
+    path = find(name_or_path, revision)
+    if path.is_dir() and (path / native.CONFIG).is_file() and native.is_native(native.read_json(path / native.CONFIG)):
+        model = native.load(path)
+        loaded = Loaded(model, Account(loaded=tuple(sorted(model.state_dict()))), native.FORMAT)
+    else:
+        loaded = _foreign(read_source(path, config))
+    if tokenizer is not None:
+        loaded.model.use_tokenizer(given_tokenizer(loaded.model, tokenizer))
+    return loaded
+
+
+def find(name_or_path: str | Path, revision: str | None = None) -> Path:
+    """Where a model lies: here, or in the hub's cache, fetched if need be."""
+    path, name = Path(name_or_path), str(name_or_path)
+    if path.exists():
+        if revision is not None:
+            raise ValueError(f"{name} is a folder or file here; only a hub id has a revision")
+        return path
+    if isinstance(name_or_path, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith("."):
+        return hub.fetch(name, revision)
+    raise FileNotFoundError(f"there is no folder or file {name}; a hub id has the form owner/name")
+
+
+def _foreign(source: Source) -> Loaded:
+    for name, adapter in FORMATS.items():
+        if adapter.recognises(source):
+            return _adapted(source, name, adapter)
+    names = sorted(source.tensors)
+    raise ValueError(
+        f"{source.path} is none of the formats that we know ({', '.join([native.FORMAT, *FORMATS])}): its "
+        f"{len(names)} tensors are called {', '.join(names[:3])}, ..."
+    )
+
+
+def _adapted(source: Source, name: str, adapter: Format) -> Loaded:
+    try:
+        config = adapter.read_config(source)
+    except (TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"{source.path}: its config is not as this format has it: {error}") from error
+    tensors, account = read(adapter.rules(source, config), source.tensors, adapter.IGNORED, source.path)
+    model = native.fill(config, tensors, source.path)
+    model.origin = {"format": name, "config": dict(source.config)}
+    try:
+        _add_tokenizer(model, source, adapter.tokenizer_name(source))
+    except (ValueError, OSError) as error:  # images can be embedded without one; texts will say why not
+        model.origin["no_tokenizer"] = str(error)
+    return Loaded(model, account, name)
+
+
+def _add_tokenizer(model: ProLIP, source: Source, name: str | None) -> None:
+    """The tokenizer in the folder, or on the hub under the name that the config has."""
+    if name:
+        model.origin["tokenizer"] = name
+    core = vocabulary.from_folder(source.folder)
+    folder: Path | None = source.folder
+    if core is None and name:
+        folder = hub.fetch_tokenizer(name)
+        core = None if folder is None else vocabulary.from_folder(folder)
+    if core is not None and folder is not None:
+        model.use_tokenizer(Tokenizer(core, _named_ids(model.config.text.tokens, core, folder)))
+
+
+def given_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Tokenizer:
+    """The tokenizer that a user names, with the ids and lengths of this model."""
+    if isinstance(tokenizer, Tokenizer):
+        return Tokenizer(tokenizer.core(), replace(tokenizer.rules, **_lengths(model)))
+    path = Path(tokenizer)
+    folder = path if path.exists() else hub.fetch_tokenizer(str(tokenizer))
+    core = None
+    if folder is not None:
+        core = vocabulary.read_core(folder) if folder.is_file() else vocabulary.from_folder(folder)
+    if core is None or folder is None:
+        raise ValueError(f"{tokenizer} has no tokenizer: no tokenizer.json, no vocab.json with merges.txt")
+    return Tokenizer(core, _named_ids(model.config.text.tokens, core, folder))
+
+
+def _lengths(model: ProLIP) -> dict[str, Any]:
+    tokens = model.config.text.tokens
+    return {"vocab_size": tokens.vocab_size, "context_length": tokens.context_length, "pad_to": tokens.pad_to}
+
+
+def _named_ids(rules: TokenRules, core: Any, folder: Path) -> TokenRules:
+    """The rules with the pad and mask ids that the tokenizer's own files name; the format's, where they don't."""
+    names = vocabulary.special_names(folder if folder.is_dir() else folder.parent)
+    found = {key: core.token_to_id(names[key]) for key in ("pad", "mask") if key in names}
+    if rules.mask_id is not None and "mask" not in found:
+        found["mask"] = core.token_to_id("<extra_id_99>")  # T5's vocabularies have no mask; the release took this one
+    changes = {f"{key}_id": value for key, value in found.items() if value is not None and value < rules.vocab_size}
+    return replace(rules, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""Configs: to JSON and back, and a sentence for everything that is unknown or impossible."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from prolip.inputs.images import PixelRules
+from prolip.inputs.tokens import TokenRules
+from prolip.model.config import BlockConfig, ImageConfig, ModelConfig, Start, TextConfig
+from prolip.model.sizes import SIZES, named
+
+TOKENS = TokenRules(vocab_size=100, context_length=16, pad_id=0, mask_id=1, end_id=3, pad_to="context")
+BLOCKS = BlockConfig(width=32, layers=2, heads=4, mlp_width=64)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_through_json_and_back(name):
+    config = named(name, TOKENS)
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def changed(config, path, value):
+    """The dict of a config with one value changed, or removed if the value is `...`."""
+    content = json.loads(json.dumps(config.to_dict()))
+    *parents, last = path.split(".")
+    place = content
+    for parent in parents:
+        place = place[parent]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("embed_dim", 0, "embed_dim must be a whole number of at least 1"),
+        ("embed_dim", True, "embed_dim must be a whole number"),
+        ("embed_dim", ..., "embed_dim"),
+        ("imagee", {}, r"config has unknown keys \['imagee'\]"),
+        ("image.blocks.head", 3, r"config.image.blocks has unknown keys \['head'\]"),
+        ("image.blocks", 7, "config.image.blocks must be an object with named values, not int"),
+        ("image.blocks.heads", 5, "config.image.blocks: width 32 is not a multiple of 5 heads"),
+        ("image.blocks.norm_eps", 0.0, "norm_eps 0.0 must lie between 0 and 1"),
+        ("image.blocks.activation", "relu", "activation 'relu' is not one of"),
+        ("image.patch_size", 64, "an image of 32 pixels holds no patch of 64"),
+        ("image.patch_bias", "yes", "patch_bias must be true or false"),
+        ("image.uncertainty", "mean", 'uncertainty "mean" is for text towers'),
+        ("image.pooling", "attention", "attention pooling has no"),
+        ("image.stem", "mlp", 'the "mlp" stem has biases'),
+        ("image.projection", "no", "projection must be true or false"),
+        ("text.uncertainty", "multihead", "for both towers or none"),
+        ("text.pooling", "last", 'uncertainty "token" needs the pooling "class"'),
+        ("text.padding", "attended", "padded to the whole context"),
+        ("text.tokens.pad_id", 100, "pad_id must be a whole number from 0"),
+        ("contrast", "cosine", "contrast 'cosine' is not one of"),
+        ("start.scale", 0.0, "scale must be positive"),
+    ],
+)
+def test_bad_values_are_named_with_their_place(path, value, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ModelConfig.from_dict(changed(named("nano", TOKENS), path, value))
+
+
+def image(**changes):
+    return ImageConfig(pixels=PixelRules(size=32), patch_size=8, blocks=BLOCKS, **changes)
+
+
+def text(**changes):
+    return TextConfig(tokens=TOKENS, blocks=BLOCKS, **changes)
+
+
+def test_a_tower_without_projection_has_the_width_of_the_embedding():
+    with pytest.raises(ValueError, match="image tower has no projection, so its width 32 must equal embed_dim 16"):
+        ModelConfig(embed_dim=16, image=image(projection=False), text=text())
+    assert ModelConfig(embed_dim=32, image=image(projection=False), text=text())
+
+
+def test_what_pooling_needs():
+    with pytest.raises(ValueError, match="end_id"):
+        TextConfig(
+            tokens=replace(TOKENS, end_id=None), blocks=BLOCKS, pooling="end", uncertainty="none", padding="attended"
+        )
+    with pytest.raises(ValueError, match='padding must be "attended"'):
+        text(pooling="last", uncertainty="none")
+    with pytest.raises(ValueError, match="needs the projections"):
+        ModelConfig(
+            embed_dim=32, image=image(projection=False, uncertainty="multihead"), text=text(uncertainty="multihead")
+        )
+
+
+def test_another_source_of_variances():
+    config = named("nano", TOKENS)
+    assert config.with_uncertainty("none").deterministic
+    assert not config.deterministic
+    assert config.with_uncertainty("multihead").image.uncertainty == "multihead"
+
+
+def test_start_must_be_finite():
+    with pytest.raises(ValueError, match="finite"):
+        Start(bias=float("nan"))

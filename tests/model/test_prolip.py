@@ -1,0 +1,370 @@
+"""The model's face: embedding, probabilities, precision, compilation, what stays put for LiT and LoRA."""
+
+import copy
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn.utils import parametrize
+
+import prolip
+from prolip.gaussian import Gaussian
+from prolip.inputs.vocabulary import train_words
+from prolip.losses.contrast import ppcl
+from prolip.model import embedding
+from prolip.model.folder import empty
+from prolip.model.prolip import ProLIP
+
+TEXTS = ["a red circle", "a thing", "two yellow stars and a circle above a small green square", ""]
+
+
+@pytest.fixture
+def pictures(generator):
+    """Five pictures of different sizes."""
+    return [
+        Image.fromarray(torch.randint(256, (40 + i, 60 - 5 * i, 3), dtype=torch.uint8, generator=generator).numpy())
+        for i in range(5)
+    ]
+
+
+def deterministic(model):
+    config = model.config.with_uncertainty("none")
+    config = replace(config, contrast="softmax")
+    return ProLIP(config, model.tokenizer).start(torch.Generator().manual_seed(1)).eval()
+
+
+def test_embeddings_are_gaussians_of_unit_means(nano, pictures):
+    images, texts = nano.embed_images(pictures), nano.embed_texts(TEXTS)
+    assert isinstance(images, Gaussian)
+    assert images.shape == (5, 32)
+    assert texts.shape == (4, 32)
+    for z in (images, texts):
+        z.check()
+        torch.testing.assert_close(z.mean.norm(dim=-1), torch.ones(len(z)))
+        assert not z.mean.requires_grad
+
+
+def test_log_var_starts_near_minus_ten(nano, pictures):
+    for z in (nano.embed_images(pictures), nano.embed_texts(TEXTS)):
+        assert z.log_var.mean() == pytest.approx(-10.0, abs=0.5)
+        assert 0.3 < z.log_var.std() < 2.0
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_batches_change_nothing(nano, pictures, batch_size):
+    for found, wanted in (
+        (nano.embed_images(pictures, batch_size=batch_size), nano.embed_images(pictures)),
+        (nano.embed_texts(TEXTS, batch_size=batch_size), nano.embed_texts(TEXTS)),
+    ):
+        torch.testing.assert_close(found.mean, wanted.mean, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found.log_var, wanted.log_var, rtol=0, atol=1e-5)
+
+
+def test_it_is_preprocess_and_encode(nano, pictures):
+    pixels = torch.stack([nano.preprocess(picture) for picture in pictures])
+    with torch.no_grad():
+        wanted = nano.encode_image(pixels)
+    torch.testing.assert_close(nano.embed_images(pictures).mean, wanted.mean, rtol=0, atol=1e-6)
+    with torch.no_grad():
+        wanted = nano.encode_text(nano.tokenize(TEXTS))
+    torch.testing.assert_close(nano.embed_texts(TEXTS).mean, wanted.mean, rtol=0, atol=1e-6)
+
+
+def test_paths_arrays_and_pil_are_the_same(nano, pictures, tmp_path):
+    file = tmp_path / "picture.png"
+    pictures[0].save(file)
+    array = np.asarray(pictures[0])
+    tensor = torch.from_numpy(array.copy()).permute(2, 0, 1)
+    found = nano.embed_images([str(file), file, file.read_bytes(), pictures[0], array, tensor])
+    for z in found:
+        torch.testing.assert_close(z.mean, found[0].mean, rtol=0, atol=1e-6)
+
+
+def test_a_single_input_is_a_batch_of_one(nano, pictures):
+    assert nano.embed_images(pictures[0]).shape == (1, 32)
+    assert nano.embed_images(np.asarray(pictures[0])).shape == (1, 32)
+    assert nano.embed_texts("a thing").shape == (1, 32)
+    assert nano.embed_images(np.zeros((2, 20, 20, 3), dtype=np.uint8)).shape == (2, 32)
+
+
+def test_nothing_gives_nothing(nano):
+    assert nano.embed_images([]).shape == (0, 32)
+    assert nano.embed_texts([]).shape == (0, 32)
+
+
+def test_a_bad_picture_is_named(nano, pictures, tmp_path):
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"image 1: .*bad.jpg"):
+        nano.embed_images([pictures[0], bad, pictures[1]])
+    with pytest.raises(FileNotFoundError, match="image 2: .*nowhere.png"):
+        nano.embed_images([pictures[0], pictures[1], "nowhere.png"])
+    with pytest.raises(ValueError, match="batch_size 0 must be at least 1"):
+        nano.embed_images(pictures, batch_size=0)
+
+
+def test_a_bad_text_is_named(nano):
+    with pytest.raises(TypeError, match="must be a str"):
+        nano.embed_texts(["a", None])
+
+
+def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
+    """Never more than three batches in memory, however long the list."""
+    read, encoded, most = 0, 0, 0
+    reader, encoder = embedding.read_image, ProLIP.encode_image
+
+    def counted(source):
+        nonlocal read, most
+        read += 1
+        most = max(most, read - encoded)
+        return reader(source)
+
+    def counting(self, pixels, keep=None):
+        nonlocal encoded
+        encoded += len(pixels)
+        return encoder(self, pixels, keep)
+
+    monkeypatch.setattr(embedding, "read_image", counted)
+    monkeypatch.setattr(ProLIP, "encode_image", counting)
+    nano.embed_images(pictures * 6, batch_size=2)
+    assert read == encoded == 30
+    assert most <= 8
+
+
+def test_long_and_short_texts_share_no_batch(nano, monkeypatch):
+    seen = []
+    encode = ProLIP.encode_text
+    monkeypatch.setattr(ProLIP, "encode_text", lambda self, ids: (seen.append(ids.shape[1]), encode(self, ids))[1])
+    nano.embed_texts(["a thing", "a red circle above a blue star"] * 4, batch_size=4)
+    assert sorted(seen) == [2, 7]
+
+
+def test_progress_is_shown_on_request(nano, capsys):
+    nano.embed_texts(TEXTS, progress=True)
+    assert "texts/s" in capsys.readouterr().err
+    nano.embed_texts(TEXTS, progress=False)
+    nano.embed_texts(TEXTS)  # not a terminal
+    assert capsys.readouterr().err == ""
+
+
+def test_match_probability_is_eq_2(nano, draw):
+    images, texts = draw(4, 32), draw(4, 32)
+    found = nano.match_probability_matrix(images, texts)
+    a, b = nano.log_scale.double().exp(), nano.bias.double()
+    for i in range(4):
+        for j in range(4):
+            distance = (images.mean[i] - texts.mean[j]).square().sum() + images.var[i].sum() + texts.var[j].sum()
+            wanted = 1 / (1 + torch.exp(-(a * (1 - distance / 2) + b)))
+            torch.testing.assert_close(found[i, j], wanted, rtol=1e-4, atol=0)
+    torch.testing.assert_close(nano.match_probability(images, texts), found.diagonal())
+
+
+def test_match_probability_is_what_ppcl_trains(nano, draw):
+    images, texts = draw(3, 32, low=-9, high=-3), draw(3, 32, low=-9, high=-3)
+    p = nano.match_probability_matrix(images, texts)
+    likelihood = torch.where(torch.eye(3, dtype=torch.bool), p, 1 - p).log().sum()
+    torch.testing.assert_close(ppcl(images, texts, nano.temperature), -likelihood / 3, rtol=1e-5, atol=0)
+
+
+def test_match_probability_says_what_is_wrong(nano, draw):
+    with pytest.raises(ValueError, match="rows are paired"):
+        nano.match_probability(draw(3, 32), draw(4, 32))
+    with pytest.raises(ValueError, match=r"images \(N, D\) and texts \(M, D\)"):
+        nano.match_probability_matrix(draw(3, 32), draw(4, 16))
+    with pytest.raises(ValueError, match="no probability for a pair by itself"):
+        deterministic(nano).match_probability(draw(3, 32), draw(3, 32))
+
+
+def test_a_deterministic_model_gives_points(nano, pictures):
+    model = deterministic(nano)
+    z = model.embed_images(pictures)
+    assert (z.log_var == -torch.inf).all()
+    assert (z.uncertainty == 0).all()
+    distance = prolip.csd_matrix(z, model.embed_texts(TEXTS))
+    assert distance.shape == (5, 4)
+    assert model.temperature.bias == 0
+
+
+def test_both_at_once(nano, pictures):
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures]), nano.tokenize(TEXTS)
+    images, texts = nano(pixels, ids)
+    torch.testing.assert_close(images.mean, nano.encode_image(pixels).mean)
+    torch.testing.assert_close(texts.log_var, nano.encode_text(ids).log_var)
+    assert nano(pixels)[1] is None
+
+
+@pytest.mark.parametrize("half", ["autocast", "model"])
+def test_half_precision_stays_near(nano, pictures, half):
+    """Products in bfloat16; log-variances and means come out in float32."""
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures]), nano.tokenize(TEXTS)
+    wanted = nano.encode_image(pixels), nano.encode_text(ids)
+    model = copy.deepcopy(nano).to(torch.bfloat16) if half == "model" else nano
+    with torch.autocast("cpu", torch.bfloat16, enabled=half == "autocast"):
+        found = model.encode_image(pixels), model.encode_text(ids)
+    for z, exact in zip(found, wanted, strict=True):
+        assert z.mean.dtype == z.log_var.dtype == torch.float32
+        torch.testing.assert_close(z.mean.norm(dim=-1), torch.ones(len(z)))
+        torch.testing.assert_close(z.mean, exact.mean, rtol=0, atol=0.03)
+        torch.testing.assert_close(z.log_var, exact.log_var, rtol=0, atol=0.15)
+        assert (z.mean - exact.mean).abs().max() > 1e-5  # it did compute in bfloat16
+
+
+def test_double_stays_double(nano, pictures):
+    z = nano.double().embed_images(pictures)
+    assert z.mean.dtype == z.log_var.dtype == torch.float64
+
+
+@pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
+def test_the_whole_graph_can_be_traced(nano, pictures, uncertainty):
+    """torch.compile sees no break; real compilation is the slow test below."""
+    model = ProLIP(nano.config.with_uncertainty(uncertainty), nano.tokenizer).start(torch.Generator().manual_seed(2))
+    _same_compiled(model, pictures, "eager", sizes=(4,))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's inductor needs a C++ compiler")
+def test_compiled_gives_the_same_numbers(nano, pictures):
+    _same_compiled(nano, pictures, "inductor", sizes=(4, 2))
+
+
+def _same_compiled(model, pictures, backend, sizes):
+    pixels, ids = torch.stack([model.preprocess(p) for p in pictures]), model.tokenize(TEXTS)
+    torch._dynamo.reset()
+    for encode, batch in ((model.encode_image, pixels), (model.encode_text, ids)):
+        compiled = torch.compile(encode, backend=backend, fullgraph=True)
+        for part in (batch[:size] for size in sizes):
+            found, wanted = compiled(part), encode(part)
+            torch.testing.assert_close(found.mean, wanted.mean, rtol=0, atol=2e-6)
+            torch.testing.assert_close(found.log_var, wanted.log_var, rtol=0, atol=2e-5)
+
+
+def test_checkpointing_is_switched_for_both_towers(nano, pictures):
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures[:4]]), nano.tokenize(TEXTS)
+
+    def gradients():
+        nano.zero_grad()
+        images, texts = nano(pixels, ids)
+        ppcl(images, texts, nano.temperature).backward()
+        return {name: p.grad.clone() for name, p in nano.named_parameters()}
+
+    plain = gradients()
+    for stack in (nano.image.blocks, nano.text.blocks):
+        assert not stack.checkpointing
+    nano.gradient_checkpointing()
+    assert nano.image.blocks.checkpointing
+    assert nano.text.blocks.checkpointing
+    for name, value in gradients().items():
+        torch.testing.assert_close(value, plain[name], rtol=1e-4, atol=1e-6)
+    nano.gradient_checkpointing(False)
+    assert not nano.image.blocks.checkpointing
+
+
+def test_fresh_weights_depend_on_the_seed_only(tokenizer):
+    a, b, c = (prolip.create("nano", tokenizer, seed=seed) for seed in (0, 0, 1))
+    torch.rand(3)
+    for (name, x), y, z in zip(a.state_dict().items(), b.state_dict().values(), c.state_dict().values(), strict=True):
+        assert torch.equal(x, y)
+        assert x.std().item() == 0 or x.ndim == 0 or not torch.equal(x, z), name
+
+
+@pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
+def test_every_parameter_is_given_a_value(nano, uncertainty):
+    model = ProLIP(nano.config.with_uncertainty(uncertainty))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(torch.nan)
+    model.start(torch.Generator().manual_seed(0))
+    for name, p in model.named_parameters():
+        assert p.isfinite().all(), name
+    assert model.temperature.scale.item() == pytest.approx(10.0)
+    assert model.bias.item() == -10.0
+
+
+def test_names_of_parameters_stay():
+    """LoRA and LiT configurations of users name them: a change is a breaking one."""
+    tokenizer = train_words(["a b"], context_length=8)
+    names = set(prolip.create("nano", tokenizer).state_dict())
+    block = [
+        f"{part}.{kind}"
+        for part in ("norm1", "attention.qkv", "attention.out", "norm2", "mlp.up", "mlp.down")
+        for kind in ("weight", "bias")
+    ]
+    tower = ["class_token", "uncertainty_token", "positions", "norm_post.weight", "norm_post.bias", "mean.weight",
+             "log_var.weight", "log_var.bias", *(f"blocks.{i}.{name}" for i in (0, 1) for name in block)]  # fmt: skip
+    wanted = {f"{side}.{name}" for side in ("image", "text") for name in tower}
+    wanted |= {"image.stem.0.weight", "image.norm_pre.weight", "image.norm_pre.bias", "text.tokens.weight",
+               "text.mean.bias", "log_scale", "bias"}  # fmt: skip
+    assert names == wanted
+
+
+class LowRank(torch.nn.Module):
+    def __init__(self, layer, rank=2):
+        super().__init__()
+        self.down = torch.nn.Parameter(torch.randn(rank, layer.in_features) * 0.1)
+        self.up = torch.nn.Parameter(torch.zeros(layer.out_features, rank))
+
+    def forward(self, weight):
+        return weight + self.up @ self.down
+
+
+def test_lora_through_names(nano, pictures):
+    """Low-rank additions to every block's maps: nothing changes at first, only they are trained, and they take effect."""
+    pixels = torch.stack([nano.preprocess(p) for p in pictures])
+    before = nano.encode_image(pixels).mean.detach()
+    nano.requires_grad_(False)
+    layers = [(n, m) for n, m in nano.named_modules() if isinstance(m, torch.nn.Linear) and ".blocks." in n]
+    assert len(layers) == 2 * 2 * 4
+    for _, layer in layers:
+        parametrize.register_parametrization(layer, "weight", LowRank(layer))
+    torch.testing.assert_close(nano.encode_image(pixels).mean, before)
+    nano.encode_image(pixels).mean[:, 0].sum().backward()
+    touched = {name for name, p in nano.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
+    assert touched
+    assert all(".parametrizations.weight.0.up" in name and name.startswith("image.blocks") for name in touched)
+    assert len(touched) == 8
+    with torch.no_grad():
+        for _, layer in layers:
+            layer.parametrizations.weight[0].up.add_(0.1)
+    assert (nano.encode_image(pixels).mean - before).abs().max() > 1e-3
+
+
+def test_a_frozen_tower_stays(nano, pictures):
+    """LiT: the image tower is locked, the text tower learns."""
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures[:4]]), nano.tokenize(TEXTS)
+    nano.image.requires_grad_(False)
+    ppcl(*nano(pixels, ids), nano.temperature).backward()
+    assert all(p.grad is None for p in nano.image.parameters())
+    assert all(p.grad is not None for p in nano.text.parameters())
+
+
+def test_without_a_tokenizer_there_is_a_sentence(nano):
+    model = ProLIP(nano.config).start(torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="this model has no tokenizer: put tokenizer.json into its folder"):
+        model.embed_texts(["a"])
+
+
+def test_a_tokenizer_must_fit(nano):
+    other = train_words(["a b c d"], context_length=16)
+    with pytest.raises(ValueError, match=r"the tokenizer has 7 ids, a context of 16 .* the text tower wants"):
+        nano.use_tokenizer(other)
+
+
+def test_repr_says_what_it_is(nano):
+    assert repr(nano).startswith("ProLIP(0.0")
+    assert "32 dimensions, images of 32, texts of 16, uncertainty token, float32 on cpu" in repr(nano)
+
+
+def test_deep_copies_and_pickles(nano, pictures):
+    import pickle
+
+    wanted = nano.embed_images(pictures).mean
+    for other in (copy.deepcopy(nano), pickle.loads(pickle.dumps(nano))):
+        torch.testing.assert_close(other.embed_images(pictures).mean, wanted)
+        assert other.embed_texts("a thing").shape == (1, 32)
+
+
+def test_an_empty_model_uses_no_memory(nano):
+    assert all(p.is_meta for p in empty(nano.config).parameters())
