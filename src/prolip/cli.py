@@ -61,7 +61,7 @@ def convert(
     Example: prolip convert timm/ViT-B-16-SigLIP my-prolip --to probabilistic
 
     Args:
-        source: A folder, a file of weights, or a hub id (owner/name): ours, the ProLIP release, open_clip, transformers.
+        source: A folder, a file or a hub id (owner/name): ours, the ProLIP release, open_clip, transformers.
         out: The folder to write; it must be new or empty.
         to: folder: our format, the same forward pass. probabilistic: CLIP or SigLIP with [CLS], [UNC] and log-variances
             added, to be fine-tuned. release: the public release's layout. onnx: both towers as graphs (extra onnx).
@@ -110,6 +110,33 @@ def bench_measures(
         measures.show(results)
 
 
+def bench_towers(
+    size: str = "ViT-B-16-768",
+    batch: int = 8,
+    repeats: int = 7,
+    train: bool = True,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Time the towers as a share of the machine's matrix-multiply rate, and what [UNC] costs.
+
+    Example: prolip bench towers --size small --batch 32
+
+    Args:
+        size: A named size (docs/models.md).
+        batch: Images and texts at a time.
+        repeats: Runs of each work, in turn; medians count.
+        train: Also a training step (forward, PPCL, backward, AdamW).
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.bench import towers
+
+    result = towers.run(size=size, batch=batch, repeats=repeats, train=train)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        towers.show(result)
+
+
 def report_toy(out: Path = Path("toy-inclusion")) -> None:
     """Draw how log inclusion, H, KL, DKL and containment judge pairs of 1-D Gaussians.
 
@@ -126,7 +153,7 @@ def report_toy(out: Path = Path("toy-inclusion")) -> None:
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "report": {"toy": report_toy},
-    "bench": {"measures": bench_measures},
+    "bench": {"measures": bench_measures, "towers": bench_towers},
 }
 
 

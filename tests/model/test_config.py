@@ -74,7 +74,9 @@ def text(**changes):
 
 
 def test_a_tower_without_projection_has_the_width_of_the_embedding():
-    with pytest.raises(ValueError, match="image tower has no projection, so its width 32 must equal embed_dim 16"):
+    with pytest.raises(
+        ValueError, match="image tower has no projection, so its width 32 must equal embed_dim 16"
+    ):
         ModelConfig(embed_dim=16, image=image(projection=False), text=text())
     assert ModelConfig(embed_dim=32, image=image(projection=False), text=text())
 
@@ -82,13 +84,19 @@ def test_a_tower_without_projection_has_the_width_of_the_embedding():
 def test_what_pooling_needs():
     with pytest.raises(ValueError, match="end_id"):
         TextConfig(
-            tokens=replace(TOKENS, end_id=None), blocks=BLOCKS, pooling="end", uncertainty="none", padding="attended"
+            tokens=replace(TOKENS, end_id=None),
+            blocks=BLOCKS,
+            pooling="end",
+            uncertainty="none",
+            padding="attended",
         )
     with pytest.raises(ValueError, match='padding must be "attended"'):
         text(pooling="last", uncertainty="none")
     with pytest.raises(ValueError, match="needs the projections"):
         ModelConfig(
-            embed_dim=32, image=image(projection=False, uncertainty="multihead"), text=text(uncertainty="multihead")
+            embed_dim=32,
+            image=image(projection=False, uncertainty="multihead"),
+            text=text(uncertainty="multihead"),
         )
 
 

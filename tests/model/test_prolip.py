@@ -25,7 +25,9 @@ TEXTS = ["a red circle", "a thing", "two yellow stars and a circle above a small
 def pictures(generator):
     """Five pictures of different sizes."""
     return [
-        Image.fromarray(torch.randint(256, (40 + i, 60 - 5 * i, 3), dtype=torch.uint8, generator=generator).numpy())
+        Image.fromarray(
+            torch.randint(256, (40 + i, 60 - 5 * i, 3), dtype=torch.uint8, generator=generator).numpy()
+        )
         for i in range(5)
     ]
 
@@ -100,7 +102,7 @@ def test_a_bad_picture_is_named(nano, pictures, tmp_path):
     bad.write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"image 1: .*bad.jpg"):
         nano.embed_images([pictures[0], bad, pictures[1]])
-    with pytest.raises(FileNotFoundError, match="image 2: .*nowhere.png"):
+    with pytest.raises(FileNotFoundError, match=r"image 2: .*nowhere.png"):
         nano.embed_images([pictures[0], pictures[1], "nowhere.png"])
     with pytest.raises(ValueError, match="batch_size 0 must be at least 1"):
         nano.embed_images(pictures, batch_size=0)
@@ -137,7 +139,9 @@ def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
 def test_long_and_short_texts_share_no_batch(nano, monkeypatch):
     seen = []
     encode = ProLIP.encode_text
-    monkeypatch.setattr(ProLIP, "encode_text", lambda self, ids: (seen.append(ids.shape[1]), encode(self, ids))[1])
+    monkeypatch.setattr(
+        ProLIP, "encode_text", lambda self, ids: (seen.append(ids.shape[1]), encode(self, ids))[1]
+    )
     nano.embed_texts(["a thing", "a red circle above a blue star"] * 4, batch_size=4)
     assert sorted(seen) == [2, 7]
 
@@ -156,7 +160,9 @@ def test_match_probability_is_eq_2(nano, draw):
     a, b = nano.log_scale.double().exp(), nano.bias.double()
     for i in range(4):
         for j in range(4):
-            distance = (images.mean[i] - texts.mean[j]).square().sum() + images.var[i].sum() + texts.var[j].sum()
+            distance = (
+                (images.mean[i] - texts.mean[j]).square().sum() + images.var[i].sum() + texts.var[j].sum()
+            )
             wanted = 1 / (1 + torch.exp(-(a * (1 - distance / 2) + b)))
             torch.testing.assert_close(found[i, j], wanted, rtol=1e-4, atol=0)
     torch.testing.assert_close(nano.match_probability(images, texts), found.diagonal())
@@ -220,7 +226,9 @@ def test_double_stays_double(nano, pictures):
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
 def test_the_whole_graph_can_be_traced(nano, pictures, uncertainty):
     """torch.compile sees no break; real compilation is the slow test below."""
-    model = ProLIP(nano.config.with_uncertainty(uncertainty), nano.tokenizer).start(torch.Generator().manual_seed(2))
+    model = ProLIP(nano.config.with_uncertainty(uncertainty), nano.tokenizer).start(
+        torch.Generator().manual_seed(2)
+    )
     _same_compiled(model, pictures, "eager", sizes=(4,))
 
 
@@ -265,7 +273,9 @@ def test_checkpointing_is_switched_for_both_towers(nano, pictures):
 def test_fresh_weights_depend_on_the_seed_only(tokenizer):
     a, b, c = (prolip.create("nano", tokenizer, seed=seed) for seed in (0, 0, 1))
     torch.rand(3)
-    for (name, x), y, z in zip(a.state_dict().items(), b.state_dict().values(), c.state_dict().values(), strict=True):
+    for (name, x), y, z in zip(
+        a.state_dict().items(), b.state_dict().values(), c.state_dict().values(), strict=True
+    ):
         assert torch.equal(x, y)
         assert x.std().item() == 0 or x.ndim == 0 or not torch.equal(x, z), name
 
@@ -311,7 +321,7 @@ class LowRank(torch.nn.Module):
 
 
 def test_lora_through_names(nano, pictures):
-    """Low-rank additions to every block's maps: nothing changes at first, only they are trained, and they take effect."""
+    """Low-rank additions to every block's maps: nothing changes at first, only they learn, they take effect."""
     pixels = torch.stack([nano.preprocess(p) for p in pictures])
     before = nano.encode_image(pixels).mean.detach()
     nano.requires_grad_(False)
@@ -323,7 +333,9 @@ def test_lora_through_names(nano, pictures):
     nano.encode_image(pixels).mean[:, 0].sum().backward()
     touched = {name for name, p in nano.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
     assert touched
-    assert all(".parametrizations.weight.0.up" in name and name.startswith("image.blocks") for name in touched)
+    assert all(
+        ".parametrizations.weight.0.up" in name and name.startswith("image.blocks") for name in touched
+    )
     assert len(touched) == 8
     with torch.no_grad():
         for _, layer in layers:
@@ -342,7 +354,7 @@ def test_a_frozen_tower_stays(nano, pictures):
 
 def test_without_a_tokenizer_there_is_a_sentence(nano):
     model = ProLIP(nano.config).start(torch.Generator().manual_seed(0))
-    with pytest.raises(ValueError, match="this model has no tokenizer: put tokenizer.json into its folder"):
+    with pytest.raises(ValueError, match=r"this model has no tokenizer: put tokenizer.json into its folder"):
         model.embed_texts(["a"])
 
 

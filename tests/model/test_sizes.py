@@ -1,4 +1,4 @@
-"""Parameter counts against SPEC section 3, the paper's table, and RELEASE-FORMAT 1.2. No memory is used: meta tensors."""
+"""Parameter counts against SPEC section 3, the paper's table and RELEASE-FORMAT 1.2, on meta tensors."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def added(name, tokens, uncertainty):
     ],
 )
 def test_cost_of_uncertainty(name, unc, multihead):
-    """SPEC section 3: W E + E + 2 W a tower for [UNC]; two blocks a tower and one E x E map for the multi-head module."""
+    """SPEC section 3: W E + E + 2 W a tower for [UNC]; two blocks a tower and one E x E map for the multi-head."""
     assert added(name, SIGLIP, "token") == pytest.approx(unc, abs=0.005e6)
     assert added(name, SIGLIP, "multihead") == pytest.approx(multihead, abs=0.05e6)
 
@@ -110,7 +110,12 @@ def test_the_release_b16_has_311_tensors():
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [("ViT-B-16-768", "B-16"), ("ViT-B-16-768-long", "B-16-long"), ("ViT-L-16-1024", "L-16"), ("ViT-SO400M-14", "SO400M-14")],
+    [
+        ("ViT-B-16-768", "B-16"),
+        ("ViT-B-16-768-long", "B-16-long"),
+        ("ViT-L-16-1024", "L-16"),
+        ("ViT-SO400M-14", "SO400M-14"),
+    ],
 )
 def test_our_sizes_are_the_releases(ours, theirs):
     """Text: its map from mean to log-variance is E x E, ours from [UNC] W x E: the same number where W = E."""

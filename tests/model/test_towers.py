@@ -90,7 +90,8 @@ def test_image_tower_is_its_definition(name, masked, pixels, generator):
     tower = filled(ImageTower(IMAGES[name], EMBED), generator)
     keep = kept_patches(3, 9, 0.4, generator) if masked else None
     wanted = [
-        reference.image(tower.config, tower.state_dict(), x, None if keep is None else keep[i]) for i, x in enumerate(pixels)
+        reference.image(tower.config, tower.state_dict(), x, None if keep is None else keep[i])
+        for i, x in enumerate(pixels)
     ]
     close(tower(pixels, keep), rows(wanted))
 
@@ -188,10 +189,16 @@ def test_wrong_patches_are_refused(keep, sentence, pixels, generator):
 
 
 def test_wrong_shapes_are_refused(generator):
-    with pytest.raises(ValueError, match=r"pixels must have the shape \(B, 3, 14, 14\), not \(2, 3, 16, 16\)"):
+    with pytest.raises(
+        ValueError, match=r"pixels must have the shape \(B, 3, 14, 14\), not \(2, 3, 16, 16\)"
+    ):
         ImageTower(IMAGE, EMBED)(torch.zeros(2, 3, 16, 16))
     tower = TextTower(TEXT, EMBED)
-    for ids in (torch.zeros(2, 10, dtype=torch.int64), torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, 3)):
+    for ids in (
+        torch.zeros(2, 10, dtype=torch.int64),
+        torch.zeros(2, 0, dtype=torch.int64),
+        torch.zeros(2, 3),
+    ):
         with pytest.raises(ValueError, match=r"ids must be whole numbers of shape \(B, T\), T from 1 to 9"):
             tower(ids)
 

@@ -6,7 +6,7 @@ import ctypes
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,26 @@ def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int)
     """Run both once for memory and to warm up, then in turn `repeats` times for the median time."""
     works = {"reference": reference, "ours": ours}
     result: dict[str, Any] = {f"{name}_mebibytes": _peak_growth(work) for name, work in works.items()}
+    seconds = in_turn(works, repeats)
+    result |= {f"{name}_seconds": statistics.median(times) for name, times in seconds.items()}
+    result["times_faster"] = result["reference_seconds"] / result["ours_seconds"]
+    if result["ours_mebibytes"] is not None:
+        result["times_smaller"] = result["reference_mebibytes"] / max(result["ours_mebibytes"], 0.1)
+    return result
+
+
+def in_turn(
+    works: Mapping[str, Callable[[], Any]], repeats: int, done: Callable[[int], None] = lambda _: None
+) -> dict[str, list[float]]:
+    """Seconds of each work, `repeats` times, one after another, so that all see the same noise. `done(1)` after each."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
             start = time.perf_counter()
             work()
             seconds[name].append(time.perf_counter() - start)
-    result |= {f"{name}_seconds": statistics.median(times) for name, times in seconds.items()}
-    result["times_faster"] = result["reference_seconds"] / result["ours_seconds"]
-    if result["ours_mebibytes"] is not None:
-        result["times_smaller"] = result["reference_mebibytes"] / max(result["ours_mebibytes"], 0.1)
-    return result
+            done(1)
+    return seconds
 
 
 def _peak_growth(work: Callable[[], Any]) -> float | None:

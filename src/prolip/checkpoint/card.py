@@ -49,7 +49,8 @@ def card(model: ProLIP, repo_id: str, license: str | None = None) -> str:
     )
     origin = model.origin.get("format")
     return TEMPLATE.format(
-        name=repo_id.split("/")[-1], repo_id=repo_id, what=what, license=f"license: {license}\n" if license else "",
+        name=repo_id.rsplit("/", maxsplit=1)[-1], repo_id=repo_id, what=what,
+        license=f"license: {license}\n" if license else "",
         parameters=sum(p.numel() for p in model.parameters()), dimensions=config.embed_dim,
         image_size=config.image.pixels.size, patch_size=config.image.patch_size,
         context=config.text.tokens.context_length, vocabulary=config.text.tokens.vocab_size,

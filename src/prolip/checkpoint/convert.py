@@ -1,4 +1,4 @@
-"""`prolip convert`: anyone's weights into our folder, made probabilistic, resized; or ours into the release's, or ONNX."""
+"""`prolip convert`: anyone's weights into our folder, made probabilistic, resized; or into the release's, or ONNX."""
 
 from __future__ import annotations
 
@@ -54,9 +54,14 @@ def convert(
 ) -> Converted:
     """Read, change as told, write. See `prolip convert --help`."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out} exists and is not an empty folder; choose another, so that nothing is overwritten")
+        raise ValueError(
+            f"{out} exists and is not an empty folder; choose another, so that nothing is overwritten"
+        )
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
-    model, account = resized(loaded.model, image_size=image_size, context_length=context_length), loaded.account
+    model, account = (
+        resized(loaded.model, image_size=image_size, context_length=context_length),
+        loaded.account,
+    )
     if to == "probabilistic":
         model, second = make_probabilistic(model, torch.Generator().manual_seed(seed))
         account = Account(loaded=second.loaded, new=second.new, left=(*account.left, *second.left))
@@ -81,7 +86,9 @@ def show(result: Converted) -> None:
         worst = ", ".join(f"{name} {value:.1g}" for name, value in result.differences.items())
         print(f"largest difference between onnxruntime and torch: {worst}")
     if result.model.tokenizer is None:
-        print("no tokenizer was found: add its tokenizer.json to the folder, or convert again with --tokenizer")
+        print(
+            "no tokenizer was found: add its tokenizer.json to the folder, or convert again with --tokenizer"
+        )
 
 
 def _by_reason(account: Account) -> list[str]:

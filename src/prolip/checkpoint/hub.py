@@ -63,8 +63,15 @@ def push(
             if not api.file_exists(repo_id, "README.md", revision=revision):
                 (folder / "README.md").write_text(card(model, repo_id, license), encoding="utf-8")
             api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message, revision=revision)
-    except (hub.HfHubHTTPError, hub.LocalTokenNotFoundError, hub.OfflineModeIsEnabled, hub.HFValidationError) as error:
-        raise OSError(f"pushing to {repo_id} failed: {_first_line(error)}. Is the token there (`hf auth whoami`)?") from error
+    except (
+        hub.HfHubHTTPError,
+        hub.LocalTokenNotFoundError,
+        hub.OfflineModeIsEnabled,
+        hub.HFValidationError,
+    ) as error:
+        raise OSError(
+            f"pushing to {repo_id} failed: {_first_line(error)}. Is the token there (`hf auth whoami`)?"
+        ) from error
     return str(url)
 
 
@@ -96,7 +103,8 @@ def _cached(repo_id: str, revision: str | None) -> bool:
 
     names = [name for config, weights in FILES for name in (config, *weights)]
     return any(
-        isinstance(try_to_load_from_cache(repo_id, name, revision=revision), str) for name in (*names, *TOKENIZER_FILES)
+        isinstance(try_to_load_from_cache(repo_id, name, revision=revision), str)
+        for name in (*names, *TOKENIZER_FILES)
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from prolip.checkpoint import pixels
+from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Rule, convolution, layer, reshaped, same, stacked
 from prolip.checkpoint.source import Source
 from prolip.inputs.images import PixelRules
@@ -22,39 +23,36 @@ ACTIVATIONS: dict[str, Activation] = {
 
 # transformers writes only what differs from these
 CLIP_TEXT = {
-    "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8, "vocab_size": 49408,
-    "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "eos_token_id": 49407,
-    "bos_token_id": 49406,
+    "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8,
+    "vocab_size": 49408, "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
+    "eos_token_id": 49407, "bos_token_id": 49406,
 }  # fmt: skip
 CLIP_VISION = {
-    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
-    "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
+    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
 }  # fmt: skip
 SIGLIP_TEXT = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "vocab_size": 32000, "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
 }  # fmt: skip
 SIGLIP_VISION = {
-    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 224,
-    "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
+    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "image_size": 224, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
 }  # fmt: skip
 
 
-def recognises(source: Source) -> bool:
+def _recognises(source: Source) -> bool:
     return source.config.get("model_type") in ("clip", "siglip")
 
 
-def read_config(source: Source) -> ModelConfig:
+def _read_config(source: Source) -> ModelConfig:
     return _siglip(source) if source.config["model_type"] == "siglip" else _clip(source)
 
 
-def tokenizer_name(_: Source) -> str | None:
-    """Its tokenizer lies in the folder."""
-    return None
-
-
 def _clip(source: Source) -> ModelConfig:
-    text, vision = (_part(source, name, defaults) for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION)))
+    text, vision = (
+        _part(source, name, defaults) for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION))
+    )
     # configs before 2023 say eos_token_id 2 by mistake, and transformers then reads the largest id
     end = text["vocab_size"] - 1 if text["eos_token_id"] == 2 else text["eos_token_id"]
     size = vision["image_size"]
@@ -77,7 +75,9 @@ def _clip(source: Source) -> ModelConfig:
 
 
 def _siglip(source: Source) -> ModelConfig:
-    text, vision = (_part(source, name, defaults) for name, defaults in (("text", SIGLIP_TEXT), ("vision", SIGLIP_VISION)))
+    text, vision = (
+        _part(source, name, defaults) for name, defaults in (("text", SIGLIP_TEXT), ("vision", SIGLIP_VISION))
+    )
     if not vision.get("vision_use_head", True):
         raise ValueError(f"{source.path}: a SigLIP without its pooling head gives no image embedding")
     size = vision["image_size"]
@@ -88,8 +88,8 @@ def _siglip(source: Source) -> ModelConfig:
         embed_dim=embed_dim,
         image=ImageConfig(
             pixels=pixels.from_transformers(source.preprocessing, size, default),
-            patch_size=vision["patch_size"], blocks=_blocks(vision), uncertainty="none", patch_bias=True, pre_norm=False,
-            pooling="attention", projection=False,
+            patch_size=vision["patch_size"], blocks=_blocks(vision), uncertainty="none", patch_bias=True,
+            pre_norm=False, pooling="attention", projection=False,
         ),
         text=TextConfig(
             tokens=TokenRules(
@@ -127,12 +127,14 @@ BLOCK = {
 }  # fmt: skip
 
 
-def rules(source: Source, config: ModelConfig) -> list[Rule]:
+def _rules(source: Source, config: ModelConfig) -> list[Rule]:
     clip = source.config["model_type"] == "clip"
     return [
         reshaped("log_scale", "logit_scale", (), source.shape("logit_scale")),
         *([] if clip else [reshaped("bias", "logit_bias", (), source.shape("logit_bias"))]),
-        convolution("image.stem.0.weight", "vision_model.embeddings.patch_embedding.weight", config.image.patch_size),
+        convolution(
+            "image.stem.0.weight", "vision_model.embeddings.patch_embedding.weight", config.image.patch_size
+        ),
         same("image.positions", "vision_model.embeddings.position_embedding.weight"),
         *layer("image.norm_post", "vision_model.post_layernorm"),
         *_layers("image", "vision_model", config.image.blocks.layers),
@@ -159,7 +161,11 @@ def _siglip_heads(config: ModelConfig) -> list[Rule]:
     return [
         same("image.stem.0.bias", "vision_model.embeddings.patch_embedding.bias"),
         reshaped("image.pool.probe", f"{head}.probe", (width,), (1, 1, width)),
-        *(part for kind in ("weight", "bias") for part in _split_qkv(f"{head}.attention.in_proj_{kind}", kind, width)),
+        *(
+            part
+            for kind in ("weight", "bias")
+            for part in _split_qkv(f"{head}.attention.in_proj_{kind}", kind, width)
+        ),
         *(rule for a, b in parts.items() for rule in layer(f"image.pool.{a}", f"{head}.{b}")),
         *layer("text.mean", "text_model.head"),
     ]
@@ -187,3 +193,13 @@ def _layers(ours: str, theirs: str, layers: int) -> list[Rule]:
         ]
         found += [rule for name, other in BLOCK.items() for rule in layer(f"{a}.{name}", f"{b}.{other}")]
     return found
+
+
+FORMAT = Format(
+    name="transformers",
+    recognises=_recognises,
+    read_config=_read_config,
+    rules=_rules,
+    ignored=IGNORED,
+    tokenizer_name=lambda source: None,  # it lies in the folder
+)

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from prolip.checkpoint import hub, huggingface, openclip, release
-from prolip.checkpoint.rules import Account, Rule, read
+from prolip.checkpoint.format import Format
+from prolip.checkpoint.rules import Account, read
 from prolip.checkpoint.source import Source, read_source
 from prolip.inputs import vocabulary
-from prolip.inputs.tokens import Tokenizer, TokenRules
+from prolip.inputs.tokens import Tokenizer, TokenRules, read_core
 from prolip.model import folder as native
-from prolip.model.config import ModelConfig
+from prolip.model import store
 from prolip.model.prolip import ProLIP
 from prolip.model.resize import resized
 
-
-class Format(Protocol):
-    """What an adapter knows. It is a module; there is one for each foreign format."""
-
-    IGNORED: Mapping[str, str]
-
-    def recognises(self, source: Source, /) -> bool: ...
-    def read_config(self, source: Source, /) -> ModelConfig: ...
-    def rules(self, source: Source, config: ModelConfig, /) -> Sequence[Rule]: ...
-    def tokenizer_name(self, source: Source, /) -> str | None: ...
-
-
-FORMATS: dict[str, Format] = {
-    release.NAME: release,
-    "transformers": huggingface,
-    "open_clip": openclip,
-}  # the release first: open_clip's names are among its own
+FORMATS = (release.FORMAT, huggingface.FORMAT, openclip.FORMAT)
+"""The release first: open_clip's names are among its own."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +66,13 @@ def open_model(
 ) -> Loaded:
     """A model as it is stored, on the CPU, with the account of its tensors."""
     path = find(name_or_path, revision)
-    if path.is_dir() and (path / native.CONFIG).is_file() and native.is_native(native.read_json(path / native.CONFIG)):
+    if (
+        path.is_dir()
+        and (path / store.CONFIG).is_file()
+        and native.is_native(store.read_json(path / store.CONFIG))
+    ):
         model = native.load(path)
-        loaded = Loaded(model, Account(loaded=tuple(sorted(model.state_dict()))), native.FORMAT)
+        loaded = Loaded(model, Account(loaded=tuple(sorted(model.state_dict()))), store.FORMAT)
     else:
         loaded = _foreign(read_source(path, config))
     if tokenizer is not None:
@@ -104,29 +93,29 @@ def find(name_or_path: str | Path, revision: str | None = None) -> Path:
 
 
 def _foreign(source: Source) -> Loaded:
-    for name, adapter in FORMATS.items():
-        if adapter.recognises(source):
-            return _adapted(source, name, adapter)
-    names = sorted(source.tensors)
+    for format in FORMATS:
+        if format.recognises(source):
+            return _adapted(source, format)
+    names, known = sorted(source.tensors), [store.FORMAT, *(format.name for format in FORMATS)]
     raise ValueError(
-        f"{source.path} is none of the formats that we know ({', '.join([native.FORMAT, *FORMATS])}): its "
+        f"{source.path} is none of the formats that we know ({', '.join(known)}): its "
         f"{len(names)} tensors are called {', '.join(names[:3])}, ..."
     )
 
 
-def _adapted(source: Source, name: str, adapter: Format) -> Loaded:
+def _adapted(source: Source, format: Format) -> Loaded:
     try:
-        config = adapter.read_config(source)
+        config = format.read_config(source)
     except (TypeError, AttributeError, KeyError) as error:
         raise ValueError(f"{source.path}: its config is not as this format has it: {error}") from error
-    tensors, account = read(adapter.rules(source, config), source.tensors, adapter.IGNORED, source.path)
+    tensors, account = read(format.rules(source, config), source.tensors, format.ignored, source.path)
     model = native.fill(config, tensors, source.path)
-    model.origin = {"format": name, "config": dict(source.config)}
+    model.origin = {"format": format.name, "config": dict(source.config)}
     try:
-        _add_tokenizer(model, source, adapter.tokenizer_name(source))
+        _add_tokenizer(model, source, format.tokenizer_name(source))
     except (ValueError, OSError) as error:  # images can be embedded without one; texts will say why not
         model.origin["no_tokenizer"] = str(error)
-    return Loaded(model, account, name)
+    return Loaded(model, account, format.name)
 
 
 def _add_tokenizer(model: ProLIP, source: Source, name: str | None) -> None:
@@ -150,7 +139,7 @@ def given_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Tokeniz
     folder = path if path.exists() else hub.fetch_tokenizer(str(tokenizer))
     core = None
     if folder is not None:
-        core = vocabulary.read_core(folder) if folder.is_file() else vocabulary.from_folder(folder)
+        core = read_core(folder) if folder.is_file() else vocabulary.from_folder(folder)
     if core is None or folder is None:
         raise ValueError(f"{tokenizer} has no tokenizer: no tokenizer.json, no vocab.json with merges.txt")
     return Tokenizer(core, _named_ids(model.config.text.tokens, core, folder))
@@ -166,6 +155,10 @@ def _named_ids(rules: TokenRules, core: Any, folder: Path) -> TokenRules:
     names = vocabulary.special_names(folder if folder.is_dir() else folder.parent)
     found = {key: core.token_to_id(names[key]) for key in ("pad", "mask") if key in names}
     if rules.mask_id is not None and "mask" not in found:
-        found["mask"] = core.token_to_id("<extra_id_99>")  # T5's vocabularies have no mask; the release took this one
-    changes = {f"{key}_id": value for key, value in found.items() if value is not None and value < rules.vocab_size}
-    return replace(rules, **changes)  # type: ignore[arg-type]
+        found["mask"] = core.token_to_id(
+            "<extra_id_99>"
+        )  # T5's vocabularies have no mask; the release took this one
+    changes = {
+        f"{key}_id": value for key, value in found.items() if value is not None and value < rules.vocab_size
+    }
+    return replace(rules, **changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 from prolip.extras import require
 from prolip.files import write_whole
 from prolip.gaussian import Gaussian
-from prolip.model.folder import CONFIG, TOKENIZER, describe, write_json
 from prolip.model.prolip import ProLIP
+from prolip.model.store import CONFIG, TOKENIZER, description, write_json
 
 TOLERANCE = {"mean": 1e-5, "log_var": 1e-4}
 """Largest difference from torch, absolute, that an exported graph may have."""
@@ -55,27 +56,28 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
         raise ValueError(f"ONNX export takes a float32 model on the CPU, not {model.dtype} on {model.device}")
     folder = Path(folder)
     differences: dict[str, float] = {}
-    for name, graph, inputs, dynamic in (
-        ("image", ImageGraph(model), _pixels(model), {0: "batch"}),
-        ("text", TextGraph(model), _ids(model), _text_axes(model)),
+    image, text = ImageGraph(model), TextGraph(model)
+    for name, graph, inputs, axes in (
+        ("image", image, _pixels(model), [0]),
+        ("text", text, _ids(model), _text_axes(model)),
     ):
-        path = write_whole(folder / f"{name}.onnx", lambda aside, g=graph, i=inputs, d=dynamic: _export(g, i, d, aside))  # type: ignore[misc]
+        path = write_whole(folder / f"{name}.onnx", partial(_export, graph, inputs, axes))
         differences |= {f"{name} {part}": value for part, value in _compare(graph, inputs, path).items()}
     if model.tokenizer is not None:
         model.tokenizer.save(folder / TOKENIZER)
-    write_json(folder / CONFIG, {**describe(model), "format": "prolip-onnx"})
+    write_json(folder / CONFIG, {**description(model.config, model.origin), "format": "prolip-onnx"})
     return differences
 
 
-def _export(graph: nn.Module, inputs: Tensor, dynamic: dict[int, str], path: Path) -> None:
-    axes = {axis: torch.export.Dim.DYNAMIC for axis in dynamic}
+def _export(graph: nn.Module, inputs: Tensor, axes: list[int], path: Path) -> None:
+    shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                graph.eval(), (inputs,), path, dynamo=True, dynamic_shapes=(axes,), verbose=False,
+                graph.eval(), (inputs,), path, dynamo=True, dynamic_shapes=shapes, verbose=False,
                 input_names=["pixels" if inputs.is_floating_point() else "ids"], output_names=["mean", "log_var"],
                 external_data=False,
             )  # fmt: skip
@@ -92,11 +94,15 @@ def _compare(graph: nn.Module, inputs: Tensor, path: Path) -> dict[str, float]:
         with torch.no_grad():
             wanted = Gaussian(*graph(batch))
         found = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
-        for (name, worst_so_far), value, ours in zip(worst.items(), found, (wanted.mean, wanted.log_var), strict=True):
+        for (name, worst_so_far), value, ours in zip(
+            worst.items(), found, (wanted.mean, wanted.log_var), strict=True
+        ):
             worst[name] = max(worst_so_far, _distance(torch.from_numpy(value), ours))
     for name, value in worst.items():
         if not value <= TOLERANCE[name]:
-            raise ValueError(f"{path}: {name} differs from torch by {value:.2g}, more than {TOLERANCE[name]:.0g}")
+            raise ValueError(
+                f"{path}: {name} differs from torch by {value:.2g}, more than {TOLERANCE[name]:.0g}"
+            )
     return worst
 
 
@@ -114,7 +120,7 @@ def _ids(model: ProLIP) -> Tensor:
     """Random words; the second text ends early, the last is empty."""
     rules = model.config.text.tokens
     generator = torch.Generator().manual_seed(0)
-    length = rules.context_length if not _text_axes(model).get(1) else max(2, rules.context_length // 2)
+    length = rules.context_length if 1 not in _text_axes(model) else max(2, rules.context_length // 2)
     ids = torch.randint(rules.vocab_size, (3, length), generator=generator)
     ids[1, length // 2 :] = rules.pad_id
     ids[2] = rules.pad_id
@@ -123,6 +129,7 @@ def _ids(model: ProLIP) -> Tensor:
     return ids
 
 
-def _text_axes(model: ProLIP) -> dict[int, str]:
+def _text_axes(model: ProLIP) -> list[int]:
+    """Axes of any size: the batch, and the length unless padding up to the whole context is read."""
     text = model.config.text
-    return {0: "batch"} if text.padding == "attended" and not text.causal else {0: "batch", 1: "length"}
+    return [0] if text.padding == "attended" and not text.causal else [0, 1]

@@ -1,6 +1,6 @@
 """open_clip: its CLIP models (class-token ViT, causal text) and its SigLIP models (timm ViT with attention pooling).
 
-The names of a ViT's and of a text transformer's tensors are shared with the ProLIP release, which grew out of open_clip.
+The ProLIP release grew out of open_clip and names the tensors of ViT and text transformer in the same way.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from prolip.checkpoint import pixels
+from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Rule, convolution, layer, reshaped, same, transposed
 from prolip.checkpoint.source import Source
 from prolip.inputs.tokens import TokenRules
-from prolip.model.config import Activation, BlockConfig, ImageConfig, ModelConfig, Start, TextConfig
+from prolip.model.config import Activation, BlockConfig, ImageConfig, ModelConfig, TextConfig
 
 IGNORED = {
     r"(text\.)?attn_mask": "the causal mask, which is computed",
@@ -20,8 +21,9 @@ IGNORED = {
 }
 
 VISION_KEYS = {
-    "image_size", "layers", "width", "head_width", "mlp_ratio", "patch_size", "timm_model_name", "timm_model_pretrained",
-    "timm_pool", "timm_proj", "act_kwargs", "norm_kwargs", "patch_dropout", "timm_drop", "timm_drop_path", "timm_proj_bias",
+    "image_size", "layers", "width", "head_width", "mlp_ratio", "patch_size", "timm_model_name",
+    "timm_model_pretrained", "timm_pool", "timm_proj", "act_kwargs", "norm_kwargs", "patch_dropout", "timm_drop",
+    "timm_drop_path", "timm_proj_bias",
 }  # fmt: skip
 TEXT_KEYS = {
     "context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio", "hf_tokenizer_name", "tokenizer_kwargs",
@@ -33,15 +35,22 @@ MODEL_KEYS = {
 }  # fmt: skip
 
 TIMM_HEADS = {"vit_base": 12, "vit_large": 16, "vit_so400m": 16, "vit_giantopt": 16}
-TIMM_TANH = ("vit_base_patch32_siglip", "vit_large_patch16_siglip_512", "vit_so400m_patch16_siglip", "vit_giantopt")
+TIMM_TANH = (
+    "vit_base_patch32_siglip",
+    "vit_large_patch16_siglip_512",
+    "vit_so400m_patch16_siglip",
+    "vit_giantopt",
+)
 """timm's ViTs by name: heads can't be read off the tensors; these few approximate GELU by tanh."""
 
 
-def recognises(source: Source) -> bool:
-    return "visual.class_embedding" in source.tensors or "visual.trunk.patch_embed.proj.weight" in source.tensors
+def _recognises(source: Source) -> bool:
+    return (
+        "visual.class_embedding" in source.tensors or "visual.trunk.patch_embed.proj.weight" in source.tensors
+    )
 
 
-def read_config(source: Source) -> ModelConfig:
+def _read_config(source: Source) -> ModelConfig:
     values = source.config.get("model_cfg", source.config)
     if not isinstance(values, Mapping) or "vision_cfg" not in values or "text_cfg" not in values:
         raise ValueError(f"{source.path}: the config has no vision_cfg and text_cfg, as open_clip's has")
@@ -50,14 +59,16 @@ def read_config(source: Source) -> ModelConfig:
     refuse_unknown(values["text_cfg"], TEXT_KEYS, f"{source.path}: text_cfg")
     preprocess = source.config.get("preprocess_cfg", {})
     siglip = is_siglip(source)
-    image = _timm_image(values, source, preprocess) if siglip else clip_image(values["vision_cfg"], values, preprocess)
-    contrast = "sigmoid" if "logit_bias" in source.tensors else "softmax"
+    image = (
+        _timm_image(values, source, preprocess)
+        if siglip
+        else clip_image(values["vision_cfg"], values, preprocess)
+    )
     return ModelConfig(
         embed_dim=values["embed_dim"],
         image=image,
         text=_text(values, source),
-        contrast=contrast,
-        start=Start(),
+        contrast="sigmoid" if "logit_bias" in source.tensors else "softmax",
     )
 
 
@@ -72,10 +83,14 @@ def refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> No
         raise ValueError(f"{where} has settings that this adapter doesn't know: {', '.join(unknown)}")
 
 
-def clip_image(vision: Mapping[str, Any], values: Mapping[str, Any], preprocess: Mapping[str, Any]) -> ImageConfig:
+def clip_image(
+    vision: Mapping[str, Any], values: Mapping[str, Any], preprocess: Mapping[str, Any]
+) -> ImageConfig:
     """A class-token ViT of open_clip. Its norms have eps 1e-5 unless norm_kwargs say otherwise."""
     if not isinstance(vision.get("layers", 12), int):
-        raise ValueError("vision_cfg: layers is a list, so the image tower is a ResNet; only ViTs are supported")
+        raise ValueError(
+            "vision_cfg: layers is a list, so the image tower is a ResNet; only ViTs are supported"
+        )
     width = vision.get("width", 768)
     return ImageConfig(
         pixels=pixels.from_open_clip(preprocess, vision.get("image_size", 224)),
@@ -114,9 +129,13 @@ def _timm_image(values: Mapping[str, Any], source: Source, preprocess: Mapping[s
     name = str(values["vision_cfg"].get("timm_model_name", ""))
     heads = next((n for prefix, n in TIMM_HEADS.items() if name.startswith(prefix)), None)
     if "siglip" not in name or "gap" in name or heads is None:
-        raise ValueError(f"{source.path}: the image tower is timm's {name!r}; of timm, only SigLIP's ViTs are supported")
+        raise ValueError(
+            f"{source.path}: the image tower is timm's {name!r}; of timm, only SigLIP's ViTs are supported"
+        )
     width, _, patch, _ = source.shape("visual.trunk.patch_embed.proj.weight")
-    layers = 1 + max(int(key.split(".")[3]) for key in source.tensors if key.startswith("visual.trunk.blocks."))
+    layers = 1 + max(
+        int(key.split(".")[3]) for key in source.tensors if key.startswith("visual.trunk.blocks.")
+    )
     size = values["vision_cfg"].get("image_size", 224)
     return ImageConfig(
         pixels=pixels.from_open_clip(preprocess or pixels.SIGLIP_OPEN_CLIP, size),
@@ -136,12 +155,9 @@ def _text(values: Mapping[str, Any], source: Source) -> TextConfig:
         raise ValueError(f"{source.path}: text_cfg with embed_cls or pool_type {pool!r} is not supported")
     vocabulary, context = text.get("vocab_size", 49408), text.get("context_length", 77)
     clean = (text.get("tokenizer_kwargs") or {}).get("clean", "lower" if pool == "argmax" else "canonicalize")
-    if pool == "argmax":
-        tokens = clip_tokens(vocabulary, context, clean)
-    else:
-        tokens = siglip_tokens(vocabulary, context, clean)
+    make = clip_tokens if pool == "argmax" else siglip_tokens
     return TextConfig(
-        tokens=tokens,
+        tokens=make(vocabulary, context, clean),
         blocks=text_blocks(text, values),
         uncertainty="none",
         pooling="end" if pool == "argmax" else "last",
@@ -151,7 +167,9 @@ def _text(values: Mapping[str, Any], source: Source) -> TextConfig:
     )
 
 
-def clip_tokens(vocabulary: int, context: int, clean: Any = "lower", *, pad_to: Any = "longest") -> TokenRules:
+def clip_tokens(
+    vocabulary: int, context: int, clean: Any = "lower", *, pad_to: Any = "longest"
+) -> TokenRules:
     """CLIP's BPE: the last two ids are start and end, and open_clip pads with 0."""
     return TokenRules(
         vocab_size=vocabulary, context_length=context, pad_id=0, start_id=vocabulary - 2, end_id=vocabulary - 1,
@@ -169,14 +187,20 @@ def siglip_tokens(vocabulary: int, context: int, clean: Any = "canonicalize") ->
 
 # -- names of tensors ------------------------------------------------------------------------------------------------
 
-BLOCK = {"norm1": "ln_1", "attention.out": "attn.out_proj", "norm2": "ln_2", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
+BLOCK = {
+    "norm1": "ln_1",
+    "attention.out": "attn.out_proj",
+    "norm2": "ln_2",
+    "mlp.up": "mlp.c_fc",
+    "mlp.down": "mlp.c_proj",
+}
 TIMM_BLOCK = {
     "norm1": "norm1", "attention.qkv": "attn.qkv", "attention.out": "attn.proj", "norm2": "norm2", "mlp.up": "mlp.fc1",
     "mlp.down": "mlp.fc2",
 }  # fmt: skip
 
 
-def rules(source: Source, config: ModelConfig) -> list[Rule]:
+def _rules(source: Source, config: ModelConfig) -> list[Rule]:
     prefix = "text." if "text.positional_embedding" in source.tensors else ""
     image = timm_image_rules(config) if is_siglip(source) else clip_image_rules(config)
     scalars = [reshaped("log_scale", "logit_scale", (), source.shape("logit_scale"))]
@@ -190,7 +214,9 @@ def resblocks(ours: str, theirs: str, layers: int) -> list[Rule]:
     found: list[Rule] = []
     for i in range(layers):
         a, b = f"{ours}.blocks.{i}", f"{theirs}transformer.resblocks.{i}"
-        found += [same(f"{a}.attention.qkv.{part}", f"{b}.attn.in_proj_{part}") for part in ("weight", "bias")]
+        found += [
+            same(f"{a}.attention.qkv.{part}", f"{b}.attn.in_proj_{part}") for part in ("weight", "bias")
+        ]
         found += [rule for name, other in BLOCK.items() for rule in layer(f"{a}.{name}", f"{b}.{other}")]
     return found
 
@@ -214,7 +240,11 @@ def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
         same("text.tokens.weight", f"{prefix}token_embedding.weight"),
         same("text.positions", f"{prefix}positional_embedding"),
         *layer("text.norm_post", f"{prefix}ln_final"),
-        *(layer("text.mean", projection) if config.text.projection_bias else [transposed("text.mean.weight", projection)]),
+        *(
+            layer("text.mean", projection)
+            if config.text.projection_bias
+            else [transposed("text.mean.weight", projection)]
+        ),
         *resblocks("text", prefix, config.text.blocks.layers),
     ]
 
@@ -239,7 +269,17 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     ]
 
 
-def tokenizer_name(source: Source) -> str | None:
+def _tokenizer_name(source: Source) -> str | None:
     """The hub id of the tokenizer, where the config names one."""
     name = source.config.get("model_cfg", source.config)["text_cfg"].get("hf_tokenizer_name")
     return str(name) if name else None
+
+
+FORMAT = Format(
+    name="open_clip",
+    recognises=_recognises,
+    read_config=_read_config,
+    rules=_rules,
+    ignored=IGNORED,
+    tokenizer_name=_tokenizer_name,
+)

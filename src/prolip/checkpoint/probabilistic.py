@@ -1,8 +1,7 @@
-"""CLIP or SigLIP made probabilistic, to be fine-tuned: [CLS] and [UNC] added, every trained tensor that has a place used."""
+"""CLIP or SigLIP made probabilistic, to be fine-tuned: [CLS] and [UNC] added, every trained tensor used that can be."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -24,7 +23,9 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
     where it was (SigLIP) and is masked elsewhere. Scale and bias are kept if they were trained for sigmoids.
     """
     if not model.config.deterministic:
-        raise ValueError("this model has variances already; only a deterministic one can be made probabilistic")
+        raise ValueError(
+            "this model has variances already; only a deterministic one can be made probabilistic"
+        )
     tokenizer = None if model.tokenizer is None else with_mask_token(model.tokenizer)
     config = probabilistic_config(model.config, tokenizer)
     old, fresh = dict(model.state_dict()), dict(ProLIP(config).start(generator).state_dict())
@@ -46,14 +47,18 @@ def probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) -> Mo
 
 def _text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
     tokens = text.tokens if tokenizer is None else tokenizer.rules
-    if text.pooling == "end":
+    if text.pooling == "end" and tokens.end_id is not None:
         # padding with the end token: 0, open_clip's choice, is also a word ("!") and would be masked as one
         tokens = replace(tokens, pad_id=tokens.end_id)
-        return replace(text, tokens=tokens, pooling="class", causal=False, padding="masked", uncertainty="token")
+        return replace(
+            text, tokens=tokens, pooling="class", causal=False, padding="masked", uncertainty="token"
+        )
     return replace(text, tokens=tokens, pooling="class", causal=False, uncertainty="token")
 
 
-def _joined(before: ModelConfig, after: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]) -> dict[str, Tensor]:
+def _joined(
+    before: ModelConfig, after: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]
+) -> dict[str, Tensor]:
     """Tensors that are partly trained, partly new."""
     image, text, words = fresh["image.positions"], fresh["text.positions"], fresh["text.tokens.weight"]
     classes = before.image.added_tokens  # 1: [CLS] has a trained position; 0: there was none
@@ -84,5 +89,11 @@ def _account(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -
     unexplained = [name for name, why in named.items() if why is None]
     if unexplained:
         raise ValueError(f"tensors of the deterministic model found no place: {unexplained}")
-    new = sorted(set(fresh) - used) + ["image.positions (of added tokens)", "text.positions (of added tokens)"]
-    return Account(loaded=tuple(sorted(used)), new=tuple(new), left=tuple((k, str(v)) for k, v in sorted(named.items())))
+    new = [
+        *sorted(set(fresh) - used),
+        "image.positions (of added tokens)",
+        "text.positions (of added tokens)",
+    ]
+    return Account(
+        loaded=tuple(sorted(used)), new=tuple(new), left=tuple((k, str(v)) for k, v in sorted(named.items()))
+    )

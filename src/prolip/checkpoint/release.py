@@ -16,20 +16,27 @@ from typing import Any
 from safetensors.torch import save_file
 
 from prolip.checkpoint import openclip
+from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Rule, layer, same, write
 from prolip.checkpoint.source import Source
 from prolip.files import write_whole
 from prolip.model.config import ImageConfig, ModelConfig, Start, TextConfig
-from prolip.model.folder import CONFIG, WEIGHTS
 from prolip.model.prolip import ProLIP
+from prolip.model.store import CONFIG, WEIGHTS
 
 NAME = "prolip-release"
-IGNORED: dict[str, str] = {}
-
-MODEL_KEYS = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu", "init_logit_scale", "init_logit_bias", "output_dict"}
+MODEL_KEYS = {
+    "embed_dim",
+    "vision_cfg",
+    "text_cfg",
+    "quick_gelu",
+    "init_logit_scale",
+    "init_logit_bias",
+    "output_dict",
+}
 VISION_KEYS = {
-    "layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size", "no_ln_pre", "pos_embed_type", "pool_type",
-    "act_kwargs", "norm_kwargs", "embed_unc", "init_unc_bias",
+    "layers", "width", "head_width", "mlp_ratio", "patch_size", "image_size", "no_ln_pre", "pos_embed_type",
+    "pool_type", "act_kwargs", "norm_kwargs", "embed_unc", "init_unc_bias",
 }  # fmt: skip
 TEXT_KEYS = {
     "context_length", "vocab_size", "hf_tokenizer_name", "tokenizer_kwargs", "width", "heads", "layers", "mlp_ratio",
@@ -38,16 +45,12 @@ TEXT_KEYS = {
 }  # fmt: skip
 
 
-def recognises(source: Source) -> bool:
+def _recognises(source: Source) -> bool:
     return source.has("visual.class_embedding", "text.cls_emb")
 
 
-def read_config(source: Source) -> ModelConfig:
-    """What the kwargs in config.json mean, with the release's own defaults for those that are absent."""
-    return config_of(source.config, str(source.path))
-
-
 def config_of(values: Mapping[str, Any], where: str = "config") -> ModelConfig:
+    """What the kwargs in config.json mean, with the release's own defaults for those that are absent."""
     for name in ("embed_dim", "vision_cfg", "text_cfg"):
         if name not in values:
             raise ValueError(f"{where}: {name} is missing from the release's config.json")
@@ -55,8 +58,14 @@ def config_of(values: Mapping[str, Any], where: str = "config") -> ModelConfig:
     openclip.refuse_unknown(values, MODEL_KEYS, f"{where}: config.json")
     openclip.refuse_unknown(vision, VISION_KEYS, f"{where}: vision_cfg")
     openclip.refuse_unknown(text, TEXT_KEYS, f"{where}: text_cfg")
-    if not text.get("embed_cls", True) or not text.get("embed_unc", True) or not text.get("no_causal_mask", True):
-        raise ValueError(f"{where}: a text_cfg without embed_cls, embed_unc or no_causal_mask was never released")
+    if (
+        not text.get("embed_cls", True)
+        or not text.get("embed_unc", True)
+        or not text.get("no_causal_mask", True)
+    ):
+        raise ValueError(
+            f"{where}: a text_cfg without embed_cls, embed_unc or no_causal_mask was never released"
+        )
     if vision.get("pos_embed_type", "learnable") != "learnable" or vision.get("pool_type", "tok") != "tok":
         raise ValueError(f"{where}: vision_cfg has a pos_embed_type or pool_type that was never released")
     return ModelConfig(
@@ -97,9 +106,12 @@ def _text(text: Mapping[str, Any], values: Mapping[str, Any]) -> TextConfig:
     )
 
 
-def rules(_: Source | None, config: ModelConfig) -> list[Rule]:
+def _rules(config: ModelConfig) -> list[Rule]:
     image = config.image
-    unc = [same("image.uncertainty_token", "visual.unc_embedding"), *layer("image.log_var", "visual.uncertainty_proj")]
+    unc = [
+        same("image.uncertainty_token", "visual.unc_embedding"),
+        *layer("image.log_var", "visual.uncertainty_proj"),
+    ]
     return [
         same("log_scale", "logit_scale"),
         *([same("bias", "logit_bias")] if config.contrast == "sigmoid" else []),
@@ -112,7 +124,7 @@ def rules(_: Source | None, config: ModelConfig) -> list[Rule]:
     ]
 
 
-def tokenizer_name(source: Source) -> str | None:
+def _tokenizer_name(source: Source) -> str | None:
     name = source.config["text_cfg"].get("hf_tokenizer_name")
     return str(name) if name else None
 
@@ -121,12 +133,12 @@ def tokenizer_name(source: Source) -> str | None:
 
 
 def export(model: ProLIP, folder: Path) -> Path:
-    """Write config.json and model.safetensors as the release's save_pretrained does: float32, alphabetical, no metadata."""
+    """Write config.json and model.safetensors as the release's save_pretrained does: float32, no metadata."""
     why = why_not(model.config)
     if why:
         raise ValueError(f"the release can't hold this model: {why}")
     tensors = {name: value.detach().cpu().float() for name, value in model.state_dict().items()}
-    theirs = write(rules(None, model.config), tensors)
+    theirs = write(_rules(model.config), tensors)
     text = json.dumps(config_for(model), sort_keys=True, indent=2)
     write_whole(folder / WEIGHTS, lambda path: save_file(theirs, path))
     write_whole(folder / CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
@@ -142,10 +154,12 @@ def why_not(config: ModelConfig) -> str | None:
         "it masks padding, the release reads it": text.padding != "attended",
         "its text tower is causal": text.causal,
         f"its image tower pools by {image.pooling}": image.pooling != "class",
-        f"its image log-variances come from {image.uncertainty!r}": image.uncertainty not in ("token", "none"),
+        f"its image log-variances come from {image.uncertainty!r}": image.uncertainty
+        not in ("token", "none"),
         "its patches have a bias or an MLP stem": image.patch_bias or image.stem != "linear",
         "a tower has no projection": not (image.projection and text.projection),
-        "the release can't express a norm_eps of the image tower other than 1e-5": image.blocks.norm_eps != 1e-5,
+        "the release can't express a norm_eps of the image tower other than 1e-5": image.blocks.norm_eps
+        != 1e-5,
         "its two towers mix QuickGELU with another activation": (image.blocks.activation == "quick_gelu")
         != (text.blocks.activation == "quick_gelu"),
         "its images are not resized and normalised as the release does": not _release_pixels(config),
@@ -187,7 +201,9 @@ def _fresh(config: ModelConfig, tokenizer: str | None) -> dict[str, Any]:
 def _ratio(tower: ImageConfig | TextConfig) -> dict[str, float]:
     """mlp_ratio, if it isn't the usual four. The release cuts off width * ratio: half a unit more is safe."""
     blocks = tower.blocks
-    return {} if blocks.mlp_width == 4 * blocks.width else {"mlp_ratio": (blocks.mlp_width + 0.5) / blocks.width}
+    return (
+        {} if blocks.mlp_width == 4 * blocks.width else {"mlp_ratio": (blocks.mlp_width + 0.5) / blocks.width}
+    )
 
 
 def _tanh(tower: ImageConfig | TextConfig) -> dict[str, Any]:
@@ -206,3 +222,13 @@ def _forget_tokens(config: ModelConfig, other: ModelConfig) -> ModelConfig:
         context_length=config.text.tokens.context_length,
     )
     return replace(config, text=replace(config.text, tokens=tokens), start=other.start)
+
+
+FORMAT = Format(
+    name=NAME,
+    recognises=_recognises,
+    read_config=lambda source: config_of(source.config, str(source.path)),
+    rules=lambda source, config: _rules(config),
+    ignored={},
+    tokenizer_name=_tokenizer_name,
+)

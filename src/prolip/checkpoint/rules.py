@@ -62,7 +62,7 @@ def layer(ours: str, theirs: str, *, bias: bool = True) -> list[Rule]:
 def read(
     rules: Sequence[Rule], tensors: Mapping[str, Tensor], ignored: Mapping[str, str], source: object
 ) -> tuple[dict[str, Tensor], Account]:
-    """Our tensors, and the account. A tensor that is missing, or that no rule and no `ignored` pattern knows, is an error.
+    """Our tensors, and the account. A tensor that is missing, or that no rule and no pattern knows, is an error.
 
     ignored: regular expression of their names -> why they are not needed.
     """
@@ -73,7 +73,9 @@ def read(
     left = {name: _reason(name, ignored) for name in tensors if name not in used}
     unknown = sorted(name for name, reason in left.items() if reason is None)
     if unknown:
-        raise ValueError(f"{source}: {len(unknown)} tensors have no place in this kind of model: {some(unknown)}")
+        raise ValueError(
+            f"{source}: {len(unknown)} tensors have no place in this kind of model: {some(unknown)}"
+        )
     ours = {rule.ours: _apply(rule, tensors, source) for rule in rules}
     return ours, Account(loaded=tuple(sorted(ours)), left=tuple(sorted((k, str(v)) for k, v in left.items())))
 
@@ -104,5 +106,7 @@ def _apply(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
     try:
         return rule.read(*parts)
     except RuntimeError:
-        shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(rule.theirs, parts, strict=True))
+        shapes = ", ".join(
+            f"{name} {tuple(part.shape)}" for name, part in zip(rule.theirs, parts, strict=True)
+        )
         raise ValueError(f"{source}: {shapes} can't become {rule.ours}") from None

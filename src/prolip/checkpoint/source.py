@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.model.folder import read_json, read_tensors
+from prolip.model.store import read_json, read_tensors
 
 FILES = (
     (
@@ -102,17 +102,21 @@ def _pair_in(folder: Path) -> tuple[Path, Path]:
             if (folder / config).is_file() and (folder / name).is_file():
                 return folder / config, folder / name
     if list(folder.glob("*.index.json")):
-        raise ValueError(f"{folder}: its weights are cut into several files; save them as one model.safetensors first")
+        raise ValueError(
+            f"{folder}: its weights are cut into several files; save them as one model.safetensors first"
+        )
     wanted = " or ".join(f"{config} with {names[0]}" for config, names in FILES)
     found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
     raise FileNotFoundError(f"{folder} is no model that we know: it should have {wanted}; it holds {found}")
 
 
 def _config_beside(path: Path, given: Path | None) -> Path:
-    found = [given] if given else [path.with_name(name) for name, _ in FILES if path.with_name(name).is_file()]
+    found = (
+        [given] if given else [path.with_name(name) for name, _ in FILES if path.with_name(name).is_file()]
+    )
     if not found:
         raise FileNotFoundError(
-            f"{path}: there is no config beside the weights, and without it the number of heads, the activation and the "
-            "resolution are unknown; give one with --config (a JSON file of open_clip's model_configs will do)"
+            f"{path}: there is no config beside the weights, and without it the number of heads, the activation and "
+            "the resolution are unknown; give one with --config (a JSON file of open_clip's model_configs will do)"
         )
     return found[0]

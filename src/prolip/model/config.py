@@ -68,7 +68,9 @@ class ImageConfig:
         if self.uncertainty == "mean":
             raise ValueError('uncertainty "mean" is for text towers: the release has it there only')
         if self.pooling == "attention" and (self.uncertainty != "none" or self.class_norm != "once"):
-            raise ValueError('attention pooling has no [CLS], so uncertainty must be "none", class_norm "once"')
+            raise ValueError(
+                'attention pooling has no [CLS], so uncertainty must be "none", class_norm "once"'
+            )
         if self.stem == "mlp" and not self.patch_bias:
             raise ValueError('the "mlp" stem has biases: set patch_bias')
 
@@ -106,7 +108,9 @@ class TextConfig:
     def __post_init__(self) -> None:
         _require_literals(self)
         if self.pooling != "class" and self.uncertainty != "none":
-            raise ValueError(f'uncertainty "{self.uncertainty}" needs the pooling "class", not "{self.pooling}"')
+            raise ValueError(
+                f'uncertainty "{self.uncertainty}" needs the pooling "class", not "{self.pooling}"'
+            )
         if self.pooling == "end" and self.tokens.end_id is None:
             raise ValueError('pooling "end" needs the end_id of the tokens')
         if self.padding == "attended" and self.tokens.pad_to != "context" and not self.causal:
@@ -157,7 +161,9 @@ class ModelConfig:
                 )
         if "multihead" in (self.image.uncertainty, self.text.uncertainty):
             if self.image.uncertainty != self.text.uncertainty:
-                raise ValueError('uncertainty "multihead" is for both towers or none: they share its last map')
+                raise ValueError(
+                    'uncertainty "multihead" is for both towers or none: they share its last map'
+                )
             if not (self.image.projection and self.text.projection):
                 raise ValueError('uncertainty "multihead" needs the projections of both towers')
 

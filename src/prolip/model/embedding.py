@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,25 +15,40 @@ from torch import Tensor
 
 from prolip.gaussian import Gaussian
 from prolip.inputs.images import ImageSource, normalise, read_image, to_pixels
+from prolip.model.config import ModelConfig
 from prolip.progress import bar
 
-if TYPE_CHECKING:
-    from prolip.model.prolip import ProLIP
+
+class Encoder(Protocol):
+    """What the loop asks of a model."""
+
+    config: ModelConfig
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    def encode_image(self, pixels: Tensor) -> Gaussian: ...
+    def encode_text(self, ids: Tensor) -> Gaussian: ...
+    def tokenize(self, texts: Sequence[str]) -> Tensor: ...
+
 
 AHEAD = 2
 """Batches that are decoded while the network works on one."""
 
 
-def is_single(images: object) -> bool:
-    """One picture, or several? Arrays with a leading batch axis (4 dimensions) are several."""
-    if isinstance(images, np.ndarray | Tensor):
-        return images.ndim < 4
-    return isinstance(images, str | bytes | os.PathLike | Image.Image)
+def several(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
+    """A list of pictures. Arrays are one picture up to three axes, several with four."""
+    if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
+        return list(images)
+    if isinstance(images, str | bytes | os.PathLike | Image.Image | np.ndarray | Tensor):
+        return [images]
+    return list(images)
 
 
 @torch.no_grad()
 def embed_images(
-    model: ProLIP, sources: Sequence[ImageSource], batch_size: int, progress: bool | None
+    model: Encoder, sources: Sequence[ImageSource], batch_size: int, progress: bool | None
 ) -> Gaussian:
     """Pictures are read and resized by threads (Pillow lets go of Python's lock) while the network works."""
     rules = model.config.image.pixels
@@ -51,7 +66,7 @@ def embed_images(
 
 
 @torch.no_grad()
-def embed_texts(model: ProLIP, texts: Sequence[str], batch_size: int, progress: bool | None) -> Gaussian:
+def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress: bool | None) -> Gaussian:
     """Texts of like length share a batch, so that little of it is padding; the result is in the order given."""
     out = _room(model, len(texts), batch_size)
     show = progress if progress is not None or len(texts) > batch_size else False
@@ -65,7 +80,7 @@ def embed_texts(model: ProLIP, texts: Sequence[str], batch_size: int, progress: 
     return out
 
 
-def _room(model: ProLIP, count: int, batch_size: int) -> Gaussian:
+def _room(model: Encoder, count: int, batch_size: int) -> Gaussian:
     """Where the result goes: (N, D), on the CPU."""
     if batch_size < 1:
         raise ValueError(f"batch_size {batch_size} must be at least 1")

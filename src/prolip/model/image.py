@@ -96,7 +96,7 @@ class ImageTower(nn.Module):
         added = self.config.added_tokens
         patches, positions = self._patches(pixels), self.positions[added:]
         if keep is None:
-            x = self.stem(patches) + positions
+            x: Tensor = self.stem(patches) + positions
         else:
             _check_keep(keep, pixels.shape[0], self.config.patches)
             x = self.stem(_take(patches, keep)) + positions[keep]
@@ -113,8 +113,8 @@ class ImageTower(nn.Module):
         if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
             raise ValueError(f"pixels must have the shape (B, 3, {size}, {size}), not {tuple(pixels.shape)}")
         x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
-        # in place of a convolution: only the kept patches are multiplied
-        return x.unflatten(3, (grid, p)).unflatten(2, (grid, p)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+        x = x.reshape(x.shape[0], 3, grid, p, grid, p)
+        return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
@@ -123,7 +123,12 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _check_keep(keep: Tensor, batch: int, patches: int) -> None:
-    if keep.dtype != torch.int64 or keep.ndim != 2 or keep.shape[0] != batch or not 1 <= keep.shape[1] <= patches:
+    if (
+        keep.dtype != torch.int64
+        or keep.ndim != 2
+        or keep.shape[0] != batch
+        or not 1 <= keep.shape[1] <= patches
+    ):
         raise ValueError(
             f"keep must be int64 of shape ({batch}, K), K from 1 to {patches}, not {keep.dtype} {tuple(keep.shape)}"
         )

@@ -16,7 +16,7 @@ from prolip.inputs import images as pixels_of
 from prolip.inputs.images import ImageSource
 from prolip.inputs.tokens import Tokenizer
 from prolip.losses.contrast import Temperature
-from prolip.model import embedding
+from prolip.model import embedding, store
 from prolip.model import start as fresh
 from prolip.model.config import ModelConfig
 from prolip.model.image import ImageTower
@@ -50,7 +50,11 @@ class ProLIP(nn.Module):
     def use_tokenizer(self, tokenizer: Tokenizer) -> ProLIP:
         """Take this tokenizer, and its ids of padding, mask and end, for the text tower's own."""
         old, new = self.config.text.tokens, tokenizer.rules
-        if (old.vocab_size, old.context_length, old.pad_to) != (new.vocab_size, new.context_length, new.pad_to):
+        if (old.vocab_size, old.context_length, old.pad_to) != (
+            new.vocab_size,
+            new.context_length,
+            new.pad_to,
+        ):
             raise ValueError(
                 f"the tokenizer has {new.vocab_size} ids, a context of {new.context_length} and pads to the "
                 f"{new.pad_to}; the text tower wants {old.vocab_size}, {old.context_length} and {old.pad_to}"
@@ -87,7 +91,9 @@ class ProLIP(nn.Module):
         """Token ids (B, T) -> Gaussian (B, D) with means of unit length."""
         return self._gaussian(*self.text(ids))
 
-    def forward(self, pixels: Tensor | None = None, ids: Tensor | None = None) -> tuple[Gaussian | None, Gaussian | None]:
+    def forward(
+        self, pixels: Tensor | None = None, ids: Tensor | None = None
+    ) -> tuple[Gaussian | None, Gaussian | None]:
         """Both at once, for wrappers such as DDP that intercept `forward`."""
         images = None if pixels is None else self.encode_image(pixels)
         texts = None if ids is None else self.encode_text(ids)
@@ -115,14 +121,15 @@ class ProLIP(nn.Module):
         progress: a bar on stderr; None: if it is a terminal and there is more than one batch. A picture that can't be
         read is an error that says which.
         """
-        sources = [images] if embedding.is_single(images) else list(images)  # type: ignore[arg-type]
-        return embedding.embed_images(self, sources, batch_size, progress)
+        return embedding.embed_images(self, embedding.several(images), batch_size, progress)
 
     def embed_texts(
         self, texts: str | Sequence[str], *, batch_size: int = 256, progress: bool | None = None
     ) -> Gaussian:
         """Texts -> Gaussian (N, D), on the CPU. A single string gives (1, D)."""
-        return embedding.embed_texts(self, [texts] if isinstance(texts, str) else list(texts), batch_size, progress)
+        return embedding.embed_texts(
+            self, [texts] if isinstance(texts, str) else list(texts), batch_size, progress
+        )
 
     def preprocess(self, image: ImageSource) -> Tensor:
         """A file, PIL image or array -> normalised pixels (3, S, S), on the CPU."""
@@ -149,7 +156,9 @@ class ProLIP(nn.Module):
         """The same for every image (rows) and every text (columns): (N, M)."""
         images, texts = checked(images, "images"), checked(texts, "texts")
         if images.mean.ndim != 2 or texts.mean.ndim != 2 or images.dim != texts.dim:
-            raise ValueError(f"images (N, D) and texts (M, D), not {tuple(images.shape)} and {tuple(texts.shape)}")
+            raise ValueError(
+                f"images (N, D) and texts (M, D), not {tuple(images.shape)} and {tuple(texts.shape)}"
+            )
         dtype = work_dtype(images.mean, texts.mean)
         product = images.mean.to(dtype) @ texts.mean.to(dtype).mT
         return self._probability(product - 0.5 * (images.uncertainty[:, None] + texts.uncertainty))
@@ -169,7 +178,9 @@ class ProLIP(nn.Module):
     @property
     def temperature(self) -> Temperature:
         """The learned scale and bias, as the losses take them (a softmax model has the bias zero)."""
-        return Temperature(self.log_scale, torch.zeros_like(self.log_scale) if self.bias is None else self.bias)
+        return Temperature(
+            self.log_scale, torch.zeros_like(self.log_scale) if self.bias is None else self.bias
+        )
 
     def gradient_checkpointing(self, on: bool = True) -> ProLIP:
         """Recompute the inside of each block in the backward pass: less memory, about a third more time."""
@@ -188,24 +199,23 @@ class ProLIP(nn.Module):
 
     def save(self, folder: str | Path) -> Path:
         """Write config.json, model.safetensors and tokenizer.json, each whole or not at all. Returns the folder."""
-        from prolip.model import folder as native
-
-        return native.save(self, Path(folder))
+        return store.write(Path(folder), self.config, self.state_dict(), self.tokenizer, self.origin)
 
     def __repr__(self) -> str:
         config = self.config
         count = sum(p.numel() for p in self.parameters())
         sources = sorted({config.image.uncertainty, config.text.uncertainty})
         return (
-            f"ProLIP({count / 1e6:.4g}M parameters, {config.embed_dim} dimensions, images of {config.image.pixels.size}, "
-            f"texts of {config.text.tokens.context_length}, uncertainty {' and '.join(sources)}, "
+            f"ProLIP({count / 1e6:.4g}M parameters, {config.embed_dim} dimensions, "
+            f"images of {config.image.pixels.size}, texts of {config.text.tokens.context_length}, "
+            f"uncertainty {' and '.join(sources)}, "
             f"{str(self.dtype).removeprefix('torch.')} on {self.device})"
         )
 
     def _no_tokenizer(self) -> str:
         reason = self.origin.get("no_tokenizer")
         return (
-            f"this model has no tokenizer{f' ({reason})' if reason else ''}: put tokenizer.json into its folder, or give "
-            "prolip.load(..., tokenizer=) a folder or hub id that has one"
+            f"this model has no tokenizer{f' ({reason})' if reason else ''}: put tokenizer.json into its folder, or "
+            "give prolip.load(..., tokenizer=) a folder or hub id that has one"
             + (f", such as {self.origin['tokenizer']}" if "tokenizer" in self.origin else "")
         )

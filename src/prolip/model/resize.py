@@ -39,7 +39,7 @@ def resized(model: ProLIP, *, image_size: int | None = None, context_length: int
 
 
 def resize_grid(positions: Tensor, added: int, grid: int) -> Tensor:
-    """(added + g², W) -> (added + grid², W): the patches' positions as a picture, resized; [CLS] and [UNC] untouched."""
+    """(added + g², W) -> (added + grid², W): the patches' positions resized as a picture; [CLS] and [UNC] untouched."""
     front, patches = positions[:added], positions[added:]
     old = round(len(patches) ** 0.5)
     if old == grid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from prolip.inputs.images import PixelRules
 from prolip.inputs.tokens import TokenRules
@@ -20,7 +20,7 @@ class Size:
     image_size: int = 224
     context_length: int = 64
     mlp_stem: bool = False
-    start: Start = Start()
+    start: Start = field(default_factory=Start)
 
 
 def _blocks(width: int, layers: int, heads: int, mlp_width: int | None = None) -> BlockConfig:

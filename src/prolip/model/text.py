@@ -13,8 +13,8 @@ from prolip.model.uncertainty import MultiheadUncertainty
 class TextTower(nn.Module):
     """A transformer over tokens, then [UNC] and [CLS] (section 3.1 of the paper).
 
-    forward: ids (B, T), T at most the context length -> mean (B, E), not yet of unit length, and log_var (B, E), or None
-    for a deterministic tower (for "multihead", what the model's common map turns into log_var).
+    forward: ids (B, T), T at most the context length -> mean (B, E), not yet of unit length, and log_var (B, E), or
+    None for a deterministic tower (for "multihead", what the model's common map turns into log_var).
     """
 
     def __init__(self, config: TextConfig, embed_dim: int) -> None:
@@ -29,7 +29,9 @@ class TextTower(nn.Module):
         self.positions = nn.Parameter(torch.empty(tokens.context_length + config.added_tokens, blocks.width))
         self.blocks = Transformer(blocks)
         self.norm_post = nn.LayerNorm(blocks.width, eps=blocks.norm_eps)
-        self.mean = Head(blocks.width, embed_dim, bias=config.projection_bias) if config.projection else nn.Identity()
+        self.mean = (
+            Head(blocks.width, embed_dim, bias=config.projection_bias) if config.projection else nn.Identity()
+        )
         if config.uncertainty == "token":
             self.log_var = Head(blocks.width, embed_dim)
         elif config.uncertainty == "mean":
@@ -88,7 +90,9 @@ class TextTower(nn.Module):
         if self.config.causal:
             length = ids.shape[1] + added
             earlier = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-            itself = torch.eye(length, dtype=torch.bool, device=ids.device)  # a row that reads nothing would be NaN
+            itself = torch.eye(
+                length, dtype=torch.bool, device=ids.device
+            )  # a row that reads nothing would be NaN
             mask = earlier[None, None] if mask is None else earlier & (mask | itself)
         return mask
 
@@ -105,10 +109,12 @@ class TextTower(nn.Module):
 
     def _end(self, ids: Tensor) -> Tensor:
         """Position of the first end token of each text, (B,)."""
-        found = ids == self.config.tokens.end_id
+        found = ids.eq(self.config.tokens.end_id or 0)
         if ids.is_cpu and not torch.compiler.is_compiling() and not bool(found.any(1).all()):
             row = int((~found.any(1)).nonzero()[0])
-            raise ValueError(f"text {row} has no end token (id {self.config.tokens.end_id}), which this tower reads")
+            raise ValueError(
+                f"text {row} has no end token (id {self.config.tokens.end_id}), which this tower reads"
+            )
         return found.to(torch.int32).argmax(dim=1)
 
 

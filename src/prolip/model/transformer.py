@@ -6,11 +6,11 @@ modules that are always called as modules, so that a LoRA wrapper or a parametri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from prolip.model.config import Activation, BlockConfig
@@ -21,11 +21,11 @@ def quick_gelu(x: Tensor) -> Tensor:
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
+    return functional.gelu(x, approximate="tanh")
 
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
+    "gelu": functional.gelu,
     "quick_gelu": quick_gelu,
     "gelu_tanh": gelu_tanh,
 }
@@ -47,7 +47,7 @@ class Attention(nn.Module):
         if rows is not None:
             q = q[:, :, rows]
             mask = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.out(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
@@ -86,8 +86,11 @@ class Transformer(nn.ModuleList):
         super().__init__(Block(config) for _ in range(config.layers if layers is None else layers))
         self.checkpointing = False
 
+    def __iter__(self) -> Iterator[Block]:
+        return super().__iter__()  # type: ignore[return-value]
+
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
-        """(B, T, W) -> (B, T, W). With `rows`, the last block computes these positions only: nobody reads the others."""
+        """(B, T, W) -> (B, T, W). With `rows`, the last block computes these only: nobody reads the others."""
         last = len(self) - 1
         for i, block in enumerate(self):
             wanted = rows if i == last else None
@@ -108,4 +111,4 @@ class Head(nn.Linear):
         dtype = torch.promote_types(self.weight.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             bias = None if self.bias is None else self.bias.to(dtype)
-            return F.linear(x.to(dtype), self.weight.to(dtype), bias)
+            return functional.linear(x.to(dtype), self.weight.to(dtype), bias)

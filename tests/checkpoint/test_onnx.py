@@ -1,0 +1,95 @@
+"""ONNX graphs against torch, by onnxruntime."""
+
+import json
+
+import pytest
+import torch
+
+import prolip
+from prolip.checkpoint import onnx
+from tests.golden import FIXTURES
+
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+
+def run(path, values):
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [
+        torch.from_numpy(out) for out in session.run(None, {session.get_inputs()[0].name: values.numpy()})
+    ]
+
+
+def test_any_batch_and_any_length(nano, tmp_path, generator):
+    differences = prolip.export_onnx(nano, tmp_path)
+    assert set(differences) == {
+        f"{side} {part}" for side in ("image", "text") for part in ("mean", "log_var")
+    }
+    assert all(0 <= value < 1e-4 for value in differences.values())
+    for count in (1, 7):
+        pixels = torch.randn(count, 3, 32, 32, generator=generator)
+        with torch.no_grad():
+            wanted = nano.encode_image(pixels)
+        mean, log_var = run(tmp_path / "image.onnx", pixels)
+        torch.testing.assert_close(mean, wanted.mean, rtol=0, atol=1e-5)
+        torch.testing.assert_close(log_var, wanted.log_var, rtol=0, atol=1e-4)
+    for texts in (["a thing"], ["a red circle above a blue star", "", "a thing"]):
+        wanted = nano.embed_texts(texts)
+        mean, log_var = run(tmp_path / "text.onnx", nano.tokenize(texts))
+        torch.testing.assert_close(mean, wanted.mean, rtol=0, atol=1e-5)
+        torch.testing.assert_close(log_var, wanted.log_var, rtol=0, atol=1e-4)
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["format"] == "prolip-onnx"
+    assert content["model"]["image"]["pixels"]["size"] == 32
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "image.onnx",
+        "text.onnx",
+        "config.json",
+        "tokenizer.json",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["models/b16_tiny", "open_clip/clip", "open_clip/siglip"])
+def test_other_forward_passes(name, tmp_path):
+    model = prolip.load(FIXTURES / name, device="cpu")
+    prolip.export_onnx(model, tmp_path)
+    size = model.config.image.pixels.size
+    mean, log_var = run(tmp_path / "image.onnx", torch.zeros(2, 3, size, size))
+    with torch.no_grad():
+        wanted = model.encode_image(torch.zeros(2, 3, size, size))
+    torch.testing.assert_close(mean, wanted.mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(log_var, wanted.log_var, rtol=0, atol=1e-4)
+
+
+def test_a_graph_that_differs_is_refused(nano, tmp_path, monkeypatch):
+    def other(graph, inputs, axes, path):
+        with torch.no_grad():
+            nano.image.log_var.bias.add_(0.01)
+        export(graph, inputs, axes, path)
+        with torch.no_grad():
+            nano.image.log_var.bias.sub_(0.01)
+
+    export = onnx._export
+    monkeypatch.setattr(onnx, "_export", other)
+    with pytest.raises(ValueError, match=r"image.onnx: log_var differs from torch by 0.01, more than 0.0001"):
+        prolip.export_onnx(nano, tmp_path)
+
+
+def test_only_float32(nano, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"ONNX export takes a float32 model on the CPU, not torch.float64 on cpu"
+    ):
+        prolip.export_onnx(nano.double(), tmp_path)
+
+
+def test_without_the_extra_there_is_a_sentence(nano, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    monkeypatch.setattr(
+        "prolip.extras.import_module", lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name=name))
+    )
+    with pytest.raises(ImportError, match=r"this needs onnx\. .*onnx"):
+        prolip.export_onnx(nano, tmp_path)

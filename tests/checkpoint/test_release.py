@@ -1,0 +1,278 @@
+"""The public release: its outputs, its quirks, and the way there and back, bit for bit."""
+
+import filecmp
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import prolip
+from prolip.checkpoint import release
+from prolip.checkpoint.load import open_model
+from prolip.model.folder import empty, fill
+from prolip.model.prolip import ProLIP
+from tests.golden import FIXTURES
+
+GOLDEN = ("b16_tiny", "long_tiny")
+
+
+@pytest.fixture(params=GOLDEN)
+def golden(request):
+    return FIXTURES / "models" / request.param
+
+
+@pytest.fixture
+def io(golden):
+    return load_file(golden / "io.safetensors")
+
+
+def close(z, io, name, kind):
+    """Bounds that every wrong reading we know of breaks (RELEASE-FORMAT section 0)."""
+    torch.testing.assert_close(z.mean, io[f"{name}.{kind}_mean"], rtol=0, atol=2e-6)
+    torch.testing.assert_close(z.log_var, io[f"{name}.{kind}_std"], rtol=0, atol=2e-5)
+
+
+@torch.no_grad()
+def test_outputs_of_the_released_code(golden, io):
+    model = prolip.load(golden, device="cpu")
+    close(model.encode_image(io["in.image"]), io, "out", "image")
+    close(model.encode_text(io["in.text"]), io, "out", "text")
+    close(model.encode_text(io["short.text"]), io, "short", "text")
+    torch.testing.assert_close(model.image(io["in.image"])[0], io["out.image_mean_raw"], rtol=0, atol=2e-5)
+    torch.testing.assert_close(model.text(io["in.text"])[0], io["out.text_mean_raw"], rtol=0, atol=2e-5)
+    torch.testing.assert_close(model.temperature.scale, io["out.logit_scale"].squeeze(), rtol=1e-6, atol=0)
+    assert model.temperature.bias == io["out.logit_bias"].squeeze()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kept", [75, 50, 25])
+def test_masked_images_of_the_released_code(golden, io, kept):
+    model = prolip.load(golden, device="cpu")
+    keep = io[f"masked{kept}.keep_idx"].expand(5, -1)
+    close(model.encode_image(io["in.image"], keep), io, f"masked{kept}", "image")
+
+
+@torch.no_grad()
+def test_float64_outputs(golden, io):
+    exact = load_file(golden / "io_f64.safetensors")
+    model = prolip.load(golden, device="cpu", dtype=torch.float64)
+    for kind, z in (
+        ("image", model.encode_image(io["in.image"].double())),
+        ("text", model.encode_text(io["in.text"])),
+    ):
+        torch.testing.assert_close(z.mean, exact[f"{kind}_mean"], rtol=0, atol=1e-10)
+        torch.testing.assert_close(z.log_var, exact[f"{kind}_std"], rtol=0, atol=1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda c: replace(c, image=replace(c.image, class_norm="once")),
+        lambda c: replace(c, image=replace(c.image, blocks=replace(c.image.blocks, norm_eps=1e-6))),
+        lambda c: replace(c, text=replace(c.text, blocks=replace(c.text.blocks, norm_eps=1e-5))),
+        lambda c: replace(c, image=replace(c.image, blocks=replace(c.image.blocks, activation="gelu_tanh"))),
+        lambda c: replace(c, text=replace(c.text, uncertainty="token")),
+        lambda c: replace(c, text=replace(c.text, padding="masked")),
+    ],
+    ids=[
+        "one last norm",
+        "eps of the image",
+        "eps of the text",
+        "tanh",
+        "log-variance of [UNC]",
+        "padding masked",
+    ],
+)
+def test_the_bounds_tell_wrong_readings_apart(wrong):
+    golden = FIXTURES / "models" / "b16_tiny"
+    io, model = load_file(golden / "io.safetensors"), prolip.load(golden, device="cpu")
+    other = fill(wrong(model.config), model.state_dict(), "test")
+    images, texts = other.encode_image(io["in.image"]), other.encode_text(io["in.text"])
+    with pytest.raises(AssertionError):
+        close(images, io, "out", "image") or close(texts, io, "out", "text")
+
+
+def test_through_our_folder_and_back_bit_for_bit(golden, tmp_path):
+    prolip.load(golden, device="cpu").save(tmp_path / "ours")
+    release.export(prolip.load(tmp_path / "ours", device="cpu"), tmp_path / "theirs")
+    for name in ("config.json", "model.safetensors"):
+        assert filecmp.cmp(golden / name, tmp_path / "theirs" / name, shallow=False)
+
+
+def test_every_tensor_is_accounted_for(golden):
+    loaded = open_model(golden)
+    assert loaded.format == "prolip-release"
+    assert loaded.account.left == ()
+    assert loaded.account.new == ()
+    assert len(loaded.account.loaded) == len(load_file(golden / "model.safetensors"))
+
+
+def altered(golden, tmp_path, edit_tensors=None, edit_config=None):
+    folder = shutil.copytree(golden, tmp_path / "altered")
+    tensors, config = (
+        load_file(folder / "model.safetensors"),
+        json.loads((folder / "config.json").read_text()),
+    )
+    if edit_tensors:
+        edit_tensors(tensors)
+        save_file(tensors, folder / "model.safetensors")
+    if edit_config:
+        edit_config(config)
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (lambda t: t.pop("visual.ln_post.bias"), "1 tensors are missing: visual.ln_post.bias"),
+        (
+            lambda t: t.update({"visual.more": torch.zeros(2)}),
+            "1 tensors have no place in this kind of model: visual.more",
+        ),
+        (
+            lambda t: t.update({"visual.positional_embedding": torch.zeros(18, 32)}),
+            r"image.positions is \(18, 32\), not \(18, 64\)",
+        ),
+    ],
+)
+def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentence):
+    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path, edit)
+    with pytest.raises(ValueError, match=sentence):
+        prolip.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (lambda c: c.pop("embed_dim"), "embed_dim is missing"),
+        (lambda c: c.update(strange=3), "settings that this adapter doesn't know: strange"),
+        (lambda c: c["vision_cfg"].update(ls_init_value=0.1), "doesn't know: ls_init_value"),
+        (lambda c: c["text_cfg"].update(no_causal_mask=False), "was never released"),
+        (lambda c: c["vision_cfg"].update(pool_type="avg"), "was never released"),
+        (lambda c: c["vision_cfg"].update(width="wide"), "config is not as this format has it|whole number"),
+    ],
+)
+def test_configs_that_we_do_not_understand(tmp_path, edit, sentence):
+    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path, edit_config=edit)
+    with pytest.raises(ValueError, match=sentence):
+        prolip.load(folder)
+
+
+def test_absent_keys_take_the_releases_defaults():
+    config = release.config_of({"embed_dim": 768, "vision_cfg": {}, "text_cfg": {}})
+    assert config.image.uncertainty == "none"  # embed_unc defaults to false in the image tower
+    assert config.contrast == "softmax"  # no init_logit_bias: the parameter doesn't exist
+    assert config.text.tokens.vocab_size == 32100
+    assert config.text.blocks.norm_eps == config.image.blocks.norm_eps == 1e-5
+    assert (config.text.blocks.width, config.text.blocks.heads, config.text.blocks.layers) == (768, 12, 12)
+
+
+def test_the_published_ids_of_siglips_vocabulary():
+    tokens = release.config_of(
+        {"embed_dim": 768, "vision_cfg": {}, "text_cfg": {"hf_tokenizer_name": "timm/ViT-B-16-SigLIP"}}
+    ).text.tokens
+    assert (tokens.pad_id, tokens.mask_id, tokens.end_id, tokens.pad_to) == (1, 32000, 1, "context")
+    assert tokens.cleaning == "canonicalize"
+
+
+def test_sizes_of_the_published_configs():
+    """The hub lists config.json of B/16 with 631 bytes and of H/14 with 519: what their kwargs dump to."""
+    b16 = {
+        "embed_dim": 768, "init_logit_bias": -10,
+        "vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 16, "embed_unc": True,
+                       "init_unc_bias": -10},
+        "text_cfg": {
+            "context_length": 64, "vocab_size": 32100, "hf_tokenizer_name": "timm/ViT-B-16-SigLIP",
+            "tokenizer_kwargs": {"clean": "canonicalize"}, "width": 768, "heads": 12, "layers": 12, "pool_type": "last",
+            "no_causal_mask": True, "proj_bias": True, "norm_kwargs": {"eps": 1e-6}, "embed_cls": True,
+            "embed_unc": True, "init_unc_bias": -10,
+        },
+    }  # fmt: skip
+    assert len(json.dumps(b16, sort_keys=True, indent=2)) == 631
+    model = empty(release.config_of(b16))
+    model.origin = {"format": release.NAME, "config": b16}
+    assert release.config_for(model) == b16
+    model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}  # made anew, it says the same
+    assert release.config_of(release.config_for(model)) == model.config
+
+
+def test_a_stretched_model_is_exported_with_its_new_length(tmp_path):
+    model = prolip.load(FIXTURES / "models" / "long_tiny", device="cpu", context_length=300)
+    release.export(model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["text_cfg"]["context_length"] == 300
+    again = prolip.load(tmp_path, device="cpu")
+    assert again.config.text.blocks == model.config.text.blocks
+    assert torch.equal(again.text.positions, model.text.positions)
+
+
+def test_uneven_mlp_widths_survive_the_ratio():
+    """The release computes int(width * ratio)."""
+    config = release.config_of(
+        {
+            "embed_dim": 1152,
+            "init_logit_bias": -10,
+            "vision_cfg": {"width": 1152, "head_width": 72, "mlp_ratio": 3.7362},
+            "text_cfg": {"width": 1152, "heads": 16, "mlp_ratio": 3.7362},
+        }
+    )
+    model = empty(config)
+    assert config.image.blocks.mlp_width == 4304
+    assert release.config_of(release.config_for(model)) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            lambda i, t: (i, replace(t, uncertainty="token")),
+            "text log-variances don't come from the projected mean",
+        ),
+        (lambda i, t: (replace(i, class_norm="once"), t), "applies the last norm of the image tower once"),
+        (lambda i, t: (i, replace(t, padding="masked")), "it masks padding"),
+        (lambda i, t: (i, replace(t, causal=True)), "its text tower is causal"),
+        (lambda i, t: (replace(i, patch_bias=True), t), "its patches have a bias"),
+        (lambda i, t: (replace(i, blocks=replace(i.blocks, norm_eps=1e-6)), t), "norm_eps"),
+        (lambda i, t: (replace(i, blocks=replace(i.blocks, activation="quick_gelu")), t), "mix QuickGELU"),
+        (lambda i, t: (replace(i, pixels=replace(i.pixels, fit="squash")), t), "not resized and normalised"),
+    ],
+)
+def test_models_that_the_release_can_not_hold(change, sentence, tmp_path):
+    config = open_model(FIXTURES / "models" / "b16_tiny").model.config
+    image, text = change(config.image, config.text)
+    model = ProLIP(replace(config, image=image, text=text)).start(torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=f"the release can't hold this model: .*{sentence}"):
+        release.export(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_our_own_models_are_refused_with_a_reason(nano, tmp_path):
+    with pytest.raises(ValueError, match="the release can't hold this model: its text log-variances"):
+        release.export(nano, tmp_path)
+
+
+@pytest.mark.hub
+@torch.no_grad()
+def test_the_released_b16_on_a_known_picture():
+    """SPEC section 8: COCO val2017 39769 and three captions (needs the hub, and the picture from the web)."""
+    from urllib.request import urlopen
+
+    model = prolip.load("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", device="cpu")
+    with urlopen("http://images.cocodataset.org/val2017/000000039769.jpg") as answer:
+        images = model.embed_images(answer.read())
+    texts = model.embed_texts(
+        [
+            "A couple of cats laying on top of a pink blanket.",
+            "A man walks through a flooded road during a rainstorm",
+            "photo",
+        ]
+    )
+    assert images.uncertainty.item() == pytest.approx(0.0145, abs=1e-4)
+    torch.testing.assert_close(
+        (images.mean @ texts.mean.T)[0], torch.tensor([0.2314, -0.2199, 0.1002]), rtol=0, atol=2e-4
+    )
+    torch.testing.assert_close(texts.uncertainty, torch.tensor([0.0419, 0.0398, 0.0599]), rtol=0, atol=1e-4)

@@ -1,0 +1,95 @@
+"""Other image sizes and context lengths: what is kept is kept to the bit, what is new is interpolated."""
+
+import pytest
+import torch
+
+import prolip
+from prolip.inputs.vocabulary import train_words
+from prolip.model.resize import resize_grid, resized, stretch
+
+
+def linear_interpolation(values, count):
+    """Half-pixel centres, edges repeated: align_corners=False by hand."""
+    out = []
+    for i in range(count):
+        x = (i + 0.5) * len(values) / count - 0.5
+        x = min(max(x, 0.0), len(values) - 1.0)
+        low = min(int(x), len(values) - 2)
+        out.append(values[low] + (x - low) * (values[low + 1] - values[low]))
+    return torch.stack(out)
+
+
+def test_longprolips_stretch(generator):
+    """64 -> 256: the first 20 and the two of [UNC], [CLS] stay, 44 become 236."""
+    positions = torch.randn(66, 8, generator=generator)
+    found = stretch(positions, 2, 256)
+    assert found.shape == (258, 8)
+    assert torch.equal(found[:20], positions[:20])
+    assert torch.equal(found[-2:], positions[-2:])
+    torch.testing.assert_close(
+        found[20:-2], linear_interpolation(positions[20:64], 236), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_shorter_is_cut(generator):
+    positions = torch.randn(66, 8, generator=generator)
+    assert torch.equal(stretch(positions, 2, 10), torch.cat([positions[:10], positions[-2:]]))
+    assert torch.equal(stretch(positions, 0, 10), positions[:10])
+
+
+def test_too_short_to_stretch():
+    with pytest.raises(
+        ValueError, match="a context of 21 is too short to be stretched: it needs at least 22"
+    ):
+        stretch(torch.zeros(23, 4), 2, 64)
+
+
+def test_a_grid_keeps_its_tokens_and_its_shape(generator):
+    """A plane stays a plane away from the edges; [CLS] and [UNC] are not touched."""
+    rows, columns = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
+    plane = torch.stack([rows, columns], dim=-1).reshape(64, 2)
+    front = torch.randn(2, 2, generator=generator)
+    found = resize_grid(torch.cat([front, plane]), 2, 16)
+    assert torch.equal(found[:2], front)
+    grid = found[2:].reshape(16, 16, 2)[4:-4, 4:-4]
+    centres = (torch.arange(16.0) + 0.5) / 2 - 0.5
+    wanted = torch.stack(torch.meshgrid(centres, centres, indexing="ij"), dim=-1)[4:-4, 4:-4]
+    torch.testing.assert_close(grid, wanted, rtol=0, atol=1e-4)
+
+
+def test_rows_and_columns_are_not_exchanged():
+    first_row = torch.zeros(4, 4)
+    first_row[0] = 1.0
+    found = resize_grid(first_row.reshape(16, 1), 0, 8).reshape(8, 8)
+    assert found[0].min() > 0.9
+    assert found[-1].abs().max() < 0.1
+
+
+def test_a_constant_grid_stays_constant():
+    for grid in (3, 7, 14):
+        torch.testing.assert_close(
+            resize_grid(torch.full((36, 5), 0.7), 0, grid), torch.full((grid**2, 5), 0.7)
+        )
+
+
+def test_load_resizes(tmp_path):
+    tokenizer = train_words(["a red circle above a blue star"], context_length=24)
+    model = prolip.create("miniature", tokenizer)
+    model.save(tmp_path)
+    other = prolip.load(tmp_path, image_size=64, context_length=48, device="cpu")
+    assert other.config.image.pixels.size == 64
+    assert other.image.positions.shape == (2 + 64, 64)
+    assert other.config.text.tokens.context_length == other.tokenizer.rules.context_length == 48
+    assert torch.equal(other.text.positions[:20], model.text.positions[:20])
+    assert other.embed_images(torch.zeros(3, 50, 70, dtype=torch.uint8)).shape == (1, 64)
+    assert other.tokenize("a " * 100).shape == (1, 48)
+    assert other.embed_texts("a " * 100).shape == (1, 64)
+    # short texts mean what they meant: their positions, and those of [UNC] and [CLS], are the same
+    torch.testing.assert_close(
+        other.embed_texts("a red star").mean, model.embed_texts("a red star").mean, rtol=0, atol=1e-6
+    )
+
+
+def test_nothing_to_do_is_nothing_done(nano):
+    assert resized(nano) is nano
+    assert resized(nano, image_size=32, context_length=16) is nano
