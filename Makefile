@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || \
 	  { rm -rf $(VENV); echo "no virtual environment: install Python's venv module (Debian: apt install python3-venv)"; exit 1; }
 	@echo "Installing prolip into $(VENV), once ..."
-	@$(BIN)/python -m pip install --constraint constraints.txt --editable '.[report,test]'
+	@$(BIN)/python -m pip install --constraint constraints.txt --editable '.[report,onnx,test]'
 	@touch $@
 
 demo: $(STAMP)  ## train something small, look at it: runs/demo
@@ -33,8 +33,9 @@ test-slow: $(STAMP)  ## what takes longer
 
 test-all: test test-slow  ## every test that this machine can run
 
-bench: $(STAMP)  ## the table of docs/performance.md (needs 6 GiB; with a C++ compiler also torch.compile)
+bench: $(STAMP)  ## the tables of docs/performance.md (needs 6 GiB; with a C++ compiler also torch.compile)
 	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
+	@$(BIN)/prolip bench towers
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion

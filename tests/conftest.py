@@ -40,7 +40,12 @@ def draw(generator):
     return make
 
 
-CAPTIONS = ["a red circle above a blue star", "a small green square", "a thing", "two yellow stars and a circle"]
+CAPTIONS = [
+    "a red circle above a blue star",
+    "a small green square",
+    "a thing",
+    "two yellow stars and a circle",
+]
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,18 @@ import prolip
 SOURCE = Path(prolip.__file__).parent
 
 LAYERS = [
-    {"checks", "extras", "files", "progress", "gaussian", "formulas", "pairs", "measures", "mixture", "distributed"},
+    {
+        "checks",
+        "extras",
+        "files",
+        "progress",
+        "gaussian",
+        "formulas",
+        "pairs",
+        "measures",
+        "mixture",
+        "distributed",
+    },
     {"losses", "inputs"},
     {"model", "data"},
     {"checkpoint"},

@@ -15,20 +15,29 @@ PROJECT = Path(__file__).parent.parent
 
 NAMES = {
     "Gaussian": "(mean: 'Tensor', log_var: 'Tensor') -> None",
+    "ProLIP": "(config: 'ModelConfig', tokenizer: 'Tokenizer | None' = None) -> 'None'",
     "containment": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
     "containment_matrix": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
+    "create": "(size: 'str', tokenizer: 'Tokenizer', *, seed: 'int' = 0) -> 'ProLIP'",
     "csd": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
     "csd_matrix": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
+    "export_onnx": "(model: 'ProLIP', folder: 'str | Path') -> 'dict[str, float]'",
     "inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "kl_divergence": "(a: 'Gaussian', b: 'Gaussian') -> 'Tensor'",
     "kl_standard": "(z: 'Gaussian') -> 'Tensor'",
+    "load": "(name_or_path: 'str | Path', *, revision: 'str | None' = None, "
+    "device: 'str | torch.device | None' = None, dtype: 'torch.dtype | None' = None, "
+    "tokenizer: 'str | Path | Tokenizer | None' = None, image_size: 'int | None' = None, "
+    "context_length: 'int | None' = None) -> 'ProLIP'",
     "log_containment": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
     "log_containment_matrix": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
     "log_density": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
     "log_density_matrix": "(points: 'Tensor', z: 'Gaussian') -> 'Tensor'",
     "log_inclusion": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
     "log_inclusion_matrix": "(a: 'Gaussian', b: 'Gaussian', *, form: 'Form' = 'exact', eps: 'float' = 0.0) -> 'Tensor'",
+    "push": "(model: 'ProLIP', repo_id: 'str', *, private: 'bool | None' = None, revision: 'str | None' = None, "
+    "message: 'str' = 'Upload a prolip model', license: 'str | None' = None, token: 'str | None' = None) -> 'str'",
 }
 
 
@@ -39,7 +48,7 @@ def test_names_and_signatures():
 
 def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
-    assert commands == {"demo", "report toy", "bench measures", "doctor"}
+    assert commands == {"demo", "convert", "report toy", "bench measures", "bench towers", "doctor"}
 
 
 def test_every_public_name_is_documented():

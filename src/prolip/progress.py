@@ -22,8 +22,7 @@ def bar(description: str, total: int, unit: str, show: bool | None = None) -> It
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.3g} {unit}/s")
+            return Text(f"{task.completed / task.elapsed:,.3g} {unit}/s" if task.elapsed else "")
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), Rate(),

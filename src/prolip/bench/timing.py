@@ -28,7 +28,7 @@ def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int)
 def in_turn(
     works: Mapping[str, Callable[[], Any]], repeats: int, done: Callable[[int], None] = lambda _: None
 ) -> dict[str, list[float]]:
-    """Seconds of each work, `repeats` times, one after another, so that all see the same noise. `done(1)` after each."""
+    """Seconds of each work, `repeats` times, in turn, so that all see the same noise. `done(1)` after each."""
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():

@@ -1,0 +1,299 @@
+"""From a file, bytes, a PIL image or an array to what a tower's first layer takes: (3, S, S) normalised floats."""
+
+from __future__ import annotations
+
+import errno
+import io
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+import numpy as np
+import torch
+from PIL import ExifTags, Image
+from torch import Tensor
+
+from prolip.checks import describe, require_choice
+
+Fit = Literal["crop", "squash"]
+Resampling = Literal["bicubic", "bilinear"]
+ImageSource = str | Path | bytes | Image.Image | np.ndarray | Tensor
+
+MAX_PIXELS = 100_000_000
+"""Largest image that is decoded: 300 MB of RGB. A file of a few bytes can claim any size."""
+
+LONGEST = 32
+"""How many times its short side an image's long side may be and still be resized whole before it is cropped."""
+
+UPRIGHT = {  # what undoes each EXIF orientation
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+URL = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelRules:
+    """How an image becomes pixels. The defaults are the release's, which are CLIP's.
+
+    size:       side of the square that the tower sees, in pixels.
+    mean, std:  of the red, green and blue channels, as shares of full scale (0 to 1), not as grey levels.
+    fit:        "crop" brings the short side to `size` and cuts the middle of the long one;
+                "squash" brings both sides to `size` whatever the aspect, as SigLIP does.
+    resampling: Pillow's filter of that name, on 8 bits, widened when an image shrinks (antialias).
+    """
+
+    size: int = 224
+    mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
+    std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
+    fit: Fit = "crop"
+    resampling: Resampling = "bicubic"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise ValueError(f"size must be a whole number of pixels, at least 1, not {self.size!r}")
+        object.__setattr__(self, "mean", _three_shares(self.mean, "mean"))
+        object.__setattr__(self, "std", _three_shares(self.std, "std"))
+        if min(self.std) == 0:
+            raise ValueError(f"std must be above zero in each channel, not {self.std}")
+        require_choice(self.fit, get_args(Fit), "fit")
+        require_choice(self.resampling, get_args(Resampling), "resampling")
+
+
+def preprocess(source: ImageSource, rules: PixelRules) -> Tensor:
+    """An image from anywhere to normalised pixels: float32 (3, S, S)."""
+    return normalise(to_pixels(read_image(source), rules), rules)
+
+
+def read_image(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """An upright 8-bit RGB image. A PIL image that is one already is returned as it is, not copied.
+
+    | source                        | becomes                                                                      |
+    |-------------------------------|------------------------------------------------------------------------------|
+    | animation, several pages      | its first frame (of a PIL image: the frame it stands on)                      |
+    | EXIF orientation              | applied, then dropped; unreadable EXIF counts as none                         |
+    | 1, L, P, CMYK, YCbCr, HSV, LAB | RGB, before anything is resized (the release resizes palette indices)        |
+    | LA, PA, RGBA                  | RGB: alpha is dropped, the colour under it kept, as the release does          |
+    | 16-bit grey (I;16)            | divided by 257                                                               |
+    | mode I                        | 0..255 as it is, 0..65535 divided by 257, else an error                      |
+    | mode F                        | 0..1 times 255, 0..255 as it is, else an error                               |
+    | numpy (H, W[, 1, 3 or 4])     | uint8 as it is, uint16 divided by 257, floats in 0..1 times 255              |
+    | tensor ([1, 3 or 4,] H, W)    | the same, from any device                                                    |
+
+    Colour profiles are ignored, as the release does. More than `max_pixels` pixels are refused before decoding.
+
+    Raises FileNotFoundError, TypeError for a source of no such type, else ValueError with the source's name. A disk
+    or a network that fails (permission, I/O error) stays the OSError it is: the image may be a good one.
+    """
+    if isinstance(source, str | Path):
+        return _read_path(source, max_pixels)
+    if isinstance(source, bytes):
+        return _read_file(io.BytesIO(source), "image bytes", max_pixels)
+    if isinstance(source, Image.Image):
+        return _upright_rgb(source, f"PIL image of mode {source.mode}", max_pixels)
+    if isinstance(source, np.ndarray | Tensor):
+        return _from_array(source, max_pixels)
+    raise TypeError(f"an image is a path, bytes, PIL image, array or tensor, not {type(source).__name__}")
+
+
+def to_pixels(image: Image.Image, rules: PixelRules) -> Tensor:
+    """Resize and crop: an RGB image of any size to uint8 (3, S, S)."""
+    require_rgb(image)
+    size, resampling = rules.size, Image.Resampling[rules.resampling.upper()]
+    if rules.fit == "squash":
+        return pixels_of(image.resize((size, size), resampling))
+    short = min(image.size)
+    width, height = (int(size * side / short) for side in image.size)
+    left, top = (round((side - size) / 2) for side in (width, height))  # to even: 37.5 -> 38, 36.5 -> 36
+    if max(width, height) > LONGEST * size:
+        # A line of 10000 x 1 pixels would be 2 GB once 224 high: resample only what the crop shows. Up to Pillow's
+        # rounding of the box to float32 these are the same pixels, so ordinary images take the exact way below.
+        x, y = image.width / width, image.height / height
+        box = (left * x, top * y, min((left + size) * x, image.width), min((top + size) * y, image.height))
+        return pixels_of(image.resize((size, size), resampling, box=box))
+    if (width, height) != image.size:
+        image = image.resize((width, height), resampling)
+    if width != height:
+        image = image.crop((left, top, left + size, top + size))
+    return pixels_of(image)
+
+
+def normalise(pixels: Tensor, rules: PixelRules) -> Tensor:
+    """uint8 (..., 3, H, W) to float32 of the same shape, (pixels / 255 - mean) / std, on the device of `pixels`."""
+    if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
+        raise TypeError(f"pixels to normalise must be a torch.uint8 tensor, not {describe(pixels)}")
+    if pixels.ndim < 3 or pixels.shape[-3] != 3:
+        raise ValueError(f"pixels to normalise must have the shape (..., 3, H, W), not {tuple(pixels.shape)}")
+    mean, std = torch.tensor([rules.mean, rules.std], dtype=torch.float64)[..., None, None]
+    scale, shift = (1 / (255 * std)).float(), (-mean / std).float()
+    return pixels.float().mul_(scale.to(pixels.device)).add_(shift.to(pixels.device))
+
+
+def pixels_of(image: Image.Image) -> Tensor:
+    """The grey levels of an RGB image as they are: uint8 (3, H, W)."""
+    return torch.from_numpy(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)))
+
+
+def require_rgb(image: Image.Image) -> None:
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"wanted a PIL image, not {describe(image)}; read_image makes one")
+    if image.mode != "RGB" or 0 in image.size:
+        raise ValueError(f"wanted an RGB image, not {image.mode} of size {image.size}; read_image makes one")
+
+
+def _three_shares(values: object, name: str) -> tuple[float, ...]:
+    numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
+    if len(numbers) != 3 or not all(isinstance(n, int | float) for n in numbers):
+        raise ValueError(f"{name} must be three numbers, for red, green and blue, not {values!r}")
+    if not all(0 <= n <= 1 for n in numbers):
+        raise ValueError(f"{name} must be in 0..1, not {values!r}; divide grey levels by 255")
+    return tuple(float(n) for n in numbers)
+
+
+def _read_path(source: str | Path, max_pixels: int) -> Image.Image:
+    if isinstance(source, str) and URL.match(source):
+        raise ValueError(f"{source[:200]}: this is a URL; download it first, then give its path or its bytes")
+    try:
+        file = open(source, "rb")  # noqa: SIM115 (an error of the `with` body is not one of opening)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{source}: there is no such file") from error
+    except OSError as error:
+        if Path(source).is_dir():
+            raise ValueError(f"{source}: this is a folder, not an image") from error
+        raise
+    with file:
+        return _read_file(file, str(source), max_pixels)
+
+
+def _read_file(file: IO[bytes], name: str, max_pixels: int) -> Image.Image:
+    with _decoding(name):
+        image = _opened(file)
+    return _upright_rgb(image, name, max_pixels)
+
+
+def _opened(file: IO[bytes]) -> Image.Image:
+    """As `Image.open`, but without Pillow's limit of pixels, which would warn or raise before ours can speak.
+
+    That limit is a global: to lift it for a moment would lift it for other threads too."""
+    if not (start := file.read(16)):
+        raise ValueError("it is empty")
+    tried = {"EPS"}  # PostScript is a program, which Pillow would hand to Ghostscript
+    for load_plugins in (Image.preinit, Image.init):  # the common formats, then all
+        load_plugins()
+        for kind in [kind for kind in Image.ID if kind not in tried]:
+            tried.add(kind)
+            factory, accept = Image.OPEN[kind]
+            accepted = accept is None or accept(start)
+            if not accepted or isinstance(accepted, str):  # a string tells of a missing library
+                continue
+            file.seek(0)
+            with suppress(SyntaxError, IndexError, TypeError, struct.error):  # the plugin says "not mine"
+                return factory(file, "")
+    raise ValueError("it is of no known format, or its first bytes are damaged")
+
+
+@contextmanager
+def _decoding(name: str) -> Iterator[None]:
+    """Corrupt files end in OSError, SyntaxError, struct.error, ..., as Pillow stumbles: here all are ValueError."""
+    try:
+        yield
+    except Exception as error:
+        # The system's own OSErrors have an errno, and stay; but EINVAL is a seek to where a corrupt header points.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        what = str(error) or type(error).__name__
+        raise ValueError(f"{name}: this can't be read as an image: {what}") from error
+
+
+def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
+    width, height = size
+    if width < 1 or height < 1:
+        raise ValueError(f"{name}: the image is {width} x {height}, it has no pixels")
+    if width * height > max_pixels:
+        raise ValueError(f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}")
+
+
+def _upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Image:
+    _check_size(image.size, name, max_pixels)
+    with _decoding(name):
+        image.load()
+        turn = None
+        with suppress(Exception):  # corrupt EXIF raises what it likes; the pixels are good all the same
+            turn = UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        image = image if image.mode == "RGB" else _rgb(image)
+        if turn is None:
+            return image
+        image = image.transpose(turn)
+        # Whatever tells of the orientation must go, or a second reading would turn the image again.
+        for key in ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"):
+            image.info.pop(key, None)
+        return image
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Any other mode to RGB, by the table of `read_image`."""
+    if image.mode[0] in "IF":
+        values = np.asarray(image)
+        levels = _levels(values if image.mode.startswith("I;16") else _narrowed(values))
+        return Image.fromarray(levels).convert("RGB")
+    if image.mode == "La":  # premultiplied grey, the one mode that Pillow can't make RGB in one step
+        image = image.convert("LA")
+    if "transparency" in image.info:  # Pillow would warn of it, or look for a colour to stand for it
+        image = image.copy()
+        del image.info["transparency"]
+    return image.convert("RGB")
+
+
+def _narrowed(values: np.ndarray) -> np.ndarray:
+    """int32 or float32, of a range that only the values tell, to a type that `_levels` takes."""
+    low, high = float(values.min()), float(values.max())
+    if values.dtype.kind == "i":
+        if low < 0 or high > 65535:
+            raise ValueError(f"mode I must hold 0 to 255 or 0 to 65535, not {low:g} to {high:g}")
+        return values.astype(np.uint8 if high <= 255 else np.uint16)
+    if not (low >= 0 and high <= 255):
+        raise ValueError(f"mode F must hold 0 to 1 or 0 to 255, not {low:g} to {high:g}")
+    return values if high <= 1 else np.rint(values).astype(np.uint8)
+
+
+def _levels(values: np.ndarray) -> np.ndarray:
+    """uint8, uint16 or floats in 0..1 to the nearest of 256 grey levels, uint8."""
+    kind = (values.dtype.kind, values.dtype.itemsize)
+    if kind == ("u", 1):
+        return values
+    if kind == ("u", 2):
+        return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)  # 65535 / 257 = 255
+    if kind[0] != "f":
+        raise ValueError(f"an image is made of uint8, uint16, or floats in 0..1, not {values.dtype}")
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"floats must lie in 0..1, not {low:g} to {high:g}; scale or clip them")
+    return np.rint(values.astype(np.float32) * 255).astype(np.uint8)
+
+
+def _from_array(source: np.ndarray | Tensor, max_pixels: int) -> Image.Image:
+    tensor = isinstance(source, Tensor)
+    name = f"{'tensor' if tensor else 'array'} of shape {tuple(source.shape)}"
+    if source.ndim == 2:
+        source = source[None] if tensor else source[..., None]
+    if source.ndim != 3 or source.shape[0 if tensor else 2] not in (1, 3, 4):
+        wanted = "(C, H, W)" if tensor else "(H, W, C)"
+        raise ValueError(f"{name}: an image has the shape (H, W) or {wanted}, C = 1, 3 or 4")
+    if isinstance(source, Tensor):
+        source = source.detach().cpu().movedim(0, 2)
+        source = (source.float() if source.dtype == torch.bfloat16 else source).numpy()  # has no bfloat16
+    _check_size((source.shape[1], source.shape[0]), name, max_pixels)
+    with _decoding(name):
+        levels = _levels(source)
+        if levels.shape[2] == 1:
+            return Image.fromarray(levels[..., 0]).convert("RGB")
+        return Image.fromarray(levels[..., :3])
