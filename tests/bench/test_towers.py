@@ -49,13 +49,14 @@ def test_the_command(capsys):
     cli.main(["bench", "towers", "--size", "nano", "--batch", "2", "--repeats", "2", "--json"])
     result = json.loads(capsys.readouterr().out)
     assert result["gigaflop_per_second"] > 0
-    assert set(result["overhead"]) == {"token", "multihead"}
+    assert set(result["overhead"]) == {"image, [UNC]", "image, multi-head"}
+    assert result["overhead"]["image, [UNC]"]["operations"] > 0
     assert all(0 < row["share_of_rate"] < 2 for row in result["works"].values())
     assert "training step" in result["works"]
     cli.main(["bench", "towers", "--size", "nano", "--batch", "2", "--repeats", "1", "--no-train"])
     printed = capsys.readouterr().out
     assert "nano, batch 2" in printed
-    assert "uncertainty by token" in printed
+    assert "image, [UNC]: " in printed
     assert "training step" not in printed
 
 

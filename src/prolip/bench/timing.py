@@ -28,12 +28,15 @@ def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int)
 def in_turn(
     works: Mapping[str, Callable[[], Any]], repeats: int, done: Callable[[int], None] = lambda _: None
 ) -> dict[str, list[float]]:
-    """Seconds of each work, `repeats` times, in turn, so that all see the same noise. `done(1)` after each."""
+    """Seconds of each work, `repeats` times, in turn, so that all see the same noise. `done(1)` after each.
+
+    Every second round runs backwards: whoever comes after a heavy work would else always come after it.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
+    for turn in range(repeats):
+        for name in reversed(works) if turn % 2 else works:
             start = time.perf_counter()
-            work()
+            works[name]()
             seconds[name].append(time.perf_counter() - start)
             done(1)
     return seconds
