@@ -33,8 +33,9 @@ def in_turn(
     Every second round runs backwards: whoever comes after a heavy work would else always come after it.
     """
     seconds: dict[str, list[float]] = {name: [] for name in works}
+    names = list(works)
     for turn in range(repeats):
-        for name in reversed(works) if turn % 2 else works:
+        for name in names[::-1] if turn % 2 else names:
             start = time.perf_counter()
             works[name]()
             seconds[name].append(time.perf_counter() - start)
