@@ -26,10 +26,10 @@ check: $(STAMP)
 	@$(BIN)/mypy
 
 test: check  ## style, types, and the quick tests
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "not slow and not hub" --durations=5
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "not slow" -rs --durations=5
 
 test-slow: $(STAMP)  ## what takes longer
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "slow and not hub" --durations=5
+	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m slow --durations=5
 
 test-all: test test-slow  ## every test that this machine can run
 

@@ -25,6 +25,12 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wan
         )
 
 
+def require_count(value: object, name: str) -> None:
+    """A whole number of at least 1. (JSON may bring true, 1.0 or "1".)"""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
 def require_choice(value: str, choices: Sequence[str], name: str) -> None:
     """`choices` are the arguments of the Literal that the type checker knows; this is for those who don't run one."""
     if value not in choices:

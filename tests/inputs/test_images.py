@@ -202,7 +202,7 @@ def test_rules_come_from_json_and_can_be_keys():
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"size": 0}, "size must be a whole number of pixels, at least 1, not 0"),
+        ({"size": 0}, "size must be a whole number of at least 1, not 0"),
         ({"size": 224.0}, "size must be a whole number"),
         ({"size": True}, "size must be a whole number"),
         ({"mean": (0.5, 0.5)}, "mean must be three numbers"),

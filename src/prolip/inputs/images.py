@@ -17,7 +17,7 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from prolip.checks import describe, require_choice
+from prolip.checks import describe, require_choice, require_count
 
 Fit = Literal["crop", "squash"]
 Resampling = Literal["bicubic", "bilinear"]
@@ -59,8 +59,7 @@ class PixelRules:
     resampling: Resampling = "bicubic"
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
-            raise ValueError(f"size must be a whole number of pixels, at least 1, not {self.size!r}")
+        require_count(self.size, "size")
         object.__setattr__(self, "mean", _three_shares(self.mean, "mean"))
         object.__setattr__(self, "std", _three_shares(self.std, "std"))
         if min(self.std) == 0:

@@ -12,7 +12,7 @@ import tokenizers
 import torch
 from torch import Tensor
 
-from prolip.checks import describe, require_choice
+from prolip.checks import describe, require_choice, require_count
 from prolip.files import write_whole
 from prolip.inputs.text import Cleaning, clean
 
@@ -42,7 +42,7 @@ class TokenRules:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "context_length"):
-            _require_count(getattr(self, name), f"TokenRules: {name}")
+            require_count(getattr(self, name), f"TokenRules: {name}")
         for name in ("pad_id", "mask_id", "start_id", "end_id"):
             value = getattr(self, name)
             if value is not None or name == "pad_id":
@@ -214,11 +214,6 @@ def _require_same_ends(core: tokenizers.Tokenizer, rules: TokenRules) -> None:
         raise ValueError(
             f"context_length {rules.context_length} leaves no room for a text beside {len(found)} special tokens"
         )
-
-
-def _require_count(value: object, what: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{what} must be a whole number of at least 1, not {value!r}")
 
 
 def _require_id(value: object, size: int, what: str) -> None:

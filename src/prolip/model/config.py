@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
-from prolip.checks import require_choice
+from prolip.checks import require_choice, require_count
 from prolip.inputs.images import PixelRules
 from prolip.inputs.tokens import TokenRules
 
@@ -32,7 +32,7 @@ class BlockConfig:
 
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads", "mlp_width"):
-            _require_count(getattr(self, name), name)
+            require_count(getattr(self, name), name)
         require_choice(self.activation, get_args(Activation), "activation")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
@@ -61,7 +61,7 @@ class ImageConfig:
     """A linear map from the tower's width to the embedding (SigLIP has none)."""
 
     def __post_init__(self) -> None:
-        _require_count(self.patch_size, "patch_size")
+        require_count(self.patch_size, "patch_size")
         _require_literals(self)
         if self.pixels.size < self.patch_size:
             raise ValueError(f"an image of {self.pixels.size} pixels holds no patch of {self.patch_size}")
@@ -151,7 +151,7 @@ class ModelConfig:
     start: Start = field(default_factory=Start)
 
     def __post_init__(self) -> None:
-        _require_count(self.embed_dim, "embed_dim")
+        require_count(self.embed_dim, "embed_dim")
         _require_literals(self)
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not tower.projection and tower.blocks.width != self.embed_dim:
@@ -201,11 +201,6 @@ def _build(kind: type, values: object, where: str) -> Any:
         return kind(**{**values, **parts})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
-
-
-def _require_count(value: object, name: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
 def _require_literals(config: Any) -> None:
