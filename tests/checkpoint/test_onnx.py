@@ -69,11 +69,26 @@ def test_a_graph_that_differs_is_refused(nano, tmp_path, monkeypatch):
         export(graph, inputs, axes, path)
         with torch.no_grad():
             nano.image.log_var.bias.sub_(0.01)
+        return path
 
     export = onnx._export
     monkeypatch.setattr(onnx, "_export", other)
     with pytest.raises(ValueError, match=r"image.onnx: log_var differs from torch by 0.01, more than 0.0001"):
         prolip.export_onnx(nano, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_large_weights_lie_beside_the_graph(nano, tmp_path, monkeypatch, generator):
+    monkeypatch.setattr(onnx, "LARGEST_FILE", 1000)
+    prolip.export_onnx(nano, tmp_path)
+    assert {"image.onnx", "image.onnx.data", "text.onnx", "text.onnx.data"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
+    pixels = torch.randn(2, 3, 32, 32, generator=generator)
+    with torch.no_grad():
+        wanted = nano.encode_image(pixels)
+    torch.testing.assert_close(run(tmp_path / "image.onnx", pixels)[0], wanted.mean, rtol=0, atol=1e-5)
 
 
 def test_only_float32(nano, tmp_path):

@@ -1,15 +1,14 @@
 """open_clip's CLIP and SigLIP: golden outputs of open_clip 3.3.0 and timm 1.0.30 on random weights."""
 
 import json
-import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import prolip
 from prolip.checkpoint.load import open_model
-from tests.golden import FIXTURES
+from tests.golden import FIXTURES, altered
 
 GOLDEN = ("clip", "clip_quickgelu", "siglip", "siglip2")
 
@@ -58,24 +57,11 @@ def test_our_folder_keeps_it(golden, tmp_path):
     assert torch.equal(other.encode_text(io["ids"]).mean, model.encode_text(io["ids"]).mean)
 
 
-def altered(name, tmp_path, edit_tensors=None, edit_config=None):
-    folder = shutil.copytree(FIXTURES / "open_clip" / name, tmp_path / "altered")
-    tensors = load_file(folder / "open_clip_model.safetensors")
-    config = json.loads((folder / "open_clip_config.json").read_text())
-    if edit_tensors:
-        edit_tensors(tensors)
-        save_file(tensors, folder / "open_clip_model.safetensors")
-    if edit_config:
-        edit_config(config)
-        (folder / "open_clip_config.json").write_text(json.dumps(config))
-    return folder
-
-
 def test_openais_extra_numbers_are_left_over_with_a_reason(tmp_path):
     def add(tensors):
         tensors.update(context_length=torch.tensor(10), attn_mask=torch.zeros(10, 10))
 
-    account = open_model(altered("clip", tmp_path, add)).account
+    account = open_model(altered(FIXTURES / "open_clip" / "clip", tmp_path / "altered", add)).account
     assert dict(account.left) == {
         "context_length": "a number of OpenAI's files that the config has too",
         "attn_mask": "the causal mask, which is computed",
@@ -100,7 +86,7 @@ def test_openais_extra_numbers_are_left_over_with_a_reason(tmp_path):
     ],
 )
 def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
-    folder = altered(name, tmp_path, edit)
+    folder = altered(FIXTURES / "open_clip" / name, tmp_path / "altered", edit)
     with pytest.raises(ValueError, match=sentence):
         prolip.load(folder)
 
@@ -122,7 +108,9 @@ def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
     ],
 )
 def test_configs_that_we_do_not_understand(name, edit, sentence, tmp_path):
-    folder = altered(name, tmp_path, edit_config=lambda c: edit(c["model_cfg"]))
+    folder = altered(
+        FIXTURES / "open_clip" / name, tmp_path / "altered", edit_config=lambda c: edit(c["model_cfg"])
+    )
     with pytest.raises(ValueError, match=sentence):
         prolip.load(folder)
 
@@ -135,7 +123,11 @@ def test_configs_that_we_do_not_understand(name, edit, sentence, tmp_path):
     ],
 )
 def test_preprocessing_that_we_do_not_have(preprocess, sentence, tmp_path):
-    folder = altered("clip", tmp_path, edit_config=lambda c: c.update(preprocess_cfg=preprocess))
+    folder = altered(
+        FIXTURES / "open_clip" / "clip",
+        tmp_path / "altered",
+        edit_config=lambda c: c.update(preprocess_cfg=preprocess),
+    )
     with pytest.raises(ValueError, match=sentence):
         prolip.load(folder)
 

@@ -2,19 +2,18 @@
 
 import filecmp
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import prolip
 from prolip.checkpoint import release
 from prolip.checkpoint.load import open_model
 from prolip.model.folder import empty, fill
 from prolip.model.prolip import ProLIP
-from tests.golden import FIXTURES
+from tests.golden import FIXTURES, altered
 
 GOLDEN = ("b16_tiny", "long_tiny")
 
@@ -111,21 +110,6 @@ def test_every_tensor_is_accounted_for(golden):
     assert len(loaded.account.loaded) == len(load_file(golden / "model.safetensors"))
 
 
-def altered(golden, tmp_path, edit_tensors=None, edit_config=None):
-    folder = shutil.copytree(golden, tmp_path / "altered")
-    tensors, config = (
-        load_file(folder / "model.safetensors"),
-        json.loads((folder / "config.json").read_text()),
-    )
-    if edit_tensors:
-        edit_tensors(tensors)
-        save_file(tensors, folder / "model.safetensors")
-    if edit_config:
-        edit_config(config)
-        (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("edit", "sentence"),
     [
@@ -141,7 +125,7 @@ def altered(golden, tmp_path, edit_tensors=None, edit_config=None):
     ],
 )
 def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentence):
-    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path, edit)
+    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path / "altered", edit)
     with pytest.raises(ValueError, match=sentence):
         prolip.load(folder)
 
@@ -158,7 +142,7 @@ def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentenc
     ],
 )
 def test_configs_that_we_do_not_understand(tmp_path, edit, sentence):
-    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path, edit_config=edit)
+    folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path / "altered", edit_config=edit)
     with pytest.raises(ValueError, match=sentence):
         prolip.load(folder)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from prolip.extras import require
-from prolip.files import write_whole
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.model.store import CONFIG, TOKENIZER, description, write_json
@@ -19,28 +20,20 @@ from prolip.model.store import CONFIG, TOKENIZER, description, write_json
 TOLERANCE = {"mean": 1e-5, "log_var": 1e-4}
 """Largest difference from torch, absolute, that an exported graph may have."""
 
+LARGEST_FILE = 1.5e9
+"""Bytes of weights that a graph's own file may hold: ONNX's files end at two gigabytes."""
 
-class ImageGraph(nn.Module):
-    """pixels (B, 3, S, S), normalised -> mean (B, D), log_var (B, D)."""
 
-    def __init__(self, model: ProLIP) -> None:
+class Graph(nn.Module):
+    """pixels (B, 3, S, S), normalised, or ids (B, T) -> mean (B, D), log_var (B, D)."""
+
+    def __init__(self, model: ProLIP, side: Literal["image", "text"]) -> None:
         super().__init__()
         self.model = model
+        self.side = side
 
-    def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.model.encode_image(pixels)
-        return z.mean, z.log_var
-
-
-class TextGraph(nn.Module):
-    """ids (B, T) -> mean (B, D), log_var (B, D)."""
-
-    def __init__(self, model: ProLIP) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.model.encode_text(ids)
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.model.encode_image(inputs) if self.side == "image" else self.model.encode_text(inputs)
         return z.mean, z.log_var
 
 
@@ -48,29 +41,36 @@ def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     """Write image.onnx, text.onnx, config.json and tokenizer.json; needs the extra `onnx`.
 
     The graphs take any batch size, the text one also any length where padding is masked. Both are run by onnxruntime on
-    random inputs and compared with torch; the largest differences are returned, and too large ones are an error.
+    random inputs and compared with torch; the largest differences are returned, and too large ones are an error that
+    leaves nothing behind. Weights of more than a gigabyte and a half lie beside the graph, in image.onnx.data.
     """
     for module in ("onnx", "onnxscript", "onnxruntime"):
         require(module, "onnx")
     if model.dtype != torch.float32 or model.device.type != "cpu":
         raise ValueError(f"ONNX export takes a float32 model on the CPU, not {model.dtype} on {model.device}")
     folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     differences: dict[str, float] = {}
-    image, text = ImageGraph(model), TextGraph(model)
-    for name, graph, inputs, axes in (
-        ("image", image, _pixels(model), [0]),
-        ("text", text, _ids(model), _text_axes(model)),
-    ):
-        path = write_whole(folder / f"{name}.onnx", partial(_export, graph, inputs, axes))
-        differences |= {f"{name} {part}": value for part, value in _compare(graph, inputs, path).items()}
+    with TemporaryDirectory(dir=folder, prefix=".onnx.") as name:
+        aside = Path(name)
+        image, text = Graph(model, "image"), Graph(model, "text")
+        for graph, inputs, axes in ((image, _pixels(model), [0]), (text, _ids(model), _text_axes(model))):
+            path = _export(graph, inputs, axes, aside / f"{graph.side}.onnx")
+            differences |= {
+                f"{graph.side} {part}": value for part, value in _compare(graph, inputs, path).items()
+            }
+        for path in sorted(aside.iterdir(), reverse=True):  # weights before the graph that needs them
+            os.replace(path, folder / path.name)
     if model.tokenizer is not None:
         model.tokenizer.save(folder / TOKENIZER)
     write_json(folder / CONFIG, {**description(model.config, model.origin), "format": "prolip-onnx"})
     return differences
 
 
-def _export(graph: nn.Module, inputs: Tensor, axes: list[int], path: Path) -> None:
+def _export(graph: Graph, inputs: Tensor, axes: list[int], path: Path) -> Path:
     shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
+    tower = graph.model.image if graph.side == "image" else graph.model.text
+    size = sum(p.numel() * p.element_size() for p in tower.parameters())
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
@@ -78,14 +78,15 @@ def _export(graph: nn.Module, inputs: Tensor, axes: list[int], path: Path) -> No
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 graph.eval(), (inputs,), path, dynamo=True, dynamic_shapes=shapes, verbose=False,
-                input_names=["pixels" if inputs.is_floating_point() else "ids"], output_names=["mean", "log_var"],
-                external_data=False,
+                input_names=["pixels" if graph.side == "image" else "ids"], output_names=["mean", "log_var"],
+                external_data=size > LARGEST_FILE,
             )  # fmt: skip
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
+    return path
 
 
-def _compare(graph: nn.Module, inputs: Tensor, path: Path) -> dict[str, float]:
+def _compare(graph: Graph, inputs: Tensor, path: Path) -> dict[str, float]:
     """Largest difference between onnxruntime and torch, on the inputs and on one row of them."""
     runtime = require("onnxruntime", "onnx")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

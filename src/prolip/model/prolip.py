@@ -92,10 +92,10 @@ class ProLIP(nn.Module):
         return self._gaussian(*self.text(ids))
 
     def forward(
-        self, pixels: Tensor | None = None, ids: Tensor | None = None
+        self, pixels: Tensor | None = None, ids: Tensor | None = None, keep: Tensor | None = None
     ) -> tuple[Gaussian | None, Gaussian | None]:
-        """Both at once, for wrappers such as DDP that intercept `forward`."""
-        images = None if pixels is None else self.encode_image(pixels)
+        """Both at once, for wrappers such as DDP that intercept `forward`. keep: as in `encode_image`."""
+        images = None if pixels is None else self.encode_image(pixels, keep)
         texts = None if ids is None else self.encode_text(ids)
         return images, texts
 
