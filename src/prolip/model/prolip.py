@@ -50,7 +50,9 @@ class ProLIP(nn.Module):
     def use_tokenizer(self, tokenizer: Tokenizer) -> ProLIP:
         """Take this tokenizer, and its ids of padding, mask and end, for the text tower's own."""
         old, new = self.config.text.tokens, tokenizer.rules
-        if any(getattr(old, part) != getattr(new, part) for part in ("vocab_size", "context_length", "pad_to")):
+        if any(
+            getattr(old, part) != getattr(new, part) for part in ("vocab_size", "context_length", "pad_to")
+        ):
             raise ValueError(
                 f"the tokenizer has {new.vocab_size} ids, a context of {new.context_length} and pads to the "
                 f"{new.pad_to}; the text tower wants {old.vocab_size}, {old.context_length} and {old.pad_to}"
