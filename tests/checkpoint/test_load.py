@@ -78,6 +78,20 @@ def test_files_without_tensors(tmp_path, content, sentence):
         prolip.load(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_openais_original_files_are_named(tmp_path):
+    shutil.copy(RELEASE / "config.json", tmp_path)
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="is a TorchScript archive, as OpenAI's original files are"):
+        prolip.load(tmp_path)
+
+
+@pytest.mark.parametrize("device", ["cuda:77", "nowhere"])
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(ValueError, match=f"the device '{device}' can't be used here"):
+        prolip.load(RELEASE, device=device)
+
+
 @pytest.mark.parametrize("length", [0, 3, 1000, -10])
 def test_a_truncated_torch_file(tmp_path, length):
     shutil.copy(RELEASE / "config.json", tmp_path)

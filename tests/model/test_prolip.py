@@ -108,6 +108,13 @@ def test_a_bad_picture_is_named(nano, pictures, tmp_path):
         nano.embed_images(pictures, batch_size=0)
 
 
+def test_no_picture_at_all_is_a_sentence(nano):
+    with pytest.raises(TypeError, match="images must be a picture or several, not NoneType"):
+        nano.embed_images(None)
+    with pytest.raises(TypeError, match="image 0: an image is a path"):
+        nano.embed_images([3])
+
+
 def test_a_bad_text_is_named(nano):
     with pytest.raises(TypeError, match="must be a str"):
         nano.embed_texts(["a", None])

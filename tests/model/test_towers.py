@@ -203,6 +203,15 @@ def test_wrong_shapes_are_refused(generator):
             tower(ids)
 
 
+def test_wrong_values_are_refused(generator):
+    with pytest.raises(TypeError, match=r"pixels must be normalised floats, not torch\.uint8"):
+        ImageTower(IMAGE, EMBED)(torch.zeros(2, 3, 14, 14, dtype=torch.uint8))
+    tower = filled(TextTower(TEXT, EMBED), generator)
+    for ids in ([[30]], [[-1]]):
+        with pytest.raises(ValueError, match=r"ids must lie in 0\.\.29"):
+            tower(torch.tensor(ids))
+
+
 def test_a_text_without_end_is_refused_where_it_is_read(ids, generator):
     tower = filled(TextTower(TEXTS["clip"], EMBED), generator)
     ids[1] = 5

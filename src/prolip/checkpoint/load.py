@@ -52,9 +52,17 @@ def load(
     """
     loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer).model
     model = resized(loaded, image_size=image_size, context_length=context_length)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return model.to(device=device, dtype=dtype)
+    return model.to(device=_device(device), dtype=dtype)
+
+
+def _device(name: str | torch.device | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"the device {str(name)!r} can't be used here: {first}") from None
 
 
 def open_model(

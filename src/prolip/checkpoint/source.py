@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,11 @@ def read_weights(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix == ".safetensors":
         return dict(read_tensors(path))
+    if _is_torchscript(path):
+        raise ValueError(
+            f"{path} is a TorchScript archive, as OpenAI's original files are: a program, not only weights. Take the "
+            "copy in open_clip's or transformers' format"
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
@@ -78,6 +84,13 @@ def read_weights(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}, not tensors by name")
     return content
+
+
+def _is_torchscript(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("constants.pkl") for name in archive.namelist())
 
 
 def _named(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:

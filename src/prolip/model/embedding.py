@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -43,6 +43,8 @@ def several(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
         return list(images)
     if isinstance(images, str | bytes | os.PathLike | Image.Image | np.ndarray | Tensor):
         return [images]
+    if not isinstance(images, Iterable):
+        raise TypeError(f"images must be a picture or several, not {type(images).__name__}")
     return list(images)
 
 

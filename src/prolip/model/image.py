@@ -112,6 +112,10 @@ class ImageTower(nn.Module):
         size = self.config.pixels.size
         if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
             raise ValueError(f"pixels must have the shape (B, 3, {size}, {size}), not {tuple(pixels.shape)}")
+        if not pixels.is_floating_point():
+            raise TypeError(
+                f"pixels must be normalised floats, not {pixels.dtype}: prolip.inputs.images.normalise"
+            )
         x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
         x = x.reshape(x.shape[0], 3, grid, p, grid, p)
         return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)

@@ -72,6 +72,10 @@ class TextTower(nn.Module):
             raise ValueError(
                 f"ids must be whole numbers of shape (B, T), T from 1 to {longest}, not {ids.dtype} {tuple(ids.shape)}"
             )
+        if ids.is_cpu and ids.numel() and not torch.compiler.is_compiling():
+            low, high = (int(value) for value in ids.aminmax())
+            if low < 0 or high >= self.config.tokens.vocab_size:
+                raise ValueError(f"ids must lie in 0..{self.config.tokens.vocab_size - 1}, not {low}..{high}")
         return ids
 
     def _cut(self, ids: Tensor) -> Tensor:
