@@ -138,6 +138,8 @@ def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentenc
         (lambda c: c["vision_cfg"].update(ls_init_value=0.1), "doesn't know: ls_init_value"),
         (lambda c: c["text_cfg"].update(no_causal_mask=False), "was never released"),
         (lambda c: c["vision_cfg"].update(pool_type="avg"), "was never released"),
+        (lambda c: c["text_cfg"].update(embed_unc=False), "was never released"),
+        (lambda c: c["text_cfg"].update(embed_cls=False), "was never released"),
         (lambda c: c["vision_cfg"].update(width="wide"), "config is not as this format has it|whole number"),
     ],
 )
@@ -185,6 +187,77 @@ def test_sizes_of_the_published_configs():
     assert release.config_of(release.config_for(model)) == model.config
 
 
+def tiny(vision=None, text=None, **more):
+    """Kwargs of a small model of the release."""
+    return {
+        "embed_dim": 32,
+        "init_logit_bias": -10,
+        "vision_cfg": {
+            "width": 32, "head_width": 8, "layers": 1, "image_size": 32, "patch_size": 16, "embed_unc": True, **(vision or {}),
+        },
+        "text_cfg": {
+            "width": 32, "heads": 4, "layers": 1, "context_length": 8, "vocab_size": 100,
+            "hf_tokenizer_name": "timm/ViT-B-16-SigLIP", **(text or {}),
+        },
+        **more,
+    }  # fmt: skip
+
+
+VARIANTS = {
+    "plain": tiny(),
+    "H/14's": tiny(text={"hf_tokenizer_name": None}, quick_gelu=True),
+    "no bias of the projection": tiny(text={"proj_bias": False}),
+    "no norm before the blocks": tiny(vision={"no_ln_pre": True}),
+    "no bias of the logits": tiny(init_logit_bias=None),
+    "deterministic images": tiny(vision={"embed_unc": False}),
+    "tanh": tiny(
+        vision={"act_kwargs": {"approximate": "tanh"}}, text={"act_kwargs": {"approximate": "tanh"}}
+    ),
+    "eps": tiny(text={"norm_kwargs": {"eps": 1e-6}}),
+    "uneven MLP": tiny(vision={"mlp_ratio": 3.7362}, text={"mlp_ratio": 100 / 32}),
+    "another start": tiny(vision={"init_unc_bias": -7}, text={"init_unc_bias": -7}),
+    "other cleaning": tiny(text={"tokenizer_kwargs": {"clean": "lower"}}),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_comes_back(name, tmp_path, generator):
+    """Written with the config it came with, and with one made anew: either says the same, and loads."""
+    config = release.config_of(VARIANTS[name])
+    model = ProLIP(config).start(generator)
+    for origin in ({"format": release.NAME, "config": VARIANTS[name]}, {"tokenizer": "timm/ViT-B-16-SigLIP"}):
+        model.origin = origin
+        folder = release.export(model, tmp_path / str(len(origin)))
+        again = prolip.load(folder, device="cpu")
+        assert again.config == config
+        for key, value in model.state_dict().items():
+            assert torch.equal(value, again.state_dict()[key]), key
+    if name == "H/14's":
+        assert (config.text.tokens.start_id, config.text.tokens.end_id, config.text.tokens.pad_id) == (
+            98,
+            99,
+            0,
+        )
+        assert "hf_tokenizer_name" not in release.config_for(model)["text_cfg"]
+    if name == "no bias of the logits":
+        assert "logit_bias" not in load_file(folder / "model.safetensors")
+    if name == "plain":
+        assert config.text.tokens.mask_id is None  # 32000 is of the full vocabulary only
+
+
+def test_a_half_precision_model_is_written_in_float32(tmp_path, generator):
+    model = ProLIP(release.config_of(tiny())).start(generator).to(torch.bfloat16)
+    release.export(model, tmp_path)
+    assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
+
+
+def test_a_start_of_zero_still_has_its_bias():
+    """init_logit_bias 0 would mean that there is none."""
+    config = release.config_of(tiny())
+    model = empty(replace(config, start=replace(config.start, bias=0.0)))
+    assert release.config_for(model)["init_logit_bias"] == -10.0
+
+
 def test_a_stretched_model_is_exported_with_its_new_length(tmp_path):
     model = prolip.load(FIXTURES / "models" / "long_tiny", device="cpu", context_length=300)
     release.export(model, tmp_path)
@@ -220,6 +293,8 @@ def test_uneven_mlp_widths_survive_the_ratio():
         (lambda i, t: (i, replace(t, padding="masked")), "it masks padding"),
         (lambda i, t: (i, replace(t, causal=True)), "its text tower is causal"),
         (lambda i, t: (replace(i, patch_bias=True), t), "its patches have a bias"),
+        (lambda i, t: (replace(i, projection=False), t), "a tower has no projection"),
+        (lambda i, t: (i, replace(t, projection=False)), "a tower has no projection"),
         (lambda i, t: (replace(i, blocks=replace(i.blocks, norm_eps=1e-6)), t), "norm_eps"),
         (lambda i, t: (replace(i, blocks=replace(i.blocks, activation="quick_gelu")), t), "mix QuickGELU"),
         (lambda i, t: (replace(i, pixels=replace(i.pixels, fit="squash")), t), "not resized and normalised"),

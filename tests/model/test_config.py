@@ -45,6 +45,13 @@ def changed(config, path, value):
         ("image.blocks", 7, "config.image.blocks must be an object with named values, not int"),
         ("image.blocks.heads", 5, "config.image.blocks: width 32 is not a multiple of 5 heads"),
         ("image.blocks.norm_eps", 0.0, "norm_eps 0.0 must lie between 0 and 1"),
+        ("image.blocks.norm_eps", 1.5, "norm_eps 1.5 must lie between 0 and 1"),
+        ("text.blocks.mlp_width", 0, "mlp_width must be a whole number"),
+        ("image.patch_size", 0, "patch_size must be a whole number"),
+        ("text.padding", "maybe", "padding 'maybe' is not one of"),
+        ("text.causal", 1, "causal must be true or false"),
+        ("start.log_var", float("nan"), "log_var finite"),
+        ("start.scale", float("inf"), "scale must be positive"),
         ("image.blocks.activation", "relu", "activation 'relu' is not one of"),
         ("image.patch_size", 64, "an image of 32 pixels holds no patch of 64"),
         ("image.patch_bias", "yes", "patch_bias must be true or false"),
@@ -81,7 +88,13 @@ def test_a_tower_without_projection_has_the_width_of_the_embedding():
     assert ModelConfig(embed_dim=32, image=image(projection=False), text=text())
 
 
+def test_a_patch_may_fill_the_image():
+    assert ImageConfig(pixels=PixelRules(size=8), patch_size=8, blocks=BLOCKS).patches == 1
+
+
 def test_what_pooling_needs():
+    with pytest.raises(ValueError, match="class_norm"):
+        image(pooling="attention", uncertainty="none", class_norm="twice")
     with pytest.raises(ValueError, match="end_id"):
         TextConfig(
             tokens=replace(TOKENS, end_id=None),
@@ -98,6 +111,19 @@ def test_what_pooling_needs():
             image=image(projection=False, uncertainty="multihead"),
             text=text(uncertainty="multihead"),
         )
+
+
+def test_the_text_tower_too():
+    with pytest.raises(ValueError, match="text tower has no projection, so its width 32"):
+        ModelConfig(embed_dim=16, image=image(), text=text(projection=False))
+    with pytest.raises(ValueError, match="needs the projections"):
+        ModelConfig(
+            embed_dim=32,
+            image=image(uncertainty="multihead"),
+            text=text(projection=False, uncertainty="multihead"),
+        )
+    mixed = ModelConfig(embed_dim=16, image=image(uncertainty="none"), text=text())
+    assert not mixed.deterministic
 
 
 def test_another_source_of_variances():

@@ -76,6 +76,33 @@ def test_a_failed_save_leaves_the_old_model(nano, tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_an_unfinished_folder_has_no_config(nano, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "save_file", lambda *a, **k: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        nano.save(tmp_path / "new")
+    assert not (tmp_path / "new" / "config.json").exists()
+
+
+def test_a_model_without_tokenizer_into_a_new_folder(nano, tmp_path):
+    ProLIP(nano.config).start(torch.Generator().manual_seed(0)).save(tmp_path / "new")
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_tensors_that_do_not_lie_in_order(nano, tmp_path):
+    with torch.no_grad():
+        nano.image.mean.weight = torch.nn.Parameter(nano.image.mean.weight.T.contiguous().T)
+    assert not nano.image.mean.weight.is_contiguous()
+    nano.save(tmp_path)
+    same(nano, prolip.load(tmp_path, device="cpu"))
+
+
+def test_the_weights_say_whose_they_are(saved):
+    from safetensors import safe_open
+
+    with safe_open(saved / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
 def test_saving_over_a_file_is_refused(nano, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="is a file; a model is saved into a folder"):
@@ -131,6 +158,7 @@ def test_weights_that_do_not_fit(saved, edit, sentence):
         ("{", "config.json is not JSON"),
         ("[1]", "config.json must hold a JSON object, not a list"),
         ('{"format": "prolip", "version": 2}', "has version 2; this prolip reads 1: update prolip"),
+        ('{"format": "prolip"}', "has version None; this prolip reads 1"),
         ('{"format": "prolip", "version": 1}', r"config.json: config: .*missing"),
         (
             '{"format": "prolip", "version": 1, "model": {"embed": 1}}',

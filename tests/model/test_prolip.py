@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn.utils import parametrize
 
 import prolip
 from prolip.gaussian import Gaussian
+from prolip.inputs.tokens import Tokenizer
 from prolip.inputs.vocabulary import train_words
 from prolip.losses.contrast import ppcl
 from prolip.model import embedding
@@ -140,7 +142,7 @@ def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
     monkeypatch.setattr(ProLIP, "encode_image", counting)
     nano.embed_images(pictures * 6, batch_size=2)
     assert read == encoded == 30
-    assert most <= 8
+    assert 2 < most <= 8
 
 
 def test_long_and_short_texts_share_no_batch(nano, monkeypatch):
@@ -371,8 +373,70 @@ def test_a_tokenizer_must_fit(nano):
         nano.use_tokenizer(other)
 
 
+def test_a_tokenizers_ids_become_the_towers(nano):
+    """Padding is masked by the new id from then on."""
+    rules = replace(nano.tokenizer.rules, pad_id=5)
+    before = nano.encode_text(torch.tensor([[7, 5, 5]])).mean
+    nano.origin["no_tokenizer"] = "some reason"
+    nano.use_tokenizer(Tokenizer(nano.tokenizer.core(), rules))
+    assert nano.config.text.tokens == nano.text.config.tokens == rules
+    assert "no_tokenizer" not in nano.origin
+    after = nano.encode_text(torch.tensor([[7, 5, 5]])).mean
+    assert (after - before).abs().max() > 1e-4
+    torch.testing.assert_close(after, nano.encode_text(torch.tensor([[7]])).mean)
+
+
+def test_a_tokenizer_must_pad_as_the_tower_reads(nano):
+    rules = replace(nano.tokenizer.rules, pad_to="context")
+    with pytest.raises(ValueError, match="pads to the context; the text tower wants"):
+        nano.use_tokenizer(Tokenizer(nano.tokenizer.core(), rules))
+
+
+def test_texts_alone(nano):
+    images, texts = nano(ids=nano.tokenize(TEXTS))
+    assert images is None
+    assert texts.shape == (4, 32)
+
+
+def test_probabilities_of_half_precision_and_of_strangers(nano, draw):
+    images, texts = draw(3, 32, dtype=torch.float32), draw(3, 32, dtype=torch.float32)
+    halves = images.to(torch.bfloat16), texts.to(torch.bfloat16)
+    exact = Gaussian(halves[0].mean.float(), images.log_var), Gaussian(halves[1].mean.float(), texts.log_var)
+    for ask in (nano.match_probability, nano.match_probability_matrix):
+        assert ask(*halves).dtype == torch.float32
+        torch.testing.assert_close(ask(*halves), ask(*exact), rtol=1e-5, atol=0)
+        assert not ask(*exact).requires_grad
+        with pytest.raises(TypeError, match="texts must be a Gaussian"):
+            ask(images, texts.mean)
+    wider = draw(2, 32, low=-2, high=0)
+    found = nano.match_probability_matrix(draw(3, 32, low=-30, high=-20), wider)
+    assert found.shape == (3, 2)
+    one_by_one = torch.stack(
+        [nano.match_probability_matrix(images.to(torch.float64), wider[j : j + 1])[:, 0] for j in (0, 1)], 1
+    )
+    torch.testing.assert_close(nano.match_probability_matrix(images.to(torch.float64), wider), one_by_one)
+
+
+def test_a_bar_only_for_more_than_one_batch(nano, pictures, monkeypatch):
+    asked, counted = [], []
+
+    @contextmanager
+    def bar(description, total, unit, show):
+        asked.append((total, unit, show))
+        yield counted.append
+
+    monkeypatch.setattr(embedding, "bar", bar)
+    nano.embed_images(pictures)
+    nano.embed_images(pictures, batch_size=2)
+    nano.embed_texts(TEXTS)
+    nano.embed_texts(TEXTS, batch_size=3)
+    assert asked == [(5, "images", False), (5, "images", None), (4, "texts", False), (4, "texts", None)]
+    assert counted == [5, 2, 2, 1, 4, 3, 1]
+
+
 def test_repr_says_what_it_is(nano):
-    assert repr(nano).startswith("ProLIP(0.0")
+    count = sum(p.numel() for p in nano.parameters())
+    assert repr(nano).startswith(f"ProLIP({count / 1e6:.4g}M parameters")
     assert "32 dimensions, images of 32, texts of 16, uncertainty token, float32 on cpu" in repr(nano)
 
 

@@ -6,6 +6,7 @@ import torch
 import prolip
 from prolip.inputs.vocabulary import train_words
 from prolip.model.resize import resize_grid, resized, stretch
+from tests.golden import FIXTURES
 
 
 def linear_interpolation(values, count):
@@ -88,6 +89,31 @@ def test_load_resizes(tmp_path):
     torch.testing.assert_close(
         other.embed_texts("a red star").mean, model.embed_texts("a red star").mean, rtol=0, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_types_stay(dtype, generator):
+    positions = torch.randn(66, 8, generator=generator).to(dtype)
+    assert stretch(positions, 2, 256).dtype == dtype
+    assert resize_grid(positions, 2, 4).dtype == dtype
+
+
+def test_the_same_length_is_the_same(generator):
+    positions = torch.randn(66, 8, generator=generator)
+    assert torch.equal(stretch(positions, 2, 64), positions)
+    assert torch.equal(resize_grid(positions, 2, 8), positions)
+    short = torch.randn(12, 8, generator=generator)  # too short to be stretched, but nothing is to be done
+    assert torch.equal(stretch(short, 2, 10), short)
+
+
+def test_models_without_added_tokens():
+    """CLIP's text tower has no [UNC], [CLS]: its last two positions are words'."""
+    model = prolip.load(FIXTURES / "open_clip" / "clip", device="cpu")
+    shorter = resized(model, context_length=7)
+    assert torch.equal(shorter.text.positions, model.text.positions[:7])
+    larger = resized(model, image_size=40)
+    assert torch.equal(larger.image.positions[0], model.image.positions[0])
+    assert larger.image.positions.shape == (1 + 25, 32)
 
 
 def test_nothing_to_do_is_nothing_done(nano):

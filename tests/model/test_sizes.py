@@ -132,6 +132,31 @@ def test_the_miniature_is_as_small_as_the_trials():
     assert count(named("miniature", tokens)) == pytest.approx(243e3, rel=0.01)
 
 
+def test_the_named_sizes_in_full():
+    """Heads, patches and pixels don't show in counts, or hardly."""
+    found = {
+        name: (s.image.width, s.image.layers, s.image.heads, s.patch_size, s.image_size, s.text.width, s.text.layers,
+               s.text.heads, s.context_length, s.embed_dim)
+        for name, s in SIZES.items()
+    }  # fmt: skip
+    assert found == {
+        "ViT-B-32": (768, 12, 12, 32, 224, 512, 12, 8, 64, 512),
+        "ViT-B-16": (768, 12, 12, 16, 224, 512, 12, 8, 64, 512),
+        "ViT-B-16-768": (768, 12, 12, 16, 224, 768, 12, 12, 64, 768),
+        "ViT-B-16-768-long": (768, 12, 12, 16, 224, 768, 12, 12, 256, 768),
+        "ViT-L-16": (1024, 24, 16, 16, 224, 768, 12, 12, 64, 768),
+        "ViT-L-14": (1024, 24, 16, 14, 224, 768, 12, 12, 64, 768),
+        "ViT-L-16-1024": (1024, 24, 16, 16, 256, 1024, 24, 16, 64, 1024),
+        "ViT-SO400M-14": (1152, 27, 16, 14, 224, 1152, 27, 16, 64, 1152),
+        "ViT-H-14": (1280, 32, 16, 14, 224, 1024, 24, 16, 77, 1024),
+        "small": (256, 6, 4, 16, 112, 256, 4, 4, 32, 256),
+        "miniature": (64, 3, 4, 8, 48, 64, 2, 4, 24, 64),
+        "nano": (32, 2, 2, 8, 32, 32, 2, 2, 16, 32),
+    }
+    assert named("miniature", SIGLIP).start.log_var == -7.5
+    assert named("nano", SIGLIP).start.log_var == -10.0
+
+
 def test_an_unknown_size_names_the_known_ones():
     with pytest.raises(ValueError, match="no size is called 'ViT-Z'; there are ViT-B-32"):
         named("ViT-Z", SIGLIP)

@@ -9,15 +9,18 @@ from torch.utils.flop_counter import FlopCounterMode
 from prolip.inputs.images import PixelRules
 from prolip.inputs.masking import kept_patches
 from prolip.inputs.tokens import TokenRules
+from prolip.model import transformer
 from prolip.model.config import BlockConfig, ImageConfig, TextConfig
 from prolip.model.image import ImageTower
 from prolip.model.text import TextTower
 from tests.model import reference
 from tests.watch import Watch
 
-BLOCKS = BlockConfig(width=16, layers=2, heads=4, mlp_width=24)
+BLOCKS = BlockConfig(width=16, layers=2, heads=4, mlp_width=24, norm_eps=1e-3)  # not torch's default
 IMAGE = ImageConfig(pixels=PixelRules(size=14), patch_size=4, blocks=BLOCKS)  # 3 x 3 patches, 2 pixels unseen
-TOKENS = TokenRules(vocab_size=30, context_length=9, pad_id=0, mask_id=1, end_id=29)
+TOKENS = TokenRules(
+    vocab_size=30, context_length=9, pad_id=2, mask_id=1, end_id=20
+)  # neither zero nor the largest
 TEXT = TextConfig(tokens=TOKENS, blocks=BLOCKS)
 ATTENDED = replace(TOKENS, pad_to="context")
 
@@ -63,11 +66,11 @@ def pixels(generator):
 
 @pytest.fixture
 def ids(generator):
-    """Full length; one word and padding; three words and padding. Each with one end token."""
-    ids = torch.randint(2, 29, (3, 9), generator=generator)
-    ids[:, 8] = 29
-    ids[1, 1:], ids[1, 1] = 0, 29
-    ids[2, 3:], ids[2, 3] = 0, 29
+    """Full length; one word and padding; three words and padding. Each with an end token, the first with two."""
+    ids = torch.randint(21, 30, (3, 9), generator=generator)
+    ids[:, 8], ids[0, 6] = 20, 20
+    ids[1, 1:], ids[1, 1] = 2, 20
+    ids[2, 3:], ids[2, 3] = 2, 20
     return ids
 
 
@@ -101,7 +104,7 @@ def test_image_tower_is_its_definition(name, masked, pixels, generator):
 def test_text_tower_is_its_definition(name, length, ids, generator):
     tower = filled(TextTower(TEXTS[name], EMBED), generator)
     ids = ids[:, :length].clone()
-    ids[0, -1] = 29
+    ids[0, -1] = 20
     wanted = [reference.text(tower.config, tower.state_dict(), row) for row in ids]
     close(tower(ids), rows(wanted))
 
@@ -134,7 +137,7 @@ def test_a_batch_is_cut_to_its_longest_text(ids, generator):
 @pytest.mark.parametrize("causal", [False, True])
 def test_empty_texts_have_an_embedding(causal, generator):
     tower = filled(TextTower(replace(TEXT, causal=causal), EMBED), generator)
-    mean, log_var = tower(torch.zeros(2, 9, dtype=torch.int64))
+    mean, log_var = tower(torch.full((2, 9), 2))
     assert mean.isfinite().all()
     assert log_var.isfinite().all()
     torch.testing.assert_close(mean[0], mean[1])
@@ -175,6 +178,38 @@ def test_nobody_computes_what_nobody_reads(pixels, generator):
 
 
 @pytest.mark.parametrize(
+    ("name", "read"), [("paper", 2), ("release", 1), ("deterministic", 1), ("multihead", 10)]
+)
+def test_the_last_block_of_texts_too(name, read, ids, generator):
+    tower = filled(TextTower(TEXTS[name], EMBED), generator)
+    seen = []
+    tower.blocks[-1].mlp.register_forward_hook(lambda module, args, out: seen.append(args[0].shape[1]))
+    tower(ids)
+    assert seen == [read]
+
+
+def test_short_whole_numbers_will_do(ids, generator):
+    tower = filled(TextTower(TEXT, EMBED), generator)
+    close(tower(ids.int()), tower(ids))
+
+
+def test_nothing_is_recomputed_without_a_backward_pass(pixels, generator, monkeypatch):
+    tower = filled(ImageTower(IMAGE, EMBED), generator)
+    tower.blocks.checkpointing = True
+    monkeypatch.setattr(transformer, "checkpoint", None)
+    with torch.no_grad():
+        tower(pixels)
+
+
+def test_heads_are_exact_under_autocast(generator):
+    head, x = transformer.Head(8, 4), torch.randn(3, 8, generator=generator)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = head(x)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, head(x))
+
+
+@pytest.mark.parametrize(
     ("keep", "sentence"),
     [
         (torch.zeros(2, 4, dtype=torch.int64), r"keep must be int64 of shape \(3, K\)"),
@@ -193,6 +228,8 @@ def test_wrong_shapes_are_refused(generator):
         ValueError, match=r"pixels must have the shape \(B, 3, 14, 14\), not \(2, 3, 16, 16\)"
     ):
         ImageTower(IMAGE, EMBED)(torch.zeros(2, 3, 16, 16))
+    with pytest.raises(ValueError, match=r"not \(2, 1, 14, 14\)"):
+        ImageTower(IMAGE, EMBED)(torch.zeros(2, 1, 14, 14))
     tower = TextTower(TEXT, EMBED)
     for ids in (
         torch.zeros(2, 10, dtype=torch.int64),
@@ -215,7 +252,7 @@ def test_wrong_values_are_refused(generator):
 def test_a_text_without_end_is_refused_where_it_is_read(ids, generator):
     tower = filled(TextTower(TEXTS["clip"], EMBED), generator)
     ids[1] = 5
-    with pytest.raises(ValueError, match=r"text 1 has no end token \(id 29\)"):
+    with pytest.raises(ValueError, match=r"text 1 has no end token \(id 20\)"):
         tower(ids)
 
 
