@@ -25,10 +25,17 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wan
         )
 
 
-def require_count(value: object, name: str) -> None:
-    """A whole number of at least 1. (JSON may bring true, 1.0 or "1".)"""
+def require_count(value: object, name: str, most: int = 2**24) -> None:
+    """A whole number from 1 to `most`. (JSON may bring true, 1.0, "1", or a number that no memory can hold.)"""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:,}, not {value}")
+
+
+def some(names: Sequence[str], count: int = 4) -> str:
+    """The first few names of a list, for a sentence."""
+    return ", ".join(names[:count]) + (f", and {len(names) - count} more" if len(names) > count else "")
 
 
 def require_choice(value: str, choices: Sequence[str], name: str) -> None:

@@ -45,8 +45,8 @@ def demo(out: Path = Path("runs/demo"), seed: int = 0) -> None:
 
 
 def convert(
-    source: Positional[str],
-    out: Positional[Path],
+    source: Annotated[Positional[str], arg(metavar="SOURCE")],
+    out: Annotated[Positional[Path], arg(metavar="OUT")],
     to: Literal["folder", "probabilistic", "release", "onnx"] = "folder",
     revision: str | None = None,
     config: Path | None = None,
@@ -124,7 +124,7 @@ def bench_towers(
     Args:
         size: A named size (docs/models.md).
         batch: Images and texts at a time.
-        repeats: Runs of each work, in turn; medians count.
+        repeats: Runs of each work, in turn: medians, and for what [UNC] costs the fastest.
         train: Also a training step (forward, PPCL, backward, AdamW).
         as_json: Print JSON instead of a table.
     """

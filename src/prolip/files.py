@@ -1,10 +1,31 @@
-"""Writing files whole or not at all."""
+"""Writing files whole or not at all; JSON with sentences."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; a sentence if it is missing or something else."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
@@ -13,7 +34,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     Makes the folder if need be. If writing fails, nothing is left behind. Returns path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         write(aside)
         with open(aside, "rb+") as file:

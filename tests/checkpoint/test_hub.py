@@ -176,7 +176,9 @@ def test_push_without_a_token_is_a_sentence(nano, monkeypatch):
 
     monkeypatch.setattr(PretendedHub, "create_repo", refuse)
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
-    with pytest.raises(OSError, match=r"pushing to me/nano failed: no token. Is the token there"):
+    with pytest.raises(
+        OSError, match=r"pushing to me/nano failed: no token. Is the hub reachable, and the token there"
+    ):
         prolip.push(nano, "me/nano")
 
 

@@ -131,11 +131,11 @@ def test_sparse_configs_mean_the_libraries_defaults(kind, tmp_path):
     shapes = {name for rule in huggingface.FORMAT.rules(source, ours) for name in rule.theirs}
     assert shapes == set(wanted)
     from prolip.checkpoint.rules import read
-    from prolip.model.folder import empty
+    from prolip.model.prolip import ProLIP
 
     tensors, _ = read(huggingface.FORMAT.rules(source, ours), source.tensors, {}, "test")
     assert {k: v.shape for k, v in tensors.items()} == {
-        k: v.shape for k, v in empty(ours).state_dict().items()
+        k: v.shape for k, v in ProLIP(ours).state_dict().items()
     }
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import prolip
 from prolip.checkpoint import release
 from prolip.checkpoint.load import open_model
-from prolip.model.folder import empty, fill
+from prolip.model.folder import fill
 from prolip.model.prolip import ProLIP
 from tests.golden import FIXTURES, altered
 
@@ -180,7 +180,7 @@ def test_sizes_of_the_published_configs():
         },
     }  # fmt: skip
     assert len(json.dumps(b16, sort_keys=True, indent=2)) == 631
-    model = empty(release.config_of(b16))
+    model = ProLIP(release.config_of(b16))
     model.origin = {"format": release.NAME, "config": b16}
     assert release.config_for(model) == b16
     model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}  # made anew, it says the same
@@ -193,7 +193,8 @@ def tiny(vision=None, text=None, **more):
         "embed_dim": 32,
         "init_logit_bias": -10,
         "vision_cfg": {
-            "width": 32, "head_width": 8, "layers": 1, "image_size": 32, "patch_size": 16, "embed_unc": True, **(vision or {}),
+            "width": 32, "head_width": 8, "layers": 1, "image_size": 32, "patch_size": 16, "embed_unc": True,
+            **(vision or {}),
         },
         "text_cfg": {
             "width": 32, "heads": 4, "layers": 1, "context_length": 8, "vocab_size": 100,
@@ -247,6 +248,7 @@ def test_every_variant_comes_back(name, tmp_path, generator):
 
 def test_a_half_precision_model_is_written_in_float32(tmp_path, generator):
     model = ProLIP(release.config_of(tiny())).start(generator).to(torch.bfloat16)
+    model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}
     release.export(model, tmp_path)
     assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
 
@@ -254,8 +256,62 @@ def test_a_half_precision_model_is_written_in_float32(tmp_path, generator):
 def test_a_start_of_zero_still_has_its_bias():
     """init_logit_bias 0 would mean that there is none."""
     config = release.config_of(tiny())
-    model = empty(replace(config, start=replace(config.start, bias=0.0)))
+    model = ProLIP(replace(config, start=replace(config.start, bias=0.0)))
+    model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}
     assert release.config_for(model)["init_logit_bias"] == -10.0
+
+
+def test_a_tokenizer_needs_a_name_there(tmp_path, generator):
+    model = ProLIP(release.config_of(tiny())).start(generator)
+    with pytest.raises(ValueError, match="names its tokenizer by a hub id, and this model has none"):
+        release.export(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def clip_words(folder, size=100):
+    """A tokenizer in the manner of transformers' CLIP: start and end around a text, padding with the end."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    start, end = "<|startoftext|>", "<|endoftext|>"
+    words = {"!": 0, "a": 1, "cat": 2, "dog": 3, start: size - 2, end: size - 1}
+    core = Tokenizer(models.WordLevel(words, unk_token="a"))
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}", special_tokens=[(start, size - 2), (end, size - 1)]
+    )
+    folder.mkdir()
+    core.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"pad_token": end, "bos_token": start, "eos_token": end})
+    )
+    return folder
+
+
+def test_h14_pads_with_zero_whatever_its_tokenizer_says(tmp_path, generator):
+    """It attends to padding, so another pad id would be another text; CLIP tokenizers of transformers name the end."""
+    values = tiny(text={"hf_tokenizer_name": None, "norm_kwargs": {"eps": 1e-5}}, quick_gelu=True)
+    model = ProLIP(release.config_of(values)).start(generator)
+    model.origin = {"format": release.NAME, "config": values}
+    folder = release.export(model, tmp_path / "h14")
+    loaded = prolip.load(folder, tokenizer=clip_words(tmp_path / "words"), device="cpu")
+    assert loaded.tokenize("a cat").tolist() == [[98, 1, 2, 99, 0, 0, 0, 0]]
+    assert loaded.config.text.blocks.activation == "quick_gelu"
+    with torch.no_grad():
+        wanted = model.encode_text(torch.tensor([[98, 1, 2, 99, 0, 0, 0, 0]]))
+    torch.testing.assert_close(loaded.embed_texts("a cat").mean, wanted.mean)
+
+
+def test_which_tokenizer_to_look_for():
+    from prolip.checkpoint.source import Source
+
+    for text, vocabulary, wanted in (
+        ({"hf_tokenizer_name": "some/one"}, 100, "some/one"),
+        ({"hf_tokenizer_name": None}, 49408, "openai/clip-vit-base-patch32"),
+        ({"hf_tokenizer_name": None}, 100, None),
+    ):
+        values = tiny(text={**text, "vocab_size": vocabulary})
+        source = Source(path=FIXTURES, config=values, tensors={})
+        assert release.FORMAT.tokenizer_name(source, release.config_of(values)) == wanted
 
 
 def test_a_stretched_model_is_exported_with_its_new_length(tmp_path):
@@ -277,7 +333,7 @@ def test_uneven_mlp_widths_survive_the_ratio():
             "text_cfg": {"width": 1152, "heads": 16, "mlp_ratio": 3.7362},
         }
     )
-    model = empty(config)
+    model = ProLIP(config)
     assert config.image.blocks.mlp_width == 4304
     assert release.config_of(release.config_for(model)) == config
 

@@ -82,7 +82,7 @@ def image(config, w, pixels, keep=None):
     if config.uncertainty == "token":
         return mean, linear(y[1], w, "log_var")
     if config.uncertainty == "multihead":
-        x = blocks(x, w, "multihead.blocks", b, 2, lambda a, t: True)
+        x = blocks(x, w, "multihead", b, 2, lambda a, t: True)
         return mean, linear(norm(x[0], w, "norm_post", b.norm_eps), w, "mean")
     return mean, None
 
@@ -109,6 +109,6 @@ def text(config, w, ids):
     if config.uncertainty == "mean":
         return mean, linear(mean, w, "log_var")
     if config.uncertainty == "multihead":
-        x = blocks(x, w, "multihead.blocks", b, 2, may)
+        x = blocks(x, w, "multihead", b, 2, may)
         return mean, linear(norm(x[-1], w, "norm_post", b.norm_eps), w, "mean")
     return mean, None

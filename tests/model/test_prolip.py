@@ -1,7 +1,9 @@
 """The model's face: embedding, probabilities, precision, compilation, what stays put for LiT and LoRA."""
 
 import copy
+import io
 import shutil
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,7 +19,6 @@ from prolip.inputs.tokens import Tokenizer
 from prolip.inputs.vocabulary import train_words
 from prolip.losses.contrast import ppcl
 from prolip.model import embedding
-from prolip.model.folder import empty
 from prolip.model.prolip import ProLIP
 
 TEXTS = ["a red circle", "a thing", "two yellow stars and a circle above a small green square", ""]
@@ -106,8 +107,58 @@ def test_a_bad_picture_is_named(nano, pictures, tmp_path):
         nano.embed_images([pictures[0], bad, pictures[1]])
     with pytest.raises(FileNotFoundError, match=r"image 2: .*nowhere.png"):
         nano.embed_images([pictures[0], pictures[1], "nowhere.png"])
-    with pytest.raises(ValueError, match="batch_size 0 must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1, not 0"):
         nano.embed_images(pictures, batch_size=0)
+
+
+def test_a_bad_text_is_named_by_its_own_place(nano):
+    with pytest.raises(TypeError, match=r"texts\[2\] must be a str, not int"):
+        nano.embed_texts(["a", "a thing here and more", 3, "a red circle"])
+
+
+def test_one_lazily_opened_picture_may_stand_twice(nano, pictures, tmp_path):
+    pictures[0].resize((900, 700)).save(tmp_path / "big.jpg")
+    with Image.open(tmp_path / "big.jpg") as picture:
+        found = nano.embed_images([picture] * 16)
+    assert (found.mean - found.mean[0]).abs().max() < 1e-6
+
+
+def test_an_error_does_not_wait_for_the_rest(nano, pictures, monkeypatch):
+    read = []
+    reader = embedding.read_image
+
+    def slow(source):
+        read.append(source)
+        if len(read) == 1:
+            raise ValueError("bad")
+        time.sleep(0.02)
+        return reader(source)
+
+    monkeypatch.setattr(embedding, "read_image", slow)
+    with pytest.raises(ValueError, match="image 0: bad"):
+        nano.embed_images([np.asarray(pictures[0])] * 600, batch_size=200)
+    assert len(read) < 100
+
+
+def test_names_that_no_file_can_have(nano):
+    with pytest.raises(ValueError, match="image 0: "):
+        nano.embed_images(["\ud800.png"])
+
+
+def test_a_model_without_weights_says_so(nano):
+    model = ProLIP(nano.config, nano.tokenizer)
+    with pytest.raises(ValueError, match="this model has no weights yet"):
+        model.embed_texts("a")
+    with pytest.raises(ValueError, match=r"log_scale .* holds no weights|holds no weights"):
+        model.save("nowhere")
+
+
+def test_making_a_model_leaves_torchs_own_chance_alone(tokenizer):
+    before = torch.get_rng_state()
+    prolip.create("nano", tokenizer)
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(TypeError, match="a model needs a Tokenizer"):
+        prolip.create("nano", None)
 
 
 def test_no_picture_at_all_is_a_sentence(nano):
@@ -115,6 +166,8 @@ def test_no_picture_at_all_is_a_sentence(nano):
         nano.embed_images(None)
     with pytest.raises(TypeError, match="image 0: an image is a path"):
         nano.embed_images([3])
+    with pytest.raises(TypeError, match="images must be a picture or several, not BytesIO"):
+        nano.embed_images(io.BytesIO(b"x"))
 
 
 def test_a_bad_text_is_named(nano):
@@ -289,12 +342,18 @@ def test_fresh_weights_depend_on_the_seed_only(tokenizer):
         assert x.unique().numel() == 1 or not torch.equal(x, z), name
 
 
-@pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
-def test_every_parameter_is_given_a_value(nano, uncertainty):
-    model = ProLIP(nano.config.with_uncertainty(uncertainty))
+def full_of_nan(model, device):
+    """In place of `to_empty`, which gives whatever the memory held."""
+    torch.nn.Module.to_empty(model, device=device)
     with torch.no_grad():
         for p in model.parameters():
             p.fill_(torch.nan)
+
+
+@pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
+def test_every_parameter_is_given_a_value(nano, uncertainty, monkeypatch):
+    model = ProLIP(nano.config.with_uncertainty(uncertainty))
+    monkeypatch.setattr(ProLIP, "to_empty", full_of_nan)
     model.start(torch.Generator().manual_seed(0))
     for name, p in model.named_parameters():
         assert p.isfinite().all(), name
@@ -377,10 +436,10 @@ def test_a_tokenizers_ids_become_the_towers(nano):
     """Padding is masked by the new id from then on."""
     rules = replace(nano.tokenizer.rules, pad_id=5)
     before = nano.encode_text(torch.tensor([[7, 5, 5]])).mean
-    nano.origin["no_tokenizer"] = "some reason"
+    nano.no_tokenizer = "some reason"
     nano.use_tokenizer(Tokenizer(nano.tokenizer.core(), rules))
     assert nano.config.text.tokens == nano.text.config.tokens == rules
-    assert "no_tokenizer" not in nano.origin
+    assert nano.no_tokenizer == ""
     after = nano.encode_text(torch.tensor([[7, 5, 5]])).mean
     assert (after - before).abs().max() > 1e-4
     torch.testing.assert_close(after, nano.encode_text(torch.tensor([[7]])).mean)
@@ -450,4 +509,4 @@ def test_deep_copies_and_pickles(nano, pictures):
 
 
 def test_an_empty_model_uses_no_memory(nano):
-    assert all(p.is_meta for p in empty(nano.config).parameters())
+    assert all(p.is_meta for p in ProLIP(nano.config).parameters())

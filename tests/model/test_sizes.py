@@ -4,7 +4,7 @@ import pytest
 
 from prolip.checkpoint import release
 from prolip.inputs.tokens import TokenRules
-from prolip.model.folder import empty
+from prolip.model.prolip import ProLIP
 from prolip.model.sizes import SIZES, named
 
 SIGLIP = TokenRules(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
@@ -12,7 +12,7 @@ CLIP = TokenRules(vocab_size=49408, context_length=77, pad_id=49407, end_id=4940
 
 
 def count(config):
-    return sum(p.numel() for p in empty(config).parameters())
+    return sum(p.numel() for p in ProLIP(config).parameters())
 
 
 def added(name, tokens, uncertainty):
@@ -105,7 +105,7 @@ def test_the_releases_parameters(name):
 
 
 def test_the_release_b16_has_311_tensors():
-    assert len(empty(release.config_of(RELEASED["B-16"][0])).state_dict()) == 311
+    assert len(ProLIP(release.config_of(RELEASED["B-16"][0])).state_dict()) == 311
 
 
 @pytest.mark.parametrize(

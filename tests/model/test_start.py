@@ -9,6 +9,7 @@ import torch
 from prolip.inputs.tokens import TokenRules
 from prolip.model.prolip import ProLIP
 from prolip.model.sizes import named
+from tests.model.test_prolip import full_of_nan
 
 TOKENS = TokenRules(vocab_size=2000, context_length=32, pad_id=0)
 W, LAYERS = 256, 4
@@ -92,13 +93,10 @@ def test_the_releases_text_head_starts_there_too():
     assert state["text.log_var.weight"].std().item() == pytest.approx(32**-0.5, rel=0.1)
 
 
-def test_attention_pooling_starts_too(generator):
+def test_attention_pooling_starts_too(generator, monkeypatch):
     config = named("nano", TOKENS).with_uncertainty("none")
     image = replace(config.image, pooling="attention", projection=False)
-    model = ProLIP(replace(config, image=image))
-    with torch.no_grad():
-        for p in model.parameters():
-            p.fill_(torch.nan)
-    state = model.start(generator).state_dict()
+    monkeypatch.setattr(ProLIP, "to_empty", full_of_nan)
+    state = ProLIP(replace(config, image=image)).start(generator).state_dict()
     assert all(values.isfinite().all() for values in state.values())
     assert state["image.pool.probe"].std().item() == pytest.approx(32**-0.5, rel=0.5)

@@ -86,7 +86,7 @@ def show(result: dict[str, Any]) -> None:
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for name, row in result["works"].items():
         table.add_row(
-            escape(name), f"{row['seconds']:.3f}", f"{row['gigaflop']:.0f}", f"{row['share_of_rate']:.0%}"
+            escape(name), f"{row['seconds']:.3f}", f"{row['gigaflop']:.3g}", f"{row['share_of_rate']:.0%}"
         )
     console = Console(width=None if Console().is_terminal else 120)
     console.print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ class Converted:
             "from": self.format,
             "model": repr(self.model),
             "loaded": list(self.account.loaded),
+            "resized": list(self.account.resized),
             "made_new": list(self.account.new),
             "left_over": dict(self.account.left),
             "differences": self.differences,
@@ -58,13 +59,11 @@ def convert(
             f"{out} exists and is not an empty folder; choose another, so that nothing is overwritten"
         )
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
-    model, account = (
-        resized(loaded.model, image_size=image_size, context_length=context_length),
-        loaded.account,
-    )
+    model = resized(loaded.model, image_size=image_size, context_length=context_length)
+    account = replace(loaded.account, resized=_resized(loaded.model, model))
     if to == "probabilistic":
         model, second = make_probabilistic(model, torch.Generator().manual_seed(seed))
-        account = Account(loaded=second.loaded, new=second.new, left=(*account.left, *second.left))
+        account = replace(second, resized=account.resized, left=(*account.left, *second.left))
     differences: dict[str, float] = {}
     if to == "release":
         release.export(model, out)
@@ -75,19 +74,27 @@ def convert(
     return Converted(model, account, loaded.format, out, differences)
 
 
+def _resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:
+    old = before.state_dict()
+    return tuple(sorted(name for name, value in after.state_dict().items() if value.shape != old[name].shape))
+
+
 def show(result: Converted) -> None:
     """For people: what was loaded, made new, left over."""
     account = result.account
     print(f"{result.format} -> {result.out}\n{result.model}")
     print(f"loaded     {len(account.loaded)} tensors")
+    if account.resized:
+        print(f"resized    {', '.join(account.resized)}")
     print(f"made new   {len(account.new)}", *account.new, sep="\n           ")
     print(f"left over  {len(account.left)}", *_by_reason(account), sep="\n           ")
     if result.differences:
         worst = ", ".join(f"{name} {value:.1g}" for name, value in result.differences.items())
         print(f"largest difference between onnxruntime and torch: {worst}")
     if result.model.tokenizer is None:
+        reason = f" ({result.model.no_tokenizer})" if result.model.no_tokenizer else ""
         print(
-            "no tokenizer was found: add its tokenizer.json to the folder, or convert again with --tokenizer"
+            f"no tokenizer was found{reason}: convert again with --tokenizer, so that it becomes part of the folder"
         )
 
 

@@ -20,5 +20,5 @@ class Format:
     rules: Callable[[Source, ModelConfig], Sequence[Rule]]
     ignored: Mapping[str, str]
     """Patterns of tensors that are not needed -> why."""
-    tokenizer_name: Callable[[Source], str | None]
+    tokenizer_name: Callable[[Source, ModelConfig], str | None]
     """The hub id of a tokenizer that the config names and the folder may lack."""

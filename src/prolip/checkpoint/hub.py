@@ -9,7 +9,7 @@ from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub import errors as hub
 
 from prolip.checkpoint.card import card
-from prolip.checkpoint.source import FILES, PREPROCESSING
+from prolip.checkpoint.source import FILES, PREPROCESSING, wanted_files
 from prolip.model.prolip import ProLIP
 
 TOKENIZER_FILES = (
@@ -28,11 +28,13 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
         for name in weights:
             path = _get(repo_id, name, revision)
             if path is not None:
-                for extra in (*TOKENIZER_FILES, PREPROCESSING):
+                for extra in (*TOKENIZER_FILES, *PREPROCESSING):
                     _get(repo_id, extra, revision)
                 return path.parent
-    wanted = " or ".join(f"{config} with {names[0]}" for config, names in FILES)
-    raise ValueError(f"{_where(repo_id, revision)} holds no model that we know: it has no {wanted}")
+    raise ValueError(
+        f"{_where(repo_id, revision)} holds no model that we know: it has no {wanted_files()} (or, where the hub "
+        "can't be reached, they are not in the cache)"
+    )
 
 
 def fetch_tokenizer(repo_id: str, revision: str | None = None) -> Path | None:
@@ -56,22 +58,20 @@ def push(
     Makes the repository if need be. Log in first (`hf auth login`), or set HF_TOKEN, or give a token.
     """
     api = HfApi(token=token)
-    try:
-        url = api.create_repo(repo_id, private=private, exist_ok=True)
-        with tempfile.TemporaryDirectory() as name:
-            folder = model.save(name)
+    with tempfile.TemporaryDirectory() as name:
+        folder = model.save(name)
+        try:
+            url = api.create_repo(repo_id, private=private, exist_ok=True)
             if not api.file_exists(repo_id, "README.md", revision=revision):
                 (folder / "README.md").write_text(card(model, repo_id, license), encoding="utf-8")
             api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message, revision=revision)
-    except (
-        hub.HfHubHTTPError,
-        hub.LocalTokenNotFoundError,
-        hub.OfflineModeIsEnabled,
-        hub.HFValidationError,
-    ) as error:
-        raise OSError(
-            f"pushing to {repo_id} failed: {_first_line(error)}. Is the token there (`hf auth whoami`)?"
-        ) from error
+        except (
+            Exception
+        ) as error:  # the hub's own errors, and whatever its HTTP library raises without a network
+            raise OSError(
+                f"pushing to {repo_id} failed: {_first_line(error)}. Is the hub reachable, and the token there "
+                "(`hf auth whoami`)?"
+            ) from error
     return str(url)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prolip.checkpoint import pixels
+from prolip.checkpoint import openclip, pixels
 from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Rule, convolution, layer, reshaped, same, stacked
 from prolip.checkpoint.source import Source
@@ -46,6 +46,8 @@ def _recognises(source: Source) -> bool:
 
 
 def _read_config(source: Source) -> ModelConfig:
+    if source.config.get("quantization_config"):
+        raise ValueError(f"{source.path}: quantised weights are not supported; take the original ones")
     return _siglip(source) if source.config["model_type"] == "siglip" else _clip(source)
 
 
@@ -83,7 +85,7 @@ def _siglip(source: Source) -> ModelConfig:
     size = vision["image_size"]
     default = PixelRules(size=size, mean=pixels.HALF, std=pixels.HALF, fit="squash")
     embed_dim = source.shape("text_model.head.weight")[0]
-    gemma = text["vocab_size"] >= 256000  # SigLIP 2
+    gemma = openclip.is_gemmas(text["vocab_size"])  # transformers only lower-cases for it
     return ModelConfig(
         embed_dim=embed_dim,
         image=ImageConfig(
@@ -92,9 +94,8 @@ def _siglip(source: Source) -> ModelConfig:
             pre_norm=False, pooling="attention", projection=False,
         ),
         text=TextConfig(
-            tokens=TokenRules(
-                vocab_size=text["vocab_size"], context_length=text["max_position_embeddings"], pad_id=0 if gemma else 1,
-                end_id=1, cleaning="canonicalize", pad_to="context",
+            tokens=openclip.siglip_tokens(
+                text["vocab_size"], text["max_position_embeddings"], "lower" if gemma else "canonicalize"
             ),
             blocks=_blocks(text), uncertainty="none", pooling="last", padding="attended",
         ),
@@ -130,8 +131,8 @@ BLOCK = {
 def _rules(source: Source, config: ModelConfig) -> list[Rule]:
     clip = source.config["model_type"] == "clip"
     return [
-        reshaped("log_scale", "logit_scale", (), source.shape("logit_scale")),
-        *([] if clip else [reshaped("bias", "logit_bias", (), source.shape("logit_bias"))]),
+        reshaped("log_scale", "logit_scale"),
+        *([] if clip else [reshaped("bias", "logit_bias")]),
         convolution(
             "image.stem.0.weight", "vision_model.embeddings.patch_embedding.weight", config.image.patch_size
         ),
@@ -160,7 +161,7 @@ def _siglip_heads(config: ModelConfig) -> list[Rule]:
     parts = {"out": "attention.out_proj", "norm": "layernorm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
     return [
         same("image.stem.0.bias", "vision_model.embeddings.patch_embedding.bias"),
-        reshaped("image.pool.probe", f"{head}.probe", (width,), (1, 1, width)),
+        reshaped("image.pool.probe", f"{head}.probe", width),
         *(
             part
             for kind in ("weight", "bias")
@@ -172,15 +173,11 @@ def _siglip_heads(config: ModelConfig) -> list[Rule]:
 
 
 def _split_qkv(theirs: str, kind: str, width: int) -> list[Rule]:
-    """torch's MultiheadAttention stacks q, k, v; our pooling asks with q alone, so keeps q and kv apart. Read only."""
+    """torch's MultiheadAttention stacks q, k, v; our pooling asks with q alone, so keeps q and kv apart."""
     return [
-        Rule(f"image.pool.q.{kind}", (theirs,), lambda t: t[:width].contiguous(), _one_way),
-        Rule(f"image.pool.kv.{kind}", (theirs,), lambda t: t[width:].contiguous(), _one_way),
+        Rule(f"image.pool.q.{kind}", (theirs,), lambda t: t[:width].contiguous()),
+        Rule(f"image.pool.kv.{kind}", (theirs,), lambda t: t[width:].contiguous()),
     ]
-
-
-def _one_way(_: object) -> Any:
-    raise NotImplementedError("transformers' layout is read, not written")
 
 
 def _layers(ours: str, theirs: str, layers: int) -> list[Rule]:
@@ -201,5 +198,5 @@ FORMAT = Format(
     read_config=_read_config,
     rules=_rules,
     ignored=IGNORED,
-    tokenizer_name=lambda source: None,  # it lies in the folder
+    tokenizer_name=lambda source, config: None,  # it lies in the folder
 )

@@ -13,8 +13,9 @@ from prolip.checkpoint import hub, huggingface, openclip, release
 from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Account, read
 from prolip.checkpoint.source import Source, read_source
+from prolip.files import read_json
 from prolip.inputs import vocabulary
-from prolip.inputs.tokens import Tokenizer, TokenRules, read_core
+from prolip.inputs.tokens import MASKS, Tokenizer, TokenRules, read_core
 from prolip.model import folder as native
 from prolip.model import store
 from prolip.model.prolip import ProLIP
@@ -38,6 +39,7 @@ def load(
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
+    config: str | Path | None = None,
     image_size: int | None = None,
     context_length: int | None = None,
 ) -> ProLIP:
@@ -48,9 +50,13 @@ def load(
         become models of zero variance.
     device: None: CUDA if there is one, else the CPU. dtype: None: as saved.
     tokenizer: a `Tokenizer`, or a folder or hub id that has one, for weights that came without.
+    config: of a file of weights that has none beside it; a JSON file of open_clip's model_configs will do.
     image_size, context_length: other than the model's own; positions are resized, the first 20 of texts kept.
     """
-    loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer).model
+    if dtype is not None and dtype not in store.TYPES:
+        raise ValueError(f"dtype {dtype} is not one of {', '.join(str(t) for t in store.TYPES)}")
+    given = None if config is None else Path(config)
+    loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer, config=given).model
     model = resized(loaded, image_size=image_size, context_length=context_length)
     return model.to(device=_device(device), dtype=dtype)
 
@@ -74,11 +80,9 @@ def open_model(
 ) -> Loaded:
     """A model as it is stored, on the CPU, with the account of its tensors."""
     path = find(name_or_path, revision)
-    if (
-        path.is_dir()
-        and (path / store.CONFIG).is_file()
-        and native.is_native(store.read_json(path / store.CONFIG))
-    ):
+    if path.is_dir() and (path / store.CONFIG).is_file() and native.is_native(read_json(path / store.CONFIG)):
+        if config is not None:
+            raise ValueError(f"{path} is a folder of ours with a config of its own; another can't be given")
         model = native.load(path)
         loaded = Loaded(model, Account(loaded=tuple(sorted(model.state_dict()))), store.FORMAT)
     else:
@@ -114,15 +118,15 @@ def _foreign(source: Source) -> Loaded:
 def _adapted(source: Source, format: Format) -> Loaded:
     try:
         config = format.read_config(source)
-    except (TypeError, AttributeError, KeyError) as error:
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
         raise ValueError(f"{source.path}: its config is not as this format has it: {error}") from error
     tensors, account = read(format.rules(source, config), source.tensors, format.ignored, source.path)
     model = native.fill(config, tensors, source.path)
     model.origin = {"format": format.name, "config": dict(source.config)}
     try:
-        _add_tokenizer(model, source, format.tokenizer_name(source))
+        _add_tokenizer(model, source, format.tokenizer_name(source, config))
     except (ValueError, OSError) as error:  # images can be embedded without one; texts will say why not
-        model.origin["no_tokenizer"] = str(error)
+        model.no_tokenizer = str(error)
     return Loaded(model, account, format.name)
 
 
@@ -159,14 +163,18 @@ def _lengths(model: ProLIP) -> dict[str, Any]:
 
 
 def _named_ids(rules: TokenRules, core: Any, folder: Path) -> TokenRules:
-    """The rules with the pad and mask ids that the tokenizer's own files name; the format's, where they don't."""
-    names = vocabulary.special_names(folder if folder.is_dir() else folder.parent)
-    found = {key: core.token_to_id(names[key]) for key in ("pad", "mask") if key in names}
-    if rules.mask_id is not None and "mask" not in found:
-        found["mask"] = core.token_to_id(
-            "<extra_id_99>"
-        )  # T5's vocabularies have no mask; the release took this one
-    changes = {
-        f"{key}_id": value for key, value in found.items() if value is not None and value < rules.vocab_size
-    }
-    return replace(rules, **changes)
+    """The rules with the mask that the tokenizer's own files name, or T5's, where they name one within the vocabulary.
+
+    Not the padding: the tower has learned to read the format's, whatever others pad this vocabulary with (CLIP's: the
+    release and open_clip with 0, transformers with the end token).
+    """
+    named = vocabulary.special_names(folder if folder.is_dir() else folder.parent).get("mask")
+    for name in (named, *MASKS):
+        found = None if name is None else core.token_to_id(name)
+        if (
+            found is not None
+            and found < rules.vocab_size
+            and found not in (rules.pad_id, rules.start_id, rules.end_id)
+        ):
+            return replace(rules, mask_id=found)
+    return rules

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from prolip.extras import require
+from prolip.files import write_json
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.model.store import CONFIG, TOKENIZER, description, write_json
+from prolip.model.store import CONFIG, TOKENIZER, description
 
 TOLERANCE = {"mean": 1e-5, "log_var": 1e-4}
 """Largest difference from torch, absolute, that an exported graph may have."""
@@ -71,7 +72,7 @@ def _export(graph: Graph, inputs: Tensor, axes: list[int], path: Path) -> Path:
     shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
     tower = graph.model.image if graph.side == "image" else graph.model.text
     size = sum(p.numel() * p.element_size() for p in tower.parameters())
-    level = logging.getLogger("torch.onnx").level
+    level, training = logging.getLogger("torch.onnx").level, graph.model.training
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
@@ -83,6 +84,7 @@ def _export(graph: Graph, inputs: Tensor, axes: list[int], path: Path) -> Path:
             )  # fmt: skip
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
+        graph.train(training)
     return path
 
 

@@ -57,7 +57,12 @@ def _read_config(source: Source) -> ModelConfig:
     refuse_unknown(values, MODEL_KEYS, f"{source.path}: config")
     refuse_unknown(values["vision_cfg"], VISION_KEYS, f"{source.path}: vision_cfg")
     refuse_unknown(values["text_cfg"], TEXT_KEYS, f"{source.path}: text_cfg")
-    preprocess = source.config.get("preprocess_cfg", {})
+    if "input_resolution" in source.tensors and not values.get("quick_gelu"):
+        raise ValueError(
+            f"{source.path}: these weights are OpenAI's own (they hold input_resolution), which need QuickGELU, but "
+            "the config doesn't say quick_gelu: true; take one of open_clip's -quickgelu configs"
+        )
+    preprocess = source.config.get("preprocess_cfg") or {}
     siglip = is_siglip(source)
     image = (
         _timm_image(values, source, preprocess)
@@ -177,10 +182,15 @@ def clip_tokens(
     )  # fmt: skip
 
 
+def is_gemmas(vocabulary: int) -> bool:
+    """SigLIP 2 has Gemma's vocabulary, of 256,000 tokens."""
+    return vocabulary >= 256000
+
+
 def siglip_tokens(vocabulary: int, context: int, clean: Any = "canonicalize") -> TokenRules:
-    """SigLIP's vocabulary: 1 is both end and padding. (SigLIP 2's, of 256,000 tokens: end 1, padding 0.)"""
+    """SigLIP's vocabulary: 1 is both end and padding. (SigLIP 2's: end 1, padding 0.)"""
     return TokenRules(
-        vocab_size=vocabulary, context_length=context, pad_id=0 if vocabulary >= 256000 else 1, end_id=1,
+        vocab_size=vocabulary, context_length=context, pad_id=0 if is_gemmas(vocabulary) else 1, end_id=1,
         cleaning=clean, pad_to="context",
     )  # fmt: skip
 
@@ -203,9 +213,9 @@ TIMM_BLOCK = {
 def _rules(source: Source, config: ModelConfig) -> list[Rule]:
     prefix = "text." if "text.positional_embedding" in source.tensors else ""
     image = timm_image_rules(config) if is_siglip(source) else clip_image_rules(config)
-    scalars = [reshaped("log_scale", "logit_scale", (), source.shape("logit_scale"))]
+    scalars = [reshaped("log_scale", "logit_scale")]
     if config.contrast == "sigmoid":
-        scalars.append(reshaped("bias", "logit_bias", (), source.shape("logit_bias")))
+        scalars.append(reshaped("bias", "logit_bias"))
     return [*scalars, *image, *text_rules(config, prefix)]
 
 
@@ -256,9 +266,9 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     return [
         convolution("image.stem.0.weight", f"{trunk}.patch_embed.proj.weight", image.patch_size),
         same("image.stem.0.bias", f"{trunk}.patch_embed.proj.bias"),
-        reshaped("image.positions", f"{trunk}.pos_embed", (image.patches, width), (1, image.patches, width)),
+        reshaped("image.positions", f"{trunk}.pos_embed", image.patches, width),
         *layer("image.norm_post", f"{trunk}.norm"),
-        reshaped("image.pool.probe", f"{trunk}.attn_pool.latent", (width,), (1, 1, width)),
+        reshaped("image.pool.probe", f"{trunk}.attn_pool.latent", width),
         *(rule for a, b in pool.items() for rule in layer(f"image.pool.{a}", f"{trunk}.attn_pool.{b}")),
         *(
             rule
@@ -269,10 +279,18 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     ]
 
 
-def _tokenizer_name(source: Source) -> str | None:
-    """The hub id of the tokenizer, where the config names one."""
-    name = source.config.get("model_cfg", source.config)["text_cfg"].get("hf_tokenizer_name")
-    return str(name) if name else None
+CLIP_TOKENIZER = "openai/clip-vit-base-patch32"
+"""A hub repository with CLIP's own BPE, for weights that come without a tokenizer or the name of one."""
+
+
+def tokenizer_name(text: Mapping[str, Any], config: ModelConfig) -> str | None:
+    """The hub id of the tokenizer: the one in text_cfg; else CLIP's, if the vocabulary is CLIP's."""
+    name = text.get("hf_tokenizer_name")
+    return str(name) if name else CLIP_TOKENIZER if config.text.tokens.vocab_size == 49408 else None
+
+
+def _tokenizer_name(source: Source, config: ModelConfig) -> str | None:
+    return tokenizer_name(source.config.get("model_cfg", source.config)["text_cfg"], config)
 
 
 FORMAT = Format(

@@ -28,7 +28,10 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
         )
     tokenizer = None if model.tokenizer is None else with_mask_token(model.tokenizer)
     config = probabilistic_config(model.config, tokenizer)
-    old, fresh = dict(model.state_dict()), dict(ProLIP(config).start(generator).state_dict())
+    old = {name: value.clone() for name, value in model.state_dict().items()}
+    fresh = {
+        name: value.to(model.dtype) for name, value in ProLIP(config).start(generator).state_dict().items()
+    }
     joined = _joined(model.config, config, old, fresh)
     kept = {name: value for name, value in old.items() if name in fresh and fresh[name].shape == value.shape}
     if model.config.contrast == "softmax":
@@ -94,6 +97,8 @@ def _account(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -
         "image.positions (of added tokens)",
         "text.positions (of added tokens)",
     ]
+    rows = len(fresh["text.tokens.weight"]) - len(old["text.tokens.weight"])
+    new += [f"text.tokens.weight (its last {rows} rows)"] if rows else []
     return Account(
         loaded=tuple(sorted(used)), new=tuple(new), left=tuple((k, str(v)) for k, v in sorted(named.items()))
     )

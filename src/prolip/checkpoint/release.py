@@ -124,11 +124,6 @@ def _rules(config: ModelConfig) -> list[Rule]:
     ]
 
 
-def _tokenizer_name(source: Source) -> str | None:
-    name = source.config["text_cfg"].get("hf_tokenizer_name")
-    return str(name) if name else None
-
-
 # -- the way back ----------------------------------------------------------------------------------------------------
 
 
@@ -139,7 +134,7 @@ def export(model: ProLIP, folder: Path) -> Path:
         raise ValueError(f"the release can't hold this model: {why}")
     tensors = {name: value.detach().cpu().float() for name, value in model.state_dict().items()}
     theirs = write(_rules(model.config), tensors)
-    text = json.dumps(config_for(model), sort_keys=True, indent=2)
+    text = json.dumps(config_for(model), sort_keys=True, indent=2)  # no newline at the end, as there
     write_whole(folder / WEIGHTS, lambda path: save_file(theirs, path))
     write_whole(folder / CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
     return folder
@@ -185,7 +180,11 @@ def _fresh(config: ModelConfig, tokenizer: str | None) -> dict[str, Any]:
         **_ratio(text), **_tanh(text),
     }  # fmt: skip
     if text.tokens.start_id is None:
-        tower |= {"hf_tokenizer_name": tokenizer or "", "tokenizer_kwargs": {"clean": text.tokens.cleaning}}
+        if not tokenizer:
+            raise ValueError(
+                'the release names its tokenizer by a hub id, and this model has none: set model.origin["tokenizer"]'
+            )
+        tower |= {"hf_tokenizer_name": tokenizer, "tokenizer_kwargs": {"clean": text.tokens.cleaning}}
     vision: dict[str, Any] = {
         "width": image.blocks.width, "head_width": image.blocks.width // image.blocks.heads,
         "layers": image.blocks.layers, "patch_size": image.patch_size, "image_size": image.pixels.size,
@@ -230,5 +229,5 @@ FORMAT = Format(
     read_config=lambda source: config_of(source.config, str(source.path)),
     rules=lambda source, config: _rules(config),
     ignored={},
-    tokenizer_name=_tokenizer_name,
+    tokenizer_name=lambda source, config: openclip.tokenizer_name(source.config["text_cfg"], config),
 )

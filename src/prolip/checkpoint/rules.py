@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from prolip.checks import some
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -17,46 +19,48 @@ class Rule:
     ours: str
     theirs: tuple[str, ...]
     read: Callable[..., Tensor]
-    write: Callable[[Tensor], tuple[Tensor, ...]]
+    write: Callable[[Tensor], Tensor] | None = None
+    """The way back, for rules of a format that is written, too."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """What became of every tensor: ours that were loaded or made new, theirs that were left over, with the reason."""
+    """What became of every tensor: ours that were loaded, resized or made new; what was left over, with the reason."""
 
     loaded: tuple[str, ...] = ()
+    resized: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
 
 
 def same(ours: str, theirs: str) -> Rule:
-    return Rule(ours, (theirs,), lambda t: t, lambda t: (t,))
+    return Rule(ours, (theirs,), lambda t: t, lambda t: t)
 
 
 def transposed(ours: str, theirs: str) -> Rule:
     """Theirs multiplies from the right: x @ weight."""
-    return Rule(ours, (theirs,), lambda t: t.mT.contiguous(), lambda t: (t.mT.contiguous(),))
+    return Rule(ours, (theirs,), lambda t: t.mT.contiguous(), lambda t: t.mT.contiguous())
 
 
 def convolution(ours: str, theirs: str, patch_size: int) -> Rule:
     """Theirs is a convolution (W, 3, p, p) whose windows don't overlap; ours a linear map (W, 3 p p) of patches."""
     p = patch_size
-    return Rule(ours, (theirs,), lambda t: t.flatten(1), lambda t: (t.unflatten(1, (3, p, p)),))
+    return Rule(ours, (theirs,), lambda t: t.flatten(1), lambda t: t.unflatten(1, (3, p, p)))
 
 
-def reshaped(ours: str, theirs: str, shape: Sequence[int], their_shape: Sequence[int]) -> Rule:
-    """The same numbers with other axes, such as a leading axis of one."""
-    return Rule(ours, (theirs,), lambda t: t.reshape(shape), lambda t: (t.reshape(their_shape),))
+def reshaped(ours: str, theirs: str, *shape: int) -> Rule:
+    """The same numbers with other axes, such as without a leading axis of one."""
+    return Rule(ours, (theirs,), lambda t: t.reshape(shape))
 
 
 def stacked(ours: str, *theirs: str) -> Rule:
     """Ours is theirs one below the other: q, k, v."""
-    return Rule(ours, theirs, lambda *t: torch.cat(t), lambda t: t.chunk(len(theirs)))
+    return Rule(ours, theirs, lambda *t: torch.cat(t))
 
 
-def layer(ours: str, theirs: str, *, bias: bool = True) -> list[Rule]:
-    """Weight, and bias, of a linear map or a norm."""
-    return [same(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")[: 1 + bias]]
+def layer(ours: str, theirs: str) -> list[Rule]:
+    """Weight and bias of a linear map or a norm."""
+    return [same(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
 
 
 def read(
@@ -82,19 +86,14 @@ def read(
 
 def write(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their tensors from ours: the way back. Every one of ours must be written by a rule."""
-    rest = sorted(set(tensors) - {rule.ours for rule in rules})
+    rest = sorted(set(tensors) - {rule.ours for rule in rules if rule.write is not None})
     if rest:
         raise ValueError(f"{len(rest)} tensors have no place in the format: {some(rest)}")
     return {
-        name: part.contiguous()
+        rule.theirs[0]: rule.write(tensors[rule.ours]).contiguous()
         for rule in rules
-        for name, part in zip(rule.theirs, rule.write(tensors[rule.ours]), strict=True)
+        if rule.write is not None
     }
-
-
-def some(names: Sequence[str], count: int = 4) -> str:
-    """The first few names of a list, for a sentence."""
-    return ", ".join(names[:count]) + (f", and {len(names) - count} more" if len(names) > count else "")
 
 
 def _reason(name: str, ignored: Mapping[str, str]) -> str | None:
@@ -105,7 +104,7 @@ def _apply(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
     parts = [tensors[name] for name in rule.theirs]
     try:
         return rule.read(*parts)
-    except RuntimeError:
+    except (RuntimeError, IndexError):
         shapes = ", ".join(
             f"{name} {tuple(part.shape)}" for name, part in zip(rule.theirs, parts, strict=True)
         )

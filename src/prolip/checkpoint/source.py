@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.model.store import read_json, read_tensors
+from prolip.files import read_json
+from prolip.model.store import read_tensors
 
 FILES = (
     (
@@ -24,7 +24,12 @@ FILES = (
 )
 """Configs and the weights that belong to them, in folders of the formats that we know. Some folders have both."""
 
-PREPROCESSING = "preprocessor_config.json"
+PREPROCESSING = ("preprocessor_config.json", "processor_config.json")
+"""Where transformers writes how images are prepared: until version 4, and from 5."""
+
+
+def wanted_files() -> str:
+    return " or ".join(f"{config} with {names[0]}" for config, names in FILES)
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,11 @@ class Source:
 def read_source(path: Path, config: Path | None = None) -> Source:
     """A folder as the hubs have it, or a single file of weights with a config (beside it, or given)."""
     found_config, weights = _pair_in(path) if path.is_dir() else (_config_beside(path, config), path)
-    preprocessing = weights.parent / PREPROCESSING
     return Source(
         path=path,
         config=read_json(config or found_config),
         tensors=_named(read_weights(weights), weights),
-        preprocessing=read_json(preprocessing) if preprocessing.is_file() else {},
+        preprocessing=_preprocessing(weights.parent),
     )
 
 
@@ -68,14 +72,13 @@ def read_weights(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{path} does not exist")
     if path.suffix == ".safetensors":
         return dict(read_tensors(path))
-    if _is_torchscript(path):
-        raise ValueError(
-            f"{path} is a TorchScript archive, as OpenAI's original files are: a program, not only weights. Take the "
-            "copy in open_clip's or transformers' format"
-        )
     try:
+        if _is_torchscript(path):
+            raise ValueError(
+                "it is a TorchScript archive, as OpenAI's original files are: take a copy in another format"
+            )
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # a damaged pickle or zip can raise nearly anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
             f"{path} ({path.stat().st_size:,} bytes) is damaged, incomplete, or holds more than tensors "
@@ -84,6 +87,14 @@ def read_weights(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a {type(content).__name__}, not tensors by name")
     return content
+
+
+def _preprocessing(folder: Path) -> dict[str, Any]:
+    for name in PREPROCESSING:
+        if (folder / name).is_file():
+            content = read_json(folder / name)
+            return dict(content.get("image_processor") or {}) if name == "processor_config.json" else content
+    return {}
 
 
 def _is_torchscript(path: Path) -> bool:
@@ -98,11 +109,13 @@ def _named(content: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
     inner = content.get("state_dict", content)
     if not isinstance(inner, Mapping):
         raise ValueError(f"{path}: its state_dict is a {type(inner).__name__}")
-    tensors = {
-        re.sub(r"^(module\.|_orig_mod\.)+", "", name): value
-        for name, value in inner.items()
-        if isinstance(value, Tensor) and isinstance(name, str)
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, value in inner.items():
+        if isinstance(value, Tensor) and isinstance(name, str):
+            bare = re.sub(r"^(module\.|_orig_mod\.)+", "", name)
+            if bare in tensors:
+                raise ValueError(f"{path} holds {bare} twice, with and without a prefix")
+            tensors[bare] = value
     if not tensors:
         raise ValueError(f"{path} holds no tensors by name")
     return tensors
@@ -118,9 +131,10 @@ def _pair_in(folder: Path) -> tuple[Path, Path]:
         raise ValueError(
             f"{folder}: its weights are cut into several files; save them as one model.safetensors first"
         )
-    wanted = " or ".join(f"{config} with {names[0]}" for config, names in FILES)
     found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-    raise FileNotFoundError(f"{folder} is no model that we know: it should have {wanted}; it holds {found}")
+    raise FileNotFoundError(
+        f"{folder} is no model that we know: it should have {wanted_files()}; it holds {found}"
+    )
 
 
 def _config_beside(path: Path, given: Path | None) -> Path:
@@ -130,6 +144,6 @@ def _config_beside(path: Path, given: Path | None) -> Path:
     if not found:
         raise FileNotFoundError(
             f"{path}: there is no config beside the weights, and without it the number of heads, the activation and "
-            "the resolution are unknown; give one with --config (a JSON file of open_clip's model_configs will do)"
+            "the resolution are unknown; give one as `config` (a JSON file of open_clip's model_configs will do)"
         )
     return found[0]

@@ -59,7 +59,7 @@ class PixelRules:
     resampling: Resampling = "bicubic"
 
     def __post_init__(self) -> None:
-        require_count(self.size, "size")
+        require_count(self.size, "size", most=4096)
         object.__setattr__(self, "mean", _three_shares(self.mean, "mean"))
         object.__setattr__(self, "std", _three_shares(self.std, "std"))
         if min(self.std) == 0:

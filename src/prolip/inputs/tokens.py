@@ -41,8 +41,8 @@ class TokenRules:
     pad_to: PadTo = "longest"
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "context_length"):
-            require_count(getattr(self, name), f"TokenRules: {name}")
+        require_count(self.vocab_size, "TokenRules: vocab_size")
+        require_count(self.context_length, "TokenRules: context_length", most=2**16)
         for name in ("pad_id", "mask_id", "start_id", "end_id"):
             value = getattr(self, name)
             if value is not None or name == "pad_id":
@@ -108,7 +108,7 @@ class Tokenizer:
 
         One str is a batch of one. No text at all gives (0, T).
         """
-        texts = _checked_texts(texts)
+        texts = checked_texts(texts)
         rows = [self._encode(text) for text in texts]
         longest = max(map(len, rows), default=0)
         width = self.rules.context_length if self.rules.pad_to == "context" else max(1, longest)
@@ -160,16 +160,23 @@ class Tokenizer:
         return f"Tokenizer({self.rules})"
 
 
+MASKS = ("[MASK]", "<mask>", "<extra_id_99>")
+"""Names under which a vocabulary may hold a mask; the last is T5's, the release's choice for SigLIP's vocabulary."""
+
+
 def with_mask_token(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer if it has a mask token; else one with "[MASK]" after all other ids and rows of the table."""
+    """The same tokenizer if it has a mask token; else with the mask of its vocabulary; else with a new "[MASK]" after
+    all other ids and rows of the table."""
     rules = tokenizer.rules
     if rules.mask_id is not None:
         return tokenizer
     core = tokenizer.core()
-    if core.token_to_id("[MASK]") is None:
+    known = [core.token_to_id(name) for name in MASKS]
+    free = [i for i in known if i is not None and i not in rules.special_ids]
+    if not free:
         _fill_up(core, rules.vocab_size)
-    core.add_special_tokens(["[MASK]"])
-    mask_id = core.get_vocab()["[MASK]"]
+        core.add_special_tokens(["[MASK]"])
+    mask_id = free[0] if free else core.get_vocab()["[MASK]"]
     return Tokenizer(core, replace(rules, mask_id=mask_id, vocab_size=max(rules.vocab_size, mask_id + 1)))
 
 
@@ -223,7 +230,7 @@ def _require_id(value: object, size: int, what: str) -> None:
         )
 
 
-def _checked_texts(texts: str | Sequence[str]) -> Sequence[str]:
+def checked_texts(texts: str | Sequence[str]) -> Sequence[str]:
     if isinstance(texts, str):
         return [texts]
     if not isinstance(texts, Sequence) or isinstance(texts, bytes | bytearray):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from prolip.checks import describe
+from prolip.files import read_json
 from prolip.inputs.text import Cleaning, clean
 from prolip.inputs.tokens import Tokenizer, TokenRules, read_core
 
@@ -148,7 +148,7 @@ def special_names(folder: str | Path) -> dict[str, str]:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the later wins
         path = Path(folder) / name
         if path.is_file():
-            stated |= {key: value for key, value in _read_object(path).items() if value is not None}
+            stated |= {key: value for key, value in read_json(path).items() if value is not None}
     names = {}
     for key in ("pad", "eos", "bos", "mask", "unk"):
         value = stated.get(f"{key}_token")
@@ -207,17 +207,7 @@ def _clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    vocab = _read_object(path)
+    vocab = read_json(path)
     if not all(isinstance(i, int) for i in vocab.values()):
         raise ValueError(f"{path} is not a vocabulary: it must hold an id for every token")
     return vocab
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold an object, not {describe(found)}")
-    return found

@@ -31,8 +31,8 @@ class BlockConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads", "mlp_width"):
-            require_count(getattr(self, name), name)
+        for name, most in (("width", 2**16), ("layers", 1000), ("heads", 1000), ("mlp_width", 2**18)):
+            require_count(getattr(self, name), name, most)
         require_choice(self.activation, get_args(Activation), "activation")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
@@ -61,7 +61,7 @@ class ImageConfig:
     """A linear map from the tower's width to the embedding (SigLIP has none)."""
 
     def __post_init__(self) -> None:
-        require_count(self.patch_size, "patch_size")
+        require_count(self.patch_size, "patch_size", most=4096)
         _require_literals(self)
         if self.pixels.size < self.patch_size:
             raise ValueError(f"an image of {self.pixels.size} pixels holds no patch of {self.patch_size}")
@@ -151,7 +151,7 @@ class ModelConfig:
     start: Start = field(default_factory=Start)
 
     def __post_init__(self) -> None:
-        require_count(self.embed_dim, "embed_dim")
+        require_count(self.embed_dim, "embed_dim", most=2**16)
         _require_literals(self)
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not tower.projection and tower.blocks.width != self.embed_dim:
@@ -174,8 +174,11 @@ class ModelConfig:
 
     def with_uncertainty(self, uncertainty: Uncertainty) -> ModelConfig:
         """The same model with another source of log-variances in both towers."""
-        image, text = (replace(tower, uncertainty=uncertainty) for tower in (self.image, self.text))
-        return replace(self, image=image, text=text)  # type: ignore[arg-type]
+        image, text = (
+            replace(self.image, uncertainty=uncertainty),
+            replace(self.text, uncertainty=uncertainty),
+        )
+        return replace(self, image=image, text=text)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

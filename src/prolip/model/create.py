@@ -15,6 +15,10 @@ def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
     The sizes are the keys of `prolip.model.sizes.SIZES`; the context length is the size's. (Other configs:
     `ProLIP(config, tokenizer).start(generator)`.)
     """
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(
+            f"a model needs a Tokenizer (prolip.inputs.vocabulary makes them), not {type(tokenizer).__name__}"
+        )
     config = named(size, tokenizer.rules)
     model = ProLIP(config, Tokenizer(tokenizer.core(), config.text.tokens))
     return model.start(torch.Generator().manual_seed(seed))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,8 +15,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from prolip.checks import require_count
 from prolip.gaussian import Gaussian
 from prolip.inputs.images import ImageSource, normalise, read_image, to_pixels
+from prolip.inputs.tokens import checked_texts
 from prolip.model.config import ModelConfig
 from prolip.progress import bar
 
@@ -33,6 +37,8 @@ class Encoder(Protocol):
     def tokenize(self, texts: Sequence[str]) -> Tensor: ...
 
 
+_ONE_AT_A_TIME = threading.Lock()
+
 AHEAD = 2
 """Batches that are decoded while the network works on one."""
 
@@ -43,7 +49,7 @@ def several(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
         return list(images)
     if isinstance(images, str | bytes | os.PathLike | Image.Image | np.ndarray | Tensor):
         return [images]
-    if not isinstance(images, Iterable):
+    if not isinstance(images, Iterable) or hasattr(images, "read"):
         raise TypeError(f"images must be a picture or several, not {type(images).__name__}")
     return list(images)
 
@@ -55,15 +61,15 @@ def embed_images(
     """Pictures are read and resized by threads (Pillow lets go of Python's lock) while the network works."""
     rules = model.config.image.pixels
     out = _room(model, len(sources), batch_size)
-    show = progress if progress is not None or len(sources) > batch_size else False
-    with (
-        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
-        bar("embedding", len(sources), "images", show) as advance,
-    ):
-        for rows, pixels in _read_ahead(pool, sources, lambda s: to_pixels(read_image(s), rules), batch_size):
-            batch = normalise(torch.stack(pixels).to(model.device), rules)
-            _put(out, rows, model.encode_image(batch))
-            advance(len(pixels))
+    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+    try:
+        with _bar(len(sources), "images", batch_size, progress) as advance:
+            for rows, pixels in _read_ahead(pool, sources, lambda s: to_pixels(_read(s), rules), batch_size):
+                batch = normalise(torch.stack(pixels).to(model.device), rules)
+                _put(out, rows, model.encode_image(batch))
+                advance(len(pixels))
+    finally:
+        pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, doesn't wait for what was to be read
     return out
 
 
@@ -71,9 +77,9 @@ def embed_images(
 def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress: bool | None) -> Gaussian:
     """Texts of like length share a batch, so that little of it is padding; the result is in the order given."""
     out = _room(model, len(texts), batch_size)
-    show = progress if progress is not None or len(texts) > batch_size else False
-    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]) if isinstance(texts[i], str) else 0)
-    with bar("embedding", len(texts), "texts", show) as advance:
+    checked_texts(texts)  # now: after sorting, an index would be another one's
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    with _bar(len(texts), "texts", batch_size, progress) as advance:
         for first in range(0, len(texts), batch_size):
             rows = order[first : first + batch_size]
             ids = model.tokenize([texts[i] for i in rows])
@@ -84,10 +90,27 @@ def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress:
 
 def _room(model: Encoder, count: int, batch_size: int) -> Gaussian:
     """Where the result goes: (N, D), on the CPU."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size {batch_size} must be at least 1")
+    require_count(batch_size, "batch_size")
+    if model.device.type == "meta":
+        raise ValueError(
+            "this model has no weights yet: start(generator) draws fresh ones, prolip.load reads them"
+        )
     shape, dtype = (count, model.config.embed_dim), torch.promote_types(model.dtype, torch.float32)
     return Gaussian(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
+
+
+def _bar(
+    count: int, unit: str, batch_size: int, progress: bool | None
+) -> AbstractContextManager[Callable[[int], None]]:
+    """Unless told, only for more than one batch."""
+    return bar("embedding", count, unit, progress if progress is not None or count > batch_size else False)
+
+
+def _read(source: ImageSource) -> Image.Image:
+    if not isinstance(source, Image.Image):
+        return read_image(source)
+    with _ONE_AT_A_TIME:  # the same lazily opened picture may stand in the list twice
+        return read_image(source)
 
 
 def _put(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
@@ -112,4 +135,6 @@ def _result(future: Future[Tensor], index: int) -> Tensor:
     try:
         return future.result()
     except (ValueError, TypeError, OSError) as error:
-        raise type(error)(f"image {index}: {error}") from error
+        kinds = (FileNotFoundError, OSError, TypeError, ValueError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))  # subclasses may want other arguments
+        raise kind(f"image {index}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from prolip.checks import some
+from prolip.files import read_json
 from prolip.inputs.tokens import Tokenizer
 from prolip.model.config import ModelConfig
 from prolip.model.prolip import ProLIP
-from prolip.model.store import CONFIG, FORMAT, TOKENIZER, VERSION, WEIGHTS, read_json, read_tensors
+from prolip.model.store import (
+    CONFIG,
+    FORMAT,
+    TOKENIZER,
+    VERSION,
+    WEIGHTS,
+    fingerprint,
+    read_tensors,
+    require_numbers,
+)  # fmt: skip
 
 
 def is_native(config: Mapping[str, Any]) -> bool:
@@ -32,32 +44,32 @@ def load(folder: Path) -> ProLIP:
         config = ModelConfig.from_dict(content.get("model", {}))
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG}: {error}") from None
+    written = fingerprint(folder / WEIGHTS)
+    if None not in (content.get("weights"), written) and content["weights"] != written:
+        raise ValueError(
+            f"{folder}: config.json and model.safetensors are of different saves "
+            f"({content.get('weights')} and {written}): the last one was interrupted. Save it again"
+        )
     model = fill(config, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    model.origin = dict(content.get("origin", {}))
+    model.origin = dict(content.get("origin") or {})
     if (folder / TOKENIZER).exists():
         model.use_tokenizer(Tokenizer.from_file(folder / TOKENIZER, config.text.tokens))
     return model
 
 
-def empty(config: ModelConfig) -> ProLIP:
-    """A model without memory behind its parameters, to be filled."""
-    with torch.device("meta"):
-        return ProLIP(config)
-
-
 def fill(config: ModelConfig, tensors: Mapping[str, Tensor], source: object) -> ProLIP:
-    """A model that holds these tensors; all must be there, none more, each of its shape, none with NaN or infinity."""
-    model = empty(config)
+    """A model that holds these tensors; all must be there, none more, each of its shape, none with NaN or infinity.
+
+    Where their types differ (half-precision maps with float32 norms, say), all get the widest.
+    """
+    model = ProLIP(config)
     wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if wanted != found:
         raise ValueError(f"{source} does not fit its config: {_difference(wanted, found)}")
-    for name, value in tensors.items():
-        if not value.is_floating_point() or not bool(value.isfinite().all()):
-            raise ValueError(f"{source}: {name} holds values that are not finite numbers ({value.dtype})")
-    model.load_state_dict(dict(tensors), assign=True)
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
+    require_numbers(tensors, source)
+    dtype = functools.reduce(torch.promote_types, {value.dtype for value in tensors.values()})
+    model.load_state_dict({name: value.to(dtype) for name, value in tensors.items()}, assign=True)
     return model.eval()
 
 
@@ -70,12 +82,8 @@ def _difference(wanted: dict[str, tuple[int, ...]], found: dict[str, tuple[int, 
         if wanted[k] != found[k]
     ]
     parts = [
-        f"{len(missing)} tensors are missing ({_some(missing)})" if missing else "",
-        f"{len(extra)} are unknown ({_some(extra)})" if extra else "",
-        f"{len(shapes)} have another shape ({_some(shapes)})" if shapes else "",
+        f"{len(missing)} tensors are missing ({some(missing)})" if missing else "",
+        f"{len(extra)} are unknown ({some(extra)})" if extra else "",
+        f"{len(shapes)} have another shape ({some(shapes)})" if shapes else "",
     ]
     return "; ".join(part for part in parts if part)
-
-
-def _some(names: list[str], count: int = 3) -> str:
-    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")

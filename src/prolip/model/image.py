@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from prolip.model.config import ImageConfig
 from prolip.model.transformer import MLP, Head, Transformer
-from prolip.model.uncertainty import MultiheadUncertainty
 
 
 class Stem(nn.Sequential):
@@ -68,7 +67,7 @@ class ImageTower(nn.Module):
         if config.uncertainty == "token":
             self.log_var = Head(blocks.width, embed_dim)
         elif config.uncertainty == "multihead":
-            self.multihead = MultiheadUncertainty(blocks)
+            self.multihead = Transformer(blocks, layers=2)
 
     def forward(self, pixels: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """keep (B, K): the patches of each image that are seen; the others cost nothing. None: all of them."""
@@ -88,7 +87,7 @@ class ImageTower(nn.Module):
             case "token":
                 return self.log_var(self.norm_post(x[:, 1]))  # type: ignore[no-any-return]
             case "multihead":
-                return self.mean(self.norm_post(self.multihead(x, slice(0, 1))[:, 0]))  # type: ignore[no-any-return]
+                return self.mean(self.norm_post(self.multihead(x, rows=slice(0, 1))[:, 0]))  # type: ignore[no-any-return]
         return None
 
     def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:

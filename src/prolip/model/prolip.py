@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from prolip.checks import some
 from prolip.gaussian import Gaussian, checked, work_dtype
 from prolip.inputs import images as pixels_of
 from prolip.inputs.images import ImageSource
@@ -27,9 +28,10 @@ from prolip.model.transformer import Head, Transformer
 class ProLIP(nn.Module):
     """A CLIP-like model that maps an image or a text to a Gaussian.
 
-    `ProLIP(config)` has no weights yet: `start(generator)` draws fresh ones; `prolip.load` and `prolip.create` return
-    models that are ready. Parameter names are stable and documented in docs/models.md: freeze a tower by
-    `model.image.requires_grad_(False)`, wrap `image.blocks.3.attention.qkv` and the like for LoRA.
+    `ProLIP(config)` has no weights and no memory behind them yet (its parameters are on the device "meta"):
+    `start(generator)` draws fresh ones; `prolip.load` and `prolip.create` return models that are ready. Names of
+    parameters are stable and documented in docs/models.md: freeze a tower by `model.image.requires_grad_(False)`, wrap
+    `image.blocks.3.attention.qkv` and the like for LoRA.
     """
 
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -38,12 +40,15 @@ class ProLIP(nn.Module):
         self.tokenizer: Tokenizer | None = None
         self.origin: dict[str, Any] = {}
         """Where the weights came from, if from elsewhere: kept in config.json, for people and for the way back."""
-        self.image = ImageTower(config.image, config.embed_dim)
-        self.text = TextTower(config.text, config.embed_dim)
-        self.log_scale = nn.Parameter(torch.empty(()))
-        self.bias = nn.Parameter(torch.empty(())) if config.contrast == "sigmoid" else None
-        if config.image.uncertainty == "multihead":
-            self.log_var = Head(config.embed_dim, config.embed_dim)
+        self.no_tokenizer = ""
+        """Why there is no tokenizer, where one was looked for."""
+        with torch.device("meta"):
+            self.image = ImageTower(config.image, config.embed_dim)
+            self.text = TextTower(config.text, config.embed_dim)
+            self.log_scale = nn.Parameter(torch.empty(()))
+            self.bias = nn.Parameter(torch.empty(())) if config.contrast == "sigmoid" else None
+            if config.image.uncertainty == "multihead":
+                self.log_var = Head(config.embed_dim, config.embed_dim)
         if tokenizer is not None:
             self.use_tokenizer(tokenizer)
 
@@ -60,11 +65,12 @@ class ProLIP(nn.Module):
         self.tokenizer = tokenizer
         self.text.config = replace(self.config.text, tokens=new)
         self.config = replace(self.config, text=self.text.config)
-        self.origin.pop("no_tokenizer", None)
+        self.no_tokenizer = ""
         return self
 
     def start(self, generator: torch.Generator) -> ProLIP:
-        """Fresh weights, all of them drawn from `generator` (of the CPU)."""
+        """Fresh weights on the CPU, all of them drawn from `generator`."""
+        self.to_empty(device="cpu")
         begin = self.config.start
         fresh.start_image(self.image, begin.log_var, generator)
         fresh.start_text(self.text, begin.log_var, generator)
@@ -197,6 +203,13 @@ class ProLIP(nn.Module):
 
     def save(self, folder: str | Path) -> Path:
         """Write config.json, model.safetensors and tokenizer.json, each whole or not at all. Returns the folder."""
+        described = ProLIP(self.config).state_dict().keys()
+        unknown = sorted(self.state_dict().keys() - described)
+        if unknown:
+            raise ValueError(
+                f"the config doesn't describe {some(unknown)}, so they couldn't be loaded again: merge what was added "
+                '(torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")), or keep it apart'
+            )
         return store.write(Path(folder), self.config, self.state_dict(), self.tokenizer, self.origin)
 
     def __repr__(self) -> str:
@@ -211,9 +224,9 @@ class ProLIP(nn.Module):
         )
 
     def _no_tokenizer(self) -> str:
-        reason = self.origin.get("no_tokenizer")
+        reason = f" ({self.no_tokenizer})" if self.no_tokenizer else ""
         return (
-            f"this model has no tokenizer{f' ({reason})' if reason else ''}: put tokenizer.json into its folder, or "
+            f"this model has no tokenizer{reason}: put tokenizer.json into its folder, or "
             "give prolip.load(..., tokenizer=) a folder or hub id that has one"
             + (f", such as {self.origin['tokenizer']}" if "tokenizer" in self.origin else "")
         )

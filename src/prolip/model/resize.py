@@ -18,14 +18,16 @@ KEPT_POSITIONS = 20
 
 def resized(model: ProLIP, *, image_size: int | None = None, context_length: int | None = None) -> ProLIP:
     """A model for images of `image_size` pixels and texts of `context_length` tokens; None: as it is."""
-    config, tensors = model.config, dict(model.state_dict())
+    config, tensors = model.config, {name: value.clone() for name, value in model.state_dict().items()}
     if image_size is not None and image_size != config.image.pixels.size:
         old = config.image
         image = replace(old, pixels=replace(old.pixels, size=image_size))
         tensors["image.positions"] = resize_grid(tensors["image.positions"], old.added_tokens, image.grid)
         config = replace(config, image=image)
     if context_length is not None and context_length != config.text.tokens.context_length:
-        added = config.text.added_tokens
+        added = max(
+            config.text.added_tokens, int(config.text.pooling == "last")
+        )  # what is read keeps its position
         text = replace(config.text, tokens=replace(config.text.tokens, context_length=context_length))
         tensors["text.positions"] = stretch(tensors["text.positions"], added, context_length)
         config = replace(config, text=text)

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from prolip.model.config import TextConfig
 from prolip.model.transformer import Head, Transformer
-from prolip.model.uncertainty import MultiheadUncertainty
 
 
 class TextTower(nn.Module):
@@ -37,7 +36,7 @@ class TextTower(nn.Module):
         elif config.uncertainty == "mean":
             self.log_var = Head(embed_dim, embed_dim)
         elif config.uncertainty == "multihead":
-            self.multihead = MultiheadUncertainty(blocks)
+            self.multihead = Transformer(blocks, layers=2)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         ids = self._cut(self._checked(ids))
@@ -63,7 +62,7 @@ class TextTower(nn.Module):
                 return self.log_var(mean)  # type: ignore[no-any-return]
             case "multihead":
                 rows = slice(-1, None)
-                return self.mean(self.norm_post(self.multihead(x, rows, mask)[:, 0]))  # type: ignore[no-any-return]
+                return self.mean(self.norm_post(self.multihead(x, mask, rows)[:, 0]))  # type: ignore[no-any-return]
         return None
 
     def _checked(self, ids: Tensor) -> Tensor:
@@ -72,6 +71,8 @@ class TextTower(nn.Module):
             raise ValueError(
                 f"ids must be whole numbers of shape (B, T), T from 1 to {longest}, not {ids.dtype} {tuple(ids.shape)}"
             )
+        if self.config.pooling == "last" and ids.shape[1] != longest:
+            raise ValueError(f"this tower reads the last position: ids must fill its context of {longest}")
         if ids.is_cpu and ids.numel() and not torch.compiler.is_compiling():
             low, high = (int(value) for value in ids.aminmax())
             if low < 0 or high >= self.config.tokens.vocab_size:
