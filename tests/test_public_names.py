@@ -28,7 +28,8 @@ NAMES = {
     "kl_standard": "(z: 'Gaussian') -> 'Tensor'",
     "load": "(name_or_path: 'str | Path', *, revision: 'str | None' = None, "
     "device: 'str | torch.device | None' = None, dtype: 'torch.dtype | None' = None, "
-    "tokenizer: 'str | Path | Tokenizer | None' = None, image_size: 'int | None' = None, "
+    "tokenizer: 'str | Path | Tokenizer | None' = None, config: 'str | Path | None' = None, "
+    "image_size: 'int | None' = None, "
     "context_length: 'int | None' = None) -> 'ProLIP'",
     "log_containment": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",
     "log_containment_matrix": "(a: 'Gaussian', b: 'Gaussian', *, mass: 'float' = 0.95) -> 'Tensor'",

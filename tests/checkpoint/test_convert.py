@@ -2,12 +2,15 @@
 
 import filecmp
 import json
+import shutil
 
 import pytest
+import torch
 
 import prolip
 from prolip import cli
-from tests.golden import FIXTURES
+from tests.checkpoint.test_release import clip_words
+from tests.golden import FIXTURES, altered
 
 RELEASE = FIXTURES / "models" / "b16_tiny"
 LONG = FIXTURES / "models" / "long_tiny"
@@ -47,6 +50,61 @@ def test_json(tmp_path, capsys):
     assert content["left_over"] == {}
     assert len(content["loaded"]) == 71
     assert prolip.load(tmp_path / "new", device="cpu").config.text.tokens.context_length == 300
+
+
+def test_what_was_resized_is_said(tmp_path, capsys):
+    convert(LONG, tmp_path / "new", "--context-length", 300, "--image-size", 32)
+    printed = capsys.readouterr().out
+    assert "resized    image.positions, text.positions\n" in printed
+    assert "no tokenizer was found (hub repository timm/ViT-B-16-SigLIP is not in the cache" in printed
+
+
+def test_all_that_was_left_over(tmp_path, capsys):
+    """Theirs that have no place, and ours that the probabilistic model doesn't need."""
+    source = altered(SIGLIP, tmp_path / "source", lambda t: t.update({"text.attn_mask": torch.zeros(1)}))
+    convert(source, tmp_path / "new", "--to", "probabilistic", "--json")
+    content = json.loads(capsys.readouterr().out)
+    assert content["left_over"]["text.attn_mask"] == "the causal mask, which is computed"
+    assert "image.pool.probe" in content["left_over"]
+    assert "image.class_token" in content["made_new"]
+
+
+def test_the_seed(tmp_path):
+    models = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        convert(SIGLIP, tmp_path / name, "--to", "probabilistic", "--seed", seed)
+        models.append(prolip.load(tmp_path / name, device="cpu").image.class_token)
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])
+
+
+def test_a_file_with_a_config_and_a_tokenizer(tmp_path, nano, capsys):
+    clip = FIXTURES / "open_clip" / "clip"
+    shutil.copy(clip / "open_clip_model.safetensors", tmp_path / "weights.safetensors")
+    words = clip_words(tmp_path / "words", 64)
+    convert(
+        tmp_path / "weights.safetensors",
+        tmp_path / "new",
+        "--config",
+        clip / "open_clip_config.json",
+        "--tokenizer",
+        words,
+    )
+    assert "no tokenizer" not in capsys.readouterr().out
+    assert prolip.load(tmp_path / "new", device="cpu").tokenize("a cat").tolist() == [[62, 1, 2, 63]]
+
+
+def test_a_revision_is_for_the_hub(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        convert(RELEASE, tmp_path / "out", "--revision", "v2")
+    assert "only a hub id has a revision" in capsys.readouterr().err
+
+
+def test_a_file_is_not_overwritten_either(tmp_path, capsys):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(SystemExit):
+        convert(RELEASE, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):

@@ -87,6 +87,25 @@ def test_a_tokenizer_named_by_the_config_is_fetched(cache, tmp_path):
     assert other.tokenize("").shape == (1, 256)
 
 
+def test_what_is_asked_for(monkeypatch, tmp_path):
+    """Every file of the same revision, and no more than a model needs."""
+    asked = []
+
+    def download(repo_id, name, revision):
+        asked.append((name, revision))
+        if name.startswith("open_clip"):
+            raise errors.EntryNotFoundError.__new__(errors.EntryNotFoundError)
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    assert hub.fetch("me/it", "v2") == tmp_path
+    assert {revision for _, revision in asked} == {"v2"}
+    assert [name for name, _ in asked] == [
+        "open_clip_config.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "vocab.json", "merges.txt", "preprocessor_config.json", "processor_config.json",
+    ]  # fmt: skip
+
+
 def test_offline_and_not_in_the_cache(cache):
     with pytest.raises(
         OSError, match=r"hub repository me/nowhere is not in the cache, and the hub can't be reached"
@@ -135,19 +154,23 @@ class PretendedHub:
         self.token = token
 
     existing: ClassVar[set[str]] = set()
+    seen: ClassVar[dict[str, object]] = {}
     sent: ClassVar[dict[str, bytes]] = {}
 
     def create_repo(self, repo_id, private=None, exist_ok=False):
         assert exist_ok
+        self.seen.update(private=private, token=self.token)
         return f"https://hub/{repo_id}"
 
     def file_exists(self, repo_id, name, revision=None):
+        self.seen.update(card_of=revision)
         return name in self.existing
 
     def upload_folder(self, repo_id, folder_path, commit_message, revision):
         self.sent.clear()
         self.sent.update({path.name: path.read_bytes() for path in folder_path.iterdir()})
         self.sent["message"] = commit_message.encode()
+        self.seen.update(revision=revision)
 
 
 def test_push_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
@@ -161,6 +184,26 @@ def test_push_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
     assert torch.equal(
         prolip.load(tmp_path, device="cpu").embed_texts("a thing").mean, nano.embed_texts("a thing").mean
     )
+
+
+def test_push_says_where_and_who(nano, monkeypatch):
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    prolip.push(nano, "me/nano", private=True, revision="v2", token="secret", license="mit")
+    assert PretendedHub.seen == {"private": True, "token": "secret", "revision": "v2", "card_of": "v2"}
+    assert b"license: mit" in PretendedHub.sent["README.md"]
+
+
+def test_push_without_a_network_is_a_sentence(nano, monkeypatch):
+    class NoNetworkError(Exception):
+        """As the hub's HTTP library has it: no OSError."""
+
+    def fail(self, *args, **kwargs):
+        raise NoNetworkError("name or service not known")
+
+    monkeypatch.setattr(PretendedHub, "create_repo", fail)
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    with pytest.raises(OSError, match="pushing to me/nano failed: name or service not known"):
+        prolip.push(nano, "me/nano")
 
 
 def test_push_leaves_someones_card_alone(nano, monkeypatch):
@@ -193,6 +236,11 @@ def test_the_card_says_what_is_known(nano):
     assert 'prolip.load("me/nano")' in text
     assert f"{sum(p.numel() for p in nano.parameters()):,}" in text
     assert "license:" not in card(nano, "me/nano")
+    assert text.count("# nano\n") == 1
+    assert "32 x 32 pixels, patches of 8" in text
+    assert f"up to 16 tokens of a vocabulary of {nano.config.text.tokens.vocab_size}" in text
+    released = prolip.load(FIXTURES / "models" / "b16_tiny", device="cpu")
+    assert "| log-variances | image: token, text: mean |" in card(released, "me/b16")
     nano.origin = {"format": "open_clip"}
     assert "| weights started from | open_clip |" in card(nano, "me/nano")
 

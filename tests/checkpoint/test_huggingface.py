@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import prolip
+from prolip.checkpoint import huggingface
 from prolip.checkpoint.load import open_model
 
 transformers = pytest.importorskip("transformers")
@@ -100,10 +101,12 @@ def test_positions_that_are_no_weights_are_left_over(tmp_path):
     build("clip", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["text_model.embeddings.position_ids"] = torch.arange(10)[None]
+    tensors["vision_model.embeddings.position_ids"] = torch.arange(10)[None]
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    assert open_model(tmp_path).account.left == (
-        ("text_model.embeddings.position_ids", "0, 1, 2, ...: not a weight"),
-    )
+    left = dict(open_model(tmp_path).account.left)
+    assert left == {
+        f"{t}_model.embeddings.position_ids": "0, 1, 2, ...: not a weight" for t in ("text", "vision")
+    }
 
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
@@ -119,7 +122,6 @@ def test_sparse_configs_mean_the_libraries_defaults(kind, tmp_path):
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": kind, "text_config": {}, "vision_config": {}})
     )
-    from prolip.checkpoint import huggingface
     from prolip.checkpoint.source import Source
 
     source = Source(
@@ -137,6 +139,77 @@ def test_sparse_configs_mean_the_libraries_defaults(kind, tmp_path):
     assert {k: v.shape for k, v in tensors.items()} == {
         k: v.shape for k, v in ProLIP(ours).state_dict().items()
     }
+
+
+@pytest.mark.parametrize(
+    ("config", "ours"),
+    [
+        ("CLIPTextConfig", huggingface.CLIP_TEXT),
+        ("CLIPVisionConfig", huggingface.CLIP_VISION),
+        ("SiglipTextConfig", huggingface.SIGLIP_TEXT),
+        ("SiglipVisionConfig", huggingface.SIGLIP_VISION),
+    ],
+)
+def test_our_defaults_are_the_librarys(config, ours):
+    theirs = getattr(transformers, config)()
+    assert {name: getattr(theirs, name) for name in ours} == ours
+
+
+def test_ids_of_clips_tokens(tmp_path):
+    build("clip", tmp_path)
+    tokens = prolip.load(tmp_path, device="cpu").config.text.tokens
+    assert (tokens.start_id, tokens.end_id, tokens.pad_id, tokens.pad_to) == (62, 63, 63, "longest")
+    build("clip", tmp_path, bos_token_id=0, eos_token_id=2)  # the old configs' mistake
+    assert prolip.load(tmp_path, device="cpu").config.text.tokens.start_id == 62
+
+
+def test_ids_and_pixels_of_siglip(tmp_path):
+    build("siglip", tmp_path)
+    config = prolip.load(tmp_path, device="cpu").config
+    tokens, pixels = config.text.tokens, config.image.pixels
+    assert (tokens.pad_id, tokens.end_id, tokens.pad_to, tokens.cleaning) == (1, 1, "context", "canonicalize")
+    assert (pixels.mean, pixels.std, pixels.fit) == ((0.5,) * 3, (0.5,) * 3, "squash")
+
+
+def edited(folder, edit):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    edit(config)
+    path.write_text(json.dumps(config))
+
+
+def test_older_configs_say_it_twice(tmp_path):
+    """`text_config_dict` wins over `text_config`."""
+    build("clip", tmp_path)
+    edited(tmp_path, lambda c: c.update(text_config_dict={"layer_norm_eps": 1e-3}))
+    assert prolip.load(tmp_path, device="cpu").config.text.blocks.norm_eps == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "edit", "sentence"),
+    [
+        ("siglip", lambda c: c["vision_config"].update(vision_use_head=False), "without its pooling head"),
+        ("clip", lambda c: c.update(quantization_config={"bits": 8}), "quantised weights are not supported"),
+    ],
+)
+def test_models_that_we_can_not_hold(kind, edit, sentence, tmp_path):
+    build(kind, tmp_path)
+    edited(tmp_path, edit)
+    with pytest.raises(ValueError, match=sentence):
+        prolip.load(tmp_path)
+
+
+def test_a_processor_of_transformers_5(tmp_path):
+    build("clip", tmp_path)
+    values = {"image_mean": [0.1] * 3, "image_std": [0.2] * 3, "resample": 2, "size": {"shortest_edge": 26}}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": values}))
+    rules = prolip.load(tmp_path, device="cpu").config.image.pixels
+    assert (rules.mean, rules.std, rules.resampling, rules.fit) == (
+        (0.1,) * 3,
+        (0.2,) * 3,
+        "bilinear",
+        "crop",
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_files_without_tensors(tmp_path, content, sentence):
 def test_openais_original_files_are_named(tmp_path):
     shutil.copy(RELEASE / "config.json", tmp_path)
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="is a TorchScript archive, as OpenAI's original files are"):
+    with pytest.raises(ValueError, match="it is a TorchScript archive, as OpenAI's original files are"):
         prolip.load(tmp_path)
 
 
@@ -196,6 +196,48 @@ def test_a_tokenizer_object_keeps_its_ids(nano, tokenizer, tmp_path):
 def test_a_tokenizer_without_the_end_that_a_tower_reads_is_refused(tokenizer):
     with pytest.raises(ValueError, match='pooling "end" needs the end_id'):
         prolip.load(FIXTURES / "open_clip" / "clip", tokenizer=tokenizer, device="cpu")
+
+
+def with_names(folder, names, extra=()):
+    """The word tokenizer with more tokens and the names of special ones."""
+    from tokenizers import Tokenizer as Core
+
+    core = Core.from_file(str(folder / "tokenizer.json"))
+    core.add_special_tokens(list(extra))
+    core.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
+    return core
+
+
+def test_the_mask_is_looked_up_by_name(words):
+    core = with_names(words, {"mask_token": "<hidden>"}, ["<hidden>", "<extra_id_99>"])
+    model = prolip.load(RELEASE, device="cpu", tokenizer=words)
+    assert model.config.text.tokens.mask_id == core.token_to_id("<hidden>")
+    with_names(words, {})
+    model = prolip.load(RELEASE, device="cpu", tokenizer=words / "tokenizer.json")
+    assert model.config.text.tokens.mask_id == core.token_to_id("<extra_id_99>")  # [MASK] is this one's end
+
+
+def test_a_mask_beyond_the_table_is_none_of_the_models(words):
+    with_names(words, {"mask_token": "<hidden>"}, [*(f"<{i}>" for i in range(600)), "<hidden>"])
+    assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokens.mask_id is None
+
+
+def test_padding_is_the_formats_own(words):
+    with_names(words, {"pad_token": "red"})
+    assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokens.pad_id == 1
+
+
+def test_why_there_is_no_tokenizer_is_not_saved(tmp_path):
+    model = prolip.load(RELEASE, device="cpu")
+    assert model.no_tokenizer
+    assert "cache" not in (model.save(tmp_path) / "config.json").read_text()
+
+
+def test_names_that_are_no_hub_ids():
+    for name in ("./some/thing", ".hidden/model", "a/b/c"):
+        with pytest.raises(FileNotFoundError, match="there is no folder or file"):
+            prolip.load(name)
 
 
 def test_a_folder_without_tokenizer_is_refused(tmp_path):

@@ -7,7 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 import prolip
+from prolip.checkpoint import openclip
 from prolip.checkpoint.load import open_model
+from prolip.model.config import BlockConfig
 from tests.golden import FIXTURES, altered
 
 GOLDEN = ("clip", "clip_quickgelu", "siglip", "siglip2")
@@ -100,6 +102,19 @@ def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
         ("clip", lambda c: c["text_cfg"].update(pool_type="first"), "pool_type 'first' is not supported"),
         ("clip", lambda c: c.pop("vision_cfg"), "no vision_cfg and text_cfg"),
         ("clip", lambda c: c["vision_cfg"].update(head_width=5), "not a multiple"),
+        ("clip", lambda c: c["vision_cfg"].update(head_width=0), "config is not as this format has it"),
+        (
+            "clip",
+            lambda c: c["vision_cfg"].update(mlp_ratio=float("inf")),
+            "config is not as this format has it",
+        ),
+        ("clip", lambda c: c["text_cfg"].update(embed_cls=True), "embed_cls"),
+        ("clip", lambda c: c["text_cfg"].update(no_causal_mask=True), "padded to the whole context"),
+        (
+            "siglip",
+            lambda c: c["vision_cfg"].update(timm_model_name="vit_base_patch16_siglip_gap_224"),
+            "only SigLIP's ViTs",
+        ),
         (
             "siglip",
             lambda c: c["vision_cfg"].update(timm_model_name="vit_base_patch16_224"),
@@ -130,6 +145,81 @@ def test_preprocessing_that_we_do_not_have(preprocess, sentence, tmp_path):
     )
     with pytest.raises(ValueError, match=sentence):
         prolip.load(folder)
+
+
+def test_openais_weights_need_quick_gelu(tmp_path):
+    def add(tensors):
+        tensors.update(input_resolution=torch.tensor(24))
+
+    folder = altered(FIXTURES / "open_clip" / "clip", tmp_path / "altered", add)
+    with pytest.raises(ValueError, match="these weights are OpenAI's own"):
+        prolip.load(folder)
+    quick = altered(FIXTURES / "open_clip" / "clip_quickgelu", tmp_path / "quick", add)
+    assert dict(open_model(quick).account.left) == {
+        "input_resolution": "a number of OpenAI's files that the config has too"
+    }
+
+
+def test_settings_that_are_off_are_no_settings(tmp_path):
+    edit = {"attentional_pool": False, "ls_init_value": None}
+    folder = altered(
+        FIXTURES / "open_clip" / "clip",
+        tmp_path / "altered",
+        edit_config=lambda c: c["model_cfg"]["vision_cfg"].update(edit),
+    )
+    assert prolip.load(folder, device="cpu").config.image.pooling == "class"
+
+
+def test_norms_and_defaults_of_the_config():
+    values = {"vision_cfg": {"norm_kwargs": {"eps": 1e-6}}, "text_cfg": {}}
+    assert openclip.clip_image(values["vision_cfg"], values, {}).blocks.norm_eps == 1e-6
+    assert openclip.clip_image({}, values, {}).blocks == BlockConfig(
+        width=768, layers=12, heads=12, mlp_width=3072
+    )
+    assert openclip.text_blocks({}, values) == BlockConfig(width=512, layers=12, heads=8, mlp_width=2048)
+    assert (openclip.siglip_tokens(32000, 64).pad_id, openclip.siglip_tokens(256000, 64).pad_id) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "activation"),
+    [
+        ("vit_base_patch16_siglip_384", 12, "gelu"),
+        ("vit_base_patch32_siglip_256", 12, "gelu_tanh"),
+        ("vit_large_patch16_siglip_256", 16, "gelu"),
+        ("vit_large_patch16_siglip_512", 16, "gelu_tanh"),
+        ("vit_so400m_patch14_siglip_384", 16, "gelu"),
+        ("vit_so400m_patch16_siglip_512", 16, "gelu_tanh"),
+        ("vit_giantopt_patch16_siglip_256", 16, "gelu_tanh"),
+    ],
+)
+def test_timms_names(name, heads, activation, tmp_path):
+    """Heads and activations as in timm 1.0.30. (The tiny fixture's width fits both numbers of heads.)"""
+    folder = altered(
+        FIXTURES / "open_clip" / "siglip",
+        tmp_path / "altered",
+        edit_config=lambda c: c["model_cfg"]["vision_cfg"].update(timm_model_name=name),
+    )
+    blocks = open_model(folder).model.config.image.blocks
+    assert (blocks.heads, blocks.activation) == (heads, activation)
+
+
+def test_siglip_without_preprocessing_is_squashed_to_halves(tmp_path):
+    folder = altered(
+        FIXTURES / "open_clip" / "siglip", tmp_path / "altered", edit_config=lambda c: c.pop("preprocess_cfg")
+    )
+    pixels = open_model(folder).model.config.image.pixels
+    assert (pixels.mean, pixels.fit) == ((0.5, 0.5, 0.5), "squash")
+
+
+def test_cleaning_and_the_name_of_the_tokenizer(tmp_path):
+    clip, siglip = (open_model(FIXTURES / "open_clip" / name).model for name in ("clip", "siglip"))
+    assert (clip.config.text.tokens.cleaning, siglip.config.text.tokens.cleaning) == ("lower", "canonicalize")
+    folder = altered(
+        FIXTURES / "open_clip" / "siglip",
+        tmp_path / "altered",
+        edit_config=lambda c: c["model_cfg"]["text_cfg"].update(hf_tokenizer_name="me/words"),
+    )
+    assert open_model(folder).model.origin["tokenizer"] == "me/words"
 
 
 def test_a_training_checkpoint_of_open_clip(tmp_path):

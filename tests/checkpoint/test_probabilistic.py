@@ -11,6 +11,7 @@ from prolip.checkpoint.load import open_model
 from prolip.checkpoint.probabilistic import make_probabilistic
 from prolip.inputs.tokens import Tokenizer
 from prolip.losses.contrast import ppcl
+from prolip.model.prolip import ProLIP
 from tests.golden import FIXTURES
 
 NEW = {
@@ -56,6 +57,11 @@ def test_trained_tensors_are_untouched(pair):
     assert torch.equal(after["image.positions"][2:], before["image.positions"][added:])
     if kind == "clip":
         assert torch.equal(after["image.positions"][0], before["image.positions"][0])
+    fresh = ProLIP(new.config).start(torch.Generator().manual_seed(0)).state_dict()
+    assert torch.equal(after["image.positions"][added:2], fresh["image.positions"][added:2])
+    assert torch.equal(after["text.positions"][-2], fresh["text.positions"][-2])
+    if kind == "siglip":  # [CLS] takes the position that SigLIP read
+        assert torch.equal(after["text.positions"][-1], before["text.positions"][-1])
     assert torch.equal(after["text.positions"][:-2], before["text.positions"])
     assert torch.equal(after["text.tokens.weight"], before["text.tokens.weight"])
     assert torch.equal(after["text.class_token"], before["text.tokens.weight"][old.config.text.tokens.end_id])
@@ -109,11 +115,45 @@ def test_a_mask_token_is_added_with_its_row(generator):
     core = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1, "b": 2}, unk_token="a"))
     core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     model.use_tokenizer(Tokenizer(core, model.config.text.tokens))
-    new, _ = make_probabilistic(model, generator)
+    new, account = make_probabilistic(model, generator)
     assert new.config.text.tokens.mask_id == 64
+    assert "text.tokens.weight (its last 1 rows)" in account.new
     assert new.tokenizer.rules == new.config.text.tokens
     assert new.text.tokens.weight.shape[0] == 65
     assert torch.equal(new.text.tokens.weight[:64], model.text.tokens.weight)
+
+
+def test_t5s_mask_is_taken_where_there_is_one(generator):
+    """SigLIP's vocabulary: <extra_id_99> is the first id after the pieces, and the release masks with it."""
+    model = open_model(FIXTURES / "open_clip" / "siglip").model
+    words = {
+        "a": 0,
+        "</s>": 1,
+        "b": 2,
+        **{f"w{i}": i for i in range(3, 64)},
+        "<extra_id_99>": 64,
+        "<extra_id_98>": 65,
+    }
+    core = tokenizers.Tokenizer(models.WordLevel(words, unk_token="a"))
+    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    model.use_tokenizer(Tokenizer(core, model.config.text.tokens))
+    new, _ = make_probabilistic(model, generator)
+    assert new.config.text.tokens.mask_id == 64
+    assert new.text.tokens.weight.shape[0] == 65
+
+
+def test_half_precision_stays_half(generator):
+    new, _ = make_probabilistic(open_model(FIXTURES / "open_clip" / "clip").model.half(), generator)
+    assert {p.dtype for p in new.parameters()} == {torch.float16}
+
+
+def test_the_old_model_is_left_alone(generator):
+    old = open_model(FIXTURES / "open_clip" / "clip").model
+    new, _ = make_probabilistic(old, generator)
+    before = old.image.norm_post.weight.clone()
+    with torch.no_grad():
+        new.image.norm_post.weight.add_(1.0)
+    assert torch.equal(old.image.norm_post.weight, before)
 
 
 def test_the_seed_decides_what_is_new():

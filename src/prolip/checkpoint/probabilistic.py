@@ -37,7 +37,7 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
     if model.config.contrast == "softmax":
         del kept["log_scale"]  # a scale of 100, right for a softmax, would saturate sigmoids
     result = fill(config, {**fresh, **kept, **joined}, "the probabilistic model")
-    result.origin = dict(model.origin)
+    result.origin, result.no_tokenizer = dict(model.origin), model.no_tokenizer
     if tokenizer is not None:
         result.use_tokenizer(Tokenizer(tokenizer.core(), config.text.tokens))
     return result, _account(old, fresh, {*kept, *joined})

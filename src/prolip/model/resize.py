@@ -34,7 +34,7 @@ def resized(model: ProLIP, *, image_size: int | None = None, context_length: int
     if config == model.config:
         return model
     result = fill(config, tensors, "the resized model")
-    result.origin = dict(model.origin)
+    result.origin, result.no_tokenizer = dict(model.origin), model.no_tokenizer
     if model.tokenizer is not None:
         result.use_tokenizer(Tokenizer(model.tokenizer.core(), config.text.tokens))
     return result

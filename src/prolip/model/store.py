@@ -55,7 +55,7 @@ def require_numbers(tensors: Mapping[str, Tensor], source: object) -> None:
 
 def _save(tensors: dict[str, Tensor], path: Path, digest: str) -> None:
     try:
-        save_file(tensors, path, metadata={"format": "pt", "weights": digest})
+        save_file(tensors, path, metadata={"weights": digest})  # one entry: their order is left to chance
     except SafetensorError as error:
         raise OSError(f"{path.parent} can't take the weights: {error}") from error
 
