@@ -124,7 +124,7 @@ def bench_towers(
     Args:
         size: A named size (docs/models.md).
         batch: Images and texts at a time.
-        repeats: Runs of each work, in turn: medians, and for what [UNC] costs the fastest.
+        repeats: Runs of each work, in turn; ratios are of the fastest, because noise only slows.
         train: Also a training step (forward, PPCL, backward, AdamW).
         as_json: Print JSON instead of a table.
     """
