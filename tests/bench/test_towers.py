@@ -51,12 +51,12 @@ def test_the_command(capsys):
     assert result["gigaflop_per_second"] > 0
     assert set(result["overhead"]) == {"image, [UNC]", "image, multi-head"}
     assert result["overhead"]["image, [UNC]"]["operations"] > 0
-    assert all(0 < row["share_of_rate"] < 2 for row in result["works"].values())
+    assert all(row["share_of_rate"] > 0 for row in result["works"].values())
     assert "training step" in result["works"]
     cli.main(["bench", "towers", "--size", "nano", "--batch", "2", "--repeats", "1", "--no-train"])
     printed = capsys.readouterr().out
     assert "nano, batch 2" in printed
-    assert "image, [UNC]: " in printed
+    assert "image, [UNC], two images: " in printed
     assert "training step" not in printed
 
 
