@@ -1,6 +1,7 @@
 """ONNX graphs against torch, by onnxruntime."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,6 +48,39 @@ def test_any_batch_and_any_length(nano, tmp_path, generator):
         "config.json",
         "tokenizer.json",
     }
+
+
+class Session:
+    """An onnxruntime that errs by a given amount, and only where a batch has several rows."""
+
+    def __init__(self, graph, error):
+        self.graph, self.error = graph, error
+
+    def get_inputs(self):
+        return [type("Input", (), {"name": "x"})]
+
+    def run(self, _, values):
+        mean, log_var = self.graph(torch.from_numpy(values["x"]))
+        mean = mean + (self.error if len(mean) > 1 else 0.0)
+        return [mean.detach().numpy(), log_var.detach().numpy()]
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-4, float("nan")])
+def test_what_counts_as_the_same(error, nano, monkeypatch):
+    graph, inputs = onnx.Graph(nano, "text"), onnx._ids(nano)
+    fake = type("Runtime", (), {"InferenceSession": lambda *args, **more: Session(graph, error)})
+    monkeypatch.setattr(onnx, "require", lambda *args: fake)
+    if error == 0.0:
+        assert onnx._compare(graph, inputs, Path("text.onnx")) == {"mean": 0.0, "log_var": 0.0}
+    else:
+        with pytest.raises(ValueError, match="mean differs from torch by"):
+            onnx._compare(graph, inputs, Path("text.onnx"))
+
+
+def test_points_are_the_same_points():
+    a = torch.tensor([-torch.inf, 1.0])
+    assert onnx._distance(a, a) == 0.0
+    assert onnx._distance(a, torch.tensor([-torch.inf, 1.5])) == 0.5
 
 
 @pytest.mark.slow

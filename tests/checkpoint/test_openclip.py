@@ -222,6 +222,15 @@ def test_cleaning_and_the_name_of_the_tokenizer(tmp_path):
     assert open_model(folder).model.origin["tokenizer"] == "me/words"
 
 
+def test_half_precision_means_are_of_unit_length():
+    """No projection, so no Head, stands between SigLIP's image tower and the embedding."""
+    golden = FIXTURES / "open_clip" / "siglip"
+    model = prolip.load(golden, device="cpu", dtype=torch.bfloat16)
+    z = model.encode_image(load_file(golden / "io.safetensors")["pixels"])
+    assert z.mean.dtype == torch.float32
+    torch.testing.assert_close(z.mean.norm(dim=-1), torch.ones(len(z)))
+
+
 def test_a_training_checkpoint_of_open_clip(tmp_path):
     """A .pt with epoch, optimiser and DDP's `module.`; its config lies elsewhere, as a bare model config."""
     golden = FIXTURES / "open_clip" / "clip"

@@ -100,7 +100,8 @@ def _compare(graph: Graph, inputs: Tensor, path: Path) -> dict[str, float]:
         for (name, worst_so_far), value, ours in zip(
             worst.items(), found, (wanted.mean, wanted.log_var), strict=True
         ):
-            worst[name] = max(worst_so_far, _distance(torch.from_numpy(value), ours))
+            difference = _distance(torch.from_numpy(value), ours)
+            worst[name] = float(torch.tensor([worst_so_far, difference]).max())  # Python's max would lose NaN
     for name, value in worst.items():
         if not value <= TOLERANCE[name]:
             raise ValueError(
