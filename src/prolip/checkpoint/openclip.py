@@ -45,9 +45,7 @@ TIMM_TANH = (
 
 
 def _recognises(source: Source) -> bool:
-    return (
-        "visual.class_embedding" in source.tensors or "visual.trunk.patch_embed.proj.weight" in source.tensors
-    )
+    return source.has("visual.class_embedding") or is_siglip(source)
 
 
 def _read_config(source: Source) -> ModelConfig:
@@ -63,10 +61,9 @@ def _read_config(source: Source) -> ModelConfig:
             "the config doesn't say quick_gelu: true; take one of open_clip's -quickgelu configs"
         )
     preprocess = source.config.get("preprocess_cfg") or {}
-    siglip = is_siglip(source)
     image = (
         _timm_image(values, source, preprocess)
-        if siglip
+        if is_siglip(source)
         else clip_image(values["vision_cfg"], values, preprocess)
     )
     return ModelConfig(
@@ -78,7 +75,7 @@ def _read_config(source: Source) -> ModelConfig:
 
 
 def is_siglip(source: Source) -> bool:
-    return "visual.trunk.patch_embed.proj.weight" in source.tensors
+    return source.has("visual.trunk.patch_embed.proj.weight")
 
 
 def refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> None:

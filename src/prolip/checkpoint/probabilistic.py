@@ -32,7 +32,7 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
     fresh = {
         name: value.to(model.dtype) for name, value in ProLIP(config).start(generator).state_dict().items()
     }
-    joined = _joined(model.config, config, old, fresh)
+    joined = _joined(model.config, old, fresh)
     kept = {name: value for name, value in old.items() if name in fresh and fresh[name].shape == value.shape}
     if model.config.contrast == "softmax":
         del kept["log_scale"]  # a scale of 100, right for a softmax, would saturate sigmoids
@@ -59,9 +59,7 @@ def _text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
     return replace(text, tokens=tokens, pooling="class", causal=False, uncertainty="token")
 
 
-def _joined(
-    before: ModelConfig, after: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]
-) -> dict[str, Tensor]:
+def _joined(before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that are partly trained, partly new."""
     image, text, words = fresh["image.positions"], fresh["text.positions"], fresh["text.tokens.weight"]
     classes = before.image.added_tokens  # 1: [CLS] has a trained position; 0: there was none

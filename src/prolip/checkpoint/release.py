@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from prolip.checkpoint import openclip
 from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Rule, layer, same, write
@@ -22,7 +20,7 @@ from prolip.checkpoint.source import Source
 from prolip.files import write_whole
 from prolip.model.config import ImageConfig, ModelConfig, Start, TextConfig
 from prolip.model.prolip import ProLIP
-from prolip.model.store import CONFIG, WEIGHTS
+from prolip.model.store import CONFIG, WEIGHTS, save_tensors
 
 NAME = "prolip-release"
 MODEL_KEYS = {
@@ -135,7 +133,7 @@ def export(model: ProLIP, folder: Path) -> Path:
     tensors = {name: value.detach().cpu().float() for name, value in model.state_dict().items()}
     theirs = write(_rules(model.config), tensors)
     text = json.dumps(config_for(model), sort_keys=True, indent=2)  # no newline at the end, as there
-    write_whole(folder / WEIGHTS, lambda path: save_file(theirs, path))
+    write_whole(folder / WEIGHTS, lambda path: save_tensors(theirs, path))
     write_whole(folder / CONFIG, lambda path: path.write_text(text, encoding="utf-8"))
     return folder
 
@@ -148,9 +146,6 @@ def why_not(config: ModelConfig) -> str | None:
         "it applies the last norm of the image tower once, the release twice": image.class_norm != "twice",
         "it masks padding, the release reads it": text.padding != "attended",
         "its text tower is causal": text.causal,
-        f"its image tower pools by {image.pooling}": image.pooling != "class",
-        f"its image log-variances come from {image.uncertainty!r}": image.uncertainty
-        not in ("token", "none"),
         "its patches have a bias or an MLP stem": image.patch_bias or image.stem != "linear",
         "a tower has no projection": not (image.projection and text.projection),
         "the release can't express a norm_eps of the image tower other than 1e-5": image.blocks.norm_eps

@@ -24,7 +24,7 @@ from prolip.model.store import (
     fingerprint,
     read_tensors,
     require_numbers,
-)  # fmt: skip
+)
 
 
 def is_native(config: Mapping[str, Any]) -> bool:

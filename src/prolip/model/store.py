@@ -35,7 +35,7 @@ def write(
     require_numbers(tensors, "the model")
     values = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     digest = _digest(values)
-    write_whole(folder / WEIGHTS, lambda path: _save(values, path, digest))
+    write_whole(folder / WEIGHTS, lambda path: save_tensors(values, path, {"weights": digest}))
     if tokenizer is not None:
         tokenizer.save(folder / TOKENIZER)
     else:
@@ -53,9 +53,10 @@ def require_numbers(tensors: Mapping[str, Tensor], source: object) -> None:
             )
 
 
-def _save(tensors: dict[str, Tensor], path: Path, digest: str) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """A safetensors file. At most one entry of metadata keeps its bytes the same: their order is left to chance."""
     try:
-        save_file(tensors, path, metadata={"weights": digest})  # one entry: their order is left to chance
+        save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:
         raise OSError(f"{path.parent} can't take the weights: {error}") from error
 

@@ -95,10 +95,10 @@ class TextTower(nn.Module):
         if self.config.causal:
             length = ids.shape[1] + added
             earlier = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
-            itself = torch.eye(
-                length, dtype=torch.bool, device=ids.device
-            )  # a row that reads nothing would be NaN
-            mask = earlier[None, None] if mask is None else earlier & (mask | itself)
+            if mask is None:
+                return earlier[None, None]
+            itself = torch.eye(length, dtype=torch.bool, device=ids.device)
+            mask = earlier & (mask | itself)  # a row that reads nothing would be NaN
         return mask
 
     def _embedded(self, ids: Tensor) -> Tensor:
