@@ -8,6 +8,7 @@ from types import ModuleType
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "report": ("matplotlib", "jinja2"),
+    "data": ("pyarrow",),
     "search": ("lancedb", "pyarrow"),
     "ray": ("ray", "pyarrow"),
     "app": ("gradio",),

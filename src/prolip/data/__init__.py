@@ -1,0 +1,1 @@
+"""Image-text data: everyone's files, procedural scenes, and the loader that trains from both."""

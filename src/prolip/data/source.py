@@ -1,0 +1,66 @@
+"""The one face of all data that can be read at any position; joining several."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from prolip.data.sample import Sample
+
+
+class Source(Protocol):
+    """Samples by number, in a fixed order. Copied into loader workers: open files lazily, once a process."""
+
+    @property
+    def name(self) -> str:
+        """For messages: the path or pattern that a user gave."""
+
+    @property
+    def chunks(self) -> np.ndarray:
+        """int64 (C,): how many samples lie together on disk (a shard, a row group), in order; their sum is the length.
+        Shuffling visits few chunks at a time. One chunk if any order is as quick."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> Sample:
+        """The sample of a number from 0; BadSampleError if there is something wrong with it."""
+
+    def fingerprint(self) -> str:
+        """Changes when the samples or their order may have changed (files, sizes, lengths): a position in other data
+        means nothing."""
+
+
+class Joined:
+    """Sources one after another, as one."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        if not sources:
+            raise ValueError("there is no source to join")
+        self.sources = tuple(sources)
+        self._ends = np.cumsum([len(source) for source in sources])
+
+    @property
+    def name(self) -> str:
+        return " + ".join(source.name for source in self.sources)
+
+    @property
+    def chunks(self) -> np.ndarray:
+        return np.concatenate([source.chunks for source in self.sources])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, index: int) -> Sample:
+        part = int(np.searchsorted(self._ends, index, side="right"))
+        return self.sources[part].read(index - (int(self._ends[part - 1]) if part else 0))
+
+    def fingerprint(self) -> str:
+        return fingerprint_of(*(source.fingerprint() for source in self.sources))
+
+
+def fingerprint_of(*facts: object) -> str:
+    """16 hexadecimal digits of what is told; the same in every process."""
+    return hashlib.blake2b("\n".join(map(str, facts)).encode(), digest_size=8).hexdigest()
