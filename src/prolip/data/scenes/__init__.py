@@ -1,0 +1,1 @@
+"""Procedural scenes: pictures and captions whose true ambiguity is known."""

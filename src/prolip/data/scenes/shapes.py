@@ -1,0 +1,106 @@
+"""The eight shapes as distances to their outlines, and the antialiased sprites made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image
+
+OUTLINE = 0.22  # width of a drawn outline, as a share of the radius
+Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@lru_cache(maxsize=4096)
+def coverage(shape: str, radius: float, angle: float, outlined: bool) -> Image.Image:
+    """How much of each pixel a shape covers, 0 to 255: mode L, square, the shape's centre in the middle.
+
+    radius in pixels, angle in radians. The edge is a ramp one pixel wide.
+    """
+    side = math.ceil(2 * radius) + 1
+    places = (np.arange(side) - (side - 1) / 2) / radius
+    y, x = np.meshgrid(places, places, indexing="ij")
+    cos, sin = math.cos(angle), math.sin(angle)
+    inside = (
+        -DISTANCES[shape](cos * x + sin * y, cos * y - sin * x) * radius
+    )  # pixels from the outline, inwards
+    cover = np.clip(inside + 0.5, 0, 1)
+    if outlined:
+        cover *= np.clip(max(1.5, OUTLINE * radius) - inside + 0.5, 0, 1)
+    return Image.fromarray(np.rint(cover * 255).astype(np.uint8))
+
+
+def _polygon(points: list[tuple[float, float]]) -> Distance:
+    """Signed distance to a closed polygon, negative inside."""
+    start = np.array(points)
+    step = np.roll(start, -1, axis=0) - start
+
+    def distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        nearest = np.full(x.shape, np.inf)
+        inside = np.zeros(x.shape, dtype=bool)
+        for (x0, y0), (dx, dy) in zip(start, step, strict=True):
+            along = np.clip(((x - x0) * dx + (y - y0) * dy) / (dx * dx + dy * dy), 0, 1)
+            nearest = np.minimum(nearest, (x - x0 - along * dx) ** 2 + (y - y0 - along * dy) ** 2)
+            crosses = (y0 > y) != (y0 + dy > y)
+            if dy:
+                inside ^= crosses & (x < x0 + (y - y0) / dy * dx)
+        signed: np.ndarray = np.where(inside, -1.0, 1.0) * np.sqrt(nearest)
+        return signed
+
+    return distance
+
+
+def _circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.hypot(x, y) - 0.93
+    return distance
+
+
+def _ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.abs(np.hypot(x, y) - 0.70) - 0.24
+    return distance
+
+
+def _crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    distance: np.ndarray = np.maximum(np.hypot(x, y) - 0.96, 0.82 - np.hypot(x - 0.5, y))
+    return distance
+
+
+def _star_points(tips: int, outer: float, inner: float) -> list[tuple[float, float]]:
+    turns = [(math.pi * i / tips, outer if i % 2 == 0 else inner) for i in range(2 * tips)]
+    return [(r * math.sin(t), -r * math.cos(t)) for t, r in turns]
+
+
+def _cross_points(arm: float, half: float) -> list[tuple[float, float]]:
+    corner = [(half, arm), (half, half), (arm, half)]
+    return [
+        *[(x, y) for x, y in corner],
+        *[(x, -y) for x, y in reversed(corner)],
+        *[(-x, -y) for x, y in corner],
+        *[(-x, y) for x, y in reversed(corner)],
+    ]
+
+
+def _heart_points(count: int) -> list[tuple[float, float]]:
+    turns = [2 * math.pi * i / count for i in range(count)]
+    return [
+        (
+            math.sin(t) ** 3 * 0.96,
+            -(13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)) / 17 - 0.1,
+        )
+        for t in turns
+    ]
+
+
+DISTANCES: Mapping[str, Distance] = {
+    "circle": _circle,
+    "ring": _ring,
+    "crescent": _crescent,
+    "heart": _polygon(_heart_points(40)),
+    "square": _polygon([(-0.78, -0.78), (0.78, -0.78), (0.78, 0.78), (-0.78, 0.78)]),
+    "triangle": _polygon([(0, -0.98), (0.92, 0.72), (-0.92, 0.72)]),
+    "star": _polygon(_star_points(5, 1.0, 0.42)),
+    "cross": _polygon(_cross_points(0.96, 0.3)),
+}
+"""Coordinates in radii, y downwards; nothing leaves the unit circle by more than a corner of the square."""
