@@ -66,7 +66,7 @@ class World:
     unseen: frozenset[tuple[str, str]] = frozenset()
 
     def __post_init__(self) -> None:
-        _require_distribution(self.counts, "counts", MOST_THINGS)
+        require_distribution(self.counts, "World: counts", MOST_THINGS)
         if self.grid not in (2, 3):
             raise ValueError(f"World: grid must be 2 or 3 cells a side, not {self.grid!r}")
         for background in self.backgrounds:
@@ -79,7 +79,7 @@ class World:
             )
         if len({style for style, _ in self.styles}) < len(self.styles):
             raise ValueError(f"World: styles must be different, not {self.styles!r}")
-        _require_distribution([share for _, share in self.styles], "styles", len(self.styles))
+        require_distribution([share for _, share in self.styles], "World: styles", len(self.styles))
         for colour, shape in self.unseen:
             require_choice(colour, COLOURS, "World: unseen colour")
             require_choice(shape, SHAPES, "World: unseen shape")
@@ -120,11 +120,11 @@ class World:
         return Scene(tuple(things), background, style, self.grid, draws.word() << 32 | draws.word())
 
 
-def _require_distribution(shares: object, what: str, length: int) -> None:
+def require_distribution(shares: object, what: str, length: int) -> None:
     numbers = list(shares) if isinstance(shares, tuple | list) else []
     good = len(numbers) == length and all(isinstance(n, int | float) and n >= 0 for n in numbers)
     if not good or abs(sum(numbers) - 1) > 1e-9:
-        raise ValueError(f"World: {what} must be {length} probabilities that add up to 1, not {shares!r}")
+        raise ValueError(f"{what} must be {length} probabilities that add up to 1, not {shares!r}")
 
 
 def require_size(size: int) -> None:

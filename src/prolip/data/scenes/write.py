@@ -1,0 +1,298 @@
+"""Scenes on disk: training shards, and evaluation sets in the layouts of the real ones. One folder, one command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import tarfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from prolip import progress
+from prolip.checks import require_count
+from prolip.data import segments
+from prolip.data.coco import annotation_of
+from prolip.data.occlude import occlude_centre
+from prolip.data.scenes.ambiguity import log_ambiguity
+from prolip.data.scenes.captions import LEVELS, Caption, caption, chain, describe
+from prolip.data.scenes.draw import masks, picture
+from prolip.data.scenes.draws import Draws
+from prolip.data.scenes.source import Scenes
+from prolip.data.scenes.tasks import Task, tasks
+from prolip.data.scenes.world import COLOURS, SHAPES, Scene, World, require_size, world_named
+from prolip.files import read_json, write_json, write_whole
+
+VERSION = 1
+OCCLUDED = (0.025, 0.05, 0.075, 0.1)
+"""Shares of the area that the occlusion tasks hide: the paper's."""
+RETRIEVAL_CAPTIONS = 5
+CAPTIONS = 8
+TRAIN, TEST = 0, 1  # mixed into the seed: no test scene is a training scene
+
+Members = dict[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to write. train, test: pictures to train on, and of each evaluation set; unseen: pairs (colour, shape) that
+    no training scene shows; shard: pictures in a tar."""
+
+    level: str = "simple"
+    size: int = 64
+    train: int = 20_000
+    test: int = 1000
+    unseen: int = 0
+    shard: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        world_named(self.level)
+        require_size(self.size)
+        for name in ("train", "test", "shard"):
+            require_count(getattr(self, name), name, most=10**9)
+        if not 0 <= self.unseen < len(COLOURS) * len(SHAPES):
+            raise ValueError(
+                f"unseen must be from 0 to {len(COLOURS) * len(SHAPES) - 1} pairs, not {self.unseen}"
+            )
+
+    @property
+    def world(self) -> World:
+        chosen = Draws(self.seed, 3).sample(len(COLOURS) * len(SHAPES), self.unseen)
+        pairs = frozenset((COLOURS[i // len(SHAPES)], SHAPES[i % len(SHAPES)]) for i in chosen)
+        return replace(world_named(self.level), unseen=pairs)
+
+
+def write(out: str | Path, plan: Plan, show: bool | None = None) -> list[Path]:
+    """Write everything below `out`; the folders that were made.
+
+    A second run of the same plan goes on where the first stopped: a shard that is there is whole. Another plan in the
+    same folder is refused. show: the progress bar; None: if stderr is a terminal.
+    """
+    out = Path(out)
+    _claim(out, plan)
+    writer = _Writer(out, plan)
+    with progress.bar("writing scenes", writer.total, "pictures", show) as writer.advance:
+        return writer.run()
+
+
+def _claim(out: Path, plan: Plan) -> None:
+    """The plan stands in scenes.json from the start, so that a folder is never filled by two."""
+    content = {"version": VERSION, **asdict(plan), "unseen_pairs": sorted(plan.world.unseen)}
+    content = json.loads(json.dumps(content))
+    path = out / "scenes.json"
+    if path.exists():
+        if (found := read_json(path)) != content:
+            differing = sorted(key for key in {**found, **content} if found.get(key) != content.get(key))
+            raise ValueError(
+                f"{out} holds scenes of another plan ({', '.join(differing)} differ); choose another folder"
+            )
+    elif out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty, and not of scenes; choose another folder")
+    else:
+        write_json(path, content)
+
+
+class _Writer:
+    def __init__(self, out: Path, plan: Plan) -> None:
+        self.out, self.plan, self.world = out, plan, plan.world
+        self.advance: Callable[[int], None] = lambda _: None
+        self.tasks = tasks(self.world)
+        self.train_seed, self.test_seed = (2 * plan.seed + part for part in (TRAIN, TEST))
+
+    @property
+    def total(self) -> int:
+        sets = len(self.tasks) + len(OCCLUDED) + 3  # retrieval, HierarCaps, HierarImgs
+        return self.plan.train + sets * self.plan.test
+
+    def run(self) -> list[Path]:
+        made = [self._train()]
+        made += [self._task(task) for task in self.tasks]
+        made += [self._occluded(self.tasks[0], share) for share in OCCLUDED]
+        return [*made, self._retrieval(), self._hierarcaps(), self._hierarimgs()]
+
+    def _train(self) -> Path:
+        """Shards to train on: key.png, key.txt (one caption), key.json (more of them, the chain, the scene)."""
+        scenes = Scenes(
+            self.world, length=self.plan.train, size=self.plan.size, seed=self.train_seed, captions=CAPTIONS
+        )
+        folder = self.out / "train"
+        self._shards(
+            folder, "{:05d}.tar", self.plan.train, lambda index: self._training_sample(scenes, index)
+        )
+        return folder
+
+    def _training_sample(self, scenes: Scenes, index: int) -> Members:
+        scene, draws = scenes.world.scene(scenes.seed, index), Draws(scenes.seed, index, 4)
+        captions = scenes.captions(index)
+        facts = {
+            **_told(captions, self.world),
+            "chain": [step.text for step in chain(scene, draws, self.world)],
+            "description": describe(scene, draws).text,
+            "scene": _scene_facts(scene),
+        }
+        return {
+            "png": _png(picture(scene, self.plan.size)),
+            "txt": captions[0].text.encode(),
+            "json": json.dumps(facts).encode(),
+        }
+
+    def _task(self, task: Task) -> Path:
+        def sample(index: int) -> Members:
+            scene, label = task.sample(self.world, self.test_seed, index)
+            return {"png": _png(picture(scene, self.plan.size)), "cls": str(label).encode()}
+
+        return self._classification(task.name, task, sample)
+
+    def _occluded(self, task: Task, share: float) -> Path:
+        def sample(index: int) -> Members:
+            scene, label = task.sample(self.world, self.test_seed, index)
+            hidden = occlude_centre(picture(scene, self.plan.size), share)
+            return {"png": _png(hidden), "cls": str(label).encode()}
+
+        return self._classification(f"occluded_{100 * share:g}", task, sample)
+
+    def _classification(self, name: str, task: Task, sample: Callable[[int], Members]) -> Path:
+        folder = self._folder(name)
+        _lines(folder / "classnames.txt", task.class_names)
+        _lines(folder / "zeroshot_classification_templates.txt", task.templates)
+        return self._test_shards(folder, sample)
+
+    def _retrieval(self) -> Path:
+        """Full captions in different wordings, one a line."""
+
+        def sample(index: int) -> Members:
+            scene, draws = self.world.scene(self.test_seed, index), Draws(self.test_seed, index, 5)
+            texts = [caption(scene, LEVELS - 1, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
+            return {"png": _png(picture(scene, self.plan.size)), "txt": "\n".join(texts).encode()}
+
+        folder = self._folder("retrieval")
+        _lines(folder / "dataset_type.txt", ["retrieval"])
+        return self._test_shards(folder, sample)
+
+    def _hierarcaps(self) -> Path:
+        """images/ and test.csv: id, four captions from general to specific joined by =>, url (a path here); and the
+        true log-ambiguities, which no other such set has."""
+        folder = self.out / "hierarcaps"
+        rows = []
+        for index in range(self.plan.test):
+            scene, draws = self.world.scene(self.test_seed, index), Draws(self.test_seed, index, 6)
+            steps = chain(scene, draws, self.world)
+            url = f"images/{index:06d}.png"
+            self._image(folder / url, scene)
+            truths = " ".join(f"{log_ambiguity(step.meaning, self.world):.6f}" for step in steps)
+            rows.append((index, " => ".join(step.text for step in steps), url, truths))
+        _table(folder / "test.csv", ("id", "captions", "url", "log_ambiguity"), rows)
+        return folder
+
+    def _hierarimgs(self) -> Path:
+        """images/ and instances.json as COCO has them, and levels/ built from them as from COCO."""
+        folder = self.out / "hierarimgs"
+        world = replace(self.world, counts=(0.0, 0.0, 1.0))
+        images: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
+        for index in range(self.plan.test):
+            scene, name = world.scene(self.test_seed, index), f"{index:06d}.png"
+            self._image(folder / "images" / name, scene)
+            images.append({"id": index, "file_name": name, "height": self.plan.size, "width": self.plan.size})
+            for thing, mask in zip(scene.things, masks(scene, self.plan.size), strict=True):
+                category = SHAPES.index(thing.shape) + 1
+                number = len(annotations) + 1
+                annotations.append(annotation_of(mask, id=number, image_id=index, category_id=category))
+        categories = [{"id": number, "name": shape} for number, shape in enumerate(SHAPES, start=1)]
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        write_json(folder / "instances.json", content)
+        if not (folder / "levels" / "index.json").exists():
+            segments.build(
+                folder / "instances.json", folder / "images", folder / "levels",
+                least_pixels=least_pixels(self.plan.size), show=False,
+            )  # fmt: skip
+        return folder
+
+    def _folder(self, name: str) -> Path:
+        return self.out / f"wds_scenes-{name}_test"
+
+    def _test_shards(self, folder: Path, sample: Callable[[int], Members]) -> Path:
+        count = self._shards(folder / "test", "{}.tar", self.plan.test, sample)
+        _lines(folder / "test" / "nshards.txt", [str(count)])
+        return folder
+
+    def _shards(self, folder: Path, name: str, length: int, sample: Callable[[int], Members]) -> int:
+        """How many shards; each is written whole, and not again."""
+        starts = range(0, length, self.plan.shard)
+        for number, start in enumerate(starts):
+            indices = range(start, min(start + self.plan.shard, length))
+            if not (path := folder / name.format(number)).exists():
+                members = ((f"{index:08d}", self._counted(sample, index)) for index in indices)
+                write_whole(path, partial(write_tar, samples=members))
+            else:
+                self.advance(len(indices))
+        return len(starts)
+
+    def _counted(self, sample: Callable[[int], Members], index: int) -> Members:
+        members = sample(index)
+        self.advance(1)
+        return members
+
+    def _image(self, path: Path, scene: Scene) -> None:
+        if not path.exists():
+            content = _png(picture(scene, self.plan.size))
+            write_whole(path, lambda aside: aside.write_bytes(content))
+        self.advance(1)
+
+
+def write_tar(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
+    """A tar of samples, key.ending each; no time, no owner: the same samples give the same bytes."""
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for key, members in samples:
+            for ending, content in members.items():
+                entry = tarfile.TarInfo(f"{key}.{ending}")
+                entry.size = len(content)
+                tar.addfile(entry, io.BytesIO(content))
+
+
+def least_pixels(size: int) -> int:
+    """The paper's 5000 pixels of a COCO image (640 x 480), as the same share of a picture of `size`."""
+    return math.floor(segments.LEAST_PIXELS / (640 * 480) * size**2)
+
+
+def _told(captions: Iterable[Caption], world: World) -> dict[str, list[Any]]:
+    captions = list(captions)
+    return {
+        "captions": [caption.text for caption in captions],
+        "levels": [caption.level for caption in captions],
+        "log_ambiguity": [round(log_ambiguity(caption.meaning, world), 6) for caption in captions],
+    }
+
+
+def _scene_facts(scene: Scene) -> dict[str, Any]:
+    return {
+        "things": [asdict(thing) for thing in scene.things],
+        "background": scene.background,
+        "style": scene.style,
+    }
+
+
+def _png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format="png", compress_level=1)
+    return file.getvalue()
+
+
+def _lines(path: Path, lines: Iterable[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines)
+    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def _table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+    def fill(aside: Path) -> None:
+        with open(aside, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+
+    write_whole(path, fill)
