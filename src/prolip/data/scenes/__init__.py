@@ -1,1 +1,58 @@
 """Procedural scenes: pictures and captions whose true ambiguity is known."""
+
+from __future__ import annotations
+
+from prolip.data.scenes import ambiguity as _ambiguity
+from prolip.data.scenes.captions import Caption, caption, chain, describe, true_meanings
+from prolip.data.scenes.draw import masks, picture
+from prolip.data.scenes.draws import Draws
+from prolip.data.scenes.meaning import Meaning, Pattern, Relation, holds, implies
+from prolip.data.scenes.reading import read
+from prolip.data.scenes.source import Scenes, tokenizer
+from prolip.data.scenes.world import HARD, SIMPLE, Scene, Thing, World
+
+__all__ = [
+    "HARD",
+    "SIMPLE",
+    "Caption",
+    "Draws",
+    "Meaning",
+    "Pattern",
+    "Relation",
+    "Scene",
+    "Scenes",
+    "Thing",
+    "World",
+    "caption",
+    "chain",
+    "describe",
+    "entails",
+    "holds",
+    "implies",
+    "log_ambiguity",
+    "masks",
+    "picture",
+    "probability",
+    "read",
+    "tokenizer",
+    "true_meanings",
+]
+
+
+def probability(caption: str | Meaning, world: World = HARD) -> float:
+    """The exact probability that a random scene of the world satisfies a caption."""
+    return _ambiguity.probability(_meaning(caption), world)
+
+
+def log_ambiguity(caption: str | Meaning, world: World = HARD) -> float:
+    """ln of it: 0 for a caption that is always true, more negative the more it says."""
+    return _ambiguity.log_ambiguity(_meaning(caption), world)
+
+
+def entails(caption: str | Meaning, scene: Scene) -> bool:
+    """The caption is true of the scene."""
+    return holds(_meaning(caption), scene)
+
+
+def _meaning(caption: str | Meaning) -> Meaning:
+    return read(caption) if isinstance(caption, str) else caption

@@ -78,7 +78,7 @@ def _sprites(scene: Scene, size: int, draws: Draws) -> Iterator[_Sprite]:
 
 def _sprite(thing: Thing, scene: Scene, size: int, draws: Draws) -> _Sprite:
     cell = size / scene.grid
-    radius = RADIUS[thing.size] * cell * draws.choice(STRETCHES)
+    radius = min(RADIUS[thing.size] * cell * draws.choice(STRETCHES), (int(cell) - 1) / 2)
     cover = coverage(thing.shape, round(radius, 3), draws.choice(ANGLES), scene.style == "outlined")
     room = max(0, int(cell) - cover.width)  # so that a sprite stays inside its cell
     top, left = (

@@ -1,0 +1,95 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from prolip.data.scenes.ambiguity import log_ambiguity
+from prolip.data.scenes.captions import LEVELS, caption, chain, describe, place_of
+from prolip.data.scenes.draws import Draws
+from prolip.data.scenes.meaning import holds, implies
+from prolip.data.scenes.source import tokenizer
+from prolip.data.scenes.world import HARD, SIMPLE, Thing
+from tests.data.scenes.worlds import WORLDS
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_captions_are_true(name):
+    world = WORLDS[name]
+    for index in range(200):
+        scene, draws = world.scene(3, index), Draws(3, index, 1)
+        for level in range(LEVELS):
+            made = caption(scene, level, draws, world)
+            assert made.level == level
+            assert holds(made.meaning, scene)
+        assert holds(describe(scene, draws).meaning, scene)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_entailment_is_transitive_along_levels(name):
+    world = WORLDS[name]
+    for index in range(200):
+        scene = world.scene(4, index)
+        steps = chain(scene, Draws(4, index, 1), world)
+        assert [step.level for step in steps] == [0, 1, 2, 3]
+        assert all(holds(step.meaning, scene) for step in steps)
+        for general, specific in pairwise(steps):
+            assert implies(specific.meaning, general.meaning)
+            assert not implies(general.meaning, specific.meaning)
+        assert all(implies(steps[b].meaning, steps[a].meaning) for a in range(4) for b in range(a, 4))
+
+
+def test_what_all_scenes_share_is_not_told():
+    texts = " ".join(caption(SIMPLE.scene(5, i), i % 4, Draws(5, i, 1), SIMPLE).text for i in range(600))
+    assert "clean" not in texts
+    assert "silver" in texts
+
+
+def test_levels_differ_in_ambiguity_and_length_does_not_give_it_away():
+    rows = []
+    for index in range(1200):
+        made = caption(HARD.scene(6, index), index % 4, Draws(6, index, 1), HARD)
+        rows.append((made.level, len(made.text.split()), log_ambiguity(made.meaning, HARD)))
+    level, length, ambiguity = np.array(rows).T
+    means = [ambiguity[level == k].mean() for k in range(4)]
+    assert all(general - specific > 0.3 for general, specific in pairwise(means))
+    below = level < 3
+    assert abs(spearmanr(length[below], ambiguity[below]).statistic) < 0.2
+    assert abs(spearmanr(length, ambiguity).statistic) < 0.6
+    long_and_vague = (length >= 12) & (ambiguity > -1)
+    short_and_specific = (length <= 8) & (ambiguity < -4)
+    assert long_and_vague.mean() > 0.05
+    assert short_and_specific.mean() > 0.05
+    for k in (1, 2, 3):  # within a level there is something to rank
+        assert len(set(ambiguity[level == k].round(6))) >= 3
+
+
+def test_descriptions_are_longer_than_64_tokens_and_complete():
+    tokens = tokenizer(context_length=256)
+    for index in range(100):
+        scene = HARD.scene(7, index)
+        told = describe(scene, Draws(7, index, 1))
+        assert tokens([told.text]).shape[1] > 64
+        assert (told.meaning.count, told.meaning.style) == (len(scene.things), scene.style)
+        other = HARD.scene(8, index)
+        assert not holds(told.meaning, other)
+
+
+def test_the_tokenizer_knows_every_word_and_spells_the_rest():
+    tokens = tokenizer(context_length=128)
+    text = describe(HARD.scene(0, 0), Draws(0)).text
+    assert tokens([text]).shape[1] == len(text.split())
+    spelt = tokens(["a zebra, naïve"])
+    assert tokens.decode(spelt) == ["a zebra naïve"]
+    assert tokens.rules.mask_id is not None
+
+
+def test_a_level_that_is_none():
+    with pytest.raises(ValueError, match="level '4' is not one of"):
+        caption(HARD.scene(0, 0), 4, Draws(0), HARD)
+
+
+def test_place_names():
+    assert place_of(Thing("ring", "red", "small", 0, 1), 2) == "top right"
+    assert place_of(Thing("ring", "red", "small", 1, 1), 3) == "centre"
+    assert place_of(Thing("ring", "red", "small", 2, 1), 3) == "bottom"

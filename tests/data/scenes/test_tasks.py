@@ -1,0 +1,54 @@
+from collections import Counter, defaultdict
+
+import pytest
+
+from prolip.data.scenes import entails
+from prolip.data.scenes.tasks import FAVOURITES, TEMPLATES, tasks
+from tests.data.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_class_name_is_true_of_its_pictures_and_no_other_is(name):
+    world = WORLDS[name]
+    for task in tasks(world):
+        for index in range(2 * len(task.shown)):
+            scene, label = task.sample(world, 5, index)
+            true = [i for i, class_name in enumerate(task.class_names) if entails(class_name, scene)]
+            assert true == [label], (task.name, scene)
+            assert len({(t.row, t.column) for t in scene.things}) == len(scene.things)
+
+
+def test_classes_are_shown_equally_often():
+    task = tasks(HARD)[0]
+    counts = Counter(task.sample(HARD, 0, index)[1] for index in range(640))
+    assert set(counts.values()) == {10}
+    assert len(counts) == 64
+
+
+def test_which_tasks_there_are():
+    assert [task.name for task in tasks(SIMPLE)] == ["colour_shape", "shape", "colour", "place", "count"]
+    assert len(TEMPLATES) >= 20
+    unseen = tasks(HELD_OUT)[-1]
+    assert unseen.name == "unseen"
+    pairs = {unseen.class_names[label] for label in unseen.shown}
+    assert pairs == {"red circle", "blue star", "pink heart"}
+
+
+def test_classes_have_styles_of_their_own():
+    task = tasks(HARD)[0]
+    styles = defaultdict(Counter)
+    for index in range(64 * 40):
+        scene, label = task.sample(HARD, 1, index)
+        styles[label][scene.style] += 1
+    favourites = {
+        label: tuple(style for style, _ in counts.most_common(1)) for label, counts in styles.items()
+    }
+    assert len(set(favourites.values())) >= 5
+    shares = [counts.most_common(1)[0][1] / 40 for counts in styles.values()]
+    assert sum(shares) / len(shares) == pytest.approx(FAVOURITES[0], abs=0.08)
+    assert not any("grey" in counts for counts in styles.values())
+
+
+def test_a_world_of_one_style_keeps_it():
+    task = tasks(SIMPLE)[0]
+    assert {task.sample(SIMPLE, 1, index)[0].style for index in range(100)} == {"clean"}

@@ -1,0 +1,176 @@
+import csv
+import io
+import json
+import tarfile
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prolip.data.scenes import HARD, entails, log_ambiguity, picture, read, tasks, write
+from prolip.data.scenes.meaning import implies
+from prolip.data.scenes.write import Plan, least_pixels
+
+PLAN = Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=2)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes") / "data"
+    write.write(folder, PLAN)
+    return folder
+
+
+def samples(folder):
+    """Read with tarfile alone, in the order of the shards' numbers."""
+    found = {}
+    for path in sorted(folder.glob("*.tar"), key=lambda path: int(path.stem)):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                key, ending = member.name.split(".", 1)
+                found.setdefault(key, {})[ending] = tar.extractfile(member).read()
+    return found
+
+
+def image(content):
+    return np.asarray(Image.open(io.BytesIO(content)))
+
+
+def test_training_shards(out):
+    assert [path.name for path in sorted((out / "train").iterdir())] == [
+        "00000.tar",
+        "00001.tar",
+        "00002.tar",
+    ]
+    found = samples(out / "train")
+    assert len(found) == 25
+    unseen = {tuple(pair) for pair in json.loads((out / "scenes.json").read_text())["unseen_pairs"]}
+    assert len(unseen) == 5
+    for index, members in enumerate(found.values()):
+        scene = PLAN.world.scene(2 * PLAN.seed, index)
+        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+        facts = json.loads(members["json"])
+        assert members["txt"].decode() == facts["captions"][0]
+        for text, truth in zip(facts["captions"], facts["log_ambiguity"], strict=True):
+            assert truth == pytest.approx(log_ambiguity(text, PLAN.world), abs=1e-6)
+        assert len(facts["description"].split()) > 64
+        assert not any((thing["colour"], thing["shape"]) in unseen for thing in facts["scene"]["things"])
+        assert facts["scene"]["style"] == scene.style
+
+
+def test_no_test_scene_is_a_training_scene(out):
+    train = {members["png"] for members in samples(out / "train").values()}
+    test = {members["png"] for members in samples(out / "wds_scenes-retrieval_test" / "test").values()}
+    assert not train & test
+
+
+def test_classification_in_the_layout_of_the_38_tasks(out):
+    for task in tasks.tasks(PLAN.world):
+        folder = out / f"wds_scenes-{task.name}_test"
+        assert (folder / "classnames.txt").read_text().splitlines() == list(task.class_names)
+        assert (folder / "zeroshot_classification_templates.txt").read_text().splitlines() == list(
+            task.templates
+        )
+        assert (folder / "test" / "nshards.txt").read_text().strip() == "7"
+        found = samples(folder / "test")
+        assert len(found) == 70
+        for index, members in enumerate(found.values()):
+            scene, label = task.sample(PLAN.world, 2 * PLAN.seed + 1, index)
+            assert int(members["cls"]) == label
+            assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+
+
+@pytest.mark.parametrize("percent", ["2.5", "5", "7.5", "10"])
+def test_occluded_pictures_differ_in_the_middle_only(out, percent):
+    plain = samples(out / "wds_scenes-colour_shape_test" / "test")
+    hidden = samples(out / f"wds_scenes-occluded_{percent}_test" / "test")
+    for key, members in hidden.items():
+        assert members["cls"] == plain[key]["cls"]
+        changed = (image(members["png"]) == 128).all(-1)
+        assert changed.sum() >= round(40 * (float(percent) / 100) ** 0.5) ** 2
+        outside = np.ones((40, 40), bool)
+        outside[13:27, 13:27] = False
+        assert np.array_equal(image(members["png"])[outside], image(plain[key]["png"])[outside])
+
+
+def test_retrieval_has_five_true_captions_a_picture(out):
+    folder = out / "wds_scenes-retrieval_test"
+    assert (folder / "dataset_type.txt").read_text().strip() == "retrieval"
+    for index, members in enumerate(samples(folder / "test").values()):
+        scene = PLAN.world.scene(2 * PLAN.seed + 1, index)
+        texts = members["txt"].decode().splitlines()
+        assert len(texts) == 5
+        assert all(entails(text, scene) for text in texts)
+
+
+def test_hierarcaps(out):
+    with open(out / "hierarcaps" / "test.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 70
+    for row in rows:
+        texts = row["captions"].split(" => ")
+        meanings = [read(text) for text in texts]
+        assert len(texts) == 4
+        assert all(implies(b, a) for a, b in pairwise(meanings))
+        truths = [float(number) for number in row["log_ambiguity"].split()]
+        assert truths == pytest.approx([log_ambiguity(m, PLAN.world) for m in meanings], abs=1e-6)
+        assert Image.open(out / "hierarcaps" / row["url"]).size == (40, 40)
+
+
+def test_hierarimgs_are_built_from_coco_style_annotations(out):
+    folder = out / "hierarimgs"
+    content = json.loads((folder / "instances.json").read_text())
+    assert len(content["images"]) == 70
+    assert len(content["annotations"]) == 210
+    index = json.loads((folder / "levels" / "index.json").read_text())
+    assert index["least_pixels"] == least_pixels(40) == 26
+    assert len(index["images"]) + sum(index["left_out"].values()) == 70
+    assert len(index["images"]) > 30
+    for entry in index["images"][:5]:
+        levels = [np.asarray(Image.open(folder / "levels" / name)) for name in entry["levels"]]
+        shown = [(level != 255).any(-1).sum() for level in levels]
+        assert shown[0] < shown[1] < shown[2]
+
+
+def test_the_same_plan_writes_the_same_bytes_and_goes_on_where_it_stopped(out, tmp_path):
+    again = tmp_path / "again"
+    write.write(again, PLAN)
+    ours = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    theirs = {path.relative_to(again): path.read_bytes() for path in again.rglob("*") if path.is_file()}
+    assert ours == theirs
+    kept, lost = again / "train" / "00000.tar", again / "train" / "00001.tar"
+    before = kept.stat().st_mtime_ns
+    lost.unlink()
+    write.write(again, PLAN)
+    assert lost.read_bytes() == (out / "train" / "00001.tar").read_bytes()
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_another_plan_in_the_same_folder_is_refused(out):
+    with pytest.raises(ValueError, match=r"of another plan \(seed, unseen_pairs differ\)"):
+        write.write(out, Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=3))
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="is not empty, and not of scenes"):
+        write.write(tmp_path, PLAN)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"size": 16}, "size must be"),
+        ({"train": 0}, "train must be"),
+        ({"unseen": 64}, "unseen must be from 0 to 63"),
+    ],
+)
+def test_an_impossible_plan_is_refused(facts, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**facts)
+
+
+def test_the_world_of_a_plan_is_the_named_one_without_the_unseen():
+    assert Plan(level="hard").world == HARD
+    assert len(Plan(unseen=6).world.unseen) == 6
