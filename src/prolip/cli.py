@@ -151,10 +151,96 @@ def report_toy(out: Path = Path("toy-inclusion")) -> None:
         print(path)
 
 
+def report_scenes(
+    out: Path = Path("scenes"), level: Literal["simple", "hard"] = "hard", seed: int = 0
+) -> None:
+    """Draw a sheet of scenes with captions from general to specific, and how ambiguous each truly is.
+
+    Example: prolip report scenes --level simple --out scenes
+
+    Args:
+        out: File name without ending, or an existing folder; .png and .svg are written.
+        level: simple: clean pictures of one or two things; hard: up to three, in eight drawing styles.
+        seed: Of the scenes.
+    """
+    from prolip.report import scenes
+
+    for path in scenes.save(out / "scenes" if out.is_dir() else out, level, seed):
+        print(path)
+
+
+def data_scenes(
+    out: Path,
+    level: Literal["simple", "hard"] = "simple",
+    size: int = 64,
+    train: int = 20_000,
+    test: int = 1000,
+    unseen: int = 0,
+    shard: int = 1000,
+    seed: int = 0,
+) -> None:
+    """Write procedural scenes: training shards, and evaluation sets in the layouts of the real ones.
+
+    Example: prolip data scenes --out scenes --level hard --train 50000
+
+    A run that was stopped goes on where it stopped.
+
+    Args:
+        out: The folder; new, empty, or of the same plan.
+        level: simple: clean pictures of one or two things; hard: up to three, in eight drawing styles.
+        size: Pixels a side, from 32 to 224.
+        train: Pictures to train on.
+        test: Pictures of each evaluation set.
+        unseen: Pairs of colour and shape that no training picture shows, with a task of their own.
+        shard: Pictures in a tar.
+        seed: Of the scenes; no test picture is a training picture.
+    """
+    from prolip.data.scenes import write
+
+    plan = write.Plan(level=level, size=size, train=train, test=test, unseen=unseen, shard=shard, seed=seed)
+    for folder in write.write(out, plan):
+        print(folder)
+
+
+def data_ambiguity(
+    captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
+    level: Literal["simple", "hard"] = "hard",
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Say of captions in the words of scenes how likely a random scene satisfies them: exactly, by counting.
+
+    Example: prolip data ambiguity "a thing" "a round thing" "a small red circle above a blue star, blurry"
+
+    Args:
+        captions: Any number of captions.
+        level: The world of scenes: simple or hard.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.data import scenes
+    from prolip.data.scenes.world import world_named
+
+    world = world_named(level)
+    rows = [(text, scenes.probability(text, world), scenes.log_ambiguity(text, world)) for text in captions]
+    if as_json:
+        print(
+            json.dumps([{"caption": t, "probability": p, "log_ambiguity": a} for t, p, a in rows], indent=2)
+        )
+    else:
+        print("probability  log-ambiguity  caption")
+        for text, probability, ambiguity in rows:
+            print(f"{probability:11.4g}  {ambiguity:13.4f}  {text}")
+
+
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "report": {"toy": report_toy},
+    "data": {"scenes": data_scenes, "ambiguity": data_ambiguity},
+    "report": {"toy": report_toy, "scenes": report_scenes},
     "bench": {"measures": bench_measures, "towers": bench_towers},
 }
+
+
+def data() -> None:
+    """Make, check and look at image-text data. Say what: prolip data --help."""
+    main(["data", "--help"])
 
 
 def report() -> None:
@@ -170,6 +256,7 @@ def bench() -> None:
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "convert": convert,
+    "data": data,
     "report": report,
     "bench": bench,
     "doctor": doctor,

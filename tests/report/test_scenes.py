@@ -1,0 +1,27 @@
+import re
+
+import pytest
+from PIL import Image
+
+from prolip.data.scenes import HARD, Draws, chain, probability
+from prolip.report import scenes
+
+
+def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
+    paths = scenes.save(tmp_path / "sheet", "hard", seed=4)
+    assert [path.name for path in paths] == ["sheet.png", "sheet.svg"]
+    with Image.open(paths[0]) as image:
+        assert image.width > 1000
+        assert len(image.convert("RGB").getcolors(2**20)) > 100, "not an empty page"
+    text = " ".join(re.findall(r">([^<>]+)</", paths[1].read_text()))
+    steps = chain(HARD.scene(4, 0), Draws(4, 0, 1), HARD)
+    for step in steps:
+        assert step.text.split()[0] in text
+        assert scenes.share(probability(step.meaning, HARD)) in text
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(1.0, "100 %"), (0.0263, "2.63 %"), (1 / 8192, "1 in 8,200"), (1 / 2e6, "1 in 2,000,000")]
+)
+def test_shares_for_people(p, text):
+    assert scenes.share(p) == text
