@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from PIL import Image
@@ -42,7 +41,7 @@ class Sample:
     where: str
     image: bytes | Path | Image.Image
     captions: tuple[str, ...]
-    extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Bad(NamedTuple):
