@@ -137,6 +137,27 @@ def bench_towers(
         towers.show(result)
 
 
+def bench_data(
+    photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Time decoding and augmenting on one core against a plain Pillow loop; indexing of tars; drawing of scenes.
+
+    Example: prolip bench data --photos 8
+
+    Args:
+        photos: JPEGs of each size.
+        repeats: Runs of each work, in turn; the median counts.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.bench import data
+
+    result = data.run(photos=photos, repeats=repeats)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        data.show(result)
+
+
 def report_toy(out: Path = Path("toy-inclusion")) -> None:
     """Draw how log inclusion, H, KL, DKL and containment judge pairs of 1-D Gaussians.
 
@@ -234,7 +255,7 @@ def data_ambiguity(
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "data": {"scenes": data_scenes, "ambiguity": data_ambiguity},
     "report": {"toy": report_toy, "scenes": report_scenes},
-    "bench": {"measures": bench_measures, "towers": bench_towers},
+    "bench": {"measures": bench_measures, "towers": bench_towers, "data": bench_data},
 }
 
 

@@ -26,8 +26,8 @@ PALETTE: Mapping[str, tuple[int, int, int]] = {
 GREY_LEVELS: Mapping[str, tuple[int, int]] = {  # of the two halves of a pattern
     "white": (244, 244),
     "silver": (200, 200),
-    "striped": (240, 206),
-    "checked": (240, 206),
+    "striped": (240, 216),
+    "checked": (240, 216),
 }
 RADIUS: Mapping[str, float] = {"small": 0.32, "large": 0.45}  # as a share of a cell
 STRETCHES = (0.95, 1.0, 1.05)
@@ -35,7 +35,7 @@ ANGLES = (-0.12, -0.06, 0.0, 0.06, 0.12)  # radians
 HUE_JITTER = 8  # grey levels
 PATTERN_PERIODS = 6  # stripes or squares a side
 BLOCKS = 15  # a side of a pixelated picture
-NOISE = 26.0  # standard deviation in grey levels
+NOISE = 20.0  # standard deviation in grey levels
 NOISE_SIDE = 512
 
 
@@ -121,7 +121,7 @@ def _jittered(level: int, draws: Draws) -> int:
 
 
 def _blurry(image: Image.Image, draws: Draws) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(image.width / 30))
+    return image.filter(ImageFilter.GaussianBlur(image.width / 36))
 
 
 def _noisy(image: Image.Image, draws: Draws) -> Image.Image:
@@ -149,8 +149,8 @@ FINISH: Mapping[str, Callable[[Image.Image, Draws], Image.Image]] = {
     "clean": lambda image, draws: image,
     "outlined": lambda image, draws: image,  # the sprites are
     "blurry": _blurry,
-    "dark": _levels(0.3, 0),
-    "faded": _levels(0.35, 150),
+    "dark": _levels(0.45, 0),
+    "faded": _levels(0.45, 130),
     "noisy": _noisy,
     "pixelated": _pixelated,
     "grey": _grey,

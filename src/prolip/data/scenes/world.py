@@ -136,7 +136,7 @@ def require_size(size: int) -> None:
 
 SIMPLE = World(counts=(0.65, 0.35, 0.0), backgrounds=("white", "silver"))
 HARD = World(
-    counts=(0.5, 0.3, 0.2),
+    counts=(0.6, 0.3, 0.1),
     backgrounds=BACKGROUNDS,
     styles=tuple((style, 0.3 if style == "clean" else 0.1) for style in STYLES),
 )

@@ -1,0 +1,93 @@
+"""One word for all data on disk: what a path leads to decides how it is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from glob import glob
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from prolip.checks import some
+from prolip.data.arrow import ArrowFolder, Parquet
+from prolip.data.coco import CocoCaptions
+from prolip.data.folders import IMAGE_ENDINGS, Folder
+from prolip.data.source import Source
+from prolip.data.tables import Table
+
+SAVED = ("state.json", "dataset_info.json", "dataset_dict.json")
+"""One of them is in every folder that `save_to_disk` of Hugging Face's `datasets` wrote."""
+
+READABLE = (
+    ".tar shards (a path, a folder, a glob, or a range such as {000..012}.tar); "
+    ".parquet files (a path, a folder or a glob); "
+    "a folder that save_to_disk of `datasets` wrote; a .csv or .tsv table; a .json of COCO captions; "
+    f"a folder of pictures ({', '.join(IMAGE_ENDINGS)}) with captions in .txt files"
+)
+
+
+def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image: str | None = None) -> Source:
+    """The data that a path, a glob or a range leads to.
+
+    captions: columns of a table, or endings in a tar ("txt", "json:caption"); None: the format's default; (): none.
+    image:    the column, or the ending, of the image; None: the format's default.
+    """
+    text = os.path.expanduser(str(spec))
+    if text.startswith("pipe:") or "://" in text:
+        raise ValueError(f"{text}: a stream is opened with prolip.data.streams.Stream, not as data on disk")
+    if os.path.isdir(text):
+        return _open_folder(Path(text), captions, image)
+    return _open_files(text, text.lower(), captions, image)
+
+
+def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None) -> Source:
+    if any((folder / name).is_file() for name in SAVED):
+        return ArrowFolder(folder, captions=captions, image=image)
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    tars = [str(folder / name) for name in names if name.lower().endswith(".tar")]
+    if tars:  # before .parquet: img2dataset lays tables of URLs beside its shards
+        return _shards(tars, captions, image)
+    if any(name.endswith(".parquet") for name in names):
+        return Parquet(folder, captions=captions, image=image)
+    try:
+        pictures = Folder(folder, captions=captions is None)
+    except ValueError:  # no picture
+        found = f"the folder holds {some(names, 6)}" if names else "the folder is empty"
+        raise _nothing_fits(str(folder), found) from None
+    _refuse_columns(folder, "a folder of pictures has its captions in .txt files", captions, image)
+    return pictures
+
+
+def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: str | None) -> Source:
+    if lower.rstrip("}").endswith(".tar"):  # {a.tar,b.tar} too
+        return _shards(text, captions, image)
+    if lower.endswith(".parquet"):
+        return Parquet(text, captions=captions, image=image)
+    if lower.endswith((".csv", ".tsv", ".tab")):
+        return Table(text, captions=captions, image=image)
+    if lower.endswith(".json"):
+        _refuse_columns(Path(text), "COCO's captions have no columns", captions, image)
+        return CocoCaptions(text, captions=captions is None)
+    if not os.path.exists(text):
+        found = [os.path.basename(name) for name in islice(sorted(glob(text)), 100)]
+        if not found:
+            raise FileNotFoundError(f"{text}: there is no such file or folder")
+        raise _nothing_fits(text, f"it finds {some(found, 6)}")
+    raise _nothing_fits(text, "its ending is none of those")
+
+
+def _shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
+    from prolip.data.shards import Shards
+
+    asked: dict[str, Any] = {} if captions is None else {"captions": captions}
+    return Shards(pattern, **asked) if image is None else Shards(pattern, images=(image,), **asked)
+
+
+def _refuse_columns(path: Path, why: str, captions: Sequence[str] | None, image: str | None) -> None:
+    if captions or image is not None:
+        raise ValueError(f"{path}: {why}; leave captions and image out (or captions=() for images alone)")
+
+
+def _nothing_fits(name: str, found: str) -> ValueError:
+    return ValueError(f"{name} is no data that can be read: {found}. What can be read: {READABLE}")

@@ -1,0 +1,177 @@
+"""What is there decides how it is read; where nothing fits, a sentence says what was found."""
+
+import csv
+import io
+import json
+import tarfile
+
+import pytest
+
+from prolip.data.coco import CocoCaptions
+from prolip.data.folders import Folder
+from prolip.data.open import open_data
+from prolip.data.tables import Table
+
+
+def lay(folder, *names, content=b"x"):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def write_tar(path, *keys):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for key in keys:
+            for ending, content in (("jpg", b"picture"), ("txt", f"caption {key}".encode()), ("cls", b"3")):
+                member = tarfile.TarInfo(f"{key}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+
+
+def write_table(path, delimiter=","):
+    lay(path.parent, "a.jpg")
+    with open(path, "w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows(
+            [["image", "caption", "alt"], ["a.jpg", "one", "two"]]
+        )
+    return path
+
+
+# Tables
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("t.csv", ","), ("t.tsv", "\t"), ("T.CSV", ",")])
+def test_tables(tmp_path, name, delimiter):
+    path = write_table(tmp_path / name, delimiter)
+    for spec in (path, str(path)):
+        source = open_data(spec)
+        assert isinstance(source, Table)
+        assert source.read(0).captions == ("one",)
+    assert open_data(path, captions=("alt", "caption")).read(0).captions == ("two", "one")
+    with pytest.raises(ValueError, match="no column 'picture'"):
+        open_data(path, image="picture")
+
+
+# Arrow
+
+
+def test_parquet_and_data_sets(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    from prolip.data.arrow import ArrowFolder, Parquet
+
+    table = pa.table({"image": [b"x"], "other": [b"y"], "caption": ["one"], "alt": ["two"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    pq.write_table(table, tmp_path / "b.parquet")
+    for spec, length in ((tmp_path, 2), (tmp_path / "a.parquet", 1), (f"{tmp_path}/*.parquet", 2)):
+        source = open_data(spec)
+        assert isinstance(source, Parquet)
+        assert len(source) == length
+    assert open_data(tmp_path, captions=["alt"], image="other").read(0).captions == ("two",)
+    assert open_data(tmp_path, captions=["alt"], image="other").read(0).image == b"y"
+
+    saved = tmp_path / "saved" / "train"
+    saved.mkdir(parents=True)
+    with pa.OSFile(str(saved / "d.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    (saved / "state.json").write_text(json.dumps({"_data_files": [{"filename": "d.arrow"}]}))
+    (saved.parent / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    for folder in (saved, saved.parent):
+        source = open_data(folder, captions=["alt"])
+        assert isinstance(source, ArrowFolder)
+        assert source.read(0).captions == ("two",)
+
+
+# Shards
+
+
+def test_shards(tmp_path):
+    shards = pytest.importorskip("prolip.data.shards")
+    write_tar(tmp_path / "000.tar", "a", "b")
+    write_tar(tmp_path / "001.tar", "c")
+    lay(tmp_path, "000.parquet")  # of URLs: img2dataset lays it there
+    specs = {
+        tmp_path: "abc",
+        tmp_path / "001.tar": "c",
+        f"{tmp_path}/*.tar": "abc",
+        f"{tmp_path}/{{000..001}}.tar": "abc",
+        f"{tmp_path}/{{001.tar,000.tar}}": "cab",
+    }
+    for spec, keys in specs.items():
+        source = open_data(spec)
+        assert isinstance(source, shards.Shards)
+        assert [source.read(i).captions for i in range(len(source))] == [(f"caption {key}",) for key in keys]
+    assert open_data(tmp_path, captions=["cls"]).read(0).captions == ("3",)
+    assert open_data(tmp_path, captions=()).read(0).captions == ()
+    assert open_data(tmp_path, captions=["txt"], image="cls").read(0).image == b"3"
+
+
+# Pictures
+
+
+def test_a_folder_of_pictures(tmp_path):
+    lay(tmp_path, "deep/a.jpg", "deep/a.txt")
+    source = open_data(tmp_path)
+    assert isinstance(source, Folder)
+    assert source.read(0).captions == ("x",)
+    assert open_data(tmp_path, captions=()).read(0).captions == ()
+    with pytest.raises(ValueError, match=r"captions in .txt files"):
+        open_data(tmp_path, captions=["caption"])
+    with pytest.raises(ValueError, match=r"captions in .txt files"):
+        open_data(tmp_path, image="jpg")
+
+
+def test_coco(tmp_path):
+    lay(tmp_path, "1.jpg")
+    path = tmp_path / "captions.json"
+    content = {
+        "images": [{"id": 1, "file_name": "1.jpg"}],
+        "annotations": [{"id": 1, "image_id": 1, "caption": "one"}],
+    }
+    path.write_text(json.dumps(content))
+    source = open_data(path)
+    assert isinstance(source, CocoCaptions)
+    assert source.read(0).captions == ("one",)
+    assert open_data(path, captions=()).read(0).captions == ()
+    with pytest.raises(ValueError, match="no columns"):
+        open_data(path, captions=["caption"])
+
+
+def test_the_home_folder_can_be_written_short(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_table(tmp_path / "t.csv")
+    assert open_data("~/t.csv").read(0).captions == ("one",)
+
+
+# What can't be opened
+
+
+@pytest.mark.parametrize("spec", ["pipe:cat a.tar", "s3://bucket/{0..3}.tar", "https://example.org/a.tar"])
+def test_streams_are_opened_elsewhere(spec):
+    with pytest.raises(ValueError, match=r"prolip.data.streams.Stream"):
+        open_data(spec)
+
+
+@pytest.mark.parametrize(
+    "spec", ["nothere", "nothere.csv", "nothere.parquet", "nothere.json", "nothere.tar", "*.x", "a/*.parquet"]
+)
+def test_what_is_not_there_is_named(tmp_path, spec):
+    if spec.endswith(".tar"):
+        pytest.importorskip("prolip.data.shards")
+    with pytest.raises(FileNotFoundError):
+        open_data(tmp_path / spec)
+
+
+def test_what_does_not_fit_is_told_with_what_was_found(tmp_path):
+    with pytest.raises(ValueError, match=r"the folder is empty. What can be read: .tar shards"):
+        open_data(tmp_path)
+    lay(tmp_path, *(f"{i}.xyz" for i in range(9)), "notes.txt", ".hidden")
+    with pytest.raises(ValueError, match=r"holds 0.xyz, 1.xyz, 2.xyz, 3.xyz, 4.xyz, 5.xyz, and 4 more"):
+        open_data(tmp_path)
+    with pytest.raises(ValueError, match="its ending is none of those"):
+        open_data(tmp_path / "0.xyz")
+    with pytest.raises(ValueError, match=r"it finds 0.xyz, 1.xyz"):
+        open_data(tmp_path / "*.xyz")
