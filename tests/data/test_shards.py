@@ -12,7 +12,7 @@ import pytest
 
 from prolip.data import shards
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.shards import OpenFiles, Shards, expand, expand_braces, require_captions
+from prolip.data.shards import OpenFiles, Shards, expand, expand_braces
 from tests.data.tar_files import PNG, pairs, samples_by_tarfile, tar_bytes, write_tar
 
 
@@ -248,52 +248,6 @@ def test_captions_in_another_place_are_found_out_at_once(tmp_path):
 def test_pictures_of_another_ending_are_found_out_at_once(tmp_path):
     with pytest.raises(ValueError, match=re.escape("no image (wanted jpg; there is png, txt)")):
         Shards(write_tar(tmp_path / "1.tar", [("1.png", PNG), ("1.txt", b"a")]), images=("jpg",))
-
-
-class Counted:
-    """A source of n samples of which only one is good."""
-
-    name = "counted"
-
-    def __init__(self, count, good, reason="no caption"):
-        self.count, self.good, self.reason, self.asked = count, good, reason, []
-
-    def __len__(self):
-        return self.count
-
-    def read(self, index):
-        self.asked.append(index)
-        if index != self.good:
-            raise BadSampleError(self.reason, f"row {index}")
-        return Sample("k", "w", b"", ("a",))
-
-
-def test_the_first_good_sample_is_enough():
-    source = Counted(10_000, good=0)
-    require_captions(source)
-    assert source.asked == [0]
-
-
-def test_samples_from_all_over_are_tried():
-    source = Counted(10_000, good=9_999)
-    require_captions(source)
-    assert len(source.asked) == 100
-    assert max(np.diff(source.asked)) <= 102
-    with pytest.raises(
-        ValueError, match=r"not one of 100 samples that were tried can be used\. The first: row 0: no cap"
-    ):
-        require_captions(Counted(10_000, good=5))
-
-
-def test_few_samples_are_all_tried():
-    source = Counted(7, good=5)
-    require_captions(source)
-    assert source.asked == [0, 1, 2, 3, 4, 5]
-    require_captions(Counted(0, good=0))
-
-
-def test_other_faults_are_left_to_the_loader():
-    require_captions(Counted(10, good=None, reason="broken shard"))
 
 
 # Patterns

@@ -20,10 +20,9 @@ from prolip.data.cells import (
     choose_columns,
     image_of,
     require_file,
-    require_index,
 )
 from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of
+from prolip.data.source import fingerprint_of, require_index
 from prolip.extras import require
 from prolip.files import read_json
 

@@ -96,11 +96,6 @@ def _status(path: Path) -> os.stat_result:
         raise FileNotFoundError(f"{path}: there is no such file") from None
 
 
-def require_index(index: int, length: int) -> None:
-    if not 0 <= index < length:
-        raise IndexError(f"there is no sample {index} among {length}")
-
-
 def check_columns(schema: Any, columns: Columns, path: Path) -> None:
     choose_columns(schema.names, columns.image, columns.captions, str(path))
     kind = schema.field(columns.image).type

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.cells import image_file, require_index
+from prolip.data.cells import image_file
 from prolip.data.sample import Sample, captions_of
-from prolip.data.source import fingerprint_of
+from prolip.data.source import fingerprint_of, require_index
 from prolip.files import read_json
 from prolip.inputs.images import MAX_PIXELS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.data.cells import present_image, require_index
+from prolip.data.cells import present_image
 from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of
+from prolip.data.source import fingerprint_of, require_index
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 LONGEST_TEXT = 2**20

@@ -13,7 +13,9 @@ from prolip.checks import some
 from prolip.data.arrow import ArrowFolder, Parquet
 from prolip.data.coco import CocoCaptions
 from prolip.data.folders import IMAGE_ENDINGS, Folder
-from prolip.data.source import Source
+from prolip.data.scenes.source import Scenes
+from prolip.data.shards import Shards
+from prolip.data.source import Source, require_captions
 from prolip.data.tables import Table
 
 SAVED = ("state.json", "dataset_info.json", "dataset_dict.json")
@@ -23,8 +25,10 @@ READABLE = (
     ".tar shards (a path, a folder, a glob, or a range such as {000..012}.tar); "
     ".parquet files (a path, a folder or a glob); "
     "a folder that save_to_disk of `datasets` wrote; a .csv or .tsv table; a .json of COCO captions; "
-    f"a folder of pictures ({', '.join(IMAGE_ENDINGS)}) with captions in .txt files"
+    f"a folder of pictures ({', '.join(IMAGE_ENDINGS)}) with captions in .txt files; "
+    "procedural scenes (scenes:simple, scenes:hard, with length=, size= or seed= behind commas)"
 )
+SCENES_LENGTH = 20_000
 
 
 def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image: str | None = None) -> Source:
@@ -34,11 +38,22 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
     image:    the column, or the ending, of the image; None: the format's default.
     """
     text = os.path.expanduser(str(spec))
-    if text.startswith("pipe:") or "://" in text:
+    if is_stream(text):
         raise ValueError(f"{text}: a stream is opened with prolip.data.streams.Stream, not as data on disk")
+    if text.startswith("scenes:"):
+        _refuse_columns(text, "scenes have captions of their own", captions, image)
+        return _scenes(text)
     if os.path.isdir(text):
-        return _open_folder(Path(text), captions, image)
-    return _open_files(text, text.lower(), captions, image)
+        source = _open_folder(Path(text), captions, image)
+    else:
+        source = _open_files(text, text.lower(), captions, image)
+    require_captions(source)
+    return source
+
+
+def is_stream(spec: str) -> bool:
+    """Data that can only be read from its beginning: a command or an address."""
+    return spec.startswith("pipe:") or "://" in spec
 
 
 def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None) -> Source:
@@ -77,14 +92,24 @@ def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: st
     raise _nothing_fits(text, "its ending is none of those")
 
 
-def _shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
-    from prolip.data.shards import Shards
+def _scenes(text: str) -> Source:
+    """ "scenes:hard,length=5000,size=64,seed=1"."""
+    level, *settings = text.removeprefix("scenes:").split(",")
+    values: dict[str, Any] = {"length": SCENES_LENGTH}
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in ("length", "size", "seed") or not value.isdecimal():
+            raise ValueError(f"{text}: {setting!r} is none of length=, size= and seed= with a whole number")
+        values[name] = int(value)
+    return Scenes(level, **values)
 
+
+def _shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
     asked: dict[str, Any] = {} if captions is None else {"captions": captions}
     return Shards(pattern, **asked) if image is None else Shards(pattern, images=(image,), **asked)
 
 
-def _refuse_columns(path: Path, why: str, captions: Sequence[str] | None, image: str | None) -> None:
+def _refuse_columns(path: Path | str, why: str, captions: Sequence[str] | None, image: str | None) -> None:
     if captions or image is not None:
         raise ValueError(f"{path}: {why}; leave captions and image out (or captions=() for images alone)")
 

@@ -16,8 +16,8 @@ from braceexpand import braceexpand
 
 from prolip.checks import some
 from prolip.data.picks import Picks, refuse_twice
-from prolip.data.sample import Bad, BadSampleError, Sample
-from prolip.data.source import Source, fingerprint_of
+from prolip.data.sample import BadSampleError, Sample
+from prolip.data.source import fingerprint_of, require_captions
 from prolip.data.tar_index import TarIndex, open_index
 from prolip.data.tars import read_at
 from prolip.progress import bar
@@ -135,26 +135,6 @@ class OpenFile:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             os.close(self._descriptor)
-
-
-def require_captions(source: Source, tries: int = 100) -> None:
-    """Fail now if captions or pictures are looked for in the wrong place, not after a night of bad samples.
-
-    Reads samples from all over the source, until one is good. Damaged files are not the question here.
-    """
-    first: Bad | None = None
-    numbers = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
-    for number in numbers:
-        try:
-            source.read(int(number))
-            return
-        except BadSampleError as error:
-            if error.bad.reason in ("no image", "no caption", "empty caption", "unreadable caption"):
-                first = first or error.bad
-    if first:
-        raise ValueError(
-            f"{source.name}: not one of {len(numbers)} samples that were tried can be used. The first: {first}"
-        )
 
 
 def expand(pattern: str | Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from prolip.data.sample import Sample
+from prolip.data.sample import Bad, BadSampleError, Sample
 
 
 class Source(Protocol):
@@ -54,6 +54,7 @@ class Joined:
         return int(self._ends[-1])
 
     def read(self, index: int) -> Sample:
+        require_index(index, len(self))
         part = int(np.searchsorted(self._ends, index, side="right"))
         return self.sources[part].read(index - (int(self._ends[part - 1]) if part else 0))
 
@@ -64,3 +65,28 @@ class Joined:
 def fingerprint_of(*facts: object) -> str:
     """16 hexadecimal digits of what is told; the same in every process."""
     return hashlib.blake2b("\n".join(map(str, facts)).encode(), digest_size=8).hexdigest()
+
+
+def require_index(index: int, length: int) -> None:
+    if not 0 <= index < length:
+        raise IndexError(f"there is no sample {index} among {length}")
+
+
+def require_captions(source: Source, tries: int = 100) -> None:
+    """Fail now if captions or pictures are looked for in the wrong place, not after a night of bad samples.
+
+    Reads samples from all over the source, until one is good. Damaged files are not the question here.
+    """
+    first: Bad | None = None
+    numbers = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
+    for number in numbers:
+        try:
+            source.read(int(number))
+            return
+        except BadSampleError as error:
+            if error.bad.reason in ("no image", "no caption", "empty caption", "unreadable caption"):
+                first = first or error.bad
+    if first:
+        raise ValueError(
+            f"{source.name}: not one of {len(numbers)} samples that were tried can be used. The first: {first}"
+        )

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.cells import choose_columns, image_file, require_file, require_index
+from prolip.data.cells import choose_columns, image_file, require_file
 from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of
+from prolip.data.source import fingerprint_of, require_index
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 LONGEST_LINE = 2**24

@@ -41,6 +41,14 @@ UPRIGHT = {  # what undoes each EXIF orientation
 URL = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
 
 
+class TooManyPixelsError(ValueError):
+    """An image that is larger than `max_pixels`."""
+
+
+class EmptyImageError(ValueError):
+    """A file of no bytes, or an image of no pixels."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PixelRules:
     """How an image becomes pixels. The defaults are the release's, which are CLIP's.
@@ -184,7 +192,7 @@ def _opened(file: IO[bytes]) -> Image.Image:
 
     That limit is a global: to lift it for a moment would lift it for other threads too."""
     if not (start := file.read(16)):
-        raise ValueError("it is empty")
+        raise EmptyImageError("it is empty")
     tried = {"EPS"}  # PostScript is a program, which Pillow would hand to Ghostscript
     for load_plugins in (Image.preinit, Image.init):  # the common formats, then all
         load_plugins()
@@ -210,15 +218,18 @@ def _decoding(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
         what = str(error) or type(error).__name__
-        raise ValueError(f"{name}: this can't be read as an image: {what}") from error
+        kind = EmptyImageError if isinstance(error, EmptyImageError) else ValueError
+        raise kind(f"{name}: this can't be read as an image: {what}") from error
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
     width, height = size
     if width < 1 or height < 1:
-        raise ValueError(f"{name}: the image is {width} x {height}, it has no pixels")
+        raise EmptyImageError(f"{name}: the image is {width} x {height}, it has no pixels")
     if width * height > max_pixels:
-        raise ValueError(f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}")
+        raise TooManyPixelsError(
+            f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}"
+        )
 
 
 def _upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Image:

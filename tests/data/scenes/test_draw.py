@@ -88,15 +88,15 @@ def test_large_is_larger_than_small_whatever_the_nuance(shape, size):
 def test_styles_do_what_they_say():
     plain = {style: pixels(one(style=style)) for style in STYLES}
     clean = plain["clean"]
-    assert plain["dark"].mean() < 0.4 * clean.mean()
+    assert plain["dark"].mean() == pytest.approx(0.6 * clean.mean(), rel=0.01)
     assert (plain["grey"] == plain["grey"][..., :1]).all()
-    assert plain["faded"].min() >= 150
+    assert plain["faded"].min() >= 90
     edges = {style: np.abs(np.diff(image, axis=0)).max() for style, image in plain.items()}
-    assert edges["blurry"] < 0.5 * edges["clean"]
+    assert edges["blurry"] < 0.6 * edges["clean"]
     corner = (slice(40, 64), slice(0, 24))
     assert clean[corner].std() == 0
-    assert 15 < plain["noisy"][corner].std() < 35
-    assert len({tuple(map(tuple, row)) for row in plain["pixelated"][:, 40:]}) <= 15
+    assert 12 < plain["noisy"][corner].std() < 25
+    assert len({tuple(map(tuple, row)) for row in plain["pixelated"][:, 40:]}) <= 16
     ring = masks(one(style="outlined"), 64)[0]
     assert 0.2 < ring.sum() / masks(one(), 64)[0].sum() < 0.6
     centre = np.argwhere(masks(one(), 64)[0]).mean(0).round().astype(int)

@@ -18,7 +18,7 @@ def probability(meaning: Meaning, world: World) -> float:
     return (
         _share(meaning.background, {name: 1 / len(world.backgrounds) for name in world.backgrounds})
         * _share(meaning.style, dict(world.styles))
-        * sum(
+        * math.fsum(
             share * _probability_of_things(meaning.things, meaning.relations, count, world)
             for count, share in enumerate(world.counts, start=1)
             if share and meaning.count in (None, count)

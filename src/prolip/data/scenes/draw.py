@@ -34,8 +34,8 @@ STRETCHES = (0.95, 1.0, 1.05)
 ANGLES = (-0.12, -0.06, 0.0, 0.06, 0.12)  # radians
 HUE_JITTER = 8  # grey levels
 PATTERN_PERIODS = 6  # stripes or squares a side
-BLOCKS = 15  # a side of a pixelated picture
-NOISE = 20.0  # standard deviation in grey levels
+BLOCKS = 16  # a side of a pixelated picture
+NOISE = 18.0  # standard deviation in grey levels
 NOISE_SIDE = 512
 
 
@@ -121,7 +121,7 @@ def _jittered(level: int, draws: Draws) -> int:
 
 
 def _blurry(image: Image.Image, draws: Draws) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(image.width / 36))
+    return image.filter(ImageFilter.GaussianBlur(image.width / 40))
 
 
 def _noisy(image: Image.Image, draws: Draws) -> Image.Image:
@@ -149,8 +149,8 @@ FINISH: Mapping[str, Callable[[Image.Image, Draws], Image.Image]] = {
     "clean": lambda image, draws: image,
     "outlined": lambda image, draws: image,  # the sprites are
     "blurry": _blurry,
-    "dark": _levels(0.45, 0),
-    "faded": _levels(0.45, 130),
+    "dark": _levels(0.6, 0),
+    "faded": _levels(0.6, 90),
     "noisy": _noisy,
     "pixelated": _pixelated,
     "grey": _grey,

@@ -13,7 +13,7 @@ from prolip.data.scenes.draw import picture
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.lexicon import phrases
 from prolip.data.scenes.world import World, require_distribution, require_size, world_named
-from prolip.data.source import fingerprint_of
+from prolip.data.source import fingerprint_of, require_index
 from prolip.inputs.tokens import Tokenizer
 from prolip.inputs.vocabulary import train_bpe
 
@@ -55,8 +55,7 @@ class Scenes:
         return self._length
 
     def read(self, index: int) -> Sample:
-        if not 0 <= index < self._length:
-            raise IndexError(f"{self.name} has {self._length} scenes; there is no number {index}")
+        require_index(index, self._length)
         scene = self.world.scene(self.seed, index)
         captions = self.captions(index)
         return Sample(

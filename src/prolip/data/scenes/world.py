@@ -138,7 +138,16 @@ SIMPLE = World(counts=(0.65, 0.35, 0.0), backgrounds=("white", "silver"))
 HARD = World(
     counts=(0.6, 0.3, 0.1),
     backgrounds=BACKGROUNDS,
-    styles=tuple((style, 0.3 if style == "clean" else 0.1) for style in STYLES),
+    styles=(
+        ("clean", 0.4),
+        ("blurry", 0.1),
+        ("dark", 0.1),
+        ("noisy", 0.1),
+        ("pixelated", 0.1),
+        ("outlined", 0.1),
+        ("grey", 0.05),
+        ("faded", 0.05),
+    ),
 )
 WORLDS: Mapping[str, World] = {"simple": SIMPLE, "hard": HARD}
 

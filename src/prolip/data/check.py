@@ -1,0 +1,83 @@
+"""Going through data once, as training would: what is there, what is bad and why, and how fast it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from prolip import progress
+from prolip.data.batch import Preparation
+from prolip.data.loader import Loader
+from prolip.data.open import is_stream, open_data
+from prolip.data.stream_loader import StreamLoader
+from prolip.data.streams import Stream
+from prolip.data.tally import Tally
+from prolip.inputs.images import PixelRules
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Checked:
+    """name: of the data. captions: letters of each caption that was met, summed. seconds: of the whole pass."""
+
+    name: str
+    tally: Tally
+    caption_letters: int
+    seconds: float
+
+    @property
+    def good(self) -> int:
+        return self.tally.tried - self.tally.bad
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "data": self.name,
+            "samples": self.tally.tried,
+            "good": self.good,
+            "bad": dict(self.tally.reasons.most_common()),
+            "examples": {reason: [str(bad) for bad in bads] for reason, bads in self.tally.examples.items()},
+            "mean_caption_letters": self.caption_letters / self.good if self.good else None,
+            "samples_per_second": self.tally.tried / self.seconds,
+        }
+
+
+def check(
+    spec: str,
+    *,
+    captions: Sequence[str] | None = None,
+    image: str | None = None,
+    size: int = 224,
+    workers: int = 0,
+    show: bool | None = None,
+) -> Checked:
+    """Decode and resize every sample of data on disk or of a stream. Bad ones are counted, however many.
+
+    captions, image: as for `open_data`. size: pixels a side. show: the progress bar; None: if stderr is a terminal.
+    """
+    preparation = Preparation(pixels=PixelRules(size=size), tokenizer=None, caption="first")
+    loader: Loader | StreamLoader
+    if is_stream(spec):
+        asked = {} if captions is None else {"captions": captions}
+        pictures = {} if image is None else {"images": (image,)}
+        stream = Stream(spec, **asked, **pictures)
+        name, total = stream.name, 0
+        loader = StreamLoader(
+            stream, preparation, batch=BATCH, shuffle=False, buffer=1, workers=workers, bad_limit=1.0
+        )
+    else:
+        source = open_data(spec, captions=captions, image=image)
+        name, total = source.name, len(source)
+        loader = Loader(
+            source, preparation, global_batch=BATCH, shuffle=False, last="keep", on_bad="drop",
+            workers=workers, bad_limit=1.0, rank=0, world_size=1,
+        )  # fmt: skip
+    start, letters, done = time.perf_counter(), 0, 0
+    with closing(loader), progress.bar(f"checking {name}", total, "samples", show) as advance:
+        for batch in loader:
+            letters += sum(map(len, batch.captions))
+            advance(loader.tally.tried - done)
+            done = loader.tally.tried
+    return Checked(name, loader.tally, letters, max(time.perf_counter() - start, 1e-9))

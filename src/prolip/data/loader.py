@@ -1,0 +1,277 @@
+"""Batches from sources that can be read at any position: the same stream for any number of workers, resumable.
+
+A batch is asked for by (epoch, number) alone; a worker finds out the rest. So it makes no difference who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from prolip.checks import require_choice, require_count
+from prolip.data.batch import Batch, Item, Preparation
+from prolip.data.order import Schedule, mixed
+from prolip.data.pool import (
+    Delivery,
+    checked_pool,
+    checked_ranks,
+    end_workers,
+    require_limit,
+    require_same,
+    unwrapped,
+    whole_number,
+    worker_pool,
+)
+from prolip.data.sample import Bad, BadSampleError
+from prolip.data.source import Source, fingerprint_of
+from prolip.data.tally import Tally, unfillable
+
+Last = Literal["drop", "keep"]
+OnBad = Literal["replace", "drop"]
+
+ATTEMPTS = 20
+VERSION = 1
+
+
+class Loader:
+    """Batches of one rank, epoch after epoch: `for batch in loader` goes on to the end of the present epoch.
+
+    global_batch: samples of a batch over all ranks; each rank has its contiguous share of it.
+    weights, samples_per_epoch, shuffle, window: see `Schedule`.
+    last:    what becomes of the last global batch of an epoch, if it is not full. "drop": it is left out (one pass an
+             epoch and shuffled, the next epoch leaves out others; with samples_per_epoch or weights nothing is lost,
+             for the next epoch starts where this one ended). "keep": the ranks share it as evenly as can be, and one
+             that would get nothing has a batch less.
+    on_bad:  "replace": another sample, drawn at random, takes a bad one's place, so that batches stay full; after 20
+             bad ones in a row, or if the data has no more samples than a batch, there is none. "drop": the batch is
+             smaller, and passed over if it is empty.
+    bad_limit: share of bad samples from which on loading ends in TooManyBadSamplesError; see `Tally.check`. The tally
+             is of one epoch, and of this rank.
+    workers: processes that read ahead, `prefetch` batches each; 0: no process, nothing ahead. They live until `close`,
+             or as long as the loader.
+
+    epoch, position: the batches delivered in this epoch. A batch is delivered when the caller has it, however far
+    workers have read.
+    """
+
+    def __init__(
+        self,
+        sources: Source | Sequence[Source],
+        preparation: Preparation,
+        *,
+        global_batch: int,
+        weights: Sequence[float] | None = None,
+        samples_per_epoch: int | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        window: int = 16,
+        workers: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        last: Last = "drop",
+        on_bad: OnBad = "replace",
+        bad_limit: float = 0.1,
+        prefetch: int = 2,
+    ) -> None:
+        require_choice(last, get_args(Last), "last")
+        require_choice(on_bad, get_args(OnBad), "on_bad")
+        require_count(global_batch, "global_batch")
+        require_limit(bad_limit)
+        rank, world_size = checked_ranks(rank, world_size)
+        if global_batch % world_size:
+            raise ValueError(f"global_batch {global_batch} can't be shared evenly by {world_size} ranks")
+        many = tuple(sources) if isinstance(sources, Sequence) else (sources,)
+        if last == "drop":
+            samples_per_epoch = _whole_batches(many, weights, samples_per_epoch, global_batch)
+        schedule = Schedule(
+            many, weights=weights, samples_per_epoch=samples_per_epoch, seed=seed, shuffle=shuffle, window=window
+        )  # fmt: skip
+        self._reader = _Reader(
+            sources=many, schedule=schedule, preparation=preparation, seed=seed, global_batch=global_batch,
+            rank=rank, world_size=world_size, on_bad=on_bad, weighted=weights is not None,
+        )  # fmt: skip
+        self._facts = {
+            "version": VERSION,
+            "seed": seed,
+            "global_batch": global_batch,
+            "samples_per_epoch": schedule.samples_per_epoch,
+            "shuffle": shuffle,
+            "window": window,
+            "weights": None if weights is None else [float(weight) for weight in weights],
+            "last": last,
+            "fingerprint": fingerprint_of(*(source.fingerprint() for source in many)),
+        }
+        self._length = schedule.samples_per_epoch // global_batch
+        if last == "keep" and self._reader.share(self._length):
+            self._length += 1
+        self._bad_limit = bad_limit
+        self._requests = _Requests()
+        self._pool_settings = checked_pool(workers, prefetch)
+        self._pool = worker_pool(self._reader, self._requests, **self._pool_settings)
+        self._iteration = 0
+        self.epoch = self.position = 0
+        self.tally = Tally()
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch on this rank."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Batch]:
+        try:
+            yield from self._rest_of_epoch()
+        except Exception:
+            self.close()
+            raise
+
+    def _rest_of_epoch(self) -> Iterator[Batch]:
+        if self.position == 0:
+            self.tally = Tally()
+        self._iteration += 1
+        iteration = self._iteration
+        self._requests.epoch, self._requests.numbers = self.epoch, range(self.position, len(self))
+        for answer in self._pool if self._requests.numbers else ():
+            delivery = unwrapped(answer)
+            self.position += 1
+            self.tally.add(delivery.tried, delivery.bads)
+            self.tally.check(self._bad_limit)
+            if delivery.batch is not None:
+                yield delivery.batch
+                if (
+                    iteration != self._iteration
+                ):  # what comes next would be another's, and the position neither's
+                    raise RuntimeError(
+                        "the loader was closed, moved or iterated anew while this iteration went on"
+                    )
+            elif self._reader.on_bad == "replace":
+                raise unfillable(delivery.tried, delivery.bads)
+        self.tally.end_epoch(self.epoch, self._bad_limit)
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, for JSON. All ranks stand at the same place; the tally is this rank's."""
+        return {
+            **self._facts,
+            "epoch": self.epoch,
+            "batch": self.position,
+            "tally": self.tally.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there. The data and all settings that make the stream must be the same; the number of workers may
+        be another, and so may the number of ranks."""
+        require_same(self._facts, state)
+        batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch)
+        epoch, position = (whole_number(state, name) for name in ("epoch", "batch"))
+        if position > batches:
+            raise ValueError(f"the saved position is batch {position} of an epoch that has {batches}")
+        tally = Tally()
+        tally.load_state_dict(state.get("tally", {}))
+        self._iteration += 1
+        self.epoch, self.position, self.tally = epoch, position, tally
+
+    def close(self) -> None:
+        """End the workers. (They also end with the loader.) It can be iterated again, which starts new ones."""
+        self._iteration += 1
+        end_workers(self._pool._iterator)
+        self._pool = worker_pool(self._reader, self._requests, **self._pool_settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reader(Dataset[Delivery]):
+    """Batches by (epoch, number). Copied into each worker."""
+
+    sources: tuple[Source, ...]
+    schedule: Schedule
+    preparation: Preparation
+    seed: int
+    global_batch: int
+    rank: int
+    world_size: int
+    on_bad: OnBad
+    weighted: bool
+
+    def __getitem__(self, request: tuple[int, int]) -> Delivery:
+        epoch, number = request
+        positions = self.share(number)
+        numbers, sources, _, passes = self.schedule.places(epoch, np.array(positions))
+        found: dict[int, tuple[int, Item]] = {}
+        bads: list[Bad] = []
+        for slot in np.argsort(
+            numbers, kind="stable"
+        ).tolist():  # as they lie on disk: each chunk is met once
+            self._try(slot, int(numbers[slot]), int(passes[slot]), found, bads)
+        if self.on_bad == "replace" and bads:
+            taken = set(numbers.tolist())
+            for slot in (slot for slot in range(len(positions)) if slot not in found):
+                for substitute in self._substitutes(epoch, positions[slot], int(sources[slot])):
+                    if substitute in taken:
+                        continue
+                    taken.add(substitute)
+                    if self._try(slot, substitute, int(passes[slot]), found, bads):
+                        break
+                if not found:  # nothing is good, and 20 more were no better: don't try them for each slot
+                    break
+        tried = len(found) + len(bads)
+        if not found:
+            return Delivery(None, tried, tuple(bads))
+        samples, items = zip(*(found[slot] for slot in sorted(found)), strict=True)
+        return Delivery(self.preparation.batch(items, samples), tried, tuple(bads))
+
+    def share(self, number: int) -> range:
+        """This rank's positions of a global batch. The first ranks have one more where it doesn't come out even."""
+        start = number * self.global_batch
+        count = min(self.global_batch, self.schedule.samples_per_epoch - start)
+        each, rest = divmod(count, self.world_size)
+        start += self.rank * each + min(self.rank, rest)
+        return range(start, start + each + (self.rank < rest))
+
+    def _try(
+        self, slot: int, number: int, pass_number: int, found: dict[int, tuple[int, Item]], bads: list[Bad]
+    ) -> bool:
+        """Read a sample into a slot; else note why not."""
+        source, index = (int(values[0]) for values in self.schedule.located(np.array([number])))
+        seed = mixed(self.seed, "sample", pass_number, source, index)
+        try:
+            found[slot] = number, self.preparation.item(self.sources[source].read(index), seed)
+        except BadSampleError as error:
+            bads.append(error.bad)
+        return slot in found
+
+    def _substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
+        """Numbers to try in place of a bad sample: of the same source first, where sources have shares to keep."""
+        for attempt in range(ATTEMPTS):
+            own = self.weighted and attempt < ATTEMPTS // 2
+            among = self.schedule.numbers_of(source) if own else range(self.schedule.size)
+            yield among[mixed(self.seed, "substitute", epoch, position, attempt) % len(among)]
+
+
+@dataclass
+class _Requests:
+    """What the loader asks for next. Apart from it, so that the pool of workers doesn't keep the loader alive."""
+
+    epoch: int = 0
+    numbers: range = field(default_factory=lambda: range(0))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        epoch = self.epoch
+        return ((epoch, number) for number in self.numbers)
+
+
+def _whole_batches(
+    sources: Sequence[Source],
+    weights: Sequence[float] | None,
+    samples_per_epoch: int | None,
+    global_batch: int,
+) -> int | None:
+    """Samples of an epoch without its incomplete batch; None: still one pass, whose end the loader won't reach."""
+    samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
+    if samples < global_batch:
+        raise ValueError(
+            f"an epoch of {samples} samples has no full batch of {global_batch}; make global_batch smaller, or "
+            'keep incomplete batches (last="keep")'
+        )
+    return None if samples_per_epoch is None and weights is None else samples // global_batch * global_batch

@@ -1,0 +1,300 @@
+"""Batches from shards that can only be read from their beginning, of unknown length: still resumable, still the same
+for any number of workers.
+
+A rank reads through lanes, in turn: batch i comes from lane i mod L. A lane has shards of its own and reads them one
+after another, whichever worker serves it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from torch.utils.data import Dataset
+
+from prolip.checks import require_count
+from prolip.data.batch import Batch, Item, Preparation
+from prolip.data.lanes import Lane, Met, Spot, Stream
+from prolip.data.order import mixed
+from prolip.data.pool import (
+    Failure,
+    checked_pool,
+    checked_ranks,
+    end_workers,
+    require_limit,
+    require_same,
+    unwrapped,
+    whole_number,
+    worker_pool,
+)
+from prolip.data.sample import Bad, BadSampleError
+from prolip.data.tally import Tally, unfillable
+
+VERSION = 1
+MOST_BAD = 1000
+"""Bad samples after which a batch is given up, or twenty times its size if that is more."""
+log = logging.getLogger("prolip.data")
+
+
+class StreamLoader:
+    """Batches of one rank from a stream; to iterate as a `Loader`.
+
+    batch:   samples of a batch on this rank.
+    samples_per_epoch: over all ranks. A number, for training: an epoch is as many full batches as fit into it, and the
+             next one goes on where it ended, through pass after pass. None: an epoch is one pass, each sample exactly
+             once on one of the ranks; lanes end with what they have, so batches may be smaller, and ranks may differ in
+             their number.
+    lanes:   readers of a rank; as many as it has shards, if that is less.
+    buffer:  samples that a lane shuffles together. Their files' bytes are held in memory: lanes * buffer of them.
+    shuffle: False: shards and samples in their order, though lanes still take turns.
+    bad_limit: as for `Loader`. Bad samples are left out, and the lane's next ones fill the batch.
+    workers: processes; one that doesn't divide the number of lanes is lowered to one that does.
+
+    The position is a rank's own: save the state of each rank. `Batch.samples` are shard * 2**32 + number in the shard.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        preparation: Preparation,
+        *,
+        batch: int,
+        samples_per_epoch: int | None = None,
+        lanes: int = 12,
+        buffer: int = 1000,
+        seed: int = 0,
+        shuffle: bool = True,
+        workers: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        bad_limit: float = 0.1,
+        prefetch: int = 2,
+    ) -> None:
+        for value, name in ((batch, "batch"), (lanes, "lanes"), (buffer, "buffer")):
+            require_count(value, name)
+        require_limit(bad_limit)
+        rank, world_size = checked_ranks(rank, world_size)
+        if len(stream.shards) < world_size:
+            raise ValueError(
+                f"{stream.name}: {len(stream.shards)} shards can't be shared by {world_size} ranks; "
+                "there must be at least one for each"
+            )
+        lanes = min(lanes, len(stream.shards) // world_size)
+        self._batches = _batches(samples_per_epoch, batch * world_size)
+        self._reader = _StreamReader(
+            stream=stream, preparation=preparation, batch=batch, buffer=buffer, seed=seed, shuffle=shuffle,
+            rank=rank, world_size=world_size, lanes=lanes, one_pass=samples_per_epoch is None,
+        )  # fmt: skip
+        self._facts = {
+            "version": VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch,
+            "samples_per_epoch": samples_per_epoch, "lanes": lanes, "buffer": buffer, "shuffle": shuffle,
+            "fingerprint": stream.fingerprint(),
+        }  # fmt: skip
+        self._pool_settings = checked_pool(_divisor(lanes, workers), prefetch)
+        self._answers: Iterator[_Answer | Failure] | None = None
+        self._bad_limit = bad_limit
+        self._turn = 0
+        self._spots = [Spot()] * lanes
+        self.epoch = self.position = 0
+        self.tally = Tally()
+
+    def __len__(self) -> int:
+        """Batches of an epoch on this rank."""
+        if self._batches is None:
+            raise TypeError(
+                f"{self._reader.stream.name}: how many batches a pass has is known when it is read"
+            )
+        return self._batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self.position == 0:
+            self.tally = Tally()
+        while not self._epoch_is_over():
+            answer = self._next_answer()
+            self._turn = (self._turn + 1) % len(self._spots)
+            self._spots[answer.lane] = answer.spot
+            self.position += answer.batch is not None
+            self.tally.add(answer.tried, answer.bads)
+            self.tally.check(self._bad_limit)
+            if answer.batch is not None:
+                yield answer.batch
+            elif self._batches is not None:
+                raise self._nothing_in(answer)
+        if self._batches is None:
+            self.close()  # its workers are to stop at the end of a pass that is over
+        self.tally.end_epoch(self.epoch, self._bad_limit)
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this rank stands, for JSON."""
+        return {
+            **self._facts,
+            "epoch": self.epoch,
+            "batch": self.position,
+            "turn": self._turn,
+            "spots": [list(spot) for spot in self._spots],
+            "tally": self.tally.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there: with the same data, ranks and settings, and any number of workers."""
+        require_same(self._facts, state)
+        epoch, position, turn = (whole_number(state, name) for name in ("epoch", "batch", "turn"))
+        spots = _checked_spots(state.get("spots"), len(self._spots))
+        if turn >= len(spots):
+            raise ValueError(f"the saved position is at the turn of lane {turn}, of {len(spots)}")
+        tally = Tally()
+        tally.load_state_dict(state.get("tally", {}))
+        self.close()
+        self.epoch, self.position, self._turn, self._spots, self.tally = epoch, position, turn, spots, tally
+
+    def close(self) -> None:
+        """End the workers. (They also end with the loader.) Iterating again starts new ones at the same position."""
+        end_workers(self._answers)
+        self._answers = None
+
+    def _epoch_is_over(self) -> bool:
+        if self._batches is None:
+            return all(spot.pass_number > self.epoch for spot in self._spots)
+        return self.position >= self._batches
+
+    def _next_answer(self) -> _Answer:
+        if self._answers is None:
+            reader = self._reader.at(self.epoch, self._turn, self._spots)
+            self._answers = iter(worker_pool(reader, itertools.count(self._turn), **self._pool_settings))
+        try:
+            answer: _Answer = unwrapped(next(self._answers))
+            return answer
+        except BaseException:
+            self.close()  # the next answer would be another one's: start anew from the last that came
+            raise
+
+    def _nothing_in(self, answer: _Answer) -> ValueError:
+        if answer.bads:
+            return unfillable(answer.tried, answer.bads)
+        name, lane = self._reader.stream.name, answer.lane
+        return ValueError(
+            f"{name}: all shards of lane {lane} are empty; leave empty shards out, or use fewer lanes"
+        )
+
+
+class _Answer(NamedTuple):
+    """What a worker sends: a batch or None, what was tried for it, and where its lane then stands."""
+
+    batch: Batch | None
+    tried: int
+    bads: tuple[Bad, ...]
+    lane: int
+    spot: Spot
+
+
+@dataclass(kw_only=True)
+class _StreamReader(Dataset[_Answer]):
+    """Batches by their number. Copied into each worker, where the lanes live that it serves."""
+
+    stream: Stream
+    preparation: Preparation
+    batch: int
+    buffer: int
+    seed: int
+    shuffle: bool
+    rank: int
+    world_size: int
+    lanes: int
+    one_pass: bool
+    epoch: int = 0
+    start: int = 0
+    spots: tuple[Spot, ...] = ()
+    _open: dict[int, Lane] = field(default_factory=dict)
+    _due: dict[int, int] = field(default_factory=dict)
+
+    def at(self, epoch: int, start: int, spots: list[Spot]) -> _StreamReader:
+        """A reader for the batches from number `start` on."""
+        return replace(self, epoch=epoch, start=start, spots=tuple(spots), _open={}, _due={})
+
+    def __getitem__(self, request: int) -> _Answer:
+        lane = self._lane(request)
+        if self.one_pass and lane.spot.pass_number > self.epoch:
+            return _Answer(None, 0, (), request % self.lanes, lane.spot)
+        items, samples, bads = self._filled(lane)
+        tried = len(items) + len(bads)
+        enough = len(items) == self.batch or (self.one_pass and items)
+        batch = self.preparation.batch(items, samples) if enough else None
+        return _Answer(batch, tried, tuple(bads), request % self.lanes, lane.spot)
+
+    def _lane(self, request: int) -> Lane:
+        number = request % self.lanes
+        due = self._due.get(number, self.start + (number - self.start) % self.lanes)
+        if request != due:  # a lane that two workers serve would come twice
+            raise RuntimeError(
+                f"batch {request} was asked of a worker whose lane {number} stands before batch {due}"
+            )
+        self._due[number] = request + self.lanes
+        if number not in self._open:
+            self._open[number] = Lane(
+                self.stream, self.spots[number], number=number, lanes=self.lanes, rank=self.rank,
+                world_size=self.world_size, buffer=self.buffer, seed=self.seed, shuffle=self.shuffle,
+            )  # fmt: skip
+        return self._open[number]
+
+    def _filled(self, lane: Lane) -> tuple[list[Item], list[int], list[Bad]]:
+        """A lane's next samples: a batch; less at the end of the one pass, or if too many are bad, or none is left."""
+        items: list[Item] = []
+        samples: list[int] = []
+        bads: list[Bad] = []
+        ends_since_last = 0
+        while len(items) < self.batch and len(bads) < max(MOST_BAD, 20 * self.batch):
+            pass_number = lane.spot.pass_number
+            met = lane.take()
+            if met is None:
+                ends_since_last += 1
+                if self.one_pass or ends_since_last > 1:
+                    break
+                continue
+            ends_since_last = 0
+            try:
+                items.append(self._item(met, pass_number))
+                samples.append(met.shard << 32 | met.number)
+            except BadSampleError as error:
+                bads.append(error.bad)
+        return items, samples, bads
+
+    def _item(self, met: Met, pass_number: int) -> Item:
+        if isinstance(met.content, Bad):
+            raise BadSampleError(*met.content)
+        seed = mixed(self.seed, "sample", pass_number, self.stream.shards[met.shard], met.number)
+        return self.preparation.item(met.content, seed)
+
+
+def _batches(samples_per_epoch: int | None, global_batch: int) -> int | None:
+    if samples_per_epoch is None:
+        return None
+    require_count(samples_per_epoch, "samples_per_epoch", most=2**48)
+    if samples_per_epoch < global_batch:
+        raise ValueError(
+            f"samples_per_epoch {samples_per_epoch} is less than one batch of all ranks, {global_batch}"
+        )
+    return samples_per_epoch // global_batch
+
+
+def _divisor(lanes: int, workers: int) -> int:
+    """As many workers as wanted, or the next smaller number that divides the lanes: a lane has one worker."""
+    fitting = max(
+        (count for count in range(1, min(workers, lanes) + 1) if lanes % count == 0), default=workers
+    )
+    if fitting != workers:
+        log.warning("%d workers can't share %d lanes evenly: there will be %d", workers, lanes, fitting)
+    return fitting
+
+
+def _checked_spots(rows: object, lanes: int) -> list[Spot]:
+    """Spots from JSON."""
+    if not isinstance(rows, list) or len(rows) != lanes:
+        raise ValueError(f"the saved position must hold a spot for each of {lanes} lanes, not {rows!r:.80}")
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 4 or not all(type(n) is int and n >= 0 for n in row):
+            raise ValueError(f"a spot of the saved position must be four whole numbers, not {row!r:.80}")
+    return [Spot(*row) for row in rows]

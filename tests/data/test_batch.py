@@ -1,0 +1,175 @@
+"""Items against the transforms they are made of, the choice of captions, and every way a picture is bad."""
+
+import errno
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from prolip.data.batch import Preparation
+from prolip.data.sample import BadSampleError, Sample
+from prolip.inputs.augment import Augmentation, augment
+from prolip.inputs.images import EmptyImageError, PixelRules, TooManyPixelsError, read_image, to_pixels
+
+RULES = PixelRules(size=8)
+PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8))
+
+
+def png(image=PICTURE):
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def sample(image=PICTURE, captions=("a red circle",), key="k"):
+    return Sample(key, f"shard.tar: {key}", image, tuple(captions))
+
+
+@pytest.fixture
+def plain(tokenizer):
+    return Preparation(pixels=RULES, tokenizer=tokenizer)
+
+
+def reason_of(preparation, bad_sample, seed=0):
+    with pytest.raises(BadSampleError) as error:
+        preparation.item(bad_sample, seed)
+    assert error.value.bad.where == bad_sample.where
+    return error.value.bad.reason
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("form", ["bytes", "path", "picture"])
+def test_without_augmentation_it_is_the_evaluation_transform(plain, form, tmp_path):
+    (tmp_path / "a.png").write_bytes(png())
+    image = {"bytes": png(), "path": tmp_path / "a.png", "picture": PICTURE}[form]
+    assert torch.equal(plain.item(sample(image), 1).pixels, to_pixels(PICTURE, RULES))
+
+
+def test_augmentation_depends_on_the_seed_alone(plain):
+    lively = replace(plain, augmentation=Augmentation())
+    one, same, other = (lively.item(sample(), seed).pixels for seed in (5, 5, 6))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert torch.equal(one, augment(PICTURE, RULES, Augmentation(), torch.Generator().manual_seed(5)))
+
+
+def test_the_global_generator_is_left_alone(plain):
+    before = torch.get_rng_state()
+    replace(plain, augmentation=Augmentation()).item(sample(captions=["a", "b"]), 2**64 - 1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (b"", "empty image"),
+        (b"not an image at all", "unreadable image"),
+        (png()[:-40], "unreadable image"),
+        (Image.new("RGB", (0, 5)), "empty image"),
+        (Image.new("F", (2, 2), 1e9), "unreadable image"),
+    ],
+)
+def test_bad_pictures_have_their_reason(plain, image, reason):
+    assert reason_of(plain, sample(image)) == reason
+
+
+def test_a_path_that_leads_nowhere_is_a_missing_file(plain, tmp_path):
+    assert reason_of(plain, sample(tmp_path / "none.png")) == "missing file"
+    assert reason_of(plain, sample(tmp_path)) == "unreadable image"
+
+
+def test_large_pictures_are_refused_before_decoding(plain):
+    small = replace(plain, max_pixels=12 * 16 - 1)
+    assert reason_of(small, sample(png()[:60])) == "image too large"  # a header is all there is
+    replace(plain, max_pixels=12 * 16).item(sample(png()), 0)
+
+
+def test_a_failing_disk_is_not_the_samples_fault(plain, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("prolip.data.batch.read_image", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        plain.item(sample(), 0)
+
+
+def test_reading_tells_empty_and_large_pictures_by_type():
+    with pytest.raises(EmptyImageError, match=r"image bytes: .* it is empty"):
+        read_image(b"")
+    with pytest.raises(EmptyImageError, match="no pixels"):
+        read_image(np.zeros((0, 3, 3), np.uint8))
+    with pytest.raises(TooManyPixelsError, match="claims 16 x 12 pixels"):
+        read_image(png(), max_pixels=100)
+
+
+# Captions
+
+
+def test_the_first_and_the_longest_caption(plain):
+    many = sample(captions=("a thing", "a small green square", "a small white square"))
+    assert replace(plain, caption="first").item(many, 3).caption == "a thing"
+    assert replace(plain, caption="longest").item(many, 3).caption == "a small green square"
+
+
+def test_a_random_caption_is_any_with_the_same_chance(plain):
+    captions = ("a thing", "a star", "a circle")
+    counts = [0, 0, 0]
+    for seed in range(900):
+        counts[captions.index(plain.item(sample(captions=captions), seed).caption)] += 1
+    assert all(abs(count - 300) < 5 * (900 * 2 / 9) ** 0.5 for count in counts)
+
+
+@pytest.mark.parametrize("choice", ["random", "first", "longest"])
+def test_a_caption_of_which_nothing_is_left_gives_way_to_another(plain, choice):
+    preparation = replace(plain, caption=choice)
+    for seed in range(5):
+        item = preparation.item(sample(captions=("!!!!!!!!!!!", "a star", "???????????")), seed)
+        assert item.caption == "a star"
+    assert reason_of(preparation, sample(captions=("!!!", "???"))) == "empty caption"
+
+
+def test_no_caption_is_bad_unless_there_is_no_tokenizer(plain):
+    assert reason_of(plain, sample(captions=())) == "no caption"
+    silent = replace(plain, tokenizer=None)
+    items = [silent.item(sample(captions=()), 0), silent.item(sample(captions=("!!!",)), 0)]
+    batch = silent.batch(items, [0, 1])
+    assert batch.ids.shape == (2, 0)
+    assert batch.ids.dtype == torch.int64
+    assert batch.captions == ("", "!!!")
+
+
+# Batches
+
+
+@pytest.mark.parametrize("pad_to", ["longest", "context"])
+def test_a_batch_is_its_items_and_its_ids_the_tokenizers(tokenizer, pad_to):
+    tokens = type(tokenizer)(tokenizer.core(), replace(tokenizer.rules, pad_to=pad_to))
+    preparation = Preparation(pixels=RULES, tokenizer=tokens)
+    captions = ["a thing", "A small, green square!", "two yellow stars and a circle " * 5]
+    items = [preparation.item(sample(captions=[c], key=f"k{i}"), 0) for i, c in enumerate(captions)]
+    batch = preparation.batch(items, [7, 2**40, 0])
+    assert torch.equal(batch.ids, tokens(captions))
+    assert batch.pixels.dtype == torch.uint8
+    assert torch.equal(batch.pixels, torch.stack([item.pixels for item in items]))
+    assert batch.captions == tuple(captions)
+    assert batch.keys == ("k0", "k1", "k2")
+    assert batch.samples.tolist() == [7, 2**40, 0]
+    assert len(batch) == 3
+
+
+def test_moving_a_batch_moves_pixels_and_ids(plain):
+    batch = plain.batch([plain.item(sample(), 0)], [5]).to("meta")
+    assert batch.pixels.device.type == batch.ids.device.type == "meta"
+    assert batch.samples.device.type == "cpu"
+    assert batch.keys == ("k",)
+
+
+@pytest.mark.parametrize(("name", "value"), [("caption", "last"), ("max_pixels", 0)])
+def test_settings_are_checked(plain, name, value):
+    with pytest.raises(ValueError, match=name):
+        replace(plain, **{name: value})

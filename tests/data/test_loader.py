@@ -1,0 +1,420 @@
+"""The stream is a function of the seed: the same for any ranks, workers and interruptions; bad samples are counted."""
+
+import gc
+import io
+import json
+import logging
+import multiprocessing
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from prolip.data.batch import Preparation
+from prolip.data.loader import Loader
+from prolip.data.sample import BadSampleError, Sample
+from prolip.data.source import fingerprint_of
+from prolip.data.tally import TooManyBadSamplesError
+from prolip.inputs.augment import Augmentation
+from prolip.inputs.images import PixelRules
+
+
+class Pictures:
+    """Small noisy PNGs in memory; those of `bad` are refused, those of `broken` are no pictures."""
+
+    def __init__(self, *chunks, name="fake", bad=(), broken=(), failing=()):
+        self.name, self.chunks = name, np.array(chunks, dtype=np.int64)
+        self.bad, self.broken, self.failing = frozenset(bad), frozenset(broken), frozenset(failing)
+
+    def __len__(self):
+        return int(self.chunks.sum())
+
+    def read(self, index):
+        if index in self.failing:
+            raise PermissionError(13, "Permission denied")
+        if index in self.bad:
+            raise BadSampleError("no caption", f"{self.name}: row {index}")
+        content = b"no picture"
+        if index not in self.broken:
+            file = io.BytesIO()
+            noise = np.random.default_rng(index).integers(0, 256, (6, 7, 3), dtype=np.uint8)
+            Image.fromarray(noise).save(file, "PNG")
+            content = file.getvalue()
+        return Sample(
+            f"{self.name}{index}", f"{self.name}: row {index}", content, (f"a {index}", "a thing", "a star")
+        )
+
+    def fingerprint(self):
+        return fingerprint_of(self.name, *self.chunks)
+
+
+@pytest.fixture
+def lively(tokenizer):
+    return Preparation(pixels=PixelRules(size=4), tokenizer=tokenizer, augmentation=Augmentation())
+
+
+@pytest.fixture
+def loader(lively):
+    def make(source=None, **options):
+        return Loader(source or Pictures(10, 7, 7), lively, **{"global_batch": 6, "seed": 3, **options})
+
+    return make
+
+
+def facts(batch):
+    """All of a batch, to compare bit for bit."""
+    return [
+        (number, key, caption, pixels.tobytes(), ids.tolist())
+        for number, key, caption, pixels, ids in zip(
+            batch.samples.tolist(), batch.keys, batch.captions, batch.pixels.numpy(), batch.ids, strict=True
+        )
+    ]
+
+
+def numbers(batches):
+    return [number for batch in batches for number in batch.samples.tolist()]
+
+
+def streams(batches):
+    return [facts(batch) for batch in batches]
+
+
+def without_ids(stream):
+    """Rows of ids are as long as the longest caption of a rank's batch."""
+    return [row[:-1] for batch in stream for row in batch]
+
+
+def through_json(state):
+    return json.loads(json.dumps(state))
+
+
+# The stream
+
+
+def test_every_sample_comes_once_an_epoch_and_each_epoch_is_another(loader):
+    one = loader()
+    epochs = [numbers(one) for _ in range(3)]
+    assert all(sorted(epoch) == list(range(24)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert (one.epoch, one.position) == (3, 0)
+
+
+@pytest.mark.parametrize("last", ["drop", "keep"])
+@pytest.mark.parametrize("total", [24, 25, 29])
+def test_ranks_share_the_same_global_stream(loader, total, last):
+    alone = loader(Pictures(total), last=last)
+    whole = without_ids(streams(alone))
+    assert len({row[0] for row in whole}) == len(whole) == (24 if last == "drop" else total)
+    for world_size in (2, 3):
+        ranks = [loader(Pictures(total), last=last, rank=r, world_size=world_size) for r in range(world_size)]
+        parts = [list(rank) for rank in ranks]
+        assert [len(part) for part in parts] == [len(rank) for rank in ranks]
+        steps = [[part[i] for part in parts if i < len(part)] for i in range(len(alone))]
+        assert without_ids(streams(batch for step in steps for batch in step)) == whole
+        full = steps[:4]
+        assert all(len(batch) == 6 // world_size for step in full for batch in step)
+        if last == "keep" and total > 24:
+            sizes = [len(batch) for batch in steps[4]]
+            assert sum(sizes) == total - 24
+            assert max(sizes) - min(sizes) <= 1
+            assert len(sizes) == min(world_size, total - 24)
+
+
+def test_what_drop_leaves_out_comes_in_other_epochs(loader):
+    one = loader(Pictures(29))
+    left_out = [set(range(29)) - set(numbers(one)) for _ in range(4)]
+    assert all(len(out) == 5 for out in left_out)
+    assert not set.intersection(*left_out)
+
+
+def test_with_samples_per_epoch_nothing_is_left_out(loader):
+    one = loader(Pictures(29), samples_per_epoch=14)
+    assert len(one) == 2
+    met = [number for _ in range(29) for number in numbers(one)]
+    assert len(met) == 29 * 12
+    assert all(sorted(met[start : start + 29]) == list(range(29)) for start in range(0, len(met), 29))
+
+
+def test_unshuffled_is_as_the_sources_lie(loader):
+    one = loader([Pictures(5, name="a"), Pictures(3, name="b")], shuffle=False, last="keep", global_batch=3)
+    assert [key for batch in one for key in batch.keys] == [f"a{i}" for i in range(5)] + [
+        f"b{i}" for i in range(3)
+    ]
+
+
+def test_weights_give_each_source_its_share_and_each_sample_its_turn(loader):
+    sources = [Pictures(5, name="a"), Pictures(40, name="b")]
+    one = loader(sources, weights=[1, 3], samples_per_epoch=120)
+    met = numbers(one) + numbers(one)
+    of_a = [number for number in met if number < 5]
+    assert 30 < len(of_a) < 90
+    assert all(sorted(of_a[start : start + 5]) == list(range(5)) for start in range(0, len(of_a) - 4, 5))
+    of_b = [number - 5 for number in met if number >= 5]
+    assert all(sorted(of_b[start : start + 40]) == list(range(40)) for start in range(0, len(of_b) - 39, 40))
+
+
+def test_a_sample_is_seen_anew_in_each_epoch_but_not_in_each_run(loader):
+    one, again = loader(), loader()
+    first, second = ({row[0]: row[3] for batch in one for row in facts(batch)} for _ in range(2))
+    assert {row[0]: row[3] for batch in again for row in facts(batch)} == first
+    assert sum(first[number] == second[number] for number in first) < 3
+    other = {row[0]: row[3] for batch in loader(seed=4) for row in facts(batch)}
+    assert sum(first[number] == other[number] for number in first) < 3
+
+
+def test_the_global_generator_is_left_alone(loader):
+    before = torch.get_rng_state()
+    numbers(loader())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("bad", [(), (3, 9, 20)])
+def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, bad):
+    def make():
+        return loader(Pictures(10, 7, 7, bad=bad), bad_limit=0.5)
+
+    whole = make()
+    epochs = [streams(whole) for _ in range(2)]
+    for done in range(5):
+        first, second = make(), make()
+        assert streams(islice(first, done)) == epochs[0][:done]
+        assert first.position == done
+        second.load_state_dict(through_json(first.state_dict()))
+        assert streams(second) == epochs[0][done:]
+        assert streams(second) == epochs[1]
+        assert second.tally.state_dict() == whole.tally.state_dict()
+
+
+def test_a_broken_off_loop_is_taken_up_by_the_next(loader):
+    whole = streams(loader())
+    one = loader()
+    assert streams(islice(one, 1)) + streams(islice(one, 2)) + streams(one) == whole
+    assert one.epoch == 1
+
+
+def test_going_on_with_other_ranks(loader):
+    whole = without_ids(streams(loader()))
+    halves = [loader(rank=r, world_size=2) for r in range(2)]
+    start = list(zip(*(islice(half, 2) for half in halves), strict=True))
+    thirds = [loader(rank=r, world_size=3) for r in range(3)]
+    for third in thirds:
+        third.load_state_dict(through_json(halves[0].state_dict()))
+    rest = list(zip(*thirds, strict=True))
+    assert without_ids(streams(batch for step in start + rest for batch in step)) == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"seed": 4}, "seed was 3, now it is 4"),
+        ({"global_batch": 8}, "global_batch was 6"),
+        ({"shuffle": False}, "shuffle was True"),
+        ({"window": 3}, "window was 16"),
+        ({"weights": [1.0]}, "weights was None"),
+        ({"samples_per_epoch": 12}, "samples_per_epoch was 24"),
+        ({"last": "keep"}, "last was 'drop'"),
+        ({"source": Pictures(12, 6, 6)}, "the data are others"),
+    ],
+)
+def test_a_position_of_another_stream_is_refused(loader, change, sentence):
+    one = loader()
+    next(iter(one))
+    other = loader(**change)
+    with pytest.raises(ValueError, match=sentence):
+        other.load_state_dict(through_json(one.state_dict()))
+    assert (other.epoch, other.position) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "change", [{"epoch": -1}, {"batch": 5}, {"batch": "1"}, {"batch": None}, {"tally": 3}]
+)
+def test_a_position_that_is_none_is_refused(loader, change):
+    one = loader()
+    with pytest.raises(ValueError, match=r"saved position|state of a tally"):
+        one.load_state_dict({**one.state_dict(), **change})
+    with pytest.raises(ValueError, match="it has no version"):
+        one.load_state_dict({})
+
+
+@pytest.mark.parametrize("done", [1, 4])
+def test_a_loop_doesnt_go_on_in_a_loader_that_was_moved(loader, done):
+    one = loader()
+    start = one.state_dict()
+    outer = iter(one)
+    for _ in range(done):
+        next(outer)
+    one.load_state_dict(start)
+    with pytest.raises(RuntimeError, match="closed, moved or iterated anew"):
+        next(outer)
+    assert (one.epoch, one.position) == (0, 0)
+    first = iter(one)
+    next(first)
+    next(iter(one))
+    with pytest.raises(RuntimeError, match="closed, moved or iterated anew"):
+        next(first)
+
+
+# Bad samples
+
+
+def test_bad_samples_are_replaced_and_counted(loader, caplog):
+    source = Pictures(10, 7, 7, name="s", bad=[1, 8], broken=[5])
+    one = loader(source, bad_limit=0.5)
+    with caplog.at_level(logging.WARNING, logger="prolip.data"):
+        batches = list(one)
+    assert all(len(batch) == 6 for batch in batches)
+    assert all(len(set(batch.samples.tolist())) == 6 for batch in batches)
+    met = numbers(batches)
+    assert set(met) == set(range(24)) - {1, 5, 8}
+    reasons = one.tally.reasons
+    assert one.tally.tried == 24 + one.tally.bad  # each bad one led to one more
+    assert reasons["no caption"] >= 2
+    assert reasons["unreadable image"] >= 1
+    assert caplog.messages == [f"epoch 0: {one.tally.summary()}"]
+
+
+def test_substitutes_of_a_weighted_source_come_from_it(loader):
+    sources = [Pictures(50, name="a", bad=range(0, 50, 5)), Pictures(50, name="b")]
+    good = [Pictures(50, name="a"), Pictures(50, name="b")]
+    counts = [
+        [
+            sum(number < 50 for number in batch.samples.tolist())
+            for batch in loader(data, weights=[1, 1], bad_limit=1)
+        ]
+        for data in (sources, good)
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_dropped_samples_are_counted_once_each(loader):
+    one = loader(Pictures(10, 7, 7, bad=[1, 8, 20]), on_bad="drop", bad_limit=0.5)
+    assert sorted(numbers(one)) == sorted(set(range(24)) - {1, 8, 20})
+    assert (one.tally.tried, one.tally.bad) == (24, 3)
+    numbers(one)
+    assert (one.tally.tried, one.tally.bad) == (24, 3)  # the tally is of an epoch
+
+
+def test_a_batch_of_which_all_is_dropped_is_passed_over(loader):
+    one = loader(Pictures(13, bad=[12]), on_bad="drop", shuffle=False, last="keep")
+    assert [len(batch) for batch in one] == [6, 6]
+    assert (one.tally.tried, one.epoch) == (13, 1)
+
+
+def test_where_nothing_is_good_loading_ends_at_once(loader):
+    one = loader(Pictures(5000, name="bad.tar", bad=range(5000)), bad_limit=1.0)
+    with pytest.raises(TooManyBadSamplesError, match=r"26 of 26 samples .* bad.tar: row \d+: no caption"):
+        next(iter(one))
+
+
+def test_too_many_bad_samples_end_the_epoch(loader):
+    one = loader(Pictures(2400, bad=range(0, 2400, 8)), global_batch=60)
+    with pytest.raises(TooManyBadSamplesError, match=r"bad_limit=0.1"):
+        numbers(one)
+    assert one.tally.bad > 100
+    assert one.tally.tried < 1000
+    few = loader(Pictures(24, bad=[0, 1, 2]), on_bad="drop")
+    with pytest.raises(TooManyBadSamplesError, match="3 of 24"):
+        numbers(few)
+    assert few.position == 4  # only the end of the epoch could tell
+
+
+def test_with_no_other_sample_left_the_batch_is_smaller(loader):
+    one = loader(Pictures(6, bad=[2]), bad_limit=0.5)
+    assert sorted(numbers(one)) == [0, 1, 3, 4, 5]
+
+
+# Workers
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
+def test_workers_make_no_difference(loader):
+    source = Pictures(10, 7, 7, bad=[3], broken=[11])
+    plain = loader(source, bad_limit=0.5)
+    epochs = [streams(plain) for _ in range(2)]
+    several = loader(source, bad_limit=0.5, workers=3, prefetch=1)
+    assert [streams(several) for _ in range(2)] == epochs
+    assert several.tally.state_dict() == plain.tally.state_dict()
+    assert streams(islice(several, 1)) == streams(islice(plain, 1))  # leave with batches under way
+    one = loader(source, bad_limit=0.5, workers=1)
+    one.load_state_dict(through_json(several.state_dict()))
+    rest = streams(plain)
+    assert streams(one) == rest
+    assert streams(several) == rest
+
+
+def test_workers_end_with_the_loader(loader):
+    one = loader(workers=2)
+    loop = iter(one)
+    next(loop)
+    assert len(multiprocessing.active_children()) == 2
+    one.close()
+    assert not multiprocessing.active_children()
+    with pytest.raises(RuntimeError, match="closed"):
+        next(loop)
+    assert len(streams(islice(one, 1))) == 1
+    del one
+    gc.collect()
+    assert not multiprocessing.active_children()
+
+
+def test_spawned_workers_make_no_difference(loader):
+    whole = streams(loader())
+    before = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    try:
+        assert streams(loader(workers=1)) == whole
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_failing_disk_stays_an_os_error(loader, workers):
+    one = loader(Pictures(24, failing=[13]), workers=workers, shuffle=False)
+    with pytest.raises(PermissionError) as error:
+        numbers(one)
+    assert str(error.value) == "[Errno 13] Permission denied"  # whoever read it
+    assert one.position == 2
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
+    class OddError(ValueError):
+        def __init__(self, what, where):
+            super().__init__(f"{what} in {where}")
+
+    def read(self, index):
+        raise OddError("nonsense", "row 3")
+
+    monkeypatch.setattr(Pictures, "read", read)
+    with pytest.raises(RuntimeError, match="OddError: nonsense in row 3"):
+        numbers(loader(workers=1))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"global_batch": 0}, "global_batch must be"),
+        ({"world_size": 4, "rank": 0}, "global_batch 6 can't be shared evenly by 4 ranks"),
+        ({"world_size": 2, "rank": 2}, "rank must be from 0"),
+        ({"global_batch": 25}, "an epoch of 24 samples has no full batch of 25"),
+        ({"samples_per_epoch": 5}, "an epoch of 5 samples has no full batch of 6"),
+        ({"bad_limit": 1.5}, "bad_limit must be"),
+        ({"bad_limit": float("nan")}, "bad_limit must be"),
+        ({"workers": -1}, "workers must be"),
+        ({"prefetch": 0}, "prefetch must be"),
+        ({"last": "pad"}, "last 'pad'"),
+        ({"on_bad": "ignore"}, "on_bad 'ignore'"),
+        ({"source": [Pictures(24), Pictures(0, name="none.csv")]}, "none.csv: there is no sample"),
+    ],
+)
+def test_settings_are_checked(loader, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        loader(**options)

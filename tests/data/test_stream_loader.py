@@ -1,0 +1,348 @@
+"""Streams of unknown length: each sample once a pass, the same stream for any workers, resumable anywhere."""
+
+import json
+import logging
+import multiprocessing
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prolip.data.batch import Preparation
+from prolip.data.sample import Bad, Sample
+from prolip.data.source import fingerprint_of
+from prolip.data.stream_loader import StreamLoader
+from prolip.data.tally import TooManyBadSamplesError
+from prolip.inputs.augment import Augmentation
+from prolip.inputs.images import PixelRules
+from tests.data.test_loader import facts, streams, through_json
+
+LENGTHS = (5, 0, 9, 3, 7, 1, 8, 4, 6, 2)
+
+
+class Shards:
+    """Shards of pictures in memory; `bad` are (shard, number)."""
+
+    def __init__(self, lengths=LENGTHS, bad=(), failing=None):
+        self.name, self.shards = "fake", tuple(f"shard{i}.tar" for i in range(len(lengths)))
+        self.lengths, self.bad, self.failing = tuple(lengths), frozenset(bad), failing
+        self.read_calls = []
+
+    def read(self, shard, skip=0):
+        self.read_calls.append((shard, skip))
+        for number in range(skip, self.lengths[shard]):
+            if (shard, number) == self.failing:
+                raise OSError(5, "Input/output error")
+            where = f"{self.shards[shard]}: {number}"
+            if (shard, number) in self.bad:
+                yield Bad("broken shard", where)
+                continue
+            noise = np.random.default_rng([shard, number]).integers(0, 256, (6, 7, 3), dtype=np.uint8)
+            yield Sample(f"{shard}/{number}", where, Image.fromarray(noise), ("a star", "a thing"))
+
+    def fingerprint(self):
+        return fingerprint_of(*self.shards, *self.lengths)
+
+
+def all_keys(lengths=LENGTHS, bad=()):
+    keys = {f"{s}/{n}" for s, length in enumerate(lengths) for n in range(length)}
+    return keys - {f"{s}/{n}" for s, n in bad}
+
+
+def keys(batches):
+    return [key for batch in batches for key in batch.keys]
+
+
+@pytest.fixture
+def loader(tokenizer):
+    lively = Preparation(pixels=PixelRules(size=4), tokenizer=tokenizer, augmentation=Augmentation())
+
+    def make(stream=None, **options):
+        return StreamLoader(
+            stream or Shards(), lively, **{"batch": 4, "lanes": 3, "buffer": 5, "seed": 3, **options}
+        )
+
+    return make
+
+
+# One pass
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("lanes", [1, 3, 12])
+def test_one_pass_has_every_sample_once(loader, world_size, lanes):
+    ranks = [loader(lanes=lanes, rank=rank, world_size=world_size) for rank in range(world_size)]
+    for epoch in range(2):
+        met = [key for rank in ranks for key in keys(rank)]
+        assert len(met) == 45
+        assert set(met) == all_keys()
+        assert all((rank.epoch, rank.position) == (epoch + 1, 0) for rank in ranks)
+
+
+def test_each_pass_is_in_another_order_and_seen_anew(loader):
+    one, again = loader(), loader()
+    first, second = ([row for batch in one for row in facts(batch)] for _ in range(2))
+    assert [row[1] for row in first] != [row[1] for row in second]
+    pixels, anew = ({row[1]: row[3] for row in rows} for rows in (first, second))
+    assert sum(pixels[key] == anew[key] for key in pixels) < 5
+    assert [row for batch in again for row in facts(batch)] == first
+
+
+def test_shards_and_windows_are_shuffled_differently_each_time(loader):
+    """One lane by hand: its shards in the order that it opened them, cut into windows of 5, each in any order."""
+    one, read, seen = loader(Shards(), lanes=1), [], []
+    for epoch in range(2):
+        met = keys(one)
+        shards = [shard for shard, _ in one._reader.stream.read_calls[10 * epoch :]]
+        assert sorted(shards) == list(range(10))
+        line = [f"{shard}/{number}" for shard in shards for number in range(LENGTHS[shard])]
+        windows = [(met[start : start + 5], line[start : start + 5]) for start in range(0, 45, 5)]
+        assert all(set(got) == set(wanted) for got, wanted in windows)
+        seen += [tuple(wanted.index(key) for key in got) for got, wanted in windows]
+        read.append(shards)
+    assert len({tuple(shards) for shards in [*read, range(10)]}) == 3
+    assert len(set(seen)) >= 14  # of 18 windows
+
+
+def test_batches_take_turns_between_the_lanes(loader):
+    """Lane l of 3 has every third shard of the pass: unshuffled, those of the numbers l, l + 3, ..."""
+    lanes = [
+        {int(key.split("/")[0]) % 3 for key in batch.keys} for batch in loader(Shards([8] * 9), shuffle=False)
+    ]
+    assert lanes == [{0}, {1}, {2}] * 6
+
+
+def test_unshuffled_lanes_read_as_the_shards_lie(loader):
+    batches = list(loader(shuffle=False, lanes=2, batch=100))
+    assert [int(key.split("/")[0]) for key in batches[0].keys] == [
+        s for s in (0, 2, 4, 6, 8) for _ in range(LENGTHS[s])
+    ]
+    assert [int(key.split("/")[0]) for key in batches[1].keys] == [
+        s for s in (1, 3, 5, 7, 9) for _ in range(LENGTHS[s])
+    ]
+
+
+def test_sample_numbers_name_shard_and_place(loader):
+    for batch in loader():
+        assert [f"{n >> 32}/{n & 0xFFFFFFFF}" for n in batch.samples.tolist()] == list(batch.keys)
+
+
+def test_the_length_of_a_pass_is_not_known(loader):
+    with pytest.raises(TypeError, match="known when it is read"):
+        len(loader())
+
+
+# Endless passes
+
+
+def test_training_batches_are_full_and_epochs_go_on_through_the_passes(loader):
+    one = loader(lanes=1, samples_per_epoch=22)
+    assert len(one) == 5
+    batches = [batch for _ in range(18) for batch in one]
+    assert all(len(batch) == 4 for batch in batches)
+    met = keys(batches)
+    assert len(met) == 8 * 45
+    assert all(set(met[start : start + 45]) == all_keys() for start in range(0, len(met), 45))
+    assert one.epoch == 18
+
+
+def test_training_sees_each_sample_about_equally_often_over_lanes_and_ranks(loader):
+    counts = Counter()
+    for rank in range(2):
+        one = loader(Shards([6] * 12), rank=rank, world_size=2, samples_per_epoch=720)
+        counts.update(keys(one))
+    assert len(counts) == 72
+    assert set(counts.values()) <= {9, 10, 11}
+
+
+# Interruptions
+
+
+@pytest.mark.parametrize("samples_per_epoch", [None, 40])
+def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, samples_per_epoch):
+    def make():
+        return loader(
+            Shards(bad=[(2, 4), (4, 0), (6, 7)]), samples_per_epoch=samples_per_epoch, bad_limit=0.5
+        )
+
+    whole = make()
+    epochs = [streams(whole) for _ in range(3)]
+    for done in range(len(epochs[1]) + 1):
+        first, second = make(), make()
+        streams(first)
+        assert streams(islice(first, done)) == epochs[1][:done]
+        second.load_state_dict(through_json(first.state_dict()))
+        assert second.position == done
+        assert streams(second) == epochs[1][done:]
+        assert streams(second) == epochs[2]
+        assert second.tally.state_dict() == whole.tally.state_dict()
+        assert streams(first) == epochs[1][done:]
+
+
+def test_resuming_reads_one_window_again_not_the_shard(loader):
+    lengths = (100, 100)
+    first, stream = loader(Shards(lengths), lanes=1), Shards(lengths)
+    list(islice(first, 12))
+    second = loader(stream, lanes=1)
+    second.load_state_dict(first.state_dict())
+    next(iter(second))
+    assert [skip for _, skip in stream.read_calls] == [45]  # 48 delivered: windows of 5
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"seed": 4}, "seed was 3"),
+        ({"batch": 5}, "batch_size was 4"),
+        ({"lanes": 2}, "lanes was 3"),
+        ({"buffer": 6}, "buffer was 5"),
+        ({"shuffle": False}, "shuffle was True"),
+        ({"rank": 1, "world_size": 2}, "rank was 0"),
+        ({"samples_per_epoch": 12}, "samples_per_epoch was None"),
+        ({"stream": Shards((5, 5, 5))}, "the data are others"),
+    ],
+)
+def test_a_position_of_another_stream_is_refused(loader, change, sentence):
+    one = loader()
+    next(iter(one))
+    with pytest.raises(ValueError, match=sentence):
+        loader(**change).load_state_dict(through_json(one.state_dict()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spots": [[0, 0, 0, 0]]}, {"spots": [[0, 0, 0, -1]] * 3}, {"spots": [[0, 0, 0]] * 3}, {"spots": None},
+        {"spots": ["0000"] * 3}, {"turn": 3}, {"turn": True}, {"epoch": 1.5},
+    ],
+)  # fmt: skip
+def test_a_position_that_is_none_is_refused(loader, change):
+    one = loader()
+    with pytest.raises(ValueError, match="saved position"):
+        one.load_state_dict({**one.state_dict(), **change})
+
+
+def test_a_shard_that_has_shrunk_is_told(loader):
+    one = loader(lanes=1, batch=3)
+    one.load_state_dict({**one.state_dict(), "spots": [[0, 9, 0, 90]]})
+    with pytest.raises(ValueError, match="fewer samples can be read than before"):
+        next(iter(one))
+
+
+# Bad samples
+
+
+BAD = [(0, 0), (2, 8), (8, 1), (8, 2)]
+
+
+def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, caplog):
+    one = loader(Shards(bad=BAD), lanes=1)
+    with caplog.at_level(logging.WARNING, logger="prolip.data"):
+        sizes, met = [], []
+        for batch in one:
+            sizes.append(len(batch))
+            met += batch.keys
+    assert sorted(met) == sorted(all_keys(bad=BAD))
+    assert sizes == [4] * 10 + [1]
+    assert (one.tally.tried, one.tally.reasons) == (45, {"broken shard": 4})
+    assert caplog.messages == [f"epoch 0: {one.tally.summary()}"]
+
+
+@pytest.mark.parametrize("samples_per_epoch", [None, 10**6])
+def test_where_everything_is_bad_it_ends(loader, samples_per_epoch):
+    lengths = (50,) * 4
+    bad = [(s, n) for s in range(4) for n in range(50)]
+    one = loader(Shards(lengths, bad=bad), samples_per_epoch=samples_per_epoch)
+    with pytest.raises(TooManyBadSamplesError, match="shard"):
+        list(one)
+    borne = loader(Shards(lengths, bad=bad), samples_per_epoch=samples_per_epoch, bad_limit=1.0)
+    if samples_per_epoch is None:
+        assert list(borne) == []
+        assert borne.tally.bad == 200
+    else:
+        with pytest.raises(TooManyBadSamplesError, match=r"a batch can't be filled: 1,000 of 1,000"):
+            list(borne)
+
+
+def test_where_there_is_nothing_it_ends(loader):
+    assert list(loader(Shards((0, 0, 0)))) == []
+    with pytest.raises(ValueError, match="all shards of lane 0 are empty"):
+        list(loader(Shards((0, 0, 0)), samples_per_epoch=100))
+
+
+def test_too_many_bad_samples_end_the_pass(loader):
+    one = loader(Shards((300,) * 9, bad=[(s, n) for s in range(9) for n in range(0, 300, 6)]), lanes=1)
+    with pytest.raises(TooManyBadSamplesError, match=r"bad_limit=0.1"):
+        list(one)
+    assert 100 < one.tally.bad < 120
+
+
+# Workers
+
+
+@pytest.mark.parametrize("samples_per_epoch", [None, 40])
+def test_workers_make_no_difference(loader, samples_per_epoch):
+    options = {
+        "stream": Shards(bad=BAD),
+        "samples_per_epoch": samples_per_epoch,
+        "lanes": 4,
+        "bad_limit": 0.5,
+    }
+    plain = loader(**options)
+    epochs = [streams(plain) for _ in range(3)]
+    two = loader(**options, workers=2, prefetch=1)
+    assert streams(islice(two, 3)) == epochs[0][:3]
+    moved = loader(**options, workers=1)
+    moved.load_state_dict(json.loads(json.dumps(two.state_dict())))
+    assert streams(moved) == epochs[0][3:]
+    assert [streams(two) for _ in range(3)] == [epochs[0][3:], *epochs[1:]]
+    assert two.tally.state_dict() == plain.tally.state_dict()
+    two.close()
+    moved.close()
+    assert not multiprocessing.active_children()
+
+
+def test_workers_that_dont_divide_the_lanes_are_lowered(loader, caplog):
+    with caplog.at_level(logging.WARNING, logger="prolip.data"):
+        one = loader(Shards([2] * 12), lanes=4, workers=3)
+    assert caplog.messages == ["3 workers can't share 4 lanes evenly: there will be 2"]
+    next(iter(one))
+    assert len(multiprocessing.active_children()) == 2
+    one.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
+    failing = Shards((8, 8, 8), failing=(1, 3))
+    one = loader(failing, lanes=1, shuffle=False, workers=workers)
+    whole = keys(loader(Shards((8, 8, 8)), lanes=1, shuffle=False))
+    met = []
+    with pytest.raises(OSError, match="Input/output error"):
+        met.extend(key for batch in one for key in batch.keys)
+    assert not multiprocessing.active_children()
+    failing.failing = None
+    assert one.position == 2
+    assert keys(one) == whole[8:]
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"batch": 0}, "batch must be"),
+        ({"lanes": 0}, "lanes must be"),
+        ({"buffer": 0}, "buffer must be"),
+        ({"samples_per_epoch": 3}, "samples_per_epoch 3 is less than one batch"),
+        ({"samples_per_epoch": 7, "rank": 0, "world_size": 2}, "less than one batch of all ranks, 8"),
+        ({"rank": 0, "world_size": 11}, "10 shards can't be shared by 11 ranks"),
+        ({"bad_limit": -1}, "bad_limit must be"),
+        ({"workers": -2}, "workers must be"),
+    ],
+)
+def test_settings_are_checked(loader, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        loader(**options)
