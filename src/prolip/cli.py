@@ -223,6 +223,37 @@ def data_scenes(
         print(folder)
 
 
+def data_check(
+    source: Annotated[Positional[str], arg(metavar="SOURCE")],
+    captions: tuple[str, ...] | None = None,
+    image: str | None = None,
+    size: int = 224,
+    workers: int = 0,
+    limit: float = 0.1,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Go through data once, as training would: what is bad and why, and how fast it comes. Exits with 1 if too much is.
+
+    Example: prolip data check "shards/{00000..00012}.tar" --captions txt json:caption
+
+    Args:
+        source: Shards (a path, glob, range, folder), .csv, .tsv, .parquet, COCO's .json, a folder of pictures, a set
+            of Hugging Face on disk, scenes:hard, or a stream (pipe:..., https://...).
+        captions: Endings in a tar (txt, txt:lines, json:caption) or columns of a table, instead of the usual ones.
+        image: The ending or column of the image.
+        size: Pixels a side to which pictures are brought.
+        workers: Processes.
+        limit: Share of bad samples from which on the exit code is 1.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.data import check
+
+    checked = check.check(source, captions=captions, image=image, size=size, workers=workers)
+    print(json.dumps(checked.as_dict(), indent=2) if as_json else checked.summary())
+    if checked.tally.bad > limit * checked.tally.tried:
+        raise SystemExit(1)
+
+
 def data_ambiguity(
     captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
     level: Literal["simple", "hard"] = "hard",
@@ -253,7 +284,7 @@ def data_ambiguity(
 
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "data": {"scenes": data_scenes, "ambiguity": data_ambiguity},
+    "data": {"scenes": data_scenes, "check": data_check, "ambiguity": data_ambiguity},
     "report": {"toy": report_toy, "scenes": report_scenes},
     "bench": {"measures": bench_measures, "towers": bench_towers, "data": bench_data},
 }

@@ -21,6 +21,7 @@ from prolip.inputs.augment import (
     draw_jitter,
     grayscale,
     shift_hue,
+    short_side_for,
 )
 from prolip.inputs.images import PixelRules, to_pixels
 
@@ -326,3 +327,18 @@ def test_the_defaults_are_those_of_the_paper_and_json_will_do():
 def test_wrong_settings_are_one_sentence(wrong, sentence):
     with pytest.raises(ValueError, match=sentence):
         Augmentation(**wrong)
+
+
+@pytest.mark.parametrize("scale", [(0.8, 1.0), (0.08, 1.0), (0.3, 0.5)])
+@pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.5, 1.2), (1.0, 3.0)])
+def test_with_the_short_side_no_crop_is_enlarged(scale, ratio, generator):
+    rules, augmentation = PixelRules(size=64), Augmentation(scale=scale, ratio=ratio)
+    side = short_side_for(rules, augmentation)
+    smallest = min(
+        min(draw_crop(*size, augmentation, generator)[2:])
+        for size in ((side, side), (side, 2 * side), (3 * side, side))
+        for _ in range(300)
+    )
+    assert smallest >= rules.size - 1  # crops are whole pixels
+    if ratio == (3 / 4, 4 / 3):
+        assert smallest < 1.35 * rules.size, "not more than is needed"

@@ -11,11 +11,18 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
-from PIL import Image
+from PIL import ExifTags, Image
 from safetensors.torch import load_file
 
 from prolip.inputs import images
-from prolip.inputs.images import PixelRules, normalise, preprocess, read_image, to_pixels
+from prolip.inputs.images import (
+    PixelRules,
+    TooManyPixelsError,
+    normalise,
+    preprocess,
+    read_image,
+    to_pixels,
+)
 from tests.golden import FIXTURES
 
 GOLDEN = load_file(FIXTURES / "preproc" / "images.safetensors")
@@ -615,3 +622,49 @@ def test_damaged_files_read_or_say_why(kind, damages):
     for place, value in damages:
         data[int(place * min(len(data), 200))] = value
     reads_or_says_why(bytes(data))
+
+
+def jpeg(width, height, seed=0, **options):
+    """Smooth noise, as detailed as a photograph."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (height // 16 + 1, width // 16 + 1, 3), dtype=np.uint8))
+    file = io.BytesIO()
+    small.resize((width, height), Image.Resampling.BICUBIC).save(file, format="jpeg", quality=95, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("size", "short_side", "expected"),
+    [
+        ((800, 600), None, (800, 600)),
+        ((800, 600), 301, (800, 600)),
+        ((800, 600), 300, (400, 300)),
+        ((800, 600), 151, (400, 300)),
+        ((800, 600), 150, (200, 150)),
+        ((803, 601), 300, (402, 301)),
+        ((800, 600), 1, (100, 75)),
+    ],
+)
+def test_a_jpeg_is_decoded_smaller_but_never_below_the_short_side(size, short_side, expected):
+    assert read_image(jpeg(*size), short_side=short_side).size == expected
+
+
+def test_decoded_smaller_it_is_the_same_picture():
+    content = jpeg(1200, 900)
+    rules = PixelRules(size=224)
+    whole = to_pixels(read_image(content), rules).float()
+    quick = to_pixels(read_image(content, short_side=300), rules).float()
+    assert 0 < (whole - quick).abs().mean() < 2
+
+
+def test_decoded_smaller_it_is_still_turned_upright_and_checked():
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    assert read_image(jpeg(800, 600, exif=exif), short_side=300).size == (300, 400)
+    with pytest.raises(TooManyPixelsError, match="claims 800 x 600"):
+        read_image(jpeg(800, 600), short_side=10, max_pixels=400_000)
+
+
+def test_other_formats_are_decoded_whole(tmp_path):
+    Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", short_side=10).size == (800, 600)

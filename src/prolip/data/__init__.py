@@ -1,1 +1,28 @@
 """Image-text data: everyone's files, procedural scenes, and the loader that trains from both."""
+
+from prolip.data.batch import Batch, Preparation
+from prolip.data.loader import Loader
+from prolip.data.open import open_data
+from prolip.data.sample import Bad, BadSampleError, Sample
+from prolip.data.source import Joined, Source
+from prolip.data.stream_loader import StreamLoader
+from prolip.data.streams import Stream
+from prolip.data.tally import Tally, TooManyBadSamplesError
+from prolip.data.together import Together
+
+__all__ = [
+    "Bad",
+    "BadSampleError",
+    "Batch",
+    "Joined",
+    "Loader",
+    "Preparation",
+    "Sample",
+    "Source",
+    "Stream",
+    "StreamLoader",
+    "Tally",
+    "Together",
+    "TooManyBadSamplesError",
+    "open_data",
+]

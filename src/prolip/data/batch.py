@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from prolip.checks import require_choice, require_count
 from prolip.data.sample import BadSampleError, Sample
-from prolip.inputs.augment import Augmentation, augment
+from prolip.inputs.augment import Augmentation, augment, short_side_for
 from prolip.inputs.images import (
     MAX_PIXELS,
     EmptyImageError,
@@ -54,6 +56,19 @@ class Batch:
         return replace(self, pixels=self.pixels.pin_memory(), ids=self.ids.pin_memory())
 
 
+def joined(batches: Sequence[Batch], pad_id: int) -> Batch:
+    """Batches as one, their rows one after another; shorter ids are filled up with `pad_id`."""
+    width = max(batch.ids.shape[1] for batch in batches)
+    ids = [pad(batch.ids, (0, width - batch.ids.shape[1]), value=pad_id) for batch in batches]
+    return Batch(
+        pixels=torch.cat([batch.pixels for batch in batches]),
+        ids=torch.cat(ids),
+        captions=tuple(caption for batch in batches for caption in batch.captions),
+        keys=tuple(key for batch in batches for key in batch.keys),
+        samples=torch.cat([batch.samples for batch in batches]),
+    )
+
+
 class Item(NamedTuple):
     """One sample of a batch: pixels uint8 (3, S, S), ids of T tokens."""
 
@@ -83,12 +98,15 @@ class Preparation:
         require_choice(self.caption, get_args(CaptionChoice), "caption")
         require_count(self.max_pixels, "max_pixels", most=2**40)
 
+    @cached_property
+    def _short_side(self) -> int | None:
+        """Training need not decode more pixels than a crop has; evaluation is exact."""
+        return short_side_for(self.pixels, self.augmentation) if self.augmentation else None
+
     def item(self, sample: Sample, seed: int) -> Item:
         """Decode, augment and tokenise. seed: of 64 bits. BadSampleError if the picture or all captions are bad."""
         generator = torch.Generator().manual_seed(seed)
-        caption, ids = self._caption(
-            sample, generator
-        )  # first, for a caption is cheaper to refuse than a picture
+        caption, ids = self._caption(sample, generator)  # first: it is cheaper to refuse than a picture
         return Item(self._pixels(sample, generator), ids, caption, sample.key)
 
     def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
@@ -106,7 +124,7 @@ class Preparation:
 
     def _pixels(self, sample: Sample, generator: torch.Generator) -> Tensor:
         try:
-            image = read_image(sample.image, max_pixels=self.max_pixels)
+            image = read_image(sample.image, max_pixels=self.max_pixels, short_side=self._short_side)
         except FileNotFoundError as error:
             raise BadSampleError("missing file", sample.where, str(error)) from None
         except TooManyPixelsError as error:

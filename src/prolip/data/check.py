@@ -11,6 +11,7 @@ from prolip import progress
 from prolip.data.batch import Preparation
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
+from prolip.data.shards import CAPTIONS, IMAGES
 from prolip.data.stream_loader import StreamLoader
 from prolip.data.streams import Stream
 from prolip.data.tally import Tally
@@ -21,7 +22,7 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Checked:
-    """name: of the data. captions: letters of each caption that was met, summed. seconds: of the whole pass."""
+    """What a pass over data found. caption_letters: of the first captions of all good samples, summed."""
 
     name: str
     tally: Tally
@@ -31,6 +32,14 @@ class Checked:
     @property
     def good(self) -> int:
         return self.tally.tried - self.tally.bad
+
+    def summary(self) -> str:
+        """For people."""
+        rate = f"{self.tally.tried / self.seconds:,.0f} samples a second"
+        letters = (
+            f"; captions of {self.caption_letters / self.good:.0f} letters on average" if self.good else ""
+        )
+        return f"{self.name}: {self.good:,} good samples, {rate}{letters}\n{self.tally.summary()}"
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -60,9 +69,9 @@ def check(
     preparation = Preparation(pixels=PixelRules(size=size), tokenizer=None, caption="first")
     loader: Loader | StreamLoader
     if is_stream(spec):
-        asked = {} if captions is None else {"captions": captions}
-        pictures = {} if image is None else {"images": (image,)}
-        stream = Stream(spec, **asked, **pictures)
+        stream = Stream(
+            spec, CAPTIONS if captions is None else captions, IMAGES if image is None else (image,)
+        )
         name, total = stream.name, 0
         loader = StreamLoader(
             stream, preparation, batch=BATCH, shuffle=False, buffer=1, workers=workers, bad_limit=1.0

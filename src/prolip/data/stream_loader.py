@@ -265,7 +265,7 @@ class _StreamReader(Dataset[_Answer]):
     def _item(self, met: Met, pass_number: int) -> Item:
         if isinstance(met.content, Bad):
             raise BadSampleError(*met.content)
-        seed = mixed(self.seed, "sample", pass_number, self.stream.shards[met.shard], met.number)
+        seed = mixed(self.seed, "sample", pass_number, met.shard, met.number)
         return self.preparation.item(met.content, seed)
 
 

@@ -74,6 +74,12 @@ def augment(
     return pixels_of(image)
 
 
+def short_side_for(rules: PixelRules, augmentation: Augmentation) -> int:
+    """Pixels that the shorter side of an image needs for no crop to be enlarged: `read_image` may drop the others."""
+    least, most = augmentation.ratio
+    return math.ceil(rules.size / math.sqrt(augmentation.scale[0] * min(least, 1 / most)))
+
+
 def draw_crop(
     width: int, height: int, augmentation: Augmentation, generator: torch.Generator
 ) -> tuple[int, int, int, int]:

@@ -1,0 +1,89 @@
+"""Several loaders as one: each batch is made of parts, one from each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+from prolip.data.batch import Batch, joined
+from prolip.data.tally import Tally
+
+
+class BatchLoader(Protocol):
+    """What `Loader` and `StreamLoader` have in common."""
+
+    epoch: int
+    position: int
+    tally: Tally
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Together:
+    """Batches that take a fixed number of samples from each loader: a mixture of streams, or of streams and files.
+
+    The loaders' batch sizes are the shares: 96 of one and 32 of the other are three to one. Each loader keeps its own
+    sources, workers and place; all must have equally many batches an epoch, so give each a samples_per_epoch in
+    proportion to its batch. In a joined batch, `samples` are the numbers that each loader gave.
+
+    pad_id: what fills up the shorter of the parts' ids: the tokenizer's `rules.pad_id`.
+    """
+
+    def __init__(self, loaders: Sequence[BatchLoader], *, pad_id: int) -> None:
+        if not loaders:
+            raise ValueError("there is no loader to read from")
+        lengths = [len(loader) for loader in loaders]
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                f"the loaders have {lengths} batches an epoch; give each a samples_per_epoch in proportion to its batch"
+            )
+        self.loaders = tuple(loaders)
+        self._pad_id = pad_id
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self.loaders[0])
+
+    @property
+    def epoch(self) -> int:
+        return self.loaders[0].epoch
+
+    @property
+    def position(self) -> int:
+        return self.loaders[0].position
+
+    @property
+    def tally(self) -> Tally:
+        """Of all loaders; a copy."""
+        total = Tally()
+        for loader in self.loaders:
+            total.merge(loader.tally)
+        return total
+
+    def __iter__(self) -> Iterator[Batch]:
+        """To the end of the epoch; a loader that fails ends the others' workers too."""
+        with ExitStack() as on_error:
+            for loader in self.loaders:
+                on_error.callback(loader.close)
+            for parts in zip(*self.loaders, strict=True):
+                yield joined(parts, self._pad_id)
+            on_error.pop_all()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loaders": [loader.state_dict() for loader in self.loaders]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        states = state.get("loaders")
+        if not isinstance(states, Sequence) or len(states) != len(self.loaders):
+            raise ValueError(f"this is not the state of {len(self.loaders)} loaders together")
+        for loader, one in zip(self.loaders, states, strict=True):
+            loader.load_state_dict(one)
+
+    def close(self) -> None:
+        for loader in self.loaders:
+            loader.close()

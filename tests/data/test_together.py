@@ -1,0 +1,96 @@
+import json
+from itertools import islice
+
+import pytest
+import torch
+
+from prolip.data import Loader, Preparation, Together
+from prolip.data.scenes import Scenes, tokenizer
+from prolip.inputs.images import PixelRules
+
+TOKENS = tokenizer()
+PREPARATION = Preparation(pixels=PixelRules(size=32), tokenizer=TOKENS)
+
+
+def loaders(workers=0, sizes=((6, 4), (2, 9)), batches=5, **settings):
+    """Loaders whose batches are of (size, ...) samples, from scenes of (..., seed)."""
+    return [
+        Loader(
+            Scenes("simple", length=17, size=32, seed=seed, levels=(1.0, 0, 0, 0) if seed == 9 else (0, 0, 0, 1.0)),
+            PREPARATION, global_batch=size, samples_per_epoch=batches * size, seed=3, workers=workers, **settings,
+        )
+        for size, seed in sizes
+    ]  # fmt: skip
+
+
+def together(**settings):
+    return Together(loaders(**settings), pad_id=TOKENS.rules.pad_id)
+
+
+def rows(batch):
+    sums = batch.pixels.sum(dim=(1, 2, 3), dtype=torch.int64).tolist()
+    return list(zip(batch.keys, batch.captions, sums, strict=True))
+
+
+def test_each_batch_is_made_of_the_loaders_batches():
+    mixture = together()
+    assert len(mixture) == 5
+    alone = list(zip(*(iter(loader) for loader in loaders()), strict=True))
+    for batch, (first, second) in zip(mixture, alone, strict=True):
+        assert rows(batch) == rows(first) + rows(second)
+        assert batch.samples.tolist() == first.samples.tolist() + second.samples.tolist()
+        assert batch.ids.shape[1] == max(first.ids.shape[1], second.ids.shape[1])
+        assert torch.equal(batch.ids[:6, : first.ids.shape[1]], first.ids)
+        rest = batch.ids[6:, second.ids.shape[1] :]
+        assert (rest == TOKENS.rules.pad_id).all()
+        assert TOKENS.decode(batch.ids)[6:] == TOKENS.decode(second.ids)
+    assert (mixture.epoch, mixture.position) == (1, 0)
+
+
+@pytest.mark.parametrize("stop", range(6))
+def test_stopped_and_resumed_it_gives_the_rest(stop):
+    whole = [rows(batch) for batch in together()]
+    mixture = together()
+    first = [rows(batch) for batch in islice(iter(mixture), stop)]
+    state = json.loads(json.dumps(mixture.state_dict()))
+    resumed = together()
+    resumed.load_state_dict(state)
+    assert resumed.position == stop
+    assert first + [rows(batch) for batch in resumed] == whole
+
+
+def test_after_a_break_it_goes_on():
+    mixture = together(workers=1)
+    whole = [rows(batch) for batch in together()]
+    found = []
+    for batch in mixture:
+        found.append(rows(batch))
+        if len(found) == 2:
+            break
+    found += [rows(batch) for batch in mixture]
+    mixture.close()
+    assert found == whole
+
+
+def test_the_tally_is_of_all():
+    mixture = together()
+    for _ in mixture:
+        pass
+    assert mixture.tally.tried == 5 * 8
+
+
+def test_unequal_epochs_are_refused():
+    first, second = loaders()[0], loaders(batches=6)[1]
+    with pytest.raises(ValueError, match=r"have \[5, 6\] batches an epoch; give each a samples_per_epoch"):
+        Together([first, second], pad_id=0)
+    with pytest.raises(ValueError, match="no loader"):
+        Together([], pad_id=0)
+
+
+def test_a_state_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="not the state of 2 loaders"):
+        together().load_state_dict({"loaders": [{}]})
+    swapped = together().state_dict()
+    swapped["loaders"].reverse()
+    with pytest.raises(ValueError, match="of another stream"):
+        together().load_state_dict(swapped)
