@@ -36,9 +36,11 @@ test-all: test test-slow  ## every test that this machine can run
 bench: $(STAMP)  ## the tables of docs/performance.md (needs 6 GiB; with a C++ compiler also torch.compile)
 	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
 	@$(BIN)/prolip bench towers
+	@$(BIN)/prolip bench data
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion
+	@$(BIN)/prolip report scenes --out docs/figures/scenes
 
 format: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .

@@ -63,6 +63,13 @@ def test_python_dash_m_works():
         (["bench", "measures", "--scale", "nan"], "scale nan must be"),
         (["report", "toy", "--out", "/dev/null/figure"], "/dev/null"),
         (["demo", "--out", "/dev/null/demo"], "/dev/null"),
+        (["data", "scenes", "--out", "/dev/null/scenes"], "/dev/null"),
+        (["data", "scenes", "--out", "x", "--size", "500"], "size must be at most 224"),
+        (["data", "check", "/nowhere/*.tar"], "/nowhere/*.tar"),
+        (["data", "check", "scenes:harder"], "world 'harder' is not one of"),
+        (["data", "ambiguity", "a red dog"], "'dog' is not a word of scenes"),
+        (["report", "scenes", "--out", "/dev/null/figure"], "/dev/null"),
+        (["bench", "data", "--photos", "0"], "must be at least 1"),
         (["demo", "--seed", "99999999999999999999"], "seed must be"),
     ],
 )
@@ -100,7 +107,7 @@ def test_doctor_speaks_json(capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["packages"]["torch"]
     assert None not in facts["packages"].values()
-    assert set(facts["extras"]) == {"report", "search", "ray", "app", "onnx", "logging"}
+    assert set(facts["extras"]) == {"report", "data", "search", "ray", "app", "onnx", "logging"}
     assert facts["cpus"] >= 1
 
 

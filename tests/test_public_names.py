@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import prolip
-from prolip import cli
+from prolip import cli, data
+from prolip.data import scenes
 
 PROJECT = Path(__file__).parent.parent
 
@@ -49,7 +51,26 @@ def test_names_and_signatures():
 
 def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
-    assert commands == {"demo", "convert", "report toy", "bench measures", "bench towers", "doctor"}
+    assert commands == {
+        "demo", "convert", "data scenes", "data check", "data ambiguity", "report toy", "report scenes",
+        "bench measures", "bench towers", "bench data", "doctor",
+    }  # fmt: skip
+
+
+def test_names_of_the_data_room():
+    """Said in docs/data.md and in the changelog, each in backticks somewhere."""
+    assert set(data.__all__) == {
+        "Bad", "BadSampleError", "Batch", "Joined", "Loader", "Preparation", "Sample", "Source", "Stream",
+        "StreamLoader", "Tally", "Together", "TooManyBadSamplesError", "open_data",
+    }  # fmt: skip
+    assert set(scenes.__all__) == {
+        "HARD", "SIMPLE", "Caption", "Draws", "Meaning", "Pattern", "Relation", "Scene", "Scenes", "Thing", "World",
+        "caption", "chain", "describe", "entails", "holds", "implies", "log_ambiguity", "masks", "picture",
+        "probability", "read", "tokenizer", "true_meanings",
+    }  # fmt: skip
+    text = (PROJECT / "docs" / "data.md").read_text()
+    for name in (*data.__all__, *scenes.__all__):
+        assert re.search(rf"\b{name}\b", text), f"docs/data.md doesn't speak of {name}"
 
 
 def test_every_public_name_is_documented():

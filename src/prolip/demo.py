@@ -72,7 +72,7 @@ def run(out: Path, seed: int) -> dict[str, Result]:
     )
     console.print(f"Figures: {', '.join(str(path) for path in paths if path.suffix == '.png')}")
     console.print(
-        "Still to come: procedural scenes, the training engine and the HTML report.",
+        "Still to come: the training engine and the HTML report.",
         style="dim",
     )
     return results

@@ -139,10 +139,10 @@ def plain_training(file: bytes, seed: int) -> Tensor:
     image = image.crop((left, top, left + width, top + height)).resize(
         (RULES.size,) * 2, Image.Resampling.BICUBIC
     )
-    if torch.rand((), generator=generator) < augmentation.jitter_probability:
+    if torch.rand((), generator=generator, dtype=torch.float64) < augmentation.jitter_probability:
         for name, amount in draw_jitter(augmentation, generator):
             image = _plain_hue(image, amount) if name == "hue" else ENHANCERS[name](image).enhance(amount)
-    if torch.rand((), generator=generator) < augmentation.grayscale_probability:
+    if torch.rand((), generator=generator, dtype=torch.float64) < augmentation.grayscale_probability:
         image = image.convert("L").convert("RGB")
     return _plain_tensor(image)
 
