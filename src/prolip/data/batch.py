@@ -111,12 +111,12 @@ class Preparation:
 
     def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
         """samples: the loader's number of each item. Rows of ids are padded as the tokenizer pads a batch."""
-        pad_id = self.tokenizer.rules.pad_id if self.tokenizer else 0
-        width = max(len(item.ids) for item in items)
-        rows = [item.ids + [pad_id] * (width - len(item.ids)) for item in items]
+        rows = [item.ids for item in items]
         return Batch(
             pixels=torch.stack([item.pixels for item in items]),
-            ids=torch.tensor(rows, dtype=torch.int64).reshape(len(items), width),
+            ids=self.tokenizer.padded(rows)
+            if self.tokenizer
+            else torch.empty((len(rows), 0), dtype=torch.int64),
             captions=tuple(item.caption for item in items),
             keys=tuple(item.key for item in items),
             samples=torch.tensor(samples, dtype=torch.int64),
@@ -143,7 +143,7 @@ class Preparation:
         if not sample.captions:
             raise BadSampleError("no caption", sample.where)
         for caption in self._by_preference(sample.captions, generator):
-            ids: list[int] = self.tokenizer(caption)[0].tolist()
+            ids = self.tokenizer.encode(caption)
             if not self.tokenizer.rules.special_ids.issuperset(ids):
                 return caption, ids
         raise BadSampleError(

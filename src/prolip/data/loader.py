@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from prolip.checks import require_choice, require_count
 from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.order import Schedule, mixed
+from prolip.data.order import Places, Schedule, mixed
 from prolip.data.pool import (
     Delivery,
     checked_pool,
@@ -197,24 +197,17 @@ class _Reader(Dataset[Delivery]):
     def __getitem__(self, request: tuple[int, int]) -> Delivery:
         epoch, number = request
         positions = self.share(number)
-        numbers, sources, _, passes = self.schedule.places(epoch, np.array(positions))
+        places = self.schedule.places(epoch, np.array(positions))
         found: dict[int, tuple[int, Item]] = {}
         bads: list[Bad] = []
+        rows = list(zip(*(column.tolist() for column in places), strict=True))
         for slot in np.argsort(
-            numbers, kind="stable"
+            places.numbers, kind="stable"
         ).tolist():  # as they lie on disk: each chunk is met once
-            self._try(slot, int(numbers[slot]), int(passes[slot]), found, bads)
+            number, source, index, pass_number = rows[slot]
+            self._try(slot, number, source, index, pass_number, found, bads)
         if self.on_bad == "replace" and bads:
-            taken = set(numbers.tolist())
-            for slot in (slot for slot in range(len(positions)) if slot not in found):
-                for substitute in self._substitutes(epoch, positions[slot], int(sources[slot])):
-                    if substitute in taken:
-                        continue
-                    taken.add(substitute)
-                    if self._try(slot, substitute, int(passes[slot]), found, bads):
-                        break
-                if not found:  # nothing is good, and 20 more were no better: don't try them for each slot
-                    break
+            self._replace(epoch, positions, places, found, bads)
         tried = len(found) + len(bads)
         if not found:
             return Delivery(None, tried, tuple(bads))
@@ -230,16 +223,37 @@ class _Reader(Dataset[Delivery]):
         return range(start, start + each + (self.rank < rest))
 
     def _try(
-        self, slot: int, number: int, pass_number: int, found: dict[int, tuple[int, Item]], bads: list[Bad]
-    ) -> bool:
+        self, slot: int, number: int, source: int, index: int, pass_number: int,
+        found: dict[int, tuple[int, Item]], bads: list[Bad],
+    ) -> None:  # fmt: skip
         """Read a sample into a slot; else note why not."""
-        source, index = (int(values[0]) for values in self.schedule.located(np.array([number])))
         seed = mixed(self.seed, "sample", pass_number, source, index)
         try:
             found[slot] = number, self.preparation.item(self.sources[source].read(index), seed)
         except BadSampleError as error:
             bads.append(error.bad)
-        return slot in found
+
+    def _replace(
+        self,
+        epoch: int,
+        positions: range,
+        places: Places,
+        found: dict[int, tuple[int, Item]],
+        bads: list[Bad],
+    ) -> None:
+        """Fill the slots that are empty with other samples, each once."""
+        taken = set(places.numbers.tolist())
+        for slot in [slot for slot in range(len(positions)) if slot not in found]:
+            for substitute in self._substitutes(epoch, positions[slot], int(places.sources[slot])):
+                if substitute in taken:
+                    continue
+                taken.add(substitute)
+                source, index = (int(values[0]) for values in self.schedule.located(np.array([substitute])))
+                self._try(slot, substitute, source, index, int(places.passes[slot]), found, bads)
+                if slot in found:
+                    break
+            if not found:  # nothing is good, and 20 more were no better: don't try them for each slot
+                break
 
     def _substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
         """Numbers to try in place of a bad sample: of the same source first, where sources have shares to keep."""

@@ -109,17 +109,27 @@ class Tokenizer:
         One str is a batch of one. No text at all gives (0, T).
         """
         texts = checked_texts(texts)
-        rows = [self._encode(text) for text in texts]
+        ids = self.padded([self._encode(text) for text in texts])
+        if ids.numel() and int(ids.max()) >= self.rules.vocab_size:
+            raise self._beyond_vocabulary(ids, texts)
+        return ids
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one text, without padding."""
+        row = self._encode(text)
+        if row and max(row) >= self.rules.vocab_size:
+            raise self._beyond_vocabulary(torch.tensor([row]), [text])
+        return row
+
+    def padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Rows of `encode` as a batch: ids (B, T), int64, T as for calling."""
         longest = max(map(len, rows), default=0)
         width = self.rules.context_length if self.rules.pad_to == "context" else max(1, longest)
         # NumPy fills many short rows faster than torch does.
         padded = np.full((len(rows), width), self.rules.pad_id, dtype=np.int64)
         for line, row in zip(padded, rows, strict=True):
             line[: len(row)] = row
-        ids = torch.from_numpy(padded)
-        if ids.numel() and int(ids.max()) >= self.rules.vocab_size:
-            raise self._beyond_vocabulary(ids, texts)
-        return ids
+        return torch.from_numpy(padded)
 
     def decode(self, ids: Tensor) -> list[str]:
         """Texts of ids (B, T), for people to look at: without the padding, start and end; the mask is shown."""

@@ -95,17 +95,15 @@ def _nothing(scene: Scene, draws: Draws, world: World) -> Meaning:
     return Meaning() if draws.chance(0.2) else Meaning((Pattern(),))
 
 
+EXACT = {("shape", "colour"): 0.5, ("shape",): 0.12, ("colour",): 0.12, ("shape", "size"): 0.1,
+         ("colour", "size"): 0.08, ("family", "colour"): 0.08}  # fmt: skip
+"""How often an exact caption tells each of these."""
+
+
 def _exact(thing: Thing, draws: Draws) -> Pattern:
-    shape, colour, size = thing.shape, thing.colour, thing.size
-    choices = (
-        (0.5, Pattern(shape, colour)),
-        (0.12, Pattern(shape)),
-        (0.12, Pattern(None, colour)),
-        (0.1, Pattern(shape, None, size)),
-        (0.08, Pattern(None, colour, size)),
-        (0.08, Pattern(FAMILY_OF[shape], colour)),
-    )
-    return choices[draws.weighted([share for share, _ in choices])][1]
+    told = tuple(EXACT)[draws.weighted(tuple(EXACT.values()))]
+    shape = thing.shape if "shape" in told else FAMILY_OF[thing.shape] if "family" in told else None
+    return Pattern(shape, thing.colour if "colour" in told else None, thing.size if "size" in told else None)
 
 
 def _broad(exact: Pattern, draws: Draws) -> Pattern:

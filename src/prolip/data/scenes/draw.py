@@ -96,17 +96,18 @@ def _background(name: str, size: int, draws: Draws) -> Image.Image:
         return Image.new("RGB", (size, size), (low, low, low))
     period = max(4, size // PATTERN_PERIODS)
     left, top = (int(start * period) for start in starts)
+    canvas = Image.new("RGB", (size, size), (low, low, low))
     pattern = _pattern(name, size, period).crop((left, top, left + size, top + size))
-    grey = pattern.point([low, high] + [0] * 254)
-    return Image.merge("RGB", (grey, grey, grey))
+    canvas.paste((high, high, high), (0, 0), pattern)
+    return canvas
 
 
 @lru_cache(maxsize=64)
 def _pattern(name: str, size: int, period: int) -> Image.Image:
-    """0 or 1, mode L: a period larger than the picture, so that it can start anywhere."""
+    """0 or 255, mode L: a period larger than the picture, so that it can start anywhere."""
     rows, columns = np.indices((size + period, size + period)) % period < period / 2
     pattern = rows if name == "striped" else rows ^ columns
-    return Image.fromarray(pattern.astype(np.uint8))
+    return Image.fromarray(pattern.astype(np.uint8) * 255)
 
 
 @lru_cache(maxsize=1)
@@ -140,17 +141,22 @@ def _grey(image: Image.Image, draws: Draws) -> Image.Image:
     return image.convert("L").convert("RGB")
 
 
-def _levels(scale: float, start: float) -> Callable[[Image.Image, Draws], Image.Image]:
-    table = [round(start + scale * level) for level in range(256)] * 3
-    return lambda image, draws: image.point(table)
+def _towards(level: int, share: float) -> Callable[[Image.Image, Draws], Image.Image]:
+    """So much of a picture, the rest one grey level. (`Image.point` would round a table anew each time.)"""
+    return lambda image, draws: Image.blend(_plain(image.width, level), image, share)
+
+
+@lru_cache(maxsize=512)
+def _plain(size: int, level: int) -> Image.Image:
+    return Image.new("RGB", (size, size), (level, level, level))
 
 
 FINISH: Mapping[str, Callable[[Image.Image, Draws], Image.Image]] = {
     "clean": lambda image, draws: image,
     "outlined": lambda image, draws: image,  # the sprites are
     "blurry": _blurry,
-    "dark": _levels(0.6, 0),
-    "faded": _levels(0.6, 90),
+    "dark": _towards(0, 0.6),
+    "faded": _towards(225, 0.6),
     "noisy": _noisy,
     "pixelated": _pixelated,
     "grey": _grey,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
 
@@ -35,6 +35,15 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 """A place, and the simple places that it is the meeting of. `centre` is a cell of a grid of three only."""
 
 
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "shape": (*SHAPES, *FAMILIES),
+    "colour": (*COLOURS, *TONES),
+    "size": SIZES,
+    "place": tuple(PLACES),
+}
+"""What can be said of each side of a thing."""
+
+
 class Relation(NamedTuple):
     """Thing number `first` is in a higher row (above) or in a column further left (left of) than number `second`."""
 
@@ -56,11 +65,10 @@ class Pattern:
     place: str | None = None
 
     def __post_init__(self) -> None:
-        choices = ((*SHAPES, *FAMILIES), (*COLOURS, *TONES), SIZES, tuple(PLACES))
-        for field, allowed in zip(fields(self), choices, strict=True):
-            value = getattr(self, field.name)
+        for name, allowed in WORDS.items():
+            value = getattr(self, name)
             if value is not None:
-                require_choice(value, allowed, f"Pattern: {field.name}")
+                require_choice(value, allowed, f"Pattern: {name}")
 
     def fits_kind(self, shape: str, colour: str, size: str) -> bool:
         return (

@@ -12,7 +12,7 @@ from prolip.data.scenes.captions import LEVELS, Caption, caption
 from prolip.data.scenes.draw import picture
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.lexicon import phrases
-from prolip.data.scenes.world import World, require_distribution, require_size, world_named
+from prolip.data.scenes.world import Scene, World, require_distribution, require_size, world_named
 from prolip.data.source import fingerprint_of, require_index
 from prolip.inputs.tokens import Tokenizer
 from prolip.inputs.vocabulary import train_bpe
@@ -57,7 +57,7 @@ class Scenes:
     def read(self, index: int) -> Sample:
         require_index(index, self._length)
         scene = self.world.scene(self.seed, index)
-        captions = self.captions(index)
+        captions = self._told(scene, index)
         return Sample(
             key=f"{self.seed}-{index}",
             where=f"{self.name}, seed {self.seed}, number {index}",
@@ -68,7 +68,10 @@ class Scenes:
 
     def captions(self, index: int) -> tuple[Caption, ...]:
         """The captions of scene number `index`, without drawing it."""
-        scene, draws = self.world.scene(self.seed, index), Draws(self.seed, index, 1)
+        return self._told(self.world.scene(self.seed, index), index)
+
+    def _told(self, scene: Scene, index: int) -> tuple[Caption, ...]:
+        draws = Draws(self.seed, index, 1)
         return tuple(
             caption(scene, draws.weighted(self.levels), draws, self.world) for _ in range(self._captions)
         )
