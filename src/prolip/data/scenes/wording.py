@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from prolip.data.scenes import lexicon
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.meaning import Meaning, Pattern, Relation
@@ -38,16 +40,22 @@ def bare(meaning: Meaning, draws: Draws) -> str:
 def padded(text: str, length: int, draws: Draws) -> str:
     """Words that say nothing before and after, up to about `length` words in all."""
     room = length - len(text.split())
-    openings = [words for words in lexicon.OPENINGS if len(words.split()) <= room]
+    openings = _no_longer_than(room, lexicon.OPENINGS)
     if openings and draws.chance(0.7):
         opening = draws.choice(openings)
         text, room = f"{opening} {text}", room - len(opening.split())
     for _ in range(2):
-        endings = [words for words in lexicon.ENDINGS if len(words.split()) <= room and words not in text]
+        endings = [words for words in _no_longer_than(room, lexicon.ENDINGS) if words not in text]
         if endings:
             ending = draws.choice(endings)
             text, room = f"{text} {ending}", room - len(ending.split())
     return text
+
+
+@lru_cache(maxsize=256)
+def _no_longer_than(count: int, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of at most so many words."""
+    return tuple(text for text in texts if len(text.split()) <= count)
 
 
 def description(meaning: Meaning, draws: Draws, least: int = 65) -> str:
