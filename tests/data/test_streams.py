@@ -3,6 +3,7 @@
 import http.server
 import os
 import pickle
+import re
 import shlex
 import shutil
 import threading
@@ -15,6 +16,12 @@ from prolip.data.sample import Bad, Sample
 from prolip.data.shards import Shards
 from prolip.data.streams import Stream, without_secrets
 from tests.data.tar_files import PNG, pairs, tar_bytes, write_tar
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(streams, "WAITS", ())
+
 
 needs_curl = pytest.mark.skipif(
     shutil.which("curl") is None, reason="curl is not installed; webdataset reads URLs with it"
@@ -88,15 +95,28 @@ def test_a_stream_that_ends_early(skip, tar):
 
 @pytest.mark.parametrize("code", [1, 23, 141])
 def test_a_command_that_fails(code):
+    """Not one byte came: that is no damage to the data, and no sample is told to be bad."""
     stream = Stream(f"pipe:exit {code}")
-    detail = f"the command that reads it failed (exit code {code}) at byte 0; good samples before it: 0"
-    assert list(stream.read(0)) == [Bad("broken shard", f"pipe:exit {code}", detail)]
+    with pytest.raises(
+        OSError, match=rf"pipe:exit {code}: the command .* failed \(exit code {code}\), tried 1 times"
+    ):
+        list(stream.read(0))
+
+
+def test_a_shard_that_cannot_be_reached_is_tried_again(tar, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "WAITS", (0.0, 0.01))
+    tried = f"mv {tmp_path}/tried1 {tmp_path}/tried2 2>/dev/null || touch {tmp_path}/tried1"
+    once = f"pipe:if [ -e {tmp_path}/tried2 ]; then cat {shlex.quote(tar)}; else {tried}; exit 6; fi"
+    assert told(Stream(once).read(0)) == told(Stream(tar).read(0))
+    (tmp_path / "tried2").unlink()
+    monkeypatch.setattr(streams, "WAITS", (0.0,))
+    with pytest.raises(OSError, match="tried 2 times"):
+        list(Stream(once).read(0))
 
 
 def test_a_command_that_does_not_exist(capfd):
-    (bad,) = Stream("pipe:no-such-command-here x").read(0)
-    assert bad.reason == "broken shard"
-    assert "exit code 127" in bad.detail
+    with pytest.raises(OSError, match="exit code 127"):
+        list(Stream("pipe:no-such-command-here x").read(0))
     assert "no-such-command-here" in capfd.readouterr().err
 
 
@@ -146,10 +166,11 @@ def test_a_command_that_does_not_end(tar, monkeypatch):
     assert "did not end in 0.3 s" in items[-1].detail
 
 
-def test_a_file_that_vanished_is_a_broken_shard(tar):
+def test_a_file_that_vanished_is_an_error(tar):
     stream = Stream(tar)
     os.unlink(tar)
-    assert list(stream.read(0)) == [Bad("broken shard", tar, "there is no such file")]
+    with pytest.raises(OSError, match="there is no such file"):
+        list(stream.read(0))
 
 
 def test_a_path_must_exist_when_it_is_named(tmp_path):
@@ -284,17 +305,16 @@ def test_http_that_breaks_off(host):
 
 @needs_curl
 def test_http_without_a_file(host):
-    (bad,) = Stream(f"http://me:hidden@{host}/none?token=hidden").read(0)
-    assert bad.reason == "broken shard"
-    assert "exit code 22" in bad.detail
-    assert "hidden" not in str(bad)
+    with pytest.raises(OSError, match="exit code 22") as error:
+        list(Stream(f"http://me:hidden@{host}/none?token=hidden").read(0))
+    assert "hidden" not in str(error.value)
 
 
 def test_a_tool_that_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    (bad,) = Stream("https://me:hidden@host/1.tar").read(0)
-    assert bad.reason == "broken shard"
-    assert "can't be opened (FileNotFoundError: [Errno 2] No such file or directory: 'curl')" in bad.detail
+    wanted = "can't be opened (FileNotFoundError: [Errno 2] No such file or directory: 'curl')"
+    with pytest.raises(OSError, match=re.escape(wanted)):
+        list(Stream("https://me:hidden@host/1.tar").read(0))
 
 
 def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):

@@ -199,12 +199,14 @@ def test_bad_rows_have_a_reason_and_spoil_no_other(folder, row, reason, detail):
 
 def test_an_open_quote_is_told_and_not_taken_for_a_caption(folder):
     source = table(folder, 'image,caption\na.jpg,one\na.jpg,"two\na.jpg,three\nb.jpg,"four"\na.jpg,five\n')
-    assert len(source) == 3
+    assert len(source) == 5  # it costs its own row, not those after it
     assert source.read(0).captions == ("one",)
     assert bad(source, 1).reason == "unreadable row"
-    assert source.read(2).captions == ("five",)
-    source = table(folder, 'image,caption\na.jpg,one\na.jpg,"two\na.jpg,three\n')
-    assert [len(source), bad(source, 1).reason] == [2, "unreadable row"]
+    assert [source.read(row).captions for row in (2, 3, 4)] == [("three",), ("four",), ("five",)]
+    rows = "".join(f"a.jpg,number {n}\n" for n in range(500))
+    source = table(folder, f'image,caption\na.jpg,one\na.jpg,"two\n{rows}')
+    assert [len(source), bad(source, 1).reason] == [502, "unreadable row"]
+    assert source.read(501).captions == ("number 499",)
 
 
 def test_empty_cells_after_the_last_column_are_harmless(folder):

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -22,6 +23,9 @@ from prolip.data.tars import DamageError, Group, StreamTape, groups
 SCHEMES = ("pipe", "http", "https", "s3", "gs", "hf")
 STALL_SECONDS = 300.0
 """How long nothing may come before a shard is given up: a server that says nothing must not stop a training."""
+
+WAITS = (1.0, 5.0)
+"""Seconds before a shard of which not one byte came is tried again."""
 
 HF_FILE = re.compile(r"hf://(?:(datasets|spaces)/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
 SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jwt|x-amz-|x-goog-)"
@@ -65,8 +69,8 @@ class Stream:
     def read(self, shard: int, skip: int = 0) -> Iterator[Sample | Bad]:
         """The samples of a shard in order, each bad one in its place, without the first `skip`.
 
-        A shard that can't be opened, ends early or is damaged has one last Bad for all that is lost. Only a disk that
-        fails is an error.
+        A shard that ends early or is damaged has one last Bad for all that is lost. One that can't be reached at all,
+        though it was tried again after a while, is an OSError: a network that is away must not pass for bad data.
         """
         if skip < 0:
             raise ValueError(f"skip must be 0 or more, not {skip}")
@@ -74,13 +78,22 @@ class Stream:
 
     def _read(self, url: str, skip: int) -> Iterator[Sample | Bad]:
         where = without_secrets(url)
-        try:
-            with opened(url) as file:
-                for group in groups(StreamTape(file), skip):
-                    yield self._sample(group, f"{where}: {group.key}")
-        except DamageError as error:
-            if error.whole >= skip:
-                yield Bad("broken shard", where, str(error))
+        for wait in (*WAITS, None):
+            try:
+                with opened(url) as file:
+                    for group in groups(StreamTape(file), skip):
+                        yield self._sample(group, f"{where}: {group.key}")
+                return
+            except DamageError as error:
+                if error.whole >= skip:
+                    yield Bad("broken shard", where, str(error))
+                return
+            except UnreachableError as error:  # nothing has come of it yet
+                if wait is None:
+                    raise OSError(
+                        f"{where}: {error}, tried {len(WAITS) + 1} times; mend or leave it out"
+                    ) from None
+                time.sleep(wait)
 
     def _sample(self, group: Group, where: str) -> Sample | Bad:
         if group.twice:
@@ -91,9 +104,13 @@ class Stream:
             return error.bad
 
 
+class UnreachableError(Exception):
+    """Not one byte of a shard came."""
+
+
 @contextmanager
 def opened(url: str) -> Iterator[io.BufferedReader]:
-    """What stands at an address, from front to back. DamageError if it can't be opened, stops, or fails in the end."""
+    """What stands at an address, from front to back. UnreachableError: not one byte comes; DamageError: it stops."""
     file = _open(url)
     process = getattr(file, "proc", None)  # of a webdataset Pipe; a file on disk has none
     source = getattr(file, "stream", file)
@@ -128,7 +145,7 @@ class _Watched(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._poll.poll(STALL_SECONDS * 1000):
-            raise DamageError(f"nothing came for {STALL_SECONDS:g} s", self._at)
+            raise self._error(f"nothing came for {STALL_SECONDS:g} s")
         count = os.readv(self._descriptor, [buffer])
         self._at += count
         if not count and self._process is not None:
@@ -139,11 +156,13 @@ class _Watched(io.RawIOBase):
         try:
             code = process.wait(STALL_SECONDS)
         except TimeoutExpired:
-            raise DamageError(
-                f"the command gave its last byte but did not end in {STALL_SECONDS:g} s", self._at
-            ) from None
+            what = f"the command gave its last byte but did not end in {STALL_SECONDS:g} s"
+            raise self._error(what) from None
         if code:
-            raise DamageError(f"the command that reads it failed (exit code {code})", self._at)
+            raise self._error(f"the command that reads it failed (exit code {code})")
+
+    def _error(self, what: str) -> Exception:
+        return DamageError(what, self._at) if self._at else UnreachableError(what)
 
 
 def _open(url: str) -> Any:
@@ -151,14 +170,14 @@ def _open(url: str) -> Any:
         try:
             return open(url, "rb", buffering=0)
         except FileNotFoundError:
-            raise DamageError("there is no such file", None) from None
+            raise UnreachableError("there is no such file") from None
     # Imported here, as it takes seconds; and by name, as `webdataset.gopen` is a function that hides the module.
     gopen = import_module("webdataset.gopen")
     try:
         return gopen.gopen(_for_gopen(url, gopen.gopen_schemes))
     except Exception as error:  # from curl's absence to what a hub answers
         why = f"{type(error).__name__}: {without_secrets(str(error))}"
-        raise DamageError(f"it can't be opened ({why})", None) from None
+        raise UnreachableError(f"it can't be opened ({why})") from None
 
 
 def _for_gopen(url: str, schemes: dict[str, Any]) -> str:

@@ -129,6 +129,9 @@ def _indexed(path: Path) -> tuple[str, list[str], np.ndarray, str]:
                 break
             except csv.Error:  # found again, and told, when the row is read
                 row = [""]
+                file.seek(start)  # an open quote has taken in all that follows: go on with the next line
+                end = start + len(file.readline(LONGEST_LINE))
+                rows = _reader(lines(), delimiter)
             if row:  # blank lines are not rows
                 starts.append(start)
     starts.append(end)

@@ -1,5 +1,6 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 from scipy.stats import chisquare
 
@@ -11,6 +12,13 @@ def test_the_same_numbers_give_the_same_draws_for_ever():
     draws = Draws(1, 2)
     assert [draws.word() for _ in range(3)] == [768720421, 2699641887, 1846601995]
     assert [Draws(1, 2).below(10), Draws(1, 3).below(10), Draws(12).below(10)] == [1, 0, 9]
+
+
+def test_numpy_numbers_are_numbers_and_nothing_else_is():
+    assert Draws(np.int64(1), np.uint8(2)).word() == Draws(1, 2).word()
+    for wrong in (1.0, "1", None, float("nan")):
+        with pytest.raises(TypeError):
+            Draws(1, wrong)
 
 
 def test_draws_go_on_beyond_a_block():

@@ -1,5 +1,8 @@
 import hashlib
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -31,6 +34,22 @@ def test_the_same_after_pickling_and_different_with_another_seed():
     assert copy.read(5) == source.read(5)
     assert copy.fingerprint() == source.fingerprint()
     assert Scenes("simple", length=20, seed=2).read(5).extra["scene"] != source.read(5).extra["scene"]
+
+
+FINGERPRINT = """
+from prolip.data.scenes import Scenes, World
+print(Scenes(World(unseen=frozenset({("red", "circle"), ("blue", "star"), ("pink", "ring")})), length=9).fingerprint())
+"""
+
+
+def test_the_fingerprint_is_the_same_in_every_process():
+    prints = set()
+    for seed in ("1", "2", "3"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", FINGERPRINT]
+        run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        prints.add(run.stdout)
+    assert len(prints) == 1
 
 
 def test_levels_come_as_often_as_asked():

@@ -3,7 +3,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from prolip.data.scenes import entails
-from prolip.data.scenes.tasks import FAVOURITES, TEMPLATES, tasks
+from prolip.data.scenes.tasks import FAVOURITES, tasks
 from tests.data.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
 
 
@@ -27,7 +27,8 @@ def test_classes_are_shown_equally_often():
 
 def test_which_tasks_there_are():
     assert [task.name for task in tasks(SIMPLE)] == ["colour_shape", "shape", "colour", "place", "count"]
-    assert len(TEMPLATES) >= 20
+    assert all(len(task.templates) >= 20 for world in WORLDS.values() for task in tasks(world))
+    assert all(len(set(task.templates)) == len(task.templates) for task in tasks(HARD))
     unseen = tasks(HELD_OUT)[-1]
     assert unseen.name == "unseen"
     pairs = {unseen.class_names[label] for label in unseen.shown}
@@ -52,3 +53,16 @@ def test_classes_have_styles_of_their_own():
 def test_a_world_of_one_style_keeps_it():
     task = tasks(SIMPLE)[0]
     assert {task.sample(SIMPLE, 1, index)[0].style for index in range(100)} == {"clean"}
+
+
+def test_only_the_task_of_unseen_pairs_shows_them():
+    for task in tasks(HELD_OUT):
+        shown = {
+            (thing.colour, thing.shape)
+            for index in range(640)
+            for thing in task.sample(HELD_OUT, 3, index)[0].things
+        }
+        if task.name == "unseen":
+            assert shown == HELD_OUT.unseen
+        else:
+            assert not shown & HELD_OUT.unseen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
+from operator import index
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ class Draws:
     """
 
     def __init__(self, *numbers: int) -> None:
-        self._key = repr(numbers).encode()
+        self._key = repr(tuple(map(index, numbers))).encode()  # NumPy's integers count as numbers
         self._block = 0
         self._left: list[int] = []
 

@@ -78,7 +78,7 @@ class Scenes:
 
     def fingerprint(self) -> str:
         return fingerprint_of(
-            "scenes", self.world, self._length, self.size, self.seed, self._captions, self.levels
+            "scenes", *self.world.told(), self._length, self.size, self.seed, self._captions, self.levels
         )
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from prolip.data.scenes.draws import Draws
-from prolip.data.scenes.lexicon import count_phrases
+from prolip.data.scenes.lexicon import OPENINGS, PICTURES, count_phrases
 from prolip.data.scenes.meaning import PLACES
-from prolip.data.scenes.world import COLOURS, SHAPES, STYLES, Scene, Thing, World
+from prolip.data.scenes.wording import with_article
+from prolip.data.scenes.world import COLOURS, SHAPES, SIZES, STYLES, Scene, Thing, World
 
 TEMPLATES = (
     "a {c}",
@@ -28,7 +29,13 @@ TEMPLATES = (
 )
 """`{c}` is the class name, as in the 38 tasks. Those with a style suit some classes and mislead for others."""
 
-PLAIN_TEMPLATES = ("{c}", "a picture of {c}", "there is {c}", "here you can see {c}", "{c} in the scene")
+PLAIN_TEMPLATES = (
+    "{c}",
+    *(f"{with_article(noun)} of {{c}}" for noun in PICTURES),
+    *(f"{opening} {{c}}" for opening in OPENINGS),
+    *(f"{with_article(style)} picture of {{c}}" for style in STYLES),
+)
+"""For class names that bring their article along."""
 FAVOURITES = (0.6, 0.3)
 """Shares of a class's own two styles; the rest is drawn as the world draws it."""
 
@@ -79,8 +86,9 @@ def tasks(world: World) -> tuple[Task, ...]:
         for number, share in enumerate(world.counts, start=1)
         if share > 0
     ]
+    seen = tuple(i for i, kind in enumerate(pairs) if (kind.colour, kind.shape) not in world.unseen)
     found = [
-        _task("colour_shape", pairs),
+        replace(_task("colour_shape", pairs), shown=seen),
         _task("shape", [Kind(name=shape, shape=shape) for shape in SHAPES]),
         _task("colour", [Kind(name=f"{colour} thing", colour=colour) for colour in COLOURS]),
         _task("place", places, PLAIN_TEMPLATES),
@@ -88,8 +96,8 @@ def tasks(world: World) -> tuple[Task, ...]:
     if len(counts) > 1:
         found.append(_task("count", counts, PLAIN_TEMPLATES))
     if world.unseen:
-        shown = tuple(i for i, kind in enumerate(pairs) if (kind.colour, kind.shape) in world.unseen)
-        found.append(replace(_task("unseen", pairs), shown=shown))
+        unseen = tuple(i for i in range(len(pairs)) if i not in seen)
+        found.append(replace(_task("unseen", pairs), shown=unseen))
     return tuple(found)
 
 
@@ -102,11 +110,14 @@ def _conforming(scene: Scene, kind: Kind, world: World, draws: Draws) -> Scene:
     cells = [divmod(cell, world.grid) for cell in draws.sample(world.grid**2, kind.count)]
     if kind.cell is not None:
         cells[0] = kind.cell
-    things = []
-    for cell in cells:
-        shape, colour, size = draws.choice(world.kinds)
-        things.append(Thing(kind.shape or shape, kind.colour or colour, size, *cell))
-    return replace(scene, things=tuple(things))
+    kinds = [
+        (shape, colour, size)
+        for shape, colour, size in world.kinds
+        if kind.shape in (None, shape) and kind.colour in (None, colour)
+    ]
+    if not kinds:  # a pair that the world doesn't show
+        kinds = [(str(kind.shape), str(kind.colour), size) for size in SIZES]
+    return replace(scene, things=tuple(Thing(*draws.choice(kinds), *cell) for cell in cells))
 
 
 def _style(style: str, task: str, label: int, world: World, draws: Draws) -> str:

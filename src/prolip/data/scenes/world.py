@@ -107,6 +107,10 @@ class World:
         }
         return frozenset(name for name, choices in varied.items() if choices > 1)
 
+    def told(self) -> tuple[object, ...]:
+        """All that makes this world, in an order that no hash decides."""
+        return self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
+
     def scene(self, seed: int, index: int) -> Scene:
         """Scene number `index` of a seed; the same wherever and whenever it is asked for."""
         draws = Draws(seed, index)

@@ -34,7 +34,7 @@ OCCLUDED = (0.025, 0.05, 0.075, 0.1)
 """Shares of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
 CAPTIONS = 8
-TRAIN, TEST = 0, 1  # mixed into the seed: no test scene is a training scene
+TRAIN, TEST = 0, 1  # parts of the data
 
 Members = dict[str, bytes]
 
@@ -104,7 +104,7 @@ class _Writer:
         self.out, self.plan, self.world = out, plan, plan.world
         self.advance: Callable[[int], None] = lambda _: None
         self.tasks = tasks(self.world)
-        self.train_seed, self.test_seed = (2 * plan.seed + part for part in (TRAIN, TEST))
+        self.train_seed, self.test_seed = (seed_of(plan.seed, part) for part in (TRAIN, TEST))
 
     @property
     def total(self) -> int:
@@ -255,6 +255,12 @@ def write_tar(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
                 entry = tarfile.TarInfo(f"{key}.{ending}")
                 entry.size = len(content)
                 tar.addfile(entry, io.BytesIO(content))
+
+
+def seed_of(seed: int, part: int) -> int:
+    """The scenes' own seed for a part of the data: no other seed that one is likely to choose has the same scenes."""
+    draws = Draws(seed, part)
+    return draws.word() << 32 | draws.word()
 
 
 def least_pixels(size: int) -> int:
