@@ -67,6 +67,7 @@ def test_python_dash_m_works():
         (["data", "scenes", "--out", "x", "--size", "500"], "size must be at most 224"),
         (["data", "check", "/nowhere/*.tar"], "/nowhere/*.tar"),
         (["data", "check", "scenes:harder"], "world 'harder' is not one of"),
+        (["data", "ambiguity"], "say at least one caption"),
         (["data", "ambiguity", "a red dog"], "'dog' is not a word of scenes"),
         (["report", "scenes", "--out", "/dev/null/figure"], "/dev/null"),
         (["bench", "data", "--photos", "0"], "must be at least 1"),
@@ -100,6 +101,18 @@ def test_a_group_alone_shows_its_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench"])
     assert "measures" in capsys.readouterr().out
+
+
+def test_what_never_is_true_is_null_in_json(capsys):
+    cli.main(["data", "ambiguity", "a blurry thing", "a thing", "--level", "simple", "--json"])
+    never, always = json.loads(capsys.readouterr().out)
+    assert never == {"caption": "a blurry thing", "probability": 0.0, "log_ambiguity": None}
+    assert (always["probability"], always["log_ambiguity"]) == (1.0, 0.0)
+
+
+def test_an_ending_of_a_figure_is_not_doubled(tmp_path):
+    cli.main(["report", "scenes", "--out", str(tmp_path / "x.png")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
 
 
 def test_doctor_speaks_json(capsys):

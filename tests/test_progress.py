@@ -46,3 +46,14 @@ def test_who_sees_it(terminal, show, seen, monkeypatch):
 def test_errors_pass_through():
     with pytest.raises(KeyError), bar("counting", 10, "sheep", False):
         raise KeyError("x")
+
+
+def test_brackets_are_no_markup_and_nobody_need_know_the_total(monkeypatch):
+    screen = Screen(True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with bar("checking [/b][red]x.tar", None, "sheep") as advance:
+        advance(7)
+    assert "[/b][red]x.tar" in screen.text
+    assert "7" in screen.text
+    assert "/None" not in screen.text

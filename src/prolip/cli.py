@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -186,6 +187,7 @@ def report_scenes(
     """
     from prolip.report import scenes
 
+    out = out.expanduser()
     for path in scenes.save(out / "scenes" if out.is_dir() else out, level, seed):
         print(path)
 
@@ -247,7 +249,9 @@ def data_check(
         as_json: Print JSON instead of a table.
     """
     from prolip.data import check
+    from prolip.data.pool import require_limit
 
+    require_limit(limit)
     checked = check.check(source, captions=captions, image=image, size=size, workers=workers)
     print(json.dumps(checked.as_dict(), indent=2) if as_json else checked.summary())
     if checked.tally.bad > limit * checked.tally.tried:
@@ -266,17 +270,18 @@ def data_ambiguity(
     Args:
         captions: Any number of captions.
         level: The world of scenes: simple or hard.
-        as_json: Print JSON instead of a table.
+        as_json: Print JSON instead of a table; the log-ambiguity of what never is true is null.
     """
     from prolip.data import scenes
     from prolip.data.scenes.world import world_named
 
+    if not captions:
+        raise ValueError("say at least one caption: prolip data ambiguity 'a red circle'")
     world = world_named(level)
     rows = [(text, scenes.probability(text, world), scenes.log_ambiguity(text, world)) for text in captions]
     if as_json:
-        print(
-            json.dumps([{"caption": t, "probability": p, "log_ambiguity": a} for t, p, a in rows], indent=2)
-        )
+        named = [{"caption": t, "probability": p, "log_ambiguity": a if p else None} for t, p, a in rows]
+        print(json.dumps(named, indent=2, allow_nan=False))
     else:
         print("probability  log-ambiguity  caption")
         for text, probability, ambiguity in rows:
@@ -320,6 +325,12 @@ def main(args: list[str] | None = None) -> None:
     from prolip.extras import MissingExtraError
 
     args = sys.argv[1:] if args is None else args
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # file names may be bytes of any kind, and a terminal may know few letters
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         if len(args) > 1 and args[0] in GROUPS:
             _choose(GROUPS[args[0]], f"prolip {args[0]}", args[1:])

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+LEFTOVER = re.compile(r"\..+\.(\d+)\.\d+")  # .name.process.thread
+
+
+def remove_leftovers(folder: Path) -> None:
+    """What `write_whole` left below a folder in processes that were killed."""
+    for path in folder.rglob(".*"):
+        match = LEFTOVER.fullmatch(path.name)
+        if match and path.is_file() and not Path("/proc", match[1]).exists():
+            path.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -36,10 +48,22 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        write(aside)
+        with _naming(path):
+            write(aside)
         with open(aside, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
     return path
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """A full disk says no name: say the file's."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise

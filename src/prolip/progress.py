@@ -8,9 +8,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def bar(description: str, total: int, unit: str, show: bool | None = None) -> Iterator[Callable[[int], None]]:
+def bar(
+    description: str, total: int | None, unit: str, show: bool | None = None
+) -> Iterator[Callable[[int], None]]:
     """A bar to be advanced: `with bar("embedding", 1000, "images") as advance: advance(64)`.
 
+    total: None: nobody knows.
     show: None: if stderr is a terminal. It disappears when it is done; what was done is for the caller to say.
     """
     if not (sys.stderr.isatty() if show is None else show):
@@ -25,9 +28,12 @@ def bar(description: str, total: int, unit: str, show: bool | None = None) -> It
             return Text(f"{task.completed / task.elapsed:,.3g} {unit}/s" if task.elapsed else "")
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), Rate(),
-        TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("{task.description}", markup=False),  # a path may hold brackets
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}" if total is None else "{task.completed:,.0f}/{task.total:,.0f}"),
+        Rate(),
+        *(() if total is None else (TextColumn("left"), TimeRemainingColumn())),
+    )
     with Progress(*columns, console=Console(stderr=True, force_terminal=show), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda count: progress.advance(task, count)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import prolip.data.batch as batch_module
 from prolip.data.batch import Preparation
 from prolip.data.sample import BadSampleError, Sample
 from prolip.inputs.augment import Augmentation, augment
@@ -173,3 +174,24 @@ def test_moving_a_batch_moves_pixels_and_ids(plain):
 def test_settings_are_checked(plain, name, value):
     with pytest.raises(ValueError, match=name):
         replace(plain, **{name: value})
+
+
+def test_short_ids_are_filled_up_with_the_pad(plain):
+    short = plain.batch([plain.item(sample(captions=["star"]), 0)], [0])
+    long = plain.batch([plain.item(sample(captions=["a red circle and a blue star"]), 0)], [1])
+    width = short.ids.shape[1]
+    made = batch_module.joined([short, long], pad_id=77)
+    assert made.ids[0, width:].tolist() == [77] * (long.ids.shape[1] - width) != []
+
+
+def test_training_decodes_no_more_than_its_crops_need_and_evaluation_everything(plain, monkeypatch):
+    asked = []
+
+    def spy(source, **settings):
+        asked.append(settings["short_side"])
+        return read_image(source, **settings)
+
+    monkeypatch.setattr(batch_module, "read_image", spy)
+    plain.item(sample(), 0)
+    replace(plain, augmentation=Augmentation(scale=(0.25, 1.0), ratio=(1.0, 1.0))).item(sample(), 0)
+    assert asked == [None, 2 * plain.pixels.size]

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -47,3 +48,51 @@ def test_nothing_good_is_no_division_by_zero(tmp_path):
     found = check(str(tmp_path / "a.tar"), size=32)
     assert (found.good, found.as_dict()["mean_caption_letters"]) == (0, None)
     assert "1 of 1 samples were bad" in found.summary()
+
+
+def test_the_first_caption_and_the_chosen_image_are_read(tmp_path):
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_bytes([("x.jpg", b"no"), ("x.jpeg", JPEG), ("x.json", b'{"c": ["one", "longer"]}')]))
+    for prefix in ("", "pipe:cat "):
+        found = check(f"{prefix}{path}", captions=["json:c"], image="jpeg", size=32)
+        assert (found.good, found.caption_letters) == (1, 3)
+
+
+@pytest.mark.parametrize("prefix", ["", "pipe:cat "])
+def test_a_caption_of_which_nothing_is_left_is_bad_here_too(tmp_path, prefix):
+    path = tmp_path / "a.tar"
+    path.write_bytes(
+        tar_bytes(
+            [(f"{n}.{e}", c) for n in range(4) for e, c in (("jpg", JPEG), ("txt", b"?!" if n % 2 else b"a"))]
+        )
+    )
+    assert dict(check(f"{prefix}{path}", size=32).tally.reasons) == {"empty caption": 2}
+    alone = check(f"{prefix}{path}", captions=(), size=32)
+    assert (alone.good, alone.tally.bad, "captions" in alone.summary()) == (4, 0, False)
+
+
+def test_where_there_is_nothing_it_says_so(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar_bytes([]))
+    with pytest.raises(ValueError, match="there is no sample in it"):
+        check(f"pipe:cat {tmp_path}/a.tar")
+
+
+def test_a_path_is_as_good_as_a_text(shard):
+    assert check(shard, size=32).good == 10
+
+
+@pytest.mark.parametrize("limit", ["nan", "-1", "5"])
+def test_the_limit_is_a_share(shard, limit, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["data", "check", str(shard), "--limit", limit])
+    assert end.value.code == 2
+    assert "bad_limit must be a share" in capsys.readouterr().err
+
+
+def test_names_of_any_bytes_can_be_told_and_saved(tmp_path):
+    name = os.fsdecode(b"\xe9.jpg")
+    (tmp_path / name).write_bytes(JPEG[:40])
+    (tmp_path / "\udce9.txt").write_text("a thing")
+    found = check(tmp_path, size=32)
+    json.dumps(found.as_dict(), ensure_ascii=False).encode()
+    assert "\\udce9" in found.summary()

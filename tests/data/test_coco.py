@@ -306,10 +306,26 @@ def test_images_come_with_all_their_captions(tmp_path):
 )
 def test_the_images_are_found_around_the_file(tmp_path, file, folder):
     path = written(tmp_path, captions(), file)
-    with pytest.raises(ValueError, match="say with images= where they are"):
+    with pytest.raises(ValueError, match=r"say where they are: CocoCaptions\(path, images=\.\.\.\)"):
         CocoCaptions(path)
     pictures(tmp_path / folder, "20.jpg")
     assert CocoCaptions(path).images.samefile(tmp_path / folder)
+
+
+def test_names_that_no_file_can_have_are_not_there(tmp_path):
+    pictures(tmp_path, "30.jpg")
+    for name in ("x" * 5000, "30.jpg/x", "x\0", "\ud800"):
+        source = CocoCaptions(written(tmp_path, changed(captions(), "images", 1, "file_name", to=name)))
+        assert bad(source, 1).reason == "missing file"
+        content = captions() | {"images": [{"id": 10, "file_name": name}], "annotations": []}
+        with pytest.raises(ValueError, match="its images are in none of"):
+            CocoCaptions(written(tmp_path, content))
+
+
+def test_a_file_without_images_says_so(tmp_path):
+    for options in ({}, {"images": tmp_path}):
+        with pytest.raises(ValueError, match=r"instances.json: its list of images is empty"):
+            CocoCaptions(written(tmp_path, {"images": [], "annotations": []}), **options)
 
 
 def test_the_folder_that_is_given_counts(tmp_path):

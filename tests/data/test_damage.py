@@ -107,16 +107,15 @@ def shards(tmp_path_factory):
     """The shards, and how many samples of each reason are in them."""
     folder = tmp_path_factory.mktemp("damaged")
     expected = Counter(reason for _, reason in DAMAGED_SAMPLES.values())
-    files = []
-    for number, (members, _) in enumerate(DAMAGED_SAMPLES.values()):
-        files += [(f"bad{number}.{ending}", content) for ending, content in members.items()]
-        files += whole(number * 8, 8)
-    assert len(DAMAGED_SAMPLES) * 8 <= GOOD
-    (folder / "samples.tar").write_bytes(tar_bytes([*files, *TWICE]))
+    files = [
+        (f"bad{number}.{ending}", content)
+        for number, (members, _) in enumerate(DAMAGED_SAMPLES.values())
+        for ending, content in members.items()
+    ]
+    (folder / "samples.tar").write_bytes(tar_bytes([*files[:40], *whole(0, 8), *files[40:], *TWICE]))
     expected["two files of one kind"] += 1
-    (folder / "more.tar").write_bytes(
-        tar_bytes(whole(len(DAMAGED_SAMPLES) * 8, GOOD - len(DAMAGED_SAMPLES) * 8))
-    )
+    for start in range(8, GOOD, 8):
+        (folder / f"whole{start:03d}.tar").write_bytes(tar_bytes(whole(start, 8)))
     good = GOOD
     for name, (content, before) in broken_tars().items():
         (folder / f"broken {name}.tar").write_bytes(content)
@@ -198,8 +197,21 @@ def test_the_usual_limit_stops_it_and_says_why(shards, tokenizer):
     with pytest.raises(TooManyBadSamplesError) as error:
         for _ in loader:
             pass
+    assert "of 37 shards are broken, more than bad_limit=0.1 allows" in str(error.value)
+    for path in folder.glob("broken*.tar"):
+        path.unlink()
+    loader = Loader(
+        open_data(folder, captions=KEYS),
+        preparation(tokenizer),
+        global_batch=16,
+        last="keep",
+        on_bad="drop",
+        bad_limit=0.05,
+    )
+    with pytest.raises(TooManyBadSamplesError) as error:
+        for _ in loader:
+            pass
     assert f"unreadable image {expected['unreadable image']}" in str(error.value)
-    assert "bad_limit=0.1" in str(error.value)
     assert ".tar: bad" in str(error.value)
 
 

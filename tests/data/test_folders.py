@@ -82,6 +82,19 @@ def test_bad_files_have_reasons(tmp_path, monkeypatch):
     assert outcome(source, 3) == "missing file"
 
 
+def test_a_text_that_is_no_file_is_a_bad_sample(tmp_path):
+    """A pipe would be waited for without end."""
+    lay(tmp_path, **{f"{name}.jpg": "x" for name in "abcd"}, **{"d.txt": "dee"})
+    os.mkfifo(tmp_path / "a.txt")
+    (tmp_path / "b.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "c.txt").symlink_to(tmp_path / "d.txt" / "below")
+    source = Folder(tmp_path)
+    assert outcomes(source) == ["missing file"] * 3 + [("dee",)]
+    (tmp_path / "c.txt").unlink()
+    (tmp_path / "c.txt").symlink_to("x" * 300)
+    assert outcome(source, 2) == "missing file"
+
+
 def test_names_are_taken_as_they_are(tmp_path):
     lay(tmp_path, **{"data: x .jpg": "x", "data: x .txt": "one"})
     (tmp_path / os.fsdecode(b"\xff.jpg")).write_bytes(b"x")

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import multiprocessing
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -418,3 +419,92 @@ def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
 def test_settings_are_checked(loader, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         loader(**options)
+
+
+def test_twins_of_two_sources_are_augmented_differently(lively):
+    loader = Loader([Pictures(6), Pictures(6)], lively, global_batch=12, seed=3)
+    (batch,) = loader
+    pixels = dict(zip(batch.samples.tolist(), batch.pixels.numpy(), strict=True))
+    assert any((pixels[n] != pixels[n + 6]).any() for n in range(6))
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 6])
+def test_with_bad_samples_too_the_ranks_share_one_stream(loader, world_size):
+    source = Pictures(60, 60, 60, 60, bad=range(0, 240, 7))
+    options = {"global_batch": 24, "bad_limit": 1.0}
+    one = [facts(batch) for batch in loader(source, **options)]
+    ranks = [list(loader(source, **options, rank=rank, world_size=world_size)) for rank in range(world_size)]
+    together = [[row for part in parts for row in facts(part)] for parts in zip(*ranks, strict=True)]
+    assert together == one
+    for batch in one:
+        assert len(batch) == 24
+        assert len({row[0] for row in batch}) == 24, "no sample twice in a global batch"
+
+
+def test_other_batches_get_other_substitutes(loader):
+    source = Pictures(400, bad=range(0, 400, 5))
+    drawn = [set(numbers([batch])) for batch in loader(source, global_batch=40, bad_limit=1.0)]
+    regular = [
+        set(numbers([batch])) for batch in loader(source, global_batch=40, bad_limit=1.0, on_bad="drop")
+    ]
+    substitutes = [batch - good for batch, good in zip(drawn, regular, strict=True)]
+    assert all(substitutes)
+    assert len({frozenset(found) for found in substitutes}) == len(substitutes)
+
+
+def test_the_window_is_how_many_chunks_are_mixed(loader):
+    source = Pictures(*(10,) * 20)
+    for window in (1, 4):
+        order = np.array(numbers(loader(source, window=window, global_batch=10, last="keep"))) // 10
+        mixed = [len(set(order[start : start + 10 * window])) for start in range(0, 200, 10 * window)]
+        assert set(mixed) == {window}
+
+
+def broken(count, of):
+    """Shards of ten, of which some have nothing but damage."""
+
+    class Broken(Pictures):
+        def read(self, index):
+            if index % 10 == 0 and index // 10 < count:
+                raise BadSampleError("broken shard", f"{index // 10}.tar")
+            return super().read(index)
+
+    return Broken(*(10,) * of)
+
+
+def test_broken_shards_have_a_limit_of_their_own(loader):
+    """Each is one bad sample of 300, but what is lost with it is not known."""
+    assert len(list(loader(broken(3, of=30), on_bad="drop", last="keep"))) == 50
+    with pytest.raises(TooManyBadSamplesError, match=r"4 of 30 shards are broken, more than bad_limit=0.1"):
+        list(loader(broken(4, of=30), on_bad="drop", last="keep"))
+    assert list(loader(broken(1, of=3), on_bad="drop"))  # one is always borne
+
+
+@pytest.mark.parametrize(
+    "change", [{"caption": "first"}, {"augmentation": None}, {"max_pixels": 99}, {"tokenizer": None}]
+)
+def test_a_position_in_samples_that_were_prepared_otherwise_is_refused(lively, change):
+    state = Loader(Pictures(12), lively, global_batch=6).state_dict()
+    Loader(Pictures(12), replace(lively), global_batch=6).load_state_dict(state)
+    with pytest.raises(ValueError, match="prepared in another way"):
+        Loader(Pictures(12), replace(lively, **change), global_batch=6).load_state_dict(state)
+
+
+def test_a_seed_is_a_whole_number_of_any_kind(loader):
+    assert streams(loader(seed=np.int64(3))) == streams(loader(seed=3))
+    json.dumps(loader(seed=np.int64(3)).state_dict())
+    for wrong in (1.5, None, "a"):
+        with pytest.raises(TypeError):
+            loader(seed=wrong)
+
+
+def test_a_worker_that_is_killed_is_told_in_a_sentence(loader):
+    one = loader(Pictures(600), workers=1, prefetch=1)
+    with pytest.raises(ChildProcessError, match="ended from outside, perhaps for lack of memory"):  # noqa: PT012
+        for _ in one:
+            for child in multiprocessing.active_children():
+                child.kill()
+    assert not multiprocessing.active_children()
+    done = one.position
+    assert len(list(one)) == len(one) - done
+    one.close()

@@ -23,3 +23,8 @@ def test_the_hidden_share_is_in_the_middle(share, size):
 def test_what_is_refused(share, level):
     with pytest.raises(ValueError, match="must be in 0"):
         occlude_centre(Image.new("RGB", (8, 8)), share, level)
+
+
+def test_what_is_no_rgb_image_is_refused():
+    with pytest.raises(ValueError, match="wanted an RGB image, not L"):
+        occlude_centre(Image.new("L", (8, 8)), 0.1)

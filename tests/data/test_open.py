@@ -11,6 +11,7 @@ from prolip.data.coco import CocoCaptions
 from prolip.data.folders import Folder
 from prolip.data.open import open_data
 from prolip.data.tables import Table
+from tests.data.test_loader import Pictures
 
 
 def lay(folder, *names, content=b"x"):
@@ -175,3 +176,17 @@ def test_what_does_not_fit_is_told_with_what_was_found(tmp_path):
         open_data(tmp_path / "0.xyz")
     with pytest.raises(ValueError, match=r"it finds 0.xyz, 1.xyz"):
         open_data(tmp_path / "*.xyz")
+
+
+@pytest.mark.parametrize(("name", "reader"), [("state.json", "ArrowFolder"), ("a.parquet", "Parquet")])
+def test_the_columns_reach_the_reader(tmp_path, monkeypatch, name, reader):
+    asked = []
+
+    def spy(path, **settings):
+        asked.append(settings)
+        return Pictures(3)
+
+    (tmp_path / name).write_bytes(b"")
+    monkeypatch.setattr(f"prolip.data.open.{reader}", spy)
+    open_data(tmp_path, captions=["text"], image="photo")
+    assert asked == [{"captions": ["text"], "image": "photo"}]

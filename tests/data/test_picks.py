@@ -116,6 +116,19 @@ def test_a_lone_text_is_one_key():
         Picks("txt", ())
 
 
+def test_a_leading_dot_is_no_part_of_an_ending():
+    dotted, plain = (
+        Picks((".txt:lines", ".json:caption"), (".JPG", "png")),
+        Picks(("txt:lines", "json:caption"), ("JPG", "png")),
+    )
+    files = {"jpg": b"x", "txt": b"a\nb", "json": JSON}
+    sample = dotted.sample("k", "here", files)
+    assert sample == plain.sample("k", "here", files)
+    assert sample.captions == ("a", "b", "from json")
+    assert dotted.facts() == plain.facts()
+    assert Picks(".txt", ".jpg").images == ("jpg",)
+
+
 def test_no_ending_twice():
     refuse_twice(["jpg", "txt"], "here")
     with pytest.raises(BadSampleError, match=r"here: two files of one kind \(two txt\)"):

@@ -86,6 +86,7 @@ def test_an_image_needs_three_segments_and_a_smallest_one_of_more_than_5000_pixe
     assert eligible([of_5000] * 3, least_pixels=4999)
     assert eligible([of_5001] * 2, levels=2)
     assert not eligible([])
+    assert eligible([of_5000] * 3, least_pixels=0)
 
 
 # The builder
@@ -218,6 +219,11 @@ def test_rules_and_folders_are_checked_first(tmp_path):
     annotations, images, out = world(tmp_path)
     with pytest.raises(ValueError, match="canvas"):
         build(annotations, images, out, canvas=-1)
+    for least in (float("nan"), 10.0, -1, True, "10", None):
+        with pytest.raises(ValueError, match="least_pixels must be a whole number of at least 0, not"):
+            build(annotations, images, out, least_pixels=least)
+        with pytest.raises(ValueError, match="least_pixels"):
+            eligible([], least_pixels=least)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         build(annotations, tmp_path / "nowhere", out)
     assert not out.exists()

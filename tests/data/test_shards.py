@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import re
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 from prolip.data import shards
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.shards import OpenFiles, Shards, expand, expand_braces
-from tests.data.tar_files import PNG, pairs, samples_by_tarfile, tar_bytes, write_tar
+from prolip.data.tars import read_at
+from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes, write_tar
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +137,39 @@ def test_a_shard_that_was_cut_while_open(three, tmp_path):
     source = Shards(three)
     source.read(0)
     os.truncate(tmp_path / "000.tar", 600)
-    assert bad(source, 2).detail == "it has become shorter since the data was opened"
+    assert bad(source, 2).detail == "it has changed since the data was opened"
+
+
+def test_a_shard_that_was_rewritten_while_open(three, tmp_path):
+    source = Shards(three)
+    assert source.read(0).key == "00000"
+    write_tar(tmp_path / "000.tar", pairs(4, 90))  # in place, and of the same size
+    os.utime(tmp_path / "000.tar", ns=(0, 12345))  # clocks of file systems tick only every few ms
+    for number in range(4):
+        assert bad(source, number) == (
+            "broken shard",
+            str(tmp_path / "000.tar"),
+            "it has changed since the data was opened",
+        )
+    assert source.read(4).key == "00004"
+
+
+def test_a_shard_that_is_replaced_while_open_is_read_to_the_end(three, tmp_path):
+    source = Shards(three)
+    wanted = read_all(source)
+    write_tar(tmp_path / "new.tar", pairs(4, 90))
+    os.replace(tmp_path / "new.tar", tmp_path / "000.tar")
+    assert read_all(source) == wanted
+
+
+def test_a_shard_that_changes_while_it_is_read(three, tmp_path, monkeypatch):
+    def late(*args):
+        os.utime(tmp_path / "000.tar", ns=(0, 12345))
+        return read_at(*args)
+
+    source = Shards(three)
+    monkeypatch.setattr(shards, "read_at", late)
+    assert bad(source, 0).detail == "it has changed since the data was opened"
 
 
 # Processes, threads
@@ -250,6 +284,38 @@ def test_pictures_of_another_ending_are_found_out_at_once(tmp_path):
         Shards(write_tar(tmp_path / "1.tar", [("1.png", PNG), ("1.txt", b"a")]), images=("jpg",))
 
 
+@pytest.mark.parametrize("kind", ["jpg", "txt"])
+def test_files_of_a_sample_that_stand_apart_are_told(kind, tmp_path):
+    files = sorted(pairs(3), key=lambda file: (not file[0].endswith(kind), file[0]))  # d/*.jpg d/*.txt
+    reason, there = ("no caption", "jpg") if kind == "jpg" else ("no image", "txt")
+    hint = (
+        f"there is {there}; keys come again in this shard, but the files of one sample must stand together: "
+    )
+    with pytest.raises(ValueError, match=rf"{reason} \(wanted .*; {hint}tar --sort=name\)"):
+        Shards(write_tar(tmp_path / "1.tar", files))
+
+
+def test_pictures_that_are_links_are_told(tmp_path):
+    link = member("1.jpg", type=tarfile.LNKTYPE, linkname="0.jpg")
+    source = Shards(write_tar(tmp_path / "1.tar", [("0.jpg", PNG), ("0.txt", b"a"), link, ("1.txt", b"b")]))
+    hint = "'1.jpg' is a link, which is not read: tar -h --hard-dereference"
+    assert bad(source, 1).detail == f"wanted jpg, jpeg, png, webp; there is txt; {hint}"
+
+
+def test_other_faults_get_no_hint(tmp_path):
+    source = Shards(write_tar(tmp_path / "1.tar", [*pairs(2), ("2.jpg", PNG), ("3.txt", b""), *pairs(1)]))
+    assert source._indexes[0].hint
+    assert bad(source, 2).detail.endswith("tar --sort=name")
+    twice = [*pairs(2), ("2.jpg", PNG), ("2.txt", b""), ("3.jpg", PNG), *pairs(1)]
+    assert bad(Shards(write_tar(tmp_path / "1.tar", twice)), 2) == (
+        "empty caption",
+        f"{tmp_path}/1.tar: 2",
+        "",
+    )
+    source = Shards(write_tar(tmp_path / "1.tar", [*pairs(2), ("2.jpg", PNG)]))
+    assert bad(source, 2).detail == "wanted txt; there is jpg"
+
+
 # Patterns
 
 
@@ -322,6 +388,7 @@ def test_what_is_missing_is_named(pattern, said):
         ("{0..9999}{0..9999}{0..9999}", "the braces name more than 1,000,000 shards"),
         ("https://me:secret@host/1.tar", "a https: address is no file on disk; open it as a Stream"),
         ("pipe:cat 1.tar", "a pipe: address is no file on disk"),
+        ("PIPE:cat 1.tar", "a PIPE: address is no file on disk"),
     ],
 )
 def test_what_is_no_pattern(pattern, said):

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from prolip.data.batch import Preparation
+from prolip.data.lanes import Spot
 from prolip.data.sample import Bad, Sample
 from prolip.data.source import fingerprint_of
 from prolip.data.stream_loader import StreamLoader
@@ -37,7 +38,7 @@ class Shards:
                 raise OSError(5, "Input/output error")
             where = f"{self.shards[shard]}: {number}"
             if (shard, number) in self.bad:
-                yield Bad("broken shard", where)
+                yield Bad("no image", where)
                 continue
             noise = np.random.default_rng([shard, number]).integers(0, 256, (6, 7, 3), dtype=np.uint8)
             yield Sample(f"{shard}/{number}", where, Image.fromarray(noise), ("a star", "a thing"))
@@ -246,7 +247,7 @@ def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, capl
             met += batch.keys
     assert sorted(met) == sorted(all_keys(bad=BAD))
     assert sizes == [4] * 10 + [1]
-    assert (one.tally.tried, one.tally.reasons) == (45, {"broken shard": 4})
+    assert (one.tally.tried, one.tally.reasons) == (45, {"no image": 4})
     assert caplog.messages == [f"epoch 0: {one.tally.summary()}"]
 
 
@@ -346,3 +347,78 @@ def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
 def test_settings_are_checked(loader, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         loader(**options)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_has_begun_can_be_moved(loader, workers):
+    one = loader(Shards(), samples_per_epoch=40, workers=workers)
+    start = through_json(one.state_dict())
+    first = streams(islice(one, 3))
+    one.load_state_dict(start)
+    assert streams(islice(one, 3)) == first
+    one.close()
+
+
+def test_lanes_and_ranks_shuffle_their_windows_differently(loader):
+    """(windows at the same place of shards of the same length)"""
+    made = loader(Shards((5, 5)), lanes=2, batch=5)
+    one, two = ([number & 0xFFFFFFFF for number in batch.samples.tolist()] for batch in made)
+    assert one != two
+
+
+def test_training_never_gets_a_batch_that_is_not_full(loader):
+    rare = Shards((1200,), bad=[(0, n) for n in range(1, 1200)])
+    with pytest.raises(TooManyBadSamplesError, match="can't be filled"):
+        next(iter(loader(rare, lanes=1, samples_per_epoch=40, bad_limit=1.0)))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_every_lane_has_a_shard_where_ranks_dont_divide_them(loader, rank):
+    made = loader(Shards((4,) * 5), lanes=12, samples_per_epoch=40, rank=rank, world_size=2)
+    assert len(made.state_dict()["spots"]) == 2
+    assert [len(batch) for batch in made] == [4] * 5
+
+
+class Broken(Shards):
+    """The first shards hold nothing but damage."""
+
+    def __init__(self, count, of):
+        super().__init__((4,) * of)
+        self.count = count
+
+    def read(self, shard, skip=0):
+        if shard < self.count:
+            return iter([Bad("broken shard", self.shards[shard])][skip:])
+        return super().read(shard, skip)
+
+
+def test_broken_shards_have_a_limit_of_their_own(loader):
+    """Once, though they are met in each pass."""
+    assert len(list(loader(Broken(2, of=20), samples_per_epoch=400))) == 100
+    with pytest.raises(TooManyBadSamplesError, match=r"3 of 20 shards are broken"):
+        list(loader(Broken(3, of=20), samples_per_epoch=400))
+
+
+def test_a_network_that_gives_nothing_useful_is_soon_given_up(loader):
+    stream = Broken(3, of=3)
+    with pytest.raises(TooManyBadSamplesError):
+        list(loader(stream, samples_per_epoch=400, bad_limit=1.0, lanes=1))
+    assert len(stream.read_calls) == 0
+    assert (
+        loader(stream, samples_per_epoch=400, bad_limit=1.0, lanes=1)._reader.at(0, 0, [Spot()])[0].tried
+        == 21
+    )
+
+
+@pytest.mark.parametrize("what", ["too many", "none"])
+def test_workers_end_with_an_error(loader, what):
+    lengths, bad = (400,) * 4, [(s, n) for s in range(4) for n in range(400) if what == "none" or n % 2]
+    with pytest.raises(TooManyBadSamplesError):
+        list(loader(Shards(lengths, bad=bad), samples_per_epoch=10**5, workers=1))
+    assert not multiprocessing.active_children()
+
+
+def test_large_batches_dont_delay_the_news_that_all_is_bad(loader):
+    stream = Shards((9000,), bad=[(0, n) for n in range(9000)])
+    with pytest.raises(TooManyBadSamplesError, match="of 1,000 samples"):
+        next(iter(loader(stream, lanes=1, batch=4096, samples_per_epoch=10**5)))

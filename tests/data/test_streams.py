@@ -1,13 +1,19 @@
 """Streams against shards on disk; commands and servers that fail; secrets."""
 
 import http.server
+import multiprocessing
 import os
 import pickle
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,7 +30,7 @@ def _no_waiting(monkeypatch):
 
 
 needs_curl = pytest.mark.skipif(
-    shutil.which("curl") is None, reason="curl is not installed; webdataset reads URLs with it"
+    shutil.which("curl") is None, reason="curl is not installed; URLs are read with it"
 )
 FILES = [
     *pairs(2),
@@ -150,6 +156,106 @@ def test_a_process_behind_a_stream_that_is_left_is_gone(tmp_path):
         os.kill(pid, 0)
 
 
+# What a command has started
+
+
+def child(mark, output=""):
+    """A part of a command: a child that would sleep on, and leaves its number in a file."""
+    return f"sh -c 'echo $$ > {mark}; exec sleep 77' {output}"
+
+
+def ended(mark):
+    """Whether the child has ended, or does so soon. (A zombie has: it waits for an init that some containers lack.)"""
+    state = Path(f"/proc/{int(mark.read_text())}/stat")
+    for _ in range(100):
+        try:
+            if state.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def until_written(mark):
+    while not mark.exists() or not mark.read_text().endswith("\n"):
+        time.sleep(0.01)
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="children are looked for in /proc"
+)
+
+
+@needs_proc
+def test_no_child_is_left_of_a_stream_that_is_left(tar, tmp_path):
+    mark = tmp_path / "child"
+    items = Stream(command(tar, rest=f"; {child(mark)}; true")).read(0)
+    assert next(items).key == "00000"
+    until_written(mark)
+    items.close()
+    assert ended(mark)
+
+
+@needs_proc
+def test_no_child_is_left_after_silence(tar, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "STALL_SECONDS", 0.5)
+    mark = tmp_path / "child"
+    items = list(Stream(command(tar, "head -c 2700", f"; {child(mark)}; true")).read(0))
+    assert items[1].detail.startswith("nothing came for 0.5 s at byte 2700")
+    assert ended(mark)
+
+
+@needs_proc
+def test_no_child_is_left_after_the_end(tar, tmp_path):
+    mark = tmp_path / "child"
+    address = f"pipe:{child(mark, '> /dev/null')} & while [ ! -s {mark} ]; do :; done; cat {shlex.quote(tar)}"
+    assert told(Stream(address).read(0)) == told(Stream(tar).read(0))
+    assert ended(mark)
+
+
+@needs_proc
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_no_child_is_left_of_a_worker_that_ends(method, tar, tmp_path):
+    mark = tmp_path / "child"
+    stream = Stream(command(tar, rest=f"; {child(mark)}; true"))
+    worker = multiprocessing.get_context(method).Process(target=read_one, args=(stream, mark, {}))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert ended(mark)
+
+
+def read_one(stream, mark, held):
+    held["items"] = stream.read(0)  # as a lane holds it: a worker ends without letting go
+    next(held["items"])
+    until_written(mark)
+
+
+@needs_proc
+def test_a_fork_leaves_the_command_of_its_parent_alone(tar):
+    items = Stream(command(tar, rest="; sleep 0.5")).read(0)
+    first = next(items)
+    worker = multiprocessing.get_context("fork").Process(target=items.close)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert told([first, *items]) == told(Stream(tar).read(0))
+
+
+@needs_proc
+def test_an_interrupt_ends_the_command_too(tar, tmp_path):
+    """In a terminal, Ctrl-C no longer reaches the command itself."""
+    mark = tmp_path / "child"
+    address = command(tar, "head -c 2700", f"; {child(mark)}; true")
+    script = f"from prolip.data.streams import Stream\nfor _ in Stream({address!r}).read(0): pass"
+    reader = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
+    until_written(mark)
+    reader.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in reader.communicate(timeout=60)[1]
+    assert ended(mark)
+
+
 def test_silence_ends_a_shard(tar, monkeypatch):
     monkeypatch.setattr(streams, "STALL_SECONDS", 0.3)
     start = time.monotonic()
@@ -196,6 +302,7 @@ def test_braces_make_shards(tmp_path):
     [
         ("ftp://host/1.tar", "ftp is not one of"),
         ("pipe: ", "'pipe:' must be followed by a command"),
+        ("PIPE: ", "'pipe:' must be followed by a command"),
         ("https://a:hidden@host/{1.tar", "a brace is opened and not closed"),
     ],
 )
@@ -203,6 +310,13 @@ def test_what_is_no_address(pattern, said):
     with pytest.raises(ValueError, match=said) as caught:
         Stream(pattern)
     assert "hidden" not in str(caught.value)
+
+
+def test_schemes_may_be_written_large(tar):
+    large = Stream(command(tar).replace("pipe:", "PIPE:"))
+    assert told(large.read(0)) == told(Stream(tar).read(0))
+    assert large.fingerprint() == Stream(command(tar)).fingerprint()
+    assert Stream("S3://Bucket/{0..1}.tar").shards == ("s3://Bucket/0.tar", "s3://Bucket/1.tar")
 
 
 def test_no_shard_and_no_sample(tar):
@@ -337,6 +451,24 @@ def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
 def test_public_files_of_the_hub_need_no_token(url, wanted, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
-    assert streams._for_gopen(url, {}) == wanted
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: "token")
-    assert streams._for_gopen(url, {}) == url
+    assert streams._command(url) == [*streams.CURL, wanted]
+
+
+def test_a_token_for_the_hub_is_sent(monkeypatch):
+    class FileSystem:
+        def resolve_path(self, url):
+            assert url == "hf://datasets/me/data@v1/a/1.tar"
+            return SimpleNamespace(
+                repo_id="me/data", path_in_repo="a/1.tar", repo_type="dataset", revision="v1"
+            )
+
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hidden")
+    monkeypatch.setattr("huggingface_hub.HfFileSystem", FileSystem)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
+    wanted = "https://huggingface.co/datasets/me/data/resolve/v1/a/1.tar"
+    header = ["-H", "Authorization: Bearer hidden"]
+    assert streams._command("hf://datasets/me/data@v1/a/1.tar") == [*streams.CURL, *header, wanted]
+
+
+def test_gs_is_read_by_gsutil():
+    assert streams._command("gs://bucket/a b.tar") == ["gsutil", "cat", "gs://bucket/a b.tar"]

@@ -2,13 +2,15 @@
 
 import errno
 import os
+import tarfile
+import time
 
 import numpy as np
 import pytest
 
 from prolip.data import tar_index
 from prolip.data.tar_index import ARRAYS, cache_folder, index_tar, open_index
-from tests.data.tar_files import pairs, tar_bytes, write_tar
+from tests.data.tar_files import member, pairs, tar_bytes, write_tar
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def assert_same(a, b):
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
         assert getattr(a, name).dtype == getattr(b, name).dtype
-    assert (a.prefix, a.endings, a.damage) == (b.prefix, b.endings, b.damage)
+    assert (a.prefix, a.endings, a.damage, a.hint) == (b.prefix, b.endings, b.damage, b.hint)
 
 
 @pytest.mark.parametrize("cut", [None, 5000, 0], ids=["whole", "damaged", "empty"])
@@ -49,6 +51,7 @@ def test_a_kept_index_is_the_fresh_one(cut, tmp_path, scans, cache):
     assert stamp == again == (path.stat().st_size, path.stat().st_mtime_ns)
     assert_same(fresh, kept)
     assert bool(fresh.damage) == (cut is not None)
+    assert fresh.hint == ""
     assert len(list(cache.iterdir())) == 1
 
 
@@ -60,6 +63,63 @@ def test_a_changed_tar_is_scanned_again(tmp_path, scans):
     write_tar(tmp_path / "1.tar", pairs(30))
     assert len(open_index(path)[0]) == 30
     assert len(scans) == 3
+
+
+@pytest.mark.parametrize("how", ["rewritten", "replaced"])
+def test_a_tar_of_the_same_size_and_time_is_scanned_again(how, tmp_path, scans):
+    path = write_tar(tmp_path / "1.tar", pairs(2))
+    before = os.stat(path)
+    open_index(path)
+    other = tmp_path / ("1.tar" if how == "rewritten" else "new.tar")
+    time.sleep(0.02)  # the clock of a file system ticks every few ms
+    write_tar(other, pairs(2, start=7))  # as cp -p does, and as rsync -t does
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.replace(other, path)
+    index, stamp = open_index(path)
+    assert stamp == (before.st_size, before.st_mtime_ns)
+    assert [index.key(n) for n in range(2)] == ["00007", "00008"]
+    assert len(scans) == 2
+
+
+def test_old_indexes_of_a_tar_do_not_stay(tmp_path, cache):
+    path, other = write_tar(tmp_path / "1.tar", pairs(2)), write_tar(tmp_path / "2.tar", pairs(2))
+    open_index(path)
+    open_index(other)
+    kept = set(cache.iterdir())
+    assert len(kept) == 2
+    for count in (3, 4, 5):
+        write_tar(tmp_path / "1.tar", pairs(count))
+        assert len(open_index(path)[0]) == count
+    assert set(cache.iterdir()) == kept
+
+
+def test_an_old_index_that_can_not_be_replaced_is_no_error(tmp_path, cache):
+    open_index(write_tar(tmp_path / "1.tar", pairs(2)))
+    (old,) = cache.iterdir()
+    path = write_tar(tmp_path / "1.tar", pairs(3))
+    old.unlink()
+    old.mkdir()
+    assert len(open_index(path)[0]) == 3
+    assert list(cache.iterdir()) == [old]
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ([*pairs(2), *pairs(1)], "keys come again in this shard, but the files of one sample must stand together: "),
+        ([*pairs(2), member("1.jpg", type=tarfile.SYMTYPE, linkname="0.jpg")], "'1.jpg' is a link, which is not "),
+        ([*pairs(2), member("latest", type=tarfile.SYMTYPE, linkname="0.jpg")], ""),
+        ([*pairs(2), ("README", b""), member("d.d", type=tarfile.DIRTYPE), ("00001.cls", b"")], ""),
+    ],
+    ids=["again", "link", "link without ending", "good"],
+)  # fmt: skip
+def test_a_hint_is_kept(files, wanted, tmp_path, scans):
+    path = write_tar(tmp_path / "1.tar", files)
+    fresh, kept = open_index(path)[0], open_index(path)[0]
+    assert len(scans) == 1
+    assert_same(fresh, kept)
+    assert fresh.hint.startswith(wanted)
+    assert bool(fresh.hint) == bool(wanted)
 
 
 def test_another_scanner_scans_again(tmp_path, scans, monkeypatch):
@@ -114,6 +174,14 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch, cache):
     monkeypatch.setattr(np, "savez", full)
     assert len(open_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
     assert list(cache.iterdir()) == []
+
+
+def test_no_home_is_no_error(tmp_path, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(tar_index, "cache_folder", homeless)
+    assert len(open_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
 
 
 def test_an_empty_variable_means_home(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ import torch
 from prolip.data import Loader, Preparation, Together
 from prolip.data.scenes import Scenes, tokenizer
 from prolip.inputs.images import PixelRules
+from tests.data.test_loader import Pictures
 
 TOKENS = tokenizer()
 PREPARATION = Preparation(pixels=PixelRules(size=32), tokenizer=TOKENS)
@@ -94,3 +95,91 @@ def test_a_state_of_something_else_is_refused():
     swapped["loaders"].reverse()
     with pytest.raises(ValueError, match="of another stream"):
         together().load_state_dict(swapped)
+
+
+def test_all_loaders_end_their_epoch_together():
+    mixture = together()
+    epochs = [[rows(batch) for batch in mixture] for _ in range(2)]
+    assert [loader.epoch for loader in mixture.loaders] == [2, 2]
+    first, second = loaders()
+    alone = [[rows(a) + rows(b) for a, b in zip(first, second, strict=True)] for _ in range(2)]
+    assert epochs == alone
+
+
+class Failing:
+    """A source whose disk fails once, at one sample."""
+
+    def __init__(self, source, at):
+        self.source, self.at, self.name, self.chunks = source, at, source.name, source.chunks
+
+    def __len__(self):
+        return len(self.source)
+
+    def read(self, index):
+        if index == self.at:
+            self.at = None
+            raise OSError(5, "Input/output error")
+        return self.source.read(index)
+
+    def fingerprint(self):
+        return self.source.fingerprint()
+
+
+def test_after_a_failure_all_stand_where_they_stood():
+    whole = [rows(batch) for batch in together()]
+    first, second = loaders()
+    source = second._reader.sources[0]
+    failing = Loader(
+        Failing(source, at=int(list(loaders()[1])[2].samples[1])),
+        PREPARATION,
+        global_batch=2,
+        samples_per_epoch=10,
+        seed=3,
+    )
+    mixture = Together([first, failing], pad_id=TOKENS.rules.pad_id)
+    batches = iter(mixture)
+    found = [rows(next(batches)), rows(next(batches))]
+    with pytest.raises(OSError, match="Input/output error"):
+        next(batches)
+    assert [loader.position for loader in mixture.loaders] == [2, 2]
+    resumed = together()
+    resumed.load_state_dict(json.loads(json.dumps(mixture.state_dict())))
+    assert found + [rows(batch) for batch in mixture] == whole
+    assert found + [rows(batch) for batch in resumed] == whole
+
+
+def test_a_loader_that_passes_over_a_batch_is_out_of_step():
+    bad = Loader(
+        Pictures(24, bad=range(6, 12)),
+        PREPARATION,
+        global_batch=6,
+        shuffle=False,
+        on_bad="drop",
+        bad_limit=1.0,
+    )
+    good = Loader(Pictures(24), PREPARATION, global_batch=6)
+    with pytest.raises(ValueError, match="out of step: one of them has passed over a batch"):
+        list(Together([good, bad], pad_id=0))
+
+
+def test_close_closes_all(monkeypatch):
+    mixture, closed = together(), []
+    for number, loader in enumerate(mixture.loaders):
+        monkeypatch.setattr(loader, "close", lambda number=number: closed.append(number))
+    list(mixture)
+    assert closed == []
+    mixture.close()
+    assert closed == [0, 1]
+
+
+def test_states_of_different_places_are_refused():
+    state = together().state_dict()
+    state["loaders"][1]["batch"] = 2
+    with pytest.raises(ValueError, match=r"saved positions \(epoch, batch\) differ"):
+        together().load_state_dict(state)
+
+
+def test_no_state_at_all_is_refused():
+    for state in ({}, {"loaders": None}, {"loaders": 2}):
+        with pytest.raises(ValueError, match="not the state of 2 loaders"):
+            together().load_state_dict(state)

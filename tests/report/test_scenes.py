@@ -1,9 +1,10 @@
 import re
+import textwrap
 
 import pytest
 from PIL import Image
 
-from prolip.data.scenes import HARD, Draws, chain, probability
+from prolip.data.scenes import HARD, SIMPLE, Draws, chain, probability
 from prolip.report import scenes
 
 
@@ -25,3 +26,14 @@ def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
 )
 def test_shares_for_people(p, text):
     assert scenes.share(p) == text
+
+
+def test_every_line_of_every_caption_is_on_the_sheet(tmp_path):
+    paths = scenes.save(tmp_path / "sheet", "simple", seed=4)
+    text = " ".join(re.findall(r">([^<>]+)</", paths[1].read_text()))
+    for index in range(scenes.ROWS * scenes.COLUMNS):
+        for step in chain(SIMPLE.scene(4, index), Draws(4, index, 1), SIMPLE):
+            assert scenes.share(probability(step.meaning, SIMPLE)) in text
+            for line in textwrap.wrap(step.text, scenes.LINE):
+                assert line in text
+    assert scenes.share(0.001) == "0.1 %"

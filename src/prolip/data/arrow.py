@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,11 +14,13 @@ import numpy as np
 from prolip.checks import some
 from prolip.data.cells import (
     Columns,
-    arrow_value,
+    Loaded,
     check_columns,
     choose_columns,
     image_of,
+    reading,
     require_file,
+    without_keys,
 )
 from prolip.data.sample import BadSampleError, Sample, captions_of
 from prolip.data.source import fingerprint_of, require_index
@@ -28,19 +29,30 @@ from prolip.files import read_json
 
 
 class Part(NamedTuple):
-    """What is loaded at a time: a row group of a Parquet file (`first`: its first row there), or a whole Arrow file."""
+    """What is loaded at a time: a row group of a Parquet file (`first`: its first row there), or a whole Arrow file.
+
+    size: of an Arrow file, in bytes.
+    """
 
     path: Path
     rows: int
     group: int = 0
     first: int = 0
+    size: int | None = None
+
+    def has_changed(self) -> bool:
+        """Whether a mapped file has another size than when it was opened. One that was deleted stays as it was."""
+        try:
+            return self.size is not None and self.path.stat().st_size != self.size
+        except FileNotFoundError:
+            return False
 
 
 class _Rows(ABC):
     """Rows in parts, of which the last few stay loaded.
 
     An image is bytes, a path, or Hugging Face's struct of both, of which the bytes count first. Captions are a text,
-    a list of texts, or several columns of them. Rows are numbered from 1 in each file.
+    a list of texts, the values of a map, or several columns of them. Rows are numbered from 1 in each file.
     """
 
     keep: ClassVar[int] = 64  # parts that stay loaded, in each process
@@ -53,7 +65,7 @@ class _Rows(ABC):
         self._ends = np.cumsum([part.rows for part in self._parts], dtype=np.int64)
         self._folder = folder
         self._order: np.ndarray | None = None  # the rows that count, if not all as they lie
-        self._loaded: dict[int, Any] = {}
+        self._loaded: dict[int, Loaded | str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}
@@ -74,33 +86,34 @@ class _Rows(ABC):
         part = self._parts[number]
         row -= int(self._ends[number]) - part.rows
         where = f"{part.path}: row {part.first + row + 1}"
-        table = self._table(number, where)
-        named = zip(table.column_names, table.columns, strict=True)
-        cells = {name: arrow_value(column, row, where) for name, column in named}
+        cells = self._rows(number, where).row(row, where)
         image = image_of(cells.pop(self.columns.image), self._folder or part.path.parent, where)
-        values = [cells.pop(name) for name in self.columns.captions]
+        values = [without_keys(cells.pop(name)) for name in self.columns.captions]
         return Sample(str(index), where, image, captions_of(values, where) if values else (), cells)
 
-    def _table(self, number: int, where: str) -> Any:
-        """The pyarrow table of a part. One that can't be read is remembered too: each of its rows is told so."""
-        table = self._loaded.pop(number, None)
-        if table is None:
-            part = self._parts[number]
+    def _rows(self, number: int, where: str) -> Loaded:
+        """The rows of a part. One that can't be read is remembered too: each of its rows is told so."""
+        part = self._parts[number]
+        changed = f"{part.path} has changed since it was opened"
+        if part.has_changed():
+            raise BadSampleError("unreadable row", where, changed)
+        rows = self._loaded.pop(number, None)
+        if rows is None:
             try:
-                with _reading(part.path):
-                    table = self._load(part)
-                if table.num_rows != part.rows:
-                    raise ValueError(f"{part.path} has changed since it was opened")
+                with reading(part.path):
+                    rows = Loaded(self._load(part))
+                if len(rows) != part.rows:
+                    raise ValueError(changed)
             except ValueError as error:
-                table = str(error)
-            self._make_room(table)
-        self._loaded[number] = table  # the last one used comes last
-        if isinstance(table, str):
-            raise BadSampleError("broken shard", where, table)
-        return table
+                rows = str(error)
+            self._make_room(rows)
+        self._loaded[number] = rows  # the last one used comes last
+        if isinstance(rows, str):
+            raise BadSampleError("unreadable row", where, rows)
+        return rows
 
-    def _make_room(self, table: Any) -> None:
-        held = sum(getattr(other, "nbytes", 0) for other in (table, *self._loaded.values()))
+    def _make_room(self, rows: Loaded | str) -> None:
+        held = sum(getattr(other, "nbytes", 0) for other in (rows, *self._loaded.values()))
         while self._loaded and (len(self._loaded) >= self.keep or held > self.keep_bytes):
             held -= getattr(self._loaded.pop(next(iter(self._loaded))), "nbytes", 0)
 
@@ -133,7 +146,7 @@ class Parquet(_Rows):
         parts, columns, facts = [], None, hashlib.blake2b(digest_size=16)
         for file in _parquet_files(path):
             require_file(file)
-            with _reading(file), parquet.ParquetFile(file) as opened:
+            with reading(file), parquet.ParquetFile(file) as opened:
                 schema, groups = opened.schema_arrow, opened.metadata
                 rows = [groups.row_group(number).num_rows for number in range(groups.num_row_groups)]
             if sum(rows) != groups.num_rows or min(rows, default=0) < 0:
@@ -166,6 +179,9 @@ class ArrowFolder(_Rows):
 
     split: of a DatasetDict; by default its only one. image, captions: names of columns, as for `Table`.
     Image paths are relative to the folder. Rows that were selected or shuffled come in the order of the data set.
+
+    To read where a mapped file has been cut off ends the process. So its size is looked at before each row: a file cut
+    between that look and the reading still does.
     """
 
     keep_bytes = float("inf")  # the system sees to it
@@ -186,16 +202,18 @@ class ArrowFolder(_Rows):
             raise ValueError(f"{folder / 'state.json'} names no data files")
         parts, batches, columns = [], [], None
         for file in files:
+            require_file(file)
+            size = file.stat().st_size  # before it is mapped
             table = _stream(file)
             columns = columns or choose_columns(table.schema.names, image, captions, str(folder))
             check_columns(table.schema, columns, file)
             batches += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
-            parts.append(Part(file, table.num_rows))
+            parts.append(Part(file, table.num_rows, size=size))
         assert columns is not None
         super().__init__(str(path), parts, columns, folder)
         self._order = self._read_order(_named_files(folder, state, "_indices_data_files"))
         self._batches = np.array(batches, dtype=np.int64)
-        sizes = [(file.name, file.stat().st_size) for file in files]
+        sizes = [(part.path.name, part.size) for part in parts]
         self._facts = fingerprint_of("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
 
     @property
@@ -226,7 +244,7 @@ class ArrowFolder(_Rows):
 def _parquet_files(spec: str | Path) -> list[Path]:
     path = Path(spec)
     if path.is_dir():
-        files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
+        files = sorted(file for file in path.glob("[!.]*") if file.suffix.lower() == ".parquet")
         if not files:
             raise ValueError(f"{path} holds no .parquet file")
         return files
@@ -260,7 +278,9 @@ def _split_folder(path: Path, split: str | None) -> Path:
     if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
         raise ValueError(f"{path / 'dataset_dict.json'} must name its splits")
     if split is None and len(splits) > 1:
-        raise ValueError(f"{path} has several splits, say which: {some(splits, 12)}")
+        raise ValueError(
+            f"{path} has several splits: {some(splits, 12)}; open one of them: {path / splits[0]}"
+        )
     if split is not None and split not in splits:
         raise ValueError(f"{path} has no split {split!r}; its splits are {some(splits, 12)}")
     return path / (splits[0] if split is None else split)
@@ -279,17 +299,5 @@ def _stream(path: Path) -> Any:
     """The table in a file of the Arrow stream format: pages of the file, not a copy."""
     arrow = require("pyarrow", "data")
     require_file(path)
-    with _reading(path):
+    with reading(path):
         return arrow.ipc.open_stream(arrow.memory_map(str(path))).read_all()
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """What pyarrow says of a damaged file becomes a ValueError. An error of the disk (it has an errno) stays."""
-    arrow = require("pyarrow", "data")
-    try:
-        yield
-    except (arrow.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-            raise
-        raise ValueError(f"{path} can't be read, it is damaged or of another format: {error}") from None

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 
 from prolip.checks import require_choice, require_count
 from prolip.data.sample import BadSampleError, Sample
+from prolip.data.source import fingerprint_of
 from prolip.inputs.augment import Augmentation, augment, short_side_for
 from prolip.inputs.images import (
     MAX_PIXELS,
@@ -108,6 +109,11 @@ class Preparation:
         generator = torch.Generator().manual_seed(seed)
         caption, ids = self._caption(sample, generator)  # first: it is cheaper to refuse than a picture
         return Item(self._pixels(sample, generator), ids, caption, sample.key)
+
+    def fingerprint(self) -> str:
+        """Changes with whatever may change a batch."""
+        tokens = self.tokenizer and (self.tokenizer.rules, self.tokenizer.core().to_str())
+        return fingerprint_of(self.pixels, self.augmentation, self.caption, self.max_pixels, tokens)
 
     def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
         """samples: the loader's number of each item. Rows of ids are padded as the tokenizer pads a batch."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +21,8 @@ IMAGE_COLUMNS = (
     "image", "jpg", "jpeg", "png", "webp", "filepath", "file_name", "filename", "path", "image_path",
 )  # fmt: skip
 CAPTION_COLUMNS = ("caption", "captions", "title", "text", "txt")
+NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+"""What the system says of a path that leads to nothing; any other error is one of the disk."""
 
 
 class Columns(NamedTuple):
@@ -67,20 +72,28 @@ def image_file(cell: str, folder: Path, where: str) -> Path:
 
 def present_image(path: Path, where: str) -> Path:
     """The path of an image that a sample names, if there is a file, and something in it."""
-    shown = repr(str(path))[:300]  # repr: what isn't UTF-8 could not be printed
+    if present_file(path, where).st_size == 0:
+        raise BadSampleError("empty image", where, _shown(path))
+    return path
+
+
+def present_file(path: Path, where: str) -> os.stat_result:
+    """The status of a file that a sample names, if it is there, and is a file."""
     try:
         status = path.stat()
     except ValueError:  # a NUL
-        raise BadSampleError("missing file", where, shown) from None
+        raise BadSampleError("missing file", where, _shown(path)) from None
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
-            raise BadSampleError("missing file", where, shown) from None
+        if error.errno in NOT_THERE:
+            raise BadSampleError("missing file", where, _shown(path)) from None
         raise
     if not stat.S_ISREG(status.st_mode):  # a folder; or a pipe, which would be waited for without end
-        raise BadSampleError("missing file", where, f"{shown} is not a file")
-    if status.st_size == 0:
-        raise BadSampleError("empty image", where, shown)
-    return path
+        raise BadSampleError("missing file", where, f"{_shown(path)} is not a file")
+    return status
+
+
+def _shown(path: Path) -> str:
+    return repr(str(path))[:300]  # repr: what isn't UTF-8 could not be printed
 
 
 def require_file(path: Path) -> None:
@@ -101,10 +114,46 @@ def check_columns(schema: Any, columns: Columns, path: Path) -> None:
     kind = schema.field(columns.image).type
     types = require("pyarrow", "data").types
     in_struct = {kind.field(i).name for i in range(kind.num_fields)} if types.is_struct(kind) else set()
-    plain = (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string)
-    if not in_struct & {"bytes", "path"} and not any(is_kind(kind) for is_kind in plain):
+    value = kind.value_type if types.is_dictionary(kind) else kind
+    plain = (
+        types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary,
+        types.is_string, types.is_large_string, types.is_string_view,
+    )  # fmt: skip
+    if not in_struct & {"bytes", "path"} and not any(is_kind(value) for is_kind in plain):
         wanted = "an image is bytes, a path, or a struct of bytes and path"
         raise ValueError(f"{path}: the column {columns.image!r} is {kind}; {wanted}")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged file becomes a ValueError. An error of the disk (it has an errno) stays."""
+    arrow = require("pyarrow", "data")
+    try:
+        yield
+    except (arrow.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise ValueError(f"{path} can't be read, it is damaged or of another format: {error}") from None
+
+
+class Loaded:
+    """A pyarrow table by its record batches. That of a row is found by bisection: pyarrow itself tries one by one."""
+
+    def __init__(self, table: Any) -> None:
+        self.nbytes = int(table.nbytes)
+        self._batches = table.to_batches()
+        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def row(self, number: int, where: str) -> dict[str, Any]:
+        """The values of a row, by column."""
+        at = bisect_right(self._ends, number)
+        batch = self._batches[at]
+        number -= self._ends[at] - batch.num_rows
+        named = zip(batch.schema.names, batch.columns, strict=True)
+        return {name: arrow_value(column, number, where) for name, column in named}
 
 
 def arrow_value(column: Any, row: int, where: str) -> Any:
@@ -113,7 +162,7 @@ def arrow_value(column: Any, row: int, where: str) -> Any:
         column.slice(row, 1).validate(full=True)
     except ValueError as error:
         if "UTF8" not in str(error):
-            raise BadSampleError("broken shard", where, str(error)) from None
+            raise BadSampleError("unreadable row", where, str(error)) from None
     return _plain(column[row])
 
 
@@ -124,6 +173,8 @@ def _plain(scalar: Any) -> Any:
     except UnicodeDecodeError:
         if hasattr(scalar, "as_buffer"):
             return scalar.as_buffer().to_pybytes().decode("utf-8", errors="surrogateescape")
+        if require("pyarrow", "data").types.is_map(scalar.type):
+            return [(_plain(pair["key"]), _plain(pair["value"])) for pair in scalar.values]
         if hasattr(scalar, "items"):
             return {name: _plain(value) for name, value in scalar.items()}
         if hasattr(scalar, "values"):
@@ -132,6 +183,13 @@ def _plain(scalar: Any) -> Any:
     except (ValueError, ArithmeticError, NotImplementedError):
         # nanoseconds, a time zone that isn't known here
         return scalar
+
+
+def without_keys(value: Any) -> Any:
+    """Of a map, which comes as pairs, the values: its keys, say languages, are no captions. No other type has pairs."""
+    if isinstance(value, tuple):
+        return without_keys(value[1])
+    return [without_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def image_of(value: Any, folder: Path, where: str) -> bytes | Path:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from prolip import progress
 from prolip.data.batch import Preparation
@@ -16,8 +17,10 @@ from prolip.data.stream_loader import StreamLoader
 from prolip.data.streams import Stream
 from prolip.data.tally import Tally
 from prolip.inputs.images import PixelRules
+from prolip.inputs.vocabulary import BYTES, train_bpe
 
 BATCH = 64
+CONTEXT = 64
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,8 @@ class Checked:
     def summary(self) -> str:
         """For people."""
         rate = f"{self.tally.tried / self.seconds:,.0f} samples a second"
-        letters = (
-            f"; captions of {self.caption_letters / self.good:.0f} letters on average" if self.good else ""
-        )
+        mean = self.caption_letters / max(self.good, 1)
+        letters = f"; captions of {mean:.0f} letters on average" if mean else ""
         return f"{self.name}: {self.good:,} good samples, {rate}{letters}\n{self.tally.summary()}"
 
     def as_dict(self) -> dict[str, object]:
@@ -48,13 +50,13 @@ class Checked:
             "good": self.good,
             "bad": dict(self.tally.reasons.most_common()),
             "examples": {reason: [str(bad) for bad in bads] for reason, bads in self.tally.examples.items()},
-            "mean_caption_letters": self.caption_letters / self.good if self.good else None,
+            "mean_caption_letters": self.caption_letters / self.good if self.caption_letters else None,
             "samples_per_second": self.tally.tried / self.seconds,
         }
 
 
 def check(
-    spec: str,
+    spec: str | Path,
     *,
     captions: Sequence[str] | None = None,
     image: str | None = None,
@@ -62,17 +64,21 @@ def check(
     workers: int = 0,
     show: bool | None = None,
 ) -> Checked:
-    """Decode and resize every sample of data on disk or of a stream. Bad ones are counted, however many.
+    """Decode and resize every sample of data on disk or of a stream, and clean its caption. Bad ones are counted,
+    however many.
 
     captions, image: as for `open_data`. size: pixels a side. show: the progress bar; None: if stderr is a terminal.
     """
-    preparation = Preparation(pixels=PixelRules(size=size), tokenizer=None, caption="first")
+    spec = str(spec)
+    wanted = captions is None or len(captions) > 0
+    tokens = train_bpe(["a"], vocab_size=BYTES + 2, context_length=CONTEXT) if wanted else None
+    preparation = Preparation(pixels=PixelRules(size=size), tokenizer=tokens, caption="first")
     loader: Loader | StreamLoader
     if is_stream(spec):
         stream = Stream(
             spec, CAPTIONS if captions is None else captions, IMAGES if image is None else (image,)
         )
-        name, total = stream.name, 0
+        name, total = stream.name, None
         loader = StreamLoader(
             stream, preparation, batch=BATCH, shuffle=False, buffer=1, workers=workers, bad_limit=1.0
         )
@@ -89,4 +95,6 @@ def check(
             letters += sum(map(len, batch.captions))
             advance(loader.tally.tried - done)
             done = loader.tally.tried
+    if not loader.tally.tried:
+        raise ValueError(f"{name}: there is no sample in it")
     return Checked(name, loader.tally, letters, max(time.perf_counter() - start, 1e-9))

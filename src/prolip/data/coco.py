@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.cells import image_file
-from prolip.data.sample import Sample, captions_of
+from prolip.data.cells import image_file, present_file
+from prolip.data.sample import BadSampleError, Sample, captions_of
 from prolip.data.source import fingerprint_of, require_index
 from prolip.files import read_json
 from prolip.inputs.images import MAX_PIXELS
@@ -31,6 +31,8 @@ class CocoCaptions:
         self.path = Path(annotations)
         content = read_json(self.path)
         self._ids, self._files = _named_images(content, self.path)
+        if not self._ids:
+            raise ValueError(f"{self.path}: its list of images is empty")
         self.images = Path(images) if images is not None else _images_folder(self.path, self._files)
         if not self.images.is_dir():
             raise FileNotFoundError(f"{self.images}: there is no such folder")
@@ -250,10 +252,19 @@ def _images_folder(path: Path, files: Sequence[str]) -> Path:
     part = path.stem.rpartition("_")[2]  # captions_val2017.json
     folders = [base / part, base / "images" / part, base / "images", path.parent]
     for folder in folders:
-        if any((folder / file).is_file() for file in files[:20]):
+        if any(_is_there(folder / file) for file in files[:20]):
             return folder
     looked = ", ".join(str(folder) for folder in folders)
-    raise ValueError(f"{path}: its images are in none of {looked}; say with images= where they are")
+    way_out = "say where they are: CocoCaptions(path, images=...)"
+    raise ValueError(f"{path}: its images are in none of {looked}; {way_out}")
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        present_file(path, str(path))
+    except BadSampleError:
+        return False
+    return True
 
 
 def _segment(entry: dict[str, Any], names: Mapping[Any, Any], where: str) -> Segment:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.data.cells import present_image
+from prolip.data.cells import present_file, present_image
 from prolip.data.sample import BadSampleError, Sample, captions_of
 from prolip.data.source import fingerprint_of, require_index
 
@@ -65,10 +65,11 @@ class Folder:
     def _captions(self, text: str, where: str) -> tuple[str, ...]:
         if not text:
             raise BadSampleError("no caption", where, "there is no .txt beside it")
+        present_file(self.path / text, where)
         try:
             with open(self.path / text, "rb") as file:
                 content = file.read(LONGEST_TEXT + 1)
-        except FileNotFoundError:
+        except FileNotFoundError:  # just now
             raise BadSampleError("missing file", where, text) from None
         if len(content) > LONGEST_TEXT:
             raise BadSampleError("unreadable caption", where, f"{text} is longer than 1 MB")

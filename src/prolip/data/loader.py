@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch.utils.data import Dataset
 
 from prolip.checks import require_choice, require_count
 from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.order import Places, Schedule, mixed
+from prolip.data.order import Places, Schedule, mixed, permuted
 from prolip.data.pool import (
     Delivery,
+    answers,
     checked_pool,
     checked_ranks,
     end_workers,
@@ -47,8 +49,8 @@ class Loader:
              for the next epoch starts where this one ended). "keep": the ranks share it as evenly as can be, and one
              that would get nothing has a batch less.
     on_bad:  "replace": another sample, drawn at random, takes a bad one's place, so that batches stay full; after 20
-             bad ones in a row, or if the data has no more samples than a batch, there is none. "drop": the batch is
-             smaller, and passed over if it is empty.
+             bad ones, or if the data is hardly larger than a batch, there may be none. "drop": the batch is smaller,
+             and passed over if it is empty.
     bad_limit: share of bad samples from which on loading ends in TooManyBadSamplesError; see `Tally.check`. The tally
              is of one epoch, and of this rank.
     workers: processes that read ahead, `prefetch` batches each; 0: no process, nothing ahead. They live until `close`,
@@ -81,10 +83,13 @@ class Loader:
         require_choice(on_bad, get_args(OnBad), "on_bad")
         require_count(global_batch, "global_batch")
         require_limit(bad_limit)
+        seed = index(seed)  # NumPy's integers are none for JSON
         rank, world_size = checked_ranks(rank, world_size)
         if global_batch % world_size:
             raise ValueError(f"global_batch {global_batch} can't be shared evenly by {world_size} ranks")
         many = tuple(sources) if isinstance(sources, Sequence) else (sources,)
+        if not many:
+            raise ValueError("there is no source to read")
         if last == "drop":
             samples_per_epoch = _whole_batches(many, weights, samples_per_epoch, global_batch)
         schedule = Schedule(
@@ -103,12 +108,15 @@ class Loader:
             "window": window,
             "weights": None if weights is None else [float(weight) for weight in weights],
             "last": last,
+            "on_bad": on_bad,
+            "preparation": preparation.fingerprint(),
             "fingerprint": fingerprint_of(*(source.fingerprint() for source in many)),
         }
         self._length = schedule.samples_per_epoch // global_batch
         if last == "keep" and self._reader.share(self._length):
             self._length += 1
         self._bad_limit = bad_limit
+        self._shards = sum(len(source.chunks) for source in many) / world_size
         self._requests = _Requests()
         self._pool_settings = checked_pool(workers, prefetch)
         self._pool = worker_pool(self._reader, self._requests, **self._pool_settings)
@@ -133,11 +141,11 @@ class Loader:
         self._iteration += 1
         iteration = self._iteration
         self._requests.epoch, self._requests.numbers = self.epoch, range(self.position, len(self))
-        for answer in self._pool if self._requests.numbers else ():
+        for answer in answers(self._pool) if self._requests.numbers else ():
             delivery = unwrapped(answer)
             self.position += 1
             self.tally.add(delivery.tried, delivery.bads)
-            self.tally.check(self._bad_limit)
+            self.tally.check(self._bad_limit, self._shards)
             if delivery.batch is not None:
                 yield delivery.batch
                 if (
@@ -204,10 +212,10 @@ class _Reader(Dataset[Delivery]):
         for slot in np.argsort(
             places.numbers, kind="stable"
         ).tolist():  # as they lie on disk: each chunk is met once
-            number, source, index, pass_number = rows[slot]
-            self._try(slot, number, source, index, pass_number, found, bads)
+            sample, source, index, pass_number = rows[slot]
+            self._try(slot, sample, source, index, pass_number, found, bads)
         if self.on_bad == "replace" and bads:
-            self._replace(epoch, positions, places, found, bads)
+            self._replace(epoch, number, places, found, bads)
         tried = len(found) + len(bads)
         if not found:
             return Delivery(None, tried, tuple(bads))
@@ -216,11 +224,15 @@ class _Reader(Dataset[Delivery]):
 
     def share(self, number: int) -> range:
         """This rank's positions of a global batch. The first ranks have one more where it doesn't come out even."""
+        shared = self.shared(number)
+        each, rest = divmod(len(shared), self.world_size)
+        start = self.rank * each + min(self.rank, rest)
+        return shared[start : start + each + (self.rank < rest)]
+
+    def shared(self, number: int) -> range:
+        """All ranks' positions of a global batch."""
         start = number * self.global_batch
-        count = min(self.global_batch, self.schedule.samples_per_epoch - start)
-        each, rest = divmod(count, self.world_size)
-        start += self.rank * each + min(self.rank, rest)
-        return range(start, start + each + (self.rank < rest))
+        return range(start, min(start + self.global_batch, self.schedule.samples_per_epoch))
 
     def _try(
         self, slot: int, number: int, source: int, index: int, pass_number: int,
@@ -234,33 +246,37 @@ class _Reader(Dataset[Delivery]):
             bads.append(error.bad)
 
     def _replace(
-        self,
-        epoch: int,
-        positions: range,
-        places: Places,
-        found: dict[int, tuple[int, Item]],
-        bads: list[Bad],
+        self, epoch: int, number: int, places: Places, found: dict[int, tuple[int, Item]], bads: list[Bad]
     ) -> None:
-        """Fill the slots that are empty with other samples, each once."""
-        taken = set(places.numbers.tolist())
+        """Fill the empty slots with samples that no rank has in this batch."""
+        positions, everyone = self.share(number), np.array(self.shared(number))
+        taken = set(self.schedule.places(epoch, everyone).numbers.tolist())
         for slot in [slot for slot in range(len(positions)) if slot not in found]:
-            for substitute in self._substitutes(epoch, positions[slot], int(places.sources[slot])):
-                if substitute in taken:
+            for sample in self._substitutes(epoch, positions[slot], int(places.sources[slot])):
+                if sample in taken:
                     continue
-                taken.add(substitute)
-                source, index = (int(values[0]) for values in self.schedule.located(np.array([substitute])))
-                self._try(slot, substitute, source, index, int(places.passes[slot]), found, bads)
+                taken.add(sample)
+                source, index = (int(values[0]) for values in self.schedule.located(np.array([sample])))
+                self._try(slot, sample, source, index, int(places.passes[slot]), found, bads)
                 if slot in found:
                     break
             if not found:  # nothing is good, and 20 more were no better: don't try them for each slot
                 break
 
     def _substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
-        """Numbers to try in place of a bad sample: of the same source first, where sources have shares to keep."""
-        for attempt in range(ATTEMPTS):
-            own = self.weighted and attempt < ATTEMPTS // 2
-            among = self.schedule.numbers_of(source) if own else range(self.schedule.size)
-            yield among[mixed(self.seed, "substitute", epoch, position, attempt) % len(among)]
+        """Numbers to try in place of a bad sample: of the same source first, where sources have shares to keep.
+
+        Place k of a global batch draws from the numbers k, k + G, k + 2 G, ...: so no two places have the same
+        substitute, whichever ranks they are on.
+        """
+        own = [self.schedule.numbers_of(source)] if self.weighted else []
+        for part, among in enumerate([*own, range(self.schedule.size)]):
+            first = among.start + (position - among.start) % self.global_batch
+            numbers = range(first, among.stop, self.global_batch)
+            tries = np.arange(min(len(numbers), ATTEMPTS // (1 + len(own))))
+            if len(tries):
+                key = mixed(self.seed, "substitute", epoch, position, part)
+                yield from (numbers[i] for i in permuted(tries, len(numbers), key).tolist())
 
 
 @dataclass

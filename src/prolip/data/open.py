@@ -14,7 +14,7 @@ from prolip.data.arrow import ArrowFolder, Parquet
 from prolip.data.coco import CocoCaptions
 from prolip.data.folders import IMAGE_ENDINGS, Folder
 from prolip.data.scenes.source import Scenes
-from prolip.data.shards import Shards
+from prolip.data.shards import URL, Shards
 from prolip.data.source import Source, require_captions
 from prolip.data.tables import Table
 
@@ -53,7 +53,7 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
 
 def is_stream(spec: str) -> bool:
     """Data that can only be read from its beginning: a command or an address."""
-    return spec.startswith("pipe:") or "://" in spec
+    return URL.match(spec) is not None
 
 
 def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None) -> Source:
@@ -63,7 +63,7 @@ def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None
     tars = [str(folder / name) for name in names if name.lower().endswith(".tar")]
     if tars:  # before .parquet: img2dataset lays tables of URLs beside its shards
         return _shards(tars, captions, image)
-    if any(name.endswith(".parquet") for name in names):
+    if any(name.lower().endswith(".parquet") for name in names):
         return Parquet(folder, captions=captions, image=image)
     try:
         pictures = Folder(folder, captions=captions is None)

@@ -41,11 +41,13 @@ class Picks:
               "json:meta.captions" (a field that is a text or a list of texts). All that are found count.
               (): none are wanted, as with data for classification.
     images:   endings; the first of them that a sample has is its picture.
+
+    ".txt" and ".jpg" mean the same as "txt" and "jpg".
     """
 
     def __init__(self, captions: Sequence[str], images: Sequence[str]) -> None:
-        self.captions = (captions,) if isinstance(captions, str) else tuple(captions)
-        self.images = (images,) if isinstance(images, str) else tuple(images)
+        self.captions = _without_dots(captions)
+        self.images = _without_dots(images)
         self._keys = [CaptionKey.parse(key) for key in self.captions]
         self._pictures = [ending.lower() for ending in self.images]
         if not self._pictures:
@@ -87,6 +89,10 @@ def refuse_twice(endings: Iterable[str], where: str) -> None:
         if ending in seen:
             raise BadSampleError("two files of one kind", where, f"two {ending}")
         seen.add(ending)
+
+
+def _without_dots(keys: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(key.removeprefix(".") for key in ([keys] if isinstance(keys, str) else keys))
 
 
 def _what_is_there(files: Mapping[str, bytes]) -> str:

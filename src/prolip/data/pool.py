@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import torch
@@ -62,6 +62,19 @@ def worker_pool(
     )
 
 
+def answers(pool: Iterable[D]) -> Iterator[D]:
+    """What a pool gives; a worker that was killed is an error of its own kind, with a sentence."""
+    try:
+        yield from pool
+    except RuntimeError as error:
+        if "exited unexpectedly" not in str(error):
+            raise
+        raise ChildProcessError(
+            "a worker of the loader was ended from outside, perhaps for lack of memory; use fewer workers, or smaller "
+            "batches"
+        ) from None
+
+
 def unwrapped(answer: D | Failure) -> D:
     if isinstance(answer, Failure):
         raise answer.error
@@ -114,17 +127,20 @@ def require_limit(bad_limit: float) -> None:
         raise ValueError(f"bad_limit must be a share from 0 to 1, not {bad_limit!r}")
 
 
+OTHER = {
+    "fingerprint": "the data are others",
+    "preparation": "samples are prepared in another way (pixels, augmentation, captions, tokenizer)",
+}
+"""What to say of facts that are digests."""
+
+
 def require_same(facts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """A position means something only in the stream that it was taken from."""
     for name, value in facts.items():
         if name not in state:
             raise ValueError(f"this is not the state of such a loader: it has no {name}")
         if state[name] != value:
-            what = (
-                "the data are others"
-                if name == "fingerprint"
-                else f"{name} was {state[name]!r}, now it is {value!r}"
-            )
+            what = OTHER.get(name, f"{name} was {state[name]!r}, now it is {value!r}")
             raise ValueError(
                 f"the saved position is of another stream: {what}; restore it, or start from the beginning"
             )
@@ -132,8 +148,8 @@ def require_same(facts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
 
 def whole_number(state: Mapping[str, Any], name: str) -> int:
     value = state.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} of a saved position must be a whole number of at least 0, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**40:
+        raise ValueError(f"{name} of a saved position must be a whole number from 0 to 2^40, not {value!r}")
     return value
 
 

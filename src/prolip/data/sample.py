@@ -59,7 +59,7 @@ class BadSampleError(ValueError):
     """A sample that can't be used; the loader counts it and goes on."""
 
     def __init__(self, reason: Reason, where: str, detail: str = "") -> None:
-        self.bad = Bad(reason, where, detail)
+        self.bad = Bad(reason, _printable(where), _printable(detail))
         super().__init__(str(self.bad))
 
 
@@ -115,6 +115,11 @@ def _caption(value: object, where: str) -> str:
     if "\0" in text or not _encodable(text):
         raise BadSampleError("unreadable caption", where, "it holds a NUL or half a character")
     return text
+
+
+def _printable(text: str) -> str:
+    """File names may be bytes of any kind; messages go to logs, terminals and JSON."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _encodable(text: str) -> bool:

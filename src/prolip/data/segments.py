@@ -39,6 +39,7 @@ def eligible(masks: Sequence[np.ndarray], least_pixels: int = LEAST_PIXELS, leve
 
     It has a segment for each level, and its smallest segment has more than `least_pixels` pixels.
     """
+    _check_least(least_pixels)
     return _objection(masks, least_pixels, levels) is None
 
 
@@ -77,6 +78,7 @@ def build(
     show: the progress bar; None: if stderr is a terminal.
     """
     annotations, images, out = Path(annotations), Path(images), Path(out)
+    _check_least(least_pixels)
     _check_rules(levels, canvas)
     entries = read_instances(annotations)
     _check_folders(entries, annotations, images, out)
@@ -153,6 +155,11 @@ def _largest_first(masks: Sequence[np.ndarray]) -> list[int]:
     return sorted(
         range(len(masks)), key=lambda number: -areas[number]
     )  # stable: ties in the order of the file
+
+
+def _check_least(least_pixels: object) -> None:
+    if not isinstance(least_pixels, int) or isinstance(least_pixels, bool) or least_pixels < 0:
+        raise ValueError(f"least_pixels must be a whole number of at least 0, not {least_pixels!r}")
 
 
 def _check_rules(levels: int, canvas: int) -> None:

@@ -79,7 +79,13 @@ class Shards:
         files = tar.files(number)
         refuse_twice((ending for ending, _, _ in files), where)
         file = self._files.open(path, self._stamps[shard])
-        return self.picks.sample(key, where, {ending: file.read(at, size) for ending, at, size in files})
+        contents = {ending: file.read(at, size) for ending, at, size in files}
+        try:
+            return self.picks.sample(key, where, contents)
+        except BadSampleError as error:
+            if tar.hint and error.bad.reason in ("no image", "no caption"):
+                raise BadSampleError(error.bad.reason, where, f"{error.bad.detail}; {tar.hint}") from None
+            raise
 
     def fingerprint(self) -> str:
         shards = zip(self.paths, self._stamps, self._indexes, strict=True)
@@ -117,19 +123,17 @@ class OpenFile:
     """Closed when its last user has let go of it: a thread may still read what another one has pushed out."""
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
-        self.path = path
+        self.path, self._stamp = path, stamp
         try:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise BadSampleError("missing file", path, "it was there when the data was opened") from None
-        facts = os.fstat(self._descriptor)
-        if (facts.st_size, facts.st_mtime_ns) != stamp:
-            raise BadSampleError("broken shard", path, "it has changed since the data was opened")
 
     def read(self, at: int, size: int) -> bytes:
         content = read_at(self._descriptor, size, at)
-        if len(content) < size:
-            raise BadSampleError("broken shard", self.path, "it has become shorter since the data was opened")
+        facts = os.fstat(self._descriptor)  # after reading: a writer sets the time before it changes a byte
+        if len(content) < size or (facts.st_size, facts.st_mtime_ns) != self._stamp:
+            raise BadSampleError("broken shard", self.path, "it has changed since the data was opened")
         return content
 
     def __del__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from prolip.data.sample import Bad, BadSampleError, Sample
+from prolip.data.sample import Bad, BadSampleError, Reason, Sample
 
 
 class Source(Protocol):
@@ -72,6 +72,10 @@ def require_index(index: int, length: int) -> None:
         raise IndexError(f"there is no sample {index} among {length}")
 
 
+SOUGHT: tuple[Reason, ...] = ("no image", "missing file", "no caption", "empty caption", "unreadable caption")
+"""Reasons that a whole data set has if one looks in the wrong place."""
+
+
 def require_captions(source: Source, tries: int = 100) -> None:
     """Fail now if captions or pictures are looked for in the wrong place, not after a night of bad samples.
 
@@ -84,7 +88,7 @@ def require_captions(source: Source, tries: int = 100) -> None:
             source.read(int(number))
             return
         except BadSampleError as error:
-            if error.bad.reason in ("no image", "no caption", "empty caption", "unreadable caption"):
+            if error.bad.reason in SOUGHT:
                 first = first or error.bad
     if first:
         raise ValueError(

@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
@@ -21,6 +22,7 @@ from prolip.data.lanes import Lane, Met, Spot, Stream
 from prolip.data.order import mixed
 from prolip.data.pool import (
     Failure,
+    answers,
     checked_pool,
     checked_ranks,
     end_workers,
@@ -35,7 +37,9 @@ from prolip.data.tally import Tally, unfillable
 
 VERSION = 1
 MOST_BAD = 1000
-"""Bad samples after which a batch is given up, or twenty times its size if that is more."""
+"""Bad samples after which a batch is given up, or twenty times the good ones in it if that is more."""
+MOST_BROKEN = 20
+"""Broken shards after which a batch without a good sample is given up."""
 log = logging.getLogger("prolip.data")
 
 
@@ -76,6 +80,7 @@ class StreamLoader:
         for value, name in ((batch, "batch"), (lanes, "lanes"), (buffer, "buffer")):
             require_count(value, name)
         require_limit(bad_limit)
+        seed = index(seed)  # NumPy's integers are none for JSON
         rank, world_size = checked_ranks(rank, world_size)
         if len(stream.shards) < world_size:
             raise ValueError(
@@ -91,11 +96,12 @@ class StreamLoader:
         self._facts = {
             "version": VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch,
             "samples_per_epoch": samples_per_epoch, "lanes": lanes, "buffer": buffer, "shuffle": shuffle,
-            "fingerprint": stream.fingerprint(),
+            "preparation": preparation.fingerprint(), "fingerprint": stream.fingerprint(),
         }  # fmt: skip
+        checked_pool(workers, prefetch)
         self._pool_settings = checked_pool(_divisor(lanes, workers), prefetch)
         self._answers: Iterator[_Answer | Failure] | None = None
-        self._bad_limit = bad_limit
+        self._bad_limit, self._shards = bad_limit, len(stream.shards) / world_size
         self._turn = 0
         self._spots = [Spot()] * lanes
         self.epoch = self.position = 0
@@ -110,6 +116,13 @@ class StreamLoader:
         return self._batches
 
     def __iter__(self) -> Iterator[Batch]:
+        try:
+            yield from self._rest_of_epoch()
+        except Exception:
+            self.close()
+            raise
+
+    def _rest_of_epoch(self) -> Iterator[Batch]:
         if self.position == 0:
             self.tally = Tally()
         while not self._epoch_is_over():
@@ -118,7 +131,7 @@ class StreamLoader:
             self._spots[answer.lane] = answer.spot
             self.position += answer.batch is not None
             self.tally.add(answer.tried, answer.bads)
-            self.tally.check(self._bad_limit)
+            self.tally.check(self._bad_limit, self._shards)
             if answer.batch is not None:
                 yield answer.batch
             elif self._batches is not None:
@@ -166,7 +179,7 @@ class StreamLoader:
             reader = self._reader.at(self.epoch, self._turn, self._spots)
             self._answers = iter(worker_pool(reader, itertools.count(self._turn), **self._pool_settings))
         try:
-            answer: _Answer = unwrapped(next(self._answers))
+            answer: _Answer = unwrapped(next(answers(self._answers)))
             return answer
         except BaseException:
             self.close()  # the next answer would be another one's: start anew from the last that came
@@ -245,8 +258,8 @@ class _StreamReader(Dataset[_Answer]):
         items: list[Item] = []
         samples: list[int] = []
         bads: list[Bad] = []
-        ends_since_last = 0
-        while len(items) < self.batch and len(bads) < max(MOST_BAD, 20 * self.batch):
+        ends_since_last = broken = 0
+        while len(items) < self.batch and len(bads) < max(MOST_BAD, 20 * len(items)):
             pass_number = lane.spot.pass_number
             met = lane.take()
             if met is None:
@@ -260,6 +273,9 @@ class _StreamReader(Dataset[_Answer]):
                 samples.append(met.shard << 32 | met.number)
             except BadSampleError as error:
                 bads.append(error.bad)
+                broken += error.bad.reason == "broken shard"
+                if broken > MOST_BROKEN and not items:
+                    break
         return items, samples, bads
 
     def _item(self, met: Met, pass_number: int) -> Item:

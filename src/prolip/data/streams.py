@@ -6,12 +6,12 @@ import io
 import os
 import re
 import select
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from subprocess import Popen, TimeoutExpired
+from multiprocessing.util import Finalize
+from signal import SIGKILL
+from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any
 
 from prolip.data.picks import Picks
@@ -27,6 +27,7 @@ STALL_SECONDS = 300.0
 WAITS = (1.0, 5.0)
 """Seconds before a shard of which not one byte came is tried again."""
 
+CURL = ("curl", "--connect-timeout", "30", "--retry", "30", "--retry-delay", "2", "-f", "-s", "-L")
 HF_FILE = re.compile(r"hf://(?:(datasets|spaces)/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
 SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jwt|x-amz-|x-goog-)"
 SECRETS = [
@@ -69,6 +70,7 @@ class Stream:
     def read(self, shard: int, skip: int = 0) -> Iterator[Sample | Bad]:
         """The samples of a shard in order, each bad one in its place, without the first `skip`.
 
+        A stream can't seek: skipped samples are read and thrown away, not decoded.
         A shard that ends early or is damaged has one last Bad for all that is lost. One that can't be reached at all,
         though it was tried again after a while, is an OSError: a network that is away must not pass for bad data.
         """
@@ -111,16 +113,19 @@ class UnreachableError(Exception):
 @contextmanager
 def opened(url: str) -> Iterator[io.BufferedReader]:
     """What stands at an address, from front to back. UnreachableError: not one byte comes; DamageError: it stops."""
-    file = _open(url)
-    process = getattr(file, "proc", None)  # of a webdataset Pipe; a file on disk has none
-    source = getattr(file, "stream", file)
+    if not URL.match(url):
+        with _file(url) as file:
+            yield io.BufferedReader(_Watched(file.fileno(), None), 2**18)
+        return
+    process = _started(url)
+    assert process.stdout is not None
+    # Called at the end of a worker too, which doesn't let go of its streams; never in a fork of this process.
+    end = Finalize(None, _end, (process,), exitpriority=0)
     try:
-        yield io.BufferedReader(_Watched(source.fileno(), process), 2**18)
+        yield io.BufferedReader(_Watched(process.stdout.fileno(), process), 2**18)
     finally:
-        if process is not None and process.poll() is None:
-            process.kill()  # its reader has gone, and it may wait for a network
-        with suppress(OSError):  # a Pipe that was killed, or whose exit code was told already
-            file.close()
+        end()
+        process.stdout.close()
 
 
 def without_secrets(url: str) -> str:
@@ -131,9 +136,7 @@ def without_secrets(url: str) -> str:
 
 
 class _Watched(io.RawIOBase):
-    """A descriptor, read until its end. Then the process behind it must have succeeded.
-
-    Not webdataset's own `Pipe.read`, which may see a process fail before what it has written is read."""
+    """A descriptor, read until its end. Then the process behind it must have succeeded."""
 
     def __init__(self, descriptor: int, process: Popen[bytes] | None) -> None:
         self._descriptor, self._process, self._at = descriptor, process, 0
@@ -158,6 +161,7 @@ class _Watched(io.RawIOBase):
         except TimeoutExpired:
             what = f"the command gave its last byte but did not end in {STALL_SECONDS:g} s"
             raise self._error(what) from None
+        _kill_group(process)  # at once, while its number can't be another's
         if code:
             raise self._error(f"the command that reads it failed (exit code {code})")
 
@@ -165,34 +169,63 @@ class _Watched(io.RawIOBase):
         return DamageError(what, self._at) if self._at else UnreachableError(what)
 
 
-def _open(url: str) -> Any:
-    if not URL.match(url):
-        try:
-            return open(url, "rb", buffering=0)
-        except FileNotFoundError:
-            raise UnreachableError("there is no such file") from None
-    # Imported here, as it takes seconds; and by name, as `webdataset.gopen` is a function that hides the module.
-    gopen = import_module("webdataset.gopen")
+def _file(path: str) -> io.FileIO:
     try:
-        return gopen.gopen(_for_gopen(url, gopen.gopen_schemes))
+        return open(path, "rb", buffering=0)
+    except FileNotFoundError:
+        raise UnreachableError("there is no such file") from None
+
+
+def _started(url: str) -> Popen[bytes]:
+    """The command that writes what stands at an address, with a process group of its own.
+
+    (Not by webdataset's `gopen`, whose commands can only be killed without the children that they have started.)
+    """
+    try:
+        command = _command(url)
+        return Popen(command, stdout=PIPE, bufsize=0, shell=isinstance(command, str), start_new_session=True)
     except Exception as error:  # from curl's absence to what a hub answers
         why = f"{type(error).__name__}: {without_secrets(str(error))}"
         raise UnreachableError(f"it can't be opened ({why})") from None
 
 
-def _for_gopen(url: str, schemes: dict[str, Any]) -> str:
-    """The address in a form that webdataset can open."""
-    if url.startswith("s3://") and "s3" not in schemes:
-        return f"pipe:aws s3 cp {shlex.quote(url)} -"
-    if match := HF_FILE.fullmatch(url):
-        from huggingface_hub import get_token, hf_hub_url
+def _end(process: Popen[bytes]) -> None:
+    """End a command and all that it has started: its reader has gone, and it may wait for a network."""
+    if process.returncode is None:  # else it was waited for, and its number may be another's by now
+        _kill_group(process)
+        with suppress(TimeoutExpired):  # not even a kill ends one that waits for a broken disk
+            process.wait(10)
 
-        if (
-            get_token() is None
-        ):  # webdataset would send "Bearer None", which the hub refuses for public files too
-            kind, repo, revision, path = match.groups()
-            return hf_hub_url(repo, path, repo_type=kind and kind[:-1], revision=revision)
-    return url
+
+def _kill_group(process: Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # none is left; macOS says the latter of zombies
+        os.killpg(process.pid, SIGKILL)
+
+
+def _command(url: str) -> str | list[str]:
+    """A line for the shell, or a program and its arguments."""
+    scheme, rest = url.split(":", 1)
+    if scheme == "pipe":
+        return rest
+    if scheme == "s3":
+        return ["aws", "s3", "cp", url, "-"]
+    if scheme == "gs":
+        return ["gsutil", "cat", url]
+    return [*CURL, *(_hub_file(url) if scheme == "hf" else [url])]
+
+
+def _hub_file(url: str) -> list[str]:
+    """What curl needs for a file of the hub. Without a token, the hub isn't asked where the file is."""
+    from huggingface_hub import HfFileSystem, get_token, hf_hub_url
+
+    token = get_token()
+    if token is None and (match := HF_FILE.fullmatch(url)):
+        kind, repo, revision, path = match.groups()
+        return [hf_hub_url(repo, path, repo_type=kind and kind[:-1], revision=revision)]
+    file: Any = HfFileSystem().resolve_path(url)
+    header = [] if token is None else ["-H", f"Authorization: Bearer {token}"]
+    address = hf_hub_url(file.repo_id, file.path_in_repo, repo_type=file.repo_type, revision=file.revision)
+    return [*header, address]
 
 
 def _shards(pattern: str) -> list[str]:
@@ -201,6 +234,7 @@ def _shards(pattern: str) -> list[str]:
     scheme = pattern.split(":", 1)[0].lower()
     if scheme not in SCHEMES:
         raise ValueError(f"{without_secrets(pattern)}: {scheme} is not one of {SCHEMES}, nor a path on disk")
+    pattern = scheme + pattern[len(scheme) :]
     if scheme == "pipe" and not pattern[5:].strip():
         raise ValueError("'pipe:' must be followed by a command, such as pipe:cat shard.tar")
     try:

@@ -13,13 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.cells import choose_columns, image_file, require_file
+from prolip.data.cells import Columns, choose_columns, image_file, require_file
+from prolip.data.folders import IMAGE_ENDINGS
 from prolip.data.sample import BadSampleError, Sample, captions_of
 from prolip.data.source import fingerprint_of, require_index
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 LONGEST_LINE = 2**24
 """Bytes; a file with a longer line is no table, and reading on would fill the memory."""
+
+# The csv module's own limit is 131,072 characters a cell, for the whole process. Raised once, here: a limit that came
+# and went with each row would not be safe where threads read.
+csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
 
 
 class Table:
@@ -31,6 +36,10 @@ class Table:
 
     The quotes follow RFC 4180, strictly: a row with a stray or open quote is "unreadable", not guessed at. Rows are
     numbered from 1, the header not counted. In memory: 8 bytes a row.
+
+    A quoted cell may hold line ends. But a later quote may also close one that was left open, and what lies between
+    would be lost. So a quote counts as open, and its row ends with its line, if a following line of the row is a row
+    by itself: it has a cell for each of several columns, and its image ends like an image file, or as the row's own.
     """
 
     def __init__(
@@ -44,8 +53,8 @@ class Table:
         self.path = Path(path)
         self.folder = Path(folder) if folder is not None else self.path.parent
         require_file(self.path)
-        self._delimiter, self._header, self._offsets, self._digest = _indexed(self.path)
-        self.columns = choose_columns(self._header, image, captions, self.name)
+        indexed = _indexed(self.path, image, captions)
+        self._delimiter, self._header, self.columns, self._offsets, self._digest = indexed
 
     @property
     def name(self) -> str:
@@ -80,7 +89,8 @@ class Table:
         try:
             row = next(_reader((line.decode("latin-1") for line in lines), self._delimiter))
         except csv.Error as error:
-            raise BadSampleError("unreadable row", where, str(error)) from None
+            detail = "an open quote" if "end of data" in str(error) else str(error)
+            raise BadSampleError("unreadable row", where, detail) from None
         except StopIteration:
             raise BadSampleError(
                 "unreadable row", where, "the table has changed since it was opened"
@@ -92,66 +102,119 @@ class Table:
         return [cell.encode("latin-1") for cell in row[: len(self._header)]]
 
 
-def _reader(lines: Iterator[str], delimiter: str) -> Iterator[list[str]]:
-    return csv.reader(lines, delimiter=delimiter, strict=True)
+def _reader(lines: Iterator[str], delimiter: str, strict: bool = True) -> Iterator[list[str]]:
+    return csv.reader(lines, delimiter=delimiter, strict=strict)
 
 
-def _indexed(path: Path) -> tuple[str, list[str], np.ndarray, str]:
-    """One pass over a table: its delimiter, its header, int64 (N + 1,) where rows begin and the last ends, a digest.
+class _Lines:
+    """The lines of a table, for the csv module, which takes as many as a record has. `end`: of the last one taken.
 
-    The csv module itself tells where a record ends: it takes line after line until it has a whole one. Latin-1 gives
-    a character for every byte, so that text that isn't UTF-8 spoils one cell, not the table.
+    Latin-1 gives a character for every byte, so that text that isn't UTF-8 spoils one cell, not the table.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    end = 0
 
-    with open(path, "rb") as file:
-        end = _after_mark(file, path)
+    def __init__(self, file: io.BufferedReader, path: Path) -> None:
+        self.end = file.tell()
+        self.columns, self.image = 0, 0  # how many, and which is the image: known after the header
+        self.delimiter = _delimiter(file, path)
+        self.digest = hashlib.blake2b(digest_size=16)
+        self._file, self._path = file, path
+        self._start, self._first = self.end, ""
 
-        def lines() -> Iterator[str]:
-            nonlocal end
-            while line := file.readline(LONGEST_LINE):
-                if len(line) == LONGEST_LINE:
-                    raise ValueError(f"{path}: a line at byte {end} is longer than 16 MB; is this a table?")
-                end += len(line)
-                digest.update(line)
-                yield line.decode("latin-1")
-
-        delimiter = DELIMITERS.get(path.suffix.lower()) or _sniffed(file)
-        rows = _reader(lines(), delimiter)
-        header = _header(rows, path)
-        starts = array("q")
+    def records(self) -> Iterator[list[str]]:
+        """Records, from here on. One whose quote stays open is a record of one line, [""], and costs no other."""
+        reader = _reader(self, self.delimiter)
         while True:
-            start = end
+            self._start, self._first = self.end, ""
             try:
-                row = next(rows)
+                yield next(reader)
             except StopIteration:
-                break
+                return
             except csv.Error:  # found again, and told, when the row is read
-                row = [""]
-                file.seek(start)  # an open quote has taken in all that follows: go on with the next line
-                end = start + len(file.readline(LONGEST_LINE))
-                rows = _reader(lines(), delimiter)
+                if not self.columns:
+                    raise
+                self._file.seek(self._start)
+                self.end = self._start + len(self._file.readline(LONGEST_LINE))
+                reader = _reader(self, self.delimiter)
+                yield [""]
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(LONGEST_LINE)
+        if not line:
+            raise StopIteration
+        if len(line) == LONGEST_LINE:
+            raise ValueError(
+                f"{self._path}: a line at byte {self.end} is longer than 16 MB; is this a table?"
+            )
+        self.end += len(line)
+        self.digest.update(line)
+        text = line.decode("latin-1")
+        if self._first and self.columns > 1 and self._is_row(text):
+            raise csv.Error("an open quote")
+        self._first = self._first or text
+        return text
+
+    def _is_row(self, line: str) -> bool:
+        """Whether a line, by all looks a part of a quoted cell, is rather the next row. See `Table` for the rule."""
+        cells = self._cells(line)
+        if len(cells) != self.columns:
+            return False
+        own = self._cells(self._first)[self.image : self.image + 1]  # none, if the open cell comes before it
+        return _ending(cells[self.image]) in {*IMAGE_ENDINGS, *map(_ending, own)}
+
+    def _cells(self, line: str) -> list[str]:
+        return next(_reader(iter([line]), self.delimiter, strict=False), [])
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path.strip())[1].lower()
+
+
+def _indexed(
+    path: Path, image: str | None, captions: Sequence[str] | None
+) -> tuple[str, list[str], Columns, np.ndarray, str]:
+    """One pass over a table: its delimiter, header and columns, where rows begin and the last ends, and a digest.
+
+    Where: int64 (N + 1,). The csv module itself tells where a record ends.
+    """
+    with open(path, "rb") as file:
+        _to_text(file, path)
+        lines = _Lines(file, path)
+        records = lines.records()
+        header = _header(records, path)
+        columns = choose_columns(header, image, captions, str(path))
+        lines.columns, lines.image = len(header), header.index(columns.image)
+        starts, start = array("q"), lines.end
+        for row in records:
             if row:  # blank lines are not rows
                 starts.append(start)
-    starts.append(end)
-    return delimiter, header, np.array(starts, dtype=np.int64), digest.hexdigest()
+            start = lines.end
+    starts.append(lines.end)
+    return lines.delimiter, header, columns, np.array(starts, dtype=np.int64), lines.digest.hexdigest()
 
 
-def _after_mark(file: io.BufferedReader, path: Path) -> int:
-    """Where the text begins: after the byte order mark, if there is one."""
-    mark = file.read(3)
-    if mark[:2] in (b"\xff\xfe", b"\xfe\xff"):
+def _to_text(file: io.BufferedReader, path: Path) -> None:
+    """To where the text begins: after the byte order mark, if there is one."""
+    block = file.read(2**16)
+    if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{path} is in UTF-16; save it as UTF-8")
-    return file.seek(3 if mark == b"\xef\xbb\xbf" else 0)
+    if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
+        raise ValueError(f"{path}: its lines end in CR alone; save it with LF")
+    file.seek(3 if block[:3] == b"\xef\xbb\xbf" else 0)
 
 
-def _sniffed(file: io.BufferedReader) -> str:
-    """The delimiter that the first line holds most of."""
+def _delimiter(file: io.BufferedReader, path: Path) -> str:
+    """That of the file's ending; if the header has none of it, or the ending says nothing, the one it has most of."""
     start = file.tell()
-    line = file.readline(LONGEST_LINE).decode("latin-1")
+    line = next((line for line in iter(lambda: file.readline(LONGEST_LINE), b"") if line.strip()), b"")
     file.seek(start)
-    return max(("\t", ",", ";", "|"), key=line.count)
+    header = line.decode("latin-1")
+    usual = DELIMITERS.get(path.suffix.lower())
+    if usual and usual in header:
+        return usual
+    return max((usual or "\t", "\t", ",", ";", "|"), key=header.count)
 
 
 def _header(rows: Iterator[list[Any]], path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
@@ -35,6 +36,7 @@ class Tally:
         self.tried = 0
         self.reasons: Counter[Reason] = Counter()
         self.examples: dict[Reason, list[Bad]] = {}
+        self.broken: set[str] = set()  # shards, by name: a broken one may be met again
 
     @property
     def bad(self) -> int:
@@ -45,22 +47,33 @@ class Tally:
         self.tried += tried
         for bad in bads:
             self.reasons[bad.reason] += 1
+            if bad.reason == "broken shard":
+                self.broken.add(bad.where)
             self._keep(bad)
 
     def merge(self, other: Tally) -> None:
         """Add another tally's counts, say of another rank, to this one's."""
         self.tried += other.tried
         self.reasons.update(other.reasons)
+        self.broken |= other.broken
         for examples in other.examples.values():
             for bad in examples:
                 self._keep(bad)
 
-    def check(self, limit: float, *, final: bool = False) -> None:
-        """TooManyBadSamplesError if more than `limit` of what was tried is bad.
+    def check(self, limit: float, shards: float = math.inf, *, final: bool = False) -> None:
+        """TooManyBadSamplesError if more than `limit` of what was tried is bad, or more than `limit` of the shards.
 
-        limit: a share, 0 to 1. Until 1000 samples were tried, as many as `limit` of 1000 are borne; at the end of an
-        epoch (`final`), `limit` of what it had.
+        limit:  a share, 0 to 1. Until 1000 samples were tried, as many as `limit` of 1000 are borne; at the end of an
+                epoch (`final`), `limit` of what it had.
+        shards: how many there are to go through. A broken one is one bad sample, however many are lost with it, so
+                they are counted apart; one is always borne.
         """
+        lost = len(self.broken)
+        if lost > max(1, limit * shards):
+            raise TooManyBadSamplesError(
+                f"{lost:,} of {shards:,.0f} shards are broken, more than bad_limit={limit:g} allows; for example "
+                f"{_short(self.examples['broken shard'][0])}; mend the data, or raise bad_limit"
+            )
         if self.bad > limit * (self.tried if final else max(self.tried, FIRST)):
             raise TooManyBadSamplesError(
                 f"{self.bad:,} of {self.tried:,} samples ({self.bad / self.tried:.1%}) are bad, more than "
@@ -92,6 +105,7 @@ class Tally:
             "tried": self.tried,
             "reasons": dict(self.reasons),
             "examples": {reason: [list(bad) for bad in bads] for reason, bads in self.examples.items()},
+            "broken": sorted(self.broken),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -101,11 +115,12 @@ class Tally:
             examples = {
                 _reason(name): [_bad(row) for row in rows] for name, rows in state["examples"].items()
             }
+            broken = {str(where) for where in state["broken"]}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"this is not the state of a tally: {error!r}") from None
         if any(not examples.get(reason) for reason in reasons):
             raise ValueError("this is not the state of a tally: a reason has no example")
-        self.tried, self.reasons, self.examples = tried, reasons, examples
+        self.tried, self.reasons, self.examples, self.broken = tried, reasons, examples, broken
 
     def _keep(self, bad: Bad) -> None:
         examples = self.examples.setdefault(bad.reason, [])

@@ -16,8 +16,11 @@ from prolip.data.tars import BLOCK, DamageError, FileTape, text_of, walk
 from prolip.files import write_whole
 
 ARRAYS = ("blocks", "sizes", "kinds", "starts", "keys", "key_ends")
-SCANNER = 1
+SCANNER = 2
 """Version of the index: one of another version that was kept on disk is made again."""
+
+APART = "keys come again in this shard, but the files of one sample must stand together: tar --sort=name"
+LINKED = "{!r} is a link, which is not read: tar -h --hard-dereference"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +35,7 @@ class TarIndex:
     keys:     uint8: the rest of all keys, one after another.
     key_ends: int64 (S + 1,): where each ends in `keys`, from 0.
     damage:   what ends the tar early, "" if it is whole.
+    hint:     why samples may lack files, "" if the tar shows no reason.
     """
 
     blocks: np.ndarray
@@ -43,6 +47,7 @@ class TarIndex:
     key_ends: np.ndarray
     endings: tuple[str, ...]
     damage: str = ""
+    hint: str = ""
 
     def __len__(self) -> int:
         """Samples; and one more that stands for the damage, if any."""
@@ -71,11 +76,11 @@ def index_tar(descriptor: int) -> TarIndex:
     tape = FileTape(descriptor, size)
     endings: dict[bytes, int] = {}
     blocks, sizes, kinds, starts, keys = array("I"), array("I"), array("I"), array("Q"), list[bytes]()
-    whole, damage = 0, ""
+    links, whole, damage = list[bytes](), 0, ""
     try:
         if size > 2**32 * BLOCK:
             raise DamageError("more than 2 TiB in one shard", 0)
-        for member in walk(tape):
+        for member in walk(tape, links):
             if member is None:
                 whole = len(keys)
                 continue
@@ -102,6 +107,7 @@ def index_tar(descriptor: int) -> TarIndex:
         key_ends=key_ends,
         endings=tuple(map(text_of, endings)),
         damage=damage,
+        hint=_hint(keys, links),
     )
 
 
@@ -113,12 +119,13 @@ def open_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
     with open(path, "rb", buffering=0) as file:
         facts = os.fstat(file.fileno())
         stamp = (facts.st_size, facts.st_mtime_ns)
-        # ascii: a path may have bytes that are no text
-        told = ascii((os.path.abspath(path), *stamp, SCANNER))
-        index = _kept(told)
+        # `cp -p` and `rsync -t` bring a tar's time along. ascii: a path may have bytes that are no text
+        name = ascii(os.path.abspath(path))
+        told = ascii((name, *stamp, facts.st_ino, facts.st_ctime_ns, SCANNER))
+        index = _kept(name, told)
         if index is None:
             index = index_tar(file.fileno())
-            _keep(index, told)
+            _keep(index, name, told)
         return index, stamp
 
 
@@ -126,9 +133,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "prolip" / "shards"
 
 
-def _keep(index: TarIndex, told: str) -> None:
+def _place(name: str) -> Path:
+    """One for each path: a new index takes the place of the old one."""
+    return cache_folder() / f"{fingerprint_of(name)}.npz"
+
+
+def _keep(index: TarIndex, name: str, told: str) -> None:
     columns = {name: getattr(index, name) for name in ARRAYS}
-    columns["damage"] = np.array(index.damage)
+    columns["damage"], columns["hint"] = np.array(index.damage), np.array(index.hint)
     columns["endings"] = np.array(json.dumps(index.endings))
     columns["prefix"] = np.frombuffer(index.prefix, np.uint8)
 
@@ -137,17 +149,13 @@ def _keep(index: TarIndex, told: str) -> None:
             np.savez(file, allow_pickle=False, told=np.array(told), **columns)
 
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-        write_whole(cache_folder() / f"{fingerprint_of(told)}.npz", write)
+        write_whole(_place(name), write)
 
 
-def _kept(told: str) -> TarIndex | None:
+def _kept(name: str, told: str) -> TarIndex | None:
     try:
-        with (
-            open(
-                cache_folder() / f"{fingerprint_of(told)}.npz", "rb"
-            ) as file,  # numpy leaves a corrupt one open
-            np.load(file, allow_pickle=False) as columns,
-        ):
+        # opened here, as numpy leaves a corrupt one open
+        with open(_place(name), "rb") as file, np.load(file, allow_pickle=False) as columns:
             if str(columns["told"]) != told:
                 return None
             return TarIndex(
@@ -155,9 +163,16 @@ def _kept(told: str) -> TarIndex | None:
                 prefix=columns["prefix"].tobytes(),
                 endings=tuple(json.loads(str(columns["endings"]))),
                 damage=str(columns["damage"]),
+                hint=str(columns["hint"]),
             )
     except Exception:  # a corrupt file raises what it likes, and a scan is always possible
         return None
+
+
+def _hint(keys: list[bytes], links: list[bytes]) -> str:
+    if len(set(keys)) < len(keys):
+        return APART
+    return LINKED.format(text_of(links[0])) if links else ""
 
 
 def _packed(keys: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:

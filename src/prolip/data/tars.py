@@ -25,6 +25,7 @@ MAX_TAIL = 2**20
 
 ZEROS = bytes(BLOCK)
 FILES = (b"0", b"\0", b"7")
+LINKS = (b"1", b"2")
 WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
 """Links, devices, folders, pipes: no data follows, whatever size they claim."""
 
@@ -137,19 +138,23 @@ def groups(tape: Tape, skip: int = 0) -> Iterator[Group]:
         raise
 
 
-def walk(tape: Tape) -> Iterator[Member | None]:
+def walk(tape: Tape, links: list[bytes] | None = None) -> Iterator[Member | None]:
     """The files of samples, in order; None at the end, where the last sample is known to be whole.
 
     A sample's files stand together. Its key is a file's path up to the first dot of the last part, the ending is what
     follows, in lower case. Folders, links, and files without an ending or whose name begins with "." or "__" don't
-    count. A sample that is followed by damage is not whole: more of its files may have come.
+    count; the names of links that would be files of samples go to `links`. A sample that is followed by damage is not
+    whole: more of its files may have come.
     """
     common: dict[bytes, bytes] = {}
     last, total = b"", 0
     while (header := _next_header(tape, common)) is not None:
-        name, size, data = header
+        name, size, kind = header
         end = tape.at + (size + BLOCK - 1) // BLOCK * BLOCK
-        if data and (parts := split_name(name)):
+        parts = split_name(name)
+        if parts and kind in LINKS and links is not None:
+            links.append(name)
+        if parts and kind in FILES:
             key, ending = parts
             first = key != last
             total = size if first else total + size
@@ -186,8 +191,8 @@ def text_of(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def _next_header(tape: Tape, common: dict[bytes, bytes]) -> tuple[bytes, int, bool] | None:
-    """Name, bytes of data that follow, and whether they are a file; None at the end of the tar.
+def _next_header(tape: Tape, common: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
+    """Name, bytes of data that follow, and what kind of member it is; None at the end of the tar.
 
     Reads the extended headers in front; the records of those that hold for all that follows go to `common`.
     """
@@ -210,13 +215,13 @@ def _next_header(tape: Tape, common: dict[bytes, bytes]) -> tuple[bytes, int, bo
     if kind == b"S" or b"sparse" in records:
         raise DamageError("a sparse file, which `tar -S` made (pack it without -S),", at)
     name = block[:100].split(b"\0", 1)[0]
-    if kind in WITHOUT_DATA or (kind == b"\0" and name.endswith(b"/")):  # how the oldest tars write a folder
-        return name, 0, False
+    if kind == b"\0" and name.endswith(b"/"):  # how the oldest tars write a folder
+        kind = b"5"
     if block[257:263] == b"ustar\0" and block[345]:
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
     if told := records.get(b"size"):
         size = _number(told, 10, at)
-    return records.get(b"path") or name, size, kind in FILES
+    return records.get(b"path") or name, 0 if kind in WITHOUT_DATA else size, kind
 
 
 def _checked_size(block: bytes, at: int) -> int:

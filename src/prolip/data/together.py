@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, Protocol
 
 from prolip.data.batch import Batch, joined
@@ -66,13 +65,26 @@ class Together:
         return total
 
     def __iter__(self) -> Iterator[Batch]:
-        """To the end of the epoch; a loader that fails ends the others' workers too."""
-        with ExitStack() as on_error:
-            for loader in self.loaders:
-                on_error.callback(loader.close)
-            for parts in zip(*self.loaders, strict=True):
-                yield joined(parts, self._pad_id)
-            on_error.pop_all()
+        """To the end of the epoch. If a loader fails, all stand where they stood before the batch."""
+        iterators = [iter(loader) for loader in self.loaders]
+        while parts := self._parts(iterators):
+            yield joined(parts, self._pad_id)
+
+    def _parts(self, iterators: Sequence[Iterator[Batch]]) -> list[Batch]:
+        """A batch of each loader; none at the end of the epoch."""
+        before = self.state_dict()
+        try:
+            parts = [next(iterator, None) for iterator in iterators]
+        except Exception:
+            self.close()
+            self.load_state_dict(before)
+            raise
+        found = [part for part in parts if part is not None]
+        if found and len(found) < len(parts):
+            raise ValueError(
+                'the loaders are out of step: one of them has passed over a batch of bad samples; use on_bad="replace"'
+            )
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {"loaders": [loader.state_dict() for loader in self.loaders]}
@@ -81,6 +93,11 @@ class Together:
         states = state.get("loaders")
         if not isinstance(states, Sequence) or len(states) != len(self.loaders):
             raise ValueError(f"this is not the state of {len(self.loaders)} loaders together")
+        places = {(one.get("epoch"), one.get("batch")) for one in states if isinstance(one, Mapping)}
+        if len(places) != 1:
+            raise ValueError(
+                f"the loaders' saved positions (epoch, batch) differ: {sorted(map(str, places))}"
+            )
         for loader, one in zip(self.loaders, states, strict=True):
             loader.load_state_dict(one)
 

@@ -45,7 +45,8 @@ def style() -> Any:
 
 
 def save(figure: Any, out: Path) -> list[Path]:
-    """Write `out`.png and `out`.svg, each whole or not at all. Returns the paths."""
+    """Write `out`.png and `out`.svg, each whole or not at all. Returns the paths. An ending of `out` is dropped."""
+    out = out.with_suffix("") if out.suffix in (".png", ".svg") else out
     paths = []
     for ending, options in (("png", {"dpi": 144}), ("svg", {"metadata": {"Date": None}})):
         path = out.with_name(f"{out.name}.{ending}")

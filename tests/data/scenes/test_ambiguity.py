@@ -1,10 +1,11 @@
 import math
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import pytest
 
 from prolip.data.scenes.ambiguity import log_ambiguity, probability
-from prolip.data.scenes.captions import caption, chain
+from prolip.data.scenes.captions import caption, chain, describe
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.meaning import Meaning, Pattern, Relation, holds
 from prolip.data.scenes.world import HARD, SIMPLE, Scene, Thing, World
@@ -104,3 +105,9 @@ def test_what_never_is_has_minus_infinity():
     assert log_ambiguity(Meaning((Pattern(place="centre"),)), GRID_OF_THREE) == pytest.approx(
         math.log((0.2 + 2 * 0.3 + 3 * 0.5) / 9)
     )
+
+
+def test_the_most_specific_caption_still_has_a_number():
+    three = replace(HARD, counts=(0.0, 0.0, 1.0), grid=3)
+    for index in range(5):
+        assert math.isfinite(log_ambiguity(describe(three.scene(0, index), Draws(0)).meaning, three))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from prolip.data.scenes import World
 from prolip.data.scenes.ambiguity import log_ambiguity
 from prolip.data.scenes.captions import LEVELS, caption, chain, describe, place_of
 from prolip.data.scenes.draws import Draws
@@ -93,3 +94,35 @@ def test_place_names():
     assert place_of(Thing("ring", "red", "small", 0, 1), 2) == "top right"
     assert place_of(Thing("ring", "red", "small", 1, 1), 3) == "centre"
     assert place_of(Thing("ring", "red", "small", 2, 1), 3) == "bottom"
+
+
+def test_a_full_caption_says_more_than_one_thing_in_full():
+    for world in (SIMPLE, HARD):
+        for index in range(300):
+            made = caption(world.scene(9, index), 3, Draws(9, index, 1), world).meaning
+            beside = (len(made.things) > 1, made.count, made.background, made.style, made.things[0].place)
+            assert any(beside), made
+
+
+def test_every_side_of_a_thing_is_told_broadly():
+    told = [caption(HARD.scene(9, i), 1, Draws(9, i, 1), HARD).meaning for i in range(600)]
+    patterns = [meaning.things[0] for meaning in told if meaning.things]
+    for side in ("shape", "colour", "size", "place"):
+        assert any(getattr(pattern, side) is not None for pattern in patterns), side
+    assert any(meaning.count for meaning in told)
+    assert any(meaning.style for meaning in told)
+
+
+def test_a_world_without_variety_has_no_facts_to_tell():
+    world = World()
+    for index in range(300):
+        made = caption(world.scene(5, index), index % 4, Draws(5, index, 1), world).meaning
+        assert (made.count, made.background, made.style) == (None, None, None)
+
+
+def test_a_description_tells_every_relation():
+    for index in range(100):
+        scene = HARD.scene(7, index)
+        rows, columns = ([getattr(t, axis) for t in scene.things] for axis in ("row", "column"))
+        pairs = sum(a < b for places in (rows, columns) for a in places for b in places)
+        assert len(describe(scene, Draws(7, index, 1)).meaning.relations) == pairs

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from prolip.data.scenes.draw import PALETTE, masks, picture
+from prolip.data.scenes.shapes import coverage
 from prolip.data.scenes.world import BACKGROUNDS, COLOURS, HARD, SHAPES, SIZES, STYLES, Scene, Thing
 from tests.data.scenes.worlds import WORLDS
 
@@ -112,3 +113,21 @@ def test_the_background_is_one_of_two_grey_levels():
     for background in BACKGROUNDS:
         levels = set(pixels(one(background=background))[34:, :30].reshape(-1, 3).flatten().tolist())
         assert len(levels) == (2 if background in ("striped", "checked") else 1)
+
+
+def test_a_pixelated_picture_is_made_of_16_by_16_blocks():
+    blocks = pixels(one(style="pixelated")).reshape(16, 4, 16, 4, 3)
+    assert (blocks == blocks[:, :1, :, :1]).all()
+
+
+def test_the_background_is_a_little_lighter_or_darker():
+    levels = {int(pixels(replace(one(), nuance=n))[-1, 0, 0]) for n in range(40)}
+    assert len(levels) > 5
+
+
+def test_turning_keeps_the_area():
+    for shape in SHAPES:
+        straight, turned = (
+            np.asarray(coverage(shape, 40.0, angle, False), float).sum() for angle in (0.0, 0.12)
+        )
+        assert turned == pytest.approx(straight, rel=0.01), shape

@@ -169,3 +169,8 @@ def test_some_implications(specific, general, follows):
 def test_what_cannot_be_said_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_thing_does_not_stand_to_itself():
+    with pytest.raises(ValueError, match="are not two of its things"):
+        Meaning((Pattern(), Pattern()), frozenset({Relation(0, "above", 0)}))

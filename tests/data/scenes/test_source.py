@@ -96,6 +96,8 @@ def test_a_number_beyond_the_end(index):
 def test_the_face_takes_texts_and_meanings():
     assert scenes.log_ambiguity("a thing") == 0
     assert scenes.probability("a circle", World()) == pytest.approx(1 / 8)
+    assert scenes.probability("a circle", "hard") == scenes.probability("a circle", HARD)
+    assert scenes.log_ambiguity("a circle", "simple") == scenes.log_ambiguity("a circle", SIMPLE)
     assert scenes.probability(scenes.read("a circle"), World()) == pytest.approx(1 / 8)
     scene = scenes.Scene((Thing("circle", "red", "small", 0, 0),), "white", "clean", 2, 0)
     assert scenes.entails("a warm thing at the top", scene)
@@ -110,3 +112,12 @@ def test_a_scene_stays_what_it_was():
     assert texts[:2] == ["a small blue star in the top right in an outlined picture", "there is a small star"]
     pixels = scenes.picture(SIMPLE.scene(0, 3), 48).tobytes()
     assert hashlib.sha256(pixels).hexdigest()[:16] == "41612b793d3b76ca"
+
+
+def test_what_is_told_does_not_depend_on_what_is_drawn():
+    source = Scenes("simple", length=2000, captions=1)
+    levels = {1: [], 2: []}
+    for index in range(600):
+        levels[len(SIMPLE.scene(0, index).things)].append(source.captions(index)[0].level)
+    for found in levels.values():
+        assert np.bincount(found, minlength=4) / len(found) == pytest.approx((0.1, 0.2, 0.5, 0.2), abs=0.09)

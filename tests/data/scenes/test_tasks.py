@@ -1,9 +1,11 @@
 from collections import Counter, defaultdict
 
+import numpy as np
 import pytest
 
 from prolip.data.scenes import entails
 from prolip.data.scenes.tasks import FAVOURITES, tasks
+from prolip.data.scenes.world import STYLES
 from tests.data.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
 
 
@@ -66,3 +68,17 @@ def test_only_the_task_of_unseen_pairs_shows_them():
             assert shown == HELD_OUT.unseen
         else:
             assert not shown & HELD_OUT.unseen
+
+
+def test_the_second_favourite_has_its_share():
+    task, counts = tasks(HARD)[1], np.zeros((8, 8))
+    for index in range(8 * 200):
+        scene, label = task.sample(HARD, 1, index)
+        counts[label, STYLES.index(scene.style)] += 1
+    first, second = np.sort(counts / 200, axis=1)[:, ::-1][:, :2].mean(0)
+    assert (first, second) == pytest.approx((0.63, 0.32), abs=0.06)
+
+
+def test_counts_that_never_come_are_no_class():
+    task = next(task for task in tasks(SIMPLE) if task.name == "count")
+    assert len(task.class_names) == 2

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from prolip.data.scenes import lexicon
 from prolip.data.scenes.captions import caption, chain, describe
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.lexicon import phrases
@@ -63,6 +64,7 @@ def test_general_nouns_all_occur():
         ("a picture", Meaning()),
         ("", Meaning()),
         ("a star under a ring", Meaning((Pattern("ring"), Pattern("star")), frozenset({Relation(0, "above", 1)}))),
+        ("exactly one thing", Meaning(count=1)),
         ("two things on a white background", Meaning(count=2, background="white")),
         ("a ring at the top to the left of a star", Meaning(
             (Pattern("ring", place="top"), Pattern("star")), frozenset({Relation(0, "left of", 1)}))),
@@ -90,6 +92,8 @@ def test_reading(text, meaning):
         ("a round circle", "'round' and 'circle' are said of one thing"),
         ("a red picture of a circle", "red can't be said of a picture"),
         ("a blurry circle in a clean picture", "the style is both blurry and clean"),
+        ("the first thing", "ends before it has said of what"),
+        ("the first thing is a circle and the second thing", "ends before it has said of what"),
         ("the second thing is a circle", "number 2 is spoken of before number 1"),
         ("a circle and a circle and a circle and a circle", "at most 3 things"),
     ],
@@ -124,3 +128,33 @@ def test_templates_and_class_names_are_captions(name):
         for template in task.templates:
             for class_name in task.class_names:
                 read(template.format(c=class_name))
+
+
+def test_left_of_does_not_follow_a_place():
+    meaning = Meaning(
+        (Pattern("circle", "red", "small", "top"), Pattern("star", "blue", "large", "bottom")),
+        frozenset({Relation(0, "left of", 1)}),
+    )
+    for n in range(200):
+        assert not re.search(r"(top|bottom) (left|right) of", bare(meaning, Draws(n)))
+
+
+def test_several_relations_are_for_descriptions():
+    relations = frozenset({Relation(0, "above", 1), Relation(0, "left of", 1)})
+    with pytest.raises(ValueError, match="tells one relation"):
+        bare(Meaning((Pattern("circle"), Pattern("star")), relations), Draws(0))
+
+
+def test_two_relations_in_a_row_are_refused():
+    with pytest.raises(ValueError, match="has nothing before it"):
+        read("a star above below a circle")
+
+
+def test_all_words_of_a_relation_are_said():
+    meanings = [
+        Meaning((Pattern("circle"), Pattern("star")), frozenset({Relation(0, kind, 1)}))
+        for kind in ("above", "left of")
+    ]
+    texts = [bare(meaning, Draws(n)) for n in range(200) for meaning in meanings]
+    for words in lexicon.RELATIONS:
+        assert any(f" {words} " in text for text in texts), words

@@ -80,6 +80,9 @@ def test_facts_are_what_varies():
         ({"counts": (1.0,)}, "counts must be 3 probabilities"),
         ({"counts": (1.5, -0.5, 0.0)}, "counts must be 3 probabilities"),
         ({"grid": 4}, "grid must be 2 or 3"),
+        ({"grid": 2.0}, "grid must be 2 or 3"),
+        ({"styles": "clean"}, r"styles pairs \(style, probability\)"),
+        ({"unseen": {"red"}}, r"unseen pairs \(colour, shape\)"),
         ({"backgrounds": ()}, "backgrounds must be different, and at least one"),
         ({"backgrounds": ("white", "white")}, "backgrounds must be different"),
         ({"backgrounds": ("puce",)}, "'puce' is not one of"),
@@ -93,6 +96,15 @@ def test_facts_are_what_varies():
 def test_an_impossible_world_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         replace(HARD, **change)
+
+
+def test_lists_and_sets_will_do():
+    listed = replace(
+        HARD, counts=list(HARD.counts), backgrounds=list(HARD.backgrounds), styles=[list(pair) for pair in HARD.styles],
+        unseen=set(),
+    )  # fmt: skip
+    assert listed == HARD
+    assert hash(listed) == hash(HARD)
 
 
 def test_names_of_worlds():

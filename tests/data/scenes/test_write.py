@@ -10,6 +10,7 @@ from PIL import Image
 
 from prolip.data.scenes import HARD, entails, log_ambiguity, picture, read, tasks, write
 from prolip.data.scenes.meaning import implies
+from prolip.data.scenes.world import COLOURS, SHAPES, SIZES
 from prolip.data.scenes.write import Plan, least_pixels, seed_of
 
 PLAN = Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=2)
@@ -147,6 +148,15 @@ def test_the_same_plan_writes_the_same_bytes_and_goes_on_where_it_stopped(out, t
     assert kept.stat().st_mtime_ns == before
 
 
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    plan = Plan(size=32, train=3, test=2)
+    write.write(tmp_path / "x", plan)
+    left = tmp_path / "x" / "train" / ".00000.tar.99999999.1"
+    left.write_bytes(b"half a tar")
+    write.write(tmp_path / "x", plan)
+    assert not left.exists()
+
+
 def test_another_plan_in_the_same_folder_is_refused(out):
     with pytest.raises(ValueError, match=r"of another plan \(seed, unseen_pairs differ\)"):
         write.write(out, Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=3))
@@ -174,3 +184,12 @@ def test_an_impossible_plan_is_refused(facts, message):
 def test_the_world_of_a_plan_is_the_named_one_without_the_unseen():
     assert Plan(level="hard").world == HARD
     assert len(Plan(unseen=6).world.unseen) == 6
+
+
+def test_retrieval_captions_tell_a_thing_in_full(out):
+    for members in samples(out / "wds_scenes-retrieval_test" / "test").values():
+        for text in members["txt"].decode().splitlines():
+            assert any(
+                thing.shape in SHAPES and thing.colour in COLOURS and thing.size in SIZES
+                for thing in read(text).things
+            ), text

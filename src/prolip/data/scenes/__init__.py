@@ -9,7 +9,7 @@ from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.meaning import Meaning, Pattern, Relation, holds, implies
 from prolip.data.scenes.reading import read
 from prolip.data.scenes.source import Scenes, tokenizer
-from prolip.data.scenes.world import HARD, SIMPLE, Scene, Thing, World
+from prolip.data.scenes.world import HARD, SIMPLE, Scene, Thing, World, world_named
 
 __all__ = [
     "HARD",
@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 
-def probability(caption: str | Meaning, world: World = HARD) -> float:
+def probability(caption: str | Meaning, world: World | str = HARD) -> float:
     """The exact probability that a random scene of the world satisfies a caption."""
-    return _ambiguity.probability(_meaning(caption), world)
+    return _ambiguity.probability(_meaning(caption), _world(world))
 
 
-def log_ambiguity(caption: str | Meaning, world: World = HARD) -> float:
+def log_ambiguity(caption: str | Meaning, world: World | str = HARD) -> float:
     """ln of it: 0 for a caption that is always true, more negative the more it says."""
-    return _ambiguity.log_ambiguity(_meaning(caption), world)
+    return _ambiguity.log_ambiguity(_meaning(caption), _world(world))
 
 
 def entails(caption: str | Meaning, scene: Scene) -> bool:
@@ -56,3 +56,7 @@ def entails(caption: str | Meaning, scene: Scene) -> bool:
 
 def _meaning(caption: str | Meaning) -> Meaning:
     return read(caption) if isinstance(caption, str) else caption
+
+
+def _world(world: World | str) -> World:
+    return world_named(world) if isinstance(world, str) else world

@@ -79,7 +79,11 @@ def place_phrases(place: str) -> tuple[str, ...]:
 
 def count_phrases(count: int) -> tuple[str, ...]:
     nouns = NOUNS if count == 1 else tuple(map(plural, NOUNS))
-    starts = ("only one", "a single") if count == 1 else (NUMBERS[count], f"exactly {NUMBERS[count]}")
+    starts = (
+        ("only one", "a single", "exactly one")
+        if count == 1
+        else (NUMBERS[count], f"exactly {NUMBERS[count]}")
+    )
     return tuple(f"{start} {noun}" for start in starts for noun in nouns)
 
 

@@ -58,13 +58,14 @@ class _Reader:
         self.things: list[dict[str, str]] = []
         self.waiting: dict[str, str] = {}  # adjectives before their noun
         self.current: int | None = None  # the thing spoken of
+        self.announced = False  # "the first thing is", but not yet what
         self.open = False  # "something" takes adjectives behind it
         self.relation: tuple[int, str, bool] | None = None
         self.relations: set[Relation] = set()
         self.whole: dict[str, Any] = {}
 
     def meaning(self) -> Meaning:
-        if self.waiting or self.relation is not None:
+        if self.waiting or self.relation is not None or self.announced:
             raise self._error("it ends before it has said of what")
         things = tuple(Pattern(**thing) for thing in self.things)
         return Meaning(things, frozenset(self.relations), **self.whole)
@@ -100,6 +101,8 @@ class _Reader:
             raise self._error(f"thing number {number + 1} is spoken of before number {number}")
         if number < len(self.things):
             self._arrive(number)
+        else:
+            self.announced = True
 
     def hear_place(self, place: str) -> None:
         self.open = False
@@ -129,7 +132,7 @@ class _Reader:
 
     def _arrive(self, number: int) -> None:
         """At a thing, new or known; a relation that waits for one is complete."""
-        self.current = number
+        self.current, self.announced = number, False
         if self.relation is not None:
             first, kind, backwards = self.relation
             pair = (number, kind, first) if backwards else (first, kind, number)

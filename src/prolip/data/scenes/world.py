@@ -66,8 +66,9 @@ class World:
     unseen: frozenset[tuple[str, str]] = frozenset()
 
     def __post_init__(self) -> None:
+        _freeze(self)
         require_distribution(self.counts, "World: counts", MOST_THINGS)
-        if self.grid not in (2, 3):
+        if self.grid not in (2, 3) or not isinstance(self.grid, int):
             raise ValueError(f"World: grid must be 2 or 3 cells a side, not {self.grid!r}")
         for background in self.backgrounds:
             require_choice(background, BACKGROUNDS, "World: background")
@@ -122,6 +123,22 @@ class World:
         background = draws.choice(self.backgrounds)
         style = self.styles[draws.weighted([share for _, share in self.styles])][0]
         return Scene(tuple(things), background, style, self.grid, draws.word() << 32 | draws.word())
+
+
+def _freeze(world: World) -> None:
+    """Lists and sets, as JSON and people bring them, to what can be hashed."""
+    try:
+        for name, values in (
+            ("counts", tuple(world.counts)),
+            ("backgrounds", tuple(world.backgrounds)),
+            ("styles", tuple((style, share) for style, share in world.styles)),
+            ("unseen", frozenset((colour, shape) for colour, shape in world.unseen)),
+        ):
+            object.__setattr__(world, name, values)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "World: counts and backgrounds are lists, styles pairs (style, probability), unseen pairs (colour, shape)"
+        ) from None
 
 
 def require_distribution(shares: object, what: str, length: int) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import operator
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +28,7 @@ from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.source import Scenes
 from prolip.data.scenes.tasks import Task, tasks
 from prolip.data.scenes.world import COLOURS, SHAPES, Scene, World, require_size, world_named
-from prolip.files import read_json, write_json, write_whole
+from prolip.files import read_json, remove_leftovers, write_json, write_whole
 
 VERSION = 1
 OCCLUDED = (0.025, 0.05, 0.075, 0.1)
@@ -57,7 +58,8 @@ class Plan:
         require_size(self.size)
         for name in ("train", "test", "shard"):
             require_count(getattr(self, name), name, most=10**9)
-        if not 0 <= self.unseen < len(COLOURS) * len(SHAPES):
+        operator.index(self.seed)
+        if not 0 <= operator.index(self.unseen) < len(COLOURS) * len(SHAPES):
             raise ValueError(
                 f"unseen must be from 0 to {len(COLOURS) * len(SHAPES) - 1} pairs, not {self.unseen}"
             )
@@ -75,7 +77,7 @@ def write(out: str | Path, plan: Plan, show: bool | None = None) -> list[Path]:
     A second run of the same plan goes on where the first stopped: a shard that is there is whole. Another plan in the
     same folder is refused. show: the progress bar; None: if stderr is a terminal.
     """
-    out = Path(out)
+    out = Path(out).expanduser()
     _claim(out, plan)
     writer = _Writer(out, plan)
     with progress.bar("writing scenes", writer.total, "pictures", show) as writer.advance:
@@ -88,6 +90,7 @@ def _claim(out: Path, plan: Plan) -> None:
     content = json.loads(json.dumps(content))
     path = out / "scenes.json"
     if path.exists():
+        remove_leftovers(out)
         if (found := read_json(path)) != content:
             differing = sorted(key for key in {**found, **content} if found.get(key) != content.get(key))
             raise ValueError(

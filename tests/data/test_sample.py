@@ -1,0 +1,47 @@
+import pytest
+
+from prolip.data.sample import BadSampleError, captions_of, json_captions
+
+
+def test_half_a_character_is_no_text():
+    with pytest.raises(BadSampleError) as error:
+        captions_of(["\ud800"], "here")
+    assert error.value.bad.reason == "unreadable caption"
+
+
+@pytest.mark.parametrize(
+    ("values", "captions"),
+    [
+        (["a", b" b \n", ["c", ("d",)], None], ("a", "b", "c", "d")),
+        (["", "  ", "a"], ("a",)),
+        ([b"\xef\xbb\xbfa"], ("a",)),
+        ([b"\xff", "a"], ("a",)),
+    ],
+)
+def test_captions_are_found_in_texts_bytes_and_lists(values, captions):
+    assert captions_of(values, "here") == captions
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([], "no caption"),
+        ([None, []], "no caption"),
+        (["", b"\xff"], "empty caption"),
+        ([b"\xff", ""], "unreadable caption"),
+        ([7], "unreadable caption"),
+        (["a\0b"], "unreadable caption"),
+    ],
+)
+def test_where_no_caption_is_left_the_first_reason_counts(values, reason):
+    with pytest.raises(BadSampleError) as error:
+        captions_of(values, "here")
+    assert error.value.bad.reason == reason
+
+
+def test_fields_of_json():
+    content = b'{"a": {"b": ["x", "y"]}, "c": null}'
+    assert json_captions(content, "a.b", "here") == [["x", "y"]]
+    assert json_captions(content, "c", "here") == json_captions(content, "a.z", "here") == []
+    with pytest.raises(BadSampleError, match="not JSON"):
+        json_captions(b"{", "a", "here")
