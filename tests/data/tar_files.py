@@ -47,6 +47,6 @@ def samples_by_tarfile(content):
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         for info in tar:
             match = re.match(r"^((?:.*/|)[^.]+)[.]([^/]+)$", info.name, re.DOTALL)
-            if info.isreg() and match and not info.name.split("/")[-1].startswith((".", "__")):
+            if info.isreg() and match and not re.match(r"[.]|__[^.]*__[.]", info.name.split("/")[-1]):
                 members.append((match[1], match[2].lower(), tar.extractfile(info).read()))
     return [(key, [file[1:] for file in files]) for key, files in itertools.groupby(members, lambda m: m[0])]

@@ -10,9 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import webdataset
 
 from prolip.data import shards
 from prolip.data.sample import BadSampleError, Sample
+from prolip.data.scenes.write import Plan
+from prolip.data.scenes.write import write as write_scenes
 from prolip.data.shards import OpenFiles, Shards, expand, expand_braces
 from prolip.data.tars import read_at
 from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes, write_tar
@@ -406,3 +409,29 @@ def test_a_pipe_on_disk_is_not_waited_for():
 
 def test_backslashes_stay():
     assert expand_braces(r"a\{1,2}") == ["a\\1", "a\\2"]
+
+
+def test_webdataset_reads_the_same_samples(tmp_path):
+    """The library that defined the format, on shards that `prolip data scenes` wrote and on odd names."""
+    write_scenes(tmp_path / "scenes", Plan(size=32, train=7, test=2, shard=3))
+    odd = [
+        ("./a b/x.y.jpg", PNG),
+        ("./a b/x.txt", b"one"),
+        ("c.JPG", PNG),
+        ("c.txt", b"two"),
+        ("__d.png", PNG),
+        ("__d.txt", b"three"),
+        (".hidden.txt", b""),
+    ]
+    write_tar(tmp_path / "odd.tar", odd)
+    for pattern in (str(tmp_path / "scenes" / "train" / "{00000..00002}.tar"), str(tmp_path / "odd.tar")):
+        theirs = list(webdataset.WebDataset(pattern, shardshuffle=False))
+        ours = Shards(pattern, images=("jpg", "png", "y.jpg"))
+        assert len(ours) == len(theirs)
+        for index, sample in enumerate(theirs):
+            found = ours.read(index)
+            assert found.key == sample["__key__"]
+            files = {ending: content for ending, content in sample.items() if not ending.startswith("__")}
+            picture = next(ending for ending in ("jpg", "png", "y.jpg") if ending in files)
+            assert found.image == files.pop(picture)
+            assert dict(found.extra) == files

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,18 @@ class Checked:
         }
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without the loader's warning at the end of an epoch: here the tally is the result, and is shown anyway."""
+    log = logging.getLogger("prolip.data")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
 def check(
     spec: str | Path,
     *,
@@ -90,7 +103,7 @@ def check(
             workers=workers, bad_limit=1.0, rank=0, world_size=1,
         )  # fmt: skip
     start, letters, done = time.perf_counter(), 0, 0
-    with closing(loader), progress.bar(f"checking {name}", total, "samples", show) as advance:
+    with _silent(), closing(loader), progress.bar(f"checking {name}", total, "samples", show) as advance:
         for batch in loader:
             letters += sum(map(len, batch.captions))
             advance(loader.tally.tried - done)

@@ -170,10 +170,14 @@ def walk(tape: Tape, links: list[bytes] | None = None) -> Iterator[Member | None
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """A path's key and ending; None if it is no file of a sample."""
+    """A path's key and ending; None if it is no file of a sample: hidden, without ending, or like __meta__.json."""
     slash = name.rfind(b"/") + 1
     dot = name.find(b".", slash)
-    if dot <= slash or dot + 1 == len(name) or name.startswith(b"__", slash):
+    if (
+        dot <= slash
+        or dot + 1 == len(name)
+        or (name.startswith(b"__", slash) and name.endswith(b"__", slash, dot))
+    ):
         return None
     return name[:dot], name[dot + 1 :].lower()
 

@@ -10,12 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
 from prolip.inputs.images import PixelRules, pixels_of, require_rgb
 
+LEVELS = np.arange(256)
 CROP_TRIES = 10
 HUE_CIRCLE = 255
 """Steps of a full turn of Pillow's H channel, where 255 is the same hue as 0."""
@@ -118,7 +120,7 @@ def change_brightness(image: Image.Image, factor: float) -> Image.Image:
 def change_contrast(image: Image.Image, factor: float) -> Image.Image:
     """grey + factor * (x - grey), clipped, where grey is the mean luma of the image: 0 is plain grey."""
     histogram = image.convert("L").histogram()
-    grey = round(sum(level * count for level, count in enumerate(histogram)) / sum(histogram))
+    grey = round(int(LEVELS @ np.array(histogram)) / sum(histogram))
     return image.point(_line(factor, (1 - factor) * grey) * 3)
 
 
@@ -151,7 +153,8 @@ OPERATIONS = {
 
 def _line(slope: float, start: float) -> list[int]:
     """A table for `Image.point`: each grey level x to start + slope * x, rounded and clipped."""
-    return [min(255, max(0, round(start + slope * level))) for level in range(256)]
+    levels: list[int] = np.rint(start + slope * LEVELS).clip(0, 255).astype(int).tolist()
+    return levels
 
 
 def _uniform(low: float, high: float, generator: torch.Generator) -> float:
