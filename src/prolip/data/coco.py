@@ -11,14 +11,14 @@ import numpy as np
 
 from prolip.data.cells import image_file, present_file
 from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of, require_index
+from prolip.data.source import OneChunk, fingerprint_of, require_index
 from prolip.files import read_json
 from prolip.inputs.images import MAX_PIXELS
 
 Id = int | str
 
 
-class CocoCaptions:
+class CocoCaptions(OneChunk):
     """Images with all their captions, in the order of the file's "images".
 
     annotations: {"images": [{id, file_name}], "annotations": [{id, image_id, caption}]}.
@@ -37,14 +37,6 @@ class CocoCaptions:
         if not self.images.is_dir():
             raise FileNotFoundError(f"{self.images}: there is no such folder")
         self._captions = _grouped_captions(content, self._ids, self.path) if captions else None
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def chunks(self) -> np.ndarray:
-        return np.array([len(self)], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._ids)

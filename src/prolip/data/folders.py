@@ -6,18 +6,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from prolip.data.cells import present_file, present_image
 from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of, require_index
+from prolip.data.source import OneChunk, fingerprint_of, require_index
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 LONGEST_TEXT = 2**20
 """Bytes; a longer .txt holds no caption."""
 
 
-class Folder:
+class Folder(OneChunk):
     """All pictures in a folder and below it, by name; hidden files and folders are left out.
 
     captions: False: the pictures alone. Else a picture without a .txt, and a .txt without a picture, are bad samples.
@@ -37,14 +35,6 @@ class Folder:
             raise ValueError(
                 f"{self.path}: no picture in it or below it; looked for {', '.join(IMAGE_ENDINGS)}"
             )
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def chunks(self) -> np.ndarray:
-        return np.array([len(self)], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._pairs)

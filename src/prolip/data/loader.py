@@ -18,6 +18,7 @@ from prolip.data.batch import Batch, Item, Preparation
 from prolip.data.order import Places, Schedule, mixed, permuted
 from prolip.data.pool import (
     Delivery,
+    Epochs,
     answers,
     checked_pool,
     checked_ranks,
@@ -39,7 +40,7 @@ ATTEMPTS = 20
 VERSION = 1
 
 
-class Loader:
+class Loader(Epochs):
     """Batches of one rank, epoch after epoch: `for batch in loader` goes on to the end of the present epoch.
 
     global_batch: samples of a batch over all ranks; each rank has its contiguous share of it.
@@ -55,9 +56,6 @@ class Loader:
              is of one epoch, and of this rank.
     workers: processes that read ahead, `prefetch` batches each; 0: no process, nothing ahead. They live until `close`,
              or as long as the loader.
-
-    epoch, position: the batches delivered in this epoch. A batch is delivered when the caller has it, however far
-    workers have read.
     """
 
     def __init__(
@@ -79,6 +77,7 @@ class Loader:
         bad_limit: float = 0.1,
         prefetch: int = 2,
     ) -> None:
+        super().__init__()
         require_choice(last, get_args(Last), "last")
         require_choice(on_bad, get_args(OnBad), "on_bad")
         require_count(global_batch, "global_batch")
@@ -121,23 +120,12 @@ class Loader:
         self._pool_settings = checked_pool(workers, prefetch)
         self._pool = worker_pool(self._reader, self._requests, **self._pool_settings)
         self._iteration = 0
-        self.epoch = self.position = 0
-        self.tally = Tally()
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank."""
         return self._length
 
-    def __iter__(self) -> Iterator[Batch]:
-        try:
-            yield from self._rest_of_epoch()
-        except Exception:
-            self.close()
-            raise
-
     def _rest_of_epoch(self) -> Iterator[Batch]:
-        if self.position == 0:
-            self.tally = Tally()
         self._iteration += 1
         iteration = self._iteration
         self._requests.epoch, self._requests.numbers = self.epoch, range(self.position, len(self))
@@ -146,27 +134,20 @@ class Loader:
             self.position += 1
             self.tally.add(delivery.tried, delivery.bads)
             self.tally.check(self._bad_limit, self._shards)
-            if delivery.batch is not None:
-                yield delivery.batch
-                if (
-                    iteration != self._iteration
-                ):  # what comes next would be another's, and the position neither's
-                    raise RuntimeError(
-                        "the loader was closed, moved or iterated anew while this iteration went on"
-                    )
-            elif self._reader.on_bad == "replace":
-                raise unfillable(delivery.tried, delivery.bads)
+            if delivery.batch is None:
+                if self._reader.on_bad == "replace":
+                    raise unfillable(delivery.tried, delivery.bads)
+                continue
+            yield delivery.batch
+            if iteration != self._iteration:  # what comes next would be another's, and the position neither's
+                raise RuntimeError(
+                    "the loader was closed, moved or iterated anew while this iteration went on"
+                )
         self.tally.end_epoch(self.epoch, self._bad_limit)
-        self.epoch, self.position = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, for JSON. All ranks stand at the same place; the tally is this rank's."""
-        return {
-            **self._facts,
-            "epoch": self.epoch,
-            "batch": self.position,
-            "tally": self.tally.state_dict(),
-        }
+        return self._place(self._facts)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there. The data and all settings that make the stream must be the same; the number of workers may

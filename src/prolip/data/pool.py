@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
@@ -15,6 +16,7 @@ from prolip import distributed
 from prolip.checks import require_count
 from prolip.data.batch import Batch
 from prolip.data.sample import Bad
+from prolip.data.tally import Tally
 
 D = TypeVar("D")
 
@@ -31,6 +33,40 @@ class Failure(NamedTuple):
     """In place of an answer: what went wrong in the worker."""
 
     error: Exception
+
+
+class Epochs(ABC):
+    """What loaders share: where they stand, and that a failure ends their workers.
+
+    epoch, position: the batches delivered in this epoch. A batch is delivered when the caller has it, however far
+    workers have read. tally: of this epoch, and of this rank.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = self.position = 0
+        self.tally = Tally()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """To the end of the present epoch."""
+        if self.position == 0:
+            self.tally = Tally()
+        try:
+            yield from self._rest_of_epoch()
+        except Exception:
+            self.close()
+            raise
+        self.epoch, self.position = self.epoch + 1, 0
+
+    @abstractmethod
+    def _rest_of_epoch(self) -> Iterator[Batch]: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers. (They also end with the loader.) Iterating again starts new ones."""
+
+    def _place(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Facts of the stream and the place in it, for JSON."""
+        return {**facts, "epoch": self.epoch, "batch": self.position, "tally": self.tally.state_dict()}
 
 
 class PoolSettings(TypedDict):

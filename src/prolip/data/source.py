@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +33,23 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """Changes when the samples or their order may have changed (files, sizes, lengths): a position in other data
         means nothing."""
+
+
+class OneChunk(ABC):
+    """What sources share that are quick in any order: the name is their path, and all samples are one chunk."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def chunks(self) -> np.ndarray:
+        return np.array([len(self)], dtype=np.int64)
+
+    @abstractmethod
+    def __len__(self) -> int: ...
 
 
 class Joined:

@@ -21,6 +21,7 @@ from prolip.data.batch import Batch, Item, Preparation
 from prolip.data.lanes import Lane, Met, Spot, Stream
 from prolip.data.order import mixed
 from prolip.data.pool import (
+    Epochs,
     Failure,
     answers,
     checked_pool,
@@ -43,7 +44,7 @@ MOST_BROKEN = 20
 log = logging.getLogger("prolip.data")
 
 
-class StreamLoader:
+class StreamLoader(Epochs):
     """Batches of one rank from a stream; to iterate as a `Loader`.
 
     batch:   samples of a batch on this rank.
@@ -77,6 +78,7 @@ class StreamLoader:
         bad_limit: float = 0.1,
         prefetch: int = 2,
     ) -> None:
+        super().__init__()
         for value, name in ((batch, "batch"), (lanes, "lanes"), (buffer, "buffer")):
             require_count(value, name)
         require_limit(bad_limit)
@@ -104,8 +106,6 @@ class StreamLoader:
         self._bad_limit, self._shards = bad_limit, len(stream.shards) / world_size
         self._turn = 0
         self._spots = [Spot()] * lanes
-        self.epoch = self.position = 0
-        self.tally = Tally()
 
     def __len__(self) -> int:
         """Batches of an epoch on this rank."""
@@ -115,16 +115,7 @@ class StreamLoader:
             )
         return self._batches
 
-    def __iter__(self) -> Iterator[Batch]:
-        try:
-            yield from self._rest_of_epoch()
-        except Exception:
-            self.close()
-            raise
-
     def _rest_of_epoch(self) -> Iterator[Batch]:
-        if self.position == 0:
-            self.tally = Tally()
         while not self._epoch_is_over():
             answer = self._next_answer()
             self._turn = (self._turn + 1) % len(self._spots)
@@ -139,18 +130,10 @@ class StreamLoader:
         if self._batches is None:
             self.close()  # its workers are to stop at the end of a pass that is over
         self.tally.end_epoch(self.epoch, self._bad_limit)
-        self.epoch, self.position = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where this rank stands, for JSON."""
-        return {
-            **self._facts,
-            "epoch": self.epoch,
-            "batch": self.position,
-            "turn": self._turn,
-            "spots": [list(spot) for spot in self._spots],
-            "tally": self.tally.state_dict(),
-        }
+        return {**self._place(self._facts), "turn": self._turn, "spots": [list(spot) for spot in self._spots]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there: with the same data, ranks and settings, and any number of workers."""

@@ -16,7 +16,7 @@ import numpy as np
 from prolip.data.cells import Columns, choose_columns, image_file, require_file
 from prolip.data.folders import IMAGE_ENDINGS
 from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of, require_index
+from prolip.data.source import OneChunk, fingerprint_of, require_index
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 LONGEST_LINE = 2**24
@@ -27,7 +27,7 @@ LONGEST_LINE = 2**24
 csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
 
 
-class Table:
+class Table(OneChunk):
     """Rows of a CSV or TSV file (UTF-8) whose first row names the columns; images are files.
 
     image, captions: names of columns; by default the first that is there of IMAGE_COLUMNS and of CAPTION_COLUMNS.
@@ -55,14 +55,6 @@ class Table:
         require_file(self.path)
         indexed = _indexed(self.path, image, captions)
         self._delimiter, self._header, self.columns, self._offsets, self._digest = indexed
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
-
-    @property
-    def chunks(self) -> np.ndarray:
-        return np.array([len(self)], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
