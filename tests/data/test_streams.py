@@ -451,7 +451,7 @@ def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
 def test_public_files_of_the_hub_need_no_token(url, wanted, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
-    assert streams._command(url) == [*streams.CURL, wanted]
+    assert streams._command(url) == ([*streams.CURL, "-K", "-", wanted], b"")
 
 
 def test_a_token_for_the_hub_is_sent(monkeypatch):
@@ -466,9 +466,14 @@ def test_a_token_for_the_hub_is_sent(monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfFileSystem", FileSystem)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
     wanted = "https://huggingface.co/datasets/me/data/resolve/v1/a/1.tar"
-    header = ["-H", "Authorization: Bearer hidden"]
-    assert streams._command("hf://datasets/me/data@v1/a/1.tar") == [*streams.CURL, *header, wanted]
+    command, told = streams._command("hf://datasets/me/data@v1/a/1.tar")
+    assert command == [*streams.CURL, "-K", "-", wanted]
+    assert told == b'header = "Authorization: Bearer hidden"\n'
 
 
 def test_gs_is_read_by_gsutil():
-    assert streams._command("gs://bucket/a b.tar") == ["gsutil", "cat", "gs://bucket/a b.tar"]
+    assert streams._command("gs://bucket/a b.tar") == (["gsutil", "cat", "gs://bucket/a b.tar"], b"")
+
+
+def test_a_command_has_nothing_to_read_from_us(tar):
+    assert told(Stream(f"pipe:cat - {shlex.quote(tar)}").read(0)) == told(Stream(tar).read(0))

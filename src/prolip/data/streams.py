@@ -24,10 +24,10 @@ SCHEMES = ("pipe", "http", "https", "s3", "gs", "hf")
 STALL_SECONDS = 300.0
 """How long nothing may come before a shard is given up: a server that says nothing must not stop a training."""
 
-WAITS = (1.0, 5.0)
+WAITS = (1.0, 5.0, 30.0)
 """Seconds before a shard of which not one byte came is tried again."""
 
-CURL = ("curl", "--connect-timeout", "30", "--retry", "30", "--retry-delay", "2", "-f", "-s", "-L")
+CURL = ("curl", "--connect-timeout", "30", "-f", "-s", "-L")
 HF_FILE = re.compile(r"hf://(?:(datasets|spaces)/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
 SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jwt|x-amz-|x-goog-)"
 SECRETS = [
@@ -182,8 +182,13 @@ def _started(url: str) -> Popen[bytes]:
     (Not by webdataset's `gopen`, whose commands can only be killed without the children that they have started.)
     """
     try:
-        command = _command(url)
-        return Popen(command, stdout=PIPE, bufsize=0, shell=isinstance(command, str), start_new_session=True)
+        command, told = _command(url)
+        shell = isinstance(command, str)
+        process = Popen(command, stdin=PIPE, stdout=PIPE, bufsize=0, shell=shell, start_new_session=True)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin:  # closed, so that no command waits for words from us
+            process.stdin.write(told)
+        return process
     except Exception as error:  # from curl's absence to what a hub answers
         why = f"{type(error).__name__}: {without_secrets(str(error))}"
         raise UnreachableError(f"it can't be opened ({why})") from None
@@ -202,30 +207,36 @@ def _kill_group(process: Popen[bytes]) -> None:
         os.killpg(process.pid, SIGKILL)
 
 
-def _command(url: str) -> str | list[str]:
-    """A line for the shell, or a program and its arguments."""
+def _command(url: str) -> tuple[str | list[str], bytes]:
+    """A line for the shell, or a program and its arguments; and what it is told on its standard input."""
     scheme, rest = url.split(":", 1)
     if scheme == "pipe":
-        return rest
+        return rest, b""
     if scheme == "s3":
-        return ["aws", "s3", "cp", url, "-"]
+        return ["aws", "s3", "cp", url, "-"], b""
     if scheme == "gs":
-        return ["gsutil", "cat", url]
-    return [*CURL, *(_hub_file(url) if scheme == "hf" else [url])]
+        return ["gsutil", "cat", url], b""
+    if scheme != "hf":
+        return [*CURL, url], b""
+    address, config = _hub_file(url)
+    return [*CURL, "-K", "-", address], config
 
 
-def _hub_file(url: str) -> list[str]:
-    """What curl needs for a file of the hub. Without a token, the hub isn't asked where the file is."""
+def _hub_file(url: str) -> tuple[str, bytes]:
+    """The address of a file of the hub, and curl's configuration: a token among the arguments is for all to see.
+
+    Without a token, the hub isn't asked where the file is.
+    """
     from huggingface_hub import HfFileSystem, get_token, hf_hub_url
 
     token = get_token()
     if token is None and (match := HF_FILE.fullmatch(url)):
         kind, repo, revision, path = match.groups()
-        return [hf_hub_url(repo, path, repo_type=kind and kind[:-1], revision=revision)]
+        return hf_hub_url(repo, path, repo_type=kind and kind[:-1], revision=revision), b""
     file: Any = HfFileSystem().resolve_path(url)
-    header = [] if token is None else ["-H", f"Authorization: Bearer {token}"]
+    header = "" if token is None else f'header = "Authorization: Bearer {token}"\n'
     address = hf_hub_url(file.repo_id, file.path_in_repo, repo_type=file.repo_type, revision=file.revision)
-    return [*header, address]
+    return address, header.encode()
 
 
 def _shards(pattern: str) -> list[str]:
