@@ -110,6 +110,14 @@ def test_what_never_is_true_is_null_in_json(capsys):
     assert (always["probability"], always["log_ambiguity"]) == (1.0, 0.0)
 
 
+def test_held_out_pairs_change_the_truth(capsys):
+    cli.main(["data", "ambiguity", "a square", "--unseen", "8", "--json"])
+    (held_out,) = json.loads(capsys.readouterr().out)
+    cli.main(["data", "ambiguity", "a square", "--json"])
+    (whole,) = json.loads(capsys.readouterr().out)
+    assert held_out["probability"] != whole["probability"]
+
+
 def test_an_ending_of_a_figure_is_not_doubled(tmp_path):
     cli.main(["report", "scenes", "--out", str(tmp_path / "x.png")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]

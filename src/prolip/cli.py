@@ -242,7 +242,7 @@ def data_check(
         source: Shards (a path, glob, range, folder), .csv, .tsv, .parquet, COCO's .json, a folder of pictures, a set
             of Hugging Face on disk, scenes:hard, or a stream (pipe:..., https://...).
         captions: Endings in a tar (txt, txt:lines, json:caption) or columns of a table, instead of the usual ones.
-        image: The ending or column of the image.
+        image: The ending or column of the image, or COCO's folder of images.
         size: Pixels a side to which pictures are brought.
         workers: Processes.
         limit: Share of bad samples from which on the exit code is 1.
@@ -261,6 +261,8 @@ def data_check(
 def data_ambiguity(
     captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
     level: Literal["simple", "hard"] = "hard",
+    unseen: int = 0,
+    seed: int = 0,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Say of captions in the words of scenes how likely a random scene satisfies them: exactly, by counting.
@@ -270,19 +272,22 @@ def data_ambiguity(
     Args:
         captions: Any number of captions.
         level: The world of scenes: simple or hard.
+        unseen: Pairs that are held out, as for prolip data scenes: without them, other scenes are more likely.
+        seed: Of the pairs.
         as_json: Print JSON instead of a table; the log-ambiguity of what never is true is null.
     """
     from prolip.data import scenes
-    from prolip.data.scenes.world import world_named
+    from prolip.data.scenes.write import Plan
 
     if not captions:
         raise ValueError("say at least one caption: prolip data ambiguity 'a red circle'")
-    world = world_named(level)
+    world = Plan(level=level, unseen=unseen, seed=seed).world
     rows = [(text, scenes.probability(text, world), scenes.log_ambiguity(text, world)) for text in captions]
     if as_json:
         named = [{"caption": t, "probability": p, "log_ambiguity": a if p else None} for t, p, a in rows]
         print(json.dumps(named, indent=2, allow_nan=False))
     else:
+        print(f"Of {level} scenes{f' without {unseen} pairs' if unseen else ''}:")
         print("probability  log-ambiguity  caption")
         for text, probability, ambiguity in rows:
             print(f"{probability:11.4g}  {ambiguity:13.4f}  {text}")

@@ -306,7 +306,7 @@ def test_images_come_with_all_their_captions(tmp_path):
 )
 def test_the_images_are_found_around_the_file(tmp_path, file, folder):
     path = written(tmp_path, captions(), file)
-    with pytest.raises(ValueError, match=r"say where they are: CocoCaptions\(path, images=\.\.\.\)"):
+    with pytest.raises(ValueError, match=r"say where they are: open_data\(path, image=FOLDER\)"):
         CocoCaptions(path)
     pictures(tmp_path / folder, "20.jpg")
     assert CocoCaptions(path).images.samefile(tmp_path / folder)

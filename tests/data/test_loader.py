@@ -17,6 +17,7 @@ from prolip.data.batch import Preparation
 from prolip.data.loader import Loader
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import fingerprint_of
+from prolip.data.streams import Stream
 from prolip.data.tally import TooManyBadSamplesError
 from prolip.inputs.augment import Augmentation
 from prolip.inputs.images import PixelRules
@@ -508,3 +509,25 @@ def test_a_worker_that_is_killed_is_told_in_a_sentence(loader):
     done = one.position
     assert len(list(one)) == len(one) - done
     one.close()
+
+
+@pytest.mark.parametrize("every", [4, 16])
+def test_regular_damage_doesnt_starve_the_substitutes(loader, every):
+    """Every fourth row bad, and 64 places a batch: no place may have bad substitutes only."""
+    source = Pictures(4000, bad=range(0, 4000, every))
+    one = loader(source, global_batch=64, bad_limit=1.0)
+    assert {len(batch) for batch in islice(one, 20)} == {64}
+    assert one.tally.bad / one.tally.tried == pytest.approx(1 / every, rel=0.25)
+
+
+def test_what_is_no_source_is_told_what_to_do(lively):
+    with pytest.raises(TypeError, match=r"open it first: open_data\('some/path'\)"):
+        Loader("some/path", lively, global_batch=4)
+    with pytest.raises(TypeError, match="a Stream goes into StreamLoader"):
+        Loader(Stream(["pipe:true"]), lively, global_batch=4)
+
+
+def test_a_batch_shows_itself_without_its_pixels(loader):
+    text = repr(next(iter(loader())))
+    assert "fake" in text
+    assert len(text) < 1000

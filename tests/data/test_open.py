@@ -152,7 +152,7 @@ def test_the_home_folder_can_be_written_short(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("spec", ["pipe:cat a.tar", "s3://bucket/{0..3}.tar", "https://example.org/a.tar"])
 def test_streams_are_opened_elsewhere(spec):
-    with pytest.raises(ValueError, match=r"prolip.data.streams.Stream"):
+    with pytest.raises(ValueError, match=r"prolip.data.Stream"):
         open_data(spec)
 
 
@@ -190,3 +190,16 @@ def test_the_columns_reach_the_reader(tmp_path, monkeypatch, name, reader):
     monkeypatch.setattr(f"prolip.data.open.{reader}", spy)
     open_data(tmp_path, captions=["text"], image="photo")
     assert asked == [{"captions": ["text"], "image": "photo"}]
+
+
+def test_the_folder_of_cocos_images_can_be_named(tmp_path):
+    (tmp_path / "far").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "far" / "a.png")
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "annotations": [{"image_id": 1, "caption": "a thing"}],
+    }
+    (tmp_path / "c.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="--image FOLDER"):
+        open_data(tmp_path / "c.json")
+    assert open_data(tmp_path / "c.json", image=str(tmp_path / "far")).read(0).captions == ("a thing",)

@@ -140,7 +140,7 @@ def test_without_captions(folder):
 @pytest.mark.parametrize(
     ("header", "options", "message"),
     [
-        ("a,b", {}, "no column called image, .* or image_path; say with image= .*: a, b"),
+        ("a,b", {}, "no column called image, .* or url; say with image= .*: a, b"),
         ("image,b", {}, "no column called caption, .* or txt; say with captions= .*: image, b"),
         ("image,caption", {"captions": ["c"]}, "no column 'c'; its columns are image, caption"),
         ("image,caption", {"image": "c"}, "no column 'c'"),
@@ -302,3 +302,7 @@ def test_ten_million_rows_would_fit(folder):
     source = table(folder, "image,caption\n" + "a.jpg,one\n" * 20_000)
     assert len(pickle.dumps(source)) < 20_000 * 8 + 2000
     assert source.read(19_999).captions == ("one",)
+
+
+def test_usual_columns_are_found_in_capitals(folder):
+    assert table(folder, "URL,TEXT\na.jpg,one\n").read(0).captions == ("one",)

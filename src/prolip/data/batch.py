@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -36,11 +36,12 @@ class Batch:
     ids:      int64 (B, T); (B, 0) without a tokenizer.
     captions: what was tokenised, uncleaned; "" where there is no caption.
     keys:     of the samples, in their source.
-    samples:  int64 (B,), on the CPU: the loader's number of each sample.
+    samples:  int64 (B,), on the CPU: the loader's number of each sample. A `Loader` counts through its sources: the
+              second one's first sample has the length of the first one.
     """
 
-    pixels: Tensor
-    ids: Tensor
+    pixels: Tensor = field(repr=False)
+    ids: Tensor = field(repr=False)
     captions: tuple[str, ...]
     keys: tuple[str, ...]
     samples: Tensor

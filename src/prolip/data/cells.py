@@ -18,7 +18,7 @@ from prolip.extras import require
 from prolip.inputs.images import URL
 
 IMAGE_COLUMNS = (
-    "image", "jpg", "jpeg", "png", "webp", "filepath", "file_name", "filename", "path", "image_path",
+    "image", "jpg", "jpeg", "png", "webp", "filepath", "file_name", "filename", "path", "image_path", "url",
 )  # fmt: skip
 CAPTION_COLUMNS = ("caption", "captions", "title", "text", "txt")
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
@@ -50,12 +50,13 @@ def choose_columns(
 
 
 def _first(usual: Sequence[str], present: Sequence[str], option: str, name: str) -> str:
+    lower = {column.lower(): column for column in reversed(present)}
     for column in usual:
-        if column in present:
-            return column
+        if column in present or column in lower:
+            return column if column in present else lower[column]
     raise ValueError(
-        f"{name} has no column called {', '.join(usual[:-1])} or {usual[-1]}; "
-        f"say with {option}= which of its columns it is: {some(present, 12)}"
+        f"{name} has no column called {', '.join(usual[:-1])} or {usual[-1]}; say with {option}= (--{option}) which it "
+        f"is: {some(present, 12)}. Or does the first row not name the columns?"
     )
 
 

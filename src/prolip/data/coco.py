@@ -247,7 +247,7 @@ def _images_folder(path: Path, files: Sequence[str]) -> Path:
         if any(_is_there(folder / file) for file in files[:20]):
             return folder
     looked = ", ".join(str(folder) for folder in folders)
-    way_out = "say where they are: CocoCaptions(path, images=...)"
+    way_out = "say where they are: open_data(path, image=FOLDER) or --image FOLDER"
     raise ValueError(f"{path}: its images are in none of {looked}; {way_out}")
 
 

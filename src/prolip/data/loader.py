@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -86,9 +87,7 @@ class Loader(Epochs):
         rank, world_size = checked_ranks(rank, world_size)
         if global_batch % world_size:
             raise ValueError(f"global_batch {global_batch} can't be shared evenly by {world_size} ranks")
-        many = tuple(sources) if isinstance(sources, Sequence) else (sources,)
-        if not many:
-            raise ValueError("there is no source to read")
+        many = _sources(sources)
         if last == "drop":
             samples_per_epoch = _whole_batches(many, weights, samples_per_epoch, global_batch)
         schedule = Schedule(
@@ -247,8 +246,8 @@ class _Reader(Dataset[Delivery]):
     def _substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
         """Numbers to try in place of a bad sample: of the same source first, where sources have shares to keep.
 
-        Place k of a global batch draws from the numbers k, k + G, k + 2 G, ...: so no two places have the same
-        substitute, whichever ranks they are on.
+        Place k of a global batch draws from k, k + G, k + 2 G, ..., scattered one to one: so no two places have the
+        same substitute, whichever ranks they are on.
         """
         own = [self.schedule.numbers_of(source)] if self.weighted else []
         for part, among in enumerate([*own, range(self.schedule.size)]):
@@ -257,7 +256,16 @@ class _Reader(Dataset[Delivery]):
             tries = np.arange(min(len(numbers), ATTEMPTS // (1 + len(own))))
             if len(tries):
                 key = mixed(self.seed, "substitute", epoch, position, part)
-                yield from (numbers[i] for i in permuted(tries, len(numbers), key).tolist())
+                batch = position // self.global_batch
+                for i in permuted(tries, len(numbers), key).tolist():
+                    yield self._scattered(numbers[i], epoch, batch)
+
+    def _scattered(self, number: int, epoch: int, batch: int) -> int:
+        """One to one within each source, anew for each batch: bad samples may be as regular as the places are."""
+        source = int(self.schedule.located(np.array([number]))[0][0])
+        among = self.schedule.numbers_of(source)
+        key = mixed(self.seed, "scatter", epoch, batch, source)
+        return among.start + int(permuted(np.array([number - among.start]), len(among), key)[0])
 
 
 @dataclass
@@ -270,6 +278,20 @@ class _Requests:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         epoch = self.epoch
         return ((epoch, number) for number in self.numbers)
+
+
+def _sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
+    many = tuple(sources) if isinstance(sources, Sequence) and not isinstance(sources, str) else (sources,)
+    for source in many:
+        if isinstance(source, str | Path):
+            raise TypeError(f"{source!r} is a path, not a source; open it first: open_data({str(source)!r})")
+        if not isinstance(source, Source):
+            raise TypeError(
+                f"a {type(source).__name__} is no Source; a Stream goes into StreamLoader(stream, ..., batch=)"
+            )
+    if not many:
+        raise ValueError("there is no source to read")
+    return many
 
 
 def _whole_batches(

@@ -35,11 +35,11 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
     """The data that a path, a glob or a range leads to.
 
     captions: columns of a table, or endings in a tar ("txt", "json:caption"); None: the format's default; (): none.
-    image:    the column, or the ending, of the image; None: the format's default.
+    image:    the column, or the ending, of the image, or COCO's folder of images; None: the format's default.
     """
     text = os.path.expanduser(str(spec))
     if is_stream(text):
-        raise ValueError(f"{text}: a stream is opened with prolip.data.streams.Stream, not as data on disk")
+        raise ValueError(f"{text}: a stream is opened with prolip.data.Stream, not as data on disk")
     if text.startswith("scenes:"):
         _refuse_columns(text, "scenes have captions of their own", captions, image)
         return _scenes(text)
@@ -82,8 +82,8 @@ def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: st
     if lower.endswith((".csv", ".tsv", ".tab")):
         return Table(text, captions=captions, image=image)
     if lower.endswith(".json"):
-        _refuse_columns(Path(text), "COCO's captions have no columns", captions, image)
-        return CocoCaptions(text, captions=captions is None)
+        _refuse_columns(text, "COCO's captions have no columns", captions, None)
+        return CocoCaptions(text, image, captions=captions is None)
     if not os.path.exists(text):
         found = [os.path.basename(name) for name in islice(sorted(glob(text)), 100)]
         if not found:

@@ -6,13 +6,14 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from prolip.data.sample import Bad, BadSampleError, Reason, Sample
 
 
+@runtime_checkable
 class Source(Protocol):
     """Samples by number, in a fixed order. Copied into loader workers: open files lazily, once a process."""
 

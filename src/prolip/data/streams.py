@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 import select
@@ -20,6 +21,7 @@ from prolip.data.shards import CAPTIONS, IMAGES, URL, expand, expand_braces
 from prolip.data.source import fingerprint_of
 from prolip.data.tars import DamageError, Group, StreamTape, groups
 
+log = logging.getLogger("prolip.data")
 SCHEMES = ("pipe", "http", "https", "s3", "gs", "hf")
 STALL_SECONDS = 300.0
 """How long nothing may come before a shard is given up: a server that says nothing must not stop a training."""
@@ -27,7 +29,7 @@ STALL_SECONDS = 300.0
 WAITS = (1.0, 5.0, 30.0)
 """Seconds before a shard of which not one byte came is tried again."""
 
-CURL = ("curl", "--connect-timeout", "30", "-f", "-s", "-L")
+CURL = ("curl", "--connect-timeout", "30", "-f", "-sS", "-L")
 HF_FILE = re.compile(r"hf://(?:(datasets|spaces)/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
 SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jwt|x-amz-|x-goog-)"
 SECRETS = [
@@ -95,6 +97,7 @@ class Stream:
                     raise OSError(
                         f"{where}: {error}, tried {len(WAITS) + 1} times; mend or leave it out"
                     ) from None
+                log.warning("%s: %s; trying again in %g s", where, error, wait)
                 time.sleep(wait)
 
     def _sample(self, group: Group, where: str) -> Sample | Bad:

@@ -84,6 +84,8 @@ def test_reading(text, meaning):
     ("text", "message"),
     [
         ("a red dog", "'dog' is not a word of scenes"),
+        ("a large dog", "those are small, large, red, orange"),
+        ("two blue stars", "'two' can't stand here"),
         ("a red", "ends before it has said of what"),
         ("a circle above", "ends before it has said of what"),
         ("above a circle", "'above' has nothing before it"),

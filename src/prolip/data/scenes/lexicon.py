@@ -13,6 +13,9 @@ PICTURES = ("picture", "image", "photo", "drawing")
 NUMBERS: Mapping[int, str] = {1: "one", 2: "two", 3: "three"}
 ORDINALS = ("first", "second", "third")
 
+TELLING = (*SIZES, *COLOURS, *TONES, *SHAPES, *FAMILIES, *STYLES)
+"""Words that tell something by themselves; places, relations and numbers come in phrases."""
+
 RELATIONS: Mapping[str, tuple[str, bool]] = {  # words: kind, read backwards
     "above": ("above", False),
     "over": ("above", False),

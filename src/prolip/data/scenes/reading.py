@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from prolip.data.scenes.lexicon import Symbol, phrases
+from prolip.checks import some
+from prolip.data.scenes.lexicon import TELLING, Symbol, phrases
 from prolip.data.scenes.meaning import Meaning, Pattern, Relation
 from prolip.inputs.text import clean
 
@@ -47,7 +48,13 @@ def _symbols(text: str) -> Iterator[Symbol]:
                 at += length
                 break
         else:
-            raise ValueError(f"{text!r}: {words[at]!r} is not a word of scenes, at least not here")
+            known = any(words[at] in phrase for phrase in table)
+            what = (
+                "can't stand here"
+                if known
+                else f"is not a word of scenes; those are {some(TELLING, len(TELLING))}"
+            )
+            raise ValueError(f"{text!r}: {words[at]!r} {what}")
 
 
 class _Reader:
