@@ -6,6 +6,7 @@ import json
 import tarfile
 
 import pytest
+from PIL import Image
 
 from prolip.data.coco import CocoCaptions
 from prolip.data.folders import Folder
