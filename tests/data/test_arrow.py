@@ -588,3 +588,10 @@ def test_a_row_is_found_as_quickly_among_many_record_batches(tmp_path):
         return min(timeit.repeat(lambda: source.read(9_999), number=20, repeat=10))
 
     assert seconds(batch=1) < 5 * seconds(batch=1000)
+
+
+def test_indices_are_whole_numbers(tmp_path):
+    folder = save_to_disk(tmp_path, [rows(4)], indices=[1, 2])
+    write_stream(folder / "indices.arrow", pa.table({"indices": pa.array([1.0, 2.5])}), 2)
+    with pytest.raises(ValueError, match="indices are not row numbers below 4"):
+        ArrowFolder(folder)

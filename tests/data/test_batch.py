@@ -14,6 +14,7 @@ from prolip.data.batch import Preparation
 from prolip.data.sample import BadSampleError, Sample
 from prolip.inputs.augment import Augmentation, augment
 from prolip.inputs.images import EmptyImageError, PixelRules, TooManyPixelsError, read_image, to_pixels
+from prolip.inputs.vocabulary import train_words
 
 RULES = PixelRules(size=8)
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8))
@@ -195,3 +196,21 @@ def test_training_decodes_no_more_than_its_crops_need_and_evaluation_everything(
     plain.item(sample(), 0)
     replace(plain, augmentation=Augmentation(scale=(0.25, 1.0), ratio=(1.0, 1.0))).item(sample(), 0)
     assert asked == [None, 2 * plain.pixels.size]
+
+
+def test_the_fingerprint_tells_of_whatever_may_change_a_batch():
+    words, same_size = ["a red star", "a blue circle"], ["a red moon", "a blue circle"]
+    base = Preparation(
+        pixels=PixelRules(size=4), tokenizer=train_words(words, context_length=16), augmentation=Augmentation()
+    )  # fmt: skip
+    others = [
+        replace(base, pixels=PixelRules(size=5)),
+        replace(base, augmentation=None),
+        replace(base, caption="first"),
+        replace(base, max_pixels=99),
+        replace(base, tokenizer=None),
+        replace(base, tokenizer=train_words(words, context_length=15)),
+        replace(base, tokenizer=train_words(same_size, context_length=16)),
+    ]
+    assert replace(base, tokenizer=train_words(words, context_length=16)).fingerprint() == base.fingerprint()
+    assert len({one.fingerprint() for one in [base, *others]}) == 8

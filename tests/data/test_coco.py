@@ -375,3 +375,19 @@ def test_copies_and_fingerprints(tmp_path):
         changed(captions(), "images", to=captions()["images"][::-1]),
     ):
         assert CocoCaptions(written(tmp_path, content)).fingerprint() != source.fingerprint()
+
+
+def test_the_fingerprint_tells_of_other_files_and_ids(tmp_path):
+    pictures(tmp_path, "30.jpg")
+    prints = {CocoCaptions(written(tmp_path, captions())).fingerprint()}
+    content = captions()
+    number = next(i for i, image in enumerate(content["images"]) if image["file_name"] != "30.jpg")
+    renamed = changed(content, "images", number, "file_name", to="another.jpg")
+    prints.add(CocoCaptions(written(tmp_path, renamed)).fingerprint())
+    content = captions()
+    for entry in content["images"]:
+        entry["id"] += 1000
+    for entry in content["annotations"]:
+        entry["image_id"] += 1000
+    prints.add(CocoCaptions(written(tmp_path, content)).fingerprint())
+    assert len(prints) == 3

@@ -134,3 +134,11 @@ def test_copies_and_fingerprints(tmp_path):
     assert copy.fingerprint() == source.fingerprint() != Folder(tmp_path, lines=True).fingerprint()
     lay(tmp_path, **{"b.jpg": "x"})
     assert Folder(tmp_path).fingerprint() != source.fingerprint()
+
+
+def test_the_fingerprint_tells_of_other_names_and_pairs(tmp_path):
+    kinds = [
+        {"a.jpg": "x", "a.txt": "ay"}, {"b.jpg": "x", "b.txt": "ay"}, {"a.png": "x", "a.txt": "ay"}, {"a.jpg": "x"},
+    ]  # fmt: skip
+    prints = {Folder(lay(tmp_path / str(i), **files)).fingerprint() for i, files in enumerate(kinds)}
+    assert len(prints | {Folder(tmp_path / "0", captions=False).fingerprint()}) == 5

@@ -531,3 +531,112 @@ def test_a_batch_shows_itself_without_its_pixels(loader):
     text = repr(next(iter(loader())))
     assert "fake" in text
     assert len(text) < 1000
+
+
+def test_a_batch_is_read_as_it_lies(loader):
+    """Parquet's row groups, and shards, are then met once a batch."""
+
+    class Noted(Pictures):
+        read_calls = ()
+
+        def read(self, index):
+            self.read_calls += (index,)
+            return super().read(index)
+
+    source = Noted(10, 7, 7)
+    for batch in loader(source):
+        assert list(source.read_calls) == sorted(batch.samples.tolist()) != batch.samples.tolist()
+        source.read_calls = ()
+
+
+def test_with_weights_nothing_is_left_out(loader):
+    """The default epoch, 31 samples in batches of 6, is 30: the next one goes on where it ended."""
+    one = loader([Pictures(13, name="a"), Pictures(18, name="b")], weights=[1, 1])
+    assert len(one) == 5
+    met = [number for _ in range(12) for number in numbers(one)]
+    of_a = [number for number in met if number < 13]
+    assert all(sorted(of_a[start : start + 13]) == list(range(13)) for start in range(0, len(of_a) - 12, 13))
+    of_b = [number - 13 for number in met if number >= 13]
+    assert all(sorted(of_b[start : start + 18]) == list(range(18)) for start in range(0, len(of_b) - 17, 18))
+
+
+def test_keep_has_all_samples_of_a_given_epoch(loader):
+    one = loader(Pictures(29), samples_per_epoch=14, last="keep")
+    assert [len(batch) for batch in one] == [6, 6, 2]
+    assert [len(batch) for batch in loader(Pictures(4), last="keep")] == [4]
+    weighted = loader([Pictures(5, name="a"), Pictures(8, name="b")], weights=[1, 1], last="keep")
+    assert sum(map(len, weighted)) == 13
+
+
+@pytest.mark.parametrize(("world_size", "count", "borne"), [(1, 3, True), (3, 4, False)])
+def test_a_rank_bears_its_share_of_broken_shards(loader, world_size, count, borne):
+    one = loader(
+        broken(count, of=30), on_bad="drop", last="keep", shuffle=False, global_batch=300,
+        world_size=world_size, rank=0, bad_limit=0.1,
+    )  # fmt: skip
+    if borne:
+        assert list(one)
+    else:
+        with pytest.raises(TooManyBadSamplesError, match="4 of 10 shards are broken"):
+            list(one)
+
+
+def test_the_limit_of_broken_shards_is_of_all_sources(loader):
+    assert list(loader([Pictures(20, name="a"), broken(3, of=30)], on_bad="drop", last="keep"))
+
+
+def test_a_bad_sample_is_tried_once_a_batch(loader):
+    """A weighted source's substitutes come from it first, then from all: among them are its own again."""
+    sources = [Pictures(24, name="a", bad=range(24)), Pictures(24, name="b", bad=range(0, 24, 2))]
+    one = loader(sources, weights=[1, 1], bad_limit=1.0)
+    for number in range(len(one)):
+        where = [bad.where for bad in one._reader[0, number].bads]
+        assert len(set(where)) == len(where) > 6
+
+
+def test_a_weighted_source_without_a_good_sample_is_replaced_by_others(loader):
+    sources = [Pictures(24, name="a", bad=range(24)), Pictures(240, name="b")]
+    one = loader(sources, weights=[1, 1], bad_limit=1.0)
+    assert all(len(batch) == 6 and min(batch.samples.tolist()) >= 24 for batch in one)
+    nothing = loader(
+        [Pictures(500, bad=range(500)), Pictures(500, bad=range(500))], weights=[1, 1], bad_limit=1.0
+    )
+    with pytest.raises(TooManyBadSamplesError, match="26 of 26 samples"):
+        next(iter(nothing))
+
+
+def test_weighted_ranks_share_one_stream_with_bad_samples_too(loader):
+    sources = [Pictures(29, name="a", bad=range(29)), Pictures(120, name="b", bad=range(0, 120, 2))]
+    options = {"weights": [1, 1], "global_batch": 24, "bad_limit": 1.0, "samples_per_epoch": 240}
+    one = [batch.samples.tolist() for batch in loader(sources, **options)]
+    ranks = [list(loader(sources, **options, rank=rank, world_size=3)) for rank in range(3)]
+    together = [[n for part in parts for n in part.samples.tolist()] for parts in zip(*ranks, strict=True)]
+    assert together == one
+    assert all(len(set(batch)) == len(batch) for batch in together)
+
+
+def test_without_weights_substitutes_come_from_all_sources(loader):
+    sources = [Pictures(50, name="a", bad=range(0, 50, 5)), Pictures(50, name="b")]
+    drawn, regular = (
+        [set(numbers([batch])) for batch in loader(sources, bad_limit=1, on_bad=on_bad, seed=1)]
+        for on_bad in ("replace", "drop")
+    )
+    substitutes = set().union(*(batch - good for batch, good in zip(drawn, regular, strict=True)))
+    assert min(substitutes) < 50 <= max(substitutes)
+
+
+def test_a_place_gets_other_substitutes_in_other_batches_and_epochs(loader):
+    """Unshuffled, the bad ones stand at the same places of every second batch."""
+    bad = [number for number in range(0, 800, 5) if number // 40 % 2 == 0]
+    one = loader(Pictures(800, bad=bad), global_batch=40, bad_limit=1.0, shuffle=False)
+    epochs = [[batch.samples.tolist()[::5] for batch in one][::2] for _ in range(2)]
+    assert all(len(set(place)) > 2 for place in zip(*epochs[0], strict=True))
+    assert sum(a == b for a, b in zip(*epochs, strict=True)) < 3
+
+
+def test_an_error_of_a_worker_says_where_it_was(loader):
+    with pytest.raises(PermissionError) as error:
+        numbers(loader(Pictures(24, failing=[13]), workers=1, shuffle=False))
+    (note,) = error.value.__notes__
+    assert note.startswith("In a worker of the loader:\n")
+    assert "in read" in note

@@ -287,3 +287,47 @@ def test_chunks_that_dont_add_up_are_refused():
     source.__class__ = type("Odd", (Lengths,), {"__len__": lambda self: 5})
     with pytest.raises(ValueError, match="odd: its chunks hold 6 samples, but it has 5"):
         Schedule([source])
+
+
+def test_weighted_sources_of_one_length_are_shuffled_differently():
+    places = epoch_of(Schedule([Lengths(50), Lengths(50)], weights=[1, 1], seed=1), 0)
+    first, second = (places.indices[places.sources == number][:40] for number in range(2))
+    assert (first == second).sum() < 10
+
+
+def test_sources_take_other_turns_in_each_block_and_with_each_seed():
+    def turns(seed):
+        schedule = Schedule(
+            [Lengths(BLOCK), Lengths(BLOCK)], weights=[1, 1], samples_per_epoch=2 * BLOCK, seed=seed
+        )
+        return epoch_of(schedule, 0).sources.reshape(2, BLOCK)
+
+    first, second = turns(0)
+    assert 0.45 < (first == second).mean() < 0.55
+    assert 0.45 < (first == turns(1)[0]).mean() < 0.55
+
+
+def test_each_pool_of_chunks_has_its_own_order():
+    order = Order(np.full(12, 20), seed=1, pass_number=0, window=1, shuffle=True)
+    assert len({tuple(row % 20) for row in order[np.arange(240)].reshape(12, 20)}) == 12
+
+
+def test_a_chunk_of_less_than_nothing_is_refused():
+    with pytest.raises(ValueError, match="odd: its chunks hold 3 samples, but it has 3"):
+        Schedule([Lengths(5, -2, name="odd")])
+
+
+def test_orders_are_kept_between_batches(monkeypatch):
+    """Two passes of each source are at hand: to draw one anew costs as much as there are chunks."""
+    built = []
+
+    class Counted(Order):
+        def __init__(self, *args, **options):
+            built.append(options["pass_number"])
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr("prolip.data.order.Order", Counted)
+    schedule = Schedule([Lengths(50), Lengths(50)], weights=[1, 1], samples_per_epoch=90)
+    for start in range(0, 90, 6):
+        schedule.places(0, np.arange(start, start + 6))
+    assert len(built) == len(set(built)) * 2 == 2

@@ -435,3 +435,15 @@ def test_webdataset_reads_the_same_samples(tmp_path):
             picture = next(ending for ending in ("jpg", "png", "y.jpg") if ending in files)
             assert found.image == files.pop(picture)
             assert dict(found.extra) == files
+
+
+def test_the_fingerprint_is_of_names_and_sizes_too(tmp_path):
+    names = [
+        ("a.tar", pairs(2)),
+        ("b.tar", pairs(2)),
+        ("c/a.tar", [*pairs(1), ("1.jpg", PNG), ("1.txt", b"x" * 20_000)]),
+    ]
+    (tmp_path / "c").mkdir()
+    sources = [Shards(write_tar(tmp_path / name, files)) for name, files in names]
+    assert [len(source) for source in sources] == [2, 2, 2]
+    assert len({source.fingerprint() for source in sources}) == 3

@@ -422,3 +422,22 @@ def test_large_batches_dont_delay_the_news_that_all_is_bad(loader):
     stream = Shards((9000,), bad=[(0, n) for n in range(9000)])
     with pytest.raises(TooManyBadSamplesError, match="of 1,000 samples"):
         next(iter(loader(stream, lanes=1, batch=4096, samples_per_epoch=10**5)))
+
+
+def test_after_an_interrupt_one_can_go_on(loader):
+    class Interrupted(Shards):
+        def read(self, shard, skip=0):
+            for number, content in enumerate(super().read(shard, skip), start=skip):
+                if (shard, number) == (1, 3) and self.pending:
+                    self.pending = False
+                    raise KeyboardInterrupt
+                yield content
+
+    stream = Interrupted((8, 8, 8))
+    stream.pending = True
+    one = loader(stream, lanes=1, shuffle=False)
+    met = []
+    with pytest.raises(KeyboardInterrupt):
+        met.extend(key for batch in one for key in batch.keys)
+    assert one.position == 2
+    assert keys(one) == keys(loader(Shards((8, 8, 8)), lanes=1, shuffle=False))[8:]

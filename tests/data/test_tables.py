@@ -306,3 +306,21 @@ def test_ten_million_rows_would_fit(folder):
 
 def test_usual_columns_are_found_in_capitals(folder):
     assert table(folder, "URL,TEXT\na.jpg,one\n").read(0).captions == ("one",)
+
+
+def test_an_open_quote_before_a_row_in_capitals(folder):
+    (folder / "B.JPG").write_bytes(b"x")
+    source = table(folder, 'image,caption\na.jpg,"one\n B.JPG ,two"\n')
+    assert [len(source), bad(source, 0).detail] == [2, "an open quote"]
+    assert source.read(1).image == folder / "B.JPG"
+
+
+def test_a_missing_file_whose_name_is_not_utf8_can_be_told(folder):
+    found = bad(table(folder, b"image,caption\n\xff.jpg,one\n"), 0)
+    assert found.reason == "missing file"
+    found.detail.encode()
+
+
+def test_with_one_column_a_line_end_in_a_path_is_no_open_quote(folder):
+    source = table(folder, 'image\n"a.jpg"\n"a.jpg\nb.jpg\nc"\n', captions=())
+    assert [len(source), bad(source, 1).reason] == [2, "missing file"]

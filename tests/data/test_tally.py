@@ -143,3 +143,29 @@ def test_the_end_of_an_epoch_is_logged_if_anything_was_bad(caplog):
 
 def test_a_batch_that_cant_be_filled_names_the_first_bad_sample():
     assert "28 of 30 samples tried for it are bad; the first is a.tar: key0" in str(unfillable(30, bads(28)))
+
+
+def damage(*shards):
+    return [Bad("broken shard", shard, f"at byte {i}") for i, shard in enumerate(shards)]
+
+
+def test_broken_shards_are_counted_by_name():
+    """One that is met in each pass is one; the limit is of shards, and one is always borne."""
+    tally = tally_of(5000, damage("a.tar", "b.tar", "a.tar"), bads(100))
+    tally.check(0.1, shards=20)
+    tally.add(1, damage("c.tar"))
+    with pytest.raises(
+        TooManyBadSamplesError, match=r"^3 of 20 shards are broken.* for example a.tar: broken shard"
+    ):
+        tally.check(0.1, shards=20)
+    tally_of(5000, damage("a.tar")).check(0.1, shards=1)
+    with pytest.raises(TooManyBadSamplesError, match="2 of 3 shards"):
+        tally_of(5000, damage("a.tar", "b.tar")).check(0.1, shards=3)
+
+
+def test_broken_shards_are_merged_and_saved():
+    one, two = tally_of(20, damage("a.tar")), tally_of(20, damage("b.tar", "a.tar"))
+    one.merge(two)
+    again = Tally()
+    again.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert one.broken == again.broken == {"a.tar", "b.tar"}

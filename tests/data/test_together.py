@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 from itertools import islice
 
 import pytest
@@ -183,3 +184,38 @@ def test_no_state_at_all_is_refused():
     for state in ({}, {"loaders": None}, {"loaders": 2}):
         with pytest.raises(ValueError, match="not the state of 2 loaders"):
             together().load_state_dict(state)
+
+
+def test_after_a_failure_no_worker_is_left():
+    first, second = loaders(workers=1)[0], loaders()[1]
+    failing = Loader(
+        Failing(second._reader.sources[0], at=int(list(loaders()[1])[2].samples[1])),
+        PREPARATION, global_batch=2, samples_per_epoch=10, seed=3,
+    )  # fmt: skip
+    with pytest.raises(OSError, match="Input/output error"):
+        list(Together([first, failing], pad_id=TOKENS.rules.pad_id))
+    assert not multiprocessing.active_children()
+
+
+def test_states_of_different_epochs_are_refused():
+    state = together().state_dict()
+    state["loaders"][1]["epoch"] = 1
+    with pytest.raises(ValueError, match=r"saved positions \(epoch, batch\) differ"):
+        together().load_state_dict(state)
+
+
+def test_states_that_are_none_are_refused():
+    for states in ([1, 2], ["a", "b"], [None, None]):
+        with pytest.raises(ValueError, match="not the state of 2 loaders"):
+            together().load_state_dict({"loaders": states})
+
+
+def test_if_one_loader_refuses_its_state_none_moves():
+    mixture = together()
+    list(islice(iter(mixture), 2))
+    state = mixture.state_dict()
+    state["loaders"][1]["seed"] = 99
+    other = together()
+    with pytest.raises(ValueError, match="of another stream"):
+        other.load_state_dict(state)
+    assert [loader.position for loader in other.loaders] == [0, 0]

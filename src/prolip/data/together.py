@@ -91,15 +91,24 @@ class Together:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         states = state.get("loaders")
-        if not isinstance(states, Sequence) or len(states) != len(self.loaders):
+        states = states if isinstance(states, list) else []
+        if len(states) != len(self.loaders) or not all(isinstance(one, Mapping) for one in states):
             raise ValueError(f"this is not the state of {len(self.loaders)} loaders together")
-        places = {(one.get("epoch"), one.get("batch")) for one in states if isinstance(one, Mapping)}
+        places = {(one.get("epoch"), one.get("batch")) for one in states}
         if len(places) != 1:
             raise ValueError(
                 f"the loaders' saved positions (epoch, batch) differ: {sorted(map(str, places))}"
             )
-        for loader, one in zip(self.loaders, states, strict=True):
-            loader.load_state_dict(one)
+        before = [loader.state_dict() for loader in self.loaders]
+        try:
+            self._move(states)
+        except ValueError:  # one of them is of another stream: then none moves
+            self._move(before)
+            raise
+
+    def _move(self, states: Sequence[Mapping[str, Any]]) -> None:
+        for loader, state in zip(self.loaders, states, strict=True):
+            loader.load_state_dict(state)
 
     def close(self) -> None:
         for loader in self.loaders:
