@@ -16,7 +16,7 @@ from prolip.data.open import is_stream, open_data
 from prolip.data.shards import CAPTIONS, IMAGES
 from prolip.data.stream_loader import StreamLoader
 from prolip.data.streams import Stream
-from prolip.data.tally import Tally
+from prolip.data.tally import Tally, log
 from prolip.inputs.images import PixelRules
 from prolip.inputs.vocabulary import BYTES, train_bpe
 
@@ -58,14 +58,16 @@ class Checked:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without the loader's warning at the end of an epoch: here the tally is the result, and is shown anyway."""
-    log = logging.getLogger("prolip.data")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    """Without the loader's summary at the end of an epoch: here the tally is the result, and is shown anyway."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("epoch ")
+
+    log.addFilter(is_news)
     try:
         yield
     finally:
-        log.setLevel(level)
+        log.removeFilter(is_news)
 
 
 def check(

@@ -90,6 +90,10 @@ def count_phrases(count: int) -> tuple[str, ...]:
     return tuple(f"{start} {noun}" for start in starts for noun in nouns)
 
 
+def count_sentence(count: int) -> str:
+    return "there is a single thing" if count == 1 else f"there are exactly {NUMBERS[count]} things"
+
+
 def background_phrases(background: str) -> tuple[str, ...]:
     return (f"on a {background} background", f"against a {background} background")
 

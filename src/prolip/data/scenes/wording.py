@@ -28,9 +28,8 @@ def bare(meaning: Meaning, draws: Draws) -> str:
         return _terse(meaning, draws)
     parts = _things(meaning, draws)
     if meaning.count is not None:
-        parts = " ".join(
-            filter(None, (draws.choice(lexicon.count_phrases(meaning.count)), "and" if parts else "", parts))
-        )
+        number = draws.choice(lexicon.count_phrases(meaning.count))
+        parts = f"{number} and {parts}" if parts else number
     if meaning.background is not None:
         ground = draws.choice(lexicon.background_phrases(meaning.background))
         parts = f"{parts} {ground}" if parts else f"{with_article(draws.choice(lexicon.PICTURES))} {ground}"
@@ -69,9 +68,7 @@ def description(meaning: Meaning, draws: Draws, least: int = 65) -> str:
         subject, words, other = _directed(Relation(first, kind, second), draws)
         sentences.append(f"{names[subject]} is {words} {names[other]}")
     if meaning.count is not None:
-        sentences.insert(
-            0, f"there {'is' if meaning.count == 1 else 'are'} {lexicon.count_phrases(meaning.count)[4]}"
-        )
+        sentences.insert(0, lexicon.count_sentence(meaning.count))
     if meaning.background is not None:
         sentences.append(f"the background is {meaning.background}")
     if meaning.style is not None:
@@ -129,23 +126,20 @@ def _directed(relation: Relation, draws: Draws, things: tuple[Pattern, ...] = ()
 
 
 def _styled(text: str, style: str | None, draws: Draws) -> str:
+    """The text with the picture's style; without a text, the picture is all there is to speak of."""
     noun = draws.choice(lexicon.PICTURES)
-    if style is None:
-        return (
-            text
-            if text and not draws.chance(0.1)
-            else f"{with_article(noun)} of {text}"
-            if text
-            else with_article(noun)
-        )
+    picture = with_article(f"{style} {noun}" if style else noun)
     if not text:
-        return with_article(f"{style} {noun}")
-    return (
-        f"{with_article(f'{style} {noun}')} of {text}",
-        f"{text} in {with_article(f'{style} {noun}')}",
+        return picture
+    if style is None:
+        return f"{picture} of {text}" if draws.chance(0.1) else text
+    wordings = (
+        f"{picture} of {text}",
+        f"{text} in {picture}",
         f"{text} {style}",
         f"{text} and the {noun} is {style}",
-    )[draws.below(4)]
+    )
+    return draws.choice(wordings)
 
 
 def _terse(meaning: Meaning, draws: Draws) -> str:
