@@ -21,8 +21,8 @@ from prolip.data.batch import Preparation
 from prolip.data.sample import Sample
 from prolip.data.scenes import picture
 from prolip.data.scenes.world import world_named
-from prolip.data.scenes.write import write_tar
 from prolip.data.tar_index import index_tar
+from prolip.data.tar_write import write_tar
 from prolip.inputs.augment import Augmentation, draw_crop, draw_jitter
 from prolip.inputs.images import PixelRules
 from prolip.progress import bar

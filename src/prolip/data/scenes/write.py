@@ -7,7 +7,6 @@ import io
 import json
 import math
 import operator
-import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,6 +27,7 @@ from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.source import Scenes
 from prolip.data.scenes.tasks import Task, tasks
 from prolip.data.scenes.world import COLOURS, SHAPES, Scene, World, require_size, world_named
+from prolip.data.tar_write import Members, write_tar
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
 
 VERSION = 1
@@ -36,8 +36,6 @@ OCCLUDED = (0.025, 0.05, 0.075, 0.1)
 RETRIEVAL_CAPTIONS = 5
 CAPTIONS = 8
 TRAIN, TEST = 0, 1  # parts of the data
-
-Members = dict[str, bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,16 +248,6 @@ class _Writer:
         self.advance(1)
 
 
-def write_tar(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
-    """A tar of samples, key.ending each; no time, no owner: the same samples give the same bytes."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for key, members in samples:
-            for ending, content in members.items():
-                entry = tarfile.TarInfo(f"{key}.{ending}")
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
-
-
 def seed_of(seed: int, part: int) -> int:
     """The scenes' own seed for a part of the data: no other seed that one is likely to choose has the same scenes."""
     draws = Draws(seed, part)
@@ -275,7 +263,7 @@ def _told(captions: Iterable[Caption], world: World) -> dict[str, list[Any]]:
     captions = list(captions)
     return {
         "captions": [caption.text for caption in captions],
-        "levels": [caption.level for caption in captions],
+        "caption_levels": [caption.level for caption in captions],
         "log_ambiguity": [round(log_ambiguity(caption.meaning, world), 6) for caption in captions],
     }
 
