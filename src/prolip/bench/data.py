@@ -7,7 +7,7 @@ import statistics
 import tarfile
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from torch import Tensor
 
 from prolip.bench.timing import in_turn
 from prolip.data.batch import Preparation
+from prolip.data.loader import Loader
 from prolip.data.sample import Sample
-from prolip.data.scenes import picture
+from prolip.data.scenes import Scenes, picture, tokenizer
 from prolip.data.scenes.world import world_named
 from prolip.data.tar_index import index_tar
 from prolip.data.tar_write import write_tar
 from prolip.inputs.augment import Augmentation, draw_crop, draw_jitter
 from prolip.inputs.images import PixelRules
+from prolip.inputs.tokens import Tokenizer
 from prolip.progress import bar
 
 PHOTOS = {"512 x 384": (512, 384), "1280 x 960": (1280, 960), "2560 x 1920": (2560, 1920)}
@@ -102,7 +104,21 @@ def _pairs(photos: int, folder: Path) -> tuple[Pairs, dict[str, int]]:
     for level, size in (("simple", 48), ("hard", 48), ("hard", 224)):
         pairs[f"{level} scenes of {size} pixels, drawn"] = {"ours": partial(_draw, level, size)}
         each[f"{level} scenes of {size} pixels, drawn"] = SCENES
+    pairs["hard scenes of 48 pixels, batches"] = {"ours": _batches}
+    each["hard scenes of 48 pixels, batches"] = SCENES
     return pairs, each
+
+
+def _batches() -> None:
+    """Pictures, one of four captions each, tokens: all that a training step needs, in this process."""
+    preparation = Preparation(pixels=PixelRules(size=48), tokenizer=_tokens())
+    for _ in Loader(Scenes("hard", length=SCENES, size=48), preparation, global_batch=SCENES, shuffle=False):
+        pass
+
+
+@lru_cache(maxsize=1)
+def _tokens() -> Tokenizer:
+    return tokenizer()
 
 
 def _all(work: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
