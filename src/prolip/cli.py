@@ -245,7 +245,7 @@ def data_check(
         image: The ending or column of the image, or COCO's folder of images.
         size: Pixels a side to which pictures are brought.
         workers: Processes.
-        limit: Share of bad samples from which on the exit code is 1.
+        limit: Share of bad samples, or of broken shards, from which on the exit code is 1.
         as_json: Print JSON instead of a table.
     """
     from prolip.data import check
@@ -254,7 +254,8 @@ def data_check(
     require_limit(limit)
     checked = check.check(source, captions=captions, image=image, size=size, workers=workers)
     print(json.dumps(checked.as_dict(), indent=2) if as_json else checked.summary())
-    if checked.tally.bad > limit * checked.tally.tried:
+    if objection := checked.objection(limit):
+        print(f"prolip: {objection}", file=sys.stderr)
         raise SystemExit(1)
 
 

@@ -96,3 +96,16 @@ def test_names_of_any_bytes_can_be_told_and_saved(tmp_path):
     found = check(tmp_path, size=32)
     json.dumps(found.as_dict(), ensure_ascii=False).encode()
     assert "\\udce9" in found.summary()
+
+
+@pytest.mark.parametrize("prefix", ["", "pipe:cat "])
+def test_lost_shards_are_objected_to_though_each_is_one_bad_sample(tmp_path, prefix):
+    for number in range(10):
+        files = [(f"{n}.{e}", c) for n in range(30) for e, c in (("jpg", JPEG), ("txt", TEXT))]
+        content = tar_bytes(files) if number < 7 else b"<html>404</html>"
+        (tmp_path / f"{number}.tar").write_bytes(content)
+    found = check(f"{prefix}{tmp_path}/{{0..9}}.tar", size=32)
+    assert (found.good, found.tally.bad) == (210, 3)
+    assert "3 of 10 shards are broken" in found.objection(0.1)
+    assert found.objection(0.3) is None
+    assert found.as_dict()["broken_shards"] == 3

@@ -16,7 +16,7 @@ from prolip.data.open import is_stream, open_data
 from prolip.data.shards import CAPTIONS, IMAGES
 from prolip.data.stream_loader import StreamLoader
 from prolip.data.streams import Stream
-from prolip.data.tally import Tally, log
+from prolip.data.tally import Tally, TooManyBadSamplesError, log
 from prolip.inputs.images import PixelRules
 from prolip.inputs.vocabulary import BYTES, train_bpe
 
@@ -29,6 +29,7 @@ class Checked:
     """What a pass over data found. caption_letters: of the first captions of all good samples, summed."""
 
     name: str
+    shards: int
     tally: Tally
     caption_letters: int
     seconds: float
@@ -36,6 +37,14 @@ class Checked:
     @property
     def good(self) -> int:
         return self.tally.tried - self.tally.bad
+
+    def objection(self, limit: float) -> str | None:
+        """Why training with this bad_limit would end early; None if it wouldn't."""
+        try:
+            self.tally.check(limit, self.shards, final=True)
+        except TooManyBadSamplesError as error:
+            return str(error)
+        return None
 
     def summary(self) -> str:
         """For people."""
@@ -50,6 +59,7 @@ class Checked:
             "samples": self.tally.tried,
             "good": self.good,
             "bad": dict(self.tally.reasons.most_common()),
+            "broken_shards": len(self.tally.broken),
             "examples": {reason: [str(bad) for bad in bads] for reason, bads in self.tally.examples.items()},
             "mean_caption_letters": self.caption_letters / self.good if self.caption_letters else None,
             "samples_per_second": self.tally.tried / self.seconds,
@@ -93,13 +103,13 @@ def check(
         stream = Stream(
             spec, CAPTIONS if captions is None else captions, IMAGES if image is None else (image,)
         )
-        name, total = stream.name, None
+        name, total, shards = stream.name, None, len(stream.shards)
         loader = StreamLoader(
             stream, preparation, batch=BATCH, shuffle=False, buffer=1, workers=workers, bad_limit=1.0
         )
     else:
         source = open_data(spec, captions=captions, image=image)
-        name, total = source.name, len(source)
+        name, total, shards = source.name, len(source), len(source.chunks)
         loader = Loader(
             source, preparation, global_batch=BATCH, shuffle=False, last="keep", on_bad="drop",
             workers=workers, bad_limit=1.0, rank=0, world_size=1,
@@ -112,4 +122,4 @@ def check(
             done = loader.tally.tried
     if not loader.tally.tried:
         raise ValueError(f"{name}: there is no sample in it")
-    return Checked(name, loader.tally, letters, max(time.perf_counter() - start, 1e-9))
+    return Checked(name, shards, loader.tally, letters, max(time.perf_counter() - start, 1e-9))
