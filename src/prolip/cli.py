@@ -169,7 +169,7 @@ def report_toy(out: Path = Path("toy-inclusion")) -> None:
     """
     from prolip.report import toy
 
-    for path in toy.save(out / "toy-inclusion" if out.is_dir() else out):
+    for path in toy.save(_figure(out, "toy-inclusion")):
         print(path)
 
 
@@ -187,8 +187,7 @@ def report_scenes(
     """
     from prolip.report import scenes
 
-    out = out.expanduser()
-    for path in scenes.save(out / "scenes" if out.is_dir() else out, level, seed):
+    for path in scenes.save(_figure(out, "scenes"), level, seed):
         print(path)
 
 
@@ -354,6 +353,12 @@ def main(args: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("prolip: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _figure(out: Path, name: str) -> Path:
+    """Where a figure goes: what was said, or under its own name in a folder."""
+    out = out.expanduser()
+    return out / name if out.is_dir() else out
 
 
 def _choose(commands: dict[str, Callable[..., None]], prog: str, args: list[str]) -> None:

@@ -18,7 +18,7 @@ def remove_leftovers(folder: Path) -> None:
     """What `write_whole` left below a folder in processes that were killed."""
     for path in folder.rglob(".*"):
         match = LEFTOVER.fullmatch(path.name)
-        if match and path.is_file() and not Path("/proc", match[1]).exists():
+        if match and path.is_file() and not _lives(int(match[1])):
             path.unlink(missing_ok=True)
 
 
@@ -67,3 +67,13 @@ def _naming(path: Path) -> Iterator[None]:
         if error.filename is None and error.errno is not None:
             error.filename = str(path)
         raise
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's; a number that no process of ours can have
+        pass
+    return True

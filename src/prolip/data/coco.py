@@ -128,9 +128,8 @@ def mask_of(segment: Segment, height: int, width: int) -> np.ndarray:
 def rle_of(mask: np.ndarray) -> dict[str, list[int]]:
     """bool (H, W) to COCO's run lengths, column by column from the left: off, on, off, ..."""
     height, width = mask.shape
-    line = np.concatenate(
-        [[False], mask.T.ravel().astype(bool)]
-    )  # the first run is one of zeros, if only of none
+    # the first run is one of zeros, if only of none
+    line = np.concatenate([[False], mask.T.ravel().astype(bool)])
     ends = np.append(np.flatnonzero(line[1:] != line[:-1]), height * width)
     return {"counts": np.diff(ends, prepend=0).tolist(), "size": [height, width]}
 

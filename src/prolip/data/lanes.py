@@ -11,7 +11,7 @@ from prolip.data.order import mixed, shuffled
 from prolip.data.sample import Bad, Sample
 
 
-class Stream(Protocol):
+class StreamLike(Protocol):
     """Shards that are read one after another. Copied into loader workers: open files when reading."""
 
     @property
@@ -54,7 +54,7 @@ class Lane:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: StreamLike,
         spot: Spot,
         *,
         number: int,

@@ -36,7 +36,7 @@ class Failure(NamedTuple):
 
 
 class Epochs(ABC):
-    """What loaders share: where they stand, and that a failure ends their workers.
+    """The face of a loader: where it stands, its batches, its state; and that a failure ends its workers.
 
     epoch, position: the batches delivered in this epoch. A batch is delivered when the caller has it, however far
     workers have read. tally: of this epoch, and of this rank.
@@ -56,6 +56,18 @@ class Epochs(ABC):
             self.close()
             raise
         self.epoch, self.position = self.epoch + 1, 0
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches of an epoch on this rank."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Where it stands, for JSON."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; ValueError if it is a place in another stream."""
 
     @abstractmethod
     def _rest_of_epoch(self) -> Iterator[Batch]: ...

@@ -152,9 +152,8 @@ def _objection(masks: Sequence[np.ndarray], least_pixels: int, levels: int) -> s
 
 def _largest_first(masks: Sequence[np.ndarray]) -> list[int]:
     areas = [int(mask.sum()) for mask in masks]
-    return sorted(
-        range(len(masks)), key=lambda number: -areas[number]
-    )  # stable: ties in the order of the file
+    # sorting is stable: ties stay in the order of the file
+    return sorted(range(len(masks)), key=lambda number: -areas[number])
 
 
 def _check_least(least_pixels: object) -> None:

@@ -18,11 +18,12 @@ from torch.utils.data import Dataset
 
 from prolip.checks import require_count
 from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.lanes import Lane, Met, Spot, Stream
+from prolip.data.lanes import Lane, Met, Spot, StreamLike
 from prolip.data.order import mixed
 from prolip.data.pool import (
     Epochs,
     Failure,
+    PoolSettings,
     answers,
     checked_pool,
     checked_ranks,
@@ -63,7 +64,7 @@ class StreamLoader(Epochs):
 
     def __init__(
         self,
-        stream: Stream,
+        stream: StreamLike,
         preparation: Preparation,
         *,
         batch: int,
@@ -100,8 +101,8 @@ class StreamLoader(Epochs):
             "samples_per_epoch": samples_per_epoch, "lanes": lanes, "buffer": buffer, "shuffle": shuffle,
             "preparation": preparation.fingerprint(), "fingerprint": stream.fingerprint(),
         }  # fmt: skip
-        checked_pool(workers, prefetch)
-        self._pool_settings = checked_pool(_divisor(lanes, workers), prefetch)
+        settings = checked_pool(workers, prefetch)
+        self._pool_settings: PoolSettings = {**settings, "workers": _divisor(lanes, workers)}
         self._answers: Iterator[_Answer | Failure] | None = None
         self._bad_limit, self._shards = bad_limit, len(stream.shards) / world_size
         self._turn = 0
@@ -191,7 +192,7 @@ class _Answer(NamedTuple):
 class _StreamReader(Dataset[_Answer]):
     """Batches by their number. Copied into each worker, where the lanes live that it serves."""
 
-    stream: Stream
+    stream: StreamLike
     preparation: Preparation
     batch: int
     buffer: int

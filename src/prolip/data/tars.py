@@ -142,9 +142,9 @@ def walk(tape: Tape, links: list[bytes] | None = None) -> Iterator[Member | None
     """The files of samples, in order; None at the end, where the last sample is known to be whole.
 
     A sample's files stand together. Its key is a file's path up to the first dot of the last part, the ending is what
-    follows, in lower case. Folders, links, and files without an ending or whose name begins with "." or "__" don't
-    count; the names of links that would be files of samples go to `links`. A sample that is followed by damage is not
-    whole: more of its files may have come.
+    follows, in lower case. Folders, links, and files that `split_name` leaves out don't count; the names of links that
+    would be files of samples go to `links`. A sample that is followed by damage is not whole: more of its files may
+    have come.
     """
     common: dict[bytes, bytes] = {}
     last, total = b"", 0

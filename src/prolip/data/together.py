@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from prolip.data.batch import Batch, joined
+from prolip.data.pool import Epochs
 from prolip.data.tally import Tally
-
-
-class BatchLoader(Protocol):
-    """What `Loader` and `StreamLoader` have in common."""
-
-    epoch: int
-    position: int
-    tally: Tally
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Batch]: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
 
 
 class Together:
@@ -33,7 +20,7 @@ class Together:
     pad_id: what fills up the shorter of the parts' ids: the tokenizer's `rules.pad_id`.
     """
 
-    def __init__(self, loaders: Sequence[BatchLoader], *, pad_id: int) -> None:
+    def __init__(self, loaders: Sequence[Epochs], *, pad_id: int) -> None:
         if not loaders:
             raise ValueError("there is no loader to read from")
         lengths = [len(loader) for loader in loaders]

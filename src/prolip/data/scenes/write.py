@@ -7,7 +7,7 @@ import io
 import json
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from prolip.data.scenes.tasks import Task, tasks
 from prolip.data.scenes.world import COLOURS, SHAPES, Scene, World, require_size, world_named
 from prolip.data.tar_write import Members, write_tar
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
+from prolip.inputs.images import read_image
 
 VERSION = 1
 OCCLUDED = (0.025, 0.05, 0.075, 0.1)
@@ -130,17 +131,17 @@ class _Writer:
         return folder
 
     def _training_sample(self, scenes: Scenes, index: int) -> Members:
-        scene, draws = scenes.world.scene(scenes.seed, index), Draws(scenes.seed, index, 4)
-        captions = scenes.captions(index)
+        sample, draws = scenes.read(index), Draws(scenes.seed, index, 4)
+        scene = sample.extra["scene"]
         facts = {
-            **_told(captions, self.world),
+            **_told(sample.extra["captions"], self.world),
             "chain": [step.text for step in chain(scene, draws, self.world)],
             "description": describe(scene, draws).text,
             "scene": _scene_facts(scene),
         }
         return {
-            "png": _png(picture(scene, self.plan.size)),
-            "txt": captions[0].text.encode(),
+            "png": _png(read_image(sample.image)),
+            "txt": sample.captions[0].encode(),
             "json": json.dumps(facts).encode(),
         }
 
@@ -259,8 +260,7 @@ def least_pixels(size: int) -> int:
     return math.floor(segments.LEAST_PIXELS / (640 * 480) * size**2)
 
 
-def _told(captions: Iterable[Caption], world: World) -> dict[str, list[Any]]:
-    captions = list(captions)
+def _told(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
     return {
         "captions": [caption.text for caption in captions],
         "caption_levels": [caption.level for caption in captions],
