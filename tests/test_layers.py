@@ -13,6 +13,7 @@ SOURCE = Path(prolip.__file__).parent
 LAYERS = [
     {
         "checks",
+        "configs",
         "extras",
         "files",
         "progress",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, get_args, get_type_hints
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from prolip.checks import require_choice, require_count
+from prolip.configs import build, require_literals
 from prolip.inputs.images import PixelRules
 from prolip.inputs.tokens import TokenRules
 
@@ -62,7 +63,7 @@ class ImageConfig:
 
     def __post_init__(self) -> None:
         require_count(self.patch_size, "patch_size", most=4096)
-        _require_literals(self)
+        require_literals(self)
         if self.pixels.size < self.patch_size:
             raise ValueError(f"an image of {self.pixels.size} pixels holds no patch of {self.patch_size}")
         if self.uncertainty == "mean":
@@ -106,7 +107,7 @@ class TextConfig:
     projection_bias: bool = True
 
     def __post_init__(self) -> None:
-        _require_literals(self)
+        require_literals(self)
         if self.pooling != "class" and self.uncertainty != "none":
             raise ValueError(
                 f'uncertainty "{self.uncertainty}" needs the pooling "class", not "{self.pooling}"'
@@ -152,7 +153,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         require_count(self.embed_dim, "embed_dim", most=2**16)
-        _require_literals(self)
+        require_literals(self)
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not tower.projection and tower.blocks.width != self.embed_dim:
                 raise ValueError(
@@ -187,30 +188,4 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
         """The inverse of `to_dict`; a sentence for what is missing, unknown or impossible."""
-        return _build(cls, values, "config")  # type: ignore[no-any-return]
-
-
-def _build(kind: type, values: object, where: str) -> Any:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where} must be an object with named values, not {type(values).__name__}")
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ValueError(f"{where} has unknown keys {unknown}; it knows {sorted(known)}")
-    nested = {name: hints[name] for name in values if hasattr(hints[name], "__dataclass_fields__")}
-    parts = {name: _build(hint, values[name], f"{where}.{name}") for name, hint in nested.items()}
-    try:
-        return kind(**{**values, **parts})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
-
-
-def _require_literals(config: Any) -> None:
-    """Fields whose type is a Literal or bool hold one of its values; JSON and users without a type checker may err."""
-    for name, hint in get_type_hints(type(config)).items():
-        if hint is bool:
-            if not isinstance(getattr(config, name), bool):
-                raise ValueError(f"{name} must be true or false, not {getattr(config, name)!r}")
-        elif getattr(hint, "__origin__", None) is Literal:
-            require_choice(getattr(config, name), get_args(hint), name)
+        return build(cls, values, "config")  # type: ignore[no-any-return]
