@@ -28,7 +28,7 @@ LAYERS = [
     {"model", "data"},
     {"checkpoint"},
     {"train", "embed"},
-    {"zeroshot", "search"},
+    {"zeroshot", "search", "recipes"},
     {"evaluate"},
     {"report", "app", "bench", "demo", "doctor", "cli", "__main__"},
 ]

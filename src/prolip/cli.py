@@ -293,6 +293,11 @@ def data_ambiguity(
             print(f"{probability:11.4g}  {ambiguity:13.4f}  {text}")
 
 
+def train() -> None:
+    """Train a model by a recipe, on one process or under torchrun. Say which: prolip train --help."""
+    main(["train", "--help"])
+
+
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "data": {"scenes": data_scenes, "check": data_check, "ambiguity": data_ambiguity},
     "report": {"toy": report_toy, "scenes": report_scenes},
@@ -319,6 +324,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "convert": convert,
     "data": data,
+    "train": train,
     "report": report,
     "bench": bench,
     "doctor": doctor,
@@ -339,13 +345,15 @@ def main(args: list[str] | None = None) -> None:
     try:
         if len(args) > 1 and args[0] in GROUPS:
             _choose(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
+        elif args[:1] == ["train"]:  # its keys are the recipe's: tyro can't know them beforehand
+            _train(args[1:])
         else:
             _choose(COMMANDS, "prolip", args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough (prolip doctor | head): end quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except (ValueError, OSError, MissingExtraError) as error:
+    except (ValueError, OSError, FloatingPointError, MissingExtraError) as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
         print(f"prolip: {error}", file=sys.stderr)
@@ -353,6 +361,42 @@ def main(args: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("prolip: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+TRAIN_HELP = """usage: prolip train RECIPE [key=value ...] [--resume]
+
+Train a model by a recipe: a name below, a .py file of your own, or the folder of a run to go on with.
+
+Example: prolip train miniature optimiser.lr=1e-3 out=runs/mine
+Example: torchrun --nproc-per-node 8 -m prolip train b16_1_28b data.source='shards/{00000..00999}.tar' --resume
+
+--resume goes on from the last checkpoint in the run's folder; naming the folder as the recipe does so, too.
+prolip train RECIPE --help says what a recipe is, and lists all keys with their values.
+
+recipes:"""
+
+
+def _train(args: list[str]) -> None:
+    from prolip import recipes
+
+    asks = any(word in ("-h", "--help") for word in args)
+    words = [word for word in args if word not in ("-h", "--help", "--resume")]
+    if not words:
+        print(TRAIN_HELP)
+        for name in recipes.names():
+            print(f"  {name:13} {recipes.first_line(name)}")
+        raise SystemExit(0)
+    folder = Path(words[0]).expanduser()
+    is_run = words[0] not in recipes.names() and folder.is_dir()
+    recipe = recipes.of_run(folder) if is_run else recipes.load(words[0])
+    if asks:
+        recipe.show()
+        raise SystemExit(0)
+    config = recipe.config(words[1:])
+
+    from prolip.train import engine
+
+    engine.train(config, resume=is_run or "--resume" in args)
 
 
 def _figure(out: Path, name: str) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import version
 from typing import Any
 
 from prolip import extras
+from prolip.train.environment import accelerators, core_versions, cpus
 
 
 def examine() -> dict[str, Any]:
@@ -18,11 +19,11 @@ def examine() -> dict[str, Any]:
         "prolip": version("prolip"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": _core_versions(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "packages": core_versions(),
+        "cpus": cpus(),
         "threads": torch.get_num_threads(),
         "cpu_instructions": torch.backends.cpu.get_cpu_capability(),
-        "accelerators": _accelerators(),
+        "accelerators": accelerators(),
         "bf16": _bf16(),
         "extras": {name: extras.missing(name) for name in extras.EXTRAS},
         "hub_offline": os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"),
@@ -65,25 +66,6 @@ def show(facts: dict[str, Any]) -> None:
     console.print(table)
     for line in advice(facts):
         console.print(f"- {line}", markup=False)
-
-
-def _core_versions() -> dict[str, str | None]:
-    """Name -> version of what pyproject.toml asks for without an extra; None if it isn't there."""
-    names = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
-    found: dict[str, str | None] = {}
-    for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in names):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
-def _accelerators() -> list[str]:
-    import torch
-
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return [*names, "Apple MPS"] if torch.backends.mps.is_available() else names
 
 
 def _bf16() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +57,31 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     finally:
         aside.unlink(missing_ok=True)
     return path
+
+
+def write_folder_whole(folder: Path, write: Callable[[Path], object]) -> Path:
+    """Let `write` fill a folder beside `folder`, then let it take that name. Readers see the old one or the new, and
+    for a moment none; if that moment is the last one of the process, `recover_folder` brings the old one back."""
+    aside, old = (folder.with_name(f".{folder.name}.{what}") for what in ("new", "old"))
+    recover_folder(folder)
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        write(aside)
+        if folder.exists():
+            folder.rename(old)
+        aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        recover_folder(folder)
+    return folder
+
+
+def recover_folder(folder: Path) -> None:
+    """Make good what a process that was killed in `write_folder_whole` has left."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager

@@ -20,9 +20,13 @@ def kept_patches(batch: int, patches: int, keep: float, generator: torch.Generat
     """
     if batch < 0 or patches < 1:
         raise ValueError(f"kept_patches needs a batch and at least one patch, not {batch} x {patches}")
+    return kept_by(torch.rand(batch, patches, generator=generator, device=generator.device), keep)
+
+
+def kept_by(noise: Tensor, keep: float) -> Tensor:
+    """The same for noise (B, P) that is already drawn: the patches with the least of it stay."""
     _require_share(keep, "keep")
-    count = max(1, round(keep * patches))
-    noise = torch.rand(batch, patches, generator=generator, device=generator.device)
+    count = max(1, round(keep * noise.shape[1]))
     return noise.argsort(dim=1)[:, :count].sort(dim=1).values
 
 
@@ -43,13 +47,24 @@ def mask_tokens(
         raise TypeError(f"ids must be a torch.int64 tensor, not {describe(ids)}")
     if ids.ndim != 2:
         raise ValueError(f"ids must have the shape (B, T), not {tuple(ids.shape)}")
+    noise = torch.rand(ids.shape, generator=generator, device=generator.device).to(ids.device)
+    return ids.masked_fill(lost_tokens(ids, noise, special_ids, share), mask_id)
+
+
+def lost_tokens(ids: Tensor, noise: Tensor, special_ids: Collection[int], share: float) -> Tensor:
+    """Which tokens of ids (B, T) are lost, by noise (B, T) that is already drawn: bool (B, T)."""
     _require_share(share, "share")
     ordinary = ~torch.isin(ids, torch.tensor(list(special_ids), dtype=torch.int64, device=ids.device))
     number = ordinary.sum(dim=1, keepdim=True)
     count = (share * number.double()).round().clamp(min=1).minimum(number)
-    noise = torch.rand(ids.shape, generator=generator, device=generator.device).to(ids.device)
     rank = noise.masked_fill(~ordinary, torch.inf).argsort(dim=1).argsort(dim=1)
-    return ids.masked_fill(rank < count, mask_id)
+    return rank < count
+
+
+def drop_tokens(ids: Tensor, lost: Tensor, pad_id: int) -> Tensor:
+    """A copy of ids (B, T) without the lost tokens: what is left moves to the front, padding follows."""
+    order = lost.to(torch.uint8).argsort(dim=1, stable=True)
+    return ids.masked_fill(lost, pad_id).gather(1, order)
 
 
 def _require_share(value: float, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a training run is made of: frozen configs, composed by recipes, changed from the command line, saved with the run.
+"""What a training run is made of: frozen configs, composed by recipes, changed by the command line, saved with the run.
 
 Every field says what it means; an impossible value is an error with its name in it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -328,7 +329,7 @@ class TrainConfig:
             seen += stage.samples
             ends.append(max(ends[-1] + 1, round(seen / self.batch)))
         ends.append(self.steps)
-        return tuple(b - a for a, b in zip(ends, ends[1:], strict=False))
+        return tuple(b - a for a, b in pairwise(ends))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

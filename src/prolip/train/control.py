@@ -1,0 +1,89 @@
+"""What ranks must agree on before each step: whether to stop, whether to save; and that an error on one ends all."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from prolip import distributed
+
+T = TypeVar("T")
+
+
+class StopRequest:
+    """Set by SIGTERM, or by the first Ctrl-C; the second one interrupts at once."""
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal = signal.Signals(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Requests to stop are noted, not obeyed at once, while this lasts. (Only a main thread can hear signals.)"""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.signal(number, request._note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class PeerError(RuntimeError):
+    """Another rank failed; this one ends with it."""
+
+
+def agree(*flags: bool) -> tuple[bool, ...]:
+    """For each flag: is it set on any rank? By way of the hosts, so that no GPU is waited for."""
+    if distributed.world_size() == 1:
+        return flags
+    told = torch.tensor(flags, dtype=torch.uint8)
+    dist.all_reduce(told, op=dist.ReduceOp.MAX)
+    return tuple(bool(flag) for flag in told)
+
+
+def end_together(error: Exception | None) -> None:
+    """Raise this rank's error, or the news of another's. All ranks call it, if `agree` said that one has failed."""
+    if distributed.world_size() == 1 and error is not None:
+        raise error
+    stories: list[str | None] = [None] * distributed.world_size()
+    dist.all_gather_object(stories, None if error is None else f"{type(error).__name__}: {error}")
+    if error is not None:
+        raise error
+    rank, story = next((rank, story) for rank, story in enumerate(stories) if story is not None)
+    raise PeerError(f"rank {rank} failed: {story}")
+
+
+def together(work: Callable[[], T]) -> T:
+    """Every rank's result; an error on one ends all, so that none waits for a rank that is gone."""
+    error: Exception | None = None
+    try:
+        result = work()
+    except Exception as failure:
+        error = failure
+    if agree(error is not None)[0]:
+        end_together(error)
+    return result
+
+
+def on_first(work: Callable[[], object]) -> None:
+    """Rank 0 works, the others wait; its error ends all."""
+    together(work if distributed.rank() == 0 else lambda: None)

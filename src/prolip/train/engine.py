@@ -1,0 +1,220 @@
+"""The training engine: config -> data -> model -> objective -> optimiser -> step -> log -> checkpoint -> evaluate."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+import torch
+
+from prolip import distributed
+from prolip.data.batch import Batch
+from prolip.losses.objective import Objective
+from prolip.train import run_folder, saves
+from prolip.train.batches import Batches, stage_at
+from prolip.train.care import Guard, StepNumbers, finite_rows, is_bad
+from prolip.train.config import TrainConfig
+from prolip.train.control import StopRequest, agree, end_together, on_first, stop_requests, together
+from prolip.train.display import Watch, open_display
+from prolip.train.ema import Average
+from prolip.train.held_out import HeldOutCheck
+from prolip.train.loaders import describe_data, held_out_samples
+from prolip.train.metrics import Metrics
+from prolip.train.models import make_model
+from prolip.train.optimiser import begin_state, clip, freeze, make_optimiser, set_rate, take_step
+from prolip.train.parallel import AUTOCAST, lay_out, processes
+from prolip.train.recorder import Clock, Recorder
+from prolip.train.schedule import rate
+from prolip.train.state import State, export
+from prolip.train.step import Gradients, Learner, compute_gradients
+from prolip.train.twins import TwinDraw, draw_twins
+
+log = logging.getLogger("prolip.train")
+
+
+def train(config: TrainConfig, *, resume: bool = False) -> Path:
+    """Train as the config says, in the run folder `config.out`, which is returned.
+
+    resume: go on from the last checkpoint, if there is one. (Processes that torchrun starts again do so by themselves.)
+    """
+    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    folder = Path(config.out).expanduser()
+    with processes(config.parallel) as device, stop_requests() as stop:
+        on_first(lambda: run_folder.require_place(folder, config, resume))
+        engine = together(lambda: Engine(config, folder, device))
+        if resume:
+            engine.restore()
+        if engine.state.step < config.steps:
+            engine.run(stop)
+    return folder
+
+
+class Engine:
+    """A run: everything it is made of, and the loop."""
+
+    def __init__(self, config: TrainConfig, folder: Path, device: torch.device) -> None:
+        self.config, self.folder, self.device = config, folder, device
+        model = make_model(config.model, config.seed)
+        self.learner = Learner(model, [stage.objective for stage in config.stages])
+        freeze(self.learner, config.optimiser.frozen)
+        held_out = held_out_samples(config, model)
+        self.check = None if held_out is None else HeldOutCheck(model, *held_out)
+        self.towers = lay_out(self.learner, config.parallel, device)
+        optimiser = make_optimiser(self.learner, config.optimiser)
+        begin_state(optimiser)
+        average = None if config.optimiser.ema is None else Average(self.learner, config.optimiser.ema)
+        self.state = State(
+            learner=self.learner, optimiser=optimiser, average=average, batches=Batches(config, model)
+        )
+        self.guard = Guard(config.care)
+
+    def restore(self) -> None:
+        """Go on from the last whole checkpoint, if there is one."""
+        for path in saves.half_written(self.checkpoints):
+            log.warning("%s was not finished and is not used", path)
+        last = saves.latest(self.checkpoints)
+        if last is not None:
+            self.state.load(last)
+            self.guard.skipped = self.state.skipped
+
+    def run(self, stop: StopRequest) -> None:
+        """From the present step to the last, or until asked to stop."""
+        state, config = self.state, self.config
+        on_first(self._begin)
+        with ExitStack() as stack:
+            stack.callback(state.batches.close)
+            watch = stack.enter_context(self._display())
+            recorder = self._recorder(stack, watch)
+            while state.step < config.steps:
+                batch = self._next_batch(recorder.clock, stop)
+                if batch is None:
+                    self._save(recorder)
+                    watch.say(
+                        f"stopped at step {state.step:,}; to go on: prolip train {self.folder} --resume"
+                    )
+                    return
+                numbers, gradients = self._step(batch)
+                state.step += 1
+                recorder.after_step(state.step, numbers, gradients)
+                if self._is_time_to_save(recorder.clock):
+                    self._save(recorder)
+            self._save(recorder, finished=True)
+            export(self.learner, state.average, self.folder / run_folder.MODEL)
+            watch.say(f"the model is in {self.folder / run_folder.MODEL}")
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    def _next_batch(self, clock: Clock, stop: StopRequest) -> Batch | None:
+        """This rank's next batch; None if a rank was asked to stop. An error on one rank ends all."""
+        batch, error = None, None
+        stopping = bool(stop)  # before the batch: what was taken from the loader is trained on
+        with clock.waiting():
+            try:
+                batch = None if stopping else self.state.batches.take(self.state.step)
+            except Exception as failure:
+                error = failure
+            failed, stopped = agree(error is not None, stopping)
+        if failed:
+            end_together(error)
+        return None if stopped else batch
+
+    def _step(self, batch: Batch) -> tuple[StepNumbers, Gradients]:
+        """Gradients of the whole batch, and the step along them. Nothing here waits for a GPU."""
+        state, config, step = self.state, self.config, self.state.step
+        objective = stage_at(config, step).objective
+        state.optimiser.zero_grad()
+        gradients = compute_gradients(
+            self.towers, self.learner, objective, batch, self._twins(objective, batch),
+            parts=config.parallel.accumulate, device=self.device, autocast=AUTOCAST[config.parallel.precision],
+        )  # fmt: skip
+        terms = distributed.sum_over_ranks(torch.stack(list(gradients.terms.values.values())))
+        norm = clip(self.learner.parameters(), config.optimiser.clip_norm)
+        bad = is_bad(terms, norm)
+        set_rate(state.optimiser, rate(step, config.steps, config.optimiser))
+        take_step(state.optimiser, bad)
+        self.learner.clamp_()
+        if state.average is not None:
+            state.average.update(bad)
+        rows = finite_rows(gradients.images, gradients.texts)
+        names = tuple(gradients.terms.values)
+        return StepNumbers(step + 1, names, terms, norm, bad, rows, batch.keys), gradients
+
+    def _twins(self, objective: Objective, batch: Batch) -> TwinDraw | None:
+        if not objective.masked:
+            return None
+        config, model = self.config, self.learner.model.config
+        return draw_twins(
+            batch.ids, config.masking, model.text.tokens, model.image.patches,
+            seed=config.seed, step=self.state.step, batch=config.batch, first=distributed.rank() * len(batch),
+        )  # fmt: skip
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / run_folder.CHECKPOINTS
+
+    def _begin(self) -> None:
+        data = describe_data(self.config)
+        run_folder.begin(self.folder, self.config, self.learner.model, data, self.state.step)
+
+    def _is_time_to_save(self, clock: Clock) -> bool:
+        """By steps, or by rank 0's watch."""
+        choice, step = self.config.checkpoint, self.state.step
+        if step == self.config.steps:
+            return False  # the end is saved anyway
+        if choice.steps is not None and step % choice.steps == 0:
+            return True
+        late = choice.minutes is not None and clock.since_save() > 60 * choice.minutes
+        return choice.minutes is not None and agree(late and distributed.rank() == 0)[0]
+
+    def _save(self, recorder: Recorder, finished: bool = False) -> None:
+        recorder.before_save(self.state.step)
+        self.state.skipped = self.guard.skipped
+        self.state.save(self.checkpoints, finished)
+        on_first(lambda: saves.tidy(self.checkpoints, self.config.checkpoint.keep))
+        recorder.clock.saved()
+
+    def _evaluate(self) -> dict[str, float]:
+        """The held-out check, with the averaged weights if there are any; the best model is kept."""
+        assert self.check is not None
+        average = self.state.average
+        with average.swapped() if average is not None else nullcontext():
+            values = self.check()
+        if self._is_best(values):
+            export(self.learner, average, self.folder / run_folder.BEST)
+        return values
+
+    def _is_best(self, values: dict[str, float]) -> bool:
+        """Rank 0 knows the values; all ranks must know the answer."""
+        choice = self.config.checkpoint
+        if choice.best is None:
+            return False
+        better = False
+        if distributed.rank() == 0:
+            if choice.best not in values:
+                raise ValueError(f"checkpoint.best={choice.best} is none of {', '.join(values)}")
+            sign = 1 if choice.best_is == "largest" else -1
+            value, best = values[choice.best], self.state.best
+            better = best is None or sign * value > sign * best
+            self.state.best = value if better else best
+        return agree(better)[0]
+
+    # -- who watches -------------------------------------------------------------------------------------------------
+
+    def _recorder(self, stack: ExitStack, watch: Watch) -> Recorder:
+        metrics = None
+        if distributed.rank() == 0:
+            metrics = stack.enter_context(
+                Metrics(self.folder, self.config.log, self.config.to_dict(), self.state.step)
+            )
+        evaluate = None if self.check is None else self._evaluate
+        return Recorder(self.config, self.learner, self.guard, metrics, watch, self.device, evaluate)
+
+    def _display(self) -> AbstractContextManager[Watch]:
+        choice = self.config.log.display if distributed.rank() == 0 else "none"
+        return open_display(
+            choice, name=self.folder.name, steps=self.config.steps, batch=self.config.batch, begin=self.state.step
+        )  # fmt: skip

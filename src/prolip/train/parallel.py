@@ -1,0 +1,99 @@
+"""How a run is laid out on processes: the process group, the device, DDP or FSDP around the towers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from prolip import distributed
+from prolip.model.prolip import ProLIP
+from prolip.model.transformer import Block
+from prolip.train.config import ParallelChoice
+from prolip.train.step import Embedded, Learner, Part, Towers
+
+AUTOCAST = {"float32": None, "float64": None, "bfloat16": torch.bfloat16}
+
+
+@contextmanager
+def processes(choice: ParallelChoice) -> Iterator[torch.device]:
+    """The device of this process, with torchrun's other processes at hand, if it was torchrun that started us."""
+    device = _device(choice.device)
+    ours = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
+    if ours:
+        # gloo beside NCCL: a few flags a step go between hosts without waiting for a GPU
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield device
+    finally:
+        if ours:
+            dist.destroy_process_group()
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    return device
+
+
+def lay_out(learner: Learner, choice: ParallelChoice, device: torch.device) -> Callable[[Part], Embedded]:
+    """Move what is learned to the device, shard or copy it as chosen, and return what embeds a part of a batch.
+
+    The model itself stays usable: `model.encode_image` works under either strategy, if all ranks call it.
+    """
+    model = learner.model
+    learner.to(device=device, dtype=torch.float64 if choice.precision == "float64" else torch.float32)
+    model.gradient_checkpointing(choice.activation_checkpointing)
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    if choice.compile:
+        for block in blocks:
+            block.compile()
+    if choice.strategy == "fsdp":
+        _shard(model, blocks)
+    towers = Towers(model)
+    if choice.strategy == "fsdp" or distributed.world_size() == 1:
+        return towers
+    if not any(p.requires_grad for p in towers.parameters()):
+        return towers  # only scale and bias learn
+    return DistributedDataParallel(towers)
+
+
+def _shard(model: ProLIP, blocks: list[Block]) -> None:
+    """Each block, then what is left of each tower. The scale and the bias stay whole: they can't be cut."""
+    if not distributed.is_distributed():
+        raise ValueError("strategy fsdp shards weights over processes: start them with torchrun")
+    from torch.distributed.fsdp import fully_shard
+
+    for block in blocks:
+        fully_shard(block)
+    for tower in (model.image, model.text):
+        fully_shard(tower)
+    if model.config.image.uncertainty == "multihead":
+        fully_shard(model.log_var)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor put together again, on all ranks (all must ask); another as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def peak_memory(device: torch.device) -> float:
+    """The most memory that this process has held so far, in GiB: the GPU's, or the machine's."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**30
+    import resource
+    import sys
+
+    peak: Any = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)

@@ -1,0 +1,120 @@
+"""What is told of each step: to the metrics file, to people; when something must be looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from prolip.train.alarms import Alarms
+from prolip.train.care import Guard, StepNumbers
+from prolip.train.config import TrainConfig
+from prolip.train.display import Watch
+from prolip.train.metrics import Metrics, read_metrics
+from prolip.train.parallel import peak_memory
+from prolip.train.readings import read_step, read_uncertainty
+from prolip.train.schedule import rate
+from prolip.train.step import Gradients, Learner
+
+
+class Clock:
+    """Time since the last reading, in all and waiting for data; and time since the last checkpoint."""
+
+    def __init__(self) -> None:
+        self._saved = time.monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._began, self._waited, self._steps = time.monotonic(), 0.0, 0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._waited += time.monotonic() - start
+        self._steps += 1
+
+    def read(self, batch: int) -> dict[str, float]:
+        """Samples a second, and the share of time that was spent waiting for data, since the last reading."""
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        found = {"samples_per_second": self._steps * batch / seconds, "data_wait": self._waited / seconds}
+        self._begin()
+        return found
+
+    def since_save(self) -> float:
+        return time.monotonic() - self._saved
+
+    def saved(self) -> None:
+        self._saved = time.monotonic()
+
+
+class Recorder:
+    """All ranks have one, because reading a batch that spans ranks takes all of them; rank 0's speaks.
+
+    evaluate: the held-out check, if there is one.
+    """
+
+    def __init__(
+        self, config: TrainConfig, learner: Learner, guard: Guard, metrics: Metrics | None, watch: Watch,
+        device: torch.device, evaluate: Callable[[], dict[str, float]] | None,
+    ) -> None:  # fmt: skip
+        self._config, self._learner, self._guard = config, learner, guard
+        self._metrics, self._watch, self._device, self._evaluate = metrics, watch, device, evaluate
+        self._alarms = Alarms()
+        for line in (
+            read_metrics(metrics.folder) if metrics is not None else ()
+        ):  # a resumed run has heard its alarms already
+            self._alarms.look(line)
+        self.clock = Clock()
+
+    def after_step(self, step: int, numbers: StepNumbers, gradients: Gradients) -> None:
+        """step: those that are done, this one included."""
+        self._guard.add(numbers)
+        self._watch.tick(step)
+        last = step == self._config.steps
+        told = last or step % self._config.log.every == 0
+        if told or self._device.type == "cpu":  # elsewhere, looking would wait for the GPU
+            self.look(step)
+        values: dict[str, float] = {}
+        if told:
+            values |= self._readings(step, numbers, gradients)
+        if self._evaluate is not None and (last or step % self._config.held_out.every == 0):
+            values |= self._evaluate()
+        if values:
+            self._tell(step, values)
+
+    def look(self, step: int) -> None:
+        """Were there steps that had to be left out? FloatingPointError if that is too much."""
+        for story in self._guard.read(self._learner):
+            self._say(step, story)
+
+    def before_save(self, step: int) -> None:
+        """What belongs to the steps of a checkpoint is on the disk before it is."""
+        self.look(step)
+        if self._metrics is not None:
+            self._metrics.to_disk()
+
+    def _readings(self, step: int, numbers: StepNumbers, gradients: Gradients) -> dict[str, float]:
+        values = read_step(numbers, gradients.terms.weights, self._learner)
+        values |= read_uncertainty(gradients.images, gradients.texts, self._learner)
+        values["rate"] = rate(step - 1, self._config.steps, self._config.optimiser)
+        values["samples"] = float(step * self._config.batch)
+        values |= self.clock.read(self._config.batch)
+        values["memory"] = peak_memory(self._device)
+        if self._guard.skipped:
+            values["skipped"] = float(self._guard.skipped)
+        for alarm in self._alarms.look(values):
+            self._say(step, alarm)
+        return values
+
+    def _tell(self, step: int, values: dict[str, float]) -> None:
+        self._watch.update(step, values)
+        if self._metrics is not None:
+            self._metrics.write(step, values)
+
+    def _say(self, step: int, text: str) -> None:
+        self._watch.say(text)
+        if self._metrics is not None:
+            self._metrics.note(step, text)

@@ -1,0 +1,99 @@
+"""Everything that a run is at one step: what a checkpoint holds, and how a model comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from prolip import distributed
+from prolip.files import write_folder_whole
+from prolip.model.prolip import ProLIP
+from prolip.train import run_folder, saves
+from prolip.train.batches import Batches
+from prolip.train.ema import Average
+from prolip.train.optimiser import state_tensors
+from prolip.train.parallel import whole
+from prolip.train.step import Learner
+
+
+@dataclass(kw_only=True)
+class State:
+    """The weights, the optimiser, the average, the place in the data, and a few numbers."""
+
+    learner: Learner
+    optimiser: torch.optim.Optimizer
+    average: Average | None
+    batches: Batches
+    step: int = 0
+    skipped: int = 0
+    best: float | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The very tensors, by name: reading a checkpoint writes into them."""
+        found = {f"learner.{name}": value for name, value in self.learner.state_dict().items()}
+        found |= {f"optimiser.{name}": value for name, value in state_tensors(self.optimiser).items()}
+        if self.average is not None:
+            found |= {f"average.{name}": value for name, value in self.average.tensors().items()}
+        return found
+
+    def save(self, folder: Path, finished: bool) -> Path:
+        """All ranks call it."""
+        own = {"batches": self.batches.state_dict(), "random": saves.random_state()}
+        facts = {"skipped": self.skipped, "best": self.best, "finished": finished}
+        return saves.save(folder, self.step, self.tensors(), own, facts)
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint. All ranks call it; as many as saved it, or others."""
+        own = saves.load(path, self.tensors())
+        content = saves.facts(path)
+        self.step, facts = content["step"], content["facts"]
+        self.skipped, self.best = facts["skipped"], facts["best"]
+        self.batches.load_state_dict(own["batches"])
+        saves.restore_random_state(own["random"])
+
+
+def export(learner: Learner, average: Average | None, folder: Path) -> None:
+    """A model folder out of the weights of a run: of the average, if there is one. All ranks call it, rank 0 writes."""
+    tensors = {name: whole(value) for name, value in learner.state_dict().items()}
+    if average is not None:
+        tensors |= {name: whole(value) for name, value in average.tensors().items()}
+    if distributed.rank() == 0:
+        write_folder_whole(folder, learner_model(learner, tensors).save)
+
+
+def learner_model(learner: Learner, tensors: Mapping[str, Tensor]) -> ProLIP:
+    """A model with the weights of a learner ("model.image....", "pml.bias")."""
+    model = ProLIP(learner.model.config, learner.model.tokenizer)
+    model.origin = learner.model.origin
+    own = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
+    if (
+        learner.matches_by_pml
+    ):  # its logit -a csd + b is 2a (1 - csd / 2) + b - 2a, and the model's a (1 - csd / 2) + b
+        scale = 2 * tensors["pml.log_scale"].exp()
+        own |= {"log_scale": scale.log(), "bias": tensors["pml.bias"] - scale}
+    model.load_state_dict({name: value.detach().cpu().clone() for name, value in own.items()}, assign=True)
+    return model
+
+
+def consolidate(source: Path, out: Path) -> Path:
+    """A model folder out of a run (its last checkpoint) or of one of its checkpoints, whoever wrote it. One process."""
+    run = source if run_folder.is_run(source) else source.parent.parent
+    path = saves.latest(source / run_folder.CHECKPOINTS) if run == source else source
+    if path is None or not run_folder.is_run(run):
+        raise ValueError(
+            f"{source} is neither a run nor a checkpoint of one, or there is no whole checkpoint in it"
+        )
+    config, model = run_folder.read_config(run), run_folder.read_model(run)
+    learner = Learner(model, [stage.objective for stage in config.stages])
+    averaged = config.optimiser.ema is not None
+    tensors = dict(learner.state_dict())
+    saves.load(path, {f"learner.{name}": value for name, value in tensors.items()})
+    if averaged:
+        trained = saves.names(path, "average.")
+        saves.load(path, {f"average.{name}": tensors[name] for name in trained})
+    write_folder_whole(out, learner_model(learner, tensors).save)
+    return out
