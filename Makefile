@@ -37,6 +37,7 @@ bench: $(STAMP)  ## the tables of docs/performance.md (needs 6 GiB; with a C++ c
 	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
 	@$(BIN)/prolip bench towers
 	@$(BIN)/prolip bench data
+	@$(BIN)/prolip bench train
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion

@@ -1,11 +1,13 @@
 import errno
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from prolip.files import remove_leftovers, write_whole
+from prolip.files import recover_folder, remove_leftovers, write_folder_whole, write_whole
 
 
 def test_it_makes_folders_and_leaves_nothing_else(tmp_path):
@@ -47,3 +49,113 @@ def test_a_full_disk_names_the_file(tmp_path):
 
     with pytest.raises(OSError, match=r"No space left on device: '.*a\.json'"):
         write_whole(tmp_path / "a.json", full)
+
+
+def fill(text):
+    """A writer of a folder with a file and a folder in it."""
+
+    def write(folder):
+        (folder / "deep").mkdir(parents=True)
+        (folder / "a.txt").write_text(text)
+        (folder / "deep" / "b.txt").write_text(text)
+
+    return write
+
+
+def texts(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.txt")}
+
+
+def whole(text):
+    return {"a.txt": text, "deep/b.txt": text}
+
+
+def test_a_folder_takes_the_place_of_the_old_one_whole(tmp_path):
+    folder = tmp_path / "model"
+    assert write_folder_whole(folder, fill("old")) == folder
+    assert texts(folder) == whole("old")
+    (folder / "other.txt").write_text("not in the new one")
+    write_folder_whole(folder, fill("new"))
+    assert texts(folder) == whole("new")
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_failure_keeps_the_old_folder(tmp_path):
+    folder = write_folder_whole(tmp_path / "model", fill("old"))
+
+    def half(aside):
+        aside.mkdir()
+        (aside / "a.txt").write_text("ha")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_folder_whole(folder, half)
+    assert texts(folder) == whole("old")
+    with pytest.raises(OSError, match="disk full"):
+        write_folder_whole(tmp_path / "none yet", half)
+    assert list(tmp_path.iterdir()) == [folder], "nothing of either is left"
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(patch, moment, work):
+    """Do the work in a process that dies at a moment: before its k-th change of the disk; from then on it does none.
+
+    Returns whether it came so far.
+    """
+    count = 0
+
+    def dying(real):
+        def change(*args, **options):
+            nonlocal count
+            count += 1
+            if count > moment:
+                raise Killed
+            return real(*args, **options)
+
+        return change
+
+    with patch.context() as inside:
+        inside.setattr(Path, "rename", dying(Path.rename))
+        inside.setattr(Path, "mkdir", dying(Path.mkdir))
+        inside.setattr(Path, "write_text", dying(Path.write_text))
+        inside.setattr(os, "unlink", dying(os.unlink))
+        inside.setattr(os, "rmdir", dying(os.rmdir))
+        try:
+            work()
+        except Killed:
+            return True
+    return False
+
+
+def test_whenever_the_process_dies_the_old_folder_or_the_new_one_is_recovered(tmp_path, monkeypatch):
+    outcomes = []
+    for moment in range(100):
+        folder = write_folder_whole(tmp_path / str(moment) / "model", fill("old"))
+        died = killed_at(monkeypatch, moment, lambda folder=folder: write_folder_whole(folder, fill("new")))
+        recover_folder(folder)
+        assert texts(folder) in (whole("old"), whole("new"))
+        assert not folder.with_name(".model.old").exists()
+        outcomes.append(texts(folder)["a.txt"])
+        write_folder_whole(folder, fill("newer"))  # what was left is no obstacle
+        assert texts(folder) == whole("newer")
+        assert list(folder.parent.iterdir()) == [folder]
+        if not died:
+            break
+    assert len(outcomes) > 7
+    assert outcomes == sorted(outcomes, reverse=True), "old until a moment, new from then on"
+    assert outcomes[0] == "old"
+    assert outcomes[-1] == "new"
+
+
+def test_there_may_be_nothing_to_recover(tmp_path):
+    recover_folder(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+    folder = write_folder_whole(tmp_path / "model", fill("new"))
+    shutil.copytree(folder, tmp_path / ".model.old")
+    (folder / "a.txt").write_text("newer")
+    recover_folder(folder)
+    assert (folder / "a.txt").read_text() == "newer", "the old one does not come back over it"
+    assert list(tmp_path.iterdir()) == [folder]

@@ -159,6 +159,32 @@ def bench_data(
         data.show(result)
 
 
+def bench_train(
+    sizes: tuple[str, ...] = ("miniature", "ViT-B-16-768"),
+    batch: int | None = None,
+    repeats: int = 7,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Time a training step and its parts against a straightforward one of the same mathematics. On the CPU.
+
+    Example: prolip bench train --sizes miniature --repeats 3
+
+    Args:
+        sizes: Named sizes (docs/models.md): miniature and nano by their own recipes, the others by the paper's on
+            random pixels and captions.
+        batch: Samples of a step. None: the recipe's own, 16 on random data.
+        repeats: Runs of each work, in turn; the median counts.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.bench import train
+
+    result = train.run(sizes=sizes, batch=batch, repeats=repeats)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        train.show(result)
+
+
 def report_toy(out: Path = Path("toy-inclusion")) -> None:
     """Draw how log inclusion, H, KL, DKL and containment judge pairs of 1-D Gaussians.
 
@@ -301,7 +327,7 @@ def train() -> None:
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     "data": {"scenes": data_scenes, "check": data_check, "ambiguity": data_ambiguity},
     "report": {"toy": report_toy, "scenes": report_scenes},
-    "bench": {"measures": bench_measures, "towers": bench_towers, "data": bench_data},
+    "bench": {"measures": bench_measures, "towers": bench_towers, "data": bench_data, "train": bench_train},
 }
 
 

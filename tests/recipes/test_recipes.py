@@ -88,9 +88,9 @@ def test_the_papers_model(name):
 
 ROWS = {
     "clip": ("none", "softmax", {"clip": 1.0}),
-    "pml-clip-multihead": ("multihead", "softmax", {"pml": 1.0, "clip": 1.0, "vib": 1e-4}),
+    "pml-clip-multihead": ("multihead", "sigmoid", {"pml": 1.0, "clip": 1.0, "vib": 1e-4}),
     "pml": ("token", "sigmoid", {"pml": 1.0, "vib": 1e-4}),
-    "pml-clip": ("token", "softmax", {"pml": 1.0, "clip": 1.0, "vib": 1e-4}),
+    "pml-clip": ("token", "sigmoid", {"pml": 1.0, "clip": 1.0, "vib": 1e-4}),
     "ppcl": ("token", "sigmoid", {"ppcl": 1.0, "vib": 1e-4}),
     "ppcl-inclusion": ("token", "sigmoid", {"ppcl": 1.0, "inclusion": 1e-7, "vib": 1e-4}),
     "ppcl-masked": ("token", "sigmoid", {"ppcl": 1.0, "masked": 1e-3, "vib": 1e-4}),
@@ -247,7 +247,7 @@ def test_the_command_hands_the_run_to_the_engine(trained):
 
 
 def test_a_run_folder_goes_on_where_it_lies(trained, tmp_path):
-    content = {"config": config("nano", "seed=4", "out=elsewhere").to_dict(), "other": 1}
+    content = {"format": "prolip-run", "config": config("nano", "seed=4", "out=elsewhere").to_dict(), "other": 1}
     (tmp_path / "config.json").write_text(json.dumps(content))
     cli.main(["train", str(tmp_path), "log.every=3"])
     assert trained == [(config("nano", "seed=4", f"out={tmp_path}", "log.every=3"), True)]
@@ -257,8 +257,8 @@ def test_a_run_folder_goes_on_where_it_lies(trained, tmp_path):
     ("content", "message"),
     [
         (None, "config.json is missing"),
-        ("{}", "is not of a training run"),
-        ('{"config": {"sed": 1}}', "unknown keys"),
+        ("{}", "is not that of a training run"),
+        ('{"format": "prolip-run", "config": {"sed": 1}}', "unknown keys"),
     ],
 )
 def test_a_folder_that_is_no_run(content, message, tmp_path, capsys, trained):

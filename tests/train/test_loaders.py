@@ -192,7 +192,7 @@ def test_held_out_samples_are_the_first_as_for_evaluation(model):
     pixels, captions = held_out_samples(held_out(SIMPLE), model)
     source = open_data(SIMPLE)
     expected = [source.read(number) for number in range(5)]
-    assert captions == [sample.captions[0] for sample in expected]
+    assert captions == [max(sample.captions, key=len) for sample in expected]
     assert torch.equal(
         pixels, torch.stack([to_pixels(sample.image, model.config.image.pixels) for sample in expected])
     )

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from prolip.files import read_json
-
 if TYPE_CHECKING:
     from prolip.train.config import TrainConfig
 
@@ -110,13 +108,9 @@ def of_run(folder: Path) -> Recipe:
     """The recipe that a run folder is: the config that it was started with, in the folder where it lies now."""
     from dataclasses import replace
 
-    from prolip.train.config import TrainConfig
+    from prolip.train.run_folder import read_config
 
-    path = folder / "config.json"
-    content = read_json(path)
-    if "config" not in content:
-        raise ValueError(f"{path} is not of a training run: it has no config")
-    config = replace(TrainConfig.from_dict(content["config"]), out=str(folder))
+    config = replace(read_config(folder), out=str(folder))
     return Recipe(str(folder), f"The run in {folder}.", lambda: config)
 
 

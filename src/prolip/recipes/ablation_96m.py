@@ -53,7 +53,10 @@ def _model(row: Row) -> ModelChoice:
         uncertainty = "none" if row == "clip" else "multihead"
     if "clip" in row:
         return ModelChoice(
-            tokenizer="timm/ViT-B-16-SigLIP", uncertainty=uncertainty, contrast="softmax", scale=CLIP_SCALE
+            tokenizer="timm/ViT-B-16-SigLIP",
+            uncertainty=uncertainty,
+            contrast="softmax" if row == "clip" else "sigmoid",  # PML gives a pair a probability
+            scale=CLIP_SCALE,
         )
     return ModelChoice(tokenizer="timm/ViT-B-16-SigLIP", uncertainty=uncertainty)
 

@@ -50,6 +50,7 @@ class Batches:
         self._current = -1
         self._loader: Epochs | Together | None = None
         self._iterator: Iterator[Batch] = iter(())
+        self._enter(0)  # what is wrong with the data is better known now
 
     def take(self, step: int) -> Batch:
         """The batch of step number `step`; steps are taken one after another."""

@@ -13,6 +13,7 @@ from prolip import distributed
 from prolip.checks import some
 from prolip.gaussian import Gaussian
 from prolip.train.config import Care
+from prolip.train.parallel import whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,9 @@ def _wrong_gradients(learner: nn.Module | None) -> list[str]:
     if learner is None:
         return []
     grads = ((name, p.grad) for name, p in learner.named_parameters() if p.grad is not None)
-    return [f"that of {name} is not finite" for name, grad in grads if not bool(torch.isfinite(grad).all())]
+    return [
+        f"that of {name} is not finite" for name, grad in grads if not bool(torch.isfinite(whole(grad)).all())
+    ]
 
 
 def _samples(keys: Sequence[str], count: int) -> str:

@@ -29,7 +29,7 @@ from prolip.train.recorder import Clock, Recorder
 from prolip.train.schedule import rate
 from prolip.train.state import State, export
 from prolip.train.step import Gradients, Learner, compute_gradients
-from prolip.train.twins import TwinDraw, draw_twins
+from prolip.train.twins import TwinDraw, draw_twins, require_mask_token
 
 log = logging.getLogger("prolip.train")
 
@@ -59,15 +59,17 @@ class Engine:
         model = make_model(config.model, config.seed)
         self.learner = Learner(model, [stage.objective for stage in config.stages])
         freeze(self.learner, config.optimiser.frozen)
+        if any(stage.objective.masked for stage in config.stages):
+            require_mask_token(config.masking, model.config.text.tokens)
+        self.data = describe_data(config)
+        batches = Batches(config, model)
         held_out = held_out_samples(config, model)
         self.check = None if held_out is None else HeldOutCheck(model, *held_out)
         self.towers = lay_out(self.learner, config.parallel, device)
         optimiser = make_optimiser(self.learner, config.optimiser)
         begin_state(optimiser)
         average = None if config.optimiser.ema is None else Average(self.learner, config.optimiser.ema)
-        self.state = State(
-            learner=self.learner, optimiser=optimiser, average=average, batches=Batches(config, model)
-        )
+        self.state = State(learner=self.learner, optimiser=optimiser, average=average, batches=batches)
         self.guard = Guard(config.care)
 
     def restore(self) -> None:
@@ -157,8 +159,7 @@ class Engine:
         return self.folder / run_folder.CHECKPOINTS
 
     def _begin(self) -> None:
-        data = describe_data(self.config)
-        run_folder.begin(self.folder, self.config, self.learner.model, data, self.state.step)
+        run_folder.begin(self.folder, self.config, self.learner.model, self.data, self.state.step)
 
     def _is_time_to_save(self, clock: Clock) -> bool:
         """By steps, or by rank 0's watch."""

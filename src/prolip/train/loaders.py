@@ -61,7 +61,7 @@ def make_loader(
 
 
 def held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, list[str]] | None:
-    """Pixels uint8 (n, 3, S, S) and the first caption of each; None if there is no held-out data.
+    """Pixels uint8 (n, 3, S, S) and the longest caption of each, which says most; None if there is no held-out data.
 
     The first `held_out.samples` good ones, in the order of their source, as for evaluation. Bad ones are left out.
     """
@@ -72,7 +72,7 @@ def held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, list[s
         raise ValueError(f"held_out.source {without_secrets(spec)} is a stream: give data on disk, or scenes")
     source = _opened(spec, config.data)
     preparation = Preparation(
-        pixels=model.config.image.pixels, tokenizer=_tokenizer(model), caption="first",
+        pixels=model.config.image.pixels, tokenizer=_tokenizer(model), caption="longest",
         max_pixels=config.data.max_pixels,
     )  # fmt: skip
     items: list[Item] = []

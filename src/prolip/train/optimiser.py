@@ -116,8 +116,11 @@ def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
         return torch.zeros((), device=given[0].device if given else None)
     norm = norms[0] if len(norms) == 1 else torch.hypot(*norms)
     if limit is not None:
+        length = norm.nan_to_num(
+            0.0, 0.0, 0.0
+        )  # an infinite one would wipe out the others' values: which were bad?
         for kind in kinds:
-            clip_grads_with_norm_(kind, limit, norm)
+            clip_grads_with_norm_(kind, limit, length)
     return norm.float()
 
 

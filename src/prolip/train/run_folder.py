@@ -64,6 +64,8 @@ def require_place(folder: Path, config: TrainConfig, resume: bool) -> None:
         raise ValueError(
             f"{folder} holds a run already: --resume goes on with it, out=... takes another folder"
         )
+    if not any((folder / CHECKPOINTS).glob("step-*")):
+        return  # nothing was saved yet, so there is nothing to go on with in another way
     changed = differences(read_config(folder).to_dict(), config.to_dict())
     if changed:
         told = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)

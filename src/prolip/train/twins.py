@@ -65,13 +65,18 @@ def draw_twins(
     )
 
 
+def require_mask_token(masking: Masking, tokens: TokenRules) -> None:
+    """An error if a twin's tokens are to become mask tokens, and there is none."""
+    if masking.how == "mask" and tokens.mask_id is None:
+        raise ValueError(
+            "the tokenizer has no mask token: prolip.inputs.tokens.with_mask_token adds one, or masking.how=drop"
+        )
+
+
 def _without(ids: Tensor, lost: Tensor, masking: Masking, tokens: TokenRules) -> Tensor:
     if masking.how == "drop":
         return drop_tokens(ids, lost, tokens.pad_id)
-    if tokens.mask_id is None:
-        raise ValueError(
-            'the tokenizer has no mask token: prolip.inputs.tokens.with_mask_token adds one, or masking.how="drop"'
-        )
+    assert tokens.mask_id is not None
     return ids.masked_fill(lost, tokens.mask_id)
 
 
