@@ -319,6 +319,24 @@ def data_ambiguity(
             print(f"{probability:11.4g}  {ambiguity:13.4f}  {text}")
 
 
+def export(
+    run: Annotated[Positional[Path], arg(metavar="RUN")], out: Annotated[Positional[Path], arg(metavar="OUT")]
+) -> None:
+    """Write a model folder out of a checkpoint of training, whichever number of processes saved it.
+
+    Example: prolip export runs/miniature/checkpoints/step-000001000 my-model
+
+    (The last model of a run that has ended is in its folder already: RUN/model.)
+
+    Args:
+        run: The folder of a run, for its last checkpoint, or one of its checkpoints.
+        out: The folder to write; it must be new or empty.
+    """
+    from prolip.train import state
+
+    print(state.consolidate(run.expanduser(), out.expanduser()))
+
+
 def train() -> None:
     """Train a model by a recipe, on one process or under torchrun. Say which: prolip train --help."""
     main(["train", "--help"])
@@ -351,6 +369,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "convert": convert,
     "data": data,
     "train": train,
+    "export": export,
     "report": report,
     "bench": bench,
     "doctor": doctor,

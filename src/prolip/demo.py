@@ -71,10 +71,7 @@ def run(out: Path, seed: int) -> dict[str, Result]:
         style="dim",
     )
     console.print(f"Figures: {', '.join(str(path) for path in paths if path.suffix == '.png')}")
-    console.print(
-        "Still to come: the training engine and the HTML report.",
-        style="dim",
-    )
+    console.print("A model with towers: prolip train miniature (docs/training.md).", style="dim")
     return results
 
 

@@ -59,6 +59,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
+def require_empty(folder: Path) -> None:
+    """An error if there is something already where a folder is to be written."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(
+            f"{folder} exists and is not an empty folder; choose another, so that nothing is overwritten"
+        )
+
+
 def write_folder_whole(folder: Path, write: Callable[[Path], object]) -> Path:
     """Let `write` fill a folder beside `folder`, then let it take that name. Readers see the old one or the new, and
     for a moment none; if that moment is the last one of the process, `recover_folder` brings the old one back."""

@@ -71,7 +71,11 @@ def test_one_process_agrees_with_itself():
     done = []
     on_first(lambda: done.append(1))
     assert done == [1]
-    for work in (lambda: together(fail), lambda: on_first(fail), lambda: end_together(LookupError("no such"))):
+    for work in (
+        lambda: together(fail),
+        lambda: on_first(fail),
+        lambda: end_together(LookupError("no such")),
+    ):
         with pytest.raises(LookupError, match="no such"):
             work()
 
@@ -93,7 +97,9 @@ def check_flags(rank):
 
 def check_errors(rank):
     assert together(lambda: rank + 5) == rank + 5, "everyone's own result"
-    kind, text = (LookupError, "^no such sample$") if rank == 1 else (PeerError, "rank 1 failed: LookupError: no such")
+    kind, text = (
+        (LookupError, "^no such sample$") if rank == 1 else (PeerError, "rank 1 failed: LookupError: no such")
+    )
     with pytest.raises(kind, match=text):
         together(lambda: fail() if rank == 1 else None)
     with pytest.raises(LookupError, match=f"own {rank}"):  # both fail: each with its own
@@ -104,7 +110,9 @@ def check_first(rank):
     done = []
     on_first(lambda: done.append(distributed.rank()))
     assert done == ([0] if rank == 0 else [])
-    kind, text = (LookupError, "^no such sample$") if rank == 0 else (PeerError, "rank 0 failed: LookupError: no such")
+    kind, text = (
+        (LookupError, "^no such sample$") if rank == 0 else (PeerError, "rank 0 failed: LookupError: no such")
+    )
     with pytest.raises(kind, match=text):
         on_first(fail)
 

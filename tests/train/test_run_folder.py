@@ -14,7 +14,15 @@ from prolip.recipes import names
 from prolip.recipes.nano import recipe
 from prolip.train import run_folder
 from prolip.train.config import HeldOut, LogChoice, OptimiserChoice, ParallelChoice, Stage, TrainConfig
-from prolip.train.run_folder import begin, differences, is_run, read_config, read_model, read_sessions, require_place
+from prolip.train.run_folder import (
+    begin,
+    differences,
+    is_run,
+    read_config,
+    read_model,
+    read_sessions,
+    require_place,
+)
 
 
 @pytest.fixture
@@ -43,7 +51,12 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path, config):
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("notes.txt", ""), ("config.json", "{}"), ("config.json", "no JSON"), ("config.json", '{"format": "prolip"}')],
+    [
+        ("notes.txt", ""),
+        ("config.json", "{}"),
+        ("config.json", "no JSON"),
+        ("config.json", '{"format": "prolip"}'),
+    ],
 )
 def test_a_folder_of_other_things_is_left_alone(tmp_path, config, resume, name, text):
     (tmp_path / name).write_text(text)
@@ -147,7 +160,10 @@ def test_the_model_comes_back_but_for_its_weights(tmp_path, config, tokenizer):
     start(tmp_path, config, model)
     found = read_model(tmp_path)
     assert found.config == model.config
-    assert found.tokenize(["a red star", "a thing"]).tolist() == model.tokenize(["a red star", "a thing"]).tolist()
+    assert (
+        found.tokenize(["a red star", "a thing"]).tolist()
+        == model.tokenize(["a red star", "a thing"]).tolist()
+    )
     shapes = {name: (value.shape, value.device) for name, value in model.state_dict().items()}
     assert {name: (value.shape, value.device) for name, value in found.state_dict().items()} == shapes
 

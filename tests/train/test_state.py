@@ -14,9 +14,9 @@ from prolip.model.create import create
 from prolip.recipes.nano import recipe
 from prolip.train import run_folder
 from prolip.train.batches import Batches
-from prolip.train.config import OptimiserChoice
+from prolip.train.config import OptimiserChoice, Stage
 from prolip.train.ema import Average
-from prolip.train.optimiser import begin_state, make_optimiser
+from prolip.train.optimiser import begin_state, freeze, make_optimiser
 from prolip.train.state import State, consolidate, export
 from prolip.train.step import Learner
 
@@ -38,8 +38,6 @@ def equal(a, b):
 
 
 def config_of(*objectives, ema=None, frozen=()):
-    from prolip.train.config import Stage
-
     before = tuple(Stage(samples=64, objective=objective) for objective in objectives[:-1])
     return replace(
         recipe(), before=before, objective=objectives[-1], optimiser=OptimiserChoice(ema=ema, frozen=frozen)
@@ -50,6 +48,7 @@ def state_of(config, tokenizer, seed=0):
     """As after some steps: everything has a value of its own."""
     model = create("nano", tokenizer, seed=seed)
     learner = Learner(model, [stage.objective for stage in config.stages])
+    freeze(learner, config.optimiser.frozen)
     optimiser = make_optimiser(learner, config.optimiser)
     begin_state(optimiser)
     average = None if config.optimiser.ema is None else Average(learner, config.optimiser.ema)
@@ -62,10 +61,11 @@ def state_of(config, tokenizer, seed=0):
     return state
 
 
-@pytest.mark.parametrize("objectives", OBJECTIVES.values(), ids=OBJECTIVES)
-@pytest.mark.parametrize("ema", [None, 0.9])
-def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, objectives, ema):
-    config = config_of(*objectives, ema=ema)
+@pytest.mark.parametrize(
+    ("name", "ema"), [("ppcl", None), ("ppcl, then pml", 0.9), ("pml", None), ("pml, then ppcl", 0.9)]
+)
+def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, name, ema):
+    config = config_of(*OBJECTIVES[name], ema=ema)
     state = state_of(config, tokenizer)
     state.step = 3
     run_folder.begin(tmp_path / "run", config, state.learner.model, [], 0)
@@ -73,8 +73,8 @@ def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, object
     export(state.learner, state.average, tmp_path / "exported")
     for number, source in enumerate((tmp_path / "run", path)):
         out = consolidate(source, tmp_path / f"consolidated{number}")
-        for name in ("config.json", "model.safetensors", "tokenizer.json"):
-            assert (out / name).read_bytes() == (tmp_path / "exported" / name).read_bytes(), name
+        for file in ("config.json", "model.safetensors", "tokenizer.json"):
+            assert (out / file).read_bytes() == (tmp_path / "exported" / file).read_bytes(), file
     model = prolip.load(tmp_path / "exported")
     assert model.tokenize("a red star").tolist() == state.learner.model.tokenize("a red star").tolist()
 
@@ -116,7 +116,7 @@ def test_the_average_is_exported_if_there_is_one(tmp_path, tokenizer, frozen):
     assert not equal(own, {**own, **averages})
 
 
-@pytest.mark.parametrize(("scale", "bias"), [(5.0, 5.0), (1.3, -2.0), (40.0, 30.0)])
+@pytest.mark.parametrize(("scale", "bias"), [(5.0, 5.0), (1.3, -2.0), (90.0, 60.0)])
 def test_a_model_of_pml_has_the_probability_that_pml_learned(tmp_path, tokenizer, draw, scale, bias):
     learner = Learner(create("nano", tokenizer, seed=0), [PML])
     with torch.no_grad():
@@ -124,8 +124,8 @@ def test_a_model_of_pml_has_the_probability_that_pml_learned(tmp_path, tokenizer
         learner.pml["bias"].fill_(bias)
     export(learner, None, tmp_path / "out")
     model = prolip.load(tmp_path / "out").double()
-    images, texts = draw(6, 32, low=-6, high=-3), draw(6, 32, low=-6, high=-3)
-    texts = Gaussian(torch.nn.functional.normalize(images.mean + 0.2 * texts.mean, dim=-1), texts.log_var)
+    images, texts = draw(6, 32, low=-6, high=-4), draw(6, 32, low=-6, high=-4)
+    texts = Gaussian(torch.nn.functional.normalize(images.mean + 0.1 * texts.mean, dim=-1), texts.log_var)
     wanted = torch.sigmoid(-scale * csd(images, texts) + bias)
     assert 0.001 < wanted.min() < wanted.max() < 1
     torch.testing.assert_close(model.match_probability(images, texts), wanted, rtol=1e-4, atol=1e-6)

@@ -12,6 +12,7 @@ from prolip.checkpoint import onnx, release
 from prolip.checkpoint.load import open_model
 from prolip.checkpoint.probabilistic import make_probabilistic
 from prolip.checkpoint.rules import Account
+from prolip.files import require_empty
 from prolip.model.prolip import ProLIP
 from prolip.model.resize import resized
 
@@ -54,10 +55,7 @@ def convert(
     seed: int = 0,
 ) -> Converted:
     """Read, change as told, write. See `prolip convert --help`."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(
-            f"{out} exists and is not an empty folder; choose another, so that nothing is overwritten"
-        )
+    require_empty(out)
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
     model = resized(loaded.model, image_size=image_size, context_length=context_length)
     account = replace(loaded.account, resized=_resized(loaded.model, model))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from prolip import distributed
 from prolip.data.batch import Batch
+from prolip.data.streams import without_secrets
 from prolip.losses.objective import Objective
 from prolip.train import run_folder, saves
 from prolip.train.batches import Batches, stage_at
@@ -209,7 +212,7 @@ class Engine:
         metrics = None
         if distributed.rank() == 0:
             metrics = stack.enter_context(
-                Metrics(self.folder, self.config.log, self.config.to_dict(), self.state.step)
+                Metrics(self.folder, self.config.log, _for_others(self.config), self.state.step)
             )
         evaluate = None if self.check is None else self._evaluate
         return Recorder(self.config, self.learner, self.guard, metrics, watch, self.device, evaluate)
@@ -219,3 +222,10 @@ class Engine:
         return open_display(
             choice, name=self.folder.name, steps=self.config.steps, batch=self.config.batch, begin=self.state.step
         )  # fmt: skip
+
+
+def _for_others(config: TrainConfig) -> dict[str, Any]:
+    """The config for who looks on from elsewhere: addresses of data without their passwords and signatures."""
+    data = replace(config.data, source=tuple(map(without_secrets, config.data.source)))
+    before = tuple(replace(s, source=tuple(map(without_secrets, s.source))) for s in config.before)
+    return replace(config, data=data, before=before).to_dict()

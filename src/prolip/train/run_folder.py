@@ -46,7 +46,9 @@ def read_config(folder: Path) -> TrainConfig:
 
 def read_model(folder: Path) -> ProLIP:
     """The model of a run, with its tokenizer and room for its weights, but none in it yet."""
-    model = ProLIP(ModelConfig.from_dict(read_json(folder / CONFIG)["model"]))
+    content = read_json(folder / CONFIG)
+    model = ProLIP(ModelConfig.from_dict(content["model"]))
+    model.origin = content["origin"]
     if (folder / TOKENIZER).is_file():
         model.use_tokenizer(Tokenizer.from_file(folder / TOKENIZER, model.config.text.tokens))
     return model.to_empty(device="cpu")
@@ -96,7 +98,7 @@ def begin(folder: Path, config: TrainConfig, model: ProLIP, data: list[dict[str,
     for name in (MODEL, BEST):
         recover_folder(folder / name)
     content = {"format": FORMAT, "version": VERSION, "config": config.to_dict(), "data": data}
-    write_json(folder / CONFIG, {**content, "model": model.config.to_dict()})
+    write_json(folder / CONFIG, {**content, "model": model.config.to_dict(), "origin": model.origin})
     if model.tokenizer is not None:
         model.tokenizer.save(folder / TOKENIZER)
     with open(folder / SESSIONS, "a", encoding="utf-8") as file:

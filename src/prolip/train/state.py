@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from prolip import distributed
-from prolip.files import write_folder_whole
+from prolip.files import require_empty, write_folder_whole
 from prolip.model.prolip import ProLIP
 from prolip.train import run_folder, saves
 from prolip.train.batches import Batches
@@ -81,6 +81,7 @@ def learner_model(learner: Learner, tensors: Mapping[str, Tensor]) -> ProLIP:
 
 def consolidate(source: Path, out: Path) -> Path:
     """A model folder out of a run (its last checkpoint) or of one of its checkpoints, whoever wrote it. One process."""
+    require_empty(out)
     run = source if run_folder.is_run(source) else source.parent.parent
     path = saves.latest(source / run_folder.CHECKPOINTS) if run == source else source
     if path is None or not run_folder.is_run(run):

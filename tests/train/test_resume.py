@@ -1,0 +1,483 @@
+"""A run that was stopped, killed or damaged anywhere and goes on is, bit for bit, one that never was.
+
+Run as a script, this file is the driver of the processes that the tests kill.
+"""
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+from prolip import distributed
+from prolip.data.tally import TooManyBadSamplesError
+from prolip.losses.objective import Objective
+from prolip.recipes.nano import recipe
+from prolip.train import engine, saves
+from prolip.train.batches import Batches
+from prolip.train.config import CheckpointChoice, HeldOut, LogChoice, OptimiserChoice, Stage
+from prolip.train.control import PeerError
+from prolip.train.engine import train
+from prolip.train.metrics import read_metrics
+from prolip.train.run_folder import read_sessions
+
+FIRST, SECOND = (f"scenes:simple,size=32,length={length},seed=5" for length in (20, 28))
+CLIP = Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0)
+OF_TIME = ("samples_per_second", "data_wait", "memory")
+STEPS = 14
+
+
+def config(
+    out,
+    *,
+    steps=STEPS,
+    every=3,
+    keep=2,
+    workers=0,
+    display="none",
+    held_out="scenes:simple,size=32,length=12",
+):
+    """CLIP for 2 steps, PPCL for 4 on the same data (an epoch is 2.5 steps), then all of it on other data."""
+    nano = recipe()
+    return replace(
+        nano, out=str(out), samples=8 * steps, batch=8, data=replace(nano.data, source=(SECOND,), workers=workers),
+        before=(
+            Stage(samples=16, objective=CLIP, source=(FIRST,)),
+            Stage(samples=32, objective=Objective(vib=0.01), source=(FIRST,)),
+        ),
+        optimiser=OptimiserChoice(lr=1e-2, warmup=3, ema=0.7),
+        checkpoint=CheckpointChoice(steps=every, keep=keep),
+        log=LogChoice(every=1, display=display, tensorboard=False),
+        held_out=HeldOut(source=held_out, samples=12, every=4),
+    )  # fmt: skip
+
+
+def tensors(path):
+    """All that a checkpoint holds, read by what its own metadata says."""
+    known = FileSystemReader(path).read_metadata().state_dict_metadata
+    found = {name: torch.empty(kind.size, dtype=kind.properties.dtype) for name, kind in known.items()}
+    saves.load(path, found)
+    return found
+
+
+def bits(values):
+    return {name: value.flatten().view(torch.uint8).numpy().tobytes() for name, value in values.items()}
+
+
+def metrics(folder):
+    return [
+        {name: value for name, value in line.items() if name not in OF_TIME} for line in read_metrics(folder)
+    ]
+
+
+def story(folder, steps=STEPS):
+    """All that a finished run leaves behind and that must not depend on interruptions."""
+    last = saves.latest(folder / "checkpoints")
+    assert int(last.name[5:]) == steps
+    assert not saves.half_written(folder / "checkpoints")
+    ranks = {path.name: json.loads(path.read_text()) for path in last.glob("rank-*.json")}
+    files = {
+        f"{place}/{name}": (folder / place / name).read_bytes()
+        for place in ("model", "best")
+        for name in ("config.json", "model.safetensors", "tokenizer.json")
+    }
+    return {
+        "metrics": metrics(folder), "tensors": bits(tensors(last)), "ranks": ranks, "facts": saves.facts(last)["facts"],
+        **files,
+    }  # fmt: skip
+
+
+def assert_same(folder, wanted, steps=STEPS):
+    got = story(folder, steps)
+    assert got.keys() == wanted.keys()
+    for line, other in zip(got["metrics"], wanted["metrics"], strict=True):
+        assert line == other
+    for name in wanted:
+        assert got[name] == wanted[name], name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Sums of other lengths of threads are others, and the driver's processes have one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """Of a run that was never stopped."""
+    return story(train(config(tmp_path_factory.mktemp("whole") / "run")))
+
+
+class Crash(BaseException):
+    """Nothing handles it."""
+
+
+def at_step(patch, number, act):
+    """Let something happen before the batch of a step (from 0) is taken, once."""
+    take, done = Batches.take, []
+
+    def acting(self, step):
+        if step == number and not done:
+            done.append(step)
+            act()
+        return take(self, step)
+
+    patch.setattr(Batches, "take", acting)
+
+
+def crash():
+    raise Crash
+
+
+def crashed(patch, run, number):
+    with patch.context() as inside:
+        at_step(inside, number, crash)
+        with pytest.raises(Crash):
+            train(run)
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_the_run_that_all_others_are_compared_with_is_worth_it(wanted):
+    lines = wanted["metrics"]
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    assert "loss/clip" in lines[1]
+    assert "loss/clip" not in lines[2]
+    assert [line["step"] for line in lines if "held_out/r1" in line] == [4, 8, 12, 14]
+    assert len({line["loss"] for line in lines}) == STEPS
+    assert {name.split(".")[0] for name in wanted["tensors"]} == {"learner", "optimiser", "average"}
+    assert wanted["model/model.safetensors"] != wanted["best/model.safetensors"], "the best one is another"
+
+
+@pytest.mark.parametrize("number", [1, 5, 7, 13])
+def test_a_run_that_crashes_and_goes_on_is_one_that_never_did(tmp_path, monkeypatch, wanted, number):
+    run = config(tmp_path / "run")
+    crashed(monkeypatch, run, number)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, number // 3 * 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(STEPS))
+@pytest.mark.parametrize("every", [1, 4])
+def test_it_may_crash_anywhere(tmp_path, monkeypatch, wanted, number, every):
+    run = config(tmp_path / "run", every=every)
+    crashed(monkeypatch, run, number)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_crash_after_crash_with_workers_or_without(tmp_path, monkeypatch, wanted):
+    """Other workers, other moments of saving: none changes the run."""
+    crashed(monkeypatch, config(tmp_path / "run", workers=1), 4)
+    with monkeypatch.context() as inside:
+        at_step(inside, 8, crash)
+        with pytest.raises(Crash):
+            train(config(tmp_path / "run", every=1, workers=1), resume=True)
+    train(config(tmp_path / "run", every=5), resume=True)
+    assert_same(tmp_path / "run", wanted)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 3, 8]
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypatch, wanted, number):
+    run = config(tmp_path / "run")
+    with monkeypatch.context() as inside:
+        at_step(inside, number, terminate)
+        assert train(run) == tmp_path / "run"
+    assert int(saves.latest(tmp_path / "run" / "checkpoints").name[5:]) == number + 1
+    assert not (tmp_path / "run" / "model").exists()
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, number + 1]
+
+
+def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monkeypatch, wanted):
+    """Asked to stop right after a checkpoint, and again right after it was read: it may be the only one."""
+    run, written, save = config(tmp_path / "run", keep=1), [], saves.save
+
+    def noting(folder, step, *rest):
+        path = save(folder, step, *rest)
+        written.append(step)
+        terminate()
+        return path
+
+    def read(self, path, load=engine.State.load):
+        load(self, path)
+        terminate()
+
+    with monkeypatch.context() as inside:
+        inside.setattr(saves, "save", noting)
+        train(run)
+        inside.setattr(engine.State, "load", read)
+        train(run, resume=True)
+    assert written == [3]
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_asked_to_stop_before_the_first_step_it_goes_on_from_there(tmp_path, monkeypatch, wanted):
+    run = config(tmp_path / "run")
+    with monkeypatch.context() as inside:
+        inside.setattr(engine.run_folder, "require_place", lambda *args: terminate())
+        train(run)
+    assert not read_metrics(tmp_path / "run")
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(tmp_path, monkeypatch, wanted, caplog):
+    run = config(tmp_path / "run", keep=3)
+    crashed(monkeypatch, run, 10)
+    damaged = tmp_path / "run" / "checkpoints" / "step-000000009"
+    os.truncate(damaged / "__0_0.distcp", 1000)
+    (tmp_path / "run" / "checkpoints" / ".step-000000010.partial").mkdir()
+    train(replace(run, checkpoint=CheckpointChoice(steps=3, keep=1)), resume=True)
+    assert_same(tmp_path / "run", wanted)
+    said = [
+        r.getMessage() for r in caplog.records if r.name == "prolip.train" and r.levelno == logging.WARNING
+    ]
+    assert any(f"{damaged} is passed over" in text for text in said)
+    assert any(".step-000000010.partial was not finished" in text for text in said)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_anew(tmp_path, monkeypatch, wanted):
+    run = config(tmp_path / "run", every=12)
+    crashed(monkeypatch, run, 6)
+    assert metrics(tmp_path / "run") == wanted["metrics"][:6]
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_going_on_with_what_is_finished_does_nothing(tmp_path):
+    run = replace(config(tmp_path / "run", held_out=None), samples=64)
+    train(run)
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.rglob("*")}
+    assert train(run, resume=True) == tmp_path / "run"
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("what", ["export", "save"])
+def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypatch, wanted, what):
+    run = config(tmp_path / "run", every=12)
+    with monkeypatch.context() as inside:
+        if what == "save":
+            real = saves.save
+            inside.setattr(
+                saves, "save", lambda f, step, *rest: crash() if step == STEPS else real(f, step, *rest)
+            )
+        else:
+            real = engine.export
+            inside.setattr(
+                engine, "export", lambda *args: crash() if args[-1].name == "model" else real(*args)
+            )
+        with pytest.raises(Crash):
+            train(run)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+# -- other processes -------------------------------------------------------------------------------------------------------
+
+
+def start(out, *, launcher=(), **options):
+    """A process that trains. Its output is kept beside the run."""
+    words = [sys.executable, *launcher, __file__, json.dumps({"out": str(out), **options})]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with open(f"{out}.log", "ab") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log, env=environment)
+
+
+def drive(out, resume=False, pause=0.0, die=None, **options):
+    """What such a process does. die: (rank, step): there it kills itself, if it was not started again."""
+    torch.set_num_threads(1)
+    take = Batches.take
+
+    def slowly(self, step):
+        time.sleep(pause)
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        if die == [distributed.rank(), step] and not again:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return take(self, step)
+
+    Batches.take = slowly
+    train(config(out, **options), resume=resume)
+
+
+def said(out):
+    return Path(f"{out}.log").read_text()
+
+
+def wait_for(condition, process, out, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, said(out)
+        assert time.monotonic() < end, said(out)
+        time.sleep(0.005)
+
+
+def last_step(folder):
+    """Of the metrics, though they may just be written."""
+    try:
+        return max((line["step"] for line in read_metrics(folder)), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+def kill_at_some_moment(out, draw, **options):
+    """Start or go on, and kill the process some steps later, in the midst of whatever it does. Returns the step."""
+    begin = max((int(path.name[5:]) for path in saves.list_saves(out / "checkpoints")), default=0)
+    goal, delay = begin + draw.randint(2, 4), draw.uniform(0, 0.1)
+    process = start(out, resume=True, every=1, pause=0.01, **options)
+    wait_for(lambda: last_step(out) >= goal, process, out)
+    time.sleep(delay)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, said(out)
+    for path in saves.list_saves(out / "checkpoints"):
+        assert saves.incomplete(path) is None
+        assert tensors(path)
+
+
+def test_killed_twice_and_terminated_it_is_still_the_same_run(tmp_path):
+    """SIGTERM: saves at once, ends well, says how to go on."""
+    steps, draw, out = 30, random.Random(1), tmp_path / "run"
+    for _ in range(2):
+        kill_at_some_moment(out, draw, steps=steps)
+    begin = last_step(out)
+    process = start(out, resume=True, every=1000, pause=0.1, steps=steps, display="plain")
+    wait_for(lambda: last_step(out) >= begin + 2, process, out)
+    process.terminate()
+    assert process.wait(60) == 0, said(out)
+    done = last_step(out)
+    assert done < steps
+    assert int(saves.latest(out / "checkpoints").name[5:]) == done
+    assert f"stopped at step {done}; to go on: prolip train {out} --resume" in said(out)
+    train(config(out, steps=steps), resume=True)
+    assert_same(out, story(train(config(tmp_path / "whole", steps=steps)), steps), steps)
+    assert len(list(read_sessions(out))) == 4
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_is_still_the_same_run(tmp_path):
+    steps, draw, out = 120, random.Random(2), tmp_path / "run"
+    for _ in range(10):
+        kill_at_some_moment(out, draw, steps=steps)
+    train(config(out, steps=steps), resume=True)
+    assert_same(out, story(train(config(tmp_path / "whole", steps=steps)), steps), steps)
+    assert len(list(read_sessions(out))) == 11
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path):
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
+    for name, die in (("whole", None), ("run", [1, 7])):
+        process = start(tmp_path / name, launcher=launcher, die=die)
+        assert process.wait(300) == 0, said(tmp_path / name)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
+    wanted = story(tmp_path / "whole")
+    assert wanted["ranks"].keys() == {"rank-00000.json", "rank-00001.json"}
+    assert_same(tmp_path / "run", wanted)
+
+
+# -- two ranks in one test -------------------------------------------------------------------------------------------------
+
+
+def check_bad_data(rank, folder):
+    """On rank 1 the limit of bad samples is reached; rank 0 hears of it, and does not wait."""
+
+    def broken():
+        raise TooManyBadSamplesError("5 of 9 samples are bad")
+
+    kind, text = (
+        (TooManyBadSamplesError, "^5 of 9") if rank == 1 else (PeerError, "rank 1 failed: .*5 of 9 samples")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            at_step(patch, 2, broken)
+        with pytest.raises(kind, match=text):
+            train(config(folder / "bad", held_out=None))
+
+
+def check_missing_data(rank, folder):
+    """The held-out data is not on rank 1's machine."""
+    source = "scenes:simple,size=32,length=12" if rank == 0 else str(folder / "missing.csv")
+    kind, text = (PeerError, "rank 1 failed: .*missing.csv") if rank == 0 else (Exception, "missing.csv")
+    with pytest.raises(kind, match=text):
+        train(config(folder / "missing", held_out=source))
+
+
+def check_stop_on_one_rank(rank, folder):
+    """Only rank 1 hears SIGTERM; what rank 0 has read by then is not lost."""
+    train(config(folder / "whole"))
+    for moment in ("before", "between"):
+        run = config(folder / moment)
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1 and moment == "before":
+                at_step(patch, 4, terminate)
+            elif rank == 1:
+                save = saves.save
+                patch.setattr(saves, "save", lambda *args: (save(*args), terminate()))
+            train(run)
+        train(run, resume=True)
+        dist.barrier()
+        if rank == 0:
+            stopped = [session["from_step"] for session in read_sessions(folder / moment)]
+            assert stopped == ([0, 5] if moment == "before" else [0, 3])
+            assert_same(folder / moment, story(folder / "whole"))
+        dist.barrier()
+
+
+CHECKS = {"bad data": check_bad_data, "missing data": check_missing_data, "stop": check_stop_on_one_rank}
+
+
+def run_rank(rank, names, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    for name in names:
+        CHECKS[name](rank, folder)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # as in test_distributed
+
+
+def two_ranks(names, folder, seconds=120):
+    """Both processes end well, and in time: a rank that waits for ever is a failure."""
+    context = mp.spawn(run_rank, args=(names, folder), nprocs=2, join=False)
+    end = time.monotonic() + seconds
+    try:
+        while not context.join(timeout=1):
+            assert time.monotonic() < end, "a rank waits for ever"
+    finally:
+        for process in context.processes:
+            process.kill()
+
+
+def test_a_data_error_on_one_rank_ends_the_other(tmp_path):
+    two_ranks(["bad data", "missing data"], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_asked_to_stop_stops_all_and_nothing_is_skipped(tmp_path):
+    two_ranks(["stop"], tmp_path)
+
+
+if __name__ == "__main__":
+    drive(**json.loads(sys.argv[1]))
