@@ -136,7 +136,7 @@ def test_operations_are_those_that_torch_counts(size):
     assert ours.longest == 5
     unseen = (
         2 * len(ids) ** 2 * model.config.embed_dim
-    )  # torch doesn't count the product that PPCL writes to `out`
+    )  # torch doesn't count addmm_, by which PPCL adds one product up
     assert counted(ours) + unseen == ours.flops
     plain = train.Plain(ours)
     assert plain.ids.shape[1] == model.config.text.tokens.context_length

@@ -81,6 +81,8 @@ def test_what_json_may_bring_is_named_by_its_place(values, message):
         (lambda: DataChoice(bad_limit=2), "bad_limit"),
         (lambda: Masking(tokens=1.5), "tokens"),
         (lambda: Masking(how="hide"), "how"),
+        (lambda: Masking(patches=1.0), "sees at least one patch"),
+        (lambda: Masking(tokens=0.0), "loses at least one token"),
         (lambda: Stage(samples=0), "samples"),
         (lambda: OptimiserChoice(betas=(0.9, 1.0)), "betas"),
         (lambda: OptimiserChoice(layer_decay=1.5), "layer_decay"),

@@ -1,10 +1,12 @@
 """A run that was stopped, killed or damaged anywhere and goes on is, bit for bit, one that never was.
 
-Run as a script, this file is the driver of the processes that the tests kill.
+Processes that are to be killed are forks of one that has imported everything and done nothing. Run as a script, this
+file is what torchrun starts.
 """
 
 import json
 import logging
+import multiprocessing
 import os
 import random
 import signal
@@ -36,6 +38,7 @@ FIRST, SECOND = (f"scenes:simple,size=32,length={length},seed=5" for length in (
 CLIP = Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0)
 OF_TIME = ("samples_per_second", "data_wait", "memory")
 STEPS = 14
+PRELOAD = ["prolip.train.engine", "prolip.recipes.nano", "pytest"]
 
 
 def config(
@@ -295,19 +298,28 @@ def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypa
     assert_same(tmp_path / "run", wanted)
 
 
-# -- other processes -------------------------------------------------------------------------------------------------------
+# -- other processes -----------------------------------------------------------------------------------------
 
 
-def start(out, *, launcher=(), **options):
-    """A process that trains. Its output is kept beside the run."""
-    words = [sys.executable, *launcher, __file__, json.dumps({"out": str(out), **options})]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with open(f"{out}.log", "ab") as log:
-        return subprocess.Popen(words, stdout=log, stderr=log, env=environment)
+CLEAN = multiprocessing.get_context("forkserver")
+
+
+def start(out, **options):
+    """A process that trains."""
+    CLEAN.set_forkserver_preload(PRELOAD)
+    process = CLEAN.Process(target=drive, kwargs={"out": out, **options})
+    process.start()
+    return process
 
 
 def drive(out, resume=False, pause=0.0, die=None, **options):
-    """What such a process does. die: (rank, step): there it kills itself, if it was not started again."""
+    """What such a process does; its output is kept beside the run.
+
+    die: (rank, step): there it kills itself, if it was not started again.
+    """
+    with open(f"{out}.log", "ab") as log:
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
     torch.set_num_threads(1)
     take = Batches.take
 
@@ -322,6 +334,11 @@ def drive(out, resume=False, pause=0.0, die=None, **options):
     train(config(out, **options), resume=resume)
 
 
+def ended(process):
+    process.join(60)
+    return process.exitcode
+
+
 def said(out):
     return Path(f"{out}.log").read_text()
 
@@ -329,9 +346,9 @@ def said(out):
 def wait_for(condition, process, out, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None, said(out)
+        assert process.is_alive(), said(out)
         assert time.monotonic() < end, said(out)
-        time.sleep(0.005)
+        time.sleep(0.02)
 
 
 def last_step(folder):
@@ -350,7 +367,7 @@ def kill_at_some_moment(out, draw, **options):
     wait_for(lambda: last_step(out) >= goal, process, out)
     time.sleep(delay)
     process.kill()
-    assert process.wait() == -signal.SIGKILL, said(out)
+    assert ended(process) == -signal.SIGKILL, said(out)
     for path in saves.list_saves(out / "checkpoints"):
         assert saves.incomplete(path) is None
         assert tensors(path)
@@ -358,14 +375,14 @@ def kill_at_some_moment(out, draw, **options):
 
 def test_killed_twice_and_terminated_it_is_still_the_same_run(tmp_path):
     """SIGTERM: saves at once, ends well, says how to go on."""
-    steps, draw, out = 30, random.Random(1), tmp_path / "run"
+    steps, draw, out = 24, random.Random(1), tmp_path / "run"
     for _ in range(2):
         kill_at_some_moment(out, draw, steps=steps)
     begin = last_step(out)
     process = start(out, resume=True, every=1000, pause=0.1, steps=steps, display="plain")
     wait_for(lambda: last_step(out) >= begin + 2, process, out)
     process.terminate()
-    assert process.wait(60) == 0, said(out)
+    assert ended(process) == 0, said(out)
     done = last_step(out)
     assert done < steps
     assert int(saves.latest(out / "checkpoints").name[5:]) == done
@@ -387,17 +404,18 @@ def test_killed_ten_times_it_is_still_the_same_run(tmp_path):
 
 @pytest.mark.slow
 def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path):
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     for name, die in (("whole", None), ("run", [1, 7])):
-        process = start(tmp_path / name, launcher=launcher, die=die)
-        assert process.wait(300) == 0, said(tmp_path / name)
+        options = json.dumps({"out": str(tmp_path / name), "die": die})
+        done = subprocess.run([sys.executable, *words, __file__, options], capture_output=True, timeout=300)
+        assert done.returncode == 0, (done.stderr, said(tmp_path / name))
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
     wanted = story(tmp_path / "whole")
     assert wanted["ranks"].keys() == {"rank-00000.json", "rank-00001.json"}
     assert_same(tmp_path / "run", wanted)
 
 
-# -- two ranks in one test -------------------------------------------------------------------------------------------------
+# -- two ranks in one test -----------------------------------------------------------------------------------
 
 
 def check_bad_data(rank, folder):
@@ -433,8 +451,7 @@ def check_stop_on_one_rank(rank, folder):
             if rank == 1 and moment == "before":
                 at_step(patch, 4, terminate)
             elif rank == 1:
-                save = saves.save
-                patch.setattr(saves, "save", lambda *args: (save(*args), terminate()))
+                patch.setattr(saves, "save", lambda *args, save=saves.save: (save(*args), terminate()))
             train(run)
         train(run, resume=True)
         dist.barrier()
@@ -460,7 +477,8 @@ def run_rank(rank, names, folder):
 
 def two_ranks(names, folder, seconds=120):
     """Both processes end well, and in time: a rank that waits for ever is a failure."""
-    context = mp.spawn(run_rank, args=(names, folder), nprocs=2, join=False)
+    CLEAN.set_forkserver_preload(PRELOAD)
+    context = mp.start_processes(run_rank, (names, folder), nprocs=2, join=False, start_method="forkserver")
     end = time.monotonic() + seconds
     try:
         while not context.join(timeout=1):

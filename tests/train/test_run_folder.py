@@ -80,8 +80,14 @@ def test_a_run_is_gone_on_with_only_if_asked(tmp_path, config, nano):
         require_place(tmp_path, config, resume=False)
 
 
+def saved(folder):
+    """As if there were something to go on from."""
+    (folder / "checkpoints" / "step-000000005").mkdir(parents=True)
+
+
 def test_another_run_is_refused_with_every_difference(tmp_path, config, nano):
     start(tmp_path, config, nano)
+    saved(tmp_path)
     other = replace(
         config, seed=4, objective=Objective(vib=0.5), optimiser=OptimiserChoice(ema=None, frozen=("image",))
     )
@@ -95,17 +101,26 @@ def test_another_run_is_refused_with_every_difference(tmp_path, config, nano):
     assert said.count(" was ") == 3, "and nothing that is the same"
 
 
+def test_without_a_checkpoint_there_is_nothing_that_must_stay(tmp_path, config, nano):
+    start(tmp_path, config, nano)
+    (tmp_path / "checkpoints" / ".step-000000005.partial").mkdir(parents=True)
+    require_place(tmp_path, replace(config, seed=4), resume=True)
+
+
 def test_keys_that_change_nothing_may_differ(tmp_path, config, nano):
     start(tmp_path, config, nano)
+    saved(tmp_path)
     other = replace(
         config, out="elsewhere", log=LogChoice(every=7), held_out=HeldOut(source=None),
         checkpoint=replace(config.checkpoint, steps=9, keep=1), care=replace(config.care, most_skips=3),
         data=replace(config.data, workers=3, bad_limit=0.5),
-        parallel=ParallelChoice(strategy="ddp", accumulate=4, activation_checkpointing=True, compile=True, device="cpu"),
+        parallel=ParallelChoice(
+            strategy="ddp", accumulate=4, activation_checkpointing=True, compile=True, device="cpu"
+        ),
     )  # fmt: skip
     require_place(tmp_path, other, resume=True)
     assert differences(config.to_dict(), other.to_dict()) == []
-    with pytest.raises(ValueError, match="parallel.precision was 'float32'"):
+    with pytest.raises(ValueError, match=r"parallel\.precision was 'float32'"):
         require_place(tmp_path, replace(config, parallel=ParallelChoice(precision="float64")), resume=True)
 
 
@@ -157,9 +172,11 @@ def test_each_start_is_a_session_with_its_versions(tmp_path, config, nano):
 
 def test_the_model_comes_back_but_for_its_weights(tmp_path, config, tokenizer):
     model = create("nano", tokenizer, seed=3)
+    model.origin = {"from": "elsewhere"}
     start(tmp_path, config, model)
     found = read_model(tmp_path)
     assert found.config == model.config
+    assert found.origin == {"from": "elsewhere"}
     assert (
         found.tokenize(["a red star", "a thing"]).tolist()
         == model.tokenize(["a red star", "a thing"]).tolist()

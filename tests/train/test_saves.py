@@ -246,7 +246,7 @@ def test_a_step_that_exists_is_replaced(tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["step-000000005"]
 
 
-# -- killed at every moment ----------------------------------------------------------------------------------------------
+# -- killed at every moment ----------------------------------------------------------------------------------
 
 
 class Killed(BaseException):

@@ -47,6 +47,7 @@ def config_of(*objectives, ema=None, frozen=()):
 def state_of(config, tokenizer, seed=0):
     """As after some steps: everything has a value of its own."""
     model = create("nano", tokenizer, seed=seed)
+    model.origin = {"from": "elsewhere"}
     learner = Learner(model, [stage.objective for stage in config.stages])
     freeze(learner, config.optimiser.frozen)
     optimiser = make_optimiser(learner, config.optimiser)
@@ -88,8 +89,11 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
         run_folder.begin(tmp_path / "run", config, state.learner.model, [], 0)
         paths.append(state.save(tmp_path / "run" / "checkpoints", finished=False))
         export(state.learner, None, tmp_path / f"exported{step}")
-    assert equal(weights(consolidate(tmp_path / "run", tmp_path / "out")), weights(tmp_path / "exported2"))
-    assert equal(weights(consolidate(paths[0], tmp_path / "out")), weights(tmp_path / "exported1"))
+    assert equal(weights(consolidate(tmp_path / "run", tmp_path / "last")), weights(tmp_path / "exported2"))
+    assert equal(weights(consolidate(paths[0], tmp_path / "first")), weights(tmp_path / "exported1"))
+    with pytest.raises(ValueError, match="first exists and is not an empty folder"):
+        consolidate(paths[1], tmp_path / "first")
+    assert equal(weights(tmp_path / "first"), weights(tmp_path / "exported1"))
 
 
 def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):

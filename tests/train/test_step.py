@@ -16,9 +16,11 @@ from tests.train.ranks import (
     whole_batch,
     whole_twins,
 )
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from prolip import distributed
 from prolip.inputs.images import normalise
+from prolip.model.transformer import Block
 from prolip.train.config import ParallelChoice
 from prolip.train.step import Towers, compute_gradients, cut_batch
 
@@ -133,10 +135,19 @@ def test_what_an_objective_does_not_move_has_a_gradient_of_zero(name, parts):
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("uncertainty", ["token", "multihead"])
 def test_recomputing_activations_changes_nothing(uncertainty, parts):
-    again = ParallelChoice(precision="float64", activation_checkpointing=True)
-    learner, _ = computed("full", "spread", parts=parts, parallel=again, uncertainty=uncertainty)
-    kept, _ = computed("full", "spread", parts=parts, uncertainty=uncertainty)
-    assert furthest(gradients(learner), gradients(kept))[0] < 1e-13
+    calls, found = [], []
+    for again in (False, True):
+        calls.append(0)
+
+        def count(module, _):
+            calls[-1] += isinstance(module, Block)
+
+        choice = ParallelChoice(precision="float64", activation_checkpointing=again)
+        with register_module_forward_pre_hook(count):
+            learner, _ = computed("full", "spread", parts=parts, parallel=choice, uncertainty=uncertainty)
+        found.append(gradients(learner))
+    assert calls[1] > calls[0], "nothing was computed again"
+    assert furthest(found[1], found[0])[0] < 1e-13
 
 
 @pytest.mark.parametrize("parts", [1, 2])

@@ -8,7 +8,7 @@ import torch
 
 from prolip.inputs.tokens import TokenRules
 from prolip.train.config import Masking
-from prolip.train.twins import draw_twins
+from prolip.train.twins import draw_twins, require_mask_token
 
 PAD, MASK, START, END = 0, 1, 2, 3
 RULES = TokenRules(vocab_size=100, context_length=24, pad_id=PAD, mask_id=MASK, start_id=START, end_id=END)
@@ -205,7 +205,9 @@ def test_dropping_leaves_the_others_in_order_and_then_padding():
 def test_without_a_mask_token_masking_is_an_error_and_dropping_is_not():
     rules = replace(RULES, mask_id=None)
     with pytest.raises(ValueError, match="no mask token"):
-        draw(rules=rules)
+        require_mask_token(Masking(), rules)
+    require_mask_token(Masking(), RULES)
+    require_mask_token(Masking(how="drop"), rules)
     dropped = draw(masking=Masking(how="drop"), rules=rules)
     assert texts_of(dropped) == texts_of(draw(masking=Masking(how="drop")))
 

@@ -83,7 +83,6 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
     mebibytes = timing._peak_growth(first_step)
     config, ours, loader = made[0]
     plain = Plain(ours)
-    plain()
     ours_each, plain_each = (_steps(step) for step in (ours, plain))
     a = torch.randn(PRODUCT, PRODUCT)
     works: dict[str, Callable[[], Any]] = {
@@ -365,10 +364,14 @@ def _logit_flops(config: ModelConfig, batch: int) -> int:
 
 
 def _steps(step: Callable[[], None]) -> int:
-    """How many of them make a run that is long enough to be timed."""
-    start = time.perf_counter()
-    step()
-    return max(1, math.ceil(ENOUGH / (time.perf_counter() - start)))
+    """How many of them make a run that is long enough to be timed. Warms up, too."""
+    for _ in range(2):  # the first is slow, but if it is long, it is not that slow
+        start = time.perf_counter()
+        step()
+        seconds = time.perf_counter() - start
+        if seconds > 10 * ENOUGH:
+            break
+    return max(1, math.ceil(ENOUGH / seconds))
 
 
 def _repeated(step: Callable[[], None], count: int) -> Callable[[], None]:

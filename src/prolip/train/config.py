@@ -115,6 +115,11 @@ class Masking:
         require_literals(self)
         for name in ("images", "texts", "patches", "tokens"):
             _require_share(getattr(self, name), name)
+        if self.patches == 1 or self.tokens == 0:
+            raise ValueError(
+                f"a twin sees at least one patch and loses at least one token: patches {self.patches} must be below 1, "
+                f"tokens {self.tokens} above 0"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,7 +255,10 @@ class Screen:
         room = max(0, self._console.width - FRAME - row.cell_len - 2)
         values = list(self._trends[name])[-room:] if room else []
         levels = ASCII_BLOCKS if self._console.options.ascii_only else BLOCKS
-        return row.append("  ").append(sparkline(values, levels), style=colour)
+        width = min(
+            room, max(len(trend) for trend in self._trends.values())
+        )  # what began later ends with the others
+        return row.append("  ").append(sparkline(values, levels).rjust(width), style=colour)
 
 
 class _Nobody:

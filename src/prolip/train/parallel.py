@@ -53,7 +53,7 @@ def lay_out(learner: Learner, choice: ParallelChoice, device: torch.device) -> C
     The model itself stays usable: `model.encode_image` works under either strategy, if all ranks call it.
     """
     model = learner.model
-    learner.to(device=device, dtype=torch.float64 if choice.precision == "float64" else torch.float32)
+    learner.to(device=device, dtype=dtype_of(choice))
     model.gradient_checkpointing(choice.activation_checkpointing)
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     if choice.compile:
@@ -81,6 +81,11 @@ def _shard(model: ProLIP, blocks: list[Block]) -> None:
         fully_shard(tower)
     if model.config.image.uncertainty == "multihead":
         fully_shard(model.log_var)
+
+
+def dtype_of(choice: ParallelChoice) -> torch.dtype:
+    """Of the weights."""
+    return torch.float64 if choice.precision == "float64" else torch.float32
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from prolip.train import run_folder, saves
 from prolip.train.batches import Batches
 from prolip.train.ema import Average
 from prolip.train.optimiser import state_tensors
-from prolip.train.parallel import whole
+from prolip.train.parallel import dtype_of, whole
 from prolip.train.step import Learner
 
 
@@ -89,7 +89,7 @@ def consolidate(source: Path, out: Path) -> Path:
             f"{source} is neither a run nor a checkpoint of one, or there is no whole checkpoint in it"
         )
     config, model = run_folder.read_config(run), run_folder.read_model(run)
-    learner = Learner(model, [stage.objective for stage in config.stages])
+    learner = Learner(model, [stage.objective for stage in config.stages]).to(dtype_of(config.parallel))
     averaged = config.optimiser.ema is not None
     tensors = dict(learner.state_dict())
     saves.load(path, {f"learner.{name}": value for name, value in tensors.items()})
