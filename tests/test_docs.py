@@ -27,6 +27,9 @@ def test_links_and_pictures_exist(page):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("name", ["measures", "objective", "mixture", "models", "weights", "inputs", "data", "training"])
+CAPABILITIES = ["measures", "objective", "mixture", "models", "weights", "inputs", "data", "training"]
+
+
+@pytest.mark.parametrize("name", CAPABILITIES)
 def test_capabilities_have_a_page_with_a_snippet(name):
     assert snippets(PROJECT / "docs" / f"{name}.md")

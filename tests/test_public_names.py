@@ -52,8 +52,8 @@ def test_names_and_signatures():
 def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
     assert commands == {
-        "demo", "convert", "export", "train", "data scenes", "data check", "data ambiguity", "report toy", "report scenes",
-        "bench measures", "bench towers", "bench data", "bench train", "doctor",
+        "demo", "convert", "export", "train", "data scenes", "data check", "data ambiguity", "report toy",
+        "report scenes", "bench measures", "bench towers", "bench data", "bench train", "doctor",
     }  # fmt: skip
 
 

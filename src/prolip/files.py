@@ -51,8 +51,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     try:
         with _naming(path):
             write(aside)
-        with open(aside, "rb+") as file:
-            os.fsync(file.fileno())
+            with open(aside, "rb+") as file:
+                os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)

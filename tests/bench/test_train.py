@@ -15,6 +15,9 @@ from prolip.train.engine import Engine
 from prolip.train.step import compute_gradients
 from prolip.train.twins import draw_twins
 
+STEP = 3
+"""A step whose twin texts are not the first of its twin images."""
+
 
 def setting(masking=None, batch=8, size="nano"):
     config, model, given, _ = train._setting(size, batch)
@@ -25,7 +28,7 @@ def drawn(ours, masking):
     config = ours.learner.model.config
     return draw_twins(
         ours.batch.ids, masking, config.text.tokens, config.image.patches,
-        seed=0, step=0, batch=len(ours.batch), first=0,
+        seed=0, step=STEP, batch=len(ours.batch), first=0,
     )  # fmt: skip
 
 
@@ -46,6 +49,7 @@ def test_ours_is_the_step_of_the_engine_to_the_bit(tmp_path, size):
     config, model, given = setting(size=size)
     config = replace(config, before=(), held_out=HeldOut())
     engine = Engine(config, tmp_path, torch.device("cpu"))
+    engine.lay_out()
     ours = train.Ours(config, model, given)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for _ in range(3):

@@ -247,7 +247,11 @@ def test_the_command_hands_the_run_to_the_engine(trained):
 
 
 def test_a_run_folder_goes_on_where_it_lies(trained, tmp_path):
-    content = {"format": "prolip-run", "config": config("nano", "seed=4", "out=elsewhere").to_dict(), "other": 1}
+    content = {
+        "format": "prolip-run",
+        "config": config("nano", "seed=4", "out=elsewhere").to_dict(),
+        "other": 1,
+    }
     (tmp_path / "config.json").write_text(json.dumps(content))
     cli.main(["train", str(tmp_path), "log.every=3"])
     assert trained == [(config("nano", "seed=4", f"out={tmp_path}", "log.every=3"), True)]

@@ -70,7 +70,7 @@ def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, name, 
     state = state_of(config, tokenizer)
     state.step = 3
     run_folder.begin(tmp_path / "run", config, state.learner.model, [], 0)
-    path = state.save(tmp_path / "run" / "checkpoints", finished=False)
+    path = state.save(tmp_path / "run" / "checkpoints")
     export(state.learner, state.average, tmp_path / "exported")
     for number, source in enumerate((tmp_path / "run", path)):
         out = consolidate(source, tmp_path / f"consolidated{number}")
@@ -87,7 +87,7 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
         state = state_of(config, tokenizer, seed=step)
         state.step = step
         run_folder.begin(tmp_path / "run", config, state.learner.model, [], 0)
-        paths.append(state.save(tmp_path / "run" / "checkpoints", finished=False))
+        paths.append(state.save(tmp_path / "run" / "checkpoints"))
         export(state.learner, None, tmp_path / f"exported{step}")
     assert equal(weights(consolidate(tmp_path / "run", tmp_path / "last")), weights(tmp_path / "exported2"))
     assert equal(weights(consolidate(paths[0], tmp_path / "first")), weights(tmp_path / "exported1"))
@@ -151,7 +151,7 @@ def test_a_state_comes_back_from_its_checkpoint(tmp_path, tokenizer):
     state.batches.take(0)
     state.batches.take(1)
     torch.manual_seed(9)
-    path = state.save(tmp_path, finished=False)
+    path = state.save(tmp_path)
     wanted = torch.rand(3)
     assert not equal(state.tensors(), other.tensors())
     other.load(path)

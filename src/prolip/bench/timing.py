@@ -16,7 +16,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int) -> dict[str, Any]:
     """Run both once for memory and to warm up, then in turn `repeats` times for the median time."""
     works = {"reference": reference, "ours": ours}
-    result: dict[str, Any] = {f"{name}_mebibytes": _peak_growth(work) for name, work in works.items()}
+    result: dict[str, Any] = {f"{name}_mebibytes": peak_growth(work) for name, work in works.items()}
     seconds = in_turn(works, repeats)
     result |= {f"{name}_seconds": statistics.median(times) for name, times in seconds.items()}
     result["times_faster"] = result["reference_seconds"] / result["ours_seconds"]
@@ -43,7 +43,7 @@ def in_turn(
     return seconds
 
 
-def _peak_growth(work: Callable[[], Any]) -> float | None:
+def peak_growth(work: Callable[[], Any]) -> float | None:
     """MiB by which the process's memory rises at most while it works; None where that can't be read (not Linux)."""
     gc.collect()
     try:

@@ -80,7 +80,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
         made.append((config, Ours(config, model, given), loader))
         made[0][1]()
 
-    mebibytes = timing._peak_growth(first_step)
+    mebibytes = timing.peak_growth(first_step)
     config, ours, loader = made[0]
     plain = Plain(ours)
     ours_each, plain_each = (_steps(step) for step in (ours, plain))

@@ -19,7 +19,7 @@ from prolip.train import run_folder, saves
 from prolip.train.batches import Batches, stage_at
 from prolip.train.care import Guard, StepNumbers, finite_rows, is_bad
 from prolip.train.config import TrainConfig
-from prolip.train.control import StopRequest, agree, end_together, on_first, stop_requests, together
+from prolip.train.control import StopRequest, agree, on_first, stop_requests, together
 from prolip.train.display import Watch, open_display
 from prolip.train.ema import Average
 from prolip.train.held_out import HeldOutCheck
@@ -27,7 +27,7 @@ from prolip.train.loaders import describe_data, held_out_samples
 from prolip.train.metrics import Metrics
 from prolip.train.models import make_model
 from prolip.train.optimiser import begin_state, clip, freeze, make_optimiser, set_rate, take_step
-from prolip.train.parallel import AUTOCAST, lay_out, processes
+from prolip.train.parallel import AUTOCAST, lay_out, own_randomness, processes
 from prolip.train.recorder import Clock, Recorder
 from prolip.train.schedule import rate
 from prolip.train.state import State, export
@@ -44,14 +44,20 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
     """
     resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     folder = Path(config.out).expanduser()
-    with processes(config.parallel) as device, stop_requests() as stop:
+    with processes(config.parallel) as device, own_randomness(config.seed, device), stop_requests() as stop:
         on_first(lambda: run_folder.require_place(folder, config, resume))
-        engine = together(lambda: Engine(config, folder, device))
-        if resume:
-            engine.restore()
-        if engine.state.step < config.steps:
-            engine.run(stop)
+        _run(config, folder, device, resume, stop)
     return folder
+
+
+def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest) -> None:
+    """What an engine holds is gone at the end of this, before the processes part."""
+    engine = together(lambda: Engine(config, folder, device))
+    engine.lay_out()
+    if resume:
+        engine.restore()
+    if engine.state.step < config.steps:
+        engine.run(stop)
 
 
 class Engine:
@@ -65,15 +71,20 @@ class Engine:
         if any(stage.objective.masked for stage in config.stages):
             require_mask_token(config.masking, model.config.text.tokens)
         self.data = describe_data(config)
-        batches = Batches(config, model)
+        self.batches = Batches(config, model)
         held_out = held_out_samples(config, model)
         self.check = None if held_out is None else HeldOutCheck(model, *held_out)
-        self.towers = lay_out(self.learner, config.parallel, device)
-        optimiser = make_optimiser(self.learner, config.optimiser)
-        begin_state(optimiser)
-        average = None if config.optimiser.ema is None else Average(self.learner, config.optimiser.ema)
-        self.state = State(learner=self.learner, optimiser=optimiser, average=average, batches=batches)
         self.guard = Guard(config.care)
+        self._saved = -1
+
+    def lay_out(self) -> None:
+        """Put the model where it is trained. (By itself: if one rank failed in between, the others would wait.)"""
+        choice = self.config.optimiser
+        self.towers = lay_out(self.learner, self.config.parallel, self.device)
+        optimiser = make_optimiser(self.learner, choice)
+        begin_state(optimiser)
+        average = None if choice.ema is None else Average(self.learner, choice.ema)
+        self.state = State(learner=self.learner, optimiser=optimiser, average=average, batches=self.batches)
 
     def restore(self) -> None:
         """Go on from the last whole checkpoint, if there is one."""
@@ -82,14 +93,14 @@ class Engine:
         last = saves.latest(self.checkpoints)
         if last is not None:
             self.state.load(last)
-            self.guard.skipped = self.state.skipped
+            self.guard.skipped, self._saved = self.state.skipped, self.state.step
 
     def run(self, stop: StopRequest) -> None:
         """From the present step to the last, or until asked to stop."""
         state, config = self.state, self.config
         on_first(self._begin)
         with ExitStack() as stack:
-            stack.callback(state.batches.close)
+            stack.callback(self.batches.close)
             watch = stack.enter_context(self._display())
             recorder = self._recorder(stack, watch)
             while state.step < config.steps:
@@ -105,25 +116,18 @@ class Engine:
                 recorder.after_step(state.step, numbers, gradients)
                 if self._is_time_to_save(recorder.clock):
                     self._save(recorder)
-            self._save(recorder, finished=True)
             export(self.learner, state.average, self.folder / run_folder.MODEL)
+            self._save(recorder)
             watch.say(f"the model is in {self.folder / run_folder.MODEL}")
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
     def _next_batch(self, clock: Clock, stop: StopRequest) -> Batch | None:
         """This rank's next batch; None if a rank was asked to stop. An error on one rank ends all."""
-        batch, error = None, None
-        stopping = bool(stop)  # before the batch: what was taken from the loader is trained on
+        if agree(bool(stop))[0]:  # before any rank has a batch: what was taken is trained on
+            return None
         with clock.waiting():
-            try:
-                batch = None if stopping else self.state.batches.take(self.state.step)
-            except Exception as failure:
-                error = failure
-            failed, stopped = agree(error is not None, stopping)
-        if failed:
-            end_together(error)
-        return None if stopped else batch
+            return together(lambda: self.batches.take(self.state.step))
 
     def _step(self, batch: Batch) -> tuple[StepNumbers, Gradients]:
         """Gradients of the whole batch, and the step along them. Nothing here waits for a GPU."""
@@ -174,10 +178,13 @@ class Engine:
         late = choice.minutes is not None and clock.since_save() > 60 * choice.minutes
         return choice.minutes is not None and agree(late and distributed.rank() == 0)[0]
 
-    def _save(self, recorder: Recorder, finished: bool = False) -> None:
+    def _save(self, recorder: Recorder) -> None:
+        if self.state.step == self._saved:
+            return
         recorder.before_save(self.state.step)
         self.state.skipped = self.guard.skipped
-        self.state.save(self.checkpoints, finished)
+        self.state.save(self.checkpoints)
+        self._saved = self.state.step
         on_first(lambda: saves.tidy(self.checkpoints, self.config.checkpoint.keep))
         recorder.clock.saved()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from prolip import distributed
+from prolip.data.order import mixed
 from prolip.model.prolip import ProLIP
 from prolip.model.transformer import Block
 from prolip.train.config import ParallelChoice
@@ -28,13 +32,38 @@ def processes(choice: ParallelChoice) -> Iterator[torch.device]:
     device = _device(choice.device)
     ours = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
     if ours:
-        # gloo beside NCCL: a few flags a step go between hosts without waiting for a GPU
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        _join(device)
     try:
         yield device
+        if distributed.world_size() > 1:
+            gc.collect()  # DDP, in cycles, holds the group: what is left of it then would wait for itself in vain
+            dist.barrier()  # nobody leaves while another still talks
     finally:
         if ours:
             dist.destroy_process_group()
+
+
+@contextmanager
+def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+    """torch's own generators begin with this seed, on each rank with another, and are the caller's again afterwards.
+
+    Nothing of ours draws from them; a module of a user's may.
+    """
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(mixed(seed, "torch", distributed.rank()))
+        yield
+
+
+def _join(device: torch.device) -> None:
+    """Find the other processes, and make the group of all."""
+    store, rank, world_size = next(rendezvous("env://"))
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
+        # Processes that torchrun starts again find the same store, in which the dead ones' addresses still stand. (On
+        # several machines the counts may differ.)
+        store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    # gloo beside NCCL: a few flags a step go between hosts without waiting for a GPU
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
 
 
 def _device(name: str | None) -> torch.device:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from prolip.files import read_json, recover_folder, remove_leftovers, write_json
+from prolip.files import LEFTOVER, read_json, recover_folder, remove_leftovers, write_json
 from prolip.inputs.tokens import Tokenizer
 from prolip.model.config import ModelConfig
 from prolip.model.prolip import ProLIP
@@ -59,7 +59,7 @@ def require_place(folder: Path, config: TrainConfig, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; a run has a folder of its own: out=...")
     if not is_run(folder):
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and not all(LEFTOVER.fullmatch(path.name) for path in folder.iterdir()):
             raise ValueError(f"{folder} holds other things; a run has a folder of its own: out=...")
         return
     if not resume:

@@ -41,7 +41,7 @@ def save(
     """Write the checkpoint of a step. All ranks call it. own: JSON of this rank; facts: JSON of the run, rank 0's."""
     final, aside = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
     if distributed.rank() == 0:
-        shutil.rmtree(aside, ignore_errors=True)
+        _remove_unnamed(folder)
         aside.mkdir(parents=True)
     _wait()
     write_json(aside / _rank_file(distributed.rank()), own)
@@ -52,10 +52,11 @@ def save(
         content = {"step": step, "world_size": distributed.world_size(), "files": sizes, "facts": dict(facts)}
         write_json(aside / COMPLETE, content)
         _to_disk(aside)
-        if final.exists():  # of a step that is now trained again
-            shutil.rmtree(final)
+        if final.exists():  # of a step that is trained again, because this one was damaged
+            final.rename(_unnamed(final))
         aside.rename(final)
         _to_disk(folder)
+        _remove_unnamed(folder)
     _wait()
     return final
 
@@ -123,9 +124,20 @@ def incomplete(path: Path) -> str | None:
 
 def tidy(folder: Path, keep: int) -> None:
     """Leave the last `keep` checkpoints, and nothing half-written. For rank 0, between saves."""
+    found = list_saves(folder)
+    kept = [path for path in found if not incomplete(path)][-keep:]
+    for path in found:
+        if path not in kept:
+            path.rename(_unnamed(path))  # its name goes first: one with a name is whole
+    _remove_unnamed(folder)
+
+
+def _unnamed(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old.partial")
+
+
+def _remove_unnamed(folder: Path) -> None:
     for path in folder.glob(".step-*.partial"):
-        shutil.rmtree(path, ignore_errors=True)
-    for path in list_saves(folder)[:-keep]:
         shutil.rmtree(path, ignore_errors=True)
 
 

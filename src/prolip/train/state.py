@@ -40,10 +40,10 @@ class State:
             found |= {f"average.{name}": value for name, value in self.average.tensors().items()}
         return found
 
-    def save(self, folder: Path, finished: bool) -> Path:
+    def save(self, folder: Path) -> Path:
         """All ranks call it."""
         own = {"batches": self.batches.state_dict(), "random": saves.random_state()}
-        facts = {"skipped": self.skipped, "best": self.best, "finished": finished}
+        facts = {"skipped": self.skipped, "best": self.best}
         return saves.save(folder, self.step, self.tensors(), own, facts)
 
     def load(self, path: Path) -> None:
