@@ -48,7 +48,7 @@ def test_ours_is_the_step_of_the_engine_to_the_bit(tmp_path, size):
     """miniature's own objective is that of its last stage: there is nothing but that stage here."""
     config, model, given = setting(size=size)
     config = replace(config, before=(), held_out=HeldOut())
-    engine = Engine(config, tmp_path, torch.device("cpu"))
+    engine = Engine(config, tmp_path, torch.device("cpu"), [])
     engine.lay_out()
     ours = train.Ours(config, model, given)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -244,7 +244,13 @@ def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
 @pytest.mark.slow
 def test_the_miniature_learns_scenes(tmp_path):
     """A thousand held-out scenes by their captions: chance is 0.1 %."""
-    words = ["samples=25600", f"out={tmp_path / 'run'}", "log.display=none", "data.workers=0", "log.tensorboard=false"]
+    words = [
+        "samples=25600",
+        f"out={tmp_path / 'run'}",
+        "log.display=none",
+        "data.workers=0",
+        "log.tensorboard=false",
+    ]
     lines = read_metrics(engine.train(recipes.load("miniature").config(words)))
     terms = [line["loss/clip"] for line in lines if "loss/clip" in line]
     assert terms[-1] < terms[0] - 0.5

@@ -27,7 +27,7 @@ from prolip.train.loaders import describe_data, held_out_samples
 from prolip.train.metrics import Metrics
 from prolip.train.models import make_model
 from prolip.train.optimiser import begin_state, clip, freeze, make_optimiser, set_rate, take_step
-from prolip.train.parallel import AUTOCAST, lay_out, own_randomness, processes
+from prolip.train.parallel import AUTOCAST, is_first_of_machine, lay_out, own_randomness, processes
 from prolip.train.recorder import Clock, Recorder
 from prolip.train.schedule import rate
 from prolip.train.state import State, export
@@ -52,7 +52,9 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
 
 def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest) -> None:
     """What an engine holds is gone at the end of this, before the processes part."""
-    engine = together(lambda: Engine(config, folder, device))
+    # one process of each machine goes first: shards are indexed once, and the others find the index
+    data = together(lambda: describe_data(config) if is_first_of_machine() else [])
+    engine = together(lambda: Engine(config, folder, device, data))
     engine.lay_out()
     if resume:
         engine.restore()
@@ -63,14 +65,15 @@ def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, 
 class Engine:
     """A run: everything it is made of, and the loop."""
 
-    def __init__(self, config: TrainConfig, folder: Path, device: torch.device) -> None:
-        self.config, self.folder, self.device = config, folder, device
+    def __init__(
+        self, config: TrainConfig, folder: Path, device: torch.device, data: list[dict[str, Any]]
+    ) -> None:
+        self.config, self.folder, self.device, self.data = config, folder, device, data
         model = make_model(config.model, config.seed)
         self.learner = Learner(model, [stage.objective for stage in config.stages])
         freeze(self.learner, config.optimiser.frozen)
         if any(stage.objective.masked for stage in config.stages):
             require_mask_token(config.masking, model.config.text.tokens)
-        self.data = describe_data(config)
         self.batches = Batches(config, model)
         held_out = held_out_samples(config, model)
         self.check = None if held_out is None else HeldOutCheck(model, *held_out)

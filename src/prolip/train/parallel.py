@@ -43,6 +43,11 @@ def processes(choice: ParallelChoice) -> Iterator[torch.device]:
             dist.destroy_process_group()
 
 
+def is_first_of_machine() -> bool:
+    """This is the first of torchrun's processes on its machine."""
+    return int(os.environ.get("LOCAL_RANK", distributed.rank())) == 0
+
+
 @contextmanager
 def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
     """torch's own generators begin with this seed, on each rank with another, and are the caller's again afterwards.
