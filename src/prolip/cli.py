@@ -378,8 +378,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 def main(args: list[str] | None = None) -> None:
     """Run a command. Bad input ends in one sentence and exit code 2; PROLIP_DEBUG=1 shows where it came from."""
-    from prolip.extras import MissingExtraError
-
     args = sys.argv[1:] if args is None else args
     for stream in (
         sys.stdout,
@@ -398,7 +396,7 @@ def main(args: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has seen enough (prolip doctor | head): end quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except (ValueError, OSError, FloatingPointError, MissingExtraError) as error:
+    except _told() as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
         print(f"prolip: {error}", file=sys.stderr)
@@ -406,6 +404,15 @@ def main(args: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("prolip: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _told() -> tuple[type[Exception], ...]:
+    """Errors that say all that their reader needs. (What was not imported was not raised: --help needs no torch.)"""
+    from prolip.extras import MissingExtraError
+
+    control = sys.modules.get("prolip.train.control")
+    peer = () if control is None else (control.PeerError,)
+    return (ValueError, OSError, FloatingPointError, MissingExtraError, *peer)
 
 
 TRAIN_HELP = """usage: prolip train RECIPE [key=value ...] [--resume]
@@ -416,6 +423,7 @@ Example: prolip train miniature optimiser.lr=1e-3 out=runs/mine
 Example: torchrun --nproc-per-node 8 -m prolip train b16_1_28b data.source='shards/{00000..00999}.tar' --resume
 
 --resume goes on from the last checkpoint in the run's folder; naming the folder as the recipe does so, too.
+(A folder that is called like a recipe is named ./nano: nano alone is the recipe.)
 prolip train RECIPE --help says what a recipe is, and lists all keys with their values.
 
 recipes:"""

@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,20 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
             with open(aside, "rb+") as file:
                 os.fsync(file.fileno())
         os.replace(aside, path)
+        to_disk(path.parent)
     finally:
         aside.unlink(missing_ok=True)
     return path
+
+
+def to_disk(folder: Path) -> None:
+    """Names are part of a folder: they outlast a power cut once it is on the disk. (Not on systems that can't.)"""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def require_empty(folder: Path) -> None:
@@ -75,9 +86,11 @@ def write_folder_whole(folder: Path, write: Callable[[Path], object]) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     try:
         write(aside)
+        to_disk(aside)
         if folder.exists():
             folder.rename(old)
         aside.rename(folder)
+        to_disk(folder.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
         recover_folder(folder)

@@ -49,7 +49,7 @@ def test_stop_names_term_step_and_samples():
     guard.add(numbers(step=6))
     guard.add(numbers(step=7, terms=(1.0, NAN), rows=(True, False)))
     with pytest.raises(
-        FloatingPointError, match=r"step 7: inclusion is nan; .*not finite: dog.*weights are those"
+        FloatingPointError, match=r"step 7: inclusion is nan; .*not finite: dog.*did not reach the weights"
     ):
         guard.read(nn.Linear(1, 1))
 
@@ -95,5 +95,5 @@ def test_many_samples_are_named_in_part():
     keys = tuple(f"k{i}" for i in range(20))
     guard = Guard(Care())
     guard.add(numbers(terms=(NAN, NAN), rows=(False,) * 20, keys=keys))
-    with pytest.raises(FloatingPointError, match=r"k0, .*k7, and 12 more \(all of this rank's\)"):
+    with pytest.raises(FloatingPointError, match=r"k0, .*k7, and 12 more"):
         guard.read(nn.Linear(1, 1))

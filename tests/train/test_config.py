@@ -92,6 +92,7 @@ def test_what_json_may_bring_is_named_by_its_place(values, message):
         (lambda: ParallelChoice(accumulate=0), "accumulate"),
         (lambda: ParallelChoice(compile=1), "compile must be true or false"),
         (lambda: CheckpointChoice(minutes=0), "minutes"),
+        (lambda: CheckpointChoice(best="held_out/r2"), "best 'held_out/r2' is not one of"),
         (lambda: LogChoice(every=0), "every"),
         (lambda: HeldOut(every=0), "every"),
     ],

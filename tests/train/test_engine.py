@@ -117,9 +117,6 @@ def test_the_smallest_can_be_the_best(tmp_path):
     folder = engine.train(nano(tmp_path / "run", held_out=check, checkpoint=choice))
     seen = [line["held_out/image_uncertainty"] for line in read_metrics(folder) if "held_out/r1" in line]
     assert saves.facts(folder / "checkpoints" / "step-000000020")["facts"]["best"] == min(seen)
-    bad = replace(choice, best="held_out/r2")
-    with pytest.raises(ValueError, match="none of held_out/r1"):
-        engine.train(nano(tmp_path / "bad", held_out=check, checkpoint=bad))
 
 
 def test_accumulation_is_the_same_run(plain, tmp_path):
@@ -175,7 +172,7 @@ def broken_at(monkeypatch):
 def test_a_loss_that_is_not_finite_stops_with_its_reason(broken_at, tmp_path):
     broken_at(6)
     with pytest.raises(
-        FloatingPointError, match=r"step 6: .*ppcl is nan.*not finite: 0-\d+.*weights are those before"
+        FloatingPointError, match=r"step 6: .*ppcl is nan.*not finite: 0-\d+.*did not reach the weights"
     ):
         engine.train(nano(tmp_path / "run", checkpoint=CheckpointChoice(steps=5)))
     assert saves.latest(tmp_path / "run" / "checkpoints").name == "step-000000005"

@@ -50,6 +50,10 @@ def test_uncertainty_is_the_trace(draw):
     assert uncertainty(Gaussian.point(images.mean), Gaussian.point(texts.mean)) == {}
 
 
+def check(held_out):
+    return held_out.judge(*held_out.embed())
+
+
 @pytest.fixture
 def pixels(generator):
     return torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8, generator=generator)
@@ -57,7 +61,7 @@ def pixels(generator):
 
 def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
     monkeypatch.setattr("prolip.train.held_out.AT_ONCE", 2)
-    found = HeldOutCheck(nano, pixels, CAPTIONS)()
+    found = check(HeldOutCheck(nano, pixels, CAPTIONS))
     with torch.no_grad():
         images = nano.encode_image(normalise(pixels, nano.config.image.pixels))
     texts = nano.embed_texts(CAPTIONS)
@@ -68,7 +72,7 @@ def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
 def test_it_leaves_no_trace(nano, pixels):
     before = {name: value.clone() for name, value in nano.state_dict().items()}
     random = torch.get_rng_state()
-    HeldOutCheck(nano, pixels, CAPTIONS)()
+    check(HeldOutCheck(nano, pixels, CAPTIONS))
     assert all(torch.equal(value, before[name]) for name, value in nano.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert all(p.grad is None for p in nano.parameters())
@@ -78,4 +82,4 @@ def test_a_deterministic_model_has_retrieval_only(tokenizer, pixels):
     model = create("nano", tokenizer)
     config = model.config.with_uncertainty("none")
     plain = type(model)(config, tokenizer).start(torch.Generator().manual_seed(0))
-    assert all("uncertainty" not in name for name in HeldOutCheck(plain, pixels, CAPTIONS)())
+    assert all("uncertainty" not in name for name in check(HeldOutCheck(plain, pixels, CAPTIONS)))

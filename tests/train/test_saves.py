@@ -44,7 +44,7 @@ def save(folder, step, keep=None):
     """A checkpoint whose content is told by its step."""
     path = saves.save(folder, step, tensors(step), {"place": step}, {"best": step / 3})
     if keep is not None:
-        saves.tidy(folder, keep)
+        saves.tidy(folder, keep, step)
     return path
 
 
@@ -86,11 +86,11 @@ def test_tensors_are_written_into_in_place_and_know_their_names(tmp_path):
 
 
 def test_steps_are_in_the_order_of_numbers_and_other_things_are_left_alone(tmp_path):
-    for step in (9, 10**9, 10**10, 100):
+    for step in (9, 2 * 10**9, 10**10, 100):
         (tmp_path / f"step-{step:09d}").mkdir()
     (tmp_path / "step-7").mkdir()
     (tmp_path / "step-000000007.bak").mkdir()
-    assert steps(tmp_path) == [9, 100, 10**9, 10**10]
+    assert steps(tmp_path) == [9, 100, 2 * 10**9, 10**10]
     assert steps(tmp_path / "missing") == []
     assert saves.latest(tmp_path / "missing") is None
 
@@ -164,7 +164,7 @@ def test_half_written_ones_are_told_and_tidied_and_never_used(tmp_path):
     assert saves.latest(tmp_path).name == "step-000000005"
     assert is_of(save(tmp_path, 10), 10), "what was left is no obstacle"
     half.mkdir()
-    saves.tidy(tmp_path, 3)
+    saves.tidy(tmp_path, 3, 10**12)
     assert saves.half_written(tmp_path) == []
     assert sorted(child.name for child in tmp_path.iterdir()) == ["step-000000005", "step-000000010"]
 

@@ -53,7 +53,9 @@ def state_of(config, tokenizer, seed=0):
     optimiser = make_optimiser(learner, config.optimiser)
     begin_state(optimiser)
     average = None if config.optimiser.ema is None else Average(learner, config.optimiser.ema)
-    state = State(learner=learner, optimiser=optimiser, average=average, batches=Batches(config, model))
+    state = State(
+        learner=learner, optimiser=optimiser, average=average, batches=Batches(config, model), best_of=[]
+    )
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for value in state.tensors().values():

@@ -33,14 +33,14 @@ from prolip.model.sizes import named
 from prolip.model.text import TextTower
 from prolip.progress import bar
 from prolip.train.care import finite_rows, is_bad
-from prolip.train.config import Masking, TrainConfig
+from prolip.train.config import TrainConfig
 from prolip.train.loaders import make_loader
 from prolip.train.models import make_model
 from prolip.train.optimiser import begin_state, clip, make_optimiser, set_rate, take_step
 from prolip.train.parallel import lay_out
 from prolip.train.schedule import rate
 from prolip.train.step import Embedded, Learner, Part, compute_gradients
-from prolip.train.twins import draw_twins
+from prolip.train.twins import draw_twins, twin_counts
 
 SIZES = ("miniature", "ViT-B-16-768")
 SCENES = ("miniature", "nano")
@@ -345,11 +345,6 @@ def seen(keep: Tensor, config: ModelConfig) -> Tensor:
     shown = torch.zeros(len(keep), grid * grid).scatter_(1, keep, 1.0).view(-1, 1, grid, grid)
     rest = size - grid * side  # at the edges, which no patch covers
     return pad(shown.repeat_interleave(side, 2).repeat_interleave(side, 3), (0, rest, 0, rest))
-
-
-def twin_counts(masking: Masking, batch: int) -> tuple[int, int]:
-    """How many images and texts of a batch get a twin."""
-    return max(1, round(masking.images * batch)), max(1, round(masking.texts * batch))
 
 
 def _image_flops(config: ModelConfig, patches: int) -> int:

@@ -62,13 +62,14 @@ def joined(batches: Sequence[Batch], pad_id: int) -> Batch:
     """Batches as one, their rows one after another; shorter ids are filled up with `pad_id`."""
     width = max(batch.ids.shape[1] for batch in batches)
     ids = [pad(batch.ids, (0, width - batch.ids.shape[1]), value=pad_id) for batch in batches]
-    return Batch(
+    one = Batch(
         pixels=torch.cat([batch.pixels for batch in batches]),
         ids=torch.cat(ids),
         captions=tuple(caption for batch in batches for caption in batch.captions),
         keys=tuple(key for batch in batches for key in batch.keys),
         samples=torch.cat([batch.samples for batch in batches]),
     )
+    return one.pin_memory() if batches[0].pixels.is_pinned() else one
 
 
 class Item(NamedTuple):

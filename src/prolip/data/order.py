@@ -221,18 +221,24 @@ def shares(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
     for weight, name in zip(weights, names, strict=True):
         if not isinstance(weight, int | float) or not 0 < weight < math.inf:
             raise ValueError(f"{name}: a weight must be a positive number, not {weight!r}")
-    parts = np.array(weights, dtype=np.float64) / max(weights)
-    exact = parts / parts.sum() * BLOCK
-    counts = np.floor(exact).astype(np.int64)
-    largest_first = np.argsort(counts - exact, kind="stable")
-    counts[largest_first[: BLOCK - int(counts.sum())]] += 1
+    counts = by_largest_remainder(weights, BLOCK)
     for count, name in zip(counts.tolist(), names, strict=True):
         if count == 0:
             raise ValueError(
                 f"{name}: its weight is less than 1 in {BLOCK} of the sum, so it would never come; leave it out"
             )
-    checked: np.ndarray = counts
-    return checked
+    return counts
+
+
+def by_largest_remainder(weights: Sequence[float], total: int) -> np.ndarray:
+    """int64 (S,): whole numbers as near to the weights' shares of `total` as can be, which is their sum."""
+    parts = np.array(weights, dtype=np.float64) / max(weights)
+    exact = parts / parts.sum() * total
+    counts = np.floor(exact).astype(np.int64)
+    largest_first = np.argsort(counts - exact, kind="stable")
+    counts[largest_first[: total - int(counts.sum())]] += 1
+    rounded: np.ndarray = counts
+    return rounded
 
 
 def _checked_chunks(source: Source) -> np.ndarray:

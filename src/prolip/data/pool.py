@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -106,8 +107,14 @@ def worker_pool(
         persistent_workers=workers > 0,
         prefetch_factor=prefetch if workers else None,
         pin_memory=torch.cuda.is_available(),
+        worker_init_fn=_deaf,
         generator=torch.Generator(),  # else each epoch would draw from the global one, which is the caller's
     )
+
+
+def _deaf(_: int) -> None:
+    """SIGTERM to a group of processes is for the parent to answer: it may still want batches, and ends us itself."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def answers(pool: Iterable[D]) -> Iterator[D]:

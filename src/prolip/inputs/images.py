@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Literal, get_args
 
@@ -144,9 +145,15 @@ def normalise(pixels: Tensor, rules: PixelRules) -> Tensor:
         raise TypeError(f"pixels to normalise must be a torch.uint8 tensor, not {describe(pixels)}")
     if pixels.ndim < 3 or pixels.shape[-3] != 3:
         raise ValueError(f"pixels to normalise must have the shape (..., 3, H, W), not {tuple(pixels.shape)}")
+    scale, shift = _scale_and_shift(rules, pixels.device)
+    return pixels.float().mul_(scale).add_(shift)
+
+
+@lru_cache(maxsize=64)
+def _scale_and_shift(rules: PixelRules, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(3, 1, 1) each, float32. Kept: to bring them to a GPU would wait for it, every time."""
     mean, std = torch.tensor([rules.mean, rules.std], dtype=torch.float64)[..., None, None]
-    scale, shift = (1 / (255 * std)).float(), (-mean / std).float()
-    return pixels.float().mul_(scale.to(pixels.device)).add_(shift.to(pixels.device))
+    return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
 
 
 def pixels_of(image: Image.Image) -> Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from prolip import distributed
 from prolip.data.batch import Batch
+from prolip.data.order import mixed
 from prolip.data.pool import Epochs
 from prolip.data.together import Together
 from prolip.model.prolip import ProLIP
@@ -23,7 +25,8 @@ class Span(NamedTuple):
 
 
 def spans(config: TrainConfig) -> list[Span]:
-    """Stages that follow each other on the same data read on in it, they don't begin it anew."""
+    """Stages that follow each other on the same data read on in it, they don't begin it anew. One that comes back to
+    earlier data has it in another order."""
     sources = [stage.source or config.data.source for stage in config.stages]
     pairs = zip(sources, config.stage_steps, strict=True)
     return [
@@ -74,12 +77,6 @@ class Batches:
         assert self._loader is not None
         self._loader.load_state_dict(state["loader"])
 
-    def bad_samples(self) -> str:
-        """The tally of bad samples of the present epoch, for people; empty if there are none."""
-        if self._loader is None or not self._loader.tally.bad:
-            return ""
-        return self._loader.tally.summary()
-
     def close(self) -> None:
         if self._loader is not None:
             self._loader.close()
@@ -90,8 +87,9 @@ class Batches:
         self.close()
         span = self._spans[number]
         self._current, self._iterator = number, iter(())
+        seed = mixed(self._config.seed, "span", number) >> 1 if number else self._config.seed
         self._loader = make_loader(
-            self._config, span.source, self._model, steps=span.steps, rank=distributed.rank(),
+            replace(self._config, seed=seed), span.source, self._model, steps=span.steps, rank=distributed.rank(),
             world_size=distributed.world_size(),
         )  # fmt: skip
 

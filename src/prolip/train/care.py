@@ -66,7 +66,7 @@ class Guard:
         stories = [_story(numbers, learner if numbers is unread[-1] else None) for numbers in bad]
         if self._care.on_nonfinite == "stop":
             raise FloatingPointError(
-                f"{stories[0]}. The weights are those before it. Lower optimiser.lr, set optimiser.clip_norm, or let "
+                f"{stories[0]}. It did not reach the weights. Lower optimiser.lr, set optimiser.clip_norm, or let "
                 "care.on_nonfinite=skip leave such steps out"
             )
         if self.skipped > self._care.most_skips:
@@ -84,7 +84,7 @@ def _story(numbers: StepNumbers, learner: nn.Module | None) -> str:
     if not wrong:
         wrong = [f"the gradient's norm is {float(numbers.norm)}", *_wrong_gradients(learner)]
     keys = [key for key, good in zip(numbers.keys, numbers.rows.tolist(), strict=True) if not good]
-    return f"step {numbers.step}: {some(wrong)}; {_samples(_of_all_ranks(keys), len(numbers.keys))}"
+    return f"step {numbers.step}: {some(wrong)}; {_samples(_of_all_ranks(keys))}"
 
 
 def _wrong_gradients(learner: nn.Module | None) -> list[str]:
@@ -96,12 +96,10 @@ def _wrong_gradients(learner: nn.Module | None) -> list[str]:
     ]
 
 
-def _samples(keys: Sequence[str], count: int) -> str:
+def _samples(keys: Sequence[str]) -> str:
     if not keys:
         return "the embeddings of all samples are finite"
-    return f"samples whose embeddings are not finite: {some(keys, 8)}" + (
-        " (all of this rank's)" if len(keys) == count else ""
-    )
+    return f"samples whose embeddings are not finite: {some(keys, 8)}"
 
 
 def _of_all_ranks(keys: list[str]) -> list[str]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Any, Literal, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from prolip.checks import require_choice, require_count
 from prolip.configs import build, require_literals
@@ -21,8 +22,16 @@ from prolip.losses.objective import Objective
 from prolip.model.config import Uncertainty
 
 Precision = Literal["float32", "bfloat16", "float64"]
-Strategy = Literal["auto", "ddp", "fsdp"]
+Strategy = Literal["ddp", "fsdp"]
 Display = Literal["auto", "rich", "plain", "none"]
+
+
+HELD_OUT = (
+    "held_out/r1", "held_out/image_to_text_r1", "held_out/text_to_image_r1", "held_out/image_uncertainty",
+    "held_out/text_uncertainty", "held_out/text_above_image",
+)  # fmt: skip
+"""The metrics of held-out data. The last three are of models with variances."""
+MAX_SCALE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +49,21 @@ class ModelChoice:
     contrast: Literal["sigmoid", "softmax"] = "sigmoid"
     """For fresh weights: sigmoid has a scale and a bias, softmax (CLIP alone) no bias."""
     scale: float | None = None
-    """Where the scale begins. None: the size's own, 10 for the paper; of `start`: as it is."""
+    """Where the scale begins, from 1 to 100. None: the size's own, 10 for the paper; of `start`: as it is."""
     bias: float | None = None
     """Where the bias begins. None: the size's own, -10 for the paper; of `start`: as it is."""
     image_size: int | None = None
-    """Pixels a side, if other than the size's or the start's own: positions are resized."""
+    """Pixels a side, a multiple of the patch's, if other than the size's or the start's own: positions are resized."""
     context_length: int | None = None
-    """Tokens a text, if other than the start's own: the first 20 positions are kept, the others stretched."""
+    """Tokens a text, if other than the start's own. Longer: the first 20 positions are kept, the others stretched.
+    Shorter: positions are cut."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
-        if self.scale is not None and not 0.0 < self.scale < math.inf:
-            raise ValueError(f"scale must be positive, not {self.scale}")
+        _require_types(self)
+        if self.scale is not None and not 1 <= self.scale <= MAX_SCALE:
+            raise ValueError(f"scale must be from 1 to {MAX_SCALE}, where training keeps it, not {self.scale}")
+        if self.bias is not None and not math.isfinite(self.bias):
+            raise ValueError(f"bias must be finite, not {self.bias}")
         for name in ("image_size", "context_length"):
             if getattr(self, name) is not None:
                 require_count(getattr(self, name), name, most=2**14)
@@ -86,7 +98,7 @@ class DataChoice:
     """Larger pictures are bad samples."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         require_choice(self.caption, get_args(CaptionChoice), "caption")
         if self.workers != 0:
             require_count(self.workers, "workers", most=1024)
@@ -112,7 +124,7 @@ class Masking:
     """A lost token becomes the mask token, or is left out."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         for name in ("images", "texts", "patches", "tokens"):
             _require_share(getattr(self, name), name)
         if self.patches == 1 or self.tokens == 0:
@@ -133,6 +145,7 @@ class Stage:
     """Empty: the data of the run."""
 
     def __post_init__(self) -> None:
+        _require_types(self)
         require_count(self.samples, "samples", most=2**50)
 
 
@@ -163,7 +176,7 @@ class OptimiserChoice:
     """Decay of an exponential moving average of the weights, which is then evaluated and exported. None: none."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         _require_positive(self.lr, "lr")
         _require_positive(self.eps, "eps")
         _require_positive(self.temperature_rate, "temperature_rate")
@@ -186,8 +199,8 @@ class OptimiserChoice:
 class ParallelChoice:
     """How the same mathematics is laid out on processes and in memory."""
 
-    strategy: Strategy = "auto"
-    """ddp: a copy of the model on each rank; fsdp: sharded weights (FSDP2); auto: ddp if there are several ranks."""
+    strategy: Strategy = "ddp"
+    """Of several ranks: ddp, a copy of the model on each; fsdp, sharded weights (FSDP2)."""
     accumulate: int = 1
     """Parts into which a rank's share of the batch is cut, to fit into memory. The loss still spans the whole batch."""
     precision: Precision = "float32"
@@ -200,7 +213,7 @@ class ParallelChoice:
     """None: CUDA if there is one, else the CPU."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         require_count(self.accumulate, "accumulate", most=2**16)
 
 
@@ -219,8 +232,10 @@ class CheckpointChoice:
     best_is: Literal["largest", "smallest"] = "largest"
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         require_count(self.keep, "keep", most=10_000)
+        if self.best is not None:
+            require_choice(self.best, HELD_OUT, "best")
         if self.steps is not None:
             require_count(self.steps, "steps", most=2**40)
         if self.minutes is not None:
@@ -237,7 +252,7 @@ class Care:
     """Steps that may be left out in all."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         require_count(self.most_skips, "most_skips")
 
 
@@ -255,7 +270,7 @@ class LogChoice:
     """A project of Weights & Biases to log to (extra logging)."""
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        _require_types(self)
         require_count(self.every, "every", most=2**40)
 
 
@@ -271,6 +286,7 @@ class HeldOut:
     """Steps from one check to the next; there is one at the end, too."""
 
     def __post_init__(self) -> None:
+        _require_types(self)
         require_count(self.samples, "samples", most=100_000)
         require_count(self.every, "every", most=2**40)
 
@@ -301,12 +317,18 @@ class TrainConfig:
     held_out: HeldOut = field(default_factory=HeldOut)
 
     def __post_init__(self) -> None:
+        _require_types(self)
         require_count(self.samples, "samples", most=2**50)
         require_count(self.batch, "batch")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be a whole number from 0 to 2^63, not {self.seed!r}")
         if self.samples < self.batch:
             raise ValueError(f"{self.samples} samples are not one batch of {self.batch}")
+        if self.parallel.accumulate > self.batch:
+            raise ValueError(
+                f"parallel.accumulate {self.parallel.accumulate} would cut a batch of {self.batch} into more parts than "
+                "it has samples; make it smaller"
+            )
         if sum(self.stage_steps[:-1]) >= self.steps:
             raise ValueError(
                 f"the stages before have {sum(stage.samples for stage in self.before):,} samples; nothing of the run's "
@@ -344,6 +366,38 @@ class TrainConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
         """The inverse of `to_dict`; a sentence for what is missing, unknown or impossible."""
         return build(cls, values, "config")  # type: ignore[no-any-return]
+
+
+def _require_types(config: Any) -> None:
+    """Each field holds what its type says: a recipe is a file that no type checker may have seen."""
+    require_literals(config)
+    for name, hint in get_type_hints(type(config)).items():
+        value, kinds = getattr(config, name), _alternatives(hint)
+        if any(_is_a(value, kind) for kind in kinds):
+            continue
+        advice = f": write ({value!r},)" if isinstance(value, str) and tuple[str, ...] in kinds else ""
+        raise ValueError(f"{name} must be {' or '.join(map(_called, kinds))}, not {value!r}{advice}")
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return True  # which of them, require_literals has seen
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is_a(part, get_args(kind)[0]) for part in value)
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _called(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        return f"a tuple of {_called(get_args(kind)[0]).removeprefix('a ')}s"
+    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "None"}
+    return names.get(kind) or f"a {kind.__name__}"
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _require_share(value: float, name: str) -> None:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class StopRequest:
-    """Set by SIGTERM, or by the first Ctrl-C; the second one interrupts at once."""
+    """Set by SIGTERM, a lost terminal, or the first Ctrl-C; the second one interrupts at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -39,12 +39,18 @@ def stop_requests() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request._note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, request._note) for number in _asking()}
     try:
         yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _asking() -> list[signal.Signals]:
+    """SIGTERM, Ctrl-C, and a lost terminal, unless nohup has told us not to mind it."""
+    lost = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+    return [signal.SIGTERM, signal.SIGINT, *(s for s in lost if signal.getsignal(s) is not signal.SIG_IGN)]
 
 
 class PeerError(RuntimeError):
@@ -82,6 +88,15 @@ def together(work: Callable[[], T]) -> T:
     if agree(error is not None)[0]:
         end_together(error)
     return result
+
+
+def from_first(work: Callable[[], T]) -> T:
+    """Rank 0 works, and all have its result; its error ends all."""
+    found: list[T | None] = [None]
+    on_first(lambda: found.__setitem__(0, work()))
+    if distributed.world_size() > 1:
+        dist.broadcast_object_list(found, src=0, device=torch.device("cpu"))
+    return found[0]  # type: ignore[return-value]
 
 
 def on_first(work: Callable[[], object]) -> None:

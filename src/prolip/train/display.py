@@ -8,8 +8,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, TextIO
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from prolip.train.config import Display
 
@@ -55,8 +55,56 @@ def open_display(
     if choice == "rich" or (choice == "auto" and _can_move_the_cursor()):
         from rich.console import Console
 
-        return open_screen(Console(stderr=True, force_terminal=choice == "rich" or None), name, pace)
+        console = Console(file=_forgiving(sys.stderr), force_terminal=choice == "rich" or None)
+        return open_screen(console, name, pace)
     return nullcontext(Lines(sys.stderr, name, pace))
+
+
+def _forgiving(file: TextIO) -> TextIO:
+    return cast("TextIO", _Forgiving(file))
+
+
+class _Forgiving:
+    """A file that is silent once it can't be written to (2>&1 | head -1): a run goes on though nobody looks."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._silent = file, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        try:
+            self._try(lambda: self._file.write(text))
+        except UnicodeEncodeError:
+            self._try(lambda: self._file.write(text.encode("ascii", "backslashreplace").decode()))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._file.flush)
+
+    def isatty(self) -> bool:
+        return not self._silent and self._file.isatty()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if self._silent:
+            return
+        try:
+            work()
+        except UnicodeEncodeError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: the file is closed
+            self._silent = True
+            if isinstance(error, BrokenPipeError):
+                _forget(self._file)
+
+
+def _forget(file: TextIO) -> None:
+    """What a broken pipe has left in the buffer goes nowhere; else Python would fail with it when it ends."""
+    with suppress(OSError, ValueError):
+        number, nowhere = file.fileno(), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, number)
+        os.close(nowhere)
 
 
 class Pace:
@@ -100,7 +148,7 @@ class Lines:
     """A line for each update, of ASCII: for log files and pipes."""
 
     def __init__(self, file: TextIO, name: str, pace: Pace) -> None:
-        self._file, self._pace = file, pace
+        self._file, self._pace = _forgiving(file), pace
         after = f", after step {pace.step:,}" if pace.step else ""
         self.say(f"{name}: {pace.steps:,} steps of {pace.batch:,} samples{after}")
 

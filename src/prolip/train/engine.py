@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +13,14 @@ import torch
 from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.data.streams import without_secrets
+from prolip.gaussian import Gaussian
 from prolip.losses.objective import Objective
+from prolip.model.prolip import ProLIP
 from prolip.train import run_folder, saves
 from prolip.train.batches import Batches, stage_at
 from prolip.train.care import Guard, StepNumbers, finite_rows, is_bad
 from prolip.train.config import TrainConfig
-from prolip.train.control import StopRequest, agree, on_first, stop_requests, together
+from prolip.train.control import StopRequest, agree, from_first, on_first, stop_requests, together
 from prolip.train.display import Watch, open_display
 from prolip.train.ema import Average
 from prolip.train.held_out import HeldOutCheck
@@ -42,12 +43,21 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
 
     resume: go on from the last checkpoint, if there is one. (Processes that torchrun starts again do so by themselves.)
     """
-    resume = resume or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     folder = Path(config.out).expanduser()
-    with processes(config.parallel) as device, own_randomness(config.seed, device), stop_requests() as stop:
-        on_first(lambda: run_folder.require_place(folder, config, resume))
+    resume = resume or run_folder.was_begun_by_this_torchrun(folder)
+    with ExitStack() as stack:
+        device = stack.enter_context(processes(config.parallel))
+        stack.enter_context(own_randomness(config.seed, device))
+        stop = stack.enter_context(stop_requests())
+        on_first(lambda: _enter(folder, config, resume, stack))
         _run(config, folder, device, resume, stop)
     return folder
+
+
+def _enter(folder: Path, config: TrainConfig, resume: bool, stack: ExitStack) -> None:
+    """The folder is free for this run, and stays so. For rank 0."""
+    run_folder.require_place(folder, config, resume)
+    stack.enter_context(run_folder.locked(folder))
 
 
 def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest) -> None:
@@ -58,8 +68,7 @@ def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, 
     engine.lay_out()
     if resume:
         engine.restore()
-    if engine.state.step < config.steps:
-        engine.run(stop)
+    engine.run(stop)
 
 
 class Engine:
@@ -72,8 +81,7 @@ class Engine:
         model = make_model(config.model, config.seed)
         self.learner = Learner(model, [stage.objective for stage in config.stages])
         freeze(self.learner, config.optimiser.frozen)
-        if any(stage.objective.masked for stage in config.stages):
-            require_mask_token(config.masking, model.config.text.tokens)
+        _require_fit(config, model)
         self.batches = Batches(config, model)
         held_out = held_out_samples(config, model)
         self.check = None if held_out is None else HeldOutCheck(model, *held_out)
@@ -87,20 +95,37 @@ class Engine:
         optimiser = make_optimiser(self.learner, choice)
         begin_state(optimiser)
         average = None if choice.ema is None else Average(self.learner, choice.ema)
-        self.state = State(learner=self.learner, optimiser=optimiser, average=average, batches=self.batches)
+        best, held_out = self.config.checkpoint, self.config.held_out
+        best_of = [best.best, best.best_is, held_out.source, held_out.samples]
+        self.state = State(
+            learner=self.learner, optimiser=optimiser, average=average, batches=self.batches, best_of=best_of
+        )
 
     def restore(self) -> None:
         """Go on from the last whole checkpoint, if there is one."""
-        for path in saves.half_written(self.checkpoints):
-            log.warning("%s was not finished and is not used", path)
-        last = saves.latest(self.checkpoints)
+        last = from_first(self._last_checkpoint)
         if last is not None:
             self.state.load(last)
             self.guard.skipped, self._saved = self.state.skipped, self.state.step
 
+    def _last_checkpoint(self) -> Path | None:
+        for path in saves.half_written(self.checkpoints):
+            log.warning("%s was not finished and is not used", path)
+        last = saves.latest(self.checkpoints)
+        if last is None and saves.list_saves(self.checkpoints):
+            raise ValueError(
+                f"no checkpoint in {self.checkpoints} is whole; remove that folder to begin the run anew"
+            )
+        if last is None and run_folder.is_run(self.folder):
+            log.warning("%s has no checkpoint yet: the run begins anew", self.folder)
+        return last
+
     def run(self, stop: StopRequest) -> None:
         """From the present step to the last, or until asked to stop."""
-        state, config = self.state, self.config
+        state, config, model = self.state, self.config, self.folder / run_folder.MODEL
+        if state.step == config.steps and model.exists():
+            on_first(lambda: log.warning("%s is at its last step; the model is in %s", self.folder, model))
+            return
         on_first(self._begin)
         with ExitStack() as stack:
             stack.callback(self.batches.close)
@@ -110,18 +135,16 @@ class Engine:
                 batch = self._next_batch(recorder.clock, stop)
                 if batch is None:
                     self._save(recorder)
-                    watch.say(
-                        f"stopped at step {state.step:,}; to go on: prolip train {self.folder} --resume"
-                    )
+                    watch.say(f"stopped at step {state.step:,}; to go on: {run_folder.to_go_on(self.folder)}")
                     return
                 numbers, gradients = self._step(batch)
                 state.step += 1
                 recorder.after_step(state.step, numbers, gradients)
                 if self._is_time_to_save(recorder.clock):
                     self._save(recorder)
-            export(self.learner, state.average, self.folder / run_folder.MODEL)
+            export(self.learner, state.average, model)
             self._save(recorder)
-            watch.say(f"the model is in {self.folder / run_folder.MODEL}")
+            watch.say(f"the model is in {model}")
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -129,8 +152,19 @@ class Engine:
         """This rank's next batch; None if a rank was asked to stop. An error on one rank ends all."""
         if agree(bool(stop))[0]:  # before any rank has a batch: what was taken is trained on
             return None
-        with clock.waiting():
-            return together(lambda: self.batches.take(self.state.step))
+
+        def take() -> Batch:
+            with clock.waiting():
+                batch = self.batches.take(self.state.step)
+            wanted = self.config.batch // distributed.world_size()
+            if len(batch) != wanted:
+                raise ValueError(
+                    f"step {self.state.step + 1}: only {len(batch)} of {wanted} samples of a batch are good, and there "
+                    "are no others in their place; mend the data, or make the batch smaller"
+                )
+            return batch
+
+        return together(take)
 
     def _step(self, batch: Batch) -> tuple[StepNumbers, Gradients]:
         """Gradients of the whole batch, and the step along them. Nothing here waits for a GPU."""
@@ -188,7 +222,7 @@ class Engine:
         self.state.skipped = self.guard.skipped
         self.state.save(self.checkpoints)
         self._saved = self.state.step
-        on_first(lambda: saves.tidy(self.checkpoints, self.config.checkpoint.keep))
+        on_first(lambda: saves.tidy(self.checkpoints, self.config.checkpoint.keep, self.state.step))
         recorder.clock.saved()
 
     def _evaluate(self) -> dict[str, float]:
@@ -196,20 +230,21 @@ class Engine:
         assert self.check is not None
         average = self.state.average
         with average.swapped() if average is not None else nullcontext():
-            values = self.check()
+            images, texts = self.check.embed()
+        values = together(lambda: self._judged(images, texts))
         if self._is_best(values):
             export(self.learner, average, self.folder / run_folder.BEST)
         return values
 
+    def _judged(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
+        """On rank 0, the numbers by name; elsewhere nothing."""
+        return self.check.judge(images, texts) if self.check is not None and distributed.rank() == 0 else {}
+
     def _is_best(self, values: dict[str, float]) -> bool:
         """Rank 0 knows the values; all ranks must know the answer."""
         choice = self.config.checkpoint
-        if choice.best is None:
-            return False
         better = False
-        if distributed.rank() == 0:
-            if choice.best not in values:
-                raise ValueError(f"checkpoint.best={choice.best} is none of {', '.join(values)}")
+        if choice.best is not None and distributed.rank() == 0:
             sign = 1 if choice.best_is == "largest" else -1
             value, best = values[choice.best], self.state.best
             better = best is None or sign * value > sign * best
@@ -219,19 +254,42 @@ class Engine:
     # -- who watches -------------------------------------------------------------------------------------------------
 
     def _recorder(self, stack: ExitStack, watch: Watch) -> Recorder:
-        metrics = None
-        if distributed.rank() == 0:
-            metrics = stack.enter_context(
-                Metrics(self.folder, self.config.log, _for_others(self.config), self.state.step)
-            )
+        metrics = together(self._metrics)
+        if metrics is not None:
+            stack.enter_context(metrics)
         evaluate = None if self.check is None else self._evaluate
         return Recorder(self.config, self.learner, self.guard, metrics, watch, self.device, evaluate)
+
+    def _metrics(self) -> Metrics | None:
+        if distributed.rank() != 0:
+            return None
+        return Metrics(self.folder, self.config.log, _for_others(self.config), self.state.step)
 
     def _display(self) -> AbstractContextManager[Watch]:
         choice = self.config.log.display if distributed.rank() == 0 else "none"
         return open_display(
             choice, name=self.folder.name, steps=self.config.steps, batch=self.config.batch, begin=self.state.step
         )  # fmt: skip
+
+
+def _require_fit(config: TrainConfig, model: ProLIP) -> None:
+    """An error if objective, model and tokenizer don't go together."""
+    objectives = [stage.objective for stage in config.stages]
+    if any(objective.masked for objective in objectives):
+        require_mask_token(config.masking, model.config.text.tokens)
+    if not model.config.deterministic:
+        return
+    names = ("ppcl", "pml", "inclusion", "masked", "vib")
+    used = [name for name in names if any(getattr(objective, name) for objective in objectives)]
+    if used:
+        raise ValueError(
+            f"the model has no variances (uncertainty none), but the objective has {', '.join(used)}: set objective."
+            f"{used[0]}=0 and so on, and objective.clip=1 or objective.siglip=1"
+        )
+    if config.held_out.source is not None and str(config.checkpoint.best).endswith(
+        ("uncertainty", "above_image")
+    ):
+        raise ValueError(f"checkpoint.best={config.checkpoint.best}: the model has no variances")
 
 
 def _for_others(config: TrainConfig) -> dict[str, Any]:

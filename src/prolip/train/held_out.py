@@ -20,20 +20,21 @@ AT_ONCE = 256
 
 
 class HeldOutCheck:
-    """pixels: uint8 (n, 3, S, S). captions: n, one an image. All ranks call it, each embeds its share."""
+    """pixels: uint8 (n, 3, S, S). captions: n, one an image."""
 
     def __init__(self, model: ProLIP, pixels: Tensor, captions: Sequence[str]) -> None:
         self._model = model
         self._pixels, self._ids = pixels, model.tokenize(list(captions))
         self._same = same_caption(captions)
 
-    def __call__(self) -> dict[str, float]:
-        """The numbers by name; empty on ranks above 0."""
-        with torch.no_grad():
-            images = self._embedded(len(self._pixels), self._images)
-            texts = self._embedded(len(self._ids), self._texts)
-        if distributed.rank() != 0:
-            return {}
+    @torch.no_grad()
+    def embed(self) -> tuple[Gaussian, Gaussian]:
+        """Images and texts (n, D), on the CPU. All ranks call it, each embeds its share."""
+        images = self._embedded(len(self._pixels), self._images)
+        return images, self._embedded(len(self._ids), self._texts)
+
+    def judge(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
+        """The numbers by name, of what `embed` gave."""
         return retrieval(images, texts, self._same) | uncertainty(images, texts)
 
     def _images(self, rows: Tensor) -> Gaussian:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from prolip.data.batch import Item, Preparation
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
-from prolip.data.order import shares
+from prolip.data.order import by_largest_remainder, shares
 from prolip.data.pool import Epochs
 from prolip.data.sample import BadSampleError
 from prolip.data.shards import CAPTIONS, IMAGES
@@ -53,7 +52,9 @@ def make_loader(
     preparation = _preparation(config.data, model)
     part = _Part(config, preparation, steps, rank, world_size)
     if not any(map(is_stream, specs)):
-        return part.of_files([_opened(spec, config.data) for spec in specs], weights)
+        sources = [_opened(spec, config.data) for spec in specs]
+        _require_batch(config.batch, sources)
+        return part.of_files(sources, weights)
     counts = _shares(specs, weights, config.batch // world_size)
     workers = max(config.data.workers // len(specs), min(config.data.workers, 1))
     loaders = [part.of_one(spec, count, workers) for spec, count in zip(specs, counts, strict=True)]
@@ -144,6 +145,14 @@ class _Part:
         )  # fmt: skip
 
 
+def _require_batch(batch: int, sources: Sequence[Source]) -> None:
+    samples = sum(map(len, sources))
+    if samples < batch:
+        raise ValueError(
+            f"batch {batch} is more than the {samples} samples of the data: make batch smaller, or give more data"
+        )
+
+
 def _preparation(data: DataChoice, model: ProLIP) -> Preparation:
     return Preparation(
         pixels=model.config.image.pixels,
@@ -173,10 +182,7 @@ def _shares(specs: Sequence[str], weights: Sequence[float] | None, batch: int) -
     """How many of a rank's `batch` samples each source gives, by largest remainder; without weights: equally many."""
     names = [without_secrets(spec) for spec in specs]
     checked = shares([1.0] * len(specs) if weights is None else weights, names)
-    exact = checked / checked.sum() * batch
-    counts = np.floor(exact).astype(int)
-    largest_first = np.argsort(counts - exact, kind="stable")
-    counts[largest_first[: batch - int(counts.sum())]] += 1
+    counts = by_largest_remainder(checked.tolist(), batch)
     for count, name in zip(counts.tolist(), names, strict=True):
         if count == 0:
             raise ValueError(

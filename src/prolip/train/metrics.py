@@ -130,15 +130,19 @@ class _TensorBoard:
 class _Wandb:
     def __init__(self, folder: Path, project: str, described: Mapping[str, Any], begin: int) -> None:
         wandb = require("wandb", "logging")
-        self._run = wandb.init(
-            project=project,
-            dir=str(folder),
-            name=folder.name,
-            id=_wandb_id(folder, begin),
-            resume="allow",
-            config=dict(described),
-            settings=wandb.Settings(console="off"),  # it would wrap stderr, where the live display is
-        )
+        try:
+            self._run = wandb.init(
+                project=project,
+                dir=str(folder),
+                name=folder.name,
+                id=_wandb_id(folder, begin),
+                resume="allow",
+                config=dict(described),
+                settings=wandb.Settings(console="off"),  # it would wrap stderr, where the live display is
+            )
+        except wandb.Error as error:  # no key, no network, no such project
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise ValueError(f"log.wandb: {reason}; run wandb login, or set WANDB_MODE=offline") from error
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)

@@ -16,12 +16,13 @@ from prolip.files import read_json
 from prolip.inputs import vocabulary
 from prolip.inputs.tokens import Tokenizer, TokenRules, read_core, with_mask_token
 from prolip.model import store
-from prolip.model.config import ModelConfig
+from prolip.model.config import ImageConfig, ModelConfig
 from prolip.model.folder import is_native
 from prolip.model.prolip import ProLIP
 from prolip.model.resize import resized
 from prolip.model.sizes import SIZES, named
 from prolip.train.config import ModelChoice
+from prolip.train.run_folder import CHECKPOINTS, MODEL, is_run
 
 SCENES = "scenes"
 """Names the tokenizer of procedural scenes, which is made, not read."""
@@ -59,6 +60,7 @@ def _fresh_config(choice: ModelChoice, tokens: TokenRules) -> ModelConfig:
     start = start if choice.bias is None else replace(start, bias=choice.bias)
     image = config.image
     if choice.image_size is not None:
+        _require_whole_patches(choice.image_size, image)
         image = replace(image, pixels=replace(image.pixels, size=choice.image_size))
     return replace(config, image=image, contrast=choice.contrast, start=start)
 
@@ -68,6 +70,7 @@ def _continued(choice: ModelChoice, start: str, generator: torch.Generator) -> P
         if getattr(choice, name) != usual:
             raise ValueError(f"model.{name} is for fresh weights: a start has its own; leave it out")
     given = scenes.tokenizer() if choice.tokenizer == SCENES else choice.tokenizer
+    _require_model(start)
     model = open_model(_model_of(start), tokenizer=given).model.float()
     if model.tokenizer is None:
         reason = f" ({model.no_tokenizer})" if model.no_tokenizer else ""
@@ -76,14 +79,35 @@ def _continued(choice: ModelChoice, start: str, generator: torch.Generator) -> P
         )
     if model.config.deterministic:
         model, _ = make_probabilistic(model, generator)
+    if choice.image_size is not None:
+        _require_whole_patches(choice.image_size, model.config.image)
     model = resized(model, image_size=choice.image_size, context_length=choice.context_length)
     return _with_temperature(model, choice)
 
 
 def _model_of(start: str) -> str:
     """A run keeps its model in a folder of its own."""
-    inside = Path(start) / "model"
+    inside = Path(start) / MODEL
     return str(inside) if inside.is_dir() else start
+
+
+def _require_model(start: str) -> None:
+    """A checkpoint of training, or a run that has not ended, is no model yet."""
+    path = Path(start)
+    is_checkpoint = path.absolute().parent.name == CHECKPOINTS and is_run(path.absolute().parents[1])
+    if is_checkpoint or (is_run(path) and not (path / MODEL).is_dir()):
+        raise ValueError(
+            f"model.start: {start} has no model yet: prolip export {start} OUT, then model.start=OUT"
+        )
+
+
+def _require_whole_patches(image_size: int, image: ImageConfig) -> None:
+    if image_size % image.patch_size and image_size != image.pixels.size:
+        raise ValueError(
+            f"model.image_size {image_size} is not a multiple of the model's patches of {image.patch_size} pixels; the "
+            f"nearest are {image_size // image.patch_size * image.patch_size} and "
+            f"{-(-image_size // image.patch_size) * image.patch_size}"
+        )
 
 
 @torch.no_grad()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
@@ -23,6 +26,8 @@ from prolip.model.transformer import Block
 from prolip.train.config import ParallelChoice
 from prolip.train.step import Embedded, Learner, Part, Towers
 
+PATIENCE = timedelta(hours=2)
+"""How long ranks wait for one another: while one indexes many shards, say. (Not for one that has died.)"""
 AUTOCAST = {"float32": None, "float64": None, "bfloat16": torch.bfloat16}
 
 
@@ -68,17 +73,27 @@ def _join(device: torch.device) -> None:
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     # gloo beside NCCL: a few flags a step go between hosts without waiting for a GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
+    dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=world_size)
 
 
 def _device(name: str | None) -> torch.device:
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    return device
+    """cpu, or a GPU: the one that is named, else that of torchrun's process number on this machine."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "cpu" or (name is None and not count):
+        return torch.device("cpu")
+    parts = re.fullmatch(r"cuda(:([0-9]{1,4}))?", name or "cuda")
+    if parts is None:
+        raise ValueError(f"parallel.device: {name!r} is none of cpu, cuda and cuda:N, where N counts GPUs from 0")
+    if not count:
+        raise ValueError(f"parallel.device: {name}, but PyTorch finds no GPU here; set parallel.device=cpu")
+    number = int(parts[2] or os.environ.get("LOCAL_RANK", "0"))
+    if number >= count:
+        raise ValueError(
+            f"parallel.device: there is no GPU {number}, as this machine has {count}; name another, or start at most "
+            f"{count} processes here"
+        )
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
 
 
 def lay_out(learner: Learner, choice: ParallelChoice, device: torch.device) -> Callable[[Part], Embedded]:
@@ -94,27 +109,28 @@ def lay_out(learner: Learner, choice: ParallelChoice, device: torch.device) -> C
         for block in blocks:
             block.compile()
     if choice.strategy == "fsdp":
-        _shard(model, blocks)
+        _shard(model, blocks, device)
     towers = Towers(model)
     if choice.strategy == "fsdp" or distributed.world_size() == 1:
         return towers
     if not any(p.requires_grad for p in towers.parameters()):
         return towers  # only scale and bias learn
-    return DistributedDataParallel(towers)
+    return DistributedDataParallel(towers, gradient_as_bucket_view=True)
 
 
-def _shard(model: ProLIP, blocks: list[Block]) -> None:
+def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
     """Each block, then what is left of each tower. The scale and the bias stay whole: they can't be cut."""
     if not distributed.is_distributed():
-        raise ValueError("strategy fsdp shards weights over processes: start them with torchrun")
+        raise ValueError("strategy fsdp shards weights over processes: start at least two with torchrun")
     from torch.distributed.fsdp import fully_shard
 
+    mesh = init_device_mesh(device.type, (distributed.world_size(),))
     for block in blocks:
-        fully_shard(block)
+        fully_shard(block, mesh=mesh)
     for tower in (model.image, model.text):
-        fully_shard(tower)
+        fully_shard(tower, mesh=mesh)
     if model.config.image.uncertainty == "multihead":
-        fully_shard(model.log_var)
+        fully_shard(model.log_var, mesh=mesh)
 
 
 def dtype_of(choice: ParallelChoice) -> torch.dtype:

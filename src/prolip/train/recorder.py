@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from prolip.train.alarms import Alarms
 from prolip.train.care import Guard, StepNumbers
 from prolip.train.config import TrainConfig
+from prolip.train.control import on_first
 from prolip.train.display import Watch
 from prolip.train.metrics import Metrics, read_metrics
 from prolip.train.parallel import peak_memory
@@ -82,19 +83,19 @@ class Recorder:
             values |= self._readings(step, numbers, gradients)
         if self._evaluate is not None and (last or step % self._config.held_out.every == 0):
             values |= self._evaluate()
-        if values:
-            self._tell(step, values)
+        if told or values:
+            on_first(lambda: self._tell(step, values))
 
     def look(self, step: int) -> None:
         """Were there steps that had to be left out? FloatingPointError if that is too much."""
-        for story in self._guard.read(self._learner):
-            self._say(step, story)
+        stories = self._guard.read(self._learner)
+        if stories:
+            on_first(lambda: self._say(step, stories))
 
     def before_save(self, step: int) -> None:
         """What belongs to the steps of a checkpoint is on the disk before it is."""
         self.look(step)
-        if self._metrics is not None:
-            self._metrics.to_disk()
+        on_first(lambda: self._metrics.to_disk() if self._metrics is not None else None)
 
     def _readings(self, step: int, numbers: StepNumbers, gradients: Gradients) -> dict[str, float]:
         values = read_step(numbers, gradients.terms.weights, self._learner)
@@ -105,16 +106,16 @@ class Recorder:
         values["memory"] = peak_memory(self._device)
         if self._guard.skipped:
             values["skipped"] = float(self._guard.skipped)
-        for alarm in self._alarms.look(values):
-            self._say(step, alarm)
         return values
 
     def _tell(self, step: int, values: dict[str, float]) -> None:
+        self._say(step, self._alarms.look(values))
         self._watch.update(step, values)
         if self._metrics is not None:
             self._metrics.write(step, values)
 
-    def _say(self, step: int, text: str) -> None:
-        self._watch.say(text)
-        if self._metrics is not None:
-            self._metrics.note(step, text)
+    def _say(self, step: int, texts: Sequence[str]) -> None:
+        for text in texts:
+            self._watch.say(text)
+            if self._metrics is not None:
+                self._metrics.note(step, text)

@@ -6,8 +6,12 @@ metrics.jsonl, tensorboard/, checkpoints/, and in the end model/ (and best/).
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +26,45 @@ from prolip.train.environment import describe_environment
 FORMAT, VERSION = "prolip-run", 1
 CONFIG, SESSIONS, CHECKPOINTS, MODEL, BEST = "config.json", "sessions.jsonl", "checkpoints", "model", "best"
 
+LOCK = ".lock"
+
 FREE = (
     "out", "log", "checkpoint", "held_out", "care", "data.workers", "data.bad_limit", "parallel.strategy",
     "parallel.accumulate", "parallel.activation_checkpointing", "parallel.compile", "parallel.device",
 )  # fmt: skip
 """Keys that a resumed run may have otherwise: they don't change what is computed, but for the last digits."""
+
+
+def was_begun_by_this_torchrun(folder: Path) -> bool:
+    """We are started again by torchrun, after a process died, in the run that the same torchrun has begun."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0" or not (folder / SESSIONS).is_file():
+        return False
+    *_, last = read_sessions(folder)
+    return bool(last.get("torchrun") == os.environ.get("TORCHELASTIC_RUN_ID"))
+
+
+def to_go_on(folder: Path) -> str:
+    """The command, as a shell takes it. A bare name could be that of a recipe."""
+    name = str(folder) if folder.parent != Path() else f"./{folder}"
+    return f"prolip train {shlex.quote(name)} --resume"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else trains in this folder meanwhile. For rank 0. (Where locks can't be had, nobody is kept out.)"""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / LOCK, "a+b") as file:
+        try:
+            fcntl.lockf(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # not flock, which workers would inherit and outlive us with
+        except (BlockingIOError, PermissionError):
+            raise ValueError(
+                f"another process trains in {folder}; wait for it, or take another folder: out=..."
+            ) from None
+        except OSError:
+            pass
+        yield
 
 
 def is_run(folder: Path) -> bool:
@@ -41,6 +79,9 @@ def read_config(folder: Path) -> TrainConfig:
     content = read_json(folder / CONFIG)
     if content.get("format") != FORMAT or "config" not in content:
         raise ValueError(f"{folder / CONFIG} is not that of a training run")
+    missing = sorted(set(TrainConfig().to_dict()) - set(content["config"]))
+    if missing:
+        raise ValueError(f"{folder / CONFIG} is damaged: its config has no {', '.join(missing)}")
     return TrainConfig.from_dict(content["config"])
 
 
@@ -59,7 +100,7 @@ def require_place(folder: Path, config: TrainConfig, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; a run has a folder of its own: out=...")
     if not is_run(folder):
-        if folder.exists() and not all(LEFTOVER.fullmatch(path.name) for path in folder.iterdir()):
+        if folder.exists() and any(not _is_ours(path) for path in folder.iterdir()):
             raise ValueError(f"{folder} holds other things; a run has a folder of its own: out=...")
         return
     if not resume:
@@ -72,9 +113,13 @@ def require_place(folder: Path, config: TrainConfig, resume: bool) -> None:
     if changed:
         told = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)
         raise ValueError(
-            f"{folder} is another run: {told}. Restore that, or begin a new run (out=...; model.start={folder} begins "
-            "with its weights)"
+            f"{folder} is another run: {told}. Restore that, or begin a new run (out=...; prolip export {folder} OUT, "
+            "and model.start=OUT, begin with its weights)"
         )
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name == LOCK or LEFTOVER.fullmatch(path.name) is not None
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], at: str = "") -> list[tuple[str, Any, Any]]:
@@ -101,8 +146,9 @@ def begin(folder: Path, config: TrainConfig, model: ProLIP, data: list[dict[str,
     write_json(folder / CONFIG, {**content, "model": model.config.to_dict(), "origin": model.origin})
     if model.tokenizer is not None:
         model.tokenizer.save(folder / TOKENIZER)
+    torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
     with open(folder / SESSIONS, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"from_step": step, **describe_environment()}) + "\n")
+        file.write(json.dumps({"from_step": step, "torchrun": torchrun, **describe_environment()}) + "\n")
 
 
 def read_sessions(folder: Path) -> Iterator[dict[str, Any]]:

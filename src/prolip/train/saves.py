@@ -1,26 +1,25 @@
 """Checkpoints of a run: written aside and brought to the disk before they get their name: one with a name is whole.
 
 checkpoints/step-000000100/ holds torch.distributed.checkpoint's files (tensors in shards; any number of ranks reads
-them), rank-00000.json of each rank (its place in the data, its random state), and complete.json with the size of every
-file, written last. torch's own metadata is pickled: a checkpoint is for the run that wrote it, a model folder is what
-is shared.
+them), rank-00000.json of each rank (its place in the data, its random state), and complete.json, written last, with a
+checksum of every file. torch's own metadata is pickled: a checkpoint is for the run that wrote it, a model folder is
+what is shared.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import re
 import shutil
 import warnings
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
@@ -28,7 +27,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as read_shards
 from torch.distributed.checkpoint.state_dict_saver import save as write_shards
 
 from prolip import distributed
-from prolip.files import read_json, write_json
+from prolip.files import read_json, to_disk, write_json
+from prolip.train.control import on_first, together
 
 COMPLETE = "complete.json"
 NAME = re.compile(r"step-(\d{9,})")
@@ -40,24 +40,33 @@ def save(
 ) -> Path:
     """Write the checkpoint of a step. All ranks call it. own: JSON of this rank; facts: JSON of the run, rank 0's."""
     final, aside = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
-    if distributed.rank() == 0:
+
+    def begin() -> None:
         _remove_unnamed(folder)
         aside.mkdir(parents=True)
-    _wait()
-    write_json(aside / _rank_file(distributed.rank()), own)
-    _write_tensors(aside, tensors)
-    _wait()
-    if distributed.rank() == 0:
-        sizes = {path.name: path.stat().st_size for path in sorted(aside.iterdir())}
-        content = {"step": step, "world_size": distributed.world_size(), "files": sizes, "facts": dict(facts)}
-        write_json(aside / COMPLETE, content)
-        _to_disk(aside)
+        to_disk(folder.parent)
+
+    def name() -> None:
+        files = {path.name: checksum(path) for path in sorted(aside.iterdir())}
+        world = distributed.world_size()
+        if any(_rank_file(rank) not in files for rank in range(world)):
+            raise OSError(
+                f"{aside} is not seen by all machines: a run folder must lie where all of them see it"
+            )
+        write_json(
+            aside / COMPLETE, {"step": step, "world_size": world, "files": files, "facts": dict(facts)}
+        )
         if final.exists():  # of a step that is trained again, because this one was damaged
             final.rename(_unnamed(final))
         aside.rename(final)
-        _to_disk(folder)
+        to_disk(folder)
         _remove_unnamed(folder)
-    _wait()
+
+    with _how_to_go_on(aside):
+        on_first(begin)
+        together(lambda: write_json(aside / _rank_file(distributed.rank()), own))
+        _write_tensors(aside, tensors)
+        on_first(name)
     return final
 
 
@@ -106,26 +115,44 @@ def latest(folder: Path) -> Path | None:
 def list_saves(folder: Path) -> list[Path]:
     """All that have a name, by step."""
     found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+    return sorted(found, key=_step)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("step-"))
 
 
 def incomplete(path: Path) -> str | None:
-    """What is missing in a checkpoint, if anything is."""
+    """What is missing or damaged in a checkpoint, if anything is. Reads all of it."""
     try:
-        sizes = facts(path)["files"]
-        for name, size in sizes.items():
-            file = path / name
-            if not file.is_file() or file.stat().st_size != size:
-                return f"{name} is missing, or was cut off"
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        content = facts(path)
+        files, step = content["files"], content["step"]
+        if not isinstance(content["facts"], dict) or f"step-{step:09d}" != path.name:
+            return f"{COMPLETE} is not of this checkpoint"
+        for name, digest in files.items():
+            if not (path / name).is_file():
+                return f"{name} is missing"
+            if checksum(path / name) != digest:
+                return f"{name} is damaged, or was cut off"
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{COMPLETE} can't be read ({error})"
     return None
 
 
-def tidy(folder: Path, keep: int) -> None:
-    """Leave the last `keep` checkpoints, and nothing half-written. For rank 0, between saves."""
+def checksum(path: Path) -> str:
+    """Of a file's bytes: size and CRC-32."""
+    value = 0
+    with open(path, "rb") as file:
+        while block := file.read(2**22):
+            value = zlib.crc32(block, value)
+    return f"{path.stat().st_size}-{value:08x}"
+
+
+def tidy(folder: Path, keep: int, step: int) -> None:
+    """Leave the last `keep` checkpoints up to that of `step`, which was just saved: a later one was passed over for
+    its damage. And nothing half-written. For rank 0."""
     found = list_saves(folder)
-    kept = [path for path in found if not incomplete(path)][-keep:]
+    kept = [path for path in found if _step(path) <= step][-keep:]
     for path in found:
         if path not in kept:
             path.rename(_unnamed(path))  # its name goes first: one with a name is whole
@@ -159,10 +186,23 @@ def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
         with _no_word_of_one_process():
             write_shards(dict(tensors), checkpoint_id=folder, no_dist=not distributed.is_distributed())
-    except (CheckpointException, OSError, RuntimeError) as error:
+    except (CheckpointException, RuntimeError) as error:
+        raise OSError(_reason(error)) from error
+
+
+@contextmanager
+def _how_to_go_on(aside: Path) -> Iterator[None]:
+    """What is half written goes (it may be what fills the disk); the sentence says what is left."""
+    try:
+        yield
+    except OSError as error:
+        free = shutil.disk_usage(aside.parent).free if aside.parent.exists() else 0
+        full = f" (the disk has {free / 2**20:,.0f} MiB left)" if free < 2**30 else ""
+        shutil.rmtree(aside, ignore_errors=True)
+        before = "Those before it are whole" if list_saves(aside.parent) else "There is none before it"
         raise OSError(
-            f"the checkpoint {folder} can't be written: {_reason(error)}. The one before it is whole; make room and go "
-            "on with --resume"
+            f"the checkpoint {aside} can't be written{full}: {error}. {before}; when that is mended, go on with "
+            "--resume"
         ) from error
 
 
@@ -178,23 +218,11 @@ def _reason(error: BaseException) -> str:
     """The first sentence of what lies below torch's wrapping."""
     if isinstance(error, CheckpointException) and error.failures:
         return _reason(next(iter(error.failures.values()))[0])
+    if isinstance(error, pickle.UnpicklingError):
+        return "a file is damaged"  # torch's own words advise to load it unsafely
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.json"
-
-
-def _to_disk(folder: Path) -> None:
-    """Names are part of the folder: they last once it is on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _wait() -> None:
-    if distributed.world_size() > 1:
-        dist.barrier()

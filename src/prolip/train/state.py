@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from prolip.files import require_empty, write_folder_whole
 from prolip.model.prolip import ProLIP
 from prolip.train import run_folder, saves
 from prolip.train.batches import Batches
+from prolip.train.control import on_first
 from prolip.train.ema import Average
 from prolip.train.optimiser import state_tensors
 from prolip.train.parallel import dtype_of, whole
@@ -31,6 +33,7 @@ class State:
     step: int = 0
     skipped: int = 0
     best: float | None = None
+    best_of: list[Any]  # by which metric, on which data
 
     def tensors(self) -> dict[str, Tensor]:
         """The very tensors, by name: reading a checkpoint writes into them."""
@@ -43,26 +46,38 @@ class State:
     def save(self, folder: Path) -> Path:
         """All ranks call it."""
         own = {"batches": self.batches.state_dict(), "random": saves.random_state()}
-        facts = {"skipped": self.skipped, "best": self.best}
+        facts = {"skipped": self.skipped, "best": self.best, "best_of": self.best_of}
         return saves.save(folder, self.step, self.tensors(), own, facts)
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint. All ranks call it; as many as saved it, or others."""
         own = saves.load(path, self.tensors())
         content = saves.facts(path)
-        self.step, facts = content["step"], content["facts"]
-        self.skipped, self.best = facts["skipped"], facts["best"]
-        self.batches.load_state_dict(own["batches"])
-        saves.restore_random_state(own["random"])
+        try:
+            self.step, facts = content["step"], content["facts"]
+            self.skipped = facts["skipped"]
+            self.best = facts["best"] if facts["best_of"] == self.best_of else None
+            self.batches.load_state_dict(own["batches"])
+            saves.restore_random_state(own["random"])
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(
+                f"{path} is damaged: {error!r}. Remove it to go on from the one before"
+            ) from None
 
 
 def export(learner: Learner, average: Average | None, folder: Path) -> None:
     """A model folder out of the weights of a run: of the average, if there is one. All ranks call it, rank 0 writes."""
-    tensors = {name: whole(value) for name, value in learner.state_dict().items()}
-    if average is not None:
-        tensors |= {name: whole(value) for name, value in average.tensors().items()}
-    if distributed.rank() == 0:
-        write_folder_whole(folder, learner_model(learner, tensors).save)
+    found = learner.state_dict() | (average.tensors() if average is not None else {})
+    tensors = {
+        name: _on_first(value) for name, value in found.items()
+    }  # one by one: a GPU need not hold them all
+    on_first(lambda: write_folder_whole(folder, learner_model(learner, tensors).save))
+
+
+def _on_first(value: Tensor) -> Tensor:
+    """A whole tensor on rank 0's CPU; elsewhere an empty one. All ranks call it."""
+    full = whole(value)
+    return full.detach().cpu() if distributed.rank() == 0 else full.new_empty(0)
 
 
 def learner_model(learner: Learner, tensors: Mapping[str, Tensor]) -> ProLIP:
@@ -82,6 +97,7 @@ def learner_model(learner: Learner, tensors: Mapping[str, Tensor]) -> ProLIP:
 def consolidate(source: Path, out: Path) -> Path:
     """A model folder out of a run (its last checkpoint) or of one of its checkpoints, whoever wrote it. One process."""
     require_empty(out)
+    source = source.resolve()
     run = source if run_folder.is_run(source) else source.parent.parent
     path = saves.latest(source / run_folder.CHECKPOINTS) if run == source else source
     if path is None or not run_folder.is_run(run):

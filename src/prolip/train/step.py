@@ -148,6 +148,7 @@ def compute_gradients(
     if the objective has masked terms. parts: how many pieces to compute one after another.
     """
     cut = cut_batch(batch, twins, parts, device)
+    rows = None if twins is None else TwinRows.of(twins, device)
     with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
         if parts == 1:
             embedded = towers(cut[0])
@@ -155,36 +156,51 @@ def compute_gradients(
             with torch.no_grad():
                 embedded = joined([towers(part) for part in cut])
             embedded = _leaves(embedded, learner)
-    terms = share_of_loss(learner, objective, embedded, twins, device)
+    terms = share_of_loss(learner, objective, embedded, rows)
     # DDP and FSDP average over ranks, and the sum is wanted
     (terms.total * distributed.world_size() + _touch(embedded, learner)).backward()
     if parts > 1:
         _tell_parts(towers, cut, embedded, device, autocast)
     add_over_ranks(learner.scalars())
-    return Gradients(terms, embedded.images.detach(), embedded.texts.detach())
+    shares = LossTerms({name: value.detach() for name, value in terms.values.items()}, terms.weights)
+    return Gradients(shares, embedded.images.detach(), embedded.texts.detach())
+
+
+@dataclass(frozen=True, eq=False)
+class TwinRows:
+    """Which rows of a rank have twins, on the device; and how many there are in the whole batch."""
+
+    images: Tensor  # int64 (k,)
+    texts: Tensor  # int64 (j,)
+    all_images: int
+    all_texts: int
+
+    @classmethod
+    def of(cls, twins: TwinDraw, device: torch.device | str) -> TwinRows:
+        images, texts = (_moved(rows, device) for rows in (twins.image_rows, twins.text_rows))
+        return cls(images, texts, twins.images, twins.texts)
 
 
 def share_of_loss(
-    learner: Learner, objective: Objective, embedded: Embedded, twins: TwinDraw | None, device: torch.device | str
-) -> LossTerms:  # fmt: skip
+    learner: Learner, objective: Objective, embedded: Embedded, rows: TwinRows | None
+) -> LossTerms:
     """This rank's share of each term of the whole batch's loss."""
     images, texts = embedded.images, embedded.texts
     pairs = {}
     if objective.masked:
-        if twins is None:
+        if rows is None:
             raise ValueError("the objective has masked terms, but no twins were drawn")
-        image_rows, text_rows = (rows.to(device) for rows in (twins.image_rows, twins.text_rows))
         pairs = {
-            "masked_images": Twins(images[image_rows], embedded.masked_images),
-            "masked_texts": Twins(texts[text_rows], embedded.masked_texts),
+            "masked_images": Twins(images[rows.images], embedded.masked_images),
+            "masked_texts": Twins(texts[rows.texts], embedded.masked_texts),
         }
     sizes = [len(images)] * distributed.world_size()
     whole = GlobalBatch(
         texts=distributed.gather_mean_trace(texts, sizes),
         images=distributed.gather_mean_trace(images, sizes) if objective.clip else None,
         offset=distributed.rank() * len(images),
-        masked_images=twins.images if twins else None,
-        masked_texts=twins.texts if twins else None,
+        masked_images=rows.all_images if rows else None,
+        masked_texts=rows.all_texts if rows else None,
     )
     return objective(images, texts, learner.temperatures, batch=whole, **pairs)
 
@@ -202,8 +218,14 @@ def cut_batch(batch: Batch, twins: TwinDraw | None, parts: int, device: torch.de
             mine, texts = _within(twins.image_rows, start, stop), _within(twins.text_rows, start, stop)
             rows, keep, masked_ids = twins.image_rows[mine] - start, twins.keep[mine], twins.masked_ids[texts]
         values = (batch.pixels[start:stop], batch.ids[start:stop], rows, keep, masked_ids)
-        found.append(Part(*(value.to(device, non_blocking=True) for value in values)))
+        found.append(Part(*(_moved(value, device) for value in values)))
     return found
+
+
+def _moved(value: Tensor, device: torch.device | str) -> Tensor:
+    """On the device, by way of pinned memory if it is a GPU: from there, nobody waits."""
+    pinned = value.pin_memory() if torch.device(device).type == "cuda" else value
+    return pinned.to(device, non_blocking=True)
 
 
 def joined(parts: Sequence[Embedded]) -> Embedded:

@@ -40,7 +40,7 @@ def draw_twins(
     ids: Tensor, masking: Masking, tokens: TokenRules, patches: int, *, seed: int, step: int, batch: int, first: int
 ) -> TwinDraw:  # fmt: skip
     """Twins of ids (n, T), on the CPU, which are the rows from `first` on of a batch of `batch` rows at this step."""
-    counts = [max(1, round(share * batch)) for share in (masking.images, masking.texts)]
+    counts = twin_counts(masking, batch)
     chosen = permuted(np.arange(max(counts)), batch, mixed(seed, "twins", step)) - first
     image_rows, text_rows = (
         np.sort(rows[(rows >= 0) & (rows < len(ids))]) for rows in (chosen[: counts[0]], chosen[: counts[1]])
@@ -63,6 +63,11 @@ def draw_twins(
         images=counts[0],
         texts=counts[1],
     )
+
+
+def twin_counts(masking: Masking, batch: int) -> tuple[int, int]:
+    """How many images and texts of a batch get a twin."""
+    return max(1, round(masking.images * batch)), max(1, round(masking.texts * batch))
 
 
 def require_mask_token(masking: Masking, tokens: TokenRules) -> None:
