@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prolip.files import recover_folder, remove_leftovers, write_folder_whole, write_whole
+from prolip.files import recover_folder, remove_leftovers, require_empty, write_folder_whole, write_whole
 
 
 def test_it_makes_folders_and_leaves_nothing_else(tmp_path):
@@ -159,3 +159,19 @@ def test_there_may_be_nothing_to_recover(tmp_path):
     recover_folder(folder)
     assert (folder / "a.txt").read_text() == "newer", "the old one does not come back over it"
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_file_is_no_empty_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="not an empty folder"):
+        require_empty(tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    require_empty(tmp_path / "folder")
+    require_empty(tmp_path / "none")
+
+
+def test_a_number_that_no_process_can_have_is_no_leftover_of_ours(tmp_path):
+    path = tmp_path / f".a.{10**30}.1"
+    path.write_text("")
+    remove_leftovers(tmp_path)
+    assert path.exists()

@@ -5,6 +5,8 @@ import io
 import json
 import logging
 import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from itertools import islice
 
@@ -640,3 +642,14 @@ def test_an_error_of_a_worker_says_where_it_was(loader):
     (note,) = error.value.__notes__
     assert note.startswith("In a worker of the loader:\n")
     assert "in read" in note
+
+
+def test_workers_leave_sigterm_to_their_parent(loader):
+    """A scheduler signals the whole group: the parent saves, and may still want batches for that."""
+    found = loader(workers=1)
+    batches = iter(found)
+    next(batches)
+    for worker in found._pool._iterator._workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    assert len(list(batches)) == len(found) - 1
+    found.close()

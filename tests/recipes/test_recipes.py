@@ -15,6 +15,7 @@ from prolip.losses.objective import Objective
 from prolip.model.sizes import SIZES
 from prolip.recipes.ablation_96m import Row
 from prolip.train.config import TrainConfig
+from prolip.train.control import PeerError
 
 NAMES = ["ablation_96m", "b16_12_8b", "b16_1_28b", "finetune", "long", "miniature", "nano"]
 OWN = """
@@ -29,6 +30,10 @@ from dataclasses import replace
 def recipe(level: Literal[1, 2] = 1, quick: bool = False, rate: float = 0.5, word: str = "w"):
     return replace(nano(), seed=level, batch=16 if quick else 32, out=OUT)
 """
+
+CONFIG = (
+    "from pathlib import Path\nfrom prolip.train.config import TrainConfig\ndef recipe(): return TrainConfig"
+)
 
 
 def config(name, *args):
@@ -192,6 +197,41 @@ def test_a_file_of_ones_own(tmp_path):
     assert recipes.load(own(tmp_path, out="there")).config([]).out == "there"
 
 
+def test_a_file_with_a_dataclass(tmp_path):
+    lines = "@dataclass\nclass Mine:\n    seed: int = 3\n\ndef recipe(level"
+    text = OWN.replace("import replace", "import dataclass, replace").replace("def recipe(level", lines)
+    path = own(tmp_path, text.replace("seed=level", "seed=Mine().seed"), out="there")
+    before = set(sys.modules)
+    first, second = recipes.load(path), recipes.load(path)
+    assert first.config([]).seed == 3
+    assert first.make.__module__ != second.make.__module__
+    assert {first.make.__module__, second.make.__module__} <= set(sys.modules) - before
+
+
+def test_a_file_that_fails_leaves_no_module(tmp_path):
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match="line 1") as error:
+        recipes.load(own(tmp_path, "1 / 0"))
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+    assert set(sys.modules) == before
+
+
+def test_a_choice_that_may_be_none(tmp_path, capsys):
+    choices = (
+        "from typing import Optional\ndef recipe(a: int | None = None, b: Optional[Literal['x']] = 'x', level"
+    )
+    text = OWN.replace("def recipe(level", choices).replace(
+        "seed=level", "seed=7 if a is b is None else a or 0"
+    )
+    recipe = recipes.load(own(tmp_path, text, out="there"))
+    assert [recipe.config(args).seed for args in ([], ["a=5"], ["a=5", "a=None", "b=None"])] == [0, 5, 7]
+    with pytest.raises(ValueError, match="a=many: this is no int"):
+        recipe.config(["a=many"])
+    recipe.show()
+    text = capsys.readouterr().out
+    assert "a=None   (int, None)\nb=x   (x, None)\n" in text
+
+
 def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert recipes.load("recipes/nano.py").config([]) == config("nano")
@@ -211,7 +251,30 @@ def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
         (OWN, ["quick=maybe"], "it must be one of true, false"),
         (OWN, ["rate=fast"], "rate=fast: this is no float"),
         (OWN, ["lvel=3"], "there is no key 'lvel'"),
-        ("def recipe(n: list = ()):\n    return n", ["n=1"], "n must be a Literal, bool, int, float or str"),
+        ("def recipe(n: list = ()):\n    return n", [], "n must be a Literal, bool, int, float or str"),
+        ("def recipe(n: int | str = 1):\n    return n", [], r"n must be a Literal.*not int \| str"),
+        (
+            "def recipe(n: 'absent' = 1):\n    return n",
+            [],
+            "mine.py: NameError: name 'absent' is not defined",
+        ),
+        (
+            "x = 1\nimport nowhere_at_all",
+            [],
+            "mine.py, line 2: ModuleNotFoundError: No module named 'nowhere",
+        ),
+        (
+            "def recipe():\n\n    return absent",
+            [],
+            "mine.py, line 3: NameError: name 'absent' is not defined",
+        ),
+        ("raise SystemExit(3)", [], "mine.py, line 1: SystemExit: 3"),
+        ("def recipe():\n    raise KeyError('k')", [], "mine.py, line 2: KeyError: 'k'"),
+        ("raise ValueError", [], "mine.py, line 1: ValueError$"),
+        ("raise ValueError('two\\nlines')", [], "mine.py, line 1: two lines$"),
+        ("x = '\0'", [], "mine.py: source code string cannot contain null bytes"),
+        (CONFIG + "(sampels=3)", [], "mine.py, line 3: TypeError: .*unexpected keyword argument 'sampels'"),
+        (CONFIG + "(out=Path('x'))", [], "mine.py, line 3: out must be a string, not PosixPath.'x'"),
     ],
 )
 def test_files_and_values_that_will_not_do(tmp_path, text, args, message):
@@ -262,7 +325,7 @@ def test_a_run_folder_goes_on_where_it_lies(trained, tmp_path):
     [
         (None, "config.json is missing"),
         ("{}", "is not that of a training run"),
-        ('{"format": "prolip-run", "config": {"sed": 1}}', "unknown keys"),
+        ('{"format": "prolip-run", "config": {"sed": 1}}', "is damaged: its config has no batch"),
     ],
 )
 def test_a_folder_that_is_no_run(content, message, tmp_path, capsys, trained):
@@ -304,6 +367,40 @@ def test_numbers_that_are_not_finite_end_in_one_sentence(trained, monkeypatch, c
         cli.main(["train", "nano"])
     assert end.value.code == 2
     assert capsys.readouterr().err == "prolip: step 3: the loss is nan\n"
+
+
+def test_another_ranks_failure_ends_in_one_sentence(trained, monkeypatch, capsys):
+    def fail(run, resume):
+        raise PeerError("rank 1 failed: OSError: no such file")
+
+    monkeypatch.delenv("PROLIP_DEBUG", raising=False)
+    monkeypatch.setattr(prolip.train.engine, "train", fail)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "nano"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "prolip: rank 1 failed: OSError: no such file\n"
+
+
+def test_other_errors_are_not_hidden(trained, monkeypatch):
+    def fail(run, resume):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(prolip.train.engine, "train", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["train", "nano"])
+
+
+def test_a_folder_that_is_called_like_a_recipe(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nano").mkdir()
+    content = {"format": "prolip-run", "config": config("nano", "seed=4").to_dict()}
+    (tmp_path / "nano" / "config.json").write_text(json.dumps(content))
+    cli.main(["train", "nano"])
+    cli.main(["train", "./nano"])
+    assert trained == [(config("nano"), False), (config("nano", "seed=4", "out=nano"), True)]
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    assert "./nano" in capsys.readouterr().out
 
 
 def test_help_of_a_recipe_has_its_text_and_all_keys(capsys):

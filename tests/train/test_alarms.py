@@ -133,3 +133,8 @@ def test_alarms_that_look_at_the_written_lines_again_go_on_as_if_never_stopped()
             again.look(json.loads(json.dumps(written)))
             again.look({"step": line["step"], "note": "a sentence"})
         assert [again.look(line) for line in lines[stop:]] == expected[stop:]
+
+
+def test_quiet_looks_are_in_a_row():
+    values = [-25.0, *[-10.0] * 6, -25.0, *[-10.0] * 6, -25.0]
+    assert sum(map(len, looks(Alarms(), "text/log_var", *values))) == 1

@@ -7,6 +7,7 @@ import torch
 from prolip.data.scenes import tokenizer
 from prolip.losses.objective import Objective
 from prolip.model.create import create
+from prolip.train import batches as batches_module
 from prolip.train.batches import Batches, spans, stage_at
 from prolip.train.config import DataChoice, Stage, TrainConfig
 
@@ -83,3 +84,18 @@ def test_pixels_are_the_same_after_a_resume(model):
     a, b = first.take(3), second.take(3)
     assert torch.equal(a.pixels, b.pixels)
     assert a.captions == b.captions
+
+
+def test_the_loader_of_a_stage_is_closed_when_the_next_begins(monkeypatch):
+    closed, make = [], batches_module.make_loader
+
+    def noting(config, source, *args, **options):
+        loader = make(config, source, *args, **options)
+        close = loader.close
+        loader.close = lambda: (closed.append(source), close())
+        return loader
+
+    monkeypatch.setattr(batches_module, "make_loader", noting)
+    batches = Batches(config(Stage(samples=8, source=(B,)), steps=2), create("nano", tokenizer(16), seed=0))
+    keys(batches, range(2))
+    assert closed == [(B,)]

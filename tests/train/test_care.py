@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from prolip.gaussian import Gaussian
+from prolip.train import care as care_module
 from prolip.train.care import Guard, StepNumbers, finite_rows, is_bad
 from prolip.train.config import Care
 
@@ -96,4 +99,24 @@ def test_many_samples_are_named_in_part():
     guard = Guard(Care())
     guard.add(numbers(terms=(NAN, NAN), rows=(False,) * 20, keys=keys))
     with pytest.raises(FloatingPointError, match=r"k0, .*k7, and 12 more"):
+        guard.read(nn.Linear(1, 1))
+
+
+def test_of_several_bad_steps_the_first_is_told():
+    guard = Guard(Care())
+    guard.add(numbers(step=6, terms=(NAN, 1.0)))
+    guard.add(numbers(step=7, terms=(1.0, NAN)))
+    with pytest.raises(FloatingPointError, match=r"^step 6: ppcl is nan"):
+        guard.read(nn.Linear(1, 1))
+
+
+def test_samples_of_all_ranks_are_named(monkeypatch):
+    def gather(found, own):
+        found[:] = [own, ["bird"]]
+
+    monkeypatch.setattr(care_module.distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(care_module, "dist", SimpleNamespace(all_gather_object=gather))
+    guard = Guard(Care())
+    guard.add(numbers(terms=(NAN, 1.0), rows=(True, False)))
+    with pytest.raises(FloatingPointError, match="not finite: dog, bird"):
         guard.read(nn.Linear(1, 1))

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -72,7 +73,32 @@ def test_what_json_may_bring_is_named_by_its_place(values, message):
         (lambda: TrainConfig(seed=True), "seed"),
         (lambda: TrainConfig(out="."), "folder of the run's own"),
         (lambda: TrainConfig(samples=100, batch=10, before=(Stage(samples=100),)), "nothing of the run"),
-        (lambda: ModelChoice(scale=0.0), "scale"),
+        (lambda: TrainConfig(out=Path("x")), r"out must be a string, not PosixPath\('x'\)"),
+        (lambda: TrainConfig(model="nano"), "model must be a ModelChoice, not 'nano'"),
+        (lambda: TrainConfig(before=Stage(samples=3)), "before must be a tuple of Stages"),
+        (
+            lambda: TrainConfig(samples=8, batch=4, parallel=ParallelChoice(accumulate=5)),
+            "accumulate 5 .* batch of 4",
+        ),
+        (lambda: ModelChoice(scale=0.5), "scale must be from 1 to 100"),
+        (lambda: ModelChoice(scale=100.5), "scale must be from 1 to 100"),
+        (lambda: ModelChoice(scale="a"), "scale must be a number or None, not 'a'"),
+        (lambda: ModelChoice(scale=True), "scale must be a number or None, not True"),
+        (lambda: ModelChoice(bias=float("nan")), "bias must be finite"),
+        (
+            lambda: DataChoice(source="x.tar"),
+            r"source must be a tuple of strings, not 'x.tar': write \('x.tar',\)",
+        ),
+        (lambda: DataChoice(source=(1,)), r"source must be a tuple of strings, not \(1,\)"),
+        (lambda: DataChoice(captions="txt"), "captions must be a tuple of strings or None, not 'txt'"),
+        (
+            lambda: DataChoice(source=("a",), weights="1"),
+            "weights must be a tuple of numbers or None, not '1'",
+        ),
+        (lambda: Stage(samples=1, source="x"), "source must be a tuple of strings"),
+        (lambda: OptimiserChoice(frozen="image"), "frozen must be a tuple of strings"),
+        (lambda: OptimiserChoice(lr="fast"), "lr must be a number"),
+        (lambda: LogChoice(tensorboard="yes"), "tensorboard must be true or false or None"),
         (lambda: ModelChoice(uncertainty="tokens"), "uncertainty"),
         (lambda: ModelChoice(context_length=32), "is the size's own"),
         (lambda: DataChoice(source=("a",), weights=(1.0, 2.0)), "2 weights for 1 source"),
@@ -100,6 +126,11 @@ def test_what_json_may_bring_is_named_by_its_place(values, message):
 def test_impossible_values_are_refused_by_name(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_ends_of_ranges_are_possible():
+    assert [ModelChoice(scale=scale).scale for scale in (1, 100.0)] == [1, 100.0]
+    assert TrainConfig(samples=8, batch=4, parallel=ParallelChoice(accumulate=4)).parallel.accumulate == 4
 
 
 def test_stages_end_at_the_batch_nearest_to_their_last_sample():

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from prolip import distributed
-from prolip.train.control import PeerError, agree, end_together, on_first, stop_requests, together
+from prolip.train.control import PeerError, agree, end_together, from_first, on_first, stop_requests, together
 
 HEARD = (signal.SIGTERM, signal.SIGINT)
 
@@ -136,3 +136,23 @@ def run_rank(rank, init):
 
 def test_two_ranks_stop_fail_and_go_on_together(tmp_path):
     mp.spawn(run_rank, args=(f"file://{tmp_path}/store",), nprocs=2)
+
+
+def test_a_lost_terminal_is_noted_but_not_if_nohup_says_so():
+    with stop_requests() as request:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert request.signal == signal.SIGHUP
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_requests() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not request
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_one_process_has_its_own_result():
+    assert from_first(lambda: "found") == "found"
+    with pytest.raises(OSError, match="gone"):
+        from_first(lambda: (_ for _ in ()).throw(OSError("gone")))

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import subprocess
 import sys
 from itertools import pairwise
 
@@ -320,3 +321,57 @@ def test_who_sees_what(choice, terminal, kind, seen, monkeypatch, capsys):
     assert ("╭" in text) == (kind == "rich")
     assert ("step 2/10" in text) == seen
     assert capsys.readouterr().out == "a result\n"
+
+
+class Broken(Terminal):
+    """A stderr whose reader goes after the first few writes."""
+
+    def __init__(self, error, good):
+        super().__init__()
+        self.error, self.good = error, good
+
+    def write(self, text):
+        self.good -= 1
+        if self.good < 0:
+            raise self.error
+        return super().write(text)
+
+    def flush(self):
+        if self.good < 0:
+            raise self.error
+
+
+@pytest.mark.parametrize("good", [0, 1, 3])
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "x"), OSError(28, "x"), ValueError("closed file")])
+@pytest.mark.parametrize("choice", ["plain", "rich"])
+def test_a_run_goes_on_though_nobody_looks(choice, error, good, monkeypatch):
+    stderr = Broken(error, good)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("prolip.train.display.SECONDS_A_FRAME", 0.0)
+    with open_display(choice, name="runs/x", steps=10, batch=2, begin=0) as watch:
+        for step in range(1, 6):
+            watch.tick(step)
+            watch.update(step, {"loss": 1.5} | CHECK)
+            watch.say("hello")
+    assert stderr.good == -1  # it was tried once and then left alone
+    assert sys.stderr is stderr
+
+
+def test_letters_that_a_file_does_not_know_are_escaped():
+    raw = io.BytesIO()
+    lines = Lines(io.TextIOWrapper(raw, encoding="ascii"), "Läufe/ü", Pace(steps=1, batch=1, begin=0))
+    lines.say("then")
+    assert raw.getvalue() == b"L\\xe4ufe/\\xfc: 1 steps of 1 samples\nthen\n"
+
+
+@pytest.mark.parametrize("choice", ["plain", "rich"])
+def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
+    code = (
+        "import time\nfrom prolip.train.display import open_display\n"
+        f"with open_display({choice!r}, name='x', steps=9, batch=1, begin=0) as watch:\n"
+        "    for step in range(9):\n        watch.say('hello')\n        time.sleep(0.05)\n"
+        "print('done')"
+    )
+    command = ["bash", "-c", '"$0" -c "$1" 2> >(head -1 > /dev/null)', sys.executable, code]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.stdout, run.returncode) == ("done\n", 0)

@@ -2,7 +2,11 @@
 
 import json
 import math
+import os
+import shutil
+import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +15,11 @@ import prolip
 from prolip import recipes
 from prolip.losses.objective import Objective
 from prolip.train import engine, saves
+from prolip.train.batches import Batches
 from prolip.train.config import (
     Care,
     CheckpointChoice,
+    DataChoice,
     HeldOut,
     LogChoice,
     OptimiserChoice,
@@ -253,3 +259,307 @@ def test_the_miniature_learns_scenes(tmp_path):
     assert terms[-1] < terms[0] - 0.5
     assert lines[-1]["held_out/r1"] > 0.01
     assert lines[-1]["held_out/text_above_image"] > 0.9
+
+
+def short(folder, **changes):
+    """Three steps."""
+    return nano(folder, **{"samples": 96, **changes})
+
+
+def steps_saved(folder):
+    return [int(path.name[5:]) for path in saves.list_saves(folder / "checkpoints")]
+
+
+def test_metrics_are_safe_before_a_checkpoint_is_written(tmp_path, monkeypatch):
+    told, save, before = [], saves.save, engine.Recorder.before_save
+    monkeypatch.setattr(saves, "save", lambda *args: told.append("save") or save(*args))
+    monkeypatch.setattr(
+        engine.Recorder, "before_save", lambda self, step: told.append(step) or before(self, step)
+    )
+    engine.train(short(tmp_path / "run", samples=64, checkpoint=CheckpointChoice(steps=1)))
+    assert told == [1, "save", 2, "save"]
+
+
+def test_checkpoints_by_time(tmp_path, monkeypatch):
+    """A step takes 20 seconds here; a checkpoint is due after more than one minute since the last."""
+    watch, take = SimpleNamespace(now=0.0), Batches.take
+
+    def slowly(self, step):
+        watch.now += 20
+        return take(self, step)
+
+    monkeypatch.setattr(Batches, "take", slowly)
+    monkeypatch.setattr("prolip.train.recorder.time", SimpleNamespace(monotonic=lambda: watch.now))
+    choice = CheckpointChoice(minutes=1.0, keep=10)
+    assert steps_saved(engine.train(short(tmp_path / "run", samples=320, checkpoint=choice))) == [4, 8, 10]
+
+
+def test_as_many_checkpoints_stay_as_were_asked_for(tmp_path):
+    choice = CheckpointChoice(steps=1, keep=2)
+    assert steps_saved(engine.train(short(tmp_path / "run", samples=160, checkpoint=choice))) == [4, 5]
+
+
+def test_gradients_are_clipped_to_the_configs_length(tmp_path, monkeypatch):
+    asked, clip = [], engine.clip
+
+    def noting(parameters, limit):
+        asked.append(limit)
+        return clip(parameters, limit)
+
+    monkeypatch.setattr(engine, "clip", noting)
+    engine.train(short(tmp_path / "run", samples=32, optimiser=OptimiserChoice(clip_norm=0.25)))
+    assert asked == [0.25]
+
+
+def test_bfloat16_reaches_the_towers(tmp_path, monkeypatch):
+    seen, forward = [], Towers.forward
+
+    def noting(self, part):
+        seen.append(torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"))
+        return forward(self, part)
+
+    monkeypatch.setattr(Towers, "forward", noting)
+    engine.train(short(tmp_path / "run", samples=32, parallel=ParallelChoice(precision="bfloat16")))
+    assert seen == [torch.bfloat16]
+
+
+def test_scales_stay_within_their_limits(tmp_path):
+    both = Objective(pml=1.0)
+    optimiser = OptimiserChoice(lr=1e-3, warmup=0, temperature_rate=1e4)
+    run = engine.train(short(tmp_path / "run", objective=both, optimiser=optimiser))
+    for name in ("scale", "pml/scale"):
+        seen = [line[name] for line in read_metrics(run)]
+        assert all(0.999 <= scale <= 100.001 for scale in seen)
+        assert any(min(abs(scale - 1), abs(scale - 100)) < 1e-3 for scale in seen), "it has met a limit"
+
+
+def test_the_average_is_what_is_checked_and_kept_as_best(tmp_path):
+    """With an average that hardly moves, a check sees the weights of the start, and so does best/."""
+    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
+    optimiser = OptimiserChoice(lr=1e-2, warmup=0, ema=1 - 1e-7)
+    run = engine.train(short(tmp_path / "run", held_out=check, optimiser=optimiser))
+    seen = [line["held_out/text_uncertainty"] for line in read_metrics(run)]
+    assert seen == pytest.approx([seen[0]] * 3, rel=1e-4)
+    best = prolip.load(run / "best", device="cpu")
+    start = prolip.create("nano", best.tokenizer, seed=0).state_dict()
+    assert all(torch.allclose(value, start[name], atol=1e-5) for name, value in best.state_dict().items())
+
+
+def test_a_step_left_out_leaves_the_average_too(tmp_path, monkeypatch):
+    forward, calls = Towers.forward, []
+
+    def broken(self, part):
+        calls.append(1)
+        found = forward(self, part)
+        if len(calls) == 3:
+            found.images.mean.data[1] = torch.nan
+        return found
+
+    monkeypatch.setattr(Towers, "forward", broken)
+    optimiser = OptimiserChoice(lr=1e-2, schedule="constant", warmup=0, ema=0.5)
+    care = Care(on_nonfinite="skip")
+    run = engine.train(short(tmp_path / "run", care=care, optimiser=optimiser))
+    fewer = engine.train(short(tmp_path / "short", samples=64, optimiser=optimiser))
+    one, other = (prolip.load(folder / "model", device="cpu").state_dict() for folder in (run, fewer))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_skips_are_counted_over_resumes(tmp_path, monkeypatch):
+    forward, bad = Towers.forward, [2, 4]
+    calls = []
+
+    def broken(self, part):
+        calls.append(1)
+        found = forward(self, part)
+        if len(calls) in bad:
+            found.images.mean.data[1] = torch.nan
+        return found
+
+    monkeypatch.setattr(Towers, "forward", broken)
+    config = short(tmp_path / "run", samples=192, care=Care(on_nonfinite="skip", most_skips=1))
+    config = replace(config, checkpoint=CheckpointChoice(steps=1))
+    with monkeypatch.context() as inside:
+        take = Batches.take
+
+        def stopping(self, step):
+            if step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return take(self, step)
+
+        inside.setattr(Batches, "take", stopping)
+        engine.train(config)
+    with pytest.raises(FloatingPointError, match="That makes 2 such steps"):
+        engine.train(config, resume=True)
+
+
+def test_without_a_metric_there_is_no_best(tmp_path):
+    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
+    choice = CheckpointChoice(best=None)
+    run = engine.train(short(tmp_path / "run", samples=32, held_out=check, checkpoint=choice))
+    assert not (run / "best").exists()
+
+
+def test_of_two_equally_good_the_first_is_the_best(tmp_path, monkeypatch):
+    exported, export = [], engine.export
+
+    def noting(learner, average, folder):
+        exported.append(folder.name)
+        export(learner, average, folder)
+
+    monkeypatch.setattr(engine, "export", noting)
+    monkeypatch.setattr(engine.HeldOutCheck, "judge", lambda *_: {"held_out/r1": 0.5})
+    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
+    engine.train(short(tmp_path / "run", held_out=check))
+    assert exported == ["best", "model"]
+
+
+def test_a_mask_token_is_wanted_by_an_earlier_stage_too(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(engine, "require_mask_token", lambda *args: asked.append(args))
+    plain = Objective(masked=0)
+    engine.train(
+        short(
+            tmp_path / "run", samples=64, objective=plain, before=(Stage(samples=32, objective=Objective()),)
+        )
+    )
+    assert len(asked) == 1
+
+
+def test_passwords_stay_here(tmp_path):
+    secret = "https://host/{0..3}.tar?token=abc"
+    config = TrainConfig(
+        samples=64, batch=32, data=DataChoice(source=(secret,)), before=(Stage(samples=32, source=(secret,)),)
+    )
+    assert "abc" in json.dumps(config.to_dict())
+    assert "abc" not in json.dumps(engine._for_others(config))
+
+
+def test_loggers_elsewhere_get_the_config_without_passwords(tmp_path, monkeypatch):
+    told, metrics = [], engine.Metrics
+
+    def noting(folder, log, described, begin):
+        told.append(described)
+        return metrics(folder, log, described, begin)
+
+    monkeypatch.setattr(engine, "Metrics", noting)
+    monkeypatch.setattr(engine, "without_secrets", lambda spec: "hidden")
+    engine.train(short(tmp_path / "run", samples=32))
+    assert told[0]["data"]["source"] == ("hidden",)
+
+
+def test_a_display_of_a_resumed_run_begins_where_it_goes_on(tmp_path, monkeypatch):
+    begun, show = [], engine.open_display
+
+    def noting(choice, **options):
+        begun.append(options["begin"])
+        return show(choice, **options)
+
+    monkeypatch.setattr(engine, "open_display", noting)
+    config = short(tmp_path / "run", checkpoint=CheckpointChoice(steps=1))
+    with monkeypatch.context() as inside:
+        take = Batches.take
+
+        def stopping(self, step):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return take(self, step)
+
+        inside.setattr(Batches, "take", stopping)
+        engine.train(config)
+    engine.train(config, resume=True)
+    assert begun == [0, 1]
+
+
+def test_batches_are_closed_however_a_run_ends(tmp_path, monkeypatch):
+    closed, close = [], Batches.close
+    monkeypatch.setattr(Batches, "close", lambda self: (closed.append(1), close(self)))
+    engine.train(short(tmp_path / "run", samples=32))
+    before = len(closed)
+
+    def fail(self, step):
+        raise RuntimeError("no data")
+
+    monkeypatch.setattr(Batches, "take", fail)
+    with pytest.raises(RuntimeError, match="no data"):
+        engine.train(short(tmp_path / "other", samples=32))
+    assert (before, len(closed)) == (2, 4)  # entering the first data closes what was before it
+
+
+def test_a_users_random_numbers_follow_the_seed_and_the_callers_go_on(tmp_path, monkeypatch):
+    drawn, forward = [], Towers.forward
+
+    def drawing(self, part):
+        drawn.append(torch.rand(1).item())
+        return forward(self, part)
+
+    monkeypatch.setattr(Towers, "forward", drawing)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        engine.train(short(tmp_path / name, samples=32, seed=seed))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_batch_that_is_too_small_is_an_error(tmp_path, monkeypatch):
+    take = Batches.take
+
+    def fewer(self, step):
+        batch = take(self, step)
+        keep = slice(0, 31)
+        return replace(
+            batch, pixels=batch.pixels[keep], ids=batch.ids[keep], captions=batch.captions[keep], keys=batch.keys[keep],
+            samples=batch.samples[keep],
+        )  # fmt: skip
+
+    monkeypatch.setattr(Batches, "take", fewer)
+    with pytest.raises(ValueError, match="step 1: only 31 of 32 samples of a batch are good"):
+        engine.train(short(tmp_path / "run"))
+
+
+def test_a_model_without_variances_has_no_inclusion(tmp_path):
+    config = nano(tmp_path / "run", samples=32)
+    plain = replace(config, model=replace(config.model, uncertainty="none"))
+    with pytest.raises(ValueError, match=r"no variances .*the objective has ppcl, inclusion, masked, vib"):
+        engine.train(plain)
+    siglip = Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0)
+    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20)
+    best = CheckpointChoice(best="held_out/text_uncertainty")
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.best=held_out/text_uncertainty: the model has no variances"
+    ):
+        engine.train(replace(plain, objective=siglip, held_out=check, checkpoint=best))
+    engine.train(replace(plain, objective=siglip))
+
+
+def test_the_best_by_another_metric_is_looked_for_anew(tmp_path):
+    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
+    config = short(tmp_path / "run", held_out=check, checkpoint=CheckpointChoice(steps=1, keep=9))
+    folder = engine.train(config)
+    for step in (2, 3):
+        shutil.rmtree(folder / "checkpoints" / f"step-00000000{step}")
+    other = replace(config, checkpoint=CheckpointChoice(best="held_out/image_uncertainty"))
+    engine.train(other, resume=True)
+    seen = [line["held_out/image_uncertainty"] for line in read_metrics(folder)]
+    assert saves.facts(folder / "checkpoints" / "step-000000003")["facts"]["best"] == max(seen[1:])
+
+
+def test_if_no_checkpoint_is_whole_nothing_is_begun_anew(tmp_path):
+    config = short(tmp_path / "run", checkpoint=CheckpointChoice(steps=1))
+    folder = engine.train(config)
+    for path in saves.list_saves(folder / "checkpoints"):
+        (path / "complete.json").unlink()
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(ValueError, match=r"no checkpoint in .* is whole; remove that folder"):
+        engine.train(config, resume=True)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_without_its_model_gets_it_again(tmp_path, caplog):
+    config = short(tmp_path / "run")
+    folder = engine.train(config)
+    weights = (folder / "model" / "model.safetensors").read_bytes()
+    engine.train(config, resume=True)
+    assert "is at its last step; the model is in" in caplog.text
+    shutil.rmtree(folder / "model")
+    engine.train(config, resume=True)
+    assert (folder / "model" / "model.safetensors").read_bytes() == weights

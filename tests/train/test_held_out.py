@@ -83,3 +83,8 @@ def test_a_deterministic_model_has_retrieval_only(tokenizer, pixels):
     config = model.config.with_uncertainty("none")
     plain = type(model)(config, tokenizer).start(torch.Generator().manual_seed(0))
     assert all("uncertainty" not in name for name in check(HeldOutCheck(plain, pixels, CAPTIONS)))
+
+
+def test_one_kind_may_be_certain(draw):
+    z = draw(4, 3)
+    assert uncertainty(Gaussian.point(z.mean), z)["held_out/text_above_image"] == 1

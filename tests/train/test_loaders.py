@@ -163,7 +163,11 @@ def test_captions_and_images_of_streams_can_be_named(model, tmp_path):
     [
         (config(), 1, "there is no data to train on: set data.source"),
         (config(SIMPLE), 3, "batch 16 can't be shared evenly by 3 ranks"),
-        (config("scenes:simple,length=8"), 1, "has no full batch of 16"),
+        (
+            config("scenes:simple,length=8"),
+            1,
+            "^batch 16 is more than the 8 samples of the data: make batch smaller",
+        ),
         (
             config("pipe:cat a", SIMPLE, weights=(1.0, 99.0)),
             1,

@@ -179,6 +179,25 @@ def test_wandb_goes_on_in_the_same_run(tmp_path, monkeypatch):
     assert wandb.codes[-1] == 1
 
 
+def test_wandb_without_a_key_is_a_sentence(tmp_path, monkeypatch):
+    class Strict(FakeWandb):
+        class Error(Exception):
+            pass
+
+        def init(self, **arguments):
+            raise self.Error("No API key configured.\n  Use `wandb login` to log in.")
+
+    monkeypatch.setitem(sys.modules, "wandb", Strict())
+    wanted = "^log.wandb: No API key configured. Use .* in; run wandb login, or set WANDB_MODE=offline$"
+    with pytest.raises(ValueError, match=wanted):
+        Metrics(tmp_path, LogChoice(tensorboard=False, wandb="pictures"), {}, 0)
+
+
+def test_the_real_wandb_names_its_errors_so():
+    wandb = pytest.importorskip("wandb")
+    assert issubclass(wandb.errors.UsageError, wandb.Error)
+
+
 def test_the_real_wandb_offline(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from prolip.checkpoint.load import open_model
 from prolip.data import scenes
 from prolip.inputs.tokens import TokenRules
 from prolip.model.create import create
+from prolip.model.prolip import ProLIP
 from prolip.model.resize import resized
 from prolip.train.config import ModelChoice
 from prolip.train.models import make_model
@@ -55,6 +57,10 @@ def test_choices_of_a_fresh_model():
         ({"size": "huge", "tokenizer": "scenes"}, "no size is called 'huge'"),
         ({"size": "nano", "tokenizer": "scenes", "contrast": "softmax", "bias": 1.0}, "no bias"),
         ({"size": "nano", "tokenizer": "scenes", "uncertainty": "mean"}, "text towers"),
+        (
+            {"size": "nano", "tokenizer": "scenes", "image_size": 44},
+            "image_size 44 .* patches of 8 .* as 48 is",
+        ),
         ({"start": "x", "uncertainty": "none"}, "model.uncertainty is for fresh weights"),
         ({"start": "x", "contrast": "softmax"}, "model.contrast is for fresh weights"),
     ],
@@ -170,3 +176,33 @@ def test_a_start_with_a_softmax_has_no_bias_to_set(tmp_path):
     make_model(choice, 0).save(tmp_path)
     with pytest.raises(ValueError, match="has a softmax and no bias"):
         make_model(ModelChoice(start=str(tmp_path), bias=1.0), 0)
+
+
+def test_a_start_has_whole_patches(nano, tmp_path):
+    nano.save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"model\.image_size 44 is not a multiple of the model's patches of 8 pixels"
+    ):
+        make_model(ModelChoice(start=str(tmp_path), image_size=44), 0)
+    assert make_model(ModelChoice(start=str(tmp_path), image_size=48), 0).config.image.pixels.size == 48
+
+
+def test_a_size_of_its_own_is_left_alone(tmp_path):
+    """SigLIP has images of 384 pixels and patches of 14."""
+    model = create("nano", scenes.tokenizer(16))
+    image = replace(model.config.image, pixels=replace(model.config.image.pixels, size=36))
+    ProLIP(replace(model.config, image=image), model.tokenizer).start(torch.Generator()).save(tmp_path)
+    assert make_model(ModelChoice(start=str(tmp_path), image_size=36), 0).config.image == image
+
+
+def test_a_run_that_has_no_model_yet(nano, tmp_path, monkeypatch):
+    run, step = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000005"
+    step.mkdir(parents=True)
+    (run / "config.json").write_text('{"format": "prolip-run"}')
+    monkeypatch.chdir(run / "checkpoints")
+    for start in (run, step, Path(step.name)):
+        with pytest.raises(ValueError, match=f"{start} has no model yet: prolip export {start} OUT, then"):
+            make_model(ModelChoice(start=str(start)), 0)
+    nano.save(run / "model")
+    for start in (run, run / "model"):
+        assert same(make_model(ModelChoice(start=str(start)), 0), nano)

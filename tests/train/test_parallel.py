@@ -32,7 +32,7 @@ from prolip.train.config import CheckpointChoice, HeldOut, LogChoice, OptimiserC
 from prolip.train.engine import train
 from prolip.train.held_out import HeldOutCheck, retrieval, same_caption, uncertainty
 from prolip.train.optimiser import make_optimiser, take_step
-from prolip.train.parallel import lay_out, peak_memory, processes, whole
+from prolip.train.parallel import _device, lay_out, peak_memory, processes, whole
 from prolip.train.state import consolidate
 
 CPU = torch.device("cpu")
@@ -304,3 +304,37 @@ def test_memory_is_the_most_that_was_held_in_gib():
 
     before = held()
     assert 0 < before * 0.98 <= peak_memory(CPU) <= held() * 1.02
+
+
+def test_the_device_of_a_process(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    names = (None, "cuda", "cuda:0", "cpu")
+    assert [str(_device(name)) for name in names] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert chosen == [1, 1, 0]
+    with pytest.raises(ValueError, match=r"parallel\.device: there is no GPU 2, as this machine has 2"):
+        _device("cuda:2")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="start at most 2 processes"):
+        _device(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cuda", "cuda, but PyTorch finds no GPU here; set parallel.device=cpu"),
+        ("cuda:0", "cuda:0, but PyTorch finds no GPU"),
+        *(
+            (name, f"{name!r} is none of cpu, cuda and cuda:N")
+            for name in ("foo", "meta", "cuda:", "cuda:x", "")
+        ),
+    ],
+)
+def test_devices_that_are_not_there(name, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _device(None) == CPU
+    with pytest.raises(ValueError, match=f"^parallel.device: {message}"):
+        _device(name)

@@ -1,9 +1,12 @@
 """A run goes on only in its own folder, and the folder says what it was."""
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -206,3 +209,46 @@ def test_every_recipe_is_written_and_read_back(tmp_path):
         config = load(name).config()
         plain = json.loads(json.dumps(config.to_dict()))
         assert TrainConfig.from_dict(plain) == config, name
+
+
+def test_nobody_else_trains_in_the_folder(tmp_path, config):
+    """In another process: within one, such locks are no obstacle."""
+    with run_folder.locked(tmp_path):
+        child = os.fork()
+        if child == 0:
+            try:
+                with run_folder.locked(tmp_path):
+                    os._exit(0)
+            except ValueError as error:
+                os._exit(7 if "another process trains in" in str(error) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    with run_folder.locked(tmp_path):
+        require_place(tmp_path, config, resume=False)  # the lock itself is no other thing
+
+
+@pytest.mark.parametrize(
+    ("count", "job", "resumes"), [("0", "a", False), ("1", "a", True), ("1", "b", False)]
+)
+def test_torchrun_goes_on_with_what_it_began_itself(tmp_path, config, nano, monkeypatch, count, job, resumes):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    assert not run_folder.was_begun_by_this_torchrun(tmp_path)
+    start(tmp_path, config, nano)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", job)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", count)
+    assert run_folder.was_begun_by_this_torchrun(tmp_path) == resumes
+
+
+def test_the_command_to_go_on_is_for_a_shell():
+    assert run_folder.to_go_on(Path("runs/mine")) == "prolip train runs/mine --resume"
+    assert run_folder.to_go_on(Path("nano")) == "prolip train ./nano --resume"
+    words = shlex.split(run_folder.to_go_on(Path("/a b/[c]'s")))
+    assert words == ["prolip", "train", "/a b/[c]'s", "--resume"]
+
+
+def test_a_config_with_a_hole_is_not_filled_with_defaults(tmp_path, config, nano):
+    start(tmp_path, config, nano)
+    content = json.loads((tmp_path / "config.json").read_text())
+    del content["config"]["samples"]
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="its config has no samples"):
+        read_config(tmp_path)

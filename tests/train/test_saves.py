@@ -115,6 +115,17 @@ def complete(text):
     return lambda path: (path / "complete.json").write_bytes(text)
 
 
+def flipped(name):
+    """As a disk does that forgets: as long as before, a few bits are others."""
+
+    def act(path):
+        content = bytearray((path / name).read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        (path / name).write_bytes(content)
+
+    return act
+
+
 DAMAGES = {
     "tensors missing": without("__0_0.distcp"),
     "metadata missing": without(".metadata"),
@@ -129,6 +140,11 @@ DAMAGES = {
     "complete.json says nothing": complete(b"{}"),
     "complete.json no object": complete(b"[]"),
     "complete.json odd": complete(b'{"files": ["a"]}'),
+    "tensors with other bytes": flipped("__0_0.distcp"),
+    "rank file with other bytes": flipped("rank-00000.json"),
+    "of another step": lambda path: complete((path / "complete.json").read_bytes().replace(b"10", b"11"))(
+        path
+    ),
     "an empty folder": lambda path: (shutil.rmtree(path), path.mkdir()),
     "a file": lambda path: (shutil.rmtree(path), path.write_text("")),
 }
@@ -322,3 +338,27 @@ def test_whenever_a_save_is_killed_there_is_a_checkpoint_to_go_on_from(
     assert len(found) > 15
     if step not in before:
         assert all(a <= b for a, b in pairwise(found)), "once the new one is there, it stays"
+
+
+def test_names_are_on_the_disk_before_and_after_the_rename(tmp_path, monkeypatch):
+    """The folder's own entries first, then that it has its name: in this order, or a power cut leaves half of it."""
+    told, sync, rename = [], os.fsync, Path.rename
+
+    def syncing(number):
+        path = Path(os.readlink(f"/proc/self/fd/{number}"))
+        if path.is_dir():
+            told.append(path.name)
+        sync(number)
+
+    def renaming(self, target):
+        told.append(f"{self.name} -> {target.name}")
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "rename", renaming)
+    folder = tmp_path / "checkpoints"
+    saves.save(folder, 3, {"a": torch.ones(2)}, {}, {})
+    aside, final = ".step-000000003.partial", "step-000000003"
+    assert [line for line in told if line in (aside, "checkpoints", f"{aside} -> {final}")][-3:] == [
+        aside, f"{aside} -> {final}", "checkpoints",
+    ]  # fmt: skip

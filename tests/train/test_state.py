@@ -166,3 +166,9 @@ def test_a_state_comes_back_from_its_checkpoint(tmp_path, tokenizer):
         assert torch.equal(ours.pixels, theirs.pixels)
     names = {name.split(".")[0] for name in state.tensors()}
     assert names == {"learner", "optimiser", "average"}
+
+
+@pytest.mark.parametrize("other", ["ppcl", "siglip"])
+def test_beside_another_sigmoid_pml_is_not_the_probability(tokenizer, other):
+    objective = replace(Objective(ppcl=0, pml=1), **{other: 1.0})
+    assert not Learner(create("nano", tokenizer, seed=0), [objective]).matches_by_pml

@@ -1,5 +1,7 @@
 """The step's gradients against Eq. 2, 6 and 7 written out for the whole batch: for any ranks and parts, the same."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from tests.train.ranks import (
@@ -17,11 +19,14 @@ from tests.train.ranks import (
     whole_twins,
 )
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from prolip import distributed
 from prolip.inputs.images import normalise
 from prolip.model.transformer import Block
+from prolip.train.care import finite_rows, is_bad
 from prolip.train.config import ParallelChoice
+from prolip.train.optimiser import clip
 from prolip.train.step import Towers, compute_gradients, cut_batch
 
 FLOAT32 = ParallelChoice(precision="float32")
@@ -229,3 +234,38 @@ def test_an_objective_with_masked_terms_wants_twins():
     own, _ = share_of(whole_batch(), whole_twins(whole_batch(), (0,), (0,)), 0, 1)
     with pytest.raises(ValueError, match="no twins were drawn"):
         compute_gradients(Towers(learner.model), learner, objective, own, None)
+
+
+class Waits(TorchDispatchMode):
+    """What would make a host wait for a GPU: copies to it that are not told not to, and reading from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name, kwargs = str(operation), kwargs or {}
+        to_gpu = torch.device(kwargs.get("device") or "cpu").type == "meta"
+        blocks = to_gpu and args[0].device.type == "cpu" and not kwargs.get("non_blocking")
+        reads = any(word in name for word in ("_local_scalar_dense", "nonzero", "masked_select"))
+        if ("_to_copy" in name and blocks) or (reads and args[0].device.type == "meta"):
+            self.found.append(name)
+        return operation(*args, **kwargs)
+
+
+def test_nothing_in_a_step_waits_for_a_gpu(monkeypatch):
+    """There is none here: "meta" stands for it, which has shapes, and no values to read."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # it doesn't know of meta
+    objective = OBJECTIVES["full"]
+    learner = learner_of(objective).to("meta")
+    given = whole_batch()
+    twins = whole_twins(given, *TWINS["spread"])
+    for _ in range(2):  # what is made once and kept may wait once
+        with Waits() as waits:
+            found = compute_gradients(Towers(learner.model), learner, objective, given, twins, device="meta")
+            terms = torch.stack(list(found.terms.values.values()))
+            norm = clip(learner.parameters(), 1.0)
+            is_bad(terms, norm)
+            finite_rows(found.images, found.texts)
+            learner.clamp_()
+    assert waits.found == []

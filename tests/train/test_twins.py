@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from prolip.inputs.tokens import TokenRules
+from prolip.train import twins as twins_module
 from prolip.train.config import Masking
 from prolip.train.twins import draw_twins, require_mask_token
 
@@ -217,3 +218,13 @@ def test_the_batchs_ids_are_left_alone():
     for how in ("mask", "drop"):
         draw(ids, Masking(texts=1.0, how=how))
     assert torch.equal(ids, texts())
+
+
+def test_patches_and_tokens_have_draws_of_their_own(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(
+        twins_module, "mixed", lambda *parts, mix=twins_module.mixed: seeds.append(mix(*parts)) or seeds[-1]
+    )
+    draw()
+    assert len(seeds) > 2
+    assert len(set(seeds)) == len(seeds)

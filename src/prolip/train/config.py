@@ -61,7 +61,9 @@ class ModelChoice:
     def __post_init__(self) -> None:
         _require_types(self)
         if self.scale is not None and not 1 <= self.scale <= MAX_SCALE:
-            raise ValueError(f"scale must be from 1 to {MAX_SCALE}, where training keeps it, not {self.scale}")
+            raise ValueError(
+                f"scale must be from 1 to {MAX_SCALE}, where training keeps it, not {self.scale}"
+            )
         if self.bias is not None and not math.isfinite(self.bias):
             raise ValueError(f"bias must be finite, not {self.bias}")
         for name in ("image_size", "context_length"):
@@ -326,8 +328,8 @@ class TrainConfig:
             raise ValueError(f"{self.samples} samples are not one batch of {self.batch}")
         if self.parallel.accumulate > self.batch:
             raise ValueError(
-                f"parallel.accumulate {self.parallel.accumulate} would cut a batch of {self.batch} into more parts than "
-                "it has samples; make it smaller"
+                f"parallel.accumulate {self.parallel.accumulate} would cut a batch of {self.batch} into more parts "
+                "than it has samples; make it smaller"
             )
         if sum(self.stage_steps[:-1]) >= self.steps:
             raise ValueError(
@@ -392,7 +394,13 @@ def _is_a(value: object, kind: Any) -> bool:
 def _called(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return f"a tuple of {_called(get_args(kind)[0]).removeprefix('a ')}s"
-    names = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "None"}
+    names = {
+        str: "a string",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        NoneType: "None",
+    }
     return names.get(kind) or f"a {kind.__name__}"
 
 

@@ -103,10 +103,10 @@ def _require_model(start: str) -> None:
 
 def _require_whole_patches(image_size: int, image: ImageConfig) -> None:
     if image_size % image.patch_size and image_size != image.pixels.size:
+        fitting = -(-image_size // image.patch_size) * image.patch_size
         raise ValueError(
-            f"model.image_size {image_size} is not a multiple of the model's patches of {image.patch_size} pixels; the "
-            f"nearest are {image_size // image.patch_size * image.patch_size} and "
-            f"{-(-image_size // image.patch_size) * image.patch_size}"
+            f"model.image_size {image_size} is not a multiple of the model's patches of {image.patch_size} pixels, as "
+            f"{fitting} is"
         )
 
 

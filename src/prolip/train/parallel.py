@@ -81,9 +81,11 @@ def _device(name: str | None) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name is None and not count):
         return torch.device("cpu")
-    parts = re.fullmatch(r"cuda(:([0-9]{1,4}))?", name or "cuda")
+    parts = re.fullmatch(r"cuda(:([0-9]{1,4}))?", "cuda" if name is None else name)
     if parts is None:
-        raise ValueError(f"parallel.device: {name!r} is none of cpu, cuda and cuda:N, where N counts GPUs from 0")
+        raise ValueError(
+            f"parallel.device: {name!r} is none of cpu, cuda and cuda:N, where N counts GPUs from 0"
+        )
     if not count:
         raise ValueError(f"parallel.device: {name}, but PyTorch finds no GPU here; set parallel.device=cpu")
     number = int(parts[2] or os.environ.get("LOCAL_RANK", "0"))
