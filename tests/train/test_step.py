@@ -245,10 +245,11 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         name, kwargs = str(operation), kwargs or {}
+        where = args[0].device.type if args and isinstance(args[0], torch.Tensor) else ""
         to_gpu = torch.device(kwargs.get("device") or "cpu").type == "meta"
-        blocks = to_gpu and args[0].device.type == "cpu" and not kwargs.get("non_blocking")
+        blocks = "_to_copy" in name and where == "cpu" and to_gpu and not kwargs.get("non_blocking")
         reads = any(word in name for word in ("_local_scalar_dense", "nonzero", "masked_select"))
-        if ("_to_copy" in name and blocks) or (reads and args[0].device.type == "meta"):
+        if blocks or (reads and where == "meta"):
             self.found.append(name)
         return operation(*args, **kwargs)
 
