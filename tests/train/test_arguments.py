@@ -129,3 +129,9 @@ def test_every_key_is_shown_with_its_value(capsys):
     for key in arguments.keys(CONFIG):
         assert f"--{key}" in text, key
     assert "1280000000" in text
+
+
+def test_values_end_at_the_next_key_however_it_is_spelt():
+    found = arguments.parse(TrainConfig(), ["--data.source", "a", "b", "optimiser.weight-decay=0.1"])
+    assert (found.data.source, found.optimiser.weight_decay) == (("a", "b"), 0.1)
+    assert arguments.parse(TrainConfig(), ["out=a\nb"]).out == "a\nb"

@@ -7,6 +7,7 @@ import pytest
 from prolip.inputs.augment import Augmentation
 from prolip.losses.objective import Objective
 from prolip.train.config import (
+    Care,
     CheckpointChoice,
     DataChoice,
     HeldOut,
@@ -143,3 +144,24 @@ def test_stages_end_at_the_batch_nearest_to_their_last_sample():
 
 def test_a_short_stage_has_at_least_one_step():
     assert TrainConfig(samples=100, batch=10, before=(Stage(samples=1),)).stage_steps == (1, 9)
+
+
+def test_the_other_defaults():
+    choice = CheckpointChoice()
+    assert (choice.steps, choice.minutes, choice.keep, choice.best, choice.best_is) == (
+        None, 15.0, 3, "held_out/r1", "largest",
+    )  # fmt: skip
+    assert (Care().on_nonfinite, Care().most_skips) == ("stop", 10)
+    assert TrainConfig(samples=8, batch=8).steps == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OptimiserChoice(layer_decay=0.0), "layer_decay"),
+        (lambda: TrainConfig(out="./"), "folder of the run's own"),
+    ],
+)
+def test_impossible(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -234,3 +234,23 @@ def test_a_description_for_the_run_folder():
     assert stream["samples"] is None
     assert "abc" not in stream["source"]
     assert stream["fingerprint"]
+
+
+def test_large_pictures_are_left_out_of_held_out_data_too(model, tmp_path):
+    source = pictures(tmp_path, good=range(4))
+    Image.new("RGB", (40, 40)).save(tmp_path / "1.png")
+    run = held_out(source, samples=3)
+    run = replace(run, data=replace(run.data, max_pixels=1000))
+    assert held_out_samples(run, model)[1] == ["a star 0", "a star 2", "a star 3"]
+
+
+def test_loaders_get_the_limit_of_bad_samples_and_the_window(model, streams, monkeypatch):
+    asked = {}
+    for name in ("Loader", "StreamLoader"):
+        monkeypatch.setattr(
+            f"prolip.train.loaders.{name}", lambda *a, name=name, **o: asked.update({name: o})
+        )
+    load(config(SIMPLE, bad_limit=0.5, window=3), model)
+    load(config(streams[0], bad_limit=0.5), model)
+    assert (asked["Loader"]["bad_limit"], asked["Loader"]["window"]) == (0.5, 3)
+    assert asked["StreamLoader"]["bad_limit"] == 0.5

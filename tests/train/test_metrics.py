@@ -209,3 +209,37 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
     run(tmp_path / "run", 0, 3, LogChoice(tensorboard=False, wandb="pictures"))
     identity = (tmp_path / "run" / "wandb-id.txt").read_text().strip()
     assert list(tmp_path.rglob(f"run-{identity}.wandb"))
+
+
+def test_what_was_opened_is_closed_if_the_next_can_not_be(tmp_path, monkeypatch):
+    closed = []
+
+    class Board:
+        def __init__(self, folder, begin): ...
+
+        def close(self, failed):
+            closed.append(failed)
+
+    def refuse(*args):
+        raise RuntimeError("no wandb")
+
+    monkeypatch.setattr("prolip.train.metrics._TensorBoard", Board)
+    monkeypatch.setattr("prolip.train.metrics._Wandb", refuse)
+    with pytest.raises(RuntimeError, match="no wandb"):
+        Metrics(tmp_path, LogChoice(tensorboard=True, wandb="p"), {}, 0)
+    assert closed == [True]
+
+
+def test_closing_twice_closes_once(tmp_path, monkeypatch):
+    closed = []
+
+    class Board:
+        def __init__(self, folder, begin): ...
+
+        def close(self, failed):
+            closed.append(failed)
+
+    monkeypatch.setattr("prolip.train.metrics._TensorBoard", Board)
+    with Metrics(tmp_path, LogChoice(tensorboard=True), {}, 0) as metrics:
+        metrics.close()
+    assert closed == [False]

@@ -206,3 +206,19 @@ def test_a_run_that_has_no_model_yet(nano, tmp_path, monkeypatch):
     nano.save(run / "model")
     for start in (run, run / "model"):
         assert same(make_model(ModelChoice(start=str(start)), 0), nano)
+
+
+def test_padding_that_a_tokenizer_was_saved_with_is_not_its_end(tmp_path):
+    t5(tmp_path)
+    core = Core.from_file(str(tmp_path / "tokenizer.json"))
+    core.enable_padding(length=8, pad_id=0, pad_token="<pad>")
+    core.save(str(tmp_path / "tokenizer.json"))
+    assert make_model(ModelChoice(size="nano", tokenizer=str(tmp_path)), 0).config.text.tokens.end_id == 1
+
+
+def test_a_mask_that_is_the_end_is_no_mask(tmp_path):
+    t5(tmp_path)
+    names = {"pad_token": "</s>", "eos_token": "</s>", "mask_token": "</s>"}
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(names))
+    rules = make_model(ModelChoice(size="nano", tokenizer=str(tmp_path)), 0).config.text.tokens
+    assert rules.mask_id not in (None, rules.end_id, rules.pad_id)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
 from prolip.train.config import Display
@@ -93,18 +93,8 @@ class _Forgiving:
             work()
         except UnicodeEncodeError:
             raise
-        except (OSError, ValueError) as error:  # ValueError: the file is closed
+        except (OSError, ValueError):  # ValueError: the file is closed
             self._silent = True
-            if isinstance(error, BrokenPipeError):
-                _forget(self._file)
-
-
-def _forget(file: TextIO) -> None:
-    """What a broken pipe has left in the buffer goes nowhere; else Python would fail with it when it ends."""
-    with suppress(OSError, ValueError):
-        number, nowhere = file.fileno(), os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, number)
-        os.close(nowhere)
 
 
 class Pace:
