@@ -162,7 +162,7 @@ def bench_data(
 def bench_train(
     sizes: tuple[str, ...] = ("miniature", "ViT-B-16-768"),
     batch: int | None = None,
-    repeats: int = 7,
+    repeats: int = 5,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Time a training step and its parts against a straightforward one of the same mathematics. On the CPU.

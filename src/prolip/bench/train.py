@@ -57,7 +57,7 @@ CPU = torch.device("cpu")
 PHASES = ("forward", "backward", "optimiser")
 
 
-def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: int = 7) -> dict[str, Any]:
+def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: int = 5) -> dict[str, Any]:
     """Of each size: seconds a step (medians), shares of them, operations; every work in turn with a matrix product."""
     if (batch is not None and batch < 2) or repeats < 1 or not sizes:
         raise ValueError(

@@ -3,7 +3,7 @@
 On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
 
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m prolip train finetune start=siglip-b16 data.source='/data/datacomp/{00000000..00139827}.tar'
+        -m prolip train finetune start=siglip-b16 data.source='pipe:cat /data/datacomp/{00000000..00139827}.tar'
 
 The paper's comparison of fine-tuned models (and ImageNet before, where the resolution may have been another):
 

@@ -38,14 +38,13 @@ def processes(choice: ParallelChoice) -> Iterator[torch.device]:
     ours = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
     if ours:
         _join(device)
-    try:
-        yield device
-        if distributed.world_size() > 1:
-            gc.collect()  # DDP, in cycles, holds the group: what is left of it then would wait for itself in vain
-            dist.barrier()  # nobody leaves while another still talks
-    finally:
-        if ours:
-            dist.destroy_process_group()
+    yield device
+    # After an error the group is left as it is: others may talk in it still, and what failed holds DDP, which holds it.
+    if distributed.world_size() > 1:
+        gc.collect()  # DDP lies in cycles: left of it after the group, it would wait for itself in vain
+        dist.barrier()  # nobody leaves while another still talks
+    if ours:
+        dist.destroy_process_group()
 
 
 def is_first_of_machine() -> bool:
