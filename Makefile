@@ -33,7 +33,7 @@ test-slow: $(STAMP)  ## what takes longer
 
 test-all: test test-slow  ## every test that this machine can run
 
-bench: $(STAMP)  ## the tables of docs/performance.md (needs 6 GiB; with a C++ compiler also torch.compile)
+bench: $(STAMP)  ## the tables of docs/performance.md (needs 8 GiB; with a C++ compiler also torch.compile)
 	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
 	@$(BIN)/prolip bench towers
 	@$(BIN)/prolip bench data

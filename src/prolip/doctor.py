@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import platform
-from importlib.metadata import version
 from typing import Any
 
 from prolip import extras
-from prolip.train.environment import accelerators, core_versions, cpus
+from prolip.train.environment import describe_machine
 
 
 def examine() -> dict[str, Any]:
@@ -16,14 +14,8 @@ def examine() -> dict[str, Any]:
     import torch
 
     return {
-        "prolip": version("prolip"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": core_versions(),
-        "cpus": cpus(),
-        "threads": torch.get_num_threads(),
+        **describe_machine(),
         "cpu_instructions": torch.backends.cpu.get_cpu_capability(),
-        "accelerators": accelerators(),
         "bf16": _bf16(),
         "extras": {name: extras.missing(name) for name in extras.EXTRAS},
         "hub_offline": os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"),

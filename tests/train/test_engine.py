@@ -345,17 +345,8 @@ def test_the_average_is_what_is_checked_and_kept_as_best(tmp_path):
     assert all(torch.allclose(value, start[name], atol=1e-5) for name, value in best.state_dict().items())
 
 
-def test_a_step_left_out_leaves_the_average_too(tmp_path, monkeypatch):
-    forward, calls = Towers.forward, []
-
-    def broken(self, part):
-        calls.append(1)
-        found = forward(self, part)
-        if len(calls) == 3:
-            found.images.mean.data[1] = torch.nan
-        return found
-
-    monkeypatch.setattr(Towers, "forward", broken)
+def test_a_step_left_out_leaves_the_average_too(tmp_path, broken_at):
+    broken_at(3)
     optimiser = OptimiserChoice(lr=1e-2, schedule="constant", warmup=0, ema=0.5)
     care = Care(on_nonfinite="skip")
     run = engine.train(short(tmp_path / "run", care=care, optimiser=optimiser))
@@ -364,18 +355,8 @@ def test_a_step_left_out_leaves_the_average_too(tmp_path, monkeypatch):
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_skips_are_counted_over_resumes(tmp_path, monkeypatch):
-    forward, bad = Towers.forward, [2, 4]
-    calls = []
-
-    def broken(self, part):
-        calls.append(1)
-        found = forward(self, part)
-        if len(calls) in bad:
-            found.images.mean.data[1] = torch.nan
-        return found
-
-    monkeypatch.setattr(Towers, "forward", broken)
+def test_skips_are_counted_over_resumes(tmp_path, monkeypatch, broken_at):
+    broken_at(2, 4)
     config = short(tmp_path / "run", samples=192, care=Care(on_nonfinite="skip", most_skips=1))
     config = replace(config, checkpoint=CheckpointChoice(steps=1))
     with monkeypatch.context() as inside:

@@ -14,9 +14,14 @@ SECONDS_FOR_GIT = 10
 
 def describe_environment() -> dict[str, Any]:
     """Versions, machine, ranks, command and revision, ready for JSON."""
-    import torch
-
     from prolip.distributed import world_size
+
+    return {**describe_machine(), "world_size": world_size(), "command": list(sys.argv), "git": git_state()}
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions, cores and GPUs, ready for JSON."""
+    import torch
 
     return {
         "prolip": version("prolip"),
@@ -27,9 +32,6 @@ def describe_environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "accelerators": accelerators(),
         "cuda": torch.version.cuda,
-        "world_size": world_size(),
-        "command": list(sys.argv),
-        "git": git_state(),
     }
 
 
