@@ -6,8 +6,9 @@
 Two processes instead of one: torchrun --nproc-per-node 2 -m prolip train miniature. The data is drawn as it is read.
 
 Not in the paper, and so without a result of it. First half: CLIP's softmax on the means, which learns shapes several
-times faster than sigmoids do. Second half: PPCL. The inclusion terms and VIB are there throughout, with larger weights
-than the paper's, whose tiny ones need a longer run. level=hard begins on simple scenes: hard ones from the first step
+times faster than sigmoids do. Second half: PPCL. The inclusion terms are there throughout, with larger weights than the
+paper's, whose tiny ones need a longer run; VIB only in the second half, because a softmax doesn't hold variances, which
+VIB then draws to one. level=hard begins on simple scenes: hard ones from the first step
 teach colours at once and shapes not for a long time. samples and batch are keys of this recipe, because the half and
 the first bias, -ln batch, follow them.
 """
@@ -36,7 +37,7 @@ def recipe(
 ) -> TrainConfig:
     scenes = SIMPLE if level == "simple" else HARD
     objective = Objective(inclusion=1e-2, masked=1e-1, vib=1e-3, c=10.0, eps=-100.0)
-    softmax = replace(objective, ppcl=0.0, clip=1.0)
+    softmax = replace(objective, ppcl=0.0, clip=1.0, vib=0.0)
     return TrainConfig(
         out="runs/miniature" if level == "simple" else f"runs/miniature-{level}",
         samples=samples,
