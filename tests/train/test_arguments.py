@@ -135,3 +135,8 @@ def test_values_end_at_the_next_key_however_it_is_spelt():
     found = arguments.parse(TrainConfig(), ["--data.source", "a", "b", "optimiser.weight-decay=0.1"])
     assert (found.data.source, found.optimiser.weight_decay) == (("a", "b"), 0.1)
     assert arguments.parse(TrainConfig(), ["out=a\nb"]).out == "a\nb"
+
+
+def test_stages_are_not_added_here():
+    with pytest.raises(ValueError, match=r"no key 'before\.0\.samples': stages are added in a recipe"):
+        arguments.parse(TrainConfig(), ["before.0.samples=64"])

@@ -375,3 +375,13 @@ def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
     command = ["bash", "-c", '"$0" -c "$1" 2> >(head -1 > /dev/null)', sys.executable, code]
     run = subprocess.run(command, capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("done\n", 0)
+
+
+def test_what_is_said_last_is_below_the_panel(clock):
+    file = io.StringIO()
+    console = Console(width=80, file=file, force_terminal=True, color_system=None)
+    with open_screen(console, "x", Pace(steps=10, batch=2, begin=0, clock=clock)) as watch:
+        watch.say_last("the model is in x/model")
+        watch.tick(10)
+        assert "the model is in" not in file.getvalue()
+    assert file.getvalue().rstrip().endswith("the model is in x/model")

@@ -544,3 +544,28 @@ def test_a_finished_run_without_its_model_gets_it_again(tmp_path, caplog):
     shutil.rmtree(folder / "model")
     engine.train(config, resume=True)
     assert (folder / "model" / "model.safetensors").read_bytes() == weights
+
+
+def test_a_run_that_has_ended_is_a_model(plain):
+    assert torch.equal(
+        prolip.load(plain, device="cpu").log_scale, prolip.load(plain / "model", device="cpu").log_scale
+    )
+    assert read_metrics(str(plain)) == read_metrics(plain)
+
+
+def test_other_data_with_the_words_and_the_check_of_scenes_is_remarked(tmp_path, caplog):
+    config = nano(tmp_path / "run", samples=32)
+    engine._warn_of_scenes(config)
+    assert not caplog.records
+    check = HeldOut(source="scenes:simple,size=32")
+    engine._warn_of_scenes(replace(config, data=replace(config.data, source=("pairs.csv",)), held_out=check))
+    assert "model.tokenizer=scenes spells all words" in caplog.text
+    assert "held_out.source is scenes:simple,size=32, not your data" in caplog.text
+
+
+def test_stages_are_announced(tmp_path, capfd):
+    loud = LogChoice(display="plain", tensorboard=False)
+    first = Stage(samples=64, objective=Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0))
+    engine.train(nano(tmp_path / "run", samples=128, before=(first,), log=loud))
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stage")]
+    assert said == ["stage 1 of 2: clip", "stage 2 of 2: ppcl, inclusion, masked, vib"]

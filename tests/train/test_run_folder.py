@@ -78,6 +78,8 @@ def test_what_a_start_that_was_killed_left_is_no_other_thing(tmp_path, config):
 def test_a_run_is_gone_on_with_only_if_asked(tmp_path, config, nano):
     start(tmp_path, config, nano)
     assert is_run(tmp_path)
+    require_place(tmp_path, config, resume=False)  # nothing was saved yet
+    saved(tmp_path)
     require_place(tmp_path, config, resume=True)
     with pytest.raises(ValueError, match="holds a run already: --resume goes on with it"):
         require_place(tmp_path, config, resume=False)

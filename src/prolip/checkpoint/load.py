@@ -21,6 +21,8 @@ from prolip.model import store
 from prolip.model.prolip import ProLIP
 from prolip.model.resize import resized
 
+RUN_MODEL = "model"
+"""Where in the folder of a training run its model is."""
 FORMATS = (release.FORMAT, huggingface.FORMAT, openclip.FORMAT)
 """The release first: open_clip's names are among its own."""
 
@@ -45,9 +47,9 @@ def load(
 ) -> ProLIP:
     """A model, ready for inference: a folder that `save` wrote, a hub id, or someone else's weights.
 
-    name_or_path: a folder or file here, or a hub id `owner/name` (then `revision`: branch, tag or commit). Besides our
-        own folders: the ProLIP release, open_clip's CLIP and SigLIP, transformers' CLIP and SigLIP. CLIP and SigLIP
-        become models of zero variance.
+    name_or_path: a folder (also of a training run that has ended) or file here, or a hub id `owner/name` (then
+        `revision`: branch, tag or commit). Besides our own folders: the ProLIP release, open_clip's CLIP and SigLIP,
+        transformers' CLIP and SigLIP. CLIP and SigLIP become models of zero variance.
     device: None: CUDA if there is one, else the CPU. dtype: None: as saved.
     tokenizer: a `Tokenizer`, or a folder or hub id that has one, for weights that came without.
     config: of a file of weights that has none beside it; a JSON file of open_clip's model_configs will do.
@@ -80,6 +82,8 @@ def open_model(
 ) -> Loaded:
     """A model as it is stored, on the CPU, with the account of its tensors."""
     path = find(name_or_path, revision)
+    if (path / RUN_MODEL / store.CONFIG).is_file() and not (path / store.WEIGHTS).exists():
+        path = path / RUN_MODEL
     if path.is_dir() and (path / store.CONFIG).is_file() and native.is_native(read_json(path / store.CONFIG)):
         if config is not None:
             raise ValueError(f"{path} is a folder of ours with a config of its own; another can't be given")

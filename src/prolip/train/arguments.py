@@ -33,7 +33,7 @@ def parse(config: TrainConfig, args: Sequence[str], prog: str = "prolip train") 
 
 def show_keys(config: TrainConfig, prog: str) -> None:
     """Print every key with its meaning and its value in this config."""
-    print("Each --key value below may also be written key=value.\n")
+    print("Each --key value below may also be written key=value; several values: key='a b'.\n")
     try:
         _tyro(config, ["--help"], prog)
     except SystemExit:  # tyro ends so after its help
@@ -66,6 +66,10 @@ def take(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str], lis
 
 def unknown_key(key: str, known: Sequence[str]) -> ValueError:
     """The error that names the keys most like this one: of like spelling, or with the same last part."""
+    if key.startswith("before.") and not any(name.startswith("before.") for name in known):
+        return ValueError(
+            f"there is no key {key!r}: stages are added in a recipe, and here those that are there change"
+        )
     last = key.rpartition(".")[2]
     close = [*get_close_matches(key, known, n=3), *(name for name in known if name.split(".")[-1] == last)]
     hint = " or ".join(f"{name}=..." for name in list(dict.fromkeys(close))[:3])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -34,13 +34,23 @@ def spans(config: TrainConfig) -> list[Span]:
     ]
 
 
+def stage_number(config: TrainConfig, step: int) -> int:
+    """Of the stage to which step number `step` belongs; both count from 0."""
+    return _part_of(step, config.stage_steps)
+
+
 def stage_at(config: TrainConfig, step: int) -> Stage:
     """The stage to which step number `step` (from 0) belongs."""
+    return config.stages[stage_number(config, step)]
+
+
+def _part_of(step: int, lengths: Iterable[int]) -> int:
+    """The part that a step falls into, of parts of so many steps that follow each other."""
     end = 0
-    for stage, steps in zip(config.stages, config.stage_steps, strict=True):
-        end += steps
+    for number, length in enumerate(lengths):
+        end += length
         if step < end:
-            return stage
+            return number
     raise ValueError(f"step {step} is behind the last of {end}")
 
 
@@ -57,7 +67,7 @@ class Batches:
 
     def take(self, step: int) -> Batch:
         """The batch of step number `step`; steps are taken one after another."""
-        self._enter(self._span_of(step))
+        self._enter(_part_of(step, (span.steps for span in self._spans)))
         assert self._loader is not None
         for _ in range(3):  # what is left of an epoch may be nothing
             batch = next(self._iterator, None)
@@ -92,11 +102,3 @@ class Batches:
             replace(self._config, seed=seed), span.source, self._model, steps=span.steps, rank=distributed.rank(),
             world_size=distributed.world_size(),
         )  # fmt: skip
-
-    def _span_of(self, step: int) -> int:
-        end = 0
-        for number, span in enumerate(self._spans):
-            end += span.steps
-            if step < end:
-                return number
-        raise ValueError(f"step {step} is behind the last of {end}")

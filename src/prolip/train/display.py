@@ -44,6 +44,9 @@ class Watch(Protocol):
     def say(self, text: str) -> None:
         """A line that stays on the screen."""
 
+    def say_last(self, text: str) -> None:
+        """What is left to read when the display has closed."""
+
 
 def open_display(
     choice: Display, *, name: str, steps: int, batch: int, begin: int
@@ -157,6 +160,8 @@ class Lines:
     def say(self, text: str) -> None:
         print(text, file=self._file, flush=True)
 
+    say_last = say
+
     def _progress(self, values: Mapping[str, float]) -> Iterator[str]:
         pace = self._pace
         yield f"step {pace.step:,}/{pace.steps:,}"
@@ -185,6 +190,8 @@ def open_screen(console: Console, name: str, pace: Pace) -> Iterator[Watch]:
     with live:
         live.refresh()
         yield screen
+    for text in screen.last:
+        screen.say(text)
 
 
 class Screen:
@@ -194,6 +201,7 @@ class Screen:
 
     def __init__(self, console: Console, name: str, pace: Pace, redraw: Callable[[], object]) -> None:
         self._console, self._name, self._pace, self._redraw = console, name, pace, redraw
+        self.last: list[str] = []
         self._drawn = pace.clock()
         self._values: dict[str, float] = {}
         self._checked: dict[str, float] = {}
@@ -222,6 +230,9 @@ class Screen:
 
         self._console.print(Text(text))
 
+    def say_last(self, text: str) -> None:
+        self.last.append(text)
+
     def draw(self) -> RenderableType:
         """The panel as it is now, for the width of the console."""
         from rich.console import Group
@@ -246,7 +257,7 @@ class Screen:
         row = Table.grid(expand=True, padding=(0, 2))
         row.add_column(ratio=1)
         row.add_column()
-        bar = ProgressBar(total=pace.steps, completed=pace.step)
+        bar = ProgressBar(total=pace.steps, completed=pace.step, finished_style="green")
         row.add_row(bar, _line(_share(pace.step / pace.steps), *times))
         return row
 
@@ -308,6 +319,8 @@ class _Nobody:
 
     def say(self, text: str) -> None:
         pass
+
+    say_last = say
 
 
 def sparkline(values: Sequence[float], levels: str = BLOCKS) -> str:

@@ -17,7 +17,7 @@ from prolip.gaussian import Gaussian
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
 from prolip.train import run_folder, saves
-from prolip.train.batches import Batches, stage_at
+from prolip.train.batches import Batches, stage_at, stage_number
 from prolip.train.care import Guard, StepNumbers, finite_rows, is_bad
 from prolip.train.config import TrainConfig
 from prolip.train.control import StopRequest, agree, from_first, on_first, stop_requests, together
@@ -82,6 +82,7 @@ class Engine:
         self.learner = Learner(model, [stage.objective for stage in config.stages])
         freeze(self.learner, config.optimiser.frozen)
         _require_fit(config, model)
+        _warn_of_scenes(config)
         self.batches = Batches(config, model)
         held_out = held_out_samples(config, model)
         self.check = None if held_out is None else HeldOutCheck(model, *held_out)
@@ -131,12 +132,16 @@ class Engine:
             stack.callback(self.batches.close)
             watch = stack.enter_context(self._display())
             recorder = self._recorder(stack, watch)
+            begin = state.step
             while state.step < config.steps:
                 batch = self._next_batch(recorder.clock, stop)
                 if batch is None:
                     self._save(recorder)
-                    watch.say(f"stopped at step {state.step:,}; to go on: {run_folder.to_go_on(self.folder)}")
+                    watch.say_last(
+                        f"stopped at step {state.step:,}; to go on: {run_folder.to_go_on(self.folder)}"
+                    )
                     return
+                self._announce_stage(watch, first=state.step == begin)
                 numbers, gradients = self._step(batch)
                 state.step += 1
                 recorder.after_step(state.step, numbers, gradients)
@@ -144,7 +149,15 @@ class Engine:
                     self._save(recorder)
             export(self.learner, state.average, model)
             self._save(recorder)
-            watch.say(f"the model is in {model}")
+            watch.say_last(f"the model is in {model}")
+
+    def _announce_stage(self, watch: Watch, first: bool) -> None:
+        """Where there are several stages: that one begins, or is gone on with."""
+        config, step = self.config, self.state.step
+        number = stage_number(config, step)
+        if len(config.stages) > 1 and (first or number != stage_number(config, step - 1)):
+            terms = ", ".join(config.stages[number].objective.active)
+            watch.say(f"stage {number + 1} of {len(config.stages)}: {terms}")
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -290,6 +303,20 @@ def _require_fit(config: TrainConfig, model: ProLIP) -> None:
         ("uncertainty", "above_image")
     ):
         raise ValueError(f"checkpoint.best={config.checkpoint.best}: the model has no variances")
+
+
+def _warn_of_scenes(config: TrainConfig) -> None:
+    """Who changes the data of a small recipe may forget that its words and its check are those of scenes."""
+    if any(source.startswith("scenes:") for source in config.data.source) or distributed.rank() != 0:
+        return
+    if config.model.tokenizer == "scenes":
+        log.warning(
+            "model.tokenizer=scenes spells all words that scenes don't use: train one for your captions"
+        )
+    if (config.held_out.source or "").startswith("scenes:"):
+        log.warning(
+            "held_out.source is %s, not your data: set it, or held_out.source=None", config.held_out.source
+        )
 
 
 def _for_others(config: TrainConfig) -> dict[str, Any]:

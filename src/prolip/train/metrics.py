@@ -21,12 +21,12 @@ FILE = "metrics.jsonl"
 WANDB_ID = "wandb-id.txt"
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
+def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
     """The lines of a run folder's metrics file, each with a "step". None stands for what was no finite number.
 
     A last line that is half written, by a run that was killed or still writes, is left out.
     """
-    path = folder / FILE
+    path = Path(folder) / FILE
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: {folder} is no folder of a run")
     return [line for line, _ in _lines(path)]

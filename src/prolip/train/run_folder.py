@@ -103,12 +103,12 @@ def require_place(folder: Path, config: TrainConfig, resume: bool) -> None:
         if folder.exists() and any(not _is_ours(path) for path in folder.iterdir()):
             raise ValueError(f"{folder} holds other things; a run has a folder of its own: out=...")
         return
+    if not any((folder / CHECKPOINTS).glob("step-*")):
+        return  # nothing was saved yet: it may begin anew, and in another way
     if not resume:
         raise ValueError(
             f"{folder} holds a run already: --resume goes on with it, out=... takes another folder"
         )
-    if not any((folder / CHECKPOINTS).glob("step-*")):
-        return  # nothing was saved yet, so there is nothing to go on with in another way
     changed = differences(read_config(folder).to_dict(), config.to_dict())
     if changed:
         told = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)
