@@ -11,16 +11,12 @@ The paper (zero-shot classification results): ImageNet 74.6, shifts 63.0, VTAB 6
 tasks 63.3.
 """
 
-from prolip.losses.objective import Objective
-from prolip.train.config import ModelChoice, OptimiserChoice, ParallelChoice, TrainConfig
+from dataclasses import replace
+
+from prolip.recipes import b16_1_28b
+from prolip.train.config import TrainConfig
 
 
 def recipe() -> TrainConfig:
-    return TrainConfig(
-        samples=12_800_000_000,
-        batch=16_384,
-        model=ModelChoice(size="ViT-B-16-768", tokenizer="timm/ViT-B-16-SigLIP", scale=10.0, bias=-10.0),
-        objective=Objective(ppcl=1.0, inclusion=1e-7, masked=1e-3, vib=1e-4, c=1000.0, eps=-20.0),
-        optimiser=OptimiserChoice(lr=5e-4, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.2, warmup=10_000),
-        parallel=ParallelChoice(precision="bfloat16"),
-    )
+    short = b16_1_28b.recipe()
+    return replace(short, samples=12_800_000_000, objective=replace(short.objective, c=1000.0, eps=-20.0))
