@@ -36,12 +36,17 @@ def require_literals(config: Any) -> None:
             require_choice(getattr(config, name), get_args(hint), name)
 
 
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, None's among them; another type alone."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
 def _value(hint: Any, value: object, where: str) -> Any:
     """A value of a field: a nested dataclass, a tuple (JSON has lists), or as it is."""
-    if get_origin(hint) in (Union, UnionType):
+    if len(kinds := alternatives(hint)) > 1:
         if value is None:
             return None
-        (hint,) = (part for part in get_args(hint) if part is not type(None))
+        (hint,) = (kind for kind in kinds if kind is not type(None))
     if is_dataclass(hint):
         return build(hint, value, where)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):

@@ -12,6 +12,7 @@ from prolip import cli
 from prolip.bench import train
 from prolip.train.config import HeldOut, Masking
 from prolip.train.engine import Engine
+from prolip.train.optimiser import clip, take_step
 from prolip.train.step import compute_gradients
 from prolip.train.twins import draw_twins
 
@@ -104,9 +105,9 @@ def test_the_straightforward_step_moves_the_weights_as_ours_does():
         else:
             ours.optimiser.zero_grad()
             pull(model, torch.Generator().manual_seed(1)).backward()
-            train.clip(ours.learner.parameters(), config.optimiser.clip_norm)
+            clip(ours.learner.parameters(), config.optimiser.clip_norm)
             train.set_rate(ours.optimiser, train.rate(ours.step, config.steps, config.optimiser))
-            train.take_step(ours.optimiser, torch.zeros(()))
+            take_step(ours.optimiser, torch.zeros(()))
             ours.learner.clamp_()
         ends.append(dict(model.named_parameters()))
     for name, parameter in ends[0].items():

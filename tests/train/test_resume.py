@@ -456,7 +456,18 @@ def check_stop_on_one_rank(rank, folder):
         train(run, resume=True)
 
 
-CHECKS = {"bad data": check_bad_data, "missing data": check_missing_data, "stop": check_stop_on_one_rank}
+def check_apart(rank, folder):
+    """Steps with a held-out check and no line of metrics: all ranks must do the same there."""
+    run = config(folder / "apart")
+    train(replace(run, log=replace(run.log, every=5)))
+
+
+CHECKS = {
+    "bad data": check_bad_data,
+    "apart": check_apart,
+    "missing data": check_missing_data,
+    "stop": check_stop_on_one_rank,
+}
 
 
 def run_rank(rank, names, folder):
@@ -484,6 +495,13 @@ def two_ranks(names, folder, seconds=120):
 
 def test_a_data_error_on_one_rank_ends_the_other(tmp_path):
     two_ranks(["bad data", "missing data"], tmp_path)
+
+
+def test_checks_may_fall_between_lines_of_metrics(tmp_path):
+    two_ranks(["apart"], tmp_path)
+    lines = read_metrics(tmp_path / "apart")
+    assert [line["step"] for line in lines if "held_out/r1" in line] == [4, 8, 12, 14]
+    assert [line["step"] for line in lines if "loss" in line] == [5, 10, 14]
 
 
 @pytest.mark.slow

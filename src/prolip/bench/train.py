@@ -32,11 +32,12 @@ from prolip.model.prolip import ProLIP
 from prolip.model.sizes import named
 from prolip.model.text import TextTower
 from prolip.progress import bar
-from prolip.train.care import finite_rows, is_bad
+from prolip.train.care import finite_rows
 from prolip.train.config import TrainConfig
+from prolip.train.engine import step_along
 from prolip.train.loaders import make_loader
 from prolip.train.models import make_model
-from prolip.train.optimiser import begin_state, clip, make_optimiser, set_rate, take_step
+from prolip.train.optimiser import begin_state, make_optimiser, set_rate
 from prolip.train.parallel import lay_out
 from prolip.train.schedule import rate
 from prolip.train.step import Embedded, Learner, Part, compute_gradients
@@ -220,12 +221,7 @@ class Ours:
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.learner, config.objective, self.batch, twins)
         told = time.perf_counter()
-        terms = torch.stack(list(gradients.terms.values.values()))
-        norm = clip(self.learner.parameters(), config.optimiser.clip_norm)
-        bad = is_bad(terms, norm)
-        set_rate(self.optimiser, rate(step, config.steps, config.optimiser))
-        take_step(self.optimiser, bad)
-        self.learner.clamp_()
+        step_along(gradients, self.learner, self.optimiser, config, step)
         finite_rows(gradients.images, gradients.texts)
         self.step += 1
         ends = (self._embedded_at, told, time.perf_counter())

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import tyro
 
+from prolip.configs import alternatives
 from prolip.train.config import TrainConfig
 
 NAMED = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
@@ -145,14 +145,10 @@ def _split(value: str) -> list[str]:
 
 def _spelt(hint: Any, values: list[str]) -> list[str]:
     """As tyro wants them: True and False with a capital, and a switch alone is True."""
-    if bool not in _alternatives(hint):
+    if bool not in alternatives(hint):
         return values
     return [value.capitalize() for value in values] or ["True"]
 
 
 def _takes_several(hint: Any) -> bool:
-    return any(get_origin(kind) is tuple for kind in _alternatives(hint))
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return any(get_origin(kind) is tuple for kind in alternatives(hint))

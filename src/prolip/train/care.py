@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ class Guard:
 def _story(numbers: StepNumbers, learner: nn.Module | None) -> str:
     """learner: if its gradients are still those of the step."""
     terms = dict(zip(numbers.names, numbers.terms.tolist(), strict=True))
-    wrong = [f"{name} is {value}" for name, value in terms.items() if not torch.isfinite(torch.tensor(value))]
+    wrong = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
     if not wrong:
         wrong = [f"the gradient's norm is {float(numbers.norm)}", *_wrong_gradients(learner)]
     keys = [key for key, good in zip(numbers.keys, numbers.rows.tolist(), strict=True) if not good]

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from prolip.checks import require_choice, require_count
-from prolip.configs import build, require_literals
+from prolip.configs import alternatives, build, require_literals
 from prolip.data.batch import CaptionChoice
 from prolip.inputs.augment import Augmentation
 from prolip.inputs.images import MAX_PIXELS
+from prolip.losses.contrast import MAX_LOG_SCALE
 from prolip.losses.objective import Objective
 from prolip.model.config import Uncertainty
 
@@ -31,7 +32,7 @@ HELD_OUT = (
     "held_out/text_uncertainty", "held_out/text_above_image",
 )  # fmt: skip
 """The metrics of held-out data. The last three are of models with variances."""
-MAX_SCALE = 100
+MAX_SCALE = round(math.exp(MAX_LOG_SCALE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +375,7 @@ def _require_types(config: Any) -> None:
     """Each field holds what its type says: a recipe is a file that no type checker may have seen."""
     require_literals(config)
     for name, hint in get_type_hints(type(config)).items():
-        value, kinds = getattr(config, name), _alternatives(hint)
+        value, kinds = getattr(config, name), alternatives(hint)
         if any(_is_a(value, kind) for kind in kinds):
             continue
         advice = f": write ({value!r},)" if isinstance(value, str) and tuple[str, ...] in kinds else ""
@@ -402,10 +403,6 @@ def _called(kind: Any) -> str:
         NoneType: "None",
     }
     return names.get(kind) or f"a {kind.__name__}"
-
-
-def _alternatives(hint: Any) -> tuple[Any, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _require_share(value: float, name: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.data.streams import without_secrets
-from prolip.gaussian import Gaussian
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
 from prolip.train import run_folder, saves
@@ -188,12 +188,7 @@ class Engine:
             self.towers, self.learner, objective, batch, self._twins(objective, batch),
             parts=config.parallel.accumulate, device=self.device, autocast=AUTOCAST[config.parallel.precision],
         )  # fmt: skip
-        terms = distributed.sum_over_ranks(torch.stack(list(gradients.terms.values.values())))
-        norm = clip(self.learner.parameters(), config.optimiser.clip_norm)
-        bad = is_bad(terms, norm)
-        set_rate(state.optimiser, rate(step, config.steps, config.optimiser))
-        take_step(state.optimiser, bad)
-        self.learner.clamp_()
+        terms, norm, bad = step_along(gradients, self.learner, state.optimiser, config, step)
         if state.average is not None:
             state.average.update(bad)
         rows = finite_rows(gradients.images, gradients.texts)
@@ -244,25 +239,21 @@ class Engine:
         average = self.state.average
         with average.swapped() if average is not None else nullcontext():
             images, texts = self.check.embed()
-        values = together(lambda: self._judged(images, texts))
+        judge = self.check.judge
+        values = from_first(lambda: judge(images, texts))  # all ranks know them, so all do the same with them
         if self._is_best(values):
             export(self.learner, average, self.folder / run_folder.BEST)
         return values
 
-    def _judged(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
-        """On rank 0, the numbers by name; elsewhere nothing."""
-        return self.check.judge(images, texts) if self.check is not None and distributed.rank() == 0 else {}
-
     def _is_best(self, values: dict[str, float]) -> bool:
-        """Rank 0 knows the values; all ranks must know the answer."""
         choice = self.config.checkpoint
-        better = False
-        if choice.best is not None and distributed.rank() == 0:
-            sign = 1 if choice.best_is == "largest" else -1
-            value, best = values[choice.best], self.state.best
-            better = best is None or sign * value > sign * best
-            self.state.best = value if better else best
-        return agree(better)[0]
+        if choice.best is None:
+            return False
+        sign = 1 if choice.best_is == "largest" else -1
+        value, best = values[choice.best], self.state.best
+        better = best is None or sign * value > sign * best
+        self.state.best = value if better else best
+        return better
 
     # -- who watches -------------------------------------------------------------------------------------------------
 
@@ -283,6 +274,22 @@ class Engine:
         return open_display(
             choice, name=self.folder.name, steps=self.config.steps, batch=self.config.batch, begin=self.state.step
         )  # fmt: skip
+
+
+def step_along(
+    gradients: Gradients, learner: Learner, optimiser: torch.optim.Optimizer, config: TrainConfig, step: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of the optimiser, number `step` from 0, unless a number is not finite. Waits for nothing.
+
+    Returns the terms of all ranks (k,), the gradient's norm before clipping () and whether it was bad (), 0 or 1.
+    """
+    terms = distributed.sum_over_ranks(torch.stack(list(gradients.terms.values.values())))
+    norm = clip(learner.parameters(), config.optimiser.clip_norm)
+    bad = is_bad(terms, norm)
+    set_rate(optimiser, rate(step, config.steps, config.optimiser))
+    take_step(optimiser, bad)
+    learner.clamp_()
+    return terms, norm, bad
 
 
 def _require_fit(config: TrainConfig, model: ProLIP) -> None:

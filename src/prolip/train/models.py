@@ -71,7 +71,7 @@ def _continued(choice: ModelChoice, start: str, generator: torch.Generator) -> P
             raise ValueError(f"model.{name} is for fresh weights: a start has its own; leave it out")
     given = scenes.tokenizer() if choice.tokenizer == SCENES else choice.tokenizer
     _require_model(start)
-    model = open_model(_model_of(start), tokenizer=given).model.float()
+    model = open_model(start, tokenizer=given).model.float()
     if model.tokenizer is None:
         reason = f" ({model.no_tokenizer})" if model.no_tokenizer else ""
         raise ValueError(

@@ -64,10 +64,9 @@ class Recorder:
         self._config, self._learner, self._guard = config, learner, guard
         self._metrics, self._watch, self._device, self._evaluate = metrics, watch, device, evaluate
         self._alarms = Alarms()
-        for line in (
-            read_metrics(metrics.folder) if metrics is not None else ()
-        ):  # a resumed run has heard its alarms already
-            self._alarms.look(line)
+        if metrics is not None:  # a resumed run has heard its alarms already
+            for line in read_metrics(metrics.folder):
+                self._alarms.look(line)
         self.clock = Clock()
 
     def after_step(self, step: int, numbers: StepNumbers, gradients: Gradients) -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from prolip.checkpoint.load import RUN_MODEL
 from prolip.files import LEFTOVER, read_json, recover_folder, remove_leftovers, write_json
 from prolip.inputs.tokens import Tokenizer
 from prolip.model.config import ModelConfig
@@ -24,7 +25,8 @@ from prolip.train.config import TrainConfig
 from prolip.train.environment import describe_environment
 
 FORMAT, VERSION = "prolip-run", 1
-CONFIG, SESSIONS, CHECKPOINTS, MODEL, BEST = "config.json", "sessions.jsonl", "checkpoints", "model", "best"
+CONFIG, SESSIONS, CHECKPOINTS, BEST = "config.json", "sessions.jsonl", "checkpoints", "best"
+MODEL = RUN_MODEL  # where prolip.load looks for it
 
 LOCK = ".lock"
 
@@ -55,9 +57,8 @@ def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+b") as file:
         try:
-            fcntl.lockf(
-                file, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # not flock, which workers would inherit and outlive us with
+            # not flock, which workers would inherit and outlive us with
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise ValueError(
                 f"another process trains in {folder}; wait for it, or take another folder: out=..."

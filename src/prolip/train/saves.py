@@ -164,7 +164,7 @@ def _unnamed(path: Path) -> Path:
 
 
 def _remove_unnamed(folder: Path) -> None:
-    for path in folder.glob(".step-*.partial"):
+    for path in half_written(folder):
         shutil.rmtree(path, ignore_errors=True)
 
 

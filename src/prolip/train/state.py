@@ -68,9 +68,8 @@ class State:
 def export(learner: Learner, average: Average | None, folder: Path) -> None:
     """A model folder out of the weights of a run: of the average, if there is one. All ranks call it, rank 0 writes."""
     found = learner.state_dict() | (average.tensors() if average is not None else {})
-    tensors = {
-        name: _on_first(value) for name, value in found.items()
-    }  # one by one: a GPU need not hold them all
+    # one by one: a GPU need not hold them all
+    tensors = {name: _on_first(value) for name, value in found.items()}
     on_first(lambda: write_folder_whole(folder, learner_model(learner, tensors).save))
 
 
@@ -85,9 +84,8 @@ def learner_model(learner: Learner, tensors: Mapping[str, Tensor]) -> ProLIP:
     model = ProLIP(learner.model.config, learner.model.tokenizer)
     model.origin = learner.model.origin
     own = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    if (
-        learner.matches_by_pml
-    ):  # its logit -a csd + b is 2a (1 - csd / 2) + b - 2a, and the model's a (1 - csd / 2) + b
+    if learner.matches_by_pml:
+        # its logit -a csd + b is 2a (1 - csd / 2) + b - 2a, and the model's a (1 - csd / 2) + b
         scale = 2 * tensors["pml.log_scale"].exp()
         own |= {"log_scale": scale.log(), "bias": tensors["pml.bias"] - scale}
     model.load_state_dict({name: value.detach().cpu().clone() for name, value in own.items()}, assign=True)
