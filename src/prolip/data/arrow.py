@@ -79,6 +79,9 @@ class _Rows(ABC):
     @abstractmethod
     def chunks(self) -> np.ndarray: ...
 
+    def files(self) -> list[Path]:
+        return list(dict.fromkeys(part.path for part in self._parts))
+
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
         row = index if self._order is None else int(self._order[index])

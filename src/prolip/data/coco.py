@@ -48,6 +48,9 @@ class CocoCaptions(OneChunk):
         captions = () if self._captions is None else captions_of(self._captions[index], where)
         return Sample(str(self._ids[index]), where, path, captions, {"image_id": self._ids[index]})
 
+    def files(self) -> list[Path]:
+        return [self.path]
+
     def fingerprint(self) -> str:
         return fingerprint_of("coco", self._ids, ascii(self._files), ascii(self._captions))
 

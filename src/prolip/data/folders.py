@@ -39,6 +39,10 @@ class Folder(OneChunk):
     def __len__(self) -> int:
         return len(self._pairs)
 
+    def sample_keys(self) -> list[str]:
+        """Of all samples: the path of the picture (or, without one, of the text), from the folder on."""
+        return [image or text for image, text in self._pairs]
+
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
         image, text = self._pairs[index]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob, has_magic
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from braceexpand import braceexpand
@@ -91,6 +92,9 @@ class Shards:
         shards = zip(self.paths, self._stamps, self._indexes, strict=True)
         facts = [ascii((os.path.basename(path), size, len(tar))) for path, (size, _), tar in shards]
         return fingerprint_of(*facts, *self.picks.facts())
+
+    def files(self) -> list[Path]:
+        return [Path(path) for path in self.paths]
 
 
 class OpenFiles:

@@ -36,6 +36,13 @@ class Source(Protocol):
         means nothing."""
 
 
+@runtime_checkable
+class Filed(Protocol):
+    """A source whose samples lie in a few files: whoever keeps what was made of them must know when they change."""
+
+    def files(self) -> Sequence[Path]: ...
+
+
 class OneChunk(ABC):
     """What sources share that are quick in any order: the name is their path, and all samples are one chunk."""
 
@@ -80,6 +87,9 @@ class Joined:
 
     def fingerprint(self) -> str:
         return fingerprint_of(*(source.fingerprint() for source in self.sources))
+
+    def files(self) -> list[Path]:
+        return [file for source in self.sources if isinstance(source, Filed) for file in source.files()]
 
 
 def fingerprint_of(*facts: object) -> str:

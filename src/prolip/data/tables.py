@@ -69,6 +69,9 @@ class Table(OneChunk):
         extra = {name: cell.decode("utf-8", errors="backslashreplace") for name, cell in cells.items()}
         return Sample(str(index), where, path, captions, extra)
 
+    def files(self) -> list[Path]:
+        return [self.path]
+
     def fingerprint(self) -> str:
         return fingerprint_of("table", self._digest, self.columns)
 

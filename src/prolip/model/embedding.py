@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from prolip.inputs.images import ImageSource, normalise, read_image, to_pixels
 from prolip.inputs.tokens import checked_texts
 from prolip.model.config import ModelConfig
 from prolip.progress import bar
+
+
+T = TypeVar("T")
 
 
 class Encoder(Protocol):
@@ -64,9 +67,11 @@ def embed_images(
     pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
     try:
         with _bar(len(sources), "images", batch_size, progress) as advance:
-            for rows, pixels in _read_ahead(pool, sources, lambda s: to_pixels(_read(s), rules), batch_size):
+            batches = [range(i, min(i + batch_size, len(sources))) for i in range(0, len(sources), batch_size)]
+            for rows, futures in read_ahead(pool, batches, lambda i: to_pixels(_read(sources[i]), rules)):
+                pixels = [_result(future, i) for i, future in zip(rows, futures, strict=True)]
                 batch = normalise(torch.stack(pixels).to(model.device), rules)
-                _put(out, rows, model.encode_image(batch))
+                _put(out, slice(rows[0], rows[-1] + 1), model.encode_image(batch))
                 advance(len(pixels))
     finally:
         pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, doesn't wait for what was to be read
@@ -117,18 +122,16 @@ def _put(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
     out.mean[rows], out.log_var[rows] = z.mean.cpu(), z.log_var.cpu()
 
 
-def _read_ahead(
-    pool: ThreadPoolExecutor, sources: Sequence[Any], read: Callable[[Any], Tensor], batch_size: int
-) -> Iterator[tuple[slice, list[Tensor]]]:
-    """(rows, what was read), in order; never more than a few batches in memory."""
-    waiting: deque[Future[Tensor]] = deque()
-    given = 0
-    for first in range(0, len(sources), batch_size):
-        rows = slice(first, min(first + batch_size, len(sources)))
-        while given < min(rows.stop + AHEAD * batch_size, len(sources)):
-            waiting.append(pool.submit(read, sources[given]))
-            given += 1
-        yield rows, [_result(waiting.popleft(), i) for i in range(rows.start, rows.stop)]
+def read_ahead(
+    pool: ThreadPoolExecutor, batches: Iterable[Sequence[int]], read: Callable[[int], T]
+) -> Iterator[tuple[Sequence[int], list[Future[T]]]]:
+    """(numbers, what is read of each), batch after batch in order; never more than a few batches in memory."""
+    waiting: deque[tuple[Sequence[int], list[Future[T]]]] = deque()
+    for numbers in batches:
+        waiting.append((numbers, [pool.submit(read, number) for number in numbers]))
+        if len(waiting) > AHEAD:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _result(future: Future[Tensor], index: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""Data into Gaussians, kept on disk."""

@@ -1,0 +1,212 @@
+"""The inference loop over data: every sample of a source into a Gaussian, part by part, kept on disk if wanted.
+
+What is kept is named by (model, data, change), so that another score, other prompts or another metric cost no
+inference, and a run that was killed goes on at the first part that is missing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from prolip.checks import require_count
+from prolip.data.batch import Preparation
+from prolip.data.sample import Bad, BadSampleError
+from prolip.data.source import Source
+from prolip.data.tally import Tally
+from prolip.embed.facts import Facts, facts_of
+from prolip.embed.identity import data_identity, model_identity, texts_identity
+from prolip.embed.parts import Part, Stamp, keep, keep_texts, kept, kept_texts, stamp_of
+from prolip.gaussian import Gaussian
+from prolip.inputs.images import normalise
+from prolip.model.embedding import read_ahead
+from prolip.model.prolip import ProLIP
+from prolip.progress import bar
+
+PART = 4096
+"""Samples that are kept in one file, and lost at most when a run is killed."""
+TEXT_PART = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What became of a source.
+
+    images:  (N, D), on the CPU.
+    numbers: int64 (N,): the number of each row's sample in its source, increasing.
+    facts:   of each row: its key, its captions, whatever small else came along.
+    bads:    samples that were left out, and why.
+    name:    of the source.
+    """
+
+    images: Gaussian
+    numbers: Tensor
+    facts: tuple[Facts, ...]
+    bads: tuple[Bad, ...]
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is done to pictures before the model sees them. The name must say all that matters: it names what is kept.
+
+    apply: the model's own pixels, uint8 (3, S, S), and the number of the sample -> pixels of the same kind.
+    """
+
+    name: str
+    apply: Callable[[Tensor, int], Tensor]
+
+
+def encode_images(
+    model: ProLIP,
+    source: Source,
+    *,
+    change: Change | None = None,
+    cache: Path | None = None,
+    batch_size: int = 64,
+    bad_limit: float = 0.01,
+    progress: bool | None = None,
+) -> Encoded:
+    """All pictures of a source, in its order.
+
+    cache: the folder in which results are kept, and looked for; None: nowhere.
+    bad_limit: a bad sample is left out and told; more than this share of them is an error.
+    progress: a bar on stderr; None: if that is a terminal.
+    """
+    require_count(batch_size, "batch_size")
+    length, read = len(source), _Reader(model, source, change)
+    folder = None
+    if cache is not None:
+        folder = (
+            cache / model_identity(model) / data_identity(source, None if change is None else change.name)
+        )
+    ranges = [range(first, min(first + PART, length)) for first in range(0, length, PART)]
+    parts = {} if folder is None else _found(folder, ranges, read.still_bad)
+    tally = Tally()
+    for found in parts.values():
+        tally.add(len(found.numbers) + len(found.bads), found.bads.values())
+    missing = [numbers for numbers in ranges if numbers.start not in parts]
+    with bar(f"embedding {source.name}", length, "images", progress) as advance:
+        advance(length - sum(map(len, missing)))
+        for numbers, part in _encoded(model, missing, read, batch_size, advance):
+            tally.add(len(numbers), part.bads.values())
+            tally.check(bad_limit, len(source.chunks))
+            parts[numbers.start] = part
+            if folder is not None:
+                keep(folder, numbers.start, part)
+    tally.check(bad_limit, len(source.chunks), final=True)
+    return _joined([parts[numbers.start] for numbers in ranges], source.name)
+
+
+def encode_texts(
+    model: ProLIP,
+    texts: Sequence[str],
+    *,
+    cache: Path | None = None,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> Gaussian:
+    """All texts, (N, D), in the order given, on the CPU; equal texts are computed once."""
+    places = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    different = list(places)
+    parts = [different[first : first + TEXT_PART] for first in range(0, len(different), TEXT_PART)] or [[]]
+    folder = None if cache is None else cache / model_identity(model)
+    done = []
+    for part in parts:
+        name = "" if folder is None else texts_identity(part)
+        z = None if folder is None else kept_texts(folder, name, len(part))
+        if z is None:
+            z = model.embed_texts(part, batch_size=batch_size, progress=progress)
+            if folder is not None and part:
+                keep_texts(folder, name, z)
+        done.append(z)
+    return Gaussian.cat(done)[torch.tensor([places[text] for text in texts], dtype=torch.int64)]
+
+
+class _Reader:
+    """A number of a source -> pixels, facts and stamp; or why not. Called by threads."""
+
+    def __init__(self, model: ProLIP, source: Source, change: Change | None) -> None:
+        self._source, self._change = source, change
+        self._preparation = Preparation(pixels=model.config.image.pixels, tokenizer=None, caption="first")
+
+    def __call__(self, number: int) -> tuple[Tensor, Facts, Stamp] | Bad:
+        try:
+            sample = self._source.read(number)
+            stamp = stamp_of(sample.image)  # before the picture is read: a change in between counts as one
+            facts, pixels = facts_of(sample), self._preparation.item(sample, 0).pixels
+        except BadSampleError as error:
+            return error.bad
+        if self._change is not None:
+            pixels = self._change.apply(pixels, number)
+        return pixels, facts, stamp
+
+    def still_bad(self, number: int) -> bool:
+        return isinstance(self(number), Bad)
+
+
+def _found(folder: Path, ranges: Sequence[range], still_bad: Callable[[int], bool]) -> dict[int, Part]:
+    """Parts that lie on disk and still hold: their files are as they were, and what was bad still is."""
+    parts = {numbers.start: kept(folder, numbers) for numbers in ranges}
+    return {
+        start: part for start, part in parts.items() if part is not None and all(map(still_bad, part.bads))
+    }
+
+
+def _encoded(
+    model: ProLIP,
+    ranges: Sequence[range],
+    read: Callable[[int], tuple[Tensor, Facts, Stamp] | Bad],
+    batch_size: int,
+    advance: Callable[[int], None],
+) -> Iterator[tuple[range, Part]]:
+    """Part after part. A batch lies within one part, so that a resumed run computes the very same batches."""
+    batches = [
+        numbers[first : first + batch_size]
+        for numbers in ranges
+        for first in range(0, len(numbers), batch_size)
+    ]
+    ends = {numbers.stop: numbers for numbers in ranges}
+    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+    try:
+        part = Part.empty()
+        for numbers, futures in read_ahead(pool, batches, read):
+            answers = [future.result() for future in futures]
+            part.bads.update((n, a) for n, a in zip(numbers, answers, strict=True) if isinstance(a, Bad))
+            good = [(n, *a) for n, a in zip(numbers, answers, strict=True) if not isinstance(a, Bad)]
+            if good:
+                part.add(_batch(model, [pixels for _, pixels, _, _ in good]), good)
+            advance(len(numbers))
+            if numbers[-1] + 1 in ends:
+                yield ends[numbers[-1] + 1], part
+                part = Part.empty()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@torch.no_grad()
+def _batch(model: ProLIP, pixels: Sequence[Tensor]) -> Gaussian:
+    rules = model.config.image.pixels
+    return model.encode_image(normalise(torch.stack(list(pixels)).to(model.device), rules)).to("cpu")
+
+
+def _joined(parts: Sequence[Part], name: str) -> Encoded:
+    blocks = [z for part in parts for z in part.blocks]
+    if not blocks:
+        raise ValueError(f"{name}: not one picture of it can be used")
+    return Encoded(
+        images=Gaussian.cat(blocks),
+        numbers=torch.tensor([number for part in parts for number in part.numbers], dtype=torch.int64),
+        facts=tuple(fact for part in parts for fact in part.facts),
+        bads=tuple(bad for part in parts for bad in part.bads.values()),
+        name=name,
+    )

@@ -1,0 +1,1 @@
+"""Nearest and most inclusive items; the way from an image to its most general caption."""

@@ -1,0 +1,178 @@
+"""For each query the candidate that includes it most: exact, without looking at every pair in every dimension.
+
+log inclusion and log containment can't be split into a part of the query and a part of the candidate, but both have
+upper bounds that are cheap for all pairs. The few candidates with the largest bounds are judged exactly; if the best of
+them beats all other bounds, it is the answer. Queries for which it doesn't are judged against all candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from prolip import measures
+from prolip.checks import require_choice
+from prolip.formulas import Form
+from prolip.gaussian import Gaussian, checked, work_dtype
+from prolip.search.nearest import top
+
+Measure = Literal["inclusion", "containment"]
+"""inclusion: log inclusion inc(query, candidate) (Eq. 4). containment: log containment. Never H: it grows with the
+distance of the two, so that its largest value belongs to a stranger (docs/measures.md)."""
+
+FIRST = 8
+"""Candidates that are judged exactly at first."""
+BLOCK = 1024
+"""Queries at a time. Bounds are tighter the more alike their variances are."""
+SHARE_OF_DIMS = 8
+"""Containment is bounded by its part in every eighth dimension: no dimension adds more than 0."""
+
+
+@dataclass(frozen=True)
+class _Search:
+    """bound: (n, D) queries -> (n, M), nowhere below the measure. exact: the measure, of rows and of all pairs."""
+
+    bound: Callable[[Gaussian], Tensor]
+    exact: Callable[[Gaussian, Gaussian], Tensor]
+    exact_matrix: Callable[[Gaussian, Gaussian], Tensor]
+
+
+def most_inclusive(
+    queries: Gaussian,
+    candidates: Gaussian,
+    measure: Measure = "inclusion",
+    *,
+    form: Form = "exact",
+    eps: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The largest value of the measure for each query (Q, D) over all candidates (M, D), and whose it is: (Q,), (Q,).
+
+    form, eps: of log inclusion, as in `log_inclusion`.
+    """
+    require_choice(measure, get_args(Measure), "measure")
+    queries, candidates = (_ready(z, name) for z, name in ((queries, "queries"), (candidates, "candidates")))
+    if queries.dim != candidates.dim or not len(candidates):
+        raise ValueError(
+            f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)} must have the same dimensions, "
+            "and there must be a candidate"
+        )
+    search = (
+        _inclusion_search(candidates, form, eps)
+        if measure == "inclusion"
+        else _containment_search(candidates)
+    )
+    found = [_best(queries[i : i + BLOCK], candidates, search) for i in range(0, len(queries), BLOCK)]
+    if not found:
+        return queries.mean.new_zeros(0), torch.zeros(0, dtype=torch.int64)
+    values, places = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(places)
+
+
+def _ready(z: Gaussian, name: str) -> Gaussian:
+    if checked(z, name).mean.ndim != 2:
+        raise ValueError(f"{name} must be (rows, D), not {tuple(z.shape)}")
+    if not bool(torch.isfinite(z.log_var).all()):
+        raise ValueError(f"{name} have no uncertainty in some dimension: a point includes nothing")
+    return z.detach().to(work_dtype(z.mean))
+
+
+def _best(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
+    few = min(FIRST, len(candidates))
+    bounds, places = top(search.bound(queries), min(few + 1, len(candidates)))
+    rows = torch.arange(len(queries)).repeat_interleave(few)
+    shortlist = places[:, :few].sort(dim=1)[0]  # of equal values the first candidate wins, as in a full scan
+    exact = search.exact(queries[rows], candidates[shortlist.flatten()]).view(len(queries), few)
+    values, which = exact.max(dim=1)
+    winners = shortlist.gather(1, which[:, None])[:, 0]
+    if len(candidates) > few:
+        open_rows = (values <= bounds[:, few]).nonzero()[:, 0]
+        if len(open_rows):
+            values[open_rows], winners[open_rows] = search.exact_matrix(queries[open_rows], candidates).max(
+                dim=1
+            )
+    return values, winners
+
+
+def _inclusion_search(candidates: Gaussian, form: Form, eps: float) -> _Search:
+    weight = 0.0 if form == "exact" else 0.5  # of the candidate's own log-variances
+    own = -weight * candidates.log_var.sum(-1)
+    return _Search(
+        bound=lambda queries: _inclusion_bound(queries, candidates, own, form, eps),
+        exact=lambda a, b: measures.log_inclusion(a, b, form=form, eps=eps),
+        exact_matrix=lambda a, b: measures.log_inclusion_matrix(a, b, form=form, eps=eps),
+    )
+
+
+def _inclusion_bound(queries: Gaussian, candidates: Gaussian, own: Tensor, form: Form, eps: float) -> Tensor:
+    """inc = ... - 1/2 sum log w - e^eps sum d^2 / w, with w = s1 + 2 s2, from above: (n, M).
+
+    Both -log w and 1/w are convex in s1. Over the range [low, high] that s1 has in these queries, the chord lies above
+    -log w, and the tangent in the middle below 1/w. Both are linear in s1, so that the sum over dimensions is one
+    matrix product of five features a dimension: s1, and (m1^2, m1) with and without s1.
+    """
+    s1, s2 = queries.var, 2.0 * candidates.var
+    low, high = s1.amin(0), s1.amax(0)
+    middle = 0.5 * (low + high)
+    flat, slope = _chord_of_minus_log(low, high, s2)
+    height = (middle + s2).reciprocal()  # the tangent of 1/w: height - (s1 - middle) height^2
+    fall = height.square()
+    height = height + middle * fall
+    pull = torch.as_tensor(eps).exp().item()
+    m1, m2 = queries.mean, candidates.mean
+    left = torch.cat([s1, m1.square(), m1.square() * s1, m1, m1 * s1], dim=1)
+    right = torch.cat(
+        [
+            0.5 * slope + pull * m2.square() * fall,
+            -pull * height,
+            pull * fall,
+            2.0 * pull * m2 * height,
+            -2.0 * pull * m2 * fall,
+        ],
+        dim=1,
+    )
+    constant = own + (0.5 * flat - pull * m2.square() * height).sum(-1)
+    bound = torch.addmm(constant, left, right.mT)
+    bound += _query_part(queries, form, eps)[:, None]
+    rounding = 16 * torch.finfo(bound.dtype).eps
+    return bound.add_(rounding * (left.abs().amax(0) * right.abs().amax(0)).sum())
+
+
+def _chord_of_minus_log(low: Tensor, high: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
+    """(flat, slope) of the line through -log(s1 + s2) at s1 = low and s1 = high. low, high: (D,), s2: (M, D)."""
+    at_low = -(low + s2).log()
+    spread = high - low
+    # log1p keeps the difference of two nearly equal logarithms; without any range the chord is a point
+    slope = torch.where(spread > 0, -(spread / (low + s2)).log1p() / spread.clamp_min(1e-45), 0.0)
+    return at_low - slope * low, slope
+
+
+def _query_part(queries: Gaussian, form: Form, eps: float) -> Tensor:
+    """What depends on the query alone, (n,): read off one exact value, so that no constant is written twice."""
+    s1 = queries.var
+    value = measures.log_inclusion(queries, queries, form=form, eps=eps)
+    weight = 0.0 if form == "exact" else 0.5
+    return value + 0.5 * (3.0 * s1).log().sum(-1) + weight * queries.log_var.sum(-1)
+
+
+def _containment_search(candidates: Gaussian) -> _Search:
+    half_width = measures.box_half_width(candidates.dim, 0.95)
+    some = slice(None, None, SHARE_OF_DIMS)
+    part = Gaussian(candidates.mean[:, some], candidates.log_var[:, some])
+    mass = _mass_of_half_width(half_width, part.dim)
+    return _Search(
+        bound=lambda queries: measures.log_containment_matrix(
+            Gaussian(queries.mean[:, some], queries.log_var[:, some]), part, mass=mass
+        ),
+        exact=measures.log_containment,
+        exact_matrix=measures.log_containment_matrix,
+    )
+
+
+def _mass_of_half_width(half_width: float, dims: int) -> float:
+    """The mass of a box with these half sides in `dims` dimensions: erf(h / sqrt 2)^dims."""
+    side = torch.special.erf(torch.tensor(half_width / 2**0.5, dtype=torch.float64))
+    return float(side**dims)

@@ -1,0 +1,126 @@
+"""From an image to its most general caption: along the chord from the nearest caption to a root (SPEC section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from prolip.checks import require_choice, require_count
+from prolip.formulas import Form
+from prolip.gaussian import Gaussian, checked, work_dtype
+from prolip.search.inclusive import Measure, most_inclusive
+from prolip.search.nearest import Score, nearest
+
+Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
+"""null: the embedding of "". inclusion, containment: the caption that includes the query most by that measure.
+...+null: the mean of the two, of unit length: the paper's choice."""
+Of = Literal["image", "caption"]
+"""Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
+
+BLOCK_ELEMENTS = 2**18
+"""Similarities that are looked at together: they stay in cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """N ways from the specific to the general.
+
+    start:     int64 (N,): the caption nearest to each image.
+    roots:     int64 (N,): the caption that the root is made of; -1 with the null root.
+    root_mean: (N, D), of unit length: where each way leads to.
+    visited:   int64 (N, steps): the caption nearest to each step, from the start on.
+    """
+
+    start: Tensor
+    roots: Tensor
+    root_mean: Tensor
+    visited: Tensor
+
+    def path(self, row: int) -> list[int]:
+        """The captions of one way, repeats that follow each other merged."""
+        return [int(caption) for caption in torch.unique_consecutive(self.visited[row])]
+
+
+def traverse(
+    images: Gaussian,
+    captions: Gaussian,
+    null: Gaussian,
+    *,
+    root: Root = "inclusion+null",
+    of: Of = "image",
+    by: Score = "csd",
+    steps: int = 50,
+    form: Form = "exact",
+    weight: float = 1.0,
+) -> Walks:
+    """The nearest caption of each image (N, D), and the captions (M, D) that are nearest on the way to its root.
+
+    Step i of `steps` is (1 - t) start + t root with t = i / steps, of unit length; the root itself is not asked.
+    null: (1, D), the embedding of "". form: of log inclusion. weight: of the caption against null in a ...+null root.
+    """
+    require_choice(root, get_args(Root), "root")
+    require_choice(of, get_args(Of), "of")
+    require_count(steps, "steps", most=10_000)
+    if not weight > 0:
+        raise ValueError(f"the weight of the caption in the root must be above 0, not {weight}")
+    if checked(null, "null").shape != (1, captions.dim):
+        raise ValueError(f"null must be one embedding, (1, {captions.dim}), not {tuple(null.shape)}")
+    start = nearest(images, captions, 1, by=by)[1][:, 0]
+    means = normalize(captions.mean.to(work_dtype(captions.mean)), dim=-1)
+    roots = _roots(images if of == "image" else captions[start], captions, root, form)
+    root_mean = _root_means(means, normalize(null.mean.to(means.dtype), dim=-1), roots, root, weight)
+    return Walks(start, roots, root_mean, _walk(means, start, root_mean, _bias(captions, by), steps))
+
+
+def nearest_to_roots(walks: Walks, captions: Gaussian, by: Score = "csd") -> Tensor:
+    """The caption nearest to each root itself, int64 (N,)."""
+    points = Gaussian.point(walks.root_mean)
+    return nearest(points, captions, 1, by=by)[1][:, 0]
+
+
+def _roots(queries: Gaussian, captions: Gaussian, root: Root, form: Form) -> Tensor:
+    if root == "null":
+        return torch.full((len(queries),), -1)
+    if not bool(captions.uncertainty.any()):
+        raise ValueError(
+            f'a deterministic model has no inclusion, so no root {root!r}: ask for the root "null"'
+        )
+    measure: Measure = "inclusion" if root.startswith("inclusion") else "containment"
+    return most_inclusive(queries, captions, measure, form=form)[1]
+
+
+def _root_means(means: Tensor, null: Tensor, roots: Tensor, root: Root, weight: float) -> Tensor:
+    if root == "null":
+        return null.expand(len(roots), -1)
+    return normalize(weight * means[roots] + null, dim=-1) if root.endswith("+null") else means[roots]
+
+
+def _bias(captions: Gaussian, by: Score) -> Tensor:
+    """What a caption has to make up for, (M,): half its uncertainty, or nothing."""
+    return 0.5 * captions.uncertainty if by == "csd" else torch.zeros(len(captions))
+
+
+def _walk(means: Tensor, start: Tensor, root_mean: Tensor, bias: Tensor, steps: int) -> Tensor:
+    """The caption nearest to each step of each way: (N, steps).
+
+    The products of a step with all captions are a mixture of those of its two ends. So each end is multiplied once:
+    of ((1 - t) a_j + t b_j) / length - bias_j only the largest counts, and the length may as well multiply the bias.
+    """
+    visited = torch.empty((len(start), steps), dtype=torch.int64)
+    rows_at_once = max(1, BLOCK_ELEMENTS // len(means))
+    shares = torch.arange(steps, dtype=means.dtype) / steps
+    cosines = (means[start] * root_mean).sum(-1)
+    lengths = (1 - 2 * (shares * (1 - shares)) * (1 - cosines[:, None])).clamp_min(0).sqrt()  # (N, steps)
+    for first in range(0, len(start), rows_at_once):
+        rows = slice(first, first + rows_at_once)
+        from_start, from_root = means[start[rows]] @ means.mT, root_mean[rows] @ means.mT
+        scores = torch.empty_like(from_start)
+        for step, share in enumerate(shares.tolist()):
+            torch.lerp(from_start, from_root, share, out=scores)
+            scores.addcmul_(lengths[rows, step, None], bias[None], value=-1)
+            visited[rows, step] = scores.argmax(dim=1)
+    return visited

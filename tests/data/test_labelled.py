@@ -1,0 +1,101 @@
+"""Pictures with classes, from tasks and from folders."""
+
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+
+from prolip.data.labelled import PLAIN_TEMPLATES, open_labelled, read_lines
+from prolip.data.scenes.write import Plan, write
+
+
+def told(key, **extra):
+    return SimpleNamespace(key=key, extra=extra)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("grey_cat", "dog"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "mine" / name / "1.png")
+    return tmp_path / "mine"
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    out = tmp_path_factory.mktemp("scenes")
+    write(out, Plan(size=32, train=1, test=5, shard=2))
+    return out / "wds_scenes-shape_test"
+
+
+def test_a_task(task):
+    data = open_labelled(task)
+    assert len(data.source) == 5
+    assert len(data.class_names) == 8
+    assert all("{c}" in template for template in data.templates)
+    assert data.labels([told("a", cls=3), told("b", cls=0)]).tolist() == [3, 0]
+
+
+def test_a_folder_for_each_class(folder):
+    data = open_labelled(folder)
+    assert data.class_names == ("dog", "grey cat")
+    assert data.templates == PLAIN_TEMPLATES
+    keys = [data.source.read(i).key for i in range(2)]
+    assert data.labels([told(key) for key in keys]).tolist() == [0, 1]
+
+
+def test_other_names_and_templates(folder, task):
+    data = open_labelled(folder, class_names=["a hound", "a feline"], templates=["{c}!"])
+    assert (data.class_names, data.templates) == (("a hound", "a feline"), ("{c}!",))
+    with pytest.raises(ValueError, match="has 8 classes; 2 class names"):
+        open_labelled(task, class_names=["a", "b"])
+    with pytest.raises(ValueError, match=r"no \{c\}"):
+        open_labelled(folder, templates=["a photo"])
+
+
+def test_bad_labels(task):
+    data = open_labelled(task)
+    with pytest.raises(ValueError, match="label 8, but there are 8 class names"):
+        data.labels([told("a", cls=8)])
+    with pytest.raises(ValueError, match="a has no label"):
+        data.labels([told("a")])
+
+
+def test_missing_things(folder, task, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        open_labelled(tmp_path / "nowhere")
+    Image.new("RGB", (8, 8)).save(folder / "loose.png")
+    with pytest.raises(ValueError, match=r"loose\.png lie in no class"):
+        open_labelled(folder)
+
+
+def test_missing_shards_and_names(task, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(task, copy)
+    (copy / "test" / "1.tar").unlink()
+    with pytest.raises(FileNotFoundError, match=r"should have 3 shards; missing: 1\.tar"):
+        open_labelled(copy)
+    (copy / "test" / "nshards.txt").write_text("many")
+    with pytest.raises(ValueError, match="one whole number"):
+        open_labelled(copy)
+    (copy / "test" / "nshards.txt").unlink()
+    assert len(open_labelled(copy).source) == 3
+    (copy / "classnames.txt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"classnames\.txt is missing"):
+        open_labelled(copy)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"a\n\nb\n", "line 2 is blank"), (b"", "is empty"), (b"\xff\xfea", "not UTF-8")]
+)
+def test_bad_lists(tmp_path, content, message):
+    (tmp_path / "list.txt").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_lines(tmp_path / "list.txt")
+
+
+def test_lines_are_stripped_and_a_byte_order_mark_is_none_of_them(tmp_path):
+    (tmp_path / "list.txt").write_bytes("\ufeffa \r\n b\n\n".encode())
+    assert read_lines(tmp_path / "list.txt") == ("a", "b")

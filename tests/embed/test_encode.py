@@ -1,0 +1,224 @@
+"""Data into Gaussians: the same as the model gives by itself, kept, resumed, and never stale."""
+
+import os
+
+import pytest
+import torch
+from PIL import Image
+
+from prolip.data.folders import Folder
+from prolip.data.scenes.write import Plan, write
+from prolip.data.shards import Shards
+from prolip.data.tally import TooManyBadSamplesError
+from prolip.embed import encode
+from prolip.embed.encode import Change, encode_images, encode_texts
+from prolip.embed.identity import data_identity, model_identity
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Ten pictures in a folder, of different colours."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(10):
+        Image.new("RGB", (40, 32), (25 * number, 100, 255 - 25 * number)).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def calls(nano, monkeypatch):
+    """How many pictures went through the network, batch by batch."""
+    sizes, forward = [], nano.encode_image
+    monkeypatch.setattr(nano, "encode_image", lambda pixels: (sizes.append(len(pixels)), forward(pixels))[1])
+    return sizes
+
+
+def files_of(folder):
+    return [str(path) for path in sorted(folder.glob("*.png"))]
+
+
+def same(a, b):
+    return torch.equal(a.mean, b.mean) and torch.equal(a.log_var, b.log_var)
+
+
+def test_as_the_model_embeds_by_itself(nano, pictures):
+    found = encode_images(nano, Folder(pictures, captions=False), batch_size=4)
+    alone = nano.embed_images(files_of(pictures), batch_size=4)
+    assert same(found.images, alone)
+    assert found.numbers.tolist() == list(range(10))
+    assert [fact.key for fact in found.facts] == [f"{n}.png" for n in range(10)]
+    assert not found.images.mean.requires_grad
+
+
+def test_what_is_kept_costs_no_inference(nano, pictures, tmp_path, calls):
+    source = Folder(pictures, captions=False)
+    first = encode_images(nano, source, cache=tmp_path / "cache")
+    assert sum(calls) == 10
+    again = encode_images(nano, source, cache=tmp_path / "cache")
+    assert sum(calls) == 10
+    assert same(first.images, again.images)
+    assert first.facts == again.facts
+    assert torch.equal(first.numbers, again.numbers)
+
+
+def test_another_model_or_change_is_another_name(nano, pictures, tmp_path, calls):
+    source = Folder(pictures, captions=False)
+    plain = encode_images(nano, source, cache=tmp_path)
+    flip = Change("flipped", lambda pixels, number: 255 - pixels)
+    flipped = encode_images(nano, source, change=flip, cache=tmp_path)
+    assert sum(calls) == 20
+    assert not same(plain.images, flipped.images)
+    with torch.no_grad():
+        nano.image.positions.add_(0.1)
+    moved = encode_images(nano, source, cache=tmp_path)
+    assert sum(calls) == 30
+    assert not same(plain.images, moved.images)
+
+
+def test_a_changed_picture_is_embedded_anew(nano, pictures, tmp_path, calls):
+    source = Folder(pictures, captions=False)
+    before = encode_images(nano, source, cache=tmp_path / "cache")
+    Image.new("RGB", (40, 32), "white").save(pictures / "3.png")
+    os.utime(pictures / "3.png", ns=(1, 1))
+    after = encode_images(nano, source, cache=tmp_path / "cache")
+    assert sum(calls) == 20
+    assert not torch.equal(before.images.mean[3], after.images.mean[3])
+    assert torch.equal(before.images.mean[4], after.images.mean[4])
+
+
+def test_shards_of_the_same_names_and_sizes_are_told_apart(nano, tmp_path, calls):
+    found = []
+    for seed in (0, 1):
+        write(tmp_path / str(seed), Plan(size=32, train=1, test=6, seed=seed))
+        shards = Shards(str(tmp_path / str(seed) / "wds_scenes-shape_test" / "test" / "0.tar"), captions=())
+        found.append(encode_images(nano, shards, cache=tmp_path / "cache"))
+    assert sum(calls) == 12
+    assert not torch.equal(found[0].images.mean, found[1].images.mean)
+    assert all(isinstance(fact.extra["cls"], int) for fact in found[0].facts)
+
+
+def test_a_rewritten_shard_is_another(tmp_path):
+    write(tmp_path / "scenes", Plan(size=32, train=1, test=4))
+    path = tmp_path / "scenes" / "wds_scenes-shape_test" / "test" / "0.tar"
+    before = data_identity(Shards(str(path), captions=()), None)
+    assert data_identity(Shards(str(path), captions=()), None) == before
+    os.utime(path, ns=(1, 1))
+    assert data_identity(Shards(str(path), captions=()), None) != before
+
+
+def test_a_killed_run_goes_on_where_it_stopped(nano, pictures, tmp_path, calls, monkeypatch):
+    monkeypatch.setattr(encode, "PART", 4)
+    source = Folder(pictures, captions=False)
+    whole = encode_images(nano, source, batch_size=3)
+    calls.clear()
+    forward = nano.encode_image
+
+    def killed(pixels):
+        if sum(calls) >= 8:
+            raise KeyboardInterrupt
+        return forward(pixels)
+
+    monkeypatch.setattr(nano, "encode_image", killed)
+    with pytest.raises(KeyboardInterrupt):
+        encode_images(nano, source, cache=tmp_path, batch_size=3)
+    monkeypatch.setattr(nano, "encode_image", forward)
+    calls.clear()
+    resumed = encode_images(nano, source, cache=tmp_path, batch_size=3)
+    assert calls == [2]  # two parts of four were kept; the last has two pictures
+    assert same(resumed.images, whole.images)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"x" * len(b)])
+def test_a_damaged_file_is_made_again(nano, pictures, tmp_path, calls, damage):
+    source = Folder(pictures, captions=False)
+    first = encode_images(nano, source, cache=tmp_path / "cache")
+    (path,) = (tmp_path / "cache").rglob("images-*.safetensors")
+    path.write_bytes(damage(path.read_bytes()))
+    assert same(encode_images(nano, source, cache=tmp_path / "cache").images, first.images)
+    assert sum(calls) == 20
+
+
+def test_bad_pictures_are_left_out_told_and_tried_again(nano, pictures, tmp_path, calls):
+    (pictures / "5.png").write_bytes(b"no picture")
+    source = Folder(pictures, captions=False)
+    with pytest.raises(TooManyBadSamplesError, match="unreadable image"):
+        encode_images(nano, source, cache=tmp_path / "cache")
+    found = encode_images(nano, source, cache=tmp_path / "cache", bad_limit=0.2)
+    assert found.numbers.tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert [bad.reason for bad in found.bads] == ["unreadable image"]
+    assert sum(calls) == 9  # the first try kept what it had
+    Image.new("RGB", (40, 32), "white").save(pictures / "5.png")
+    mended = encode_images(nano, source, cache=tmp_path / "cache")
+    assert mended.numbers.tolist() == list(range(10))
+    assert not mended.bads
+
+
+def test_nothing_usable_is_an_error(nano, pictures):
+    for path in pictures.glob("*.png"):
+        path.write_bytes(b"no picture")
+    with pytest.raises(ValueError, match="not one picture"):
+        encode_images(nano, Folder(pictures, captions=False), bad_limit=1.0)
+
+
+def test_a_label_that_is_no_number_is_a_bad_sample(nano, pictures):
+    class Odd(Folder):
+        def read(self, index):
+            sample = super().read(index)
+            return type(sample)(sample.key, sample.where, sample.image, (), {"cls": b"cat"})
+
+    with pytest.raises(TooManyBadSamplesError, match="not a whole number"):
+        encode_images(nano, Odd(pictures, captions=False))
+
+
+def test_a_source_that_fails_otherwise_is_not_hidden(nano, pictures):
+    class Broken(Folder):
+        def read(self, index):
+            if index == 7:
+                raise PermissionError("no entry")
+            return super().read(index)
+
+    with pytest.raises(PermissionError, match="no entry"):
+        encode_images(nano, Broken(pictures, captions=False))
+
+
+def test_changes_know_the_number_of_the_sample(nano, pictures):
+    seen = {}
+
+    def note(pixels, number):
+        seen[number] = pixels.shape, pixels.dtype
+        return pixels
+
+    encode_images(nano, Folder(pictures, captions=False), change=Change("noted", note))
+    assert seen == dict.fromkeys(range(10), ((3, 32, 32), torch.uint8))
+
+
+def test_texts_are_in_order_computed_once_and_kept(nano, tmp_path, monkeypatch):
+    seen, embed = [], nano.embed_texts
+    monkeypatch.setattr(nano, "embed_texts", lambda t, **k: (seen.extend(t), embed(t, **k))[1])
+    texts = ["a thing", "a red circle", "a thing", "a small green square"]
+    found = encode_texts(nano, texts, cache=tmp_path)
+    assert seen == ["a thing", "a red circle", "a small green square"]
+    alone = embed(texts)
+    torch.testing.assert_close(found.mean, alone.mean)
+    assert torch.equal(found.mean[0], found.mean[2])
+    again = encode_texts(nano, texts, cache=tmp_path)
+    assert len(seen) == 3
+    assert same(found, again)
+    assert encode_texts(nano, []).shape == (0, 32)
+
+
+def test_texts_in_parts_are_the_same(nano, tmp_path, monkeypatch):
+    texts = [f"a red circle above {number} blue stars" for number in range(7)]
+    whole = encode_texts(nano, texts)
+    monkeypatch.setattr(encode, "TEXT_PART", 3)
+    parts = encode_texts(nano, texts, cache=tmp_path)
+    torch.testing.assert_close(parts.mean, whole.mean)
+    assert len(list(tmp_path.rglob("texts-*"))) == 3
+
+
+def test_identities(nano, tokenizer):
+    before = model_identity(nano)
+    assert model_identity(nano) == before
+    with torch.no_grad():
+        nano.log_scale.add_(1)
+    assert model_identity(nano) != before
