@@ -21,6 +21,7 @@ LAYERS = [
         "formulas",
         "pairs",
         "measures",
+        "nearest",
         "mixture",
         "distributed",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,11 +41,14 @@ def texts_identity(texts: Sequence[str]) -> str:
     return fingerprint_of(VERSION, json.dumps(list(texts)))
 
 
+def cache_folder() -> Path:
+    """Where embeddings are kept unless a user says where."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "prolip" / "embeddings"
+
+
 def _whole_name(source: Source) -> str:
     """Shards of two data sets may have the same names, sizes and lengths: their folders tell them apart."""
     files = source.files() if isinstance(source, Filed) else ()
-    return (
-        repr(sorted({str(file.resolve().parent) for file in files}))
-        if files
-        else str(Path(source.name).resolve())
-    )
+    if files:
+        return repr(sorted({str(file.resolve().parent) for file in files}))
+    return os.path.realpath(source.name) if os.path.exists(source.name) else source.name

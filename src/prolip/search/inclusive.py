@@ -18,7 +18,7 @@ from prolip import measures
 from prolip.checks import require_choice
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian, checked, work_dtype
-from prolip.search.nearest import top
+from prolip.nearest import top
 
 Measure = Literal["inclusion", "containment"]
 """inclusion: log inclusion inc(query, candidate) (Eq. 4). containment: log containment. Never H: it grows with the

@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 from prolip.checks import require_choice, require_count
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian, checked, work_dtype
+from prolip.nearest import Score, nearest
 from prolip.search.inclusive import Measure, most_inclusive
-from prolip.search.nearest import Score, nearest
 
 Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
 """null: the embedding of "". inclusion, containment: the caption that includes the query most by that measure.

@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
+from prolip.cli import evaluate as evaluation
+
 
 def doctor(as_json: Annotated[bool, arg(name="json")] = False) -> None:
     """Say what is installed, what is missing and what this machine can do.
@@ -185,6 +187,27 @@ def bench_train(
         train.show(result)
 
 
+def bench_evaluate(
+    scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Time BPRW and traversal for all classes and images together against one after another.
+
+    Example: prolip bench evaluate --scale 0.2
+
+    Args:
+        scale: Size of the problems as a share of those in docs/performance.md.
+        repeats: Runs of each side, in turn; the median counts.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.bench import evaluate
+
+    results = evaluate.run(scale=scale, repeats=repeats)
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        evaluate.show(results)
+
+
 def report_toy(out: Path = Path("toy-inclusion")) -> None:
     """Draw how log inclusion, H, KL, DKL and containment judge pairs of 1-D Gaussians.
 
@@ -248,6 +271,43 @@ def data_scenes(
     plan = write.Plan(level=level, size=size, train=train, test=test, unseen=unseen, shard=shard, seed=seed)
     for folder in write.write(out, plan):
         print(folder)
+
+
+def data_hierarimgs(
+    annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
+    images: Annotated[Positional[Path], arg(metavar="IMAGES")],
+    out: Annotated[Positional[Path], arg(metavar="OUT")],
+    least_pixels: int = 5000,
+    levels: int = 3,
+    canvas: int = 255,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Build HierarImgs: pictures that grow from their largest segment on, out of COCO's instances and images.
+
+    Example: prolip data hierarimgs coco/annotations/instances_val2017.json coco/val2017 hierarimgs
+
+    Args:
+        annotations: COCO's instances, or of its kind.
+        images: The folder of pictures.
+        out: The folder to write.
+        least_pixels: An image is used if its smallest segment has more.
+        levels: Pictures of each image: the largest segment, the two largest, ...
+        canvas: Grey level of the blank canvas, 0 to 255.
+        as_json: Print JSON instead of text.
+    """
+    from dataclasses import asdict
+
+    from prolip.data import segments
+
+    built = segments.build(
+        annotations.expanduser(), images.expanduser(), out.expanduser(), least_pixels=least_pixels, levels=levels,
+        canvas=canvas,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(asdict(built), indent=2, default=str))
+    else:
+        left = "".join(f"; {count} left out: {reason}" for reason, count in built.left_out.items())
+        print(f"{built.index}: {built.kept} images{left}")
 
 
 def data_check(
@@ -343,15 +403,32 @@ def train() -> None:
 
 
 GROUPS: dict[str, dict[str, Callable[..., None]]] = {
-    "data": {"scenes": data_scenes, "check": data_check, "ambiguity": data_ambiguity},
+    "data": {
+        "scenes": data_scenes,
+        "check": data_check,
+        "ambiguity": data_ambiguity,
+        "hierarimgs": data_hierarimgs,
+    },
+    "evaluate": evaluation.COMMANDS,
     "report": {"toy": report_toy, "scenes": report_scenes},
-    "bench": {"measures": bench_measures, "towers": bench_towers, "data": bench_data, "train": bench_train},
+    "bench": {
+        "measures": bench_measures,
+        "towers": bench_towers,
+        "data": bench_data,
+        "train": bench_train,
+        "evaluate": bench_evaluate,
+    },
 }
 
 
 def data() -> None:
     """Make, check and look at image-text data. Say what: prolip data --help."""
     main(["data", "--help"])
+
+
+def evaluate() -> None:
+    """Judge a model: tasks, hierarchies, robustness, prompts, uncertainty. Say what: prolip evaluate --help."""
+    main(["evaluate", "--help"])
 
 
 def report() -> None:
@@ -370,6 +447,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": data,
     "train": train,
     "export": export,
+    "evaluate": evaluate,
+    "traverse": evaluation.traverse,
     "report": report,
     "bench": bench,
     "doctor": doctor,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
-from prolip.search import nearest as module
-from prolip.search.nearest import nearest, similarity, top
+from prolip import nearest as module
+from prolip.nearest import nearest, similarity, top
 
 
 def test_csd_similarity_is_one_minus_half_the_distance(draw):

@@ -1,0 +1,244 @@
+"""HierarImgs: pictures whose segments appear one by one. Is the original included in what shows less of it?
+
+H(original in level k) > 0 is the paper's test. H compares widths and nothing else: a distance of the means only scales
+it. So two more questions are asked: the same of untrained models, which know nothing of pictures; and whether a measure
+tells a picture's own level from those of other pictures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from prolip import measures
+from prolip.data.pictures import Pictures
+from prolip.embed.encode import encode_images
+from prolip.evaluate import paper
+from prolip.evaluate.metrics.selective import auroc
+from prolip.files import read_json
+from prolip.gaussian import Gaussian
+from prolip.model.prolip import ProLIP
+
+BINS = 40
+MOST_STRANGERS = 1000
+"""Pictures, evenly spread over the set, whose levels are compared with each other."""
+
+Paired = Callable[[Gaussian, Gaussian], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HierarImgs:
+    """N pictures of K levels. originals: their files; levels: (K, N) files, level 0 shows the largest segment only."""
+
+    path: Path
+    originals: tuple[Path, ...]
+    levels: tuple[tuple[Path, ...], ...]
+
+
+def read(path: str | Path) -> HierarImgs:
+    """The folder that `prolip data segments` built, or its index.json."""
+    path = Path(path).expanduser()
+    index = path / "index.json" if path.is_dir() else path
+    entries = read_json(index).get("images")
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"{index} names no images; prolip.data.segments.build makes such a file")
+    try:
+        originals = tuple(index.parent / entry["original"] for entry in entries)
+        rows = [tuple(index.parent / name for name in entry["levels"]) for entry in entries]
+    except (KeyError, TypeError):
+        raise ValueError(f'{index}: each of its images must have "original" and "levels"') from None
+    if len({len(row) for row in rows}) != 1 or not rows[0]:
+        raise ValueError(f"{index}: all images must have the same number of levels, at least one")
+    return HierarImgs(path=index, originals=originals, levels=tuple(zip(*rows, strict=True)))
+
+
+def evaluate(
+    model: ProLIP,
+    data: HierarImgs,
+    *,
+    control_seeds: Sequence[int] = (0, 1, 2),
+    cache: Path | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """`judge` of a model, and beside it what fresh models of the same config (one for each seed) give.
+
+    Layout: data, levels; that of `judge`; control: None without seeds or uncertainty, else seeds and, by level, the
+    shares of `included` by seed and their mean. left_out: pictures that can't be read, they or one of their levels.
+    """
+    original, levels, numbers = _encoded(model, data, cache, batch_size, progress)
+    result = judge(original, levels, numbers)
+    control = None
+    if control_seeds and result["by_level"][0]["included"] is not None:
+        control = _control(model, data, control_seeds, cache, batch_size, progress)
+    return {
+        "data": str(data.path),
+        "levels": len(data.levels),
+        "left_out": len(data.originals) - len(numbers),
+        **result,
+        "control": control,
+    }
+
+
+def judge(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None = None) -> dict[str, Any]:
+    """original: (N, D). levels: (N, D) each. numbers: of the pictures in their data, by default 0 to N - 1.
+
+    images:   N.
+    uncertainty: mean of the originals; None for a deterministic model.
+    by_level: for each level,
+      uncertainty: its mean; difference: mean of (level - original), with its histogram; more_uncertain: share above 0.
+      included:  share with H(original in level) > 0, the paper's test; inverse: with H(level in original) > 0.
+      H:         its mean, median and histogram; that of the inverse is the mirror image, H being antisymmetric.
+      log_inclusion, log_containment: medians of original in level, and of the inverse.
+      own_against_others: AUROC by which original i in level i is told from original i in level j.
+      csd_against_others: the same by CSD, which deterministic models have too.
+    failures: numbers of the pictures whose original is not included in level 0, the worst first.
+    """
+    numbers = torch.arange(len(original)) if numbers is None else numbers
+    probabilistic = all(bool(torch.isfinite(z.log_var).all()) for z in (original, *levels))
+    return {
+        "images": len(original),
+        "uncertainty": original.uncertainty.double().mean().item() if probabilistic else None,
+        "by_level": [_level(original, level, probabilistic) for level in levels],
+        "failures": _failures(original, levels[0], numbers) if probabilistic else None,
+    }
+
+
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """For people: by level, the paper's test beside its control, and what tells a picture's own level from others'."""
+    title = f"HierarImgs: {result['images']} images (paper: more than {100 * paper.HIERARIMGS_INCLUDED:.0f} % included)"
+    made = Table("level", title=title)
+    for name in ("included %", "untrained %, from to", "uncertainty", "difference"):
+        made.add_column(name, justify="right")
+    for name in ("H", "log inclusion", "containment", "CSD"):
+        made.add_column(f"own/others by {name}", justify="right")
+    for level, row in enumerate(result["by_level"]):
+        others = row["own_against_others"] or {}
+        made.add_row(
+            str(level), _percent(row["included"]), _untrained(result["control"], level),
+            *(_number(row[key]) for key in ("uncertainty", "difference")),
+            *(_number(others.get(key)) for key in ("H", "log_inclusion", "log_containment")),
+            _number(row["csd_against_others"]),
+        )  # fmt: skip
+    return [made]
+
+
+def _level(original: Gaussian, level: Gaussian, probabilistic: bool) -> dict[str, Any]:
+    few = _spread_over(len(original), MOST_STRANGERS)
+    some, others = original[few], level[few]
+    by_csd = _own_against_others(-measures.csd_matrix(some, others))
+    if not probabilistic:
+        missing = dict.fromkeys((
+            "uncertainty", "difference", "difference_histogram", "more_uncertain", "included", "inverse", "H",
+            "log_inclusion", "log_containment", "own_against_others",
+        ))  # fmt: skip
+        return {**missing, "csd_against_others": by_csd}
+    h = measures.inclusion(original, level).double()
+    difference = (level.uncertainty - original.uncertainty).double()
+    return {
+        "uncertainty": level.uncertainty.double().mean().item(),
+        "difference": difference.mean().item(),
+        "difference_histogram": _histogram(difference),
+        "more_uncertain": (difference > 0).double().mean().item(),
+        "included": (h > 0).double().mean().item(),
+        "inverse": (h < 0).double().mean().item(),
+        "H": {"mean": h.mean().item(), "median": h.median().item(), "histogram": _histogram(h)},
+        "log_inclusion": _both_ways(measures.log_inclusion, original, level),
+        "log_containment": _both_ways(measures.log_containment, original, level),
+        "own_against_others": {
+            "H": _own_against_others(measures.inclusion_matrix(some, others)),
+            "log_inclusion": _own_against_others(measures.log_inclusion_matrix(some, others)),
+            "log_containment": _own_against_others(measures.log_containment_matrix(some, others)),
+        },
+        "csd_against_others": by_csd,
+    }
+
+
+def _both_ways(measure: Paired, original: Gaussian, level: Gaussian) -> dict[str, float]:
+    pairs = {"original_in_level": measure(original, level), "level_in_original": measure(level, original)}
+    return {name: values.double().median().item() for name, values in pairs.items()}
+
+
+def _own_against_others(scores: Tensor) -> float | None:
+    """AUROC of the diagonal against the rest of (n, n); None for a single picture."""
+    own = torch.eye(len(scores), dtype=torch.bool)
+    return auroc(own.flatten(), scores.double().flatten())
+
+
+def _failures(original: Gaussian, level: Gaussian, numbers: Tensor) -> list[int]:
+    h = measures.inclusion(original, level)
+    order = h.argsort(stable=True)
+    return [int(numbers[row]) for row in order[h[order] <= 0]]
+
+
+def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
+    """Counts between even edges from the least to the largest value; 0 is one of the edges."""
+    low, high = min(0.0, values.min().item()), max(0.0, values.max().item())
+    width = (high - low) / BINS or 1.0
+    below, above = math.ceil(-low / width), max(math.ceil(high / width), 1 if low == 0 else 0)
+    edges = torch.arange(-below, above + 1, dtype=torch.float64) * width
+    edges[0], edges[-1] = min(edges[0].item(), low), max(edges[-1].item(), high)  # whatever was rounded
+    return {"edges": edges.tolist(), "counts": [int(count) for count in torch.histogram(values, edges).hist]}
+
+
+def _encoded(
+    model: ProLIP, data: HierarImgs, cache: Path | None, batch_size: int, progress: bool | None
+) -> tuple[Gaussian, list[Gaussian], Tensor]:
+    """The originals and each level, of the pictures that could be read in all of them, and their numbers."""
+    encoded = [
+        encode_images(
+            model, Pictures(data.path, files), cache=cache, batch_size=batch_size, progress=progress
+        )
+        for files in (data.originals, *data.levels)
+    ]
+    numbers = encoded[0].numbers
+    for one in encoded[1:]:
+        numbers = numbers[torch.isin(numbers, one.numbers)]
+    rows = [one.images[torch.isin(one.numbers, numbers)] for one in encoded]
+    return rows[0], rows[1:], numbers
+
+
+def _control(
+    model: ProLIP,
+    data: HierarImgs,
+    seeds: Sequence[int],
+    cache: Path | None,
+    batch_size: int,
+    progress: bool | None,
+) -> dict[str, Any]:
+    """The paper's test of models with fresh weights: what it gives without having learned anything."""
+    by_seed = []
+    for seed in seeds:
+        fresh = ProLIP(model.config, model.tokenizer).start(torch.Generator().manual_seed(seed)).eval()
+        original, levels, _ = _encoded(fresh.to(model.device), data, cache, batch_size, progress)
+        by_seed.append([float((measures.inclusion(original, level) > 0).double().mean()) for level in levels])
+    columns = [list(column) for column in zip(*by_seed, strict=True)]
+    return {
+        "seeds": list(seeds),
+        "included": [{"by_seed": column, "mean": sum(column) / len(column)} for column in columns],
+    }
+
+
+def _spread_over(count: int, most: int) -> Tensor:
+    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
+
+
+def _untrained(control: Mapping[str, Any] | None, level: int) -> str:
+    """The least and the largest of the seeds: they may lie far apart, and then a mean would say little."""
+    shares = [] if control is None else control["included"][level]["by_seed"]
+    return f"{_percent(min(shares))} – {_percent(max(shares))}" if shares else "–"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -1,0 +1,215 @@
+"""Ways to make one class out of many prompts, compared: one prompt, the ensemble, filters, top-K, BPRW; and controls.
+
+All are weights for `prolip.mixture.pool`, and all are scored on the same images. Labelled images that BPRW learns from
+are never among them: they come from a second set, or a seeded split keeps them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from prolip.data.labelled import PLAIN_TEMPLATES, Labelled
+from prolip.embed.encode import encode_images
+from prolip.embed.identity import data_identity
+from prolip.evaluate.strategies import Plan, Task, few_shot_rows, fixed_rows, zero_shot_rows
+from prolip.gaussian import Gaussian, checked
+from prolip.model.prolip import ProLIP
+from prolip.zeroshot.names import checked_templates, imagenet_templates
+from prolip.zeroshot.prompts import encode_prompts
+from prolip.zeroshot.shots import keep_apart
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def evaluate(
+    model: ProLIP,
+    data: Labelled,
+    *,
+    train: Labelled | None = None,
+    templates: Sequence[str] | None = None,
+    plan: Plan | None = None,
+    cache: Path | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """`compare` for a model and data; plus data (its name), bad (samples left out), class_names and templates.
+
+    train: data of the same classes to learn from; None: some of `data` are kept apart and not scored.
+    templates: None: the data's own, or ImageNet's 80 if it has only one. plan: None: the default one, with
+    "a photo of a {c}." as the single prompt if it is among the templates (else the first).
+    """
+    chosen = checked_templates(templates or _own_templates(data))
+    if plan is None:
+        plain = [template.rstrip(".") == PLAIN_TEMPLATES[0].rstrip(".") for template in chosen]
+        plan = Plan(single=plain.index(True) if any(plain) else 0)
+    _check_train(data, train)
+    encode = partial(encode_images, model, cache=cache, batch_size=batch_size, progress=progress)
+    prompts = encode_prompts(model, data.class_names, chosen, cache=cache, progress=progress)
+    tested = encode(data.source)
+    learnt = None if train is None else encode(train.source)
+    result = compare(
+        prompts,
+        tested.images,
+        data.labels(tested.facts),
+        train=None if learnt is None else learnt.images,
+        train_labels=None if train is None or learnt is None else train.labels(learnt.facts),
+        plan=plan,
+    )
+    names = {"class_names": list(data.class_names), "templates": list(chosen)}
+    return {"data": tested.name, "bad": len(tested.bads), **names, **result}
+
+
+def compare(
+    prompts: Gaussian,
+    images: Gaussian,
+    labels: Tensor,
+    *,
+    train: Gaussian | None = None,
+    train_labels: Tensor | None = None,
+    plan: Plan | None = None,
+) -> dict[str, Any]:
+    """Accuracy of each strategy. prompts: (C, T, D), images: (N, D), labels: int64 (N,), from 0.
+
+    train, train_labels: other images to learn from; a picture that is also scored is dropped there. None: of each class
+    up to 2 max(few) images, at most half of them, are kept apart, and nothing is scored on them.
+    Returns plain values:
+      classes, templates_per_class, images (scored), kept (to learn from), kept_from ("train" or "split"),
+      by, variance, seed, runs, single;
+      rows: name, family ("one", "ensemble", "filter", "top", "bprw", "control"), accuracy, spread (standard deviation
+        over runs, None without any), effective_prompts (e^entropy of the weights, mean over classes; None: no weights),
+        paper (of ImageNet), left_out (why there is no accuracy, else None), and for those with labels short_classes
+        (how many have fewer different images than asked for);
+      learned: of each BPRW without control, from its first run: name, shots, and by class max and entropy (nats) of the
+        weights, largest ([template, weight] of the largest ones); None for a class without images to learn from.
+    """
+    plan = plan or Plan()
+    _check(prompts, images, labels, train, train_labels)
+    scored, learn, learn_labels, kept_from = _apart(images, labels, len(prompts), train, train_labels, plan)
+    task = Task(prompts, images[scored], labels[scored], learn, learn_labels, plan)
+    rows = [*fixed_rows(task), *zero_shot_rows(task), *few_shot_rows(task)]
+    learned = [row.pop("learned") for row in rows if "learned" in row]
+    return {
+        "classes": len(prompts),
+        "templates_per_class": prompts.shape[1],
+        "images": len(scored),
+        "kept": len(learn_labels),
+        "kept_from": kept_from,
+        "by": plan.by,
+        "variance": plan.variance,
+        "seed": plan.seed,
+        "runs": plan.runs,
+        "single": plan.single,
+        "rows": rows,
+        "learned": learned,
+    }
+
+
+def tables(result: dict[str, Any]) -> Table:
+    """For people: accuracies in percent, the paper's (on ImageNet) beside them."""
+    from rich.table import Table
+
+    origin = "of other data" if result["kept_from"] == "train" else "kept apart"
+    shown = Table(
+        title=f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
+        f"{result['images']} images scored by {result['by']}; BPRW learns from {result['kept']} {origin}",
+        caption=f"Chance alone moves an accuracy on {result['images']} images by about "
+        f"{100 * _standard_error(result):.1f} (one standard error).",
+    )
+    shown.add_column("strategy")
+    for name in ("accuracy %", "spread", "effective prompts", "paper (ImageNet) %"):
+        shown.add_column(name, justify="right")
+    before = None
+    for row in result["rows"]:
+        name = row["name"]
+        if row["family"] == "one" and "templates" in result:
+            name = f"{name}: {result['templates'][result['single']]}"
+        if before not in (None, row["family"]):
+            shown.add_section()
+        before = row["family"]
+        accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["left_out"]
+        spread = "" if row["spread"] is None else f"±{100 * row['spread']:.2f}"
+        count = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
+        shown.add_row(name, accuracy, spread, count, _percent(row["paper"]))
+    return shown
+
+
+def _apart(
+    images: Gaussian,
+    labels: Tensor,
+    classes: int,
+    train: Gaussian | None,
+    train_labels: Tensor | None,
+    plan: Plan,
+) -> tuple[Tensor, Gaussian, Tensor, str]:
+    """Numbers of the images that are scored; images to learn from and their labels; where those come from."""
+    if train is not None and train_labels is not None:
+        new = _unseen(train, images)
+        return torch.arange(len(labels)), train[new], train_labels[new], "train"
+    most = 2 * max(plan.few, default=0)
+    scored, kept = keep_apart(labels, classes, most, torch.Generator().manual_seed(plan.seed))
+    if bool(torch.isin(scored, kept).any()):
+        raise AssertionError("images to learn from are among those that are scored")
+    return scored, images[kept], labels[kept], "split"
+
+
+def _unseen(train: Gaussian, images: Gaussian) -> Tensor:
+    """Which training images are not, number for number, among the scored ones: bool (N,)."""
+    seen = {row.tobytes() for row in images.mean.numpy()}
+    return torch.tensor([row.tobytes() not in seen for row in train.mean.numpy()], dtype=torch.bool)
+
+
+def _own_templates(data: Labelled) -> tuple[str, ...]:
+    return data.templates if len(data.templates) > 1 else imagenet_templates()
+
+
+def _check_train(data: Labelled, train: Labelled | None) -> None:
+    if train is None:
+        return
+    if train.class_names != data.class_names:
+        raise ValueError(
+            f"{train.source.name} has other classes than {data.source.name}: labels would not agree"
+        )
+    if data_identity(train.source, None) == data_identity(data.source, None):
+        raise ValueError(
+            f"{train.source.name} is the data that is scored: give other images to learn from, or none, and some are "
+            "kept apart"
+        )
+
+
+def _check(
+    prompts: Gaussian, images: Gaussian, labels: Tensor, train: Gaussian | None, train_labels: Tensor | None
+) -> None:
+    checked(prompts, "prompts")
+    if prompts.mean.ndim != 3 or prompts.shape[1] < 2:
+        raise ValueError(
+            f"prompts {tuple(prompts.shape)} must be (C, T, D) with T, the templates, at least 2"
+        )
+    if (train is None) != (train_labels is None):
+        raise ValueError("train and train_labels come together")
+    for z, own, name in ((images, labels, "images"), (train, train_labels, "train")):
+        if z is None or own is None:
+            continue
+        if checked(z, name).mean.ndim != 2 or own.shape != z.shape[:1] or not len(own):
+            raise ValueError(
+                f"{name} {tuple(z.shape)} must be (N, D) and their labels {tuple(own.shape)} (N,)"
+            )
+        if not 0 <= int(own.min()) <= int(own.max()) < len(prompts):
+            raise ValueError(f"labels of {name} must be in 0..{len(prompts) - 1}, one for each class")
+
+
+def _standard_error(result: dict[str, Any]) -> float:
+    """Of the accuracy with all prompts."""
+    share: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
+    return math.sqrt(share * (1.0 - share) / result["images"])
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"

@@ -1,0 +1,205 @@
+"""Pictures made worse: what becomes of zero-shot accuracy and of uncertainty.
+
+The centre hidden, common corruptions, and PGD, after the paper's "Uncertainty by image manipulation" (its appendix).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from prolip.checks import require_count
+from prolip.data.batch import Preparation
+from prolip.data.labelled import Labelled
+from prolip.embed.encode import Change, encode_images
+from prolip.evaluate import paper
+from prolip.evaluate.attack import EPSILON, STEP, Attack, Start, attack_all
+from prolip.evaluate.corruptions import CORRUPTIONS, Corruption, corruption, occlusion
+from prolip.gaussian import Gaussian
+from prolip.mixture import pool
+from prolip.model.prolip import ProLIP
+from prolip.search.nearest import Score, similarity
+from prolip.zeroshot.prompts import encode_prompts
+
+OCCLUSION = (0.0, 0.025, 0.05, 0.075, 0.1)
+PGD_STEPS = (0, 1, 5, 10, 40)
+"""The paper's."""
+
+
+def evaluate(
+    model: ProLIP,
+    data: Labelled,
+    *,
+    occluded: Sequence[float] = OCCLUSION,
+    corruptions: Sequence[Corruption] = CORRUPTIONS,
+    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    pgd_steps: Sequence[int] = PGD_STEPS,
+    epsilon: float = EPSILON,
+    step: float = STEP,
+    start: Start = "random",
+    limit: int = 1000,
+    by: Score = "csd",
+    cache: Path | None = None,
+    batch_size: int = 64,
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Accuracy and mean image uncertainty (None for a deterministic model) under each kind of damage.
+
+    occluded: shares of the area. pgd_steps, epsilon, step, start: see `attack.Attack`; 0 steps are the clean pictures.
+    limit: how many pictures PGD is run on, evenly spread over the data. Any of the lists may be empty.
+    Layout: data, images, classes, by; clean {accuracy, uncertainty}; occlusion [{share, ...}];
+    corruptions {kind: [{severity, ...}]}; pgd {images, epsilon, step, start, rows [{steps, ...}]} or None.
+    """
+    require_count(limit, "limit")
+    changes = [corruption(kind, severity) for kind in corruptions for severity in severities]
+    hidden = [occlusion(share) if share else None for share in occluded]
+    attack = _attack(pgd_steps, epsilon, step, start, by)  # what is wrong is told before hours of work
+    prompts = encode_prompts(model, data.class_names, data.templates, cache=cache, progress=progress)
+    classes = pool(prompts)
+
+    def damaged(change: Change | None) -> tuple[Gaussian, Tensor, Tensor]:
+        done = encode_images(
+            model, data.source, change=change, cache=cache, batch_size=batch_size, progress=progress
+        )
+        return done.images, data.labels(done.facts), done.numbers
+
+    clean, labels, numbers = damaged(None)
+
+    def told(change: Change | None) -> dict[str, Any]:
+        images, own_labels, _ = (clean, labels, numbers) if change is None else damaged(change)
+        return judge(images, own_labels, classes, by)
+
+    by_change = iter([told(change) for change in changes])
+    return {
+        "data": data.source.name,
+        "images": len(clean),
+        "classes": len(classes),
+        "by": by,
+        "clean": judge(clean, labels, classes, by),
+        "occlusion": [
+            {"share": share, **told(change)} for share, change in zip(occluded, hidden, strict=True)
+        ],
+        "corruptions": {
+            kind: [{"severity": severity, **next(by_change)} for severity in severities]
+            for kind in corruptions
+        },
+        "pgd": _pgd(
+            model, data, (clean, labels, numbers), classes, attack, pgd_steps, limit, batch_size, progress
+        ),
+    }
+
+
+def judge(images: Gaussian, labels: Tensor, classes: Gaussian, by: Score = "csd") -> dict[str, float | None]:
+    """Accuracy of the nearest class, and the mean uncertainty of the images (None if they have none)."""
+    uncertainty = images.uncertainty.double().mean().item()
+    correct = similarity(images, classes, by).argmax(1) == labels
+    return {"accuracy": correct.double().mean().item(), "uncertainty": uncertainty or None}
+
+
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """For people: one table for each kind of damage, with the paper's numbers where it has them."""
+    made = []
+    if result["occlusion"]:
+        rows = [(f"{100 * row['share']:g} %", row) for row in result["occlusion"]]
+        made.append(_table("centre hidden", rows, paper.OCCLUSION))
+    if result["pgd"]:
+        facts = result["pgd"]
+        title = (
+            f"PGD on {facts['images']} images: epsilon {255 * facts['epsilon']:g}/255, "
+            f"step {255 * facts['step']:g}/255, {facts['start']} start"
+        )
+        made.append(_table(title, [(str(row["steps"]), row) for row in facts["rows"]], paper.PGD))
+    if result["corruptions"]:
+        made.append(_corruption_table(result))
+    return made
+
+
+def _attack(steps: Sequence[int], epsilon: float, step: float, start: Start, by: Score) -> Attack | None:
+    counts = tuple(dict.fromkeys(count for count in steps if count != 0))
+    return Attack(steps=counts, epsilon=epsilon, step=step, start=start, by=by) if counts else None
+
+
+def _pgd(
+    model: ProLIP,
+    data: Labelled,
+    clean: tuple[Gaussian, Tensor, Tensor],
+    classes: Gaussian,
+    attack: Attack | None,
+    steps: Sequence[int],
+    limit: int,
+    batch_size: int,
+    progress: bool | None,
+) -> dict[str, Any] | None:
+    if attack is None:
+        return None
+    images, labels, numbers = clean
+    rows = torch.linspace(0, len(images) - 1, min(limit, len(images)), dtype=torch.float64).round().long()
+    chosen = numbers[rows].tolist()
+    found = attack_all(
+        model, _Pixels(model, data, chosen), labels[rows], classes, attack,
+        numbers=chosen, batch_size=batch_size, progress=progress,
+    )  # fmt: skip
+    found[0] = images[rows]
+    return {
+        "images": len(rows),
+        "epsilon": attack.epsilon,
+        "step": attack.step,
+        "start": attack.start,
+        "rows": [
+            {"steps": count, **judge(found[count], labels[rows], classes, attack.by)} for count in steps
+        ],
+    }
+
+
+class _Pixels(Sequence[Tensor]):
+    """The model's own pixels of some samples, uint8 (3, S, S), read when they are asked for."""
+
+    def __init__(self, model: ProLIP, data: Labelled, numbers: Sequence[int]) -> None:
+        self._preparation = Preparation(pixels=model.config.image.pixels, tokenizer=None, caption="first")
+        self._source, self._numbers = data.source, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return self._preparation.item(self._source.read(self._numbers[index]), 0).pixels
+
+
+def _table(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], printed: paper.PaperTable) -> Table:
+    table = Table("", title=title)
+    for name in ("accuracy %", "uncertainty", "paper: accuracy %", "paper: uncertainty"):
+        table.add_column(name, justify="right")
+    for name, row in rows:
+        theirs = printed.row(name) if name in printed.rows else {}
+        table.add_row(
+            name, _percent(row["accuracy"]), _number(row["uncertainty"]),
+            _percent(theirs.get("imagenet")), _number(theirs.get("image_uncertainty")),
+        )  # fmt: skip
+    return table
+
+
+def _corruption_table(result: Mapping[str, Any]) -> Table:
+    clean = f"clean: {_percent(result['clean']['accuracy'])}, {_number(result['clean']['uncertainty'])}"
+    table = Table("corruption", title=f"accuracy % (uncertainty) by severity; {clean}")
+    severities = next(iter(result["corruptions"].values()))
+    for row in severities:
+        table.add_column(str(row["severity"]), justify="right")
+    for kind, rows in result["corruptions"].items():
+        cells = (f"{_percent(row['accuracy'])} ({_number(row['uncertainty'])})" for row in rows)
+        table.add_row(kind.replace("_", " "), *cells)
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

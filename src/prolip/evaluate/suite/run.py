@@ -1,0 +1,216 @@
+"""The suite: task after task, each result a line of a file, what is finished left alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from prolip.checks import require_choice
+from prolip.data.labelled import Labelled
+from prolip.data.sample import Bad
+from prolip.data.source import Source, fingerprint_of
+from prolip.embed.encode import Encoded, encode_images, encode_texts
+from prolip.embed.identity import model_identity
+from prolip.evaluate.retrieval import flat_captions
+from prolip.evaluate.suite import score
+from prolip.evaluate.suite.read import Captioned, Faces, Opened, open_task
+from prolip.evaluate.suite.riddles import Riddles
+from prolip.evaluate.suite.tasks import Task, tasks_named
+from prolip.files import write_whole
+from prolip.gaussian import Gaussian
+from prolip.mixture import pool
+from prolip.model.prolip import ProLIP
+from prolip.search.nearest import Score
+from prolip.zeroshot.prompts import encode_prompts
+
+VERSION = 1
+"""Of the scoring: results of another version are made again."""
+RESULTS, EMBEDDINGS = "results.jsonl", "embeddings"
+IDENTITY = ("key", "model", "by", "templates", "data", "version")
+"""What must be the same for a result to stand."""
+Line = dict[str, Any]
+
+
+def run(
+    model: ProLIP,
+    data: str | Path,
+    out: str | Path,
+    *,
+    tasks: Sequence[str] | None = None,
+    by: Score = "csd",
+    templates: Sequence[str] | None = None,
+    cache: Path | None = None,
+    batch_size: int = 64,
+    bad_limit: float = 0.01,
+    progress: bool | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Line]:
+    """Evaluate a model on the tasks that lie below `data`, in the layout of the 38 (docs/evaluation.md).
+
+    tasks:     ids, or names of groups (imagenet, shifts, vtab, retrieval); None: the 38.
+    templates: for all classification, instead of each task's own.
+    cache:     where embeddings are kept, so that another score costs no inference; None: `out`/embeddings.
+    tell:      is told one line a task.
+
+    Returns one dict a task, in order. A finished one is also a line of `out`/results.jsonl: key, dataset, metrics
+    (main_metric and details), n, bad, seconds, and what it is a result of: model, by, templates, data, version. As long
+    as these are the same, a second run leaves it alone. A task whose folder isn't there has "missing" instead of
+    metrics, one that failed has "error"; the others go on.
+    """
+    require_choice(by, get_args(Score), "by")
+    if not Path(data).is_dir():
+        raise FileNotFoundError(f"{data}: there is no such folder; the tasks lie below it as wds_<task>_test")
+    say, chosen, path = tell or (lambda _: None), tasks_named(tasks), Path(out) / RESULTS
+    worker = _Worker(model, by, templates, cache or Path(out) / EMBEDDINGS, batch_size, bad_limit, progress)
+    identity = model_identity(model)
+    results: list[Line] = []
+    for number, task in enumerate(chosen, start=1):
+        folder = task.place(Path(data))
+        line: Line = {"key": task.key, "dataset": task.name}
+        if folder is None:
+            line["missing"] = str(Path(data) / task.folder)
+        else:
+            line |= {
+                "model": identity, "by": by, "templates": None if templates is None else list(templates),
+                "data": folder_identity(folder), "version": VERSION,
+            }  # fmt: skip
+            kept = _kept(read_results(path), line)
+            line = worker.judge(task, folder, line) if kept is None else kept
+            if kept is None and "metrics" in line:
+                append_result(path, line)
+        results.append(line)
+        say(f"{number}/{len(chosen)} {told(line)}")
+    return results
+
+
+def failures(results: Iterable[Line]) -> list[str]:
+    """A sentence for each task that failed; a command that has any ends with an error. Missing data is no failure."""
+    return [f"{line['key']}: {line['error']}" for line in results if "error" in line]
+
+
+def told(line: Mapping[str, Any]) -> str:
+    """A result in one line."""
+    if "missing" in line:
+        return f"{line['key']}: missing, {line['missing']} is not there"
+    if "error" in line:
+        return f"{line['key']}: failed: {line['error']}"
+    main = line["metrics"]["main_metric"]
+    bad = f", {line['bad']['count']:,} bad" if line["bad"]["count"] else ""
+    return f"{line['key']}: {'–' if main is None else f'{main:.4f}'} ({line['n']:,} samples{bad})"
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A task's folder -> its line, or the line that says why not."""
+
+    model: ProLIP
+    by: Score
+    templates: Sequence[str] | None
+    cache: Path
+    batch_size: int
+    bad_limit: float
+    progress: bool | None
+
+    def judge(self, task: Task, folder: Path, line: Line) -> Line:
+        begin = time.perf_counter()
+        try:
+            opened = open_task(task, folder, self.templates)
+            metrics, encoded = self._metrics(task, opened)
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            return {**line, "error": " ".join(str(error).split())}
+        return {
+            **line,
+            "metrics": metrics,
+            "n": metrics["instances"] if isinstance(opened, Riddles) else len(encoded),
+            "bad": _bad(encoded.bads),
+            "seconds": round(time.perf_counter() - begin, 3),
+        }
+
+    def _metrics(self, task: Task, opened: Opened) -> tuple[dict[str, Any], Encoded]:
+        encoded = self._images(opened.source)
+        images, facts = encoded.images, encoded.facts
+        if isinstance(opened, Labelled):
+            classes = self._classes(opened.class_names, opened.templates)
+            groups = score.metadata(task, facts, [task.grouped_by])[:, 0] if task.grouped_by else None
+            metrics = score.classification(task, images, opened.labels(facts), classes, groups, self.by)
+        elif isinstance(opened, Captioned):
+            captions, image_of_text = flat_captions(encoded)
+            metrics = score.retrieval(images, self._texts(captions), image_of_text, self.by)
+        elif isinstance(opened, Faces):
+            classes_of = {about: self._classes(*prompts) for about, prompts in opened.prompts.items()}
+            metrics = score.faces(task, images, classes_of, facts, self.by)
+        else:
+            metrics = self._riddles(opened, encoded)
+        return metrics, encoded
+
+    def _riddles(self, opened: Riddles, encoded: Encoded) -> dict[str, Any]:
+        kept, rows, pictures, associated = score.without_lost(
+            opened.rows, opened.pictures, opened.associated, encoded.numbers
+        )
+        cues = self._texts([score.cue_prompt(cue) for cue in opened.cues])
+        return score.riddles(cues[kept], encoded.images, rows, pictures, associated, self.by)
+
+    def _images(self, source: Source) -> Encoded:
+        return encode_images(
+            self.model, source, cache=self.cache, batch_size=self.batch_size, bad_limit=self.bad_limit,
+            progress=self.progress,
+        )  # fmt: skip
+
+    def _texts(self, texts: Sequence[str]) -> Gaussian:
+        return encode_texts(self.model, texts, cache=self.cache, progress=self.progress)
+
+    def _classes(self, names: Sequence[str], templates: Sequence[str]) -> Gaussian:
+        """(C, D): of each class the mean of its prompts."""
+        with torch.no_grad():
+            return pool(
+                encode_prompts(self.model, names, templates, cache=self.cache, progress=self.progress)
+            )
+
+
+def read_results(path: Path) -> list[Line]:
+    """The lines of a file of results. One that was torn, or isn't a result, counts as not there."""
+    if not path.is_file():
+        return []
+    found = []
+    for text in path.read_bytes().split(b"\n"):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and all(name in line for name in (*IDENTITY, "metrics")):
+            found.append(line)
+    return found
+
+
+def append_result(path: Path, line: Line) -> None:
+    """The file with one more line, whole or as it was. A result of other data takes the place of the old one."""
+    same = [name for name in IDENTITY if name not in ("data", "version")]
+    others = [old for old in read_results(path) if any(old[name] != line[name] for name in same)]
+    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in (*others, line))
+    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+
+
+def folder_identity(folder: Path) -> str:
+    """Of all files below a folder: their names, sizes and times of change."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    stamps = [(file.relative_to(folder).as_posix(), file.stat()) for file in files]
+    return fingerprint_of(*(ascii((name, status.st_size, status.st_mtime_ns)) for name, status in stamps))
+
+
+def _kept(lines: Sequence[Line], wanted: Line) -> Line | None:
+    return next((line for line in lines if all(line[name] == wanted[name] for name in IDENTITY)), None)
+
+
+def _bad(bads: Sequence[Bad]) -> dict[str, Any]:
+    return {
+        "count": len(bads),
+        "reasons": dict(Counter(bad.reason for bad in bads)),
+        "examples": [str(bad) for bad in bads[:3]],
+    }

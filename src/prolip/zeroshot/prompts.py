@@ -1,0 +1,39 @@
+"""Class names x templates -> texts -> Gaussians."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prolip.embed.encode import encode_texts
+from prolip.gaussian import Gaussian
+from prolip.model.prolip import ProLIP
+from prolip.zeroshot.names import PLACE, checked_templates
+
+
+def prompt_texts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
+    """Every class name in every template, C x T texts: all prompts of the first class, then of the second.
+
+    >>> prompt_texts(["cat", "dog"], ["a {c}.", "the {c}."])
+    ['a cat.', 'the cat.', 'a dog.', 'the dog.']
+    """
+    if not class_names:
+        raise ValueError("at least one class name is needed")
+    checked = checked_templates(templates)
+    return [template.replace(PLACE, name) for name in class_names for template in checked]
+
+
+def encode_prompts(
+    model: ProLIP,
+    class_names: Sequence[str],
+    templates: Sequence[str],
+    *,
+    cache: Path | None = None,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> Gaussian:
+    """The prompts of every class as Gaussians (C, T, D), on the CPU. cache: a folder in which they are kept."""
+    texts = prompt_texts(class_names, templates)
+    flat = encode_texts(model, texts, cache=cache, batch_size=batch_size, progress=progress)
+    shape = (len(class_names), len(templates), flat.dim)
+    return Gaussian(flat.mean.reshape(shape), flat.log_var.reshape(shape))

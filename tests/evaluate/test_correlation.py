@@ -1,0 +1,84 @@
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prolip.evaluate.metrics.correlation import partial_spearman, pearson, ranks, spearman
+
+COLUMN = st.lists(st.integers(-3, 3), min_size=3, max_size=25)
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@given(COLUMN)
+def test_ranks_are_scipys(values):
+    assert ranks(torch.tensor(values)).tolist() == scipy.stats.rankdata(values).tolist()
+
+
+@given(COLUMN, st.data())
+def test_both_correlations_are_scipys_and_none_for_a_constant(a, data):
+    b = data.draw(st.lists(st.integers(-3, 3), min_size=len(a), max_size=len(a)))
+    for ours, theirs in ((pearson, scipy.stats.pearsonr), (spearman, scipy.stats.spearmanr)):
+        if len(set(a)) == 1 or len(set(b)) == 1:
+            assert ours(tensor(a), tensor(b)) is None
+        else:
+            assert ours(tensor(a), tensor(b)) == pytest.approx(theirs(a, b)[0], abs=1e-12)
+
+
+def test_equal_numbers_that_are_no_binary_fraction_are_constant():
+    assert pearson(torch.full((7,), 0.1), torch.arange(7.0)) is None
+
+
+def test_close_numbers_are_still_told_apart():
+    a = 1e6 + 1e-6 * torch.arange(9, dtype=torch.float64)
+    assert pearson(a, torch.arange(9.0)) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_monotone_maps_leave_spearman_alone(generator):
+    a, b = torch.randn(2, 200, generator=generator, dtype=torch.float64)
+    assert spearman(a.exp(), b**3) == pytest.approx(spearman(a, b))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_too_few_samples_have_none(n):
+    assert pearson(torch.zeros(n), torch.zeros(n)) is None
+    assert spearman(torch.zeros(n), torch.zeros(n)) is None
+
+
+def test_partial_spearman_is_the_textbook_formula(generator):
+    a, b, c = torch.randn(3, 300, generator=generator, dtype=torch.float64).round(decimals=1)
+    a, b = a + c, b + 2 * c
+    ab, ac, bc = spearman(a, b), spearman(a, c), spearman(b, c)
+    wanted = (ab - ac * bc) / ((1 - ac**2) * (1 - bc**2)) ** 0.5
+    assert partial_spearman(a, b, c) == pytest.approx(wanted)
+    assert abs(wanted) < 0.2 < ab, "what they share is c alone"
+    assert partial_spearman(a, b, torch.stack([c, c, torch.ones(300)], 1)) == pytest.approx(wanted)
+
+
+def test_partial_spearman_with_two_things_held_is_the_formula_applied_twice(generator):
+    a, b, c, d = torch.randn(4, 200, generator=generator, dtype=torch.float64)
+    a, b = a + c + d, b + c - d
+
+    def step(x, y, z):
+        return (x - y * z) / ((1 - y**2) * (1 - z**2)) ** 0.5
+
+    ab_c, ad_c, bd_c = (partial_spearman(x, y, c) for x, y in ((a, b), (a, d), (b, d)))
+    assert partial_spearman(a, b, torch.stack([c, d], 1)) == pytest.approx(step(ab_c, ad_c, bd_c))
+
+
+def test_partial_spearman_is_none_if_nothing_is_left(generator):
+    a, b = torch.randn(2, 50, generator=generator, dtype=torch.float64)
+    assert partial_spearman(a, b, a.exp()) is None
+    assert partial_spearman(a, b, b) is None
+    assert partial_spearman(torch.ones(50), b, a) is None
+    assert partial_spearman(a, b, torch.ones(50)) == pytest.approx(spearman(a, b))
+
+
+def test_what_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="finite"):
+        pearson(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 2.0]))
+    with pytest.raises(ValueError, match="must both be"):
+        spearman(torch.zeros(2), torch.zeros(3))

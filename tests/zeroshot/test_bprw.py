@@ -1,0 +1,233 @@
+"""BPRW against the release's whole run, planted mixtures, and its own laws."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from prolip.gaussian import Gaussian
+from prolip.mixture import inverse_uncertainty_weights, mixing_weights, pool
+from prolip.zeroshot import bprw
+from prolip.zeroshot.bprw import ZERO_SHOT, Reweighting, explain, few_shot, nearest_images, reweigh
+from tests.golden import FIXTURES
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def problem(draw):
+    """4 classes x 5 prompts; 6 images of each, near its first prompt; labels."""
+    prompts = draw(4, 5, 8, low=-6, high=-4)
+    means = prompts.mean[:, :1] + 0.15 * draw(4, 6, 8).mean
+    images = Gaussian(means.flatten(0, 1), draw(24, 8, low=-7, high=-5).log_var)
+    return prompts, images, torch.arange(4).repeat_interleave(6)
+
+
+class TestGolden:
+    @pytest.fixture
+    def golden(self):
+        return load_file(FIXTURES / "analysis" / "bprw.safetensors")
+
+    @pytest.fixture
+    def prompts(self, golden):
+        return Gaussian(golden["full.classifier_all"].double(), golden["full.text_vars_all"].double().log())
+
+    def test_weights_are_the_releases(self, golden, prompts):
+        found = explain(prompts, golden["full.samples"].double(), ZERO_SHOT)
+        assert found.converged.all()
+        torch.testing.assert_close(found.weights, golden["full.pi"].double(), atol=2e-6, rtol=0)
+
+    def test_classes_are_pooled_as_the_release_pools(self, golden, prompts):
+        pooled = pool(prompts, golden["full.pi"].double(), variance="independent", renormalise=False)
+        torch.testing.assert_close(pooled.mean.T, golden["full.classifier"].double(), atol=2e-7, rtol=0)
+        torch.testing.assert_close(pooled.var.T, golden["full.text_vars"].double(), atol=1e-9, rtol=1e-5)
+
+    def test_it_learned_from_the_ten_nearest_images_by_cosine(self, golden, prompts):
+        """Ten draws of an image, which stand together, have it as the image nearest to their mean."""
+        images = Gaussian(golden["full.image_mean"].double(), golden["full.image_logvar"].double())
+        centres = golden["full.samples"].double().reshape(4, 10, 10, 24).mean(2)
+        wanted = torch.cdist(centres, images.mean.expand(4, -1, -1)).argmin(-1)
+        assert torch.equal(nearest_images(prompts, images, 10, by="cosine"), wanted)
+        ours = nearest_images(prompts, images, 10)
+        assert torch.equal(ours.sort().values, wanted.sort().values), (
+            "here uncertainty changes their order only"
+        )
+        assert not torch.equal(ours, wanted)
+
+
+class TestReweigh:
+    def test_weights_are_a_distribution_and_permute_with_classes(self, problem):
+        prompts, images, _ = problem
+        observed = Gaussian(images.mean.reshape(4, 6, 8), images.log_var.reshape(4, 6, 8))
+        found = reweigh(prompts, observed, few_shot(6), seeded())
+        assert found.weights.shape == (4, 5)
+        assert (found.weights >= 0).all()
+        torch.testing.assert_close(found.weights.sum(-1), torch.ones(4).double())
+        order = torch.tensor([2, 0, 3, 1])
+        again = reweigh(prompts[order], observed[order], few_shot(6), seeded())
+        torch.testing.assert_close(again.weights, found.weights[order], atol=1e-12, rtol=0)
+
+    def test_it_is_em_on_widened_prompts_and_draws(self, problem):
+        prompts, images, _ = problem
+        observed = Gaussian(images.mean.reshape(4, 6, 8), images.log_var.reshape(4, 6, 8))
+        settings = Reweighting(alpha=3.0, draws=2, widen=0.1)
+        noise = torch.randn(6, 2, 8, generator=seeded(), dtype=torch.float64)
+        for c in range(4):
+            points = [
+                observed.mean[c, m] + observed.std[c, m] * noise[m, k] for m in range(6) for k in range(2)
+            ]
+            widened = Gaussian(prompts.mean[c : c + 1], (prompts.var[c : c + 1] + 0.1).log())
+            wanted = mixing_weights(torch.stack(points)[None], widened, alpha=3.0, tolerance=1e-12)
+            found = reweigh(prompts, observed, settings, seeded())
+            torch.testing.assert_close(found.weights[c], wanted.weights[0], atol=1e-6, rtol=0)
+
+    def test_planted_weights_are_found(self, generator):
+        """Images drawn from a mixture of well separated prompts: EM finds its shares."""
+        shares = torch.tensor([[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]])
+        mean = torch.eye(3).expand(2, 3, 3).double()
+        prompts = Gaussian(mean, torch.full_like(mean, -5.0))
+        counts = (shares * 100).round().long()
+        rows = [torch.arange(3).repeat_interleave(counts[c]) for c in range(2)]
+        observed = Gaussian.stack([prompts[c, rows[c]] for c in range(2)])
+        found = reweigh(prompts, observed, Reweighting(alpha=1.0, draws=3), generator)
+        torch.testing.assert_close(found.weights, shares.double(), atol=1e-3, rtol=0)
+
+    def test_blocks_change_nothing(self, problem, monkeypatch):
+        prompts, images, _ = problem
+        observed = Gaussian(images.mean.reshape(4, 6, 8), images.log_var.reshape(4, 6, 8))
+        whole = reweigh(prompts, observed, few_shot(6), seeded())
+        for elements in (1, 3 * 6 * 16 * 8):
+            monkeypatch.setattr(bprw, "BLOCK_ELEMENTS", elements)
+            parts = reweigh(prompts, observed, few_shot(6), seeded())
+            torch.testing.assert_close(parts.weights, whole.weights, atol=1e-12, rtol=0)
+            assert torch.equal(parts.iterations, whole.iterations)
+
+    def test_the_two_readings_of_the_prior(self):
+        """A prior so strong that one observation moves nothing: its mode is what is left."""
+        flat = Gaussian(torch.zeros(4, 5, 8).double(), torch.full((4, 5, 8), -4.0).double())
+        flat.log_var[:, 0] -= 1.0  # a narrower prompt
+        observed = Gaussian(torch.zeros(4, 1, 8).double() + 0.1, torch.full((4, 1, 8), -9.0).double())
+        strong = {"alpha": 1e5, "draws": 1}
+        initial = reweigh(flat, observed, Reweighting(**strong), seeded()).weights
+        dirichlet = reweigh(flat, observed, Reweighting(**strong, prior="dirichlet"), seeded()).weights
+        torch.testing.assert_close(initial, torch.full((4, 5), 0.2).double(), atol=1e-4, rtol=0)
+        torch.testing.assert_close(dirichlet, inverse_uncertainty_weights(flat), atol=1e-4, rtol=0)
+        assert dirichlet[0, 0] > 1.5 * dirichlet[0, 1]
+
+    def test_a_model_without_uncertainty_is_told(self, problem):
+        prompts, images, labels = problem
+        points = Gaussian.point(prompts.mean)
+        with pytest.raises(ValueError, match="BPRW weighs prompts by their uncertainty"):
+            bprw.zero_shot_weights(points, images, ZERO_SHOT, seeded())
+        with pytest.raises(ValueError, match="BPRW weighs prompts by their uncertainty"):
+            bprw.few_shot_weights(points, images, labels, 2, few_shot(2), seeded())
+
+    def test_shapes_are_named(self, problem):
+        prompts, images, _ = problem
+        with pytest.raises(ValueError, match=r"\(C, M, D\)"):
+            reweigh(prompts, images, ZERO_SHOT, seeded())
+        with pytest.raises(ValueError, match=r"\(C, M, D\)"):
+            reweigh(prompts, Gaussian.stack([images] * 3), ZERO_SHOT, seeded())
+
+
+class TestNearest:
+    def test_it_is_the_smallest_csd_to_the_pooled_prompts(self, problem):
+        prompts, images, _ = problem
+        pooled = pool(prompts)
+        for c in range(4):
+            distance = [
+                ((pooled.mean[c] - x.mean) ** 2).sum() + x.uncertainty + pooled.uncertainty[c] for x in images
+            ]
+            wanted = sorted(range(24), key=lambda i: distance[i])[:7]
+            assert nearest_images(prompts, images, 7)[c].tolist() == wanted
+
+    def test_few_images_are_all_taken(self, problem):
+        prompts, images, _ = problem
+        assert nearest_images(prompts, images[:3], 10).sort().values.tolist() == [[0, 1, 2]] * 4
+
+    def test_no_images_is_an_error(self, problem):
+        prompts, images, _ = problem
+        with pytest.raises(ValueError, match="no item"):
+            nearest_images(prompts, images[:0], 10)
+
+
+class TestFewShot:
+    def test_without_labels_it_is_the_same_if_the_nearest_images_are_the_true_ones(self, draw):
+        """Classes far apart: all six images of a class are its six nearest. The order of images doesn't matter much:
+        draws are narrow, so that weights agree closely."""
+        centres = torch.eye(4, 8).double()
+        means = torch.nn.functional.normalize(centres[:, None] + 0.05 * draw(4, 5, 8).mean, dim=-1)
+        prompts = Gaussian(means, draw(4, 5, 8, low=-6, high=-5).log_var)
+        near = centres[:, None] + 0.05 * draw(4, 6, 8).mean
+        images = Gaussian(near.flatten(0, 1), torch.full((24, 8), -20.0).double())
+        labels = torch.arange(4).repeat_interleave(6)
+        assert (labels[nearest_images(prompts, images, 6)] == torch.arange(4)[:, None]).all()
+        settings = Reweighting(alpha=2.0, draws=16, nearest=6, widen=0.001)
+        zero = bprw.zero_shot_weights(prompts, images, settings, seeded()).weights
+        few = bprw.few_shot_weights(prompts, images, labels, 6, settings, seeded())
+        torch.testing.assert_close(few.weights, zero, atol=2e-3, rtol=0)
+        assert (zero.amax(-1) > 0.3).all(), "they are not just the prior"
+        assert few.chosen.sort().values.tolist() == torch.arange(24).reshape(4, 6).tolist()
+
+    def test_the_images_that_are_told_are_the_ones_used(self, problem):
+        """Replacing all others by nonsense changes nothing."""
+        prompts, images, labels = problem
+        first = bprw.few_shot_weights(prompts, images, labels, 3, few_shot(3), seeded())
+        spoilt = Gaussian(torch.full_like(images.mean, 7.0), images.log_var)
+        used = first.chosen.flatten()
+        spoilt.mean[used] = images.mean[used]
+        again = bprw.few_shot_weights(prompts, spoilt, labels, 3, few_shot(3), seeded())
+        assert torch.equal(first.chosen, again.chosen)
+        assert torch.equal(first.weights, again.weights)
+
+    @pytest.mark.parametrize("prior", ["initial", "dirichlet"])
+    def test_a_class_without_images_keeps_the_priors_weights(self, problem, prior):
+        prompts, images, labels = problem
+        known = labels != 2
+        settings = Reweighting(alpha=2.0, draws=4, prior=prior)
+        found = bprw.few_shot_weights(prompts, images[known], labels[known], 3, settings, seeded())
+        wanted = (
+            torch.full((5,), 0.2).double() if prior == "initial" else inverse_uncertainty_weights(prompts)[2]
+        )
+        torch.testing.assert_close(found.weights[2], wanted)
+        assert found.chosen[2].tolist() == [-1, -1, -1]
+        assert (found.chosen[[0, 1, 3]] >= 0).all()
+        torch.testing.assert_close(found.weights.sum(-1), torch.ones(4).double())
+
+    def test_no_images_at_all(self, problem):
+        prompts, images, labels = problem
+        found = bprw.few_shot_weights(prompts, images[:0], labels[:0], 3, few_shot(3), seeded())
+        torch.testing.assert_close(found.weights, torch.full((4, 5), 0.2).double())
+
+
+class TestSettings:
+    def test_the_papers(self):
+        assert (ZERO_SHOT.alpha, ZERO_SHOT.nearest, ZERO_SHOT.draws, ZERO_SHOT.widen) == (5.0, 10, 10, 0.02)
+        assert [(few_shot(k).alpha, few_shot(k).draws) for k in (1, 5, 9, 200)] == [
+            (2.0, 100),
+            (2.0, 20),
+            (2.0, 11),
+            (2.0, 1),
+        ]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"alpha": 0.0}, "alpha must be positive"),
+            ({"alpha": float("nan")}, "alpha must be positive"),
+            ({"draws": 0}, "draws must be"),
+            ({"nearest": 0}, "nearest must be"),
+            ({"widen": -0.1}, "widen must be"),
+            ({"prior": "flat"}, "prior 'flat'"),
+            ({"prior": "dirichlet", "alpha": 0.5}, "at least 1"),
+        ],
+    )
+    def test_bad_ones_are_named(self, change, message):
+        with pytest.raises(ValueError, match=message):
+            Reweighting(**{"alpha": 2.0, "draws": 1, **change})
+
+    def test_without_labels_the_number_of_images_is_needed(self, problem):
+        prompts, images, _ = problem
+        with pytest.raises(ValueError, match="how many images stand for a class"):
+            bprw.zero_shot_weights(prompts, images, few_shot(5), seeded())

@@ -1,0 +1,41 @@
+"""Texts in class-major order; their Gaussians where they belong."""
+
+import pytest
+import torch
+
+from prolip.zeroshot.prompts import encode_prompts, prompt_texts
+
+NAMES = ("circle", "star", "square")
+TEMPLATES = ("a {c}", "a red {}")
+
+
+def test_texts_run_through_the_templates_of_one_class_first():
+    wanted = ["a circle", "a red circle", "a star", "a red star", "a square", "a red square"]
+    assert prompt_texts(NAMES, TEMPLATES) == wanted
+    assert prompt_texts(["{}"], ["a {c}", "{c} and {c}"]) == ["a {}", "{} and {}"], (
+        "names are taken as they are"
+    )
+
+
+def test_no_class_is_an_error():
+    with pytest.raises(ValueError, match="at least one class name"):
+        prompt_texts([], TEMPLATES)
+
+
+def test_each_gaussian_is_that_of_its_own_text(nano):
+    found = encode_prompts(nano, NAMES, TEMPLATES, batch_size=4, progress=False)
+    assert found.shape == (3, 2, 32)
+    for row, name in enumerate(NAMES):
+        for column, template in enumerate(("a {}", "a red {}")):
+            alone = nano.embed_texts(template.format(name))
+            torch.testing.assert_close(found.mean[row, column], alone.mean[0], atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(found.log_var[row, column], alone.log_var[0], atol=1e-5, rtol=1e-4)
+
+
+def test_the_cache_gives_the_same(nano, tmp_path):
+    first = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    again = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
+    assert files
+    assert torch.equal(first.mean, again.mean)
+    assert torch.equal(first.log_var, again.log_var)
