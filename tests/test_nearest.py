@@ -5,9 +5,9 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from prolip import nearest as module
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
-from prolip import nearest as module
 from prolip.nearest import nearest, similarity, top
 
 

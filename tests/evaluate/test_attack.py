@@ -8,7 +8,7 @@ from prolip.evaluate.attack import Attack, attack_all, attack_batch
 from prolip.gaussian import Gaussian
 from prolip.inputs.images import normalise
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import similarity
+from prolip.nearest import similarity
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from prolip.data.scenes.write import Plan as ScenesPlan
 from prolip.data.scenes.write import write
 from prolip.evaluate import prompts as evaluation
 from prolip.evaluate import strategies
-from prolip.evaluate.prompts import compare, table
+from prolip.evaluate.prompts import compare, tables
 from prolip.evaluate.strategies import Plan
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
@@ -231,7 +231,7 @@ def test_a_model_without_uncertainty_passes_through():
 def rendered(result):
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(table(result))
+        console.print(*tables(result))
     return captured.get()
 
 

@@ -279,15 +279,13 @@ def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
     expected = slow_rank(images, texts, truth, "csd")
     found = result["csd"]["many_to_many"]["image_to_text"]
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(retrieval.table(result))
-    shown = console.export_text()
+    shown = _shown(retrieval.tables(result))
     assert "R-Precision" in shown
     assert f"{100 * found['map_at_r']:.1f}" in shown
-    assert "mAP" not in _shown(retrieval.table({key: result[key] for key in result if key != "positives"}))
+    assert "mAP" not in _shown(retrieval.tables({key: result[key] for key in result if key != "positives"}))
 
 
-def _shown(table):
+def _shown(tables):
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(table)
+    console.print(*tables)
     return console.export_text()

@@ -13,7 +13,7 @@ from prolip.evaluate.corruptions import corruption, occlusion
 from prolip.inputs.images import normalise, read_image, to_pixels
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import similarity
+from prolip.nearest import similarity
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from prolip.evaluate.metrics.confidence import CONFIDENCES, Confidences
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
 from prolip.mixture import pool
-from prolip.search.nearest import similarity
+from prolip.nearest import similarity
 
 TEMPERATURE = (20.0, -12.0)
 
@@ -47,7 +47,7 @@ def write(result):
 
 def printed(result):
     console = Console(width=200, record=True, file=io.StringIO())
-    for table in zeroshot.table(result):
+    for table in zeroshot.tables(result):
         console.print(table)
     return console.export_text()
 

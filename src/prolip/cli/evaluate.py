@@ -171,7 +171,7 @@ def suite(
 
     Args:
         data: The folder with wds_imagenet1k_test and its kind.
-        tasks: Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: all that are there.
+        tasks: Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: the 38; missing ones are told.
         by: Nearest by CSD, or by the cosine of the means.
         templates: A text file of templates with {c}, for all classification tasks, instead of their own.
     """
@@ -183,7 +183,7 @@ def suite(
         common.load(), data.expanduser(), folder, tasks=tasks, by=by, templates=_templates(templates),
         cache=common.kept, batch_size=common.batch_size, tell=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    result = table.summary(lines)
+    result = table.as_json(lines)
     common.finish("suite", folder, result, lambda: table.tables(lines))
     if failed := work.failures(lines):
         print(f"prolip: {len(failed)} tasks failed: {', '.join(failed)}", file=sys.stderr)
@@ -213,7 +213,13 @@ def hierarcaps(
     from prolip.evaluate import hierarcaps as work
 
     result = work.evaluate(
-        common.load(), read_hierarcaps(data, images), by=by, form=form, steps=steps, cache=common.kept
+        common.load(),
+        read_hierarcaps(data, images),
+        by=by,
+        form=form,
+        steps=steps,
+        cache=common.kept,
+        batch_size=common.batch_size,
     )
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -259,7 +265,10 @@ def robustness(
     templates: Path | None = None,
     by: Score = "csd",
     occluded: tuple[float, ...] = (0.0, 0.025, 0.05, 0.075, 0.1),
-    corruptions: tuple[str, ...] | None = None,
+    corruptions: tuple[
+        Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"], ...
+    ]
+    | None = None,
     severities: tuple[int, ...] = (1, 2, 3, 4, 5),
     pgd_steps: tuple[int, ...] = (0, 1, 5, 10, 40),
     epsilon: float = 8 / 255,
@@ -277,7 +286,7 @@ def robustness(
         templates: A text file of templates with {c} for the class name; "imagenet": CLIP's 80.
         by: Nearest class by CSD, or by the cosine of the means.
         occluded: Shares of the area that a box in the middle hides.
-        corruptions: Names; None: all (noise, blur, jpeg, contrast, brightness, pixelate).
+        corruptions: Which; None: all.
         severities: From 1 to 5.
         pgd_steps: Steps of the attack; 0 is no attack.
         epsilon: How far a value of a pixel may move, as a share of full scale.

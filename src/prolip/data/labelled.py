@@ -72,7 +72,7 @@ def open_labelled(
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder")
-    opened = _task(folder) if (folder / "test").is_dir() and _has_tars(folder / "test") else _folders(folder)
+    opened = _task(folder) if is_task(folder) else _folders(folder)
     if class_names is not None:
         if opened.class_names and len(class_names) != len(opened.class_names):
             raise ValueError(
@@ -89,6 +89,17 @@ def open_labelled(
         if template.count("{c}") < 1:
             raise ValueError(f"the template {template!r} has no {{c}}, where the class name goes")
     return opened
+
+
+def is_task(folder: Path) -> bool:
+    """Whether a folder is laid out as one of the 38 tasks."""
+    return any((folder / "test").glob("*.tar"))
+
+
+def is_retrieval(folder: Path) -> bool:
+    """Whether a task's samples have captions, one a line, and no labels."""
+    kind = folder / "dataset_type.txt"
+    return kind.is_file() and kind.read_text(encoding="utf-8").strip() == "retrieval"
 
 
 def test_shards(folder: Path) -> list[str]:
@@ -145,7 +156,3 @@ def _folders(folder: Path) -> Labelled:
         templates=read_lines(folder / TEMPLATES) if (folder / TEMPLATES).is_file() else PLAIN_TEMPLATES,
         folders=tuple(names),
     )
-
-
-def _has_tars(folder: Path) -> bool:
-    return any(folder.glob("*.tar"))

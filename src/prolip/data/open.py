@@ -13,6 +13,7 @@ from prolip.checks import some
 from prolip.data.arrow import ArrowFolder, Parquet
 from prolip.data.coco import CocoCaptions
 from prolip.data.folders import IMAGE_ENDINGS, Folder
+from prolip.data.labelled import is_retrieval, is_task, test_shards
 from prolip.data.scenes.source import Scenes
 from prolip.data.shards import URL, Shards
 from prolip.data.source import Source, require_captions
@@ -23,6 +24,7 @@ SAVED = ("state.json", "dataset_info.json", "dataset_dict.json")
 
 READABLE = (
     ".tar shards (a path, a folder, a glob, or a range such as {000..012}.tar); "
+    "a folder of the 38 tasks (test/0.tar, ...); "
     ".parquet files (a path, a folder or a glob); "
     "a folder that save_to_disk of `datasets` wrote; a .csv or .tsv table; a .json of COCO captions; "
     f"a folder of pictures ({', '.join(IMAGE_ENDINGS)}) with captions in .txt files; "
@@ -63,6 +65,9 @@ def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None
     tars = [str(folder / name) for name in names if name.lower().endswith(".tar")]
     if tars:  # before .parquet: img2dataset lays tables of URLs beside its shards
         return _shards(tars, captions, image)
+    if is_task(folder):
+        lines = ("txt:lines",) if is_retrieval(folder) else ()
+        return _shards(test_shards(folder), lines if captions is None else captions, image)
     if any(name.lower().endswith(".parquet") for name in names):
         return Parquet(folder, captions=captions, image=image)
     try:

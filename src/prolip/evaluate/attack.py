@@ -21,8 +21,8 @@ from prolip.data.order import mixed
 from prolip.gaussian import Gaussian, checked, work_dtype
 from prolip.inputs.images import PixelRules
 from prolip.model.prolip import ProLIP
+from prolip.nearest import Score
 from prolip.progress import bar
-from prolip.search.nearest import Score
 
 Start = Literal["random", "clean"]
 EPSILON, STEP = 8 / 255, 2 / 255

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from prolip.gaussian import Gaussian, work_dtype
-from prolip.search.nearest import Score, similarity
+from prolip.nearest import Score, similarity
 
 ROWS = 1024
 """Images that are compared with all captions at one time."""
@@ -137,9 +137,8 @@ def _several_chains(taken: Tensor, chains: Tensor, image_of_chain: Tensor) -> tu
     pairs = (owner[:, None] * count + taken).flatten().unique()
     own_pairs = image_of_chain[:, None] * count + chains  # (N, L)
     taken_by, true = pairs // count, torch.isin(pairs, own_pairs).double()
-    precision = torch.zeros(len(taken)).double().index_add(0, taken_by, true) / taken_by.bincount(
-        minlength=len(taken)
-    )
+    hits = torch.zeros(len(taken)).double().index_add(0, taken_by, true)
+    precision = hits / taken_by.bincount(minlength=len(taken))
     found = torch.isin(own_pairs, pairs).double()
     by_level = torch.zeros(len(taken), chains.shape[1]).double().index_add(0, image_of_chain, found)
     judged = torch.isin(owner, image_of_chain)

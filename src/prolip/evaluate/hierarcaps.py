@@ -23,7 +23,7 @@ from prolip.evaluate.metrics.correlation import spearman
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import Score
+from prolip.nearest import Score
 from prolip.search.traverse import Of, Root, nearest_to_roots, traverse
 
 BINS = 40

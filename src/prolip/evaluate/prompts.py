@@ -112,7 +112,7 @@ def compare(
     }
 
 
-def tables(result: dict[str, Any]) -> Table:
+def tables(result: dict[str, Any]) -> list[Table]:
     """For people: accuracies in percent, the paper's (on ImageNet) beside them."""
     from rich.table import Table
 
@@ -138,7 +138,7 @@ def tables(result: dict[str, Any]) -> Table:
         spread = "" if row["spread"] is None else f"±{100 * row['spread']:.2f}"
         count = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
         shown.add_row(name, accuracy, spread, count, _percent(row["paper"]))
-    return shown
+    return [shown]
 
 
 def _apart(

@@ -1,6 +1,6 @@
 """Retrieval: does the nearest caption belong to the image, and the nearest image to the caption?
 
-All of it goes through `prolip.search.nearest`, so that memory grows with queries x k, not with queries x items.
+All of it goes through `prolip.nearest`, so that memory grows with queries x k, not with queries x items.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prolip.data.source import Source
 from prolip.embed.encode import Encoded, encode_images, encode_texts
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import Score, nearest
+from prolip.nearest import Score, nearest
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -266,7 +266,7 @@ def _named_pairs(path: Path) -> Iterator[tuple[str, str]]:
             yield image, caption.strip()
 
 
-def tables(result: Mapping[str, Any]) -> Table:
+def tables(result: Mapping[str, Any]) -> list[Table]:
     """What `evaluate` found, for people; percent."""
     from rich.table import Table
 
@@ -281,7 +281,7 @@ def tables(result: Mapping[str, Any]) -> Table:
         for way in ("image_to_text", "text_to_image"):
             values = {**result[by].get("many_to_many", {}).get(way, {}), **result[by][way]}
             shown.add_row(by, way.replace("_", " "), *(percent(values[name]) for name in columns))
-    return shown
+    return [shown]
 
 
 def percent(share: float | None) -> str:

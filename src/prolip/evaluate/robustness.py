@@ -23,7 +23,7 @@ from prolip.evaluate.corruptions import CORRUPTIONS, Corruption, corruption, occ
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import Score, similarity
+from prolip.nearest import Score, similarity
 from prolip.zeroshot.prompts import encode_prompts
 
 OCCLUSION = (0.0, 0.025, 0.05, 0.075, 0.1)

@@ -40,7 +40,7 @@ from prolip.evaluate.metrics.posthoc import raw_and_fitted
 from prolip.gaussian import Gaussian
 from prolip.mixture import PooledVariance, pool
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import Score, similarity
+from prolip.nearest import Score, similarity
 from prolip.zeroshot.prompts import encode_prompts
 
 HISTOGRAM_BINS = 30

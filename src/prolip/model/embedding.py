@@ -22,7 +22,6 @@ from prolip.inputs.tokens import checked_texts
 from prolip.model.config import ModelConfig
 from prolip.progress import bar
 
-
 T = TypeVar("T")
 
 
@@ -67,7 +66,9 @@ def embed_images(
     pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
     try:
         with _bar(len(sources), "images", batch_size, progress) as advance:
-            batches = [range(i, min(i + batch_size, len(sources))) for i in range(0, len(sources), batch_size)]
+            batches = [
+                range(i, min(i + batch_size, len(sources))) for i in range(0, len(sources), batch_size)
+            ]
             for rows, futures in read_ahead(pool, batches, lambda i: to_pixels(_read(sources[i]), rules)):
                 pixels = [_result(future, i) for i, future in zip(rows, futures, strict=True)]
                 batch = normalise(torch.stack(pixels).to(model.device), rules)

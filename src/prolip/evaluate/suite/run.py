@@ -27,7 +27,7 @@ from prolip.files import write_whole
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
-from prolip.search.nearest import Score
+from prolip.nearest import Score
 from prolip.zeroshot.prompts import encode_prompts
 
 VERSION = 1

@@ -24,7 +24,7 @@ from prolip.evaluate.metrics.accuracy import (
 from prolip.evaluate.retrieval import image_text
 from prolip.evaluate.suite.tasks import Task
 from prolip.gaussian import Gaussian
-from prolip.search.nearest import Score, similarity
+from prolip.nearest import Score, similarity
 
 FEWEST, FEW = 10, 6
 """Candidates of the riddles that count for the main metric, at least; of the small ones, at most."""
