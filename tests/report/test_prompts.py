@@ -5,6 +5,7 @@ import re
 import pytest
 from PIL import Image
 
+from prolip.data.pictures import Pictures
 from prolip.report import prompts
 
 TEMPLATES = [
@@ -47,8 +48,10 @@ def test_weights_name_classes_and_prompts_from_largest_down(result, tmp_path):
 
 
 def test_chosen_classes_with_pictures(result, tmp_path):
-    red = Image.new("RGB", (8, 8), (250, 1, 2))
-    paths = prompts.save_weights(result, tmp_path / "w", classes=[1], pictures={1: [red] * 5}, learned=0)
+    Image.new("RGB", (8, 8), (250, 1, 2)).save(tmp_path / "red.png")
+    result["examples"] = [[], [0] * 5]
+    source = Pictures(tmp_path, [tmp_path / "red.png"])
+    paths = prompts.save_weights(result, tmp_path / "w", classes=[1], source=source, learned=0)
     assert "black-footed ferret" not in words(paths)
     assert paths[1].read_text().count("<image") == prompts.PICTURES
     with Image.open(paths[0]) as image:

@@ -69,10 +69,11 @@ class Common:
         draw: Callable[[Path], Iterable[Path]] | None = None,
     ) -> None:
         """Write COMMAND.json; print it, or tables; draw, if that can be done here."""
+        from prolip import __version__
         from prolip.extras import MissingExtraError
         from prolip.files import write_json
 
-        content = {"command": command, "model": self.model, **result}
+        content = {"command": command, "model": self.model, "prolip": __version__, "result": result}
         paths = [write_json(folder / f"{command}.json", content)]
         if self.as_json:
             print(json.dumps(content, indent=2))
@@ -352,7 +353,7 @@ def prompts(
         if not result["learned"]:
             return []
         return [
-            *figure.save_weights(result, folder / "prompt-weights"),
+            *figure.save_weights(result, folder / "prompt-weights", source=labelled.source),
             *figure.save_histograms(result, folder / "prompt-histograms"),
         ]
 

@@ -146,9 +146,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def _order_table(told: Mapping[str, Any]) -> Table:
-    order = (
-        f"{_percent(told['adjacent_order'])} of neighbours in order (paper {_percent(paper.ADJACENT_ORDER)})"
-    )
+    order = f"{_percent(told['adjacent_order'])} % of neighbours in order (paper {_percent(paper.ADJACENT_ORDER)})"
     table = Table("level", "mean uncertainty", title=f"HierarCaps: {order}")
     for level in range(len(told["by_level"])):
         table.add_column(f"above level {level}", justify="right")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+EXAMPLES = 3
+"""Samples of each class that the result names, for pictures."""
+
+
 def evaluate(
     model: ProLIP,
     data: Labelled,
@@ -43,13 +48,13 @@ def evaluate(
     """`compare` for a model and data; plus data (its name), bad (samples left out), class_names and templates.
 
     train: data of the same classes to learn from; None: some of `data` are kept apart and not scored.
-    templates: None: the data's own, or ImageNet's 80 if it has only one. plan: None: the default one, with
-    "a photo of a {c}." as the single prompt if it is among the templates (else the first).
+    templates: None: the data's own, or ImageNet's 80 if it has only one. plan: None: the default one.
     """
     chosen = checked_templates(templates or _own_templates(data))
-    if plan is None:
+    plan = plan or Plan()
+    if plan.single is None:
         plain = [template.rstrip(".") == PLAIN_TEMPLATES[0].rstrip(".") for template in chosen]
-        plan = Plan(single=plain.index(True) if any(plain) else 0)
+        plan = replace(plan, single=plain.index(True) if any(plain) else 0)
     _check_train(data, train)
     encode = partial(encode_images, model, cache=cache, batch_size=batch_size, progress=progress)
     prompts = encode_prompts(model, data.class_names, chosen, cache=cache, progress=progress)
@@ -64,7 +69,16 @@ def evaluate(
         plan=plan,
     )
     names = {"class_names": list(data.class_names), "templates": list(chosen)}
-    return {"data": tested.name, "bad": len(tested.bads), **names, **result}
+    examples = _examples(data.labels(tested.facts), tested.numbers, len(data.class_names))
+    return {"data": tested.name, "bad": len(tested.bads), **names, "examples": examples, **result}
+
+
+def _examples(labels: Tensor, numbers: Tensor, classes: int) -> list[list[int]]:
+    """The numbers of the first few samples of each class, for pictures."""
+    order = labels.argsort(stable=True)
+    ends = torch.bincount(labels, minlength=classes).cumsum(0).tolist()
+    starts = [0, *ends[:-1]]
+    return [numbers[order[a : min(a + EXAMPLES, b)]].tolist() for a, b in zip(starts, ends, strict=True)]
 
 
 def compare(
@@ -106,7 +120,7 @@ def compare(
         "variance": plan.variance,
         "seed": plan.seed,
         "runs": plan.runs,
-        "single": plan.single,
+        "single": plan.single or 0,
         "rows": rows,
         "learned": learned,
     }

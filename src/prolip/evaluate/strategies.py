@@ -29,7 +29,7 @@ NO_SHOTS = "no class has images to spare for learning"
 class Plan:
     """What is compared.
 
-    single:   number of the template that stands alone.
+    single:   number of the template that stands alone. None: that of "a photo of a {c}." where it is known, else 0.
     spreads:  k of the filters by mean + k standard deviations.
     limits:   uncertainties, each for a filter of its own.
     lowest:   K of top-K; those below the number of templates are taken.
@@ -39,7 +39,7 @@ class Plan:
     variance: of pooled prompts; see `prolip.mixture.pool`.
     """
 
-    single: int = 0
+    single: int | None = None
     spreads: tuple[float, ...] = (0.0, 1.0, 2.0)
     limits: tuple[float, ...] = ()
     lowest: tuple[int, ...] = (1, 5, 10, 20, 40)
@@ -96,7 +96,7 @@ class Task:
 def fixed_rows(task: Task) -> Iterator[dict[str, Any]]:
     """Strategies without anything random."""
     prompts, plan = task.prompts, task.plan
-    yield task.row("one prompt", "one", [rules.single(prompts, plan.single)], "a photo of a {c}")
+    yield task.row("one prompt", "one", [rules.single(prompts, plan.single or 0)], "a photo of a {c}")
     yield task.row("all prompts", "ensemble", [rules.uniform(prompts)], "80 prompts")
     named = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
     for name, family, rule in _uncertainty_rules(prompts, plan):

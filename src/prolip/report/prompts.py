@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+from prolip.data.source import Source
+from prolip.inputs.images import read_image
 from prolip.report import figures
 
 CLASSES = 6
@@ -22,18 +26,19 @@ def save_weights(
     out: Path,
     *,
     classes: Sequence[int] | None = None,
-    pictures: Mapping[int, Sequence[Any]] | None = None,
+    source: Source | None = None,
     learned: int = -1,
 ) -> list[Path]:
     """The largest learned weights of a few classes as bars, with the uniform weight 1/T as a line. PNG and SVG.
 
-    result: of `prolip.evaluate.prompts`. learned: which entry of result["learned"]. pictures: examples by class, PIL
-    images or arrays. classes: None: some, evenly from the class with the most peaked weights to the flattest.
+    result: of `prolip.evaluate.prompts`. learned: which entry of result["learned"]. source: the data, for pictures
+    of each class (result["examples"] says which); None: no pictures.
+    classes: None: some, evenly from the class with the most peaked weights to the flattest.
     """
     entry = _learned(result)[learned]
     shown = list(_spread_classes(entry) if classes is None else classes)
     _check_classes(shown, entry["largest"])
-    examples = [list((pictures or {}).get(number, ()))[:PICTURES] for number in shown]
+    examples = [[] if source is None else _pictures(source, result["examples"][number]) for number in shown]
     with figures.style():
         rows, columns = math.ceil(len(shown) / 2), min(2, len(shown))
         figure = figures.canvas(5.6 * columns, 0.8 + 1.75 * rows)
@@ -52,6 +57,10 @@ def save_weights(
             for axes, picture in zip(cells[1:], examples[place], strict=False):
                 axes.imshow(picture)
         return figures.save(figure, out)
+
+
+def _pictures(source: Source, numbers: Sequence[int]) -> list[Image.Image]:
+    return [read_image(source.read(number).image) for number in numbers[:PICTURES]]
 
 
 def save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:

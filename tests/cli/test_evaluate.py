@@ -1,0 +1,195 @@
+"""Every evaluation as a command: JSON that others can read, tables, figures, one sentence when something is wrong."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from prolip.cli import main
+from prolip.data.scenes.source import tokenizer
+from prolip.data.scenes.write import Plan, write
+from prolip.model.create import create
+
+RUNS = {
+    "zeroshot": ["zeroshot", "wds_scenes-shape_test", "--ood", "wds_scenes-place_test"],
+    "retrieval": ["retrieval", "wds_scenes-retrieval_test"],
+    "hierarcaps": ["hierarcaps", "hierarcaps/test.csv"],
+    "hierarimgs": ["hierarimgs", "hierarimgs/levels", "--controls", "1"],
+    "robustness": [
+        "robustness", "wds_scenes-shape_test", "--pgd-steps", "0", "1", "--severities", "1", "--corruptions", "jpeg",
+        "--occluded", "0", "0.1",
+    ],
+    "prompts": ["prompts", "wds_scenes-shape_test", "--few", "2", "--runs", "1"],
+    "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--shown", "3"],
+    "background": ["background", "hierarimgs/instances.json", "hierarimgs/images", "--controls", "1"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Scenes, and a fresh small model beside them."""
+    folder = tmp_path_factory.mktemp("place")
+    write(folder / "scenes", Plan(size=32, train=1, test=24))
+    create("nano", tokenizer()).save(folder / "model")
+    return folder
+
+
+@pytest.fixture
+def run(place, monkeypatch):
+    monkeypatch.chdir(place / "scenes")
+
+    def go(*words):
+        main([*words, "--model", "../model"])
+
+    return go
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_json_is_written_and_printed(run, capsys, tmp_path, name):
+    run("evaluate", *RUNS[name], "--out", str(tmp_path), "--json", "--no-figures")
+    printed = json.loads(capsys.readouterr().out, parse_constant=lambda what: pytest.fail(f"{what} in JSON"))
+    assert printed == json.loads((tmp_path / f"{name}.json").read_text())
+    assert printed["command"] == name
+    assert printed["model"] == "../model"
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(RUNS.keys() - {"retrieval"}))
+def test_tables_and_figures(run, capsys, tmp_path, name):
+    run("evaluate", *RUNS[name], "--out", str(tmp_path))
+    printed = capsys.readouterr().out
+    assert "│" in printed
+    assert str(tmp_path / f"{name}.json") in printed
+    pictures = {path.stem for path in tmp_path.glob("*.png")}
+    assert pictures
+    assert pictures == {path.stem for path in tmp_path.glob("*.svg")}
+    for path in tmp_path.glob("*.png"):
+        assert str(path) in printed
+        with Image.open(path) as image:
+            assert len(image.convert("RGB").getcolors(2**24)) > 10
+
+
+def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monkeypatch):
+    run("evaluate", *RUNS["retrieval"])
+    expected = (
+        place / "scenes" / "runs" / "evaluate" / "retrieval" / "wds_scenes-retrieval_test" / "retrieval.json"
+    )
+    assert json.loads(expected.read_text())["command"] == "retrieval"
+
+
+def test_the_second_score_costs_no_inference(run, place, tmp_path, monkeypatch, capsys):
+    words = [
+        "evaluate",
+        "zeroshot",
+        "wds_scenes-colour_test",
+        "--no-figures",
+        "--cache",
+        str(tmp_path / "kept"),
+    ]
+    run(*words, "--out", str(tmp_path / "a"))
+
+    def refuse(*_):
+        pytest.fail("an image went through the network")
+
+    monkeypatch.setattr("prolip.model.prolip.ProLIP.encode_image", refuse)
+    run(*words, "--out", str(tmp_path / "b"), "--by", "cosine")
+    by = [json.loads((tmp_path / name / "zeroshot.json").read_text())["result"]["by"] for name in "ab"]
+    assert by == ["csd", "cosine"]
+
+
+def test_nothing_is_kept_if_so_wished(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run(
+        "evaluate",
+        "zeroshot",
+        "wds_scenes-shape_test",
+        "--no-figures",
+        "--cache",
+        "no",
+        "--out",
+        str(tmp_path / "out"),
+    )
+    assert not (tmp_path / "cache" / "prolip" / "embeddings").exists()
+    run("evaluate", "zeroshot", "wds_scenes-shape_test", "--no-figures", "--out", str(tmp_path / "out"))
+    assert (tmp_path / "cache" / "prolip" / "embeddings").is_dir()
+
+
+def test_names_and_templates_of_ones_own(run, tmp_path, capsys):
+    names = [f"kind {number}" for number in range(8)]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    (tmp_path / "templates.txt").write_text("{}\na drawing of a {c}\n")
+    run(
+        "evaluate", "prompts", "wds_scenes-shape_test", "--classes", str(tmp_path / "names.txt"), "--templates",
+        str(tmp_path / "templates.txt"), "--few", "1", "--runs", "1", "--no-figures", "--out", str(tmp_path),
+    )  # fmt: skip
+    found = json.loads((tmp_path / "prompts.json").read_text())["result"]
+    assert found["class_names"] == names
+    assert found["templates"] == ["{c}", "a drawing of a {c}"]
+
+
+def test_the_suite_on_a_subset(run, place, tmp_path, capsys):
+    task = place / "scenes" / "wds_mnist_test"
+    if not task.exists():
+        task.symlink_to(place / "scenes" / "wds_scenes-shape_test")
+    run("evaluate", "suite", "--data", ".", "--tasks", "mnist", "stl10", "--out", str(tmp_path))
+    told = capsys.readouterr()
+    assert "MNIST" in told.out
+    assert "stl10: missing" in told.err
+    (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert json.loads(line)["key"] == "mnist"
+    assert json.loads((tmp_path / "suite.json").read_text())["result"]["columns"]["average"]["have"] == 1
+
+
+def test_a_task_that_fails_ends_in_exit_code_1(run, tmp_path, capsys):
+    (tmp_path / "data" / "wds_mnist_test" / "test").mkdir(parents=True)
+    with pytest.raises(SystemExit) as ended:
+        run("evaluate", "suite", "--data", str(tmp_path / "data"), "--tasks", "mnist", "--out", str(tmp_path))
+    assert ended.value.code == 1
+    assert "mnist" in capsys.readouterr().err
+
+
+def test_traverse(run, capsys):
+    words = ["traverse", "hierarcaps/images/000000.png", "hierarcaps/images/000001.png", "--captions"]
+    run(*words, "hierarcaps/test.csv", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == words[1:3]
+    for way in found.values():
+        assert way["steps"]
+        assert {"caption", "uncertainty", "similarity"} == way["steps"][0].keys() == way["root"].keys()
+    run(*words, "hierarcaps/test.csv", "--root", "null")
+    printed = capsys.readouterr().out
+    assert found[words[1]]["steps"][0]["caption"] in " ".join(printed.split())
+    assert "root" not in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evaluate", "zeroshot", "nowhere"], "no such folder"),
+        (["evaluate", "hierarcaps", "hierarimgs/instances.json"], "must have the columns captions"),
+        (["evaluate", "suite", "--data", ".", "--tasks", "mnits"], "mnits"),
+        (["traverse", "none.png", "--captions", "hierarcaps/test.csv"], "no such file"),
+        (["traverse", "none.png", "--captions", "none.txt"], "no such file of captions"),
+    ],
+)
+def test_one_sentence_when_something_is_wrong(run, capsys, tmp_path, words, message):
+    with pytest.raises(SystemExit) as ended:
+        run(*words, *(["--out", str(tmp_path)] if words[0] == "evaluate" else []))
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert message in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_without_matplotlib_there_are_tables_and_a_sentence(run, capsys, tmp_path, monkeypatch):
+    from prolip import extras
+
+    def missing(module, extra):
+        raise extras.MissingExtraError(f"this needs {module}")
+
+    monkeypatch.setattr(extras, "require", missing)
+    run("evaluate", *RUNS["hierarcaps"], "--out", str(tmp_path))
+    told = capsys.readouterr()
+    assert "no figures: this needs matplotlib" in told.err
+    assert "│" in told.out
