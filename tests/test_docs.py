@@ -27,7 +27,19 @@ def test_links_and_pictures_exist(page):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-CAPABILITIES = ["measures", "objective", "mixture", "models", "weights", "inputs", "data", "training"]
+CAPABILITIES = [
+    "measures",
+    "objective",
+    "mixture",
+    "models",
+    "weights",
+    "inputs",
+    "data",
+    "training",
+    "evaluation",
+    "traversal",
+    "uncertainty",
+]
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)

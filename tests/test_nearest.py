@@ -73,3 +73,13 @@ def test_bad_input(draw):
         similarity(draw(2, 3), draw(2, 3), "l2")
     with pytest.raises(ValueError, match="k must be"):
         nearest(draw(2, 3), draw(2, 3), 0)
+
+
+def test_half_precision_is_multiplied_in_float32(draw):
+    wide = draw(6, 32, dtype=torch.float32), draw(40, 32, dtype=torch.float32)
+    queries, items = (Gaussian(z.mean.bfloat16(), z.log_var) for z in wide)
+    found = similarity(queries, items, "cosine")
+    exact = torch.nn.functional.normalize(queries.mean.double(), dim=-1)
+    exact = exact @ torch.nn.functional.normalize(items.mean.double(), dim=-1).mT
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)

@@ -53,15 +53,18 @@ def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
     assert commands == {
         "demo", "convert", "export", "train", "data scenes", "data check", "data ambiguity", "report toy",
-        "report scenes", "bench measures", "bench towers", "bench data", "bench train", "doctor",
+        "report scenes", "bench measures", "bench towers", "bench data", "bench train", "bench evaluate", "doctor",
+        "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
+        "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
+        "evaluate uncertainty", "evaluate background",
     }  # fmt: skip
 
 
 def test_names_of_the_data_room():
     """Said in docs/data.md and in the changelog, each in backticks somewhere."""
     assert set(data.__all__) == {
-        "Bad", "BadSampleError", "Batch", "Joined", "Loader", "Preparation", "Sample", "Source", "Stream",
-        "StreamLoader", "Tally", "Together", "TooManyBadSamplesError", "open_data",
+        "Bad", "BadSampleError", "Batch", "Joined", "Labelled", "Loader", "Preparation", "Sample", "Source", "Stream",
+        "StreamLoader", "Tally", "Together", "TooManyBadSamplesError", "open_data", "open_labelled",
     }  # fmt: skip
     assert set(scenes.__all__) == {
         "HARD", "SIMPLE", "Caption", "Draws", "Meaning", "Pattern", "Relation", "Scene", "Scenes", "Thing", "World",

@@ -41,7 +41,10 @@ def nearest(
     require_count(k, "k", most=2**31)
     k = min(k, len(items))
     left, right, offset = _sides(queries, by), _sides(items, by), _offsets(items, by)
-    values, places = left.new_empty(len(left), k), torch.empty((len(left), k), dtype=torch.int64)
+    values, places = (
+        left.new_empty(len(left), k),
+        torch.empty((len(left), k), dtype=torch.int64, device=left.device),
+    )
     steps = range(0, len(left), BLOCK[0])
     with bar("searching", len(left), "queries", progress) as advance:
         for first in steps:
@@ -65,7 +68,7 @@ def _best(left: Tensor, right: Tensor, offset: Tensor, k: int) -> tuple[Tensor, 
             dim=1, descending=True, stable=True
         )  # earlier blocks stay before later ones
         values, places = values[:, :k], places.gather(1, order[:, :k])
-    return values, places.cpu()
+    return values, places
 
 
 def top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from prolip.cli import main
+from prolip.cli.evaluate import Common, _plain, _short_name
 from prolip.data.scenes.source import tokenizer
 from prolip.data.scenes.write import Plan, write
 from prolip.model.create import create
@@ -72,10 +73,29 @@ def test_tables_and_figures(run, capsys, tmp_path, name):
 
 def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monkeypatch):
     run("evaluate", *RUNS["retrieval"])
-    expected = (
-        place / "scenes" / "runs" / "evaluate" / "retrieval" / "wds_scenes-retrieval_test" / "retrieval.json"
+    folder = place / "scenes" / "runs" / "evaluate" / "model" / "wds_scenes-retrieval_test"
+    assert json.loads((folder / "retrieval.json").read_text())["command"] == "retrieval"
+    for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
+        assert _short_name(one) != _short_name(other)
+    common = Common(model="owner/name")
+    assert common.folder("a/val") != common.folder("a/val", "cosine")
+
+
+def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(
+        "prolip.checkpoint.load.load", lambda *_, **__: pytest.fail("the model was loaded first")
     )
-    assert json.loads(expected.read_text())["command"] == "retrieval"
+    with pytest.raises(SystemExit):
+        run("evaluate", *RUNS["hierarcaps"], "--out", str(tmp_path / "file"))
+    assert "there is a file of that name" in capsys.readouterr().err
+
+
+def test_what_is_no_number_is_null_in_json():
+    assert _plain({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
+        "a": [None, [1.0, None]],
+        "b": "NaN",
+    }
 
 
 def test_the_second_score_costs_no_inference(run, place, tmp_path, monkeypatch, capsys):
@@ -149,7 +169,7 @@ def test_a_task_that_fails_ends_in_exit_code_1(run, tmp_path, capsys):
     assert "mnist" in capsys.readouterr().err
 
 
-def test_traverse(run, capsys):
+def test_traverse(run, capsys, tmp_path):
     words = ["traverse", "hierarcaps/images/000000.png", "hierarcaps/images/000001.png", "--captions"]
     run(*words, "hierarcaps/test.csv", "--json")
     found = json.loads(capsys.readouterr().out)
@@ -157,10 +177,11 @@ def test_traverse(run, capsys):
     for way in found.values():
         assert way["steps"]
         assert {"caption", "uncertainty", "similarity"} == way["steps"][0].keys() == way["root"].keys()
-    run(*words, "hierarcaps/test.csv", "--root", "null")
+    run(*words, "hierarcaps/test.csv", "--root", "null", "--out", str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"traverse.json", "traverse.png", "traverse.svg"}
+    assert json.loads((tmp_path / "traverse.json").read_text())[words[1]]["root"] is None
     printed = capsys.readouterr().out
     assert found[words[1]]["steps"][0]["caption"] in " ".join(printed.split())
-    assert "root" not in printed
 
 
 @pytest.mark.parametrize(

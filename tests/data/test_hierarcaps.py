@@ -83,3 +83,11 @@ def test_what_is_wrong_is_said_with_its_row(tmp_path, text, message):
 def test_a_missing_table(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_hierarcaps(tmp_path / "test.csv")
+
+
+def test_a_path_below_the_folder_comes_before_its_name_alone(tmp_path):
+    path = table(tmp_path, "id,captions,url\n1,a => b,sub/x.png\n", "x.png")
+    assert read_hierarcaps(path, tmp_path / "imgs").pictures == (tmp_path / "imgs" / "x.png",)
+    (tmp_path / "imgs" / "sub").mkdir()
+    Image.new("RGB", (2, 2)).save(tmp_path / "imgs" / "sub" / "x.png")
+    assert read_hierarcaps(path, tmp_path / "imgs").pictures == (tmp_path / "imgs" / "sub" / "x.png",)

@@ -1,11 +1,15 @@
 """Pictures with classes, from tasks and from folders."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from PIL import Image
 
-from prolip.data.labelled import PLAIN_TEMPLATES, open_labelled, read_lines
+from prolip.data.labelled import PLAIN_TEMPLATES, dataset_type, open_labelled, read_lines
+from prolip.data.labelled import test_shards as shards_of
+from prolip.data.open import open_data
 from prolip.data.scenes.write import Plan, write
 
 
@@ -47,9 +51,10 @@ def test_a_folder_for_each_class(folder):
 def test_other_names_and_templates(folder, task):
     data = open_labelled(folder, class_names=["a hound", "a feline"], templates=["{c}!"])
     assert (data.class_names, data.templates) == (("a hound", "a feline"), ("{c}!",))
+    assert open_labelled(folder, templates=["a {}!"]).templates == ("a {c}!",)
     with pytest.raises(ValueError, match="has 8 classes; 2 class names"):
         open_labelled(task, class_names=["a", "b"])
-    with pytest.raises(ValueError, match=r"no \{c\}"):
+    with pytest.raises(ValueError, match=r"has no \{c\}"):
         open_labelled(folder, templates=["a photo"])
 
 
@@ -70,8 +75,6 @@ def test_missing_things(folder, task, tmp_path):
 
 
 def test_missing_shards_and_names(task, tmp_path):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(task, copy)
     (copy / "test" / "1.tar").unlink()
@@ -99,3 +102,72 @@ def test_bad_lists(tmp_path, content, message):
 def test_lines_are_stripped_and_a_byte_order_mark_is_none_of_them(tmp_path):
     (tmp_path / "list.txt").write_bytes("\ufeffa \r\n b\n\n".encode())
     assert read_lines(tmp_path / "list.txt") == ("a", "b")
+
+
+def test_names_beside_folders_must_be_as_many(folder):
+    (folder / "classnames.txt").write_text("hound\n")
+    with pytest.raises(ValueError, match="has 1 names, but 2 folders have pictures"):
+        open_labelled(folder)
+    (folder / "classnames.txt").write_text("hound\nfeline\n")
+    assert open_labelled(folder).class_names == ("hound", "feline")
+
+
+def test_folders_without_pictures_are_no_classes(folder):
+    (folder / "__pycache__").mkdir()
+    assert open_labelled(folder).class_names == ("dog", "grey cat")
+
+
+def test_two_folders_of_one_name_are_refused(folder):
+    (folder / "grey cat").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "grey cat" / "1.png")
+    with pytest.raises(ValueError, match="two folders stand for one class name: grey cat"):
+        open_labelled(folder)
+
+
+@pytest.mark.parametrize("count", ["0", "-3"])
+def test_no_shards(task, tmp_path, count):
+    shutil.copytree(task, tmp_path / "copy")
+    (tmp_path / "copy" / "test" / "nshards.txt").write_text(count)
+    with pytest.raises(ValueError, match=r"nshards\.txt says that there are"):
+        open_labelled(tmp_path / "copy")
+
+
+def test_open_data_knows_tasks(task):
+    assert open_data(task).read(0).captions == ()
+    retrieval = open_data(task.parent / "wds_scenes-retrieval_test")
+    assert len(retrieval.read(0).captions) == 5
+
+
+def test_a_folder_may_bring_names_and_templates_and_hide_folders(folder):
+    (folder / ".cache").mkdir()
+    (folder / "classnames.txt").write_text("hound\nfeline\n")
+    (folder / "zeroshot_classification_templates.txt").write_text("the {c}\n")
+    data = open_labelled(folder)
+    assert (data.class_names, data.templates) == (("hound", "feline"), ("the {c}",))
+    assert data.folders == ("dog", "grey_cat")
+
+
+def test_the_first_folder_is_the_class_however_deep_a_picture_lies(folder):
+    (folder / "dog" / "grey_cat").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "dog" / "grey_cat" / "2.png")
+    data = open_labelled(folder)
+    facts = [told(data.source.read(i).key) for i in range(3)]
+    assert data.labels(facts).tolist() == [0, 0, 1]
+
+
+def test_as_many_names_as_classes(folder):
+    with pytest.raises(ValueError, match="has 2 classes; 3 class names"):
+        open_labelled(folder, class_names=["a", "b", "c"])
+
+
+def test_shards_come_in_the_order_of_their_numbers(tmp_path):
+    (tmp_path / "test").mkdir()
+    for number in (10, 2, 0):
+        (tmp_path / "test" / f"{number}.tar").touch()
+    assert [Path(name).name for name in shards_of(tmp_path)] == ["0.tar", "2.tar", "10.tar"]
+
+
+def test_what_kind_a_task_is(tmp_path):
+    assert dataset_type(tmp_path) is None
+    (tmp_path / "dataset_type.txt").write_text("Retrieval\n")
+    assert dataset_type(tmp_path) == "retrieval"

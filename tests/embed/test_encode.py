@@ -1,6 +1,8 @@
 """Data into Gaussians: the same as the model gives by itself, kept, resumed, and never stale."""
 
 import os
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,10 +11,12 @@ from PIL import Image
 from prolip.data.folders import Folder
 from prolip.data.scenes.write import Plan, write
 from prolip.data.shards import Shards
+from prolip.data.tables import Table
 from prolip.data.tally import TooManyBadSamplesError
 from prolip.embed import encode
 from prolip.embed.encode import Change, encode_images, encode_texts
 from prolip.embed.identity import data_identity, model_identity
+from prolip.inputs.vocabulary import train_words
 
 
 @pytest.fixture
@@ -222,3 +226,182 @@ def test_identities(nano, tokenizer):
     with torch.no_grad():
         nano.log_scale.add_(1)
     assert model_identity(nano) != before
+
+
+def test_the_same_table_with_other_pictures_is_other_data(nano, tmp_path):
+    """A cell names a file; which one depends on the folder that it is looked for in."""
+    (tmp_path / "captions.csv").write_text("image,caption\none.png,a thing\n")
+    found = []
+    for colour in ("red", "blue"):
+        (tmp_path / colour).mkdir()
+        Image.new("RGB", (32, 32), colour).save(tmp_path / colour / "one.png")
+        table = Table(tmp_path / "captions.csv", folder=tmp_path / colour)
+        found.append(encode_images(nano, table, cache=tmp_path / "cache").images)
+    assert not same(*found)
+
+
+def test_a_changed_caption_is_read_anew(nano, pictures, tmp_path, calls):
+    for number in range(10):
+        (pictures / f"{number}.txt").write_text("old")
+    encode_images(nano, Folder(pictures), cache=tmp_path / "cache")
+    (pictures / "4.txt").write_text("new")
+    again = encode_images(nano, Folder(pictures), cache=tmp_path / "cache")
+    assert [fact.captions for fact in again.facts][3:6] == [("old",), ("new",), ("old",)]
+
+
+def test_long_facts_are_kept_too(nano, pictures, tmp_path, calls, monkeypatch):
+    """A safetensors header may not be so long as 4096 samples with much JSON."""
+
+    class Wordy(Folder):
+        def read(self, index):
+            sample = super().read(index)
+            return type(sample)(sample.key, sample.where, sample.image, (), {"words": "x" * 11_000_000})
+
+    monkeypatch.setattr("prolip.embed.facts.MOST_JSON", 2**25)
+    source = Wordy(pictures, captions=False)
+    first = encode_images(nano, source, cache=tmp_path / "cache")
+    assert encode_images(nano, source, cache=tmp_path / "cache").facts == first.facts
+    assert sum(calls) == 10
+
+
+def test_a_flipped_bit_is_noticed(nano, pictures, tmp_path, calls):
+    source = Folder(pictures, captions=False)
+    first = encode_images(nano, source, cache=tmp_path / "cache")
+    (path,) = (tmp_path / "cache").rglob("images-*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[-500] ^= 1
+    path.write_bytes(content)
+    assert same(encode_images(nano, source, cache=tmp_path / "cache").images, first.images)
+    assert sum(calls) == 20
+
+
+def test_a_cache_that_cannot_be_written_is_told_and_work_goes_on(nano, pictures, tmp_path, caplog):
+    (tmp_path / "file").write_text("in the way")
+    source = Folder(pictures, captions=False)
+    found = encode_images(nano, source, cache=tmp_path / "file")
+    assert same(found.images, encode_images(nano, source).images)
+    assert "can't be kept" in caplog.text
+    assert encode_texts(nano, ["a thing"], cache=tmp_path / "file").shape == (1, 32)
+
+
+def test_a_broken_shard_is_never_scored(nano, tmp_path):
+    write(tmp_path / "scenes", Plan(size=32, train=1, test=30))
+    path = tmp_path / "scenes" / "wds_scenes-shape_test" / "test" / "0.tar"
+    content = path.read_bytes()
+    path.write_bytes(content[: content.index(b"IDAT", len(content) // 2) + 20])  # within a picture
+    with pytest.raises(ValueError, match="a shard is broken"):
+        encode_images(nano, Shards(str(path), captions=()), bad_limit=0.9)
+
+
+def test_copies_have_the_same_digest_whatever_is_done_to_them(nano, pictures):
+    Image.open(pictures / "0.png").save(pictures / "copy.png")
+    source = Folder(pictures, captions=False)
+    plain = encode_images(nano, source, batch_size=3)
+    digests = {fact.key: fact.pixels for fact in plain.facts}
+    assert digests["copy.png"] == digests["0.png"]
+    assert len(set(digests.values())) == 10
+    inverted = encode_images(nano, source, change=Change("inverted", lambda pixels, number: 255 - pixels))
+    assert {fact.key: fact.pixels for fact in inverted.facts} == digests
+
+
+def test_bad_pictures_count_also_where_they_come_from_what_is_kept(nano, pictures, tmp_path):
+    (pictures / "5.png").write_bytes(b"no picture")
+    source = Folder(pictures, captions=False)
+    encode_images(nano, source, cache=tmp_path / "cache", bad_limit=0.2)
+    with pytest.raises(TooManyBadSamplesError, match="unreadable image"):
+        encode_images(nano, source, cache=tmp_path / "cache")
+
+
+def test_texts_of_another_model_are_computed_anew(nano, tmp_path):
+    before = encode_texts(nano, ["a thing"], cache=tmp_path)
+    with torch.no_grad():
+        for value in nano.text.parameters():
+            value.mul_(1.5)
+    after = encode_texts(nano, ["a thing"], cache=tmp_path)
+    assert not same(before, after)
+    torch.testing.assert_close(after.mean, nano.embed_texts(["a thing"]).mean)
+
+
+def test_the_bar_counts_every_picture_once(nano, pictures, tmp_path, monkeypatch):
+    """Kept ones at the beginning, then batch by batch, bad ones too."""
+    monkeypatch.setattr(encode, "PART", 4)
+    (pictures / "5.png").write_bytes(b"no picture")
+    steps = []
+
+    @contextmanager
+    def noted(title, total, unit, show):
+        assert (total, unit) == (10, "images")
+        yield steps.append
+
+    monkeypatch.setattr(encode, "bar", noted)
+    source = Folder(pictures, captions=False)
+    encode_images(nano, source, cache=tmp_path / "cache", batch_size=3, bad_limit=0.2)
+    assert steps == [0, 3, 1, 3, 1, 2]
+    next((tmp_path / "cache").rglob("images-000000008*")).unlink()
+    steps.clear()
+    encode_images(nano, source, cache=tmp_path / "cache", batch_size=3, bad_limit=0.2)
+    assert steps == [8, 2]
+
+
+def test_too_many_bad_pictures_stop_it_after_the_first_part(nano, pictures, calls, monkeypatch):
+    monkeypatch.setattr(encode, "PART", 4)
+    (pictures / "0.png").write_bytes(b"no picture")
+    with pytest.raises(TooManyBadSamplesError):
+        encode_images(nano, Folder(pictures, captions=False), bad_limit=0.0)
+    assert sum(calls) == 3
+
+
+@pytest.mark.parametrize("changed", ["size", "time"])
+def test_size_or_time_of_change_alone_tell_that_a_picture_is_another(
+    nano, pictures, tmp_path, calls, changed
+):
+    source, path = Folder(pictures, captions=False), pictures / "3.png"
+    encode_images(nano, source, cache=tmp_path / "cache")
+    before = path.stat()
+    if changed == "size":
+        path.write_bytes(path.read_bytes() + b"more")
+    time = before.st_mtime_ns + (changed == "time")
+    os.utime(path, ns=(time, time))
+    encode_images(nano, source, cache=tmp_path / "cache")
+    assert sum(calls) == 20
+
+
+def test_a_picture_that_is_gone_is_not_taken_from_what_is_kept(nano, pictures, tmp_path):
+    source = Folder(pictures, captions=False)
+    encode_images(nano, source, cache=tmp_path / "cache")
+    (pictures / "3.png").unlink()
+    found = encode_images(nano, source, cache=tmp_path / "cache", bad_limit=0.2)
+    assert 3 not in found.numbers.tolist()
+
+
+def test_another_tokenizer_or_config_is_another_model(nano, monkeypatch):
+    before = model_identity(nano)
+    other = train_words(["other words in another order", "a thing"], context_length=16)
+    with monkeypatch.context() as patch:
+        patch.setattr(nano, "tokenizer", other)
+        assert model_identity(nano) != before
+    pixels = replace(nano.config.image.pixels, mean=(0.1, 0.2, 0.3))
+    patched = replace(nano.config, image=replace(nano.config.image, pixels=pixels))
+    monkeypatch.setattr(nano, "config", patched)
+    assert model_identity(nano) != before
+
+
+def test_any_rewritten_shard_counts(tmp_path):
+    write(tmp_path / "scenes", Plan(size=32, train=1, test=4))
+    tar = tmp_path / "scenes" / "wds_scenes-shape_test" / "test" / "0.tar"
+    paths = [tmp_path / name for name in ("a.tar", "b.tar")]
+    for path in paths:
+        path.write_bytes(tar.read_bytes())
+        os.utime(path, ns=(1, 1))
+    names = {data_identity(Shards([str(path) for path in paths], captions=()), None)}
+    for path in paths:
+        os.utime(path, ns=(2, 2))
+        names.add(data_identity(Shards([str(path) for path in paths], captions=()), None))
+    assert len(names) == 3
+
+
+def test_another_picture_in_a_folder_makes_it_other_data(pictures):
+    before = data_identity(Folder(pictures, captions=False), None)
+    assert data_identity(Folder(pictures, captions=False), None) == before
+    Image.new("RGB", (8, 8)).save(pictures / "99.png")
+    assert data_identity(Folder(pictures, captions=False), None) != before

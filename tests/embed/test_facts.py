@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from prolip.data.sample import BadSampleError, Sample
-from prolip.embed.facts import MOST_TEXT, facts_of
+from prolip.embed.facts import MOST_JSON, MOST_NUMBERS, MOST_TEXT, facts_of
 
 
 def npy(values):
@@ -55,3 +55,23 @@ def test_pickles_are_never_opened():
 def test_a_label_must_be_a_whole_number():
     with pytest.raises(BadSampleError, match="not a whole number"):
         extra(cls=b"cat")
+
+
+def test_how_large_a_member_may_be():
+    assert extra(txt=b"x" * MOST_TEXT) == {"txt": "x" * MOST_TEXT}
+    for size, is_kept in ((MOST_JSON - 2, True), (MOST_JSON - 1, False)):
+        text = "x" * size  # two quotes more in JSON
+        assert extra(json=json.dumps(text).encode()) == ({"json": text} if is_kept else {})
+        assert extra(column=text) == ({"column": text} if is_kept else {})
+    assert len(extra(npy=npy([0] * MOST_NUMBERS))["npy"]) == MOST_NUMBERS
+    assert extra(npy=npy([0] * (MOST_NUMBERS + 1))) == {}
+
+
+def test_arrays_of_every_kind_of_number():
+    assert extra(npy=npy([True, False])) == {"npy": [True, False]}
+    assert extra(npy=npy([[0.5, 1.5]])) == {"npy": [0.5, 1.5]}
+    assert extra(npy=npy(["a"])) == {}
+
+
+def test_the_last_ending_tells_the_kind():
+    assert extra(**{"label.cls": b"3", "meta.json": b"[1]"}) == {"label.cls": 3, "meta.json": [1]}

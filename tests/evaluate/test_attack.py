@@ -169,3 +169,28 @@ def test_what_is_wrong_with_the_pictures_is_said(nano, pixels, task):
         attack_batch(nano, pixels, labels + 6, classes, Attack())
     with pytest.raises(ValueError, match="no picture"):
         attack_all(nano, pixels[:0], labels[:0], classes, Attack())
+
+
+def test_another_seed_is_another_start(nano, pixels, task):
+    classes, labels = task
+    first, again, other = (
+        attack_batch(nano, pixels[:2], labels[:2], classes, Attack(steps=(1,), seed=seed))[0].pixels
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_first_step_follows_the_loss_of_the_models_own_logits_everywhere(nano, pixels, task):
+    classes, labels = task
+    wide = Gaussian(classes.mean.double(), classes.log_var.double() + 5.0)
+    model, inner = nano.double(), pixels.clamp(10, 245)
+    (done,) = attack_batch(model, inner, labels, wide, Attack(steps=(1,), start="clean"))
+    shares = (inner.double() / 255).requires_grad_()
+    images = model.encode_image((shares - _constants(model, "mean")) / _constants(model, "std"))
+    loss = cross_entropy(model.temperature.scale * similarity(images, wide), labels, reduction="sum")
+    (slope,) = torch.autograd.grad(loss, shares)
+    clear = slope.abs() > 1e-3 * slope.abs().amax((1, 2, 3), keepdim=True)
+    moved = done.pixels - inner / 255
+    assert clear.double().mean() > 0.5
+    assert torch.equal(moved.sign()[clear].double(), slope.sign()[clear])

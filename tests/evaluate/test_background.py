@@ -9,11 +9,12 @@ from rich.console import Console
 
 from prolip.data.coco import annotation_of
 from prolip.data.scenes.write import Plan, write
+from prolip.data.source import Filed
 from prolip.embed.encode import encode_images
-from prolip.evaluate import background
+from prolip.embed.identity import data_identity, model_identity
+from prolip.evaluate import background, paper
 from prolip.evaluate.background import Objects, compare
 from prolip.gaussian import Gaussian
-from prolip.model.create import create
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +58,19 @@ def test_all_but_the_union_of_the_segments_is_blank(two):
     assert np.array_equal(np.asarray(Image.open(whole.image)), pictures[0])
 
 
-def test_a_picture_that_fails_once_is_left_out_of_both(two, nano, monkeypatch):
+def shown(result):
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(*background.tables(result))
+    return console.export_text()
+
+
+def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
     folder, _, _ = two
-    monkeypatch.setattr(background, "encode_images", lambda *a, **k: encode_images(*a, **k, bad_limit=1.0))
-    result = background.evaluate(nano, folder / "instances.json", folder, controls=0)
-    assert result["numbers"] == [0]
+    with pytest.raises(ValueError, match="bad"):
+        background.evaluate(nano, folder / "instances.json", folder, controls=0)
+    result = background.evaluate(nano, folder / "instances.json", folder, controls=1, bad_limit=1.0)
+    assert (result["numbers"], result["bad"]) == ([0], 1)
+    assert "1 bad sample is left out" in shown(result)
     assert len(result["before"]) == len(result["after"]) == result["model"]["images"] == 1
 
 
@@ -76,15 +85,16 @@ def test_numbers_are_those_of_the_pictures(folder, nano):
     assert result["model"]["difference"] == pytest.approx(float((after - before).mean()), rel=1e-3, abs=1e-7)
     assert result["largest_rises"][0] == int((after - before).argmax())
     assert result["largest_falls"][0] == int((after - before).argmin())
-    assert result["paper"] == {"before": 0.109, "after": 0.117}
+    assert tuple(result["paper"].values()) == paper.BACKGROUND_REMOVED
     assert len(result["controls"]) == 2
     assert result["controls"][0] == result["model"], "the model is itself the fresh one of seed 0"
     assert result["controls"][1] != result["model"]
     json.dumps(result, allow_nan=False)
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(*background.tables(result))
-    text = console.export_text()
+    text = shown(result)
+    assert result["bad"] == 0
+    assert "bad" not in text
     assert "untrained, seed 1" in text
+    assert "0.109" in text
     assert f"{result['model']['after']:.4g}" in text
 
 
@@ -104,13 +114,9 @@ def test_compare_against_a_loop(draw):
     assert compare(whole[:1], wider[:1])["cosine_others"] is None
 
 
-def test_untrained_models_are_fresh_and_of_the_same_kind(tokenizer):
-    model = create("nano", tokenizer, seed=4)
-    fresh = background.untrained(model, 4)
-    assert fresh.config == model.config
-    assert not fresh.training
-    assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), model.parameters(), strict=True))
-    assert not torch.equal(background.untrained(model, 5).image.positions, model.image.positions)
+def test_what_untrained_models_make_is_not_kept(folder, nano, tmp_path):
+    background.evaluate(nano, folder / "instances.json", folder / "images", controls=2, cache=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)]
 
 
 def test_mistakes_are_told(folder, two, nano):
@@ -137,3 +143,40 @@ def test_other_objects_are_other_data(folder):
         Objects(path, images, canvas=c, limit=n).fingerprint() for c in (None, 0, 255) for n in (None, 4)
     }
     assert len(found) == 6
+
+
+def test_a_picture_edited_in_place_is_embedded_anew(two, nano, tmp_path):
+    folder, pictures, _ = two
+
+    def encoded():
+        source = Objects(folder / "instances.json", folder, canvas=255, limit=1)
+        return encode_images(nano, source, cache=tmp_path / "cache")
+
+    first = encoded()
+    assert torch.equal(encoded().images.mean, first.images.mean)
+    Image.fromarray(255 - pictures[0]).save(folder / "0.png")
+    assert not torch.allclose(encoded().images.mean, first.images.mean)
+
+
+def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
+    folder, pictures, _ = two
+    other = tmp_path / "other"
+    other.mkdir()
+    Image.fromarray(255 - pictures[0]).save(other / "0.png")
+    for canvas in (None, 255):
+        first, second = (
+            encode_images(
+                nano, Objects(folder / "instances.json", place, canvas=canvas, limit=1), cache=tmp_path / "c"
+            )
+            for place in (folder, other)
+        )
+        assert not torch.allclose(first.images.mean, second.images.mean)
+
+
+def test_files_are_the_annotations_and_the_pictures_that_are_there(two):
+    folder, _, _ = two
+    assert isinstance(Objects(folder / "instances.json", folder), Filed)
+    (folder / "2.png").unlink()
+    source = Objects(folder / "instances.json", folder, canvas=0)
+    assert source.files() == [folder / "instances.json", folder / "0.png"], "a missing one is a bad sample"
+    data_identity(source, None)

@@ -1,5 +1,7 @@
 import json
 import math
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ from PIL import Image
 from prolip.data import scenes
 from prolip.data.open import open_data
 from prolip.data.scenes.write import Plan, write
-from prolip.data.source import Source
+from prolip.data.source import Filed, Source
+from prolip.embed.identity import data_identity
 from prolip.evaluate.captions import Captions, Pairs, Spread, gather, tokens_of
 from prolip.model.create import create
 
@@ -120,6 +123,19 @@ def test_spread_reaches_from_the_first_to_the_last_sample(model):
     pairs = gather(model, source, limit=3)
     assert pairs.numbers.tolist() == [0, 50, 100]
     assert pairs.keys == tuple(source.read(n).key for n in (0, 50, 100))
+
+
+def test_a_part_of_files_that_changed_is_other_data(folder, tmp_path):
+    shutil.copytree(folder / "train", tmp_path / "train")
+    source = open_data(tmp_path / "train", captions=["json:captions"])
+    part = Spread(source, 2)
+    assert isinstance(part, Filed)
+    assert list(part.files()) == list(source.files()) != []
+    before = data_identity(part, None)
+    assert data_identity(Spread(source, 2), None) == before
+    os.utime(source.files()[0], ns=(0, 0))
+    assert data_identity(part, None) != before
+    assert not Spread(scenes.Scenes("simple", length=5, size=32), 2).files()
 
 
 def test_tokens_are_those_between_start_and_end(model):

@@ -106,3 +106,13 @@ def test_a_perfect_space_is_recalled_wholly():
         Gaussian.point(image[None]), captions, Gaussian.point(root[None]), chain, first
     )
     assert (found["precision"], found["recall"], found["d_corr"]) == (1.0, 1.0, 1.0)
+
+
+def test_captions_at_the_threshold_itself_are_within_it():
+    """Two captions equally near to the root: the first threshold, their radius, has both."""
+    angles = torch.tensor([0.3, -0.3, 3.0])
+    captions = Gaussian.point(torch.stack([angles.cos(), angles.sin()], 1))
+    root = Gaussian.point(torch.tensor([[1.0, 0.0]]))
+    first = torch.zeros(1, dtype=torch.int64)
+    found = scores.radial_scores(captions[1:2], captions, root, torch.tensor([[1]]), first, steps=2)
+    assert (found["precision"], found["recall"]) == (1.0, 1.0)

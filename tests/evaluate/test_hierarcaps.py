@@ -1,7 +1,9 @@
 """HierarCaps: the release's goldens in its own mode, and the whole evaluation on scenes."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -14,6 +16,7 @@ from prolip.evaluate import hierarcaps
 from prolip.evaluate.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
+from prolip.search import traverse as module
 from prolip.search.traverse import nearest_to_roots, traverse
 from tests.golden import FIXTURES
 
@@ -183,6 +186,82 @@ def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
     for table in hierarcaps.tables(result):
         console.print(table)
     text = console.export_text()
-    assert f"{100 * result['uncertainty']['adjacent_order']:.1f} of neighbours in order (paper 90.0)" in text
+    assert (
+        f"{100 * result['uncertainty']['adjacent_order']:.1f} % of neighbours in order (paper 90.0)" in text
+    )
+    pairs = result["uncertainty"]["level_pairs"]
+    for i, j, printed in ((0, 1, "78.2"), (2, 3, "92.3"), (0, 3, "≥ 99.7"), (1, 2, "≥ 99.7")):
+        assert f"{100 * pairs[i][j]:.1f} ({printed})" in text
+    assert text.count("≥ 99.7") == 4, "and nothing where the paper has nothing"
+    assert "bad" not in text
     assert "containment+null" in text
     assert "23.3" in text
+
+
+def test_chains_of_other_lengths_have_no_pairs_in_the_paper(generator):
+    told = hierarcaps.judge_uncertainty(torch.rand(20, 3, generator=generator))
+    [table] = hierarcaps.tables({"uncertainty": told, "traversal": None})
+    assert not any("(" in cell for column in table.columns for cell in column.cells)
+
+
+def test_a_bad_picture_is_told_and_its_chain_is_judged_by_its_texts(nano, scenes, tmp_path):
+    shutil.copytree(scenes.parent, tmp_path / "data")
+    (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not a picture")
+    data = read_hierarcaps(tmp_path / "data" / "test.csv")
+    with pytest.raises(ValueError, match="bad"):
+        hierarcaps.evaluate(nano, data, steps=5)
+    result = hierarcaps.evaluate(nano, data, steps=5, bad_limit=0.5)
+    assert (result["chains"], result["pictures"], result["missing"], result["bad"]) == (12, 12, 0, 1)
+    whole = hierarcaps.evaluate(nano, read_hierarcaps(scenes), steps=5)
+    assert result["uncertainty"] == whole["uncertainty"]
+    assert [table.caption for table in hierarcaps.tables(result)][1] == "1 bad sample is left out"
+    assert [table.caption for table in hierarcaps.tables(whole)][1] is None
+
+
+def test_each_search_is_done_once(golden, monkeypatch):
+    """The start, and the caption by each of two measures for each of two queries; the walks share them."""
+    few = [golden["images"][:20], golden["captions"][:90], golden["null"], golden["chains"][:20] % 90]
+    searches, starts = [], []
+    real_search, real_nearest = module.most_inclusive, module.nearest
+
+    def most_inclusive(queries, candidates, measure, **options):
+        searches.append((queries.mean.sum().item(), measure))
+        return real_search(queries, candidates, measure, **options)
+
+    def nearest(queries, *rest, **options):
+        starts.append(queries is few[0])
+        return real_nearest(queries, *rest, **options)
+
+    monkeypatch.setattr(module, "most_inclusive", most_inclusive)
+    for place in (module, hierarcaps):
+        monkeypatch.setattr(place, "nearest", nearest)
+    hierarcaps.judge_traversal(*few, steps=3)
+    assert len(searches) == len(set(searches)) == 4
+    assert sum(starts) == 1
+
+
+def test_quartiles_are_numpys(generator):
+    values = torch.rand(37, 3, generator=generator, dtype=torch.float64)
+    found = hierarcaps.judge_uncertainty(values)["by_level"]
+    for level, told in enumerate(found):
+        assert told["quartiles"] == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
+
+
+def test_the_modes_and_the_root_reach_every_score(nano, scenes):
+    """Watched from outside: what `evaluate` hands on."""
+    data, seen = read_hierarcaps(scenes), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            hierarcaps, "judge_traversal", lambda *parts, **told: seen.update(walk=(parts, told)) or []
+        )
+        patch.setattr(
+            hierarcaps.scores, "radial_scores", lambda *parts, **told: seen.update(radial=(parts, told)) or {}
+        )
+        hierarcaps.evaluate(nano, data, by="cosine", form="published", steps=7)
+    null = nano.embed_texts([""])
+    for parts, _ in seen.values():
+        torch.testing.assert_close(parts[2].mean, null.mean)
+        assert torch.equal(parts[3], data.chains)
+    assert seen["walk"][1] == {"by": "cosine", "form": "published", "steps": 7}
+    assert seen["radial"][1] == {"steps": 7}
+    assert torch.equal(seen["radial"][0][4], data.picture_of)

@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from prolip import measures
 from prolip.data.scenes.write import Plan, write
+from prolip.embed.identity import model_identity
 from prolip.evaluate import hierarimgs
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
@@ -70,11 +71,13 @@ def levels(tmp_path_factory):
     return folder / "hierarimgs" / "levels"
 
 
-def test_the_whole_evaluation_with_its_control(nano, levels):
+def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     data = hierarimgs.read(levels)
-    result = hierarimgs.evaluate(nano, data, control_seeds=(0, 5))
+    result = hierarimgs.evaluate(nano, data, control_seeds=(0, 5), cache=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
     assert json.loads(json.dumps(result)) == result
-    assert (result["images"], result["levels"], result["left_out"]) == (len(data.originals), 3, 0)
+    assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
+    assert hierarimgs.tables(result)[0].caption is None
     original = nano.embed_images(list(data.originals))
     for row, files in zip(result["by_level"], data.levels, strict=True):
         h = measures.inclusion(original, nano.embed_images(list(files)))
@@ -88,7 +91,7 @@ def test_the_whole_evaluation_with_its_control(nano, levels):
     assert hierarimgs.evaluate(nano, data, control_seeds=())["control"] is None
 
 
-def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path, monkeypatch):
+def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
     data = hierarimgs.read(levels)
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"not a picture")
@@ -97,11 +100,12 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path, mo
     broken_data = hierarimgs.HierarImgs(
         path=data.path, originals=data.originals, levels=(data.levels[0], tuple(files), data.levels[2])
     )
-    real = hierarimgs.encode_images
-    monkeypatch.setattr(hierarimgs, "encode_images", lambda *a, **k: real(*a, **k, bad_limit=0.5))
-    result = hierarimgs.evaluate(nano, broken_data, control_seeds=())
+    with pytest.raises(ValueError, match="bad"):
+        hierarimgs.evaluate(nano, broken_data, control_seeds=())
+    result = hierarimgs.evaluate(nano, broken_data, control_seeds=(1,), bad_limit=0.5)
+    assert hierarimgs.tables(result)[0].caption == "1 bad sample is left out"
     rest = [i for i in range(len(data.originals)) if i != 2]
-    assert (result["images"], result["left_out"]) == (len(rest), 1)
+    assert (result["images"], result["bad"]) == (len(rest), 1)
     original = nano.embed_images([data.originals[i] for i in rest])
     for row, level in zip(result["by_level"], data.levels, strict=True):
         h = measures.inclusion(original, nano.embed_images([level[i] for i in rest]))
@@ -135,3 +139,26 @@ def test_what_is_wrong_with_an_index_is_said(tmp_path, content, message):
         hierarimgs.read(tmp_path)
     with pytest.raises(FileNotFoundError, match="missing"):
         hierarimgs.read(tmp_path / "nowhere")
+
+
+def test_both_directions_of_the_logarithms_are_medians(draw):
+    original, level = draw(9, 5), draw(9, 5)
+    row = hierarimgs.judge(original, [level])["by_level"][0]
+    for name, measure in (
+        ("log_inclusion", measures.log_inclusion),
+        ("log_containment", measures.log_containment),
+    ):
+        there = sorted(measure(original[i], level[i]).item() for i in range(9))[4]
+        back = sorted(measure(level[i], original[i]).item() for i in range(9))[4]
+        assert row[name] == pytest.approx({"original_in_level": there, "level_in_original": back})
+        assert there != pytest.approx(back)
+
+
+def test_strangers_are_spread_over_all_pictures_and_stay_pairs(draw, monkeypatch):
+    monkeypatch.setattr(hierarimgs, "MOST_STRANGERS", 5)
+    original, level = draw(17, 5), draw(17, 5)
+    row = hierarimgs.judge(original, [level])["by_level"][0]
+    few = [0, 4, 8, 12, 16]
+    wanted = hierarimgs.judge(original[few], [level[few]])["by_level"][0]
+    assert row["own_against_others"] == wanted["own_against_others"]
+    assert row["csd_against_others"] == wanted["csd_against_others"]

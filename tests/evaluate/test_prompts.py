@@ -1,12 +1,14 @@
 """Comparison of prompt strategies: each row against a loop, images to learn from never scored, nothing lost."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from PIL import Image
 from rich.console import Console
 
 from prolip.data.labelled import open_labelled
@@ -19,6 +21,8 @@ from prolip.evaluate.strategies import Plan
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.zeroshot import weights as rules
+from prolip.zeroshot.bprw import ZERO_SHOT, zero_shot_weights
+from prolip.zeroshot.shots import choose_shots
 
 CLASSES, TEMPLATES, DIM = 4, 6, 8
 QUICK = Plan(few=(1, 3), runs=2, lowest=(1, 3), spreads=(0.0, 1.0))
@@ -155,18 +159,6 @@ def test_a_second_set_is_learned_from_and_all_of_the_first_is_scored():
     assert (result["images"], result["kept"], result["kept_from"]) == (48, 48, "train")
 
 
-def test_pictures_that_are_also_scored_are_dropped_from_the_second_set():
-    prompts, images, labels = made()
-    _, train, train_labels = made(seed=5)
-    both, both_labels = Gaussian.cat([train, images[:7]]), torch.cat([train_labels, labels[:7]])
-    mixed = compare(prompts, images, labels, train=both, train_labels=both_labels, plan=QUICK)
-    clean = compare(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
-    assert mixed == clean
-    same = compare(prompts, images, labels, train=images, train_labels=labels, plan=QUICK)
-    assert same["kept"] == 0
-    assert by_name(same)["BPRW, 3 images"]["left_out"] == strategies.NO_SHOTS
-
-
 def test_centroids_are_the_pooled_images():
     """As many shots as the second set has images of a class: there is nothing to choose."""
     prompts, images, labels = made()
@@ -267,7 +259,7 @@ def test_bad_input_is_named(change, message):
         compare(prompts, images, labels, **options)
     with pytest.raises(ValueError, match="runs must be"):
         Plan(runs=0)
-    with pytest.raises(ValueError, match="few and lowest must be"):
+    with pytest.raises(ValueError, match="each number of `few` must be"):
         Plan(few=(0,))
 
 
@@ -310,3 +302,179 @@ class TestOnData:
         other = open_labelled(folder / "wds_scenes-colour_test")
         with pytest.raises(ValueError, match="has other classes than"):
             evaluation.evaluate(nano, data, train=other, progress=False)
+
+    def test_other_folders_cannot_be_learned_from_under_equal_names(self, nano, tmp_path):
+        names = ["one", "two"]
+        sides = {"val": ("a", "b"), "train": ("b", "c")}
+        for side, classes in sides.items():
+            for number, name in enumerate(classes):
+                (tmp_path / side / name).mkdir(parents=True)
+                Image.new("RGB", (32, 32), (99 * number, 0, 0)).save(tmp_path / side / name / "1.png")
+        val, train = (open_labelled(tmp_path / side, class_names=names) for side in sides)
+        with pytest.raises(ValueError, match="has other classes than"):
+            evaluation.evaluate(nano, val, train=train, progress=False)
+
+    def test_copies_of_scored_pictures_are_not_learned_from(self, nano, data, tmp_path):
+        """By their pixels: in a batch of another shape the same picture has not quite the same Gaussian."""
+        for number in range(len(data.source)):
+            sample = data.source.read(number)
+            folder = tmp_path / "val" / f"c{int(sample.extra['cls'])}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number}.png").write_bytes(sample.image)
+        shutil.copytree(tmp_path / "val", tmp_path / "train")
+        labels = sorted(path.name for path in (tmp_path / "train").iterdir())
+        for number, name in enumerate(labels):
+            Image.new("RGB", (32, 32), (number, 7, 9)).save(tmp_path / "train" / name / "0-new.png")
+        val, train = (open_labelled(tmp_path / side, templates=["a {c}", "{c}"]) for side in ("val", "train"))
+        result = evaluation.evaluate(nano, val, train=train, plan=QUICK, batch_size=5, progress=False)
+        assert result["copies"] == len(data.source)
+        assert result["kept"] == len(labels)
+        assert result["images"] == len(data.source)
+
+    def test_examples_are_of_their_class(self, nano, data):
+        result = evaluation.evaluate(nano, data, plan=Plan(few=(), runs=1), progress=False)
+        for label, numbers in enumerate(result["examples"]):
+            assert 1 <= len(numbers) <= 3
+            assert all(int(data.source.read(number).extra["cls"]) == label for number in numbers)
+
+
+@pytest.mark.parametrize("prior", ["initial", "dirichlet"])
+def test_nearest_and_prior_are_those_of_the_plan(prior):
+    prompts, images, labels = made()
+    plan = Plan(few=(), runs=1, nearest=3, prior=prior)
+    row = by_name(compare(prompts, images, labels, plan=plan))["BPRW, 0 images"]
+    settings = replace(ZERO_SHOT, nearest=3, prior=prior)
+    generator = strategies.Task(prompts, images, labels, images[:0], labels[:0], plan).generator(0, 0)
+    found = zero_shot_weights(prompts, images, settings, generator).weights
+    assert row["effective_prompts"] == pytest.approx(float(rules.effective_count(found).mean()))
+
+
+@pytest.fixture
+def task():
+    """Of four classes the last has no image to learn from; one image of each other is to be chosen of twelve."""
+    prompts, images, labels = made()
+    _, train, train_labels = made(seed=5)
+    some = train_labels < 3
+    plan = Plan(few=(1,), runs=2, by="cosine", variance="independent")
+    return strategies.Task(prompts, images, labels, train[some], train_labels[some], plan)
+
+
+def test_draws_differ_by_run_by_seed_and_by_shots(task):
+    first = {
+        torch.rand(3, generator=generator).tolist()[0]
+        for generator in (
+            task.generator(1, 0),
+            task.generator(1, 1),
+            task.generator(2, 0),
+            replace(task, plan=replace(task.plan, seed=1)).generator(1, 0),
+        )
+    }
+    assert len(first) == 4
+    assert task.generator(1, 0).initial_seed() == task.generator(1, 0).initial_seed()
+
+
+def test_the_split_is_the_seeds():
+    _, images, labels = made()
+    parts = [evaluation._apart(images, labels, CLASSES, None, None, Plan(seed=seed))[0] for seed in (0, 0, 1)]
+    assert torch.equal(parts[0], parts[1])
+    assert not torch.equal(parts[0], parts[2])
+
+
+def test_short_classes_have_fewer_images_than_asked_for(task):
+    assert (task.short(12), task.short(13)) == (1, 4)
+
+
+def test_top_k_of_all_templates_is_no_row():
+    prompts, images, labels = made()
+    rows = by_name(compare(prompts, images, labels, plan=Plan(few=(), runs=1, lowest=(5, 6, 7))))
+    assert [name for name in rows if name.startswith("top-")] == ["top-5 of each class"]
+
+
+def test_every_strategy_pools_and_ranks_as_the_plan_says(task, monkeypatch):
+    """All of them: prompts, learned weights, centroids."""
+    pooled, ranked = [], []
+    own_pool, own_nearest, own_zero = strategies.pool, strategies.nearest, strategies.zero_shot_weights
+    monkeypatch.setattr(
+        strategies,
+        "pool",
+        lambda *a, variance=None: (pooled.append(variance), own_pool(*a, variance=variance))[1],
+    )
+    monkeypatch.setattr(strategies, "nearest", lambda *a, by: (ranked.append(by), own_nearest(*a, by=by))[1])
+    monkeypatch.setattr(strategies, "zero_shot_weights", lambda *a: (ranked.append(a[4]), own_zero(*a))[1])
+    rows = [*strategies.fixed_rows(task), *strategies.zero_shot_rows(task), *strategies.few_shot_rows(task)]
+    assert len(rows) > 10
+    assert set(pooled) == {"independent"}
+    assert set(ranked) == {"cosine"}
+
+
+def test_what_each_bprw_learns_from(task, monkeypatch):
+    zero, few = [], []
+    own_zero, own_few = strategies.zero_shot_weights, strategies.few_shot_weights
+    monkeypatch.setattr(strategies, "zero_shot_weights", lambda *a: (zero.append(a[1]), own_zero(*a))[1])
+    monkeypatch.setattr(strategies, "few_shot_weights", lambda *a: (few.append(a[:2]), own_few(*a))[1])
+    list(strategies.zero_shot_rows(task))
+    assert [len(images) for images in zero] == [48, 48, 36, 36]
+    assert torch.equal(zero[2].mean, task.learn.mean)
+    list(strategies.few_shot_rows(task))
+    assert [prompts.log_var.unique().numel() > 1 for prompts, _ in few] == [True, True, False, False]
+    assert [images.log_var.unique().numel() > 1 for _, images in few] == [True, True, False, False]
+    for z, flat in zip((task.prompts, task.learn), few[2], strict=True):
+        assert torch.equal(flat.mean, z.mean)
+        assert flat.var.mean().item() == pytest.approx(z.var.mean().item(), rel=1e-5)
+
+
+def test_the_images_that_are_scored_keep_their_labels():
+    prompts, images, labels = made()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
+    images, labels = images[order], labels[order]
+    result = compare(prompts, images, labels, plan=QUICK)
+    scored, learn, learn_labels, _ = evaluation._apart(images, labels, CLASSES, None, None, QUICK)
+    assert len(scored) < len(labels)
+    wanted = accuracy_by_loop(pool(prompts), images[scored], labels[scored], "csd")
+    assert by_name(result)["all prompts"]["accuracy"] == pytest.approx(wanted)
+    place = {row.tobytes(): label for row, label in zip(images.mean.numpy(), labels.tolist(), strict=True)}
+    assert [place[row.tobytes()] for row in learn.mean.numpy()] == learn_labels.tolist()
+
+
+def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task):
+    (row,) = [row for row in strategies.few_shot_rows(task) if row["name"].startswith("centroid")]
+    values = []
+    for run in range(2):
+        chosen = choose_shots(task.learn_labels, CLASSES, 1, task.generator(1, run))[:3, 0]
+        last = pool(task.prompts, variance="independent")[3:]
+        values.append(task.accuracy(Gaussian.cat([task.learn[chosen], last])))
+    assert row["accuracy"] == pytest.approx(sum(values) / 2)
+    assert row["spread"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert row["spread"] > 0
+
+
+def test_the_table_says_what_chance_alone_does():
+    row = {"family": "ensemble", "accuracy": 0.8}
+    assert evaluation._standard_error({"rows": [row], "images": 400}) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("plain", ["a photo of a {}", "a photo of a {c}."])
+def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monkeypatch, plain):
+    plans = []
+    monkeypatch.setattr(evaluation, "compare", lambda *_, plan, **__: plans.append(plan) or {})
+    data = open_labelled(folder / "wds_scenes-shape_test")
+    evaluation.evaluate(nano, data, templates=["the {c}", plain], progress=False)
+    assert plans[0].single == 1
+
+
+def test_the_very_first_image_is_an_image_too():
+    prompts, images, labels = made()
+    _, train, train_labels = made(seed=5, per_class=1)
+    plan = Plan(few=(1,), runs=1)
+    result = compare(prompts, images, labels, train=train, train_labels=train_labels, plan=plan)
+    assert None not in result["learned"][-1]["entropy"]
+
+
+def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monkeypatch):
+    seen = []
+    monkeypatch.setattr(strategies.Task, "accuracy", lambda _, classes: seen.append(classes) or 0.5)
+    strategies._centroid_row(task, 1)
+    wanted = pool(task.prompts, variance="independent")
+    for classes in seen:
+        assert torch.equal(classes.mean[3], wanted.mean[3])
+        assert torch.equal(classes.log_var[3], wanted.log_var[3])

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import rankdata
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, PredefinedSplit, cross_val_predict
@@ -62,6 +63,37 @@ def test_equal_images_share_their_ranks(draw):
     image, text = draw(1, 4), draw(1, 4)
     five = image[torch.zeros(5, dtype=torch.int64)]
     assert own_image_rank(five, text, torch.tensor([2])).tolist() == [3.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("block", [7 * 7, 20 * 20, 2**22])
+def test_ranks_and_ties_are_scipys_wherever_blocks_end(draw, monkeypatch, dtype, block):
+    """Each of 30 images stands there three times, in other blocks."""
+    monkeypatch.setattr(regression, "BLOCK", block)
+    images, texts = (z.to(dtype) for z in (draw(30, 64), draw(50, 64)))
+    images = images[torch.arange(90) % 30]
+    owner = torch.arange(50) * 7 % 90
+    distance = csd_matrix(texts.to(torch.float64), images[:30].to(torch.float64)).repeat(1, 3)
+    expected = rankdata(distance.numpy(), axis=1)[torch.arange(50), owner]
+    assert own_image_rank(images, texts, owner).tolist() == expected.tolist()
+
+
+def test_means_of_any_length_are_ranked_by_their_distance(draw):
+    images, texts = draw(9, 5), draw(20, 5)
+    images = type(images)(images.mean * torch.linspace(0.5, 2, 9)[:, None], images.log_var)
+    owner = torch.arange(20) % 9
+    expected = rankdata(csd_matrix(texts, images).numpy(), axis=1)[torch.arange(20), owner]
+    assert own_image_rank(images, texts, owner).tolist() == expected.tolist()
+
+
+def test_images_are_made_ready_once_however_many_blocks(draw, monkeypatch):
+    images, texts = draw(6, 4), draw(8, 4)
+    asked = []
+    real = type(images).var.fget
+    monkeypatch.setattr(type(images), "var", property(lambda z: asked.append(1) or real(z)))
+    monkeypatch.setattr(regression, "BLOCK", 4)
+    own_image_rank(images, texts, torch.arange(8) % 6)
+    assert len(asked) == 1
 
 
 def test_the_captions_own_uncertainty_does_not_change_the_rank(draw):

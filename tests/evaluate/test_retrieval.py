@@ -15,17 +15,17 @@ from prolip.data.scenes.source import Scenes
 from prolip.embed.encode import Encoded
 from prolip.embed.facts import Facts
 from prolip.evaluate import retrieval
+from prolip.evaluate.positives import Positives, flat_captions, read_positives
 from prolip.evaluate.retrieval import (
-    Positives,
     evaluate,
     hits,
     image_text,
     many_to_many,
     rank_metrics,
-    read_positives,
     recall_at_k,
 )
 from prolip.gaussian import Gaussian
+from prolip.nearest import nearest
 from tests.evaluate.suite import tree
 
 
@@ -121,6 +121,25 @@ def test_blocks_of_queries_change_nothing(draw, monkeypatch):
     assert torch.equal(hits(queries, items, positives, 5), whole)
     assert whole.any()
     assert not whole.all()
+
+
+def test_a_query_with_many_positives_makes_no_other_wide(draw, monkeypatch):
+    queries, items = draw(60, 8), draw(50, 8)
+    truth = [{q % 50, (q * 7 + 1) % 50} for q in range(60)]
+    truth[17], truth[40] = set(range(40)), set()
+    expected = slow_rank(queries.to(torch.float64), items.to(torch.float64), truth, "csd")
+    sizes = []
+
+    def counted(some, among, k, **options):
+        sizes.append(len(some) * k)
+        return nearest(some, among, k, **options)
+
+    monkeypatch.setattr(retrieval, "FOUND", 50)
+    monkeypatch.setattr(retrieval, "nearest", counted)
+    found = rank_metrics(queries, items, table_of(truth, 50))
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert max(sizes) <= 50
+    assert sum(sizes) <= 40 + 2 * 58
 
 
 def test_image_text_with_several_captions(draw):
@@ -243,6 +262,8 @@ def test_a_caption_with_a_comma_in_a_csv(tmp_path):
         ("p.json", '{"a": "a cat"}', "must be"),
         ("p.json", '{"a": [3]}', "no text: 3"),
         ("p.json", "a,a cat", "nor JSON"),
+        ("p.json", '{"a": []}', "names no pair"),
+        ("p.csv", "image,caption\n", "names no pair"),
         ("p.csv", "image,caption\na,a cat,3\n", "row 2 has 3 cells"),
     ],
 )
@@ -260,9 +281,31 @@ def test_names_of_bad_samples_are_counted(tmp_path):
         read_positives(tmp_path / "q.json", fake(CAPTIONS))
 
 
+@pytest.mark.parametrize(
+    ("table", "bad"),
+    [
+        ({f"stranger {n}": ["a cat"] for n in range(100)}, 1),
+        ({"a": ["a cat"], **{f"stranger {n}": ["a cat"] for n in range(3)}}, 2),
+        ({"a": ["a cow"], "b": ["a horse"]}, 1),
+        ({"stranger": ["a cat"]}, 1),
+    ],
+)
+def test_bad_samples_excuse_no_more_names_than_they_had(tmp_path, table, bad):
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    with pytest.raises(ValueError, match=f"not in photos.*{bad} samples were bad"):
+        read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",) * bad))
+
+
+def test_a_bad_sample_with_many_captions_is_one(tmp_path):
+    table = {"a": ["a cat"], "c": ["a cat", "a cow", "a horse"], "b": ["a dog", "c#0", "c#1"]}
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    found, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",)))
+    assert (as_pairs(found), unknown) == ({(0, 0), (1, 2)}, 5)
+
+
 def test_no_captions_is_a_sentence():
     with pytest.raises(ValueError, match="photos has no captions"):
-        retrieval.flat_captions(fake({"a": [], "b": []}))
+        flat_captions(fake({"a": [], "b": []}))
 
 
 def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):

@@ -129,3 +129,60 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
     rows = [result["clean"], *result["occlusion"], *result["corruptions"]["jpeg"], *result["pgd"]["rows"]]
     assert all(row["uncertainty"] is None and 0 <= row["accuracy"] <= 1 for row in rows)
     assert len(robustness.tables(result)) == 3
+
+
+def test_bad_pictures_are_left_out_and_told(nano, folder):
+    settings = {"occluded": (0, 0.1), "corruptions": ("jpeg",), "severities": (1,), "pgd_steps": (1,)}
+    whole = robustness.evaluate(nano, open_labelled(folder), **settings)
+    assert whole["bad"] == 0
+    assert [table.caption for table in robustness.tables(whole)] == [None] * 3
+    (folder / "red_star" / "0.png").write_bytes(b"not a picture")
+    with pytest.raises(ValueError, match="bad"):
+        robustness.evaluate(nano, open_labelled(folder), **settings)
+    result = robustness.evaluate(nano, open_labelled(folder), bad_limit=0.5, **settings)
+    assert (result["images"], result["bad"], result["pgd"]["images"]) == (8, 1, 8)
+    assert robustness.tables(result)[0].caption == "1 bad sample is left out"
+
+
+def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkeypatch):
+    attacks, ranked = [], []
+    real, near = robustness.attack_all, robustness.similarity
+    monkeypatch.setattr(robustness, "attack_all", lambda *a, **k: (attacks.append(a[4]), real(*a, **k))[1])
+    monkeypatch.setattr(
+        robustness, "similarity", lambda a, b, by="csd": (ranked.append(by), near(a, b, by))[1]
+    )
+    asked = {"epsilon": 6 / 255, "step": 3 / 255, "start": "clean", "by": "cosine"}
+    result = robustness.evaluate(
+        nano,
+        open_labelled(folder),
+        occluded=(0, 0.1),
+        corruptions=("jpeg",),
+        severities=(1,),
+        pgd_steps=(0, 1),
+        **asked,
+    )
+    assert attacks == [Attack(steps=(1,), **asked)]
+    assert ranked == ["cosine"] * 6  # jpeg, clean, two shares, two counts of steps
+    assert {key: result["pgd"][key] for key in ("epsilon", "step", "start")} == {
+        key: asked[key] for key in ("epsilon", "step", "start")
+    }
+
+
+def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
+    """PGD reads by the numbers of the source, and labels go with them."""
+    bad = sorted(folder.rglob("*.png"), key=lambda path: str(path.relative_to(folder)))[1]
+    bad.write_bytes(b"no picture")
+    data = open_labelled(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        seen = {}
+        patch.setattr(
+            robustness, "attack_all", lambda model, pixels, labels, *_, numbers, **__: seen.update(
+                pixels=list(pixels), labels=labels, numbers=numbers
+            ) or {1: model.embed_images([Image.new("RGB", (8, 8))] * len(pixels))},
+        )  # fmt: skip
+        robustness.evaluate(nano, data, occluded=(), corruptions=(), pgd_steps=(1,), limit=3, bad_limit=0.5)
+    assert seen["numbers"] == [0, 5, 8]  # of 0, 2, ..., 8
+    assert seen["labels"].tolist() == [0, 1, 2]
+    rules = nano.config.image.pixels
+    for pixels, number in zip(seen["pixels"], seen["numbers"], strict=True):
+        assert torch.equal(pixels, to_pixels(read_image(data.source.read(number).image), rules))

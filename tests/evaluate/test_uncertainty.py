@@ -7,10 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from rich.console import Console
 from scipy.stats import rankdata, spearmanr
 
 from prolip.data import scenes
+from prolip.data.open import open_data
 from prolip.evaluate import uncertainty
 from prolip.evaluate.captions import Captions, Pairs
 from prolip.gaussian import Gaussian
@@ -262,3 +264,21 @@ def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenize
     )
     with pytest.raises(ValueError, match="deterministic"):
         uncertainty.evaluate(ProLIP(config), None)
+
+
+def test_bad_samples_are_told(tmp_path):
+    model = create("nano", scenes.tokenizer(32), seed=0).eval()
+    lines = [f"{name}.png,a red circle {name}" for name in "abcd"]
+    (tmp_path / "data.csv").write_text("\n".join(["filepath,caption", *lines]))
+    for name in "abcd":
+        Image.new("RGB", (32, 32), "red").save(tmp_path / f"{name}.png")
+    source = open_data(tmp_path / "data.csv")
+    whole = uncertainty.evaluate(model, source)
+    assert whole["bad"] == 0
+    assert "bad" not in uncertainty.tables(whole)[0].caption
+    (tmp_path / "c.png").write_bytes(b"not a picture")
+    with pytest.raises(ValueError, match="bad"):
+        uncertainty.evaluate(model, source)
+    result = uncertainty.evaluate(model, source, bad_limit=0.5)
+    assert (result["images"], result["captions"], result["bad"]) == (3, 3, 1)
+    assert "; 1 bad sample is left out" in uncertainty.tables(result)[0].caption

@@ -25,7 +25,10 @@ def pairs_of(measure, queries, candidates, **options):
 @pytest.mark.parametrize("measure", ["inclusion", "containment"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("regime", REGIMES)
-def test_as_by_all_pairs(draw, measure, dtype, regime):
+def test_as_by_all_pairs(draw, monkeypatch, measure, dtype, regime):
+    monkeypatch.setattr(inclusive, "FEW_QUERIES", 3)
+    monkeypatch.setattr(inclusive, "BLOCK", (16, 64))
+    monkeypatch.setattr(inclusive, "SCAN", 400)
     (low1, high1), (low2, high2) = REGIMES[regime]
     queries = draw(40, 48, low=low1, high=high1, dtype=dtype)
     candidates = draw(150, 48, low=low2, high=high2, dtype=dtype)
@@ -43,7 +46,7 @@ def test_the_bound_is_never_below(draw, regime, form, eps, dtype):
     (low1, high1), (low2, high2) = REGIMES[regime]
     queries = draw(30, 32, low=low1, high=high1, dtype=dtype)
     candidates = draw(60, 32, low=low2, high=high2, dtype=dtype)
-    bound = inclusive._inclusion_search(candidates, form, eps).bound(queries)
+    bound = inclusive._inclusion_search(form, eps).bound(queries, candidates)
     exact = measures.log_inclusion_matrix(
         queries.to(torch.float64), candidates.to(torch.float64), form=form, eps=eps
     )
@@ -52,12 +55,13 @@ def test_the_bound_is_never_below(draw, regime, form, eps, dtype):
 
 def test_the_bound_of_containment_is_never_below(draw):
     queries, candidates = draw(20, 20), draw(30, 20)
-    bound = inclusive._containment_search(candidates).bound(queries)
+    bound = inclusive._containment_search(20).bound(queries, candidates)
     assert bool((bound >= measures.log_containment_matrix(queries, candidates) - 1e-9).all())
 
 
 def test_the_bound_spares_most_pairs_where_images_are_narrower(draw, monkeypatch):
     """As in trained models. Without this, the search would be right, and slow."""
+    monkeypatch.setattr(inclusive, "FEW_QUERIES", 3)
     judged, matrix = [], measures.log_inclusion_matrix
     monkeypatch.setattr(
         measures, "log_inclusion_matrix", lambda a, b, **k: (judged.append(len(a)), matrix(a, b, **k))[1]
@@ -67,7 +71,9 @@ def test_the_bound_spares_most_pairs_where_images_are_narrower(draw, monkeypatch
     assert sum(judged) <= 5
 
 
-def test_of_equal_candidates_the_first_wins(draw):
+@pytest.mark.parametrize("few", [0, 64])
+def test_of_equal_candidates_the_first_wins(draw, monkeypatch, few):
+    monkeypatch.setattr(inclusive, "FEW_QUERIES", few)
     one = draw(1, 8)
     assert most_inclusive(draw(3, 8), Gaussian.cat([one] * 30))[1].tolist() == [0, 0, 0]
 
@@ -95,3 +101,13 @@ def test_bad_input(draw):
         most_inclusive(draw(2, 3), Gaussian.point(draw(2, 3).mean))
     with pytest.raises(ValueError, match="not one of"):
         most_inclusive(draw(2, 3), draw(2, 3), "H")
+
+
+def test_of_equal_values_the_first_wins_also_if_its_bound_is_lower(monkeypatch):
+    """Containment is bounded by its first dimension here, in which the second candidate is nearer."""
+    monkeypatch.setattr(inclusive, "FEW_QUERIES", 0)
+    query = Gaussian(torch.zeros(1, 2), torch.zeros(1, 2))
+    candidates = Gaussian(torch.eye(2), torch.zeros(2, 2))
+    values, winners = most_inclusive(query, candidates, "containment")
+    assert winners.tolist() == [0]
+    assert values[0] == measures.log_containment(query, candidates[1:])[0]

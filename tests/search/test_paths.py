@@ -5,6 +5,7 @@ from PIL import Image
 
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
+from prolip.search import paths
 from prolip.search.paths import read_captions, ways
 from prolip.search.traverse import traverse
 
@@ -86,3 +87,13 @@ def test_bad_files_of_captions(tmp_path, name, content, message):
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file of captions"):
         read_captions(tmp_path / "none.txt")
+
+
+def test_what_is_asked_for_reaches_the_walk(nano, pictures, monkeypatch):
+    asked = {"root": "inclusion", "of": "caption", "by": "cosine", "steps": 7}
+    seen, real = {}, paths.traverse
+    monkeypatch.setattr(paths, "traverse", lambda *a, **k: (seen.update(k), real(*a, **k))[1])
+    (way, _) = ways(nano, pictures, CAPTIONS, **asked)
+    assert seen == asked
+    images, first = nano.embed_images(pictures), nano.embed_texts([way.steps[0].caption])
+    assert way.steps[0].similarity == pytest.approx(float(images.mean[0] @ first.mean[0]), abs=1e-5)

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 from prolip import measures
 from prolip.gaussian import Gaussian
 from prolip.search import traverse as module
-from prolip.search.traverse import nearest_to_roots, traverse
+from prolip.search.traverse import find_roots, nearest_to_roots, traverse
 
 ROOTS = ["null", "inclusion", "containment", "inclusion+null", "containment+null"]
 
@@ -93,3 +93,19 @@ def test_bad_input(draw):
         traverse(draw(2, 4), draw(3, 4), draw(1, 4), steps=0)
     with pytest.raises(ValueError, match="weight"):
         traverse(draw(2, 4), draw(3, 4), draw(1, 4), weight=0.0)
+
+
+def test_what_is_known_already_is_not_sought_again(draw, monkeypatch):
+    images, captions, null = draw(6, 5), draw(20, 5), draw(1, 5)
+    first = traverse(images, captions, null, root="inclusion+null", of="caption")
+    roots = find_roots(captions[first.start], captions, "inclusion")
+    assert torch.equal(roots, first.roots)
+
+    def refuse(*_, **__):
+        pytest.fail("a search was done twice")
+
+    monkeypatch.setattr(module, "nearest", refuse)
+    monkeypatch.setattr(module, "most_inclusive", refuse)
+    again = traverse(images, captions, null, root="inclusion+null", start=first.start, roots=roots)
+    assert torch.equal(again.visited, first.visited)
+    assert (traverse(images, captions, null, root="null", start=first.start, roots=roots).roots == -1).all()

@@ -231,3 +231,11 @@ class TestSettings:
         prompts, images, _ = problem
         with pytest.raises(ValueError, match="how many images stand for a class"):
             bprw.zero_shot_weights(prompts, images, few_shot(5), seeded())
+
+
+def test_a_single_prompt_without_uncertainty_is_named(draw, generator):
+    prompts = draw(2, 3, 4)
+    log_var = prompts.log_var.clone()
+    log_var[1, 2] = -torch.inf
+    with pytest.raises(ValueError, match="BPRW weighs prompts by their uncertainty"):
+        bprw.reweigh(Gaussian(prompts.mean, log_var), draw(2, 5, 4), bprw.few_shot(5), generator)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from prolip.data.labelled import checked_templates
 from prolip.zeroshot import names
+from prolip.zeroshot.names import read_class_names
 
 
 def test_imagenets_names_are_complete_and_in_order():
@@ -62,4 +64,10 @@ def test_a_missing_list_is_named(tmp_path):
 def test_templates_are_a_list_of_at_least_one():
     for wrong in ([], "a {c}"):
         with pytest.raises(ValueError, match="a list of at least one template"):
-            names.checked_templates(wrong)
+            checked_templates(wrong)
+
+
+def test_home_is_known(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    assert read_class_names("~/names.txt") == ("cat", "dog")

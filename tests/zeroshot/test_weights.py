@@ -157,3 +157,16 @@ def test_filters_are_the_releases(name, rule, option):
     pooled = pool(prompts, rule(prompts, option))
     torch.testing.assert_close(pooled.mean.T, golden[f"filter.{name}.classifier"], atol=2e-7, rtol=0)
     torch.testing.assert_close(pooled.var.T, golden[f"filter.{name}.vars"], atol=1e-8, rtol=1e-5)
+
+
+def test_the_spread_of_all_is_of_c_times_t_not_one_less():
+    """Uncertainties 1 and 3: mean 2, spread 1 (with one less it would be the square root of 2)."""
+    prompts = Gaussian(torch.tensor([[[1.0], [1.0]]]), torch.tensor([[[1.0], [3.0]]]).log())
+    assert weights.below_global_spread(prompts, 0.99).tolist() == [[1.0, 0.0]]
+    assert weights.below_global_spread(prompts, 0.8).tolist() == [[1.0, 0.0]]
+    assert weights.below_class_spread(prompts, 0.8).tolist() == [[1.0, 0.0]]
+
+
+def test_a_prompt_without_uncertainty_among_others_is_the_least_uncertain():
+    prompts = Gaussian(torch.ones(1, 3, 1), torch.tensor([[[1.0], [0.0], [3.0]]]).log())
+    assert weights.lowest_k(prompts, 1).tolist() == [[0.0, 1.0, 0.0]]

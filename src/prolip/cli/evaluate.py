@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,10 +24,12 @@ class Common:
 
     Args:
         model: A folder of ours, a run of training, a foreign folder or file, or a hub id (owner/name).
-        out: The folder for JSON and figures. None: runs/evaluate/COMMAND/DATA.
+        out: The folder for JSON and figures. None: runs/evaluate/MODEL/DATA.
         cache: The folder where embeddings are kept, so that a second score costs no inference. None: the user's cache
             (~/.cache/prolip/embeddings). no: nowhere.
         batch_size: Pictures at a time.
+        bad_limit: Share of bad pictures (damaged, too large, without label or caption) from which on there is no score;
+            below it they are left out and counted.
         device: cpu, cuda, ... None: a GPU if there is one.
         figures: Draw figures (extra report).
         as_json: Print JSON instead of tables.
@@ -35,6 +39,7 @@ class Common:
     out: Path | None = None
     cache: str | None = None
     batch_size: int = 64
+    bad_limit: float = 0.01
     device: str | None = None
     figures: bool = True
     as_json: Annotated[bool, arg(name="json")] = False
@@ -53,12 +58,25 @@ class Common:
             return cache_folder()
         return None if self.cache == "no" else Path(self.cache).expanduser()
 
-    def folder(self, command: str, data: str | Path) -> Path:
-        if self.out is not None:
-            return self.out.expanduser()
-        name = Path(str(data)).expanduser().resolve().name if Path(str(data)).exists() else str(data)
-        safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
-        return Path("runs") / "evaluate" / command / (safe or "data")
+    def folder(self, data: str | Path, by: str = "csd") -> Path:
+        """Where results go. It is made now: after hours of work is no time to learn that it can't be."""
+        if self.out is None:
+            score = "" if by == "csd" else f"-{by}"
+            folder = Path("runs") / "evaluate" / _short_name(self.model) / (_short_name(data) + score)
+        else:
+            folder = self.out.expanduser()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(
+                f"{folder} can't be a folder for results: there is a file of that name"
+            ) from None
+        return folder
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What every evaluation of pictures is told about reading them."""
+        return {"cache": self.kept, "batch_size": self.batch_size, "bad_limit": self.bad_limit}
 
     def finish(
         self,
@@ -69,14 +87,18 @@ class Common:
         draw: Callable[[Path], Iterable[Path]] | None = None,
     ) -> None:
         """Write COMMAND.json; print it, or tables; draw, if that can be done here."""
-        from prolip import __version__
         from prolip.extras import MissingExtraError
         from prolip.files import write_json
 
-        content = {"command": command, "model": self.model, "prolip": __version__, "result": result}
+        content = {
+            "command": command,
+            "model": self.model,
+            "prolip": version("prolip"),
+            "result": _plain(result),
+        }
         paths = [write_json(folder / f"{command}.json", content)]
         if self.as_json:
-            print(json.dumps(content, indent=2))
+            print(json.dumps(content, indent=2, allow_nan=False))
         else:
             _print_tables(tables())
         if self.figures and draw is not None:
@@ -99,6 +121,7 @@ def zeroshot(
     classes: Path | None = None,
     templates: Path | None = None,
     by: Score = "csd",
+    variance: Literal["average", "independent"] = "average",
     ood: str | None = None,
     seed: int = 0,
 ) -> None:
@@ -111,16 +134,17 @@ def zeroshot(
         classes: A text file of class names, one a line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: A text file of templates with {c} for the class name; "imagenet": CLIP's 80.
         by: Nearest class by CSD, or by the cosine of the means.
+        variance: Of a class's pooled prompts: their average, or that divided by their number (of independent draws).
         ood: Other pictures (any data that prolip reads), which belong to no class: can the model tell?
         seed: Of the halves in which calibration is fitted and judged.
     """
     from prolip.data.open import open_data
     from prolip.evaluate import zeroshot as work
 
-    labelled, folder = _labelled(data, classes, templates), common.folder("zeroshot", data)
+    labelled, folder = _labelled(data, classes, templates), common.folder(data, by)
     result = work.evaluate(
-        common.load(), labelled, by=by, seed=seed, ood_source=None if ood is None else open_data(ood, captions=()),
-        cache=common.kept, batch_size=common.batch_size,
+        common.load(), labelled, by=by, variance=variance, seed=_seed(seed),
+        ood_source=None if ood is None else open_data(ood, captions=()), **common.reading,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -150,11 +174,17 @@ def retrieval(
     """
     from prolip.evaluate import retrieval as work
 
+    folder = common.folder(data)
     result = work.evaluate(
-        common.load(), _pairs(data, captions, image), positives=positives, cache=common.kept,
-        batch_size=common.batch_size,
-    )  # fmt: skip
-    common.finish("retrieval", common.folder("retrieval", data), result, lambda: work.tables(result))
+        common.load(), _pairs(data, captions, image), positives=positives, **common.reading
+    )
+
+    def draw(folder: Path) -> Iterable[Path]:
+        from prolip.report import retrieval as figure
+
+        return figure.save(result, folder / "retrieval")
+
+    common.finish("retrieval", folder, result, lambda: work.tables(result), draw)
 
 
 def suite(
@@ -179,13 +209,19 @@ def suite(
     from prolip.evaluate.suite import run as work
     from prolip.evaluate.suite import table
 
-    folder = common.folder("suite", data)
+    folder = common.folder(data, by)
     lines = work.run(
         common.load(), data.expanduser(), folder, tasks=tasks, by=by, templates=_templates(templates),
-        cache=common.kept, batch_size=common.batch_size, tell=lambda text: print(text, file=sys.stderr),
+        tell=lambda text: print(text, file=sys.stderr), **common.reading,
     )  # fmt: skip
     result = table.as_json(lines)
-    common.finish("suite", folder, result, lambda: table.tables(lines))
+
+    def draw(folder: Path) -> Iterable[Path]:
+        from prolip.report import suite as figure
+
+        return figure.save(result, folder / "suite")
+
+    common.finish("suite", folder, result, lambda: table.tables(lines), draw)
     if failed := work.failures(lines):
         print(f"prolip: {len(failed)} tasks failed: {', '.join(failed)}", file=sys.stderr)
         raise SystemExit(1)
@@ -213,14 +249,14 @@ def hierarcaps(
     from prolip.data.hierarcaps import read_hierarcaps
     from prolip.evaluate import hierarcaps as work
 
+    folder = common.folder(data, by)
     result = work.evaluate(
         common.load(),
         read_hierarcaps(data, images),
         by=by,
         form=form,
         steps=steps,
-        cache=common.kept,
-        batch_size=common.batch_size,
+        **common.reading,
     )
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -228,7 +264,7 @@ def hierarcaps(
 
         return hierarchy.save_captions(result, folder / "hierarcaps")
 
-    common.finish("hierarcaps", common.folder("hierarcaps", data), result, lambda: work.tables(result), draw)
+    common.finish("hierarcaps", folder, result, lambda: work.tables(result), draw)
 
 
 def hierarimgs(
@@ -246,17 +282,16 @@ def hierarimgs(
     """
     from prolip.evaluate import hierarimgs as work
 
+    folder = common.folder(data)
     opened = work.read(data)
-    result = work.evaluate(
-        common.load(), opened, control_seeds=range(controls), cache=common.kept, batch_size=common.batch_size
-    )
+    result = work.evaluate(common.load(), opened, control_seeds=range(_count(controls)), **common.reading)
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.report import hierarchy
 
         return hierarchy.save_images(result, opened, folder)
 
-    common.finish("hierarimgs", common.folder("hierarimgs", data), result, lambda: work.tables(result), draw)
+    common.finish("hierarimgs", folder, result, lambda: work.tables(result), draw)
 
 
 def robustness(
@@ -298,10 +333,11 @@ def robustness(
     from prolip.evaluate import robustness as work
     from prolip.evaluate.corruptions import CORRUPTIONS
 
+    folder = common.folder(data, by)
     result = work.evaluate(
         common.load(), _labelled(data, classes, templates), by=by, occluded=occluded,
         corruptions=CORRUPTIONS if corruptions is None else corruptions, severities=severities, pgd_steps=pgd_steps,
-        epsilon=epsilon, step=step, start=start, limit=limit, cache=common.kept, batch_size=common.batch_size,
+        epsilon=epsilon, step=step, start=start, limit=limit, **common.reading,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -309,7 +345,7 @@ def robustness(
 
         return figure.save(result, folder / "robustness")
 
-    common.finish("robustness", common.folder("robustness", data), result, lambda: work.tables(result), draw)
+    common.finish("robustness", folder, result, lambda: work.tables(result), draw)
 
 
 def prompts(
@@ -320,6 +356,10 @@ def prompts(
     templates: Path | None = None,
     by: Score = "csd",
     few: tuple[int, ...] = (5, 9),
+    limits: tuple[float, ...] = (),
+    nearest: int = 10,
+    prior: Literal["initial", "dirichlet"] = "initial",
+    variance: Literal["average", "independent"] = "average",
     runs: int = 3,
     seed: int = 0,
 ) -> None:
@@ -334,17 +374,32 @@ def prompts(
         templates: A text file of templates with {c} for the class name; "imagenet": CLIP's 80.
         by: Nearest class by CSD, or by the cosine of the means.
         few: Labelled pictures a class, for BPRW.
+        limits: Uncertainties, for filters by a fixed one.
+        nearest: Pictures that stand for a class where BPRW has no labels.
+        prior: What 1/uncertainty of a prompt is for BPRW: where it starts, or its prior's concentrations.
+        variance: Of pooled prompts: weighted average, or that of a sum of independent draws (the release's).
         runs: Repetitions of what is random.
         seed: Of them.
     """
     from prolip.evaluate import prompts as work
     from prolip.evaluate.strategies import Plan
 
-    labelled = _labelled(data, classes, templates)
-    other = None if train is None else _labelled(train, classes, templates)
+    folder = common.folder(data, by)
+    plan = Plan(
+        by=by,
+        few=few,
+        limits=limits,
+        runs=runs,
+        seed=_seed(seed),
+        nearest=nearest,
+        prior=prior,
+        variance=variance,
+    )
+    labelled = _labelled(data, classes)
+    other = None if train is None else _labelled(train, classes)
     result = work.evaluate(
         common.load(), labelled, train=other, templates=_templates(templates),
-        plan=Plan(by=by, few=few, runs=runs, seed=seed), cache=common.kept, batch_size=common.batch_size,
+        plan=plan, **common.reading,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -357,7 +412,7 @@ def prompts(
             *figure.save_histograms(result, folder / "prompt-histograms"),
         ]
 
-    common.finish("prompts", common.folder("prompts", data), result, lambda: work.tables(result), draw)
+    common.finish("prompts", folder, result, lambda: work.tables(result), draw)
 
 
 def uncertainty(
@@ -387,13 +442,13 @@ def uncertainty(
     from prolip.evaluate import uncertainty as work
     from prolip.evaluate.captions import gather
 
+    folder = common.folder(data)
     source, model = _pairs(data, captions, image), common.load()
     work.require_uncertainty(model)
     pairs = gather(
-        model, source, limit=limit, world=None if world is None else world_named(world), cache=common.kept,
-        batch_size=common.batch_size,
+        model, source, limit=limit, world=None if world is None else world_named(world), **common.reading,
     )  # fmt: skip
-    result = work.analyse(pairs, shown=shown, seed=seed)
+    result = work.analyse(pairs, shown=shown, seed=_seed(seed))
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.report import plane
@@ -405,9 +460,7 @@ def uncertainty(
             *plane.save(folder / "plane", pairs, source=source, seed=seed),
         ]
 
-    common.finish(
-        "uncertainty", common.folder("uncertainty", data), result, lambda: work.tables(result), draw
-    )
+    common.finish("uncertainty", folder, result, lambda: work.tables(result), draw)
 
 
 def background(
@@ -429,9 +482,9 @@ def background(
     """
     from prolip.evaluate import background as work
 
+    folder = common.folder(annotations)
     result = work.evaluate(
-        common.load(), annotations, images, limit=limit, controls=controls, cache=common.kept,
-        batch_size=common.batch_size,
+        common.load(), annotations, images, limit=limit, controls=_count(controls), **common.reading,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -442,9 +495,7 @@ def background(
             *figure.save_background_sheet(result, annotations, images, folder / "background-sheet"),
         ]
 
-    common.finish(
-        "background", common.folder("background", annotations), result, lambda: work.tables(result), draw
-    )
+    common.finish("background", folder, result, lambda: work.tables(result), draw)
 
 
 def traverse(
@@ -455,6 +506,7 @@ def traverse(
     of: Literal["image", "caption"] = "image",
     by: Score = "csd",
     steps: int = 50,
+    out: Path | None = None,
     device: str | None = None,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
@@ -471,6 +523,7 @@ def traverse(
         of: Whose root: the picture's, or that of the caption nearest to it.
         by: Nearest by CSD, or by the cosine of the means.
         steps: Points of the way that are looked at.
+        out: A folder for traverse.json and a figure; None: print only.
         device: cpu, cuda, ... None: a GPU if there is one.
         as_json: Print JSON instead of text.
     """
@@ -486,11 +539,21 @@ def traverse(
         load(model, device=device).eval(), list(images), texts, root=root, of=of, by=by, steps=steps
     )
     named = {str(path): way for path, way in zip(images, found, strict=True)}
+    content = {path: asdict(way) for path, way in named.items()}
     if as_json:
-        print(json.dumps({path: asdict(way) for path, way in named.items()}, indent=2))
-        return
-    for path, way in named.items():
-        paths.show(path, way)
+        print(json.dumps(content, indent=2))
+    else:
+        for path, way in named.items():
+            paths.show(path, way)
+    if out is not None:
+        from prolip.files import write_json
+        from prolip.inputs.images import read_image
+        from prolip.report import traversal
+
+        out = out.expanduser()
+        written = [write_json(out / "traverse.json", content)]
+        written += traversal.save(named, [read_image(path) for path in images], out / "traverse")
+        print(*written, sep="\n", file=sys.stderr if as_json else sys.stdout)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -506,6 +569,34 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
+def _short_name(path: str | Path) -> str:
+    """A name for a folder, of the last two parts of a path, without signs that folders can't have."""
+    parts = [part for part in Path(str(path)).expanduser().parts if part not in ("/", "..", ".")]
+    name = "-".join(parts[-2:])
+    return "".join(letter if letter.isalnum() or letter in "-_.=" else "-" for letter in name) or "here"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: a number that is none (NaN, infinity) is null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _seed(seed: int) -> int:
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
+    return seed
+
+
+def _count(controls: int) -> int:
+    if not 0 <= controls <= 1000:
+        raise ValueError(f"--controls must be from 0 to 1000, not {controls}")
+    return controls
+
+
 def _print_tables(tables: Iterable[Any]) -> None:
     from rich.console import Console
 
@@ -514,7 +605,7 @@ def _print_tables(tables: Iterable[Any]) -> None:
         console.print(table)
 
 
-def _labelled(data: Path, classes: Path | None, templates: Path | None) -> Labelled:
+def _labelled(data: Path, classes: Path | None, templates: Path | None = None) -> Labelled:
     from prolip.data.labelled import open_labelled
     from prolip.zeroshot import names
 

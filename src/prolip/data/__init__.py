@@ -1,6 +1,7 @@
 """Image-text data: everyone's files, procedural scenes, and the loader that trains from both."""
 
 from prolip.data.batch import Batch, Preparation
+from prolip.data.labelled import Labelled, open_labelled
 from prolip.data.loader import Loader
 from prolip.data.open import open_data
 from prolip.data.sample import Bad, BadSampleError, Sample
@@ -15,6 +16,7 @@ __all__ = [
     "BadSampleError",
     "Batch",
     "Joined",
+    "Labelled",
     "Loader",
     "Preparation",
     "Sample",
@@ -25,4 +27,5 @@ __all__ = [
     "Together",
     "TooManyBadSamplesError",
     "open_data",
+    "open_labelled",
 ]

@@ -30,7 +30,7 @@ class Folder(OneChunk):
         self.lines = lines
         if not self.path.is_dir():
             raise FileNotFoundError(f"{self.path}: there is no such folder")
-        self._pairs = _pairs(sorted(_files(self.path)), captions)
+        self._pairs = _pairs(sorted(files_below(self.path)), captions)
         if not any(image for image, _ in self._pairs):
             raise ValueError(
                 f"{self.path}: no picture in it or below it; looked for {', '.join(IMAGE_ENDINGS)}"
@@ -70,8 +70,8 @@ class Folder(OneChunk):
         return captions_of(content.splitlines() if self.lines else [content], where)
 
 
-def _files(folder: Path) -> Iterator[str]:
-    """Paths of all files below a folder, relative to it."""
+def files_below(folder: Path) -> Iterator[str]:
+    """Paths of all files below a folder, relative to it; hidden ones left out, links followed."""
 
     def fail(error: OSError) -> None:
         raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,8 @@ def _chain(cell: str, where: str) -> tuple[str, ...]:
 
 
 def _require_one_length(texts: Sequence[Sequence[str]], path: Path) -> None:
+    if len(texts[0]) < 2:
+        raise ValueError(f"{path}: row 1 has one caption; a chain has two or more, joined by {ARROW}")
     for number, chain in enumerate(texts, start=1):
         if len(chain) != len(texts[0]):
             raise ValueError(
@@ -128,6 +131,10 @@ def _truths(rows: Sequence[Mapping[str, str]], levels: int, path: Path) -> Tenso
             truths.append([float(part) for part in row["log_ambiguity"].split()])
         except ValueError as error:
             raise ValueError(f"{path}: row {number}: log_ambiguity: {error}") from None
+        if not all(map(math.isfinite, truths[-1])):
+            raise ValueError(
+                f"{path}: row {number}: log_ambiguity must be finite numbers, not {row['log_ambiguity']!r}"
+            )
         if len(truths[-1]) != levels:
             raise ValueError(
                 f"{path}: row {number} has {len(truths[-1])} log_ambiguity for {levels} captions"

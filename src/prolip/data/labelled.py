@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +17,10 @@ from prolip.data.folders import Folder
 from prolip.data.shards import Shards
 from prolip.data.source import Source
 
-CLASS_NAMES, TEMPLATES, SHARD_COUNT = "classnames.txt", "zeroshot_classification_templates.txt", "nshards.txt"
+CLASS_NAMES, TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
+SHARD_COUNT, DATASET_TYPE = "nshards.txt", "dataset_type.txt"
+PLACE = "{c}"
+"""Where the class name goes in a template."""
 PLAIN_TEMPLATES = ("a photo of a {c}.",)
 """For data that brings none along."""
 
@@ -51,9 +56,13 @@ class Labelled:
                 )
         return torch.tensor(found, dtype=torch.int64)
 
+    @cached_property
+    def _number_of_folder(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.folders or ())}
+
     def _label(self, fact: Told) -> int:
         if self.folders is not None:
-            return self.folders.index(Path(fact.key).parts[0])
+            return self._number_of_folder[Path(fact.key).parts[0]]
         label = fact.extra.get("cls")
         if not isinstance(label, int):
             raise ValueError(f"{self.source.name}: {fact.key} has no label: a .cls file with a whole number")
@@ -63,7 +72,8 @@ class Labelled:
 def open_labelled(
     path: str | Path, *, class_names: Sequence[str] | None = None, templates: Sequence[str] | None = None
 ) -> Labelled:
-    """A folder of the 38 tasks (classnames.txt, test/0.tar, ...), or a folder that has one folder of pictures a class.
+    """A folder of the 38 tasks (classnames.txt, test/0.tar, ...), or a folder that has one folder of pictures a class
+    (a folder without pictures is none).
 
     class_names: instead of the data's own, in the order of its labels: lines of classnames.txt, or folders by name
     (whose own names, with _ as a space, are the class names otherwise).
@@ -83,12 +93,21 @@ def open_labelled(
         raise FileNotFoundError(
             f"{folder / CLASS_NAMES} is missing: one class name a line, in the order of labels"
         )
-    if templates is not None:
-        opened = replace(opened, templates=tuple(templates))
-    for template in opened.templates:
-        if template.count("{c}") < 1:
-            raise ValueError(f"the template {template!r} has no {{c}}, where the class name goes")
-    return opened
+    chosen = opened.templates if templates is None else templates
+    return replace(opened, templates=checked_templates(chosen, str(folder)))
+
+
+def checked_templates(templates: Sequence[str], where: str = "templates") -> tuple[str, ...]:
+    """Templates that hold {c}; {} is taken for {c}. where: the file or argument, for the error."""
+    if isinstance(templates, str) or not templates:
+        raise ValueError(f"{where}: a list of at least one template is needed")
+    unified = tuple(template.replace("{}", PLACE) for template in templates)
+    for number, template in enumerate(unified, start=1):
+        if PLACE not in template:
+            raise ValueError(
+                f"{where}: template {number}, {template!r}, has no {PLACE}, where the class name goes"
+            )
+    return unified
 
 
 def is_task(folder: Path) -> bool:
@@ -96,10 +115,10 @@ def is_task(folder: Path) -> bool:
     return any((folder / "test").glob("*.tar"))
 
 
-def is_retrieval(folder: Path) -> bool:
-    """Whether a task's samples have captions, one a line, and no labels."""
-    kind = folder / "dataset_type.txt"
-    return kind.is_file() and kind.read_text(encoding="utf-8").strip() == "retrieval"
+def dataset_type(folder: Path) -> str | None:
+    """What a task says of its kind: retrieval (captions, one a line), multilabel; None: nothing, so classification."""
+    path = folder / DATASET_TYPE
+    return read_lines(path)[0].lower() if path.is_file() else None
 
 
 def test_shards(folder: Path) -> list[str]:
@@ -111,6 +130,8 @@ def test_shards(folder: Path) -> list[str]:
         return sorted(map(str, (folder / "test").glob("*.tar")), key=lambda name: (len(name), name))
     except ValueError:
         raise ValueError(f"{counted} must hold one whole number, how many shards there are") from None
+    if count < 1:
+        raise ValueError(f"{counted} says that there are {count} shards; one at least is needed")
     paths = [folder / "test" / f"{number}.tar" for number in range(count)]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise FileNotFoundError(f"{folder / 'test'} should have {count} shards; missing: {some(missing)}")
@@ -143,16 +164,26 @@ def _task(folder: Path) -> Labelled:
 
 def _folders(folder: Path) -> Labelled:
     source = Folder(folder, captions=False)
-    names = sorted(child.name for child in folder.iterdir() if child.is_dir() and child.name[0] != ".")
-    if loose := [key for key in source.sample_keys() if len(Path(key).parts) < 2]:
+    parts = {key: Path(key).parts for key in source.sample_keys()}
+    if loose := [key for key, path in parts.items() if len(path) < 2]:
         raise ValueError(
             f"{folder}: {some(loose, 2)} lie in no class's folder. Classification data is a folder with one folder of "
             "pictures for each class, or a task in the layout of the 38 (classnames.txt, test/0.tar)"
         )
+    names = sorted({path[0] for path in parts.values()})
     own = folder / CLASS_NAMES
+    class_names = read_lines(own) if own.is_file() else tuple(name.replace("_", " ") for name in names)
+    if len(class_names) != len(names):
+        raise ValueError(f"{own} has {len(class_names)} names, but {len(names)} folders have pictures")
+    if len(set(class_names)) < len(names):
+        raise ValueError(f"{folder}: two folders stand for one class name: {some(_twice(class_names))}")
     return Labelled(
         source=source,
-        class_names=read_lines(own) if own.is_file() else tuple(name.replace("_", " ") for name in names),
+        class_names=class_names,
         templates=read_lines(folder / TEMPLATES) if (folder / TEMPLATES).is_file() else PLAIN_TEMPLATES,
         folders=tuple(names),
     )
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)

@@ -6,10 +6,12 @@ inference, and a run that was killed goes on at the first part that is missing.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +22,7 @@ from prolip.data.batch import Preparation
 from prolip.data.sample import Bad, BadSampleError
 from prolip.data.source import Source
 from prolip.data.tally import Tally
-from prolip.embed.facts import Facts, facts_of
+from prolip.embed.facts import Facts, digest_of, facts_of
 from prolip.embed.identity import data_identity, model_identity, texts_identity
 from prolip.embed.parts import Part, Stamp, keep, keep_texts, kept, kept_texts, stamp_of
 from prolip.gaussian import Gaussian
@@ -28,6 +30,8 @@ from prolip.inputs.images import normalise
 from prolip.model.embedding import read_ahead
 from prolip.model.prolip import ProLIP
 from prolip.progress import bar
+
+log = logging.getLogger("prolip.embed")
 
 PART = 4096
 """Samples that are kept in one file, and lost at most when a run is killed."""
@@ -90,7 +94,7 @@ def encode_images(
             cache / model_identity(model) / data_identity(source, None if change is None else change.name)
         )
     ranges = [range(first, min(first + PART, length)) for first in range(0, length, PART)]
-    parts = {} if folder is None else _found(folder, ranges, read.still_bad)
+    parts = {} if folder is None else _found(folder, ranges, read)
     tally = Tally()
     for found in parts.values():
         tally.add(len(found.numbers) + len(found.bads), found.bads.values())
@@ -99,11 +103,13 @@ def encode_images(
         advance(length - sum(map(len, missing)))
         for numbers, part in _encoded(model, missing, read, batch_size, advance):
             tally.add(len(numbers), part.bads.values())
-            tally.check(bad_limit, len(source.chunks))
+            _require_whole(tally)
+            tally.check(bad_limit)
             parts[numbers.start] = part
-            if folder is not None:
-                keep(folder, numbers.start, part)
-    tally.check(bad_limit, len(source.chunks), final=True)
+            if folder is not None and not _kept(partial(keep, folder, numbers.start, part)):
+                folder = None
+    _require_whole(tally)
+    tally.check(bad_limit, final=True)
     return _joined([parts[numbers.start] for numbers in ranges], source.name)
 
 
@@ -126,10 +132,30 @@ def encode_texts(
         z = None if folder is None else kept_texts(folder, name, len(part))
         if z is None:
             z = model.embed_texts(part, batch_size=batch_size, progress=progress)
-            if folder is not None and part:
-                keep_texts(folder, name, z)
+            if folder is not None and part and not _kept(partial(keep_texts, folder, name, z)):
+                folder = None
         done.append(z)
     return Gaussian.cat(done)[torch.tensor([places[text] for text in texts], dtype=torch.int64)]
+
+
+def _kept(write: Callable[[], object]) -> bool:
+    """Whether it could be written. If not (a full disk, a folder that isn't one's own), that is told, and work goes on:
+    what was computed is needed now, and keeping it only spares doing it again."""
+    try:
+        write()
+    except OSError as error:
+        log.warning("embeddings can't be kept, so another run will compute them again: %s", error)
+        return False
+    return True
+
+
+def _require_whole(tally: Tally) -> None:
+    """A broken shard is one bad sample, but nobody knows how many are lost with it: no score is of such data."""
+    if tally.broken:
+        example = tally.examples["broken shard"][0]
+        raise ValueError(
+            f"a shard is broken, so that what is left of the data is not the data: {example}; fetch it again"
+        )
 
 
 class _Reader:
@@ -146,20 +172,30 @@ class _Reader:
             facts, pixels = facts_of(sample), self._preparation.item(sample, 0).pixels
         except BadSampleError as error:
             return error.bad
-        if self._change is not None:
-            pixels = self._change.apply(pixels, number)
-        return pixels, facts, stamp
+        facts = facts._replace(pixels=digest_of(pixels))
+        return (pixels if self._change is None else self._change.apply(pixels, number)), facts, stamp
 
-    def still_bad(self, number: int) -> bool:
-        return isinstance(self(number), Bad)
+    def still_holds(self, part: Part) -> bool:
+        """Whether what was kept is still so: pictures in files of their own, and what is told of them, are as they
+        were, and what was bad still is. (Shards and tables have a time of change, which names what is kept.)"""
+        for number, facts, stamp in zip(part.numbers, part.facts, part.stamps, strict=True):
+            if stamp is not None and not self._as_it_was(number, facts, stamp):
+                return False
+        return all(isinstance(self(number), Bad) for number in part.bads)
+
+    def _as_it_was(self, number: int, facts: Facts, stamp: Stamp) -> bool:
+        try:
+            sample = self._source.read(number)
+            now = facts_of(sample)._replace(pixels=facts.pixels)
+        except BadSampleError:
+            return False
+        return stamp_of(sample.image) == stamp and now == facts
 
 
-def _found(folder: Path, ranges: Sequence[range], still_bad: Callable[[int], bool]) -> dict[int, Part]:
-    """Parts that lie on disk and still hold: their files are as they were, and what was bad still is."""
+def _found(folder: Path, ranges: Sequence[range], read: _Reader) -> dict[int, Part]:
+    """Parts that lie on disk and still hold."""
     parts = {numbers.start: kept(folder, numbers) for numbers in ranges}
-    return {
-        start: part for start, part in parts.items() if part is not None and all(map(still_bad, part.bads))
-    }
+    return {start: part for start, part in parts.items() if part is not None and read.still_holds(part)}
 
 
 def _encoded(

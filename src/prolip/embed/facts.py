@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from prolip.data.sample import BadSampleError, Sample
 
@@ -15,12 +17,19 @@ MOST_TEXT, MOST_JSON, MOST_NUMBERS = 4096, 65_536, 1024
 
 
 class Facts(NamedTuple):
-    """key and captions: of the sample. extra: other members of a tar by ending (cls: a whole number; npy: a list of
+    """key and captions: of the sample. pixels: a digest of what the model sees of it, by which copies are found.
+    extra: other members of a tar by ending (cls: a whole number; npy: a list of
     numbers; json: what it holds; short texts), other columns of a table where JSON knows their kind."""
 
     key: str
     captions: tuple[str, ...]
     extra: dict[str, Any]
+    pixels: str = ""
+
+
+def digest_of(pixels: Tensor) -> str:
+    """16 hexadecimal digits of pixels, uint8 (3, S, S)."""
+    return hashlib.blake2b(pixels.contiguous().numpy().data, digest_size=8).hexdigest()
 
 
 def facts_of(sample: Sample) -> Facts:

@@ -13,7 +13,7 @@ import torch
 from prolip.data.source import Filed, Source, fingerprint_of
 from prolip.model.prolip import ProLIP
 
-VERSION = 1
+VERSION = 2
 """Of what is kept: another version finds nothing of this one's."""
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,7 +15,7 @@ from prolip.data.sample import Bad
 from prolip.embed.facts import Facts
 from prolip.files import write_whole
 from prolip.gaussian import Gaussian
-from prolip.model.store import save_tensors
+from prolip.model.store import digest, save_tensors
 
 Stamp = tuple[str, int, int] | None
 """Of a picture in a file of its own: path, size, time of change. None: it lies in a shard or a table."""
@@ -56,7 +54,8 @@ def stamp_of(image: object) -> Stamp:
 
 
 def keep(folder: Path, start: int, part: Part) -> Path:
-    """Write a part. What isn't a tensor goes into the header, as JSON: one file is there, or not."""
+    """Write a part: one file, there or not. What is told of the samples goes in as bytes of JSON, since a header
+    may not be so long."""
     told = {
         "numbers": part.numbers,
         "facts": part.facts,
@@ -68,21 +67,20 @@ def keep(folder: Path, start: int, part: Part) -> Path:
 
 
 def kept(folder: Path, numbers: range) -> Part | None:
-    """The part of these numbers; None if it isn't there, is damaged, or its pictures' files have changed."""
+    """The part of these numbers; None if it isn't there or is damaged."""
     found = _read(folder / _name(numbers.start))
     if found is None:
         return None
     z, told = found
     try:
         content = json.loads(told)
-        facts = [Facts(key, tuple(captions), extra) for key, captions, extra in content["facts"]]
+        facts = [Facts(key, tuple(captions), *rest) for key, captions, *rest in content["facts"]]
         bads = {int(number): Bad(*bad) for number, bad in content["bads"].items()}
         stamps = [None if stamp is None else tuple(stamp) for stamp in content["stamps"]]
         rows = list(content["numbers"])
     except (ValueError, TypeError, KeyError):
         return None
-    whole = sorted([*rows, *bads]) == list(numbers) and len(rows) == len(z) == len(facts) == len(stamps)
-    if not whole or any(stamp is not None and not _as_it_was(stamp) for stamp in stamps):
+    if sorted([*rows, *bads]) != list(numbers) or not len(rows) == len(z) == len(facts) == len(stamps):
         return None
     return Part([z] if rows else [], rows, facts, stamps, bads)
 
@@ -101,8 +99,9 @@ def _name(start: int) -> str:
 
 
 def _write(path: Path, z: Gaussian, told: str) -> Path:
-    tensors = {"mean": z.mean.contiguous(), "log_var": z.log_var.contiguous()}
-    return write_whole(path, lambda aside: save_tensors(tensors, aside, {"told": told}))
+    bytes_told = torch.frombuffer(bytearray(told.encode() or b" "), dtype=torch.uint8)
+    tensors = {"mean": z.mean.contiguous(), "log_var": z.log_var.contiguous(), "told": bytes_told}
+    return write_whole(path, lambda aside: save_tensors(tensors, aside, {"digest": digest(tensors)}))
 
 
 def _read(path: Path) -> tuple[Gaussian, str] | None:
@@ -111,18 +110,13 @@ def _read(path: Path) -> tuple[Gaussian, str] | None:
         return None
     try:
         with safe_open(path, "pt") as file:
-            z = Gaussian(file.get_tensor("mean"), file.get_tensor("log_var"))
-            told = (file.metadata() or {}).get("told", "")
-        z.check("what was kept")
-    except (SafetensorError, ValueError, TypeError, OSError):
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            said = (file.metadata() or {}).get("digest")
+        if said != digest(tensors):  # bits do flip on disks
+            return None
+        z, told = Gaussian(tensors["mean"], tensors["log_var"]), tensors["told"].numpy().tobytes().decode()
+        if len(z):  # all samples of a part may be bad
+            z.check("what was kept")
+    except (SafetensorError, ValueError, TypeError, KeyError, OSError):
         return None
     return z, told
-
-
-def _as_it_was(stamp: Any) -> bool:
-    path, size, changed = stamp
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return (status.st_size, status.st_mtime_ns) == (size, changed)

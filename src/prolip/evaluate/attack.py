@@ -18,10 +18,10 @@ from torch.nn.functional import cross_entropy
 
 from prolip.checks import describe, require_choice, require_count
 from prolip.data.order import mixed
-from prolip.gaussian import Gaussian, checked, work_dtype
+from prolip.gaussian import Gaussian, checked
 from prolip.inputs.images import PixelRules
 from prolip.model.prolip import ProLIP
-from prolip.nearest import Score
+from prolip.nearest import Score, similarity
 from prolip.progress import bar
 
 Start = Literal["random", "clean"]
@@ -51,7 +51,9 @@ class Attack:
         if not self.steps:
             raise ValueError("an attack needs at least one count of steps")
         for count in self.steps:
-            require_count(count, "each of steps", most=10_000)
+            require_count(
+                count, "each number of steps of an attack (0, where it is allowed, is none)", most=10_000
+            )
         for name in ("epsilon", "step"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(
@@ -135,19 +137,12 @@ def _slope(model: ProLIP, here: Tensor, labels: Tensor, classes: Gaussian, by: S
     """Gradient of the loss by the pixels alone: none is left on the weights."""
     with torch.enable_grad():
         here = here.detach().requires_grad_()
-        logits = model.temperature.scale.detach() * _closeness(_seen(model, here), classes, by)
+        logits = model.temperature.scale.detach() * similarity(_seen(model, here), classes, by)
         loss = cross_entropy(
             logits, labels, reduction="sum"
         )  # a mean would shrink slopes, by the batch, to zeros
         (slope,) = torch.autograd.grad(loss, here)
     return slope
-
-
-def _closeness(images: Gaussian, classes: Gaussian, by: Score) -> Tensor:
-    """`similarity` without what an image adds to all its classes, which no softmax sees: (B, C)."""
-    dtype = work_dtype(images.mean, classes.mean)
-    product = images.mean.to(dtype) @ classes.mean.to(dtype).mT
-    return product if by == "cosine" else product - 0.5 * classes.uncertainty.to(dtype)
 
 
 def _seen(model: ProLIP, shares: Tensor) -> Gaussian:

@@ -19,13 +19,14 @@ from prolip.data.sample import BadSampleError, Sample
 from prolip.data.segments import WHITE
 from prolip.data.source import OneChunk, fingerprint_of, require_index
 from prolip.embed.encode import encode_images
+from prolip.evaluate import paper
+from prolip.evaluate.controls import untrained
+from prolip.evaluate.tell import bad_samples, number
 from prolip.evaluate.uncertainty import require_uncertainty
 from prolip.gaussian import Gaussian
 from prolip.inputs.images import read_image
 from prolip.model.prolip import ProLIP
 
-PAPER = {"before": 0.109, "after": 0.117}
-"""Of the one picture of the paper's first figure."""
 SHOWN = 6
 
 
@@ -88,6 +89,11 @@ class Objects(OneChunk):
     def fingerprint(self) -> str:
         return fingerprint_of("objects", self.canvas, ascii(self.entries))
 
+    def files(self) -> list[Path]:
+        """The annotations and the pictures that are there; one that is missing is a bad sample."""
+        pictures = (self.images / entry.file_name for entry in self.entries)
+        return [self.path, *(picture for picture in pictures if picture.is_file())]
+
     def _mask(self, entry: SegmentedImage, where: str) -> np.ndarray:
         try:
             masks = [mask_of(segment, entry.height, entry.width) for segment in entry.segments]
@@ -109,13 +115,18 @@ def evaluate(
     controls: int = 3,
     cache: Path | None = None,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Uncertainty with and without the background, of this model and of untrained ones.
 
     controls: models of the same config with fresh weights, of the seeds 0, 1, ...: what blanking does by itself.
 
-    Returns {data, canvas, numbers, before, after, model, controls: [...], paper, largest_rises, largest_falls}.
+    cache, batch_size, bad_limit, progress: as in `encode_images`; what the untrained models make is not kept.
+
+    Returns {data, canvas, bad, kept_area, numbers, before, after, model, controls: [...], paper, largest_rises,
+    largest_falls}.
+    bad: pictures that could not be used, whole or without their background. kept_area: mean share that segments cover.
     before, after: uncertainties, image by image; numbers: of the images among those with segments. model, and each of
     the controls: `compare`. largest_rises, largest_falls: rows of the images to look at.
     """
@@ -125,7 +136,7 @@ def evaluate(
     sources = [Objects(annotations, images, canvas=level, limit=limit) for level in (None, canvas)]
 
     def both(encoder: ProLIP, kept: Path | None) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
-        return _both(encoder, sources, kept, batch_size, progress)
+        return _both(encoder, sources, kept, batch_size, bad_limit, progress)
 
     whole, objects, area, numbers = both(model, cache)
     before, after = whole.uncertainty.double(), objects.uncertainty.double()
@@ -133,13 +144,14 @@ def evaluate(
     return {
         "data": str(annotations),
         "canvas": canvas,
+        "bad": len(sources[0]) - len(numbers),
         "kept_area": float(area.mean()),
         "numbers": numbers.tolist(),
         "before": before.tolist(),
         "after": after.tolist(),
         "model": compare(whole, objects),
         "controls": [compare(*both(untrained(model, seed), None)[:2]) for seed in range(controls)],
-        "paper": PAPER,
+        "paper": dict(zip(("before", "after"), paper.BACKGROUND_REMOVED, strict=True)),
         "largest_rises": order.flip(0)[:SHOWN].tolist(),
         "largest_falls": order[:SHOWN].tolist(),
     }
@@ -167,18 +179,19 @@ def compare(whole: Gaussian, objects: Gaussian) -> dict[str, Any]:
     }
 
 
-def untrained(model: ProLIP, seed: int) -> ProLIP:
-    """A model of the same config and tokenizer with fresh weights, on the same device."""
-    fresh = ProLIP(model.config, model.tokenizer).start(torch.Generator().manual_seed(seed))
-    return fresh.to(model.device).eval()
-
-
 def _both(
-    model: ProLIP, sources: Sequence[Objects], cache: Path | None, batch_size: int, progress: bool | None
+    model: ProLIP,
+    sources: Sequence[Objects],
+    cache: Path | None,
+    batch_size: int,
+    bad_limit: float,
+    progress: bool | None,
 ) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
     """Whole pictures, their objects, the share of the area that objects cover, and numbers: of those good in both."""
     whole, objects = (
-        encode_images(model, source, cache=cache, batch_size=batch_size, progress=progress)
+        encode_images(
+            model, source, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        )
         for source in sources
     )
     first, second = (torch.isin(a.numbers, b.numbers) for a, b in ((whole, objects), (objects, whole)))
@@ -195,10 +208,11 @@ def tables(result: dict[str, Any]) -> list[Table]:
         "", "uncertainty before", "after", "share that rises", "cosine, own", "others'",
         title=f"Background removed: {result['model']['images']:,} images, "
         f"{100 * result['kept_area']:.0f} % of the area is kept",
+        caption=bad_samples(result["bad"]),
     )  # fmt: skip
     rows = [("this model", result["model"])]
     rows += [(f"untrained, seed {seed}", found) for seed, found in enumerate(result["controls"])]
     for title, found in rows:
-        drawn.add_row(title, *("–" if found[name] is None else f"{found[name]:.4g}" for name in names))
-    drawn.add_row("paper, one image", f"{PAPER['before']}", f"{PAPER['after']}", "–", "–", "–")
+        drawn.add_row(title, *(number(found[name]) for name in names))
+    drawn.add_row("paper, one image", *(number(result["paper"].get(name)) for name in names))
     return [drawn]

@@ -15,7 +15,7 @@ from torch import Tensor
 from prolip.checks import require_count
 from prolip.data import scenes
 from prolip.data.sample import Sample
-from prolip.data.source import Source, fingerprint_of, require_index
+from prolip.data.source import Filed, Source, fingerprint_of, require_index
 from prolip.embed.encode import Encoded, encode_images, encode_texts
 from prolip.embed.facts import Facts
 from prolip.gaussian import Gaussian
@@ -73,6 +73,7 @@ class Pairs:
     """N images (N, D) and their T captions (T, D), on the CPU.
 
     numbers: int64 (N,): the sample of each image in its source. keys: what the source calls it. name: of the source.
+    bad: how many samples were left out because they could not be used.
     """
 
     images: Gaussian
@@ -81,6 +82,7 @@ class Pairs:
     numbers: Tensor
     keys: tuple[str, ...]
     name: str
+    bad: int = 0
 
     def __post_init__(self) -> None:
         if not len(self.images) == len(self.numbers) == len(self.keys):
@@ -118,6 +120,9 @@ class Spread:
     def fingerprint(self) -> str:
         return fingerprint_of("spread", self.source.fingerprint(), len(self))
 
+    def files(self) -> Sequence[Path]:
+        return self.source.files() if isinstance(self.source, Filed) else ()
+
 
 def gather(
     model: ProLIP,
@@ -127,6 +132,7 @@ def gather(
     world: scenes.World | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> Pairs:
     """Embed the images of a source and all their captions.
@@ -135,19 +141,23 @@ def gather(
     world: the captions are of scenes of this world: what the data doesn't tell of their true ambiguity is computed from
            their words.
     cache: where embeddings are kept; None: nowhere.
+    bad_limit: more than this share of bad samples is an error.
 
     A table whose every caption is a chain "general => ... => specific" of one length (HierarCaps) has levels. Of scenes
     (`Scenes`, or shards that `prolip data scenes` wrote, captions from "json:captions") levels and ambiguity are known.
     """
     part = source if limit is None else Spread(source, limit)
-    encoded = encode_images(model, part, cache=cache, batch_size=batch_size, progress=progress)
+    encoded = encode_images(
+        model, part, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
     numbers = torch.from_numpy(part.numbers)[encoded.numbers] if isinstance(part, Spread) else encoded.numbers
     captions = _read(encoded, numbers, source, _tokenizer(model), world)
     texts = encode_texts(model, captions.texts, cache=cache, progress=progress)
     keys = tuple(fact.key for fact in encoded.facts)
     return Pairs(
-        images=encoded.images, texts=texts, captions=captions, numbers=numbers, keys=keys, name=source.name
-    )
+        images=encoded.images, texts=texts, captions=captions, numbers=numbers, keys=keys, name=source.name,
+        bad=len(encoded.bads),
+    )  # fmt: skip
 
 
 def tokens_of(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:

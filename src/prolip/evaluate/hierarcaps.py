@@ -20,13 +20,16 @@ from prolip.embed.encode import encode_images, encode_texts
 from prolip.evaluate import chains as scores
 from prolip.evaluate import paper
 from prolip.evaluate.metrics.correlation import spearman
+from prolip.evaluate.tell import bad_samples, number, percent
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.nearest import Score
-from prolip.search.traverse import Of, Root, nearest_to_roots, traverse
+from prolip.nearest import Score, nearest
+from prolip.search.traverse import Of, Root, find_roots, nearest_to_roots, traverse
 
 BINS = 40
+LEVELS = 4
+"""Of the paper's chains: only such are shown beside its pairs of levels."""
 
 
 def evaluate(
@@ -38,20 +41,26 @@ def evaluate(
     steps: int = 50,
     cache: Path | None = None,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """All of it. by: what ranks captions. form: of the log inclusion that looks for roots.
 
     The release's mode is by="cosine", form="published"; ours is the default. Layout: data, chains, captions, pictures,
     missing (counts); by, form; uncertainty (`judge_uncertainty`; None for a deterministic model); traversal
-    (`judge_traversal`) and hierarcaps (`radial_scores`), both None without pictures.
+    (`judge_traversal`) and hierarcaps (`radial_scores`), both None without pictures. bad: pictures that could not be
+    used; their chains are judged by their texts alone. cache, batch_size, bad_limit, progress: as in `encode_images`.
     """
     texts = encode_texts(model, [*data.captions, ""], cache=cache, progress=progress)
     captions, null = texts[:-1], texts[-1:]
     traversal = radial = None
+    bad = 0
     if data.pictures:
         source = Pictures(data.path, data.pictures)
-        encoded = encode_images(model, source, cache=cache, batch_size=batch_size, progress=progress)
+        encoded = encode_images(
+            model, source, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        )
+        bad = len(encoded.bads)
         image_of, used = _rows_of(data.picture_of, encoded.numbers)
         chains = data.chains[used]
         walks = encoded.images[image_of]
@@ -63,6 +72,7 @@ def evaluate(
         "captions": len(data.captions),
         "pictures": len(data.pictures),
         "missing": len(data.missing),
+        "bad": bad,
         "by": by,
         "form": form,
         "uncertainty": judge_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
@@ -126,9 +136,18 @@ def judge_traversal(
     settings: list[tuple[Root, Of]] = [("null", "image")]
     if probabilistic:
         settings += [(root, of) for root in get_args(Root) if root != "null" for of in get_args(Of)]
+    start = nearest(images, captions, 1, by=by)[1][:, 0]
+    queries: dict[Of, Gaussian] = {"image": images, "caption": captions[start]}
+    searched: dict[tuple[str, Of], Tensor] = {}  # a root with null and one without it seek the same caption
     rows = []
     for root, of in settings:
-        walks = traverse(images, captions, null, root=root, of=of, by=by, steps=steps, form=form)
+        search = (root.removesuffix("+null"), of)
+        if search not in searched:
+            searched[search] = find_roots(queries[of], captions, root, form)
+        walks = traverse(
+            images, captions, null, root=root, of=of, by=by, steps=steps, form=form,
+            start=start, roots=searched[search],
+        )  # fmt: skip
         found = nearest_to_roots(walks, captions, by)
         told: dict[str, Any] = {"root": root, "of": None if root == "null" else of}
         rows.append(told | scores.walk_scores(walks.visited, chains) | scores.root_scores(found, chains))
@@ -146,36 +165,45 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def _order_table(told: Mapping[str, Any]) -> Table:
-    order = f"{_percent(told['adjacent_order'])} % of neighbours in order (paper {_percent(paper.ADJACENT_ORDER)})"
-    table = Table("level", "mean uncertainty", title=f"HierarCaps: {order}")
-    for level in range(len(told["by_level"])):
+    order = (
+        f"{percent(told['adjacent_order'])} % of neighbours in order (paper {percent(paper.ADJACENT_ORDER)})"
+    )
+    levels = len(told["by_level"])
+    note = "in percent of chains; in brackets the paper's" if levels == LEVELS else "in percent of chains"
+    table = Table("level", "mean uncertainty", title=f"HierarCaps: {order}", caption=note)
+    for level in range(levels):
         table.add_column(f"above level {level}", justify="right")
-    for level, (facts, shares) in enumerate(zip(told["by_level"], told["level_pairs"], strict=True)):
-        table.add_row(str(level), f"{facts['mean']:.4g}", *map(_percent, shares))
+    for i, (facts, shares) in enumerate(zip(told["by_level"], told["level_pairs"], strict=True)):
+        cells = (_cell(share, i, j, levels) for j, share in enumerate(shares))
+        table.add_row(str(i), number(facts["mean"]), *cells)
     return table
 
 
 def _traversal_table(result: Mapping[str, Any]) -> Table:
-    table = Table(
-        "root", "of", title=f"HierarCaps: what {result['hierarcaps']['steps']} steps find, in percent"
-    )
+    title = f"HierarCaps: what {result['hierarcaps']['steps']} steps find, in percent"
+    table = Table("root", "of", title=title, caption=bad_samples(result["bad"]))
     for name in ("precision", "recall", "any", "root"):
         table.add_column(name, justify="right")
     for row in result["traversal"]:
         numbers = (row[key] for key in ("precision", "recall", "any_recall", "root_recall"))
-        table.add_row(row["root"], row["of"] or "", *map(_percent, numbers))
+        table.add_row(row["root"], row["of"] or "", *map(percent, numbers))
     own = result["hierarcaps"]
-    table.add_row("HierarCaps' protocol", "", _percent(own["precision"]), _percent(own["recall"]))
+    table.add_row("HierarCaps' protocol", "", percent(own["precision"]), percent(own["recall"]))
     table.add_section()
     for name in paper.HIERARCAPS.rows:
         row = paper.HIERARCAPS.row(name)
         precision, recall, root = (row[column] for column in paper.HIERARCAPS.columns)
-        table.add_row(f"paper: {name}", "", _percent(precision), f"{_percent(recall)} ?", "", _percent(root))
+        table.add_row(f"paper: {name}", "", percent(precision), f"{percent(recall)} ?", "", percent(root))
     return table
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
+def _cell(share: float | None, i: int, j: int, levels: int) -> str:
+    """Share of level i above level j, with the paper's behind it where it has one: of four levels, i below j."""
+    if share is None or i >= j or levels != LEVELS:
+        return percent(share)
+    theirs = paper.LEVEL_PAIRS.get((i, j))
+    printed = f"≥ {percent(paper.FAR_LEVEL_PAIRS)}" if theirs is None else percent(theirs)
+    return f"{percent(share)} ({printed})"
 
 
 def _counts(values: Tensor, edges: Tensor) -> list[int]:

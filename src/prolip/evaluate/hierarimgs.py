@@ -21,7 +21,9 @@ from prolip import measures
 from prolip.data.pictures import Pictures
 from prolip.embed.encode import encode_images
 from prolip.evaluate import paper
+from prolip.evaluate.controls import untrained
 from prolip.evaluate.metrics.selective import auroc
+from prolip.evaluate.tell import UNKNOWN, bad_samples, number, percent
 from prolip.files import read_json
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
@@ -43,7 +45,7 @@ class HierarImgs:
 
 
 def read(path: str | Path) -> HierarImgs:
-    """The folder that `prolip data segments` built, or its index.json."""
+    """The folder that `prolip data hierarimgs` built, or its index.json."""
     path = Path(path).expanduser()
     index = path / "index.json" if path.is_dir() else path
     entries = read_json(index).get("images")
@@ -66,22 +68,30 @@ def evaluate(
     control_seeds: Sequence[int] = (0, 1, 2),
     cache: Path | None = None,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """`judge` of a model, and beside it what fresh models of the same config (one for each seed) give.
 
     Layout: data, levels; that of `judge`; control: None without seeds or uncertainty, else seeds and, by level, the
-    shares of `included` by seed and their mean. left_out: pictures that can't be read, they or one of their levels.
+    shares of `included` by seed and their mean. bad: pictures that could not be used, they or one of their levels.
+    cache, batch_size, bad_limit, progress: as in `encode_images`; what the fresh models make is not kept.
     """
-    original, levels, numbers = _encoded(model, data, cache, batch_size, progress)
+
+    def encoded(encoder: ProLIP, kept: Path | None) -> tuple[Gaussian, list[Gaussian], Tensor]:
+        return _encoded(encoder, data, kept, batch_size, bad_limit, progress)
+
+    original, levels, numbers = encoded(model, cache)
     result = judge(original, levels, numbers)
     control = None
     if control_seeds and result["by_level"][0]["included"] is not None:
-        control = _control(model, data, control_seeds, cache, batch_size, progress)
+        control = _control(
+            control_seeds, [_included(*encoded(untrained(model, seed), None)[:2]) for seed in control_seeds]
+        )
     return {
         "data": str(data.path),
         "levels": len(data.levels),
-        "left_out": len(data.originals) - len(numbers),
+        "bad": len(data.originals) - len(numbers),
         **result,
         "control": control,
     }
@@ -114,7 +124,7 @@ def judge(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """For people: by level, the paper's test beside its control, and what tells a picture's own level from others'."""
     title = f"HierarImgs: {result['images']} images (paper: more than {100 * paper.HIERARIMGS_INCLUDED:.0f} % included)"
-    made = Table("level", title=title)
+    made = Table("level", title=title, caption=bad_samples(result["bad"]))
     for name in ("included %", "untrained %, from to", "uncertainty", "difference"):
         made.add_column(name, justify="right")
     for name in ("H", "log inclusion", "containment", "CSD"):
@@ -122,10 +132,10 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for level, row in enumerate(result["by_level"]):
         others = row["own_against_others"] or {}
         made.add_row(
-            str(level), _percent(row["included"]), _untrained(result["control"], level),
-            *(_number(row[key]) for key in ("uncertainty", "difference")),
-            *(_number(others.get(key)) for key in ("H", "log_inclusion", "log_containment")),
-            _number(row["csd_against_others"]),
+            str(level), percent(row["included"]), _range_of_seeds(result["control"], level),
+            *(number(row[key]) for key in ("uncertainty", "difference")),
+            *(number(others.get(key)) for key in ("H", "log_inclusion", "log_containment")),
+            number(row["csd_against_others"]),
         )  # fmt: skip
     return [made]
 
@@ -189,12 +199,22 @@ def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
 
 
 def _encoded(
-    model: ProLIP, data: HierarImgs, cache: Path | None, batch_size: int, progress: bool | None
+    model: ProLIP,
+    data: HierarImgs,
+    cache: Path | None,
+    batch_size: int,
+    bad_limit: float,
+    progress: bool | None,
 ) -> tuple[Gaussian, list[Gaussian], Tensor]:
     """The originals and each level, of the pictures that could be read in all of them, and their numbers."""
     encoded = [
         encode_images(
-            model, Pictures(data.path, files), cache=cache, batch_size=batch_size, progress=progress
+            model,
+            Pictures(data.path, files),
+            cache=cache,
+            batch_size=batch_size,
+            bad_limit=bad_limit,
+            progress=progress,
         )
         for files in (data.originals, *data.levels)
     ]
@@ -205,20 +225,13 @@ def _encoded(
     return rows[0], rows[1:], numbers
 
 
-def _control(
-    model: ProLIP,
-    data: HierarImgs,
-    seeds: Sequence[int],
-    cache: Path | None,
-    batch_size: int,
-    progress: bool | None,
-) -> dict[str, Any]:
-    """The paper's test of models with fresh weights: what it gives without having learned anything."""
-    by_seed = []
-    for seed in seeds:
-        fresh = ProLIP(model.config, model.tokenizer).start(torch.Generator().manual_seed(seed)).eval()
-        original, levels, _ = _encoded(fresh.to(model.device), data, cache, batch_size, progress)
-        by_seed.append([float((measures.inclusion(original, level) > 0).double().mean()) for level in levels])
+def _included(original: Gaussian, levels: Sequence[Gaussian]) -> list[float]:
+    """The paper's test, level by level: the share of originals that are included."""
+    return [float((measures.inclusion(original, level) > 0).double().mean()) for level in levels]
+
+
+def _control(seeds: Sequence[int], by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """The paper's test of models with fresh weights, turned about: by level, then by seed."""
     columns = [list(column) for column in zip(*by_seed, strict=True)]
     return {
         "seeds": list(seeds),
@@ -230,15 +243,7 @@ def _spread_over(count: int, most: int) -> Tensor:
     return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
 
 
-def _untrained(control: Mapping[str, Any] | None, level: int) -> str:
+def _range_of_seeds(control: Mapping[str, Any] | None, level: int) -> str:
     """The least and the largest of the seeds: they may lie far apart, and then a mean would say little."""
     shares = [] if control is None else control["included"][level]["by_seed"]
-    return f"{_percent(min(shares))} – {_percent(max(shares))}" if shares else "–"
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return f"{percent(min(shares))} – {percent(max(shares))}" if shares else UNKNOWN

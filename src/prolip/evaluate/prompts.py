@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from prolip.data.labelled import PLAIN_TEMPLATES, Labelled
-from prolip.embed.encode import encode_images
+from prolip.data.labelled import PLAIN_TEMPLATES, Labelled, checked_templates
+from prolip.embed.encode import Encoded, encode_images
 from prolip.embed.identity import data_identity
 from prolip.evaluate.strategies import Plan, Task, few_shot_rows, fixed_rows, zero_shot_rows
 from prolip.gaussian import Gaussian, checked
 from prolip.model.prolip import ProLIP
-from prolip.zeroshot.names import checked_templates, imagenet_templates
+from prolip.zeroshot.names import imagenet_templates
 from prolip.zeroshot.prompts import encode_prompts
 from prolip.zeroshot.shots import keep_apart
 
@@ -43,11 +43,14 @@ def evaluate(
     plan: Plan | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """`compare` for a model and data; plus data (its name), bad (samples left out), class_names and templates.
+    """`compare` for a model and data; plus data (its name), bad (samples left out), copies (training
+    pictures that are scored, left out), class_names, templates, and examples (numbers of samples of each class).
 
-    train: data of the same classes to learn from; None: some of `data` are kept apart and not scored.
+    train: data of the same classes to learn from, of which copies of scored pictures are left out; None: some of `data`
+    are kept apart and not scored.
     templates: None: the data's own, or ImageNet's 80 if it has only one. plan: None: the default one.
     """
     chosen = checked_templates(templates or _own_templates(data))
@@ -56,21 +59,20 @@ def evaluate(
         plain = [template.rstrip(".") == PLAIN_TEMPLATES[0].rstrip(".") for template in chosen]
         plan = replace(plan, single=plain.index(True) if any(plain) else 0)
     _check_train(data, train)
-    encode = partial(encode_images, model, cache=cache, batch_size=batch_size, progress=progress)
+    encode = partial(
+        encode_images, model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
     prompts = encode_prompts(model, data.class_names, chosen, cache=cache, progress=progress)
     tested = encode(data.source)
-    learnt = None if train is None else encode(train.source)
-    result = compare(
-        prompts,
-        tested.images,
-        data.labels(tested.facts),
-        train=None if learnt is None else learnt.images,
-        train_labels=None if train is None or learnt is None else train.labels(learnt.facts),
-        plan=plan,
-    )
+    labels, others, other_labels, copies = data.labels(tested.facts), None, None, 0
+    if train is not None:
+        learnt = encode(train.source)
+        new = _not_scored(learnt, tested)
+        others, other_labels, copies = learnt.images[new], train.labels(learnt.facts)[new], int((~new).sum())
+    result = compare(prompts, tested.images, labels, train=others, train_labels=other_labels, plan=plan)
     names = {"class_names": list(data.class_names), "templates": list(chosen)}
-    examples = _examples(data.labels(tested.facts), tested.numbers, len(data.class_names))
-    return {"data": tested.name, "bad": len(tested.bads), **names, "examples": examples, **result}
+    told = {"data": tested.name, "bad": len(tested.bads), "copies": copies}
+    return {**told, **names, "examples": _examples(labels, tested.numbers, len(data.class_names)), **result}
 
 
 def _examples(labels: Tensor, numbers: Tensor, classes: int) -> list[list[int]]:
@@ -92,7 +94,7 @@ def compare(
 ) -> dict[str, Any]:
     """Accuracy of each strategy. prompts: (C, T, D), images: (N, D), labels: int64 (N,), from 0.
 
-    train, train_labels: other images to learn from; a picture that is also scored is dropped there. None: of each class
+    train, train_labels: other images to learn from. None: of each class
     up to 2 max(few) images, at most half of them, are kept apart, and nothing is scored on them.
     Returns plain values:
       classes, templates_per_class, images (scored), kept (to learn from), kept_from ("train" or "split"),
@@ -165,8 +167,7 @@ def _apart(
 ) -> tuple[Tensor, Gaussian, Tensor, str]:
     """Numbers of the images that are scored; images to learn from and their labels; where those come from."""
     if train is not None and train_labels is not None:
-        new = _unseen(train, images)
-        return torch.arange(len(labels)), train[new], train_labels[new], "train"
+        return torch.arange(len(labels)), train, train_labels, "train"
     most = 2 * max(plan.few, default=0)
     scored, kept = keep_apart(labels, classes, most, torch.Generator().manual_seed(plan.seed))
     if bool(torch.isin(scored, kept).any()):
@@ -174,10 +175,10 @@ def _apart(
     return scored, images[kept], labels[kept], "split"
 
 
-def _unseen(train: Gaussian, images: Gaussian) -> Tensor:
-    """Which training images are not, number for number, among the scored ones: bool (N,)."""
-    seen = {row.tobytes() for row in images.mean.numpy()}
-    return torch.tensor([row.tobytes() not in seen for row in train.mean.numpy()], dtype=torch.bool)
+def _not_scored(train: Encoded, tested: Encoded) -> Tensor:
+    """Which training images are none of the scored ones, by what the model sees of them: bool (N,)."""
+    scored = {fact.pixels for fact in tested.facts}
+    return torch.tensor([fact.pixels not in scored for fact in train.facts], dtype=torch.bool)
 
 
 def _own_templates(data: Labelled) -> tuple[str, ...]:
@@ -187,7 +188,7 @@ def _own_templates(data: Labelled) -> tuple[str, ...]:
 def _check_train(data: Labelled, train: Labelled | None) -> None:
     if train is None:
         return
-    if train.class_names != data.class_names:
+    if train.class_names != data.class_names or train.folders != data.folders:
         raise ValueError(
             f"{train.source.name} has other classes than {data.source.name}: labels would not agree"
         )

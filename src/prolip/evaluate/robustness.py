@@ -16,10 +16,11 @@ from torch import Tensor
 from prolip.checks import require_count
 from prolip.data.batch import Preparation
 from prolip.data.labelled import Labelled
-from prolip.embed.encode import Change, encode_images
+from prolip.embed.encode import Change, Encoded, encode_images
 from prolip.evaluate import paper
 from prolip.evaluate.attack import EPSILON, STEP, Attack, Start, attack_all
 from prolip.evaluate.corruptions import CORRUPTIONS, Corruption, corruption, occlusion
+from prolip.evaluate.tell import bad_samples, number, percent
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
@@ -46,13 +47,16 @@ def evaluate(
     by: Score = "csd",
     cache: Path | None = None,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Accuracy and mean image uncertainty (None for a deterministic model) under each kind of damage.
 
     occluded: shares of the area. pgd_steps, epsilon, step, start: see `attack.Attack`; 0 steps are the clean pictures.
     limit: how many pictures PGD is run on, evenly spread over the data. Any of the lists may be empty.
-    Layout: data, images, classes, by; clean {accuracy, uncertainty}; occlusion [{share, ...}];
+    cache, batch_size, bad_limit, progress: as in `encode_images`. Embeddings of changed pictures are kept in the cache
+    too: with the defaults about 35 changes x N images x 8 D bytes.
+    Layout: data, images, bad (samples left out), classes, by; clean {accuracy, uncertainty}; occlusion [{share, ...}];
     corruptions {kind: [{severity, ...}]}; pgd {images, epsilon, step, start, rows [{steps, ...}]} or None.
     """
     require_count(limit, "limit")
@@ -62,25 +66,26 @@ def evaluate(
     prompts = encode_prompts(model, data.class_names, data.templates, cache=cache, progress=progress)
     classes = pool(prompts)
 
-    def damaged(change: Change | None) -> tuple[Gaussian, Tensor, Tensor]:
-        done = encode_images(
-            model, data.source, change=change, cache=cache, batch_size=batch_size, progress=progress
-        )
-        return done.images, data.labels(done.facts), done.numbers
+    def damaged(change: Change | None) -> Encoded:
+        return encode_images(
+            model, data.source, change=change, cache=cache, batch_size=batch_size, bad_limit=bad_limit,
+            progress=progress,
+        )  # fmt: skip
 
-    clean, labels, numbers = damaged(None)
+    clean = damaged(None)
 
     def told(change: Change | None) -> dict[str, Any]:
-        images, own_labels, _ = (clean, labels, numbers) if change is None else damaged(change)
-        return judge(images, own_labels, classes, by)
+        done = clean if change is None else damaged(change)
+        return judge(done.images, data.labels(done.facts), classes, by)
 
     by_change = iter([told(change) for change in changes])
     return {
         "data": data.source.name,
         "images": len(clean),
+        "bad": len(clean.bads),
         "classes": len(classes),
         "by": by,
-        "clean": judge(clean, labels, classes, by),
+        "clean": told(None),
         "occlusion": [
             {"share": share, **told(change)} for share, change in zip(occluded, hidden, strict=True)
         ],
@@ -88,9 +93,7 @@ def evaluate(
             kind: [{"severity": severity, **next(by_change)} for severity in severities]
             for kind in corruptions
         },
-        "pgd": _pgd(
-            model, data, (clean, labels, numbers), classes, attack, pgd_steps, limit, batch_size, progress
-        ),
+        "pgd": _pgd(model, data, clean, classes, attack, pgd_steps, limit, batch_size, progress),
     }
 
 
@@ -115,7 +118,9 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
         )
         made.append(_table(title, [(str(row["steps"]), row) for row in facts["rows"]], paper.PGD))
     if result["corruptions"]:
-        made.append(_corruption_table(result))
+        made += _corruption_tables(result)
+    for table in made[:1]:
+        table.caption = bad_samples(result["bad"])
     return made
 
 
@@ -127,7 +132,7 @@ def _attack(steps: Sequence[int], epsilon: float, step: float, start: Start, by:
 def _pgd(
     model: ProLIP,
     data: Labelled,
-    clean: tuple[Gaussian, Tensor, Tensor],
+    clean: Encoded,
     classes: Gaussian,
     attack: Attack | None,
     steps: Sequence[int],
@@ -137,9 +142,9 @@ def _pgd(
 ) -> dict[str, Any] | None:
     if attack is None:
         return None
-    images, labels, numbers = clean
+    images, labels = clean.images, data.labels(clean.facts)
     rows = torch.linspace(0, len(images) - 1, min(limit, len(images)), dtype=torch.float64).round().long()
-    chosen = numbers[rows].tolist()
+    chosen = clean.numbers[rows].tolist()
     found = attack_all(
         model, _Pixels(model, data, chosen), labels[rows], classes, attack,
         numbers=chosen, batch_size=batch_size, progress=progress,
@@ -179,27 +184,25 @@ def _table(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], printed: p
     for name, row in rows:
         theirs = printed.row(name) if name in printed.rows else {}
         table.add_row(
-            name, _percent(row["accuracy"]), _number(row["uncertainty"]),
-            _percent(theirs.get("imagenet")), _number(theirs.get("image_uncertainty")),
+            name, percent(row["accuracy"]), number(row["uncertainty"]),
+            percent(theirs.get("imagenet")), number(theirs.get("image_uncertainty")),
         )  # fmt: skip
     return table
 
 
-def _corruption_table(result: Mapping[str, Any]) -> Table:
-    clean = f"clean: {_percent(result['clean']['accuracy'])}, {_number(result['clean']['uncertainty'])}"
-    table = Table("corruption", title=f"accuracy % (uncertainty) by severity; {clean}")
-    severities = next(iter(result["corruptions"].values()))
-    for row in severities:
-        table.add_column(str(row["severity"]), justify="right")
-    for kind, rows in result["corruptions"].items():
-        cells = (f"{_percent(row['accuracy'])} ({_number(row['uncertainty'])})" for row in rows)
-        table.add_row(kind.replace("_", " "), *cells)
-    return table
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def _corruption_tables(result: Mapping[str, Any]) -> list[Table]:
+    """Accuracy, and uncertainty if there is any, by severity: apart, so that both fit a narrow terminal."""
+    shown = {"accuracy": ("accuracy %", percent), "uncertainty": ("uncertainty", number)}
+    tables = []
+    for key, (name, form) in shown.items():
+        if result["clean"][key] is None:
+            continue
+        table = Table("corruption", "clean", title=f"{name} by severity")
+        for row in next(iter(result["corruptions"].values())):
+            table.add_column(str(row["severity"]), justify="right")
+        for kind, rows in result["corruptions"].items():
+            table.add_row(
+                kind.replace("_", " "), form(result["clean"][key]), *(form(row[key]) for row in rows)
+            )
+        tables.append(table)
+    return tables

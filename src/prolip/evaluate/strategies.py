@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from prolip.gaussian import Gaussian
 from prolip.mixture import PooledVariance, inverse_uncertainty_weights, pool
 from prolip.nearest import Score, nearest
 from prolip.zeroshot import weights as rules
-from prolip.zeroshot.bprw import ZERO_SHOT, few_shot, few_shot_weights, zero_shot_weights
+from prolip.zeroshot.bprw import ZERO_SHOT, Prior, few_shot, few_shot_weights, zero_shot_weights
 from prolip.zeroshot.shots import choose_shots
 
 LARGEST = 5
@@ -34,6 +34,8 @@ class Plan:
     limits:   uncertainties, each for a filter of its own.
     lowest:   K of top-K; those below the number of templates are taken.
     few:      labelled images a class for BPRW; () needs no such images.
+    nearest:  images that stand for a class where BPRW has no labels.
+    prior:    of BPRW; see `prolip.zeroshot.bprw.Prior`.
     runs:     repetitions of all that is random (draws, choice of images), for mean and spread.
     by:       how the nearest class is found.
     variance: of pooled prompts; see `prolip.mixture.pool`.
@@ -44,6 +46,8 @@ class Plan:
     limits: tuple[float, ...] = ()
     lowest: tuple[int, ...] = (1, 5, 10, 20, 40)
     few: tuple[int, ...] = (5, 9)
+    nearest: int = 10
+    prior: Prior = "initial"
     runs: int = 3
     by: Score = "csd"
     variance: PooledVariance = "average"
@@ -51,8 +55,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         require_count(self.runs, "runs")
-        for shots in (*self.few, *self.lowest):
-            require_count(shots, "few and lowest")
+        require_count(self.nearest, "nearest")
+        for name in ("few", "lowest"):
+            for count in getattr(self, name):
+                require_count(count, f"each number of `{name}`")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +140,9 @@ def zero_shot_rows(task: Task) -> Iterator[dict[str, Any]]:
         if not task.uncertain:
             yield _empty_row(name, "bprw", NO_UNCERTAINTY, paper_row)
             continue
+        settings = replace(ZERO_SHOT, nearest=task.plan.nearest, prior=task.plan.prior)
         runs = [
-            zero_shot_weights(task.prompts, images, ZERO_SHOT, task.generator(0, run), task.plan.by).weights
+            zero_shot_weights(task.prompts, images, settings, task.generator(0, run), task.plan.by).weights
             for run in range(task.plan.runs)
         ]
         yield task.row(name, "bprw", runs, paper_row) | {"learned": _learned(name, 0, runs[0])}
@@ -159,7 +166,7 @@ def _bprw_row(
 ) -> dict[str, Any]:
     if not len(task.learn_labels) or not task.uncertain:
         return _empty_row(name, family, NO_UNCERTAINTY if not task.uncertain else NO_SHOTS, paper_row)
-    settings = few_shot(shots)
+    settings = replace(few_shot(shots), prior=task.plan.prior)
     found = [
         few_shot_weights(prompts, learn, task.learn_labels, shots, settings, task.generator(shots, run))
         for run in range(task.plan.runs)

@@ -17,6 +17,7 @@ from prolip.evaluate import regression
 from prolip.evaluate.captions import Pairs, gather
 from prolip.evaluate.metrics.correlation import spearman
 from prolip.evaluate.samples import Samples
+from prolip.evaluate.tell import bad_samples, number, percent
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 
@@ -46,20 +47,22 @@ def evaluate(
     shown: int = SHOWN,
     seed: int = 0,
     batch_size: int = 64,
+    bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """`analyse` of any data with captions; limit, world and cache as in `gather`."""
+    """`analyse` of any data with captions; limit, world, cache and bad_limit as in `gather`."""
     require_uncertainty(model)
     pairs = gather(
-        model, source, limit=limit, world=world, cache=cache, batch_size=batch_size, progress=progress
-    )
+        model, source, limit=limit, world=world, cache=cache, batch_size=batch_size, bad_limit=bad_limit,
+        progress=progress,
+    )  # fmt: skip
     return analyse(pairs, shown=shown, seed=seed)
 
 
 def analyse(pairs: Pairs, *, shown: int = SHOWN, seed: int = 0) -> dict[str, Any]:
     """All of the report as one JSON-able dict. shown: samples of each list. seed: of what is drawn at random.
 
-    data, images, captions, different_captions: the name of the source, and numbers of each.
+    data, images, captions, different_captions: the name of the source, and numbers of each. bad: samples left out.
     image, text:          {n, mean, std, least, largest, q05, q25, median, q75, q95} of tr(Sigma).
     text_above_own_image: share of captions more uncertain than their image.
     histogram:            {edges (of ln tr(Sigma)), image, text}: counts.
@@ -84,6 +87,7 @@ def analyse(pairs: Pairs, *, shown: int = SHOWN, seed: int = 0) -> dict[str, Any
     return {
         "data": pairs.name,
         "images": len(image),
+        "bad": pairs.bad,
         "captions": len(text),
         "different_captions": len(captions.first_of_each()),
         "image": spread(image),
@@ -203,25 +207,28 @@ def tables(result: dict[str, Any]) -> list[Table]:
 def _modalities(result: dict[str, Any]) -> Table:
     title = f"Uncertainty, {result['images']:,} images and {result['captions']:,} captions"
     shown = ("mean", "q05", "median", "q95")
-    drawn = Table("", *shown, title=title, caption=f"{100 * result['text_above_own_image']:.1f} % of captions are "
-                  "more uncertain than their image")  # fmt: skip
+    above = f"{percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
+    caption = "; ".join(part for part in (above, bad_samples(result["bad"])) if part)
+    drawn = Table("", *shown, title=title, caption=caption)
     for name in ("image", "text"):
-        drawn.add_row(name, *(f"{result[name][key]:.4g}" for key in shown))
+        drawn.add_row(name, *(number(result[name][key]) for key in shown))
     for entry in (result["by_level"] or {"levels": ()})["levels"]:
-        drawn.add_row(f"text, level {entry['level']}", *(f"{entry[key]:.4g}" for key in shown))
+        drawn.add_row(f"text, level {entry['level']}", *(number(entry[key]) for key in shown))
     return drawn
 
 
 def _correlations(result: dict[str, Any]) -> Table:
     drawn = Table("caption uncertainty and", "Spearman")
-    drawn.add_row("its length in tokens", told(result["by_length"]["spearman"]))
+    drawn.add_row("its length in tokens", _correlation(result["by_length"]["spearman"]))
     if result["by_level"] is not None:
-        drawn.add_row("its level, from general to specific", told(result["by_level"]["spearman"]))
+        drawn.add_row("its level, from general to specific", _correlation(result["by_level"]["spearman"]))
     if result["truth"] is not None:
-        drawn.add_row("its true log-ambiguity", told(result["truth"]["spearman"]))
-        drawn.add_row("  among captions of one length, mean", told(result["truth"]["within_length"]["mean"]))
+        drawn.add_row("its true log-ambiguity", _correlation(result["truth"]["spearman"]))
+        drawn.add_row(
+            "  among captions of one length, mean", _correlation(result["truth"]["within_length"]["mean"])
+        )
         for entry in result["truth"]["within_level"] or ():
-            drawn.add_row(f"  among captions of level {entry['level']}", told(entry["spearman"]))
+            drawn.add_row(f"  among captions of level {entry['level']}", _correlation(entry["spearman"]))
     return drawn
 
 
@@ -235,11 +242,13 @@ def _regressions(results: dict[str, Any]) -> Table:
     for name, title in (("own_image", "ln rank of the own image"), ("truth", "true log-ambiguity")):
         if (found := results[name]) is not None:
             low, high = found["interval"] or (None, None)
-            numbers = (told(found[key]) for key in ("r2_without", "r2_with", "difference"))
+            numbers = (_correlation(found[key]) for key in ("r2_without", "r2_with", "difference"))
             weight = (found["coefficients"] or {}).get(regression.UNCERTAINTY)
-            drawn.add_row(title, *numbers, f"{told(low)} to {told(high)}", told(weight))
+            drawn.add_row(
+                title, *numbers, f"{_correlation(low)} to {_correlation(high)}", _correlation(weight)
+            )
     return drawn
 
 
-def told(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _correlation(value: float | None) -> str:
+    return number(value, ".3f")

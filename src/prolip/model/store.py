@@ -34,13 +34,13 @@ def write(
         raise ValueError(f"{folder} is a file; a model is saved into a folder")
     require_numbers(tensors, "the model")
     values = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    digest = _digest(values)
-    write_whole(folder / WEIGHTS, lambda path: save_tensors(values, path, {"weights": digest}))
+    found = digest(values)
+    write_whole(folder / WEIGHTS, lambda path: save_tensors(values, path, {"weights": found}))
     if tokenizer is not None:
         tokenizer.save(folder / TOKENIZER)
     else:
         (folder / TOKENIZER).unlink(missing_ok=True)  # an older model's, that this one would be given
-    write_json(folder / CONFIG, {**description(config, origin), "weights": digest})
+    write_json(folder / CONFIG, {**description(config, origin), "weights": found})
     return folder
 
 
@@ -61,7 +61,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
         raise OSError(f"{path.parent} can't take the weights: {error}") from error
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
+def digest(tensors: Mapping[str, Tensor]) -> str:
     """A fingerprint of the weights. It stands in both files, so that parts of two saves are never taken for one."""
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):

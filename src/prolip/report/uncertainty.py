@@ -12,6 +12,7 @@ from PIL import Image
 from prolip.data.source import Source
 from prolip.evaluate.background import Objects
 from prolip.evaluate.regression import UNCERTAINTY
+from prolip.evaluate.tell import number
 from prolip.inputs.images import read_image
 from prolip.report import figures, sheets
 from prolip.report.sheets import Cell, Strip
@@ -159,7 +160,7 @@ def _draw_lengths(axes: Any, result: dict[str, Any]) -> None:
             middle, line(low), line(high), color=figures.SECOND, alpha=alpha, linewidth=0, label=label
         )
     axes.plot(middle, line("median"), color=figures.SECOND, marker="o", markersize=3, label="median")
-    rho = _told(result["by_length"]["spearman"])
+    rho = number(result["by_length"]["spearman"], ".2f")
     axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
     axes.locator_params(axis="x", integer=True)
     least, most = min(line("q05")), max(line("q95"))
@@ -189,7 +190,7 @@ def _draw_truth(axes: Any, result: dict[str, Any]) -> None:
     middles, medians = _medians(truth, text)
     axes.plot(middles, medians, "o-", color=figures.SECOND, markersize=4, label="median")
     found = result["truth"]
-    axes.set(title=f"Against the truth (ρ {_told(found['spearman'])})", ylabel="text uncertainty")
+    axes.set(title=f"Against the truth (ρ {number(found['spearman'], '.2f')})", ylabel="text uncertainty")
     axes.set(xlabel="true log-ambiguity: specific ← → general")
     axes.legend(loc="best")
 
@@ -273,7 +274,3 @@ def _set_log_ticks(axes: Any, low: float, high: float) -> None:
             break
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.minorticks_off()
-
-
-def _told(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"

@@ -26,17 +26,22 @@ distance of the two, so that its largest value belongs to a stranger (docs/measu
 
 FIRST = 8
 """Candidates that are judged exactly at first."""
-BLOCK = 1024
-"""Queries at a time. Bounds are tighter the more alike their variances are."""
+BLOCK = (1024, 16_384)
+"""Queries and candidates that are bounded together. Bounds are tighter the more alike the queries' variances are."""
+FEW_QUERIES = 64
+"""Up to so many, to judge all candidates exactly costs no more than to bound them."""
+SCAN = 2**25
+"""Exact values in memory at one time."""
 SHARE_OF_DIMS = 8
 """Containment is bounded by its part in every eighth dimension: no dimension adds more than 0."""
 
 
 @dataclass(frozen=True)
 class _Search:
-    """bound: (n, D) queries -> (n, M), nowhere below the measure. exact: the measure, of rows and of all pairs."""
+    """bound: (n, D) queries and some candidates (m, D) -> (n, m), nowhere below the measure.
+    exact, exact_matrix: the measure, row by row and of all pairs."""
 
-    bound: Callable[[Gaussian], Tensor]
+    bound: Callable[[Gaussian, Gaussian], Tensor]
     exact: Callable[[Gaussian, Gaussian], Tensor]
     exact_matrix: Callable[[Gaussian, Gaussian], Tensor]
 
@@ -60,14 +65,10 @@ def most_inclusive(
             f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)} must have the same dimensions, "
             "and there must be a candidate"
         )
-    search = (
-        _inclusion_search(candidates, form, eps)
-        if measure == "inclusion"
-        else _containment_search(candidates)
-    )
-    found = [_best(queries[i : i + BLOCK], candidates, search) for i in range(0, len(queries), BLOCK)]
-    if not found:
-        return queries.mean.new_zeros(0), torch.zeros(0, dtype=torch.int64)
+    search = _inclusion_search(form, eps) if measure == "inclusion" else _containment_search(candidates.dim)
+    if len(queries) <= FEW_QUERIES:
+        return _scanned(queries, candidates, search)
+    found = [_best(queries[i : i + BLOCK[0]], candidates, search) for i in range(0, len(queries), BLOCK[0])]
     values, places = zip(*found, strict=True)
     return torch.cat(values), torch.cat(places)
 
@@ -82,32 +83,53 @@ def _ready(z: Gaussian, name: str) -> Gaussian:
 
 def _best(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
     few = min(FIRST, len(candidates))
-    bounds, places = top(search.bound(queries), min(few + 1, len(candidates)))
-    rows = torch.arange(len(queries)).repeat_interleave(few)
+    bounds, places = _largest_bounds(queries, candidates, search, few + 1)
+    rows = torch.arange(len(queries), device=queries.device).repeat_interleave(few)
     shortlist = places[:, :few].sort(dim=1)[0]  # of equal values the first candidate wins, as in a full scan
     exact = search.exact(queries[rows], candidates[shortlist.flatten()]).view(len(queries), few)
     values, which = exact.max(dim=1)
     winners = shortlist.gather(1, which[:, None])[:, 0]
     if len(candidates) > few:
-        open_rows = (values <= bounds[:, few]).nonzero()[:, 0]
-        if len(open_rows):
-            values[open_rows], winners[open_rows] = search.exact_matrix(queries[open_rows], candidates).max(
-                dim=1
-            )
+        beaten = (values <= bounds[:, few]).nonzero()[:, 0]
+        if len(beaten):
+            values[beaten], winners[beaten] = _scanned(queries[beaten], candidates, search)
     return values, winners
 
 
-def _inclusion_search(candidates: Gaussian, form: Form, eps: float) -> _Search:
-    weight = 0.0 if form == "exact" else 0.5  # of the candidate's own log-variances
-    own = -weight * candidates.log_var.sum(-1)
+def _largest_bounds(
+    queries: Gaussian, candidates: Gaussian, search: _Search, count: int
+) -> tuple[Tensor, Tensor]:
+    """The largest bounds of each query, and whose they are: (n, count) each, or as many as there are candidates."""
+    bounds = queries.mean.new_empty(len(queries), 0)
+    places = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
+    for first in range(0, len(candidates), BLOCK[1]):
+        values, where = top(search.bound(queries, candidates[first : first + BLOCK[1]]), count)
+        both = torch.cat([bounds, values], dim=1), torch.cat([places, where + first], dim=1)
+        bounds, order = both[0].sort(dim=1, descending=True, stable=True)
+        bounds, places = bounds[:, :count], both[1].gather(1, order[:, :count])
+    return bounds, places
+
+
+def _scanned(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
+    """By looking at all candidates, some queries at a time."""
+    step = max(1, SCAN // len(candidates))
+    found = [search.exact_matrix(part, candidates).max(dim=1) for part in _parts(queries, step)]
+    return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
+
+
+def _parts(z: Gaussian, step: int) -> list[Gaussian]:
+    return [z[first : first + step] for first in range(0, max(1, len(z)), step)]
+
+
+def _inclusion_search(form: Form, eps: float) -> _Search:
     return _Search(
-        bound=lambda queries: _inclusion_bound(queries, candidates, own, form, eps),
+        bound=lambda queries, candidates: _inclusion_bound(queries, candidates, form, eps),
         exact=lambda a, b: measures.log_inclusion(a, b, form=form, eps=eps),
         exact_matrix=lambda a, b: measures.log_inclusion_matrix(a, b, form=form, eps=eps),
     )
 
 
-def _inclusion_bound(queries: Gaussian, candidates: Gaussian, own: Tensor, form: Form, eps: float) -> Tensor:
+def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form, eps: float) -> Tensor:
     """inc = ... - 1/2 sum log w - e^eps sum d^2 / w, with w = s1 + 2 s2, from above: (n, M).
 
     Both -log w and 1/w are convex in s1. Over the range [low, high] that s1 has in these queries, the chord lies above
@@ -134,7 +156,8 @@ def _inclusion_bound(queries: Gaussian, candidates: Gaussian, own: Tensor, form:
         ],
         dim=1,
     )
-    constant = own + (0.5 * flat - pull * m2.square() * height).sum(-1)
+    weight = _weight_of_own(form)
+    constant = (0.5 * flat - pull * m2.square() * height - weight * candidates.log_var).sum(-1)
     bound = torch.addmm(constant, left, right.mT)
     bound += _query_part(queries, form, eps)[:, None]
     rounding = 16 * torch.finfo(bound.dtype).eps
@@ -154,22 +177,23 @@ def _query_part(queries: Gaussian, form: Form, eps: float) -> Tensor:
     """What depends on the query alone, (n,): read off one exact value, so that no constant is written twice."""
     s1 = queries.var
     value = measures.log_inclusion(queries, queries, form=form, eps=eps)
-    weight = 0.0 if form == "exact" else 0.5
-    return value + 0.5 * (3.0 * s1).log().sum(-1) + weight * queries.log_var.sum(-1)
+    return value + 0.5 * (3.0 * s1).log().sum(-1) + _weight_of_own(form) * queries.log_var.sum(-1)
 
 
-def _containment_search(candidates: Gaussian) -> _Search:
-    half_width = measures.box_half_width(candidates.dim, 0.95)
+def _weight_of_own(form: Form) -> float:
+    """What the candidate's own log-variances count in log inclusion, beside its width."""
+    return 0.0 if form == "exact" else 0.5
+
+
+def _containment_search(dims: int) -> _Search:
     some = slice(None, None, SHARE_OF_DIMS)
-    part = Gaussian(candidates.mean[:, some], candidates.log_var[:, some])
-    mass = _mass_of_half_width(half_width, part.dim)
-    return _Search(
-        bound=lambda queries: measures.log_containment_matrix(
-            Gaussian(queries.mean[:, some], queries.log_var[:, some]), part, mass=mass
-        ),
-        exact=measures.log_containment,
-        exact_matrix=measures.log_containment_matrix,
-    )
+    mass = _mass_of_half_width(measures.box_half_width(dims, 0.95), len(range(dims)[some]))
+
+    def bound(queries: Gaussian, candidates: Gaussian) -> Tensor:
+        a, b = (Gaussian(z.mean[:, some], z.log_var[:, some]) for z in (queries, candidates))
+        return measures.log_containment_matrix(a, b, mass=mass)
+
+    return _Search(bound, measures.log_containment, measures.log_containment_matrix)
 
 
 def _mass_of_half_width(half_width: float, dims: int) -> float:

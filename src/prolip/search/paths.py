@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from prolip.data.hierarcaps import ARROW
 from prolip.embed.encode import encode_texts
 from prolip.gaussian import Gaussian
 from prolip.inputs.images import ImageSource
@@ -18,7 +19,6 @@ from prolip.search.traverse import Of, Root, Walks, traverse
 
 COLUMNS = ("caption", "captions", "text")
 """Of a table of captions; the first that is there counts."""
-ARROW = "=>"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Step:
 @dataclass(frozen=True)
 class Way:
     """The way of one picture. steps: from the nearest caption on, towards the root. root: the caption that includes the
-    picture most; None with the null root. uncertainty: of the picture."""
+    query (the picture, or its nearest caption) most; None with the null root. uncertainty: of the picture."""
 
     steps: tuple[Step, ...]
     root: Step | None

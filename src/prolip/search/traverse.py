@@ -56,11 +56,14 @@ def traverse(
     steps: int = 50,
     form: Form = "exact",
     weight: float = 1.0,
+    start: Tensor | None = None,
+    roots: Tensor | None = None,
 ) -> Walks:
     """The nearest caption of each image (N, D), and the captions (M, D) that are nearest on the way to its root.
 
     Step i of `steps` is (1 - t) start + t root with t = i / steps, of unit length; the root itself is not asked.
     null: (1, D), the embedding of "". form: of log inclusion. weight: of the caption against null in a ...+null root.
+    start, roots: int64 (N,), if they are known already: the nearest captions, and what `find_roots` gave.
     """
     require_choice(root, get_args(Root), "root")
     require_choice(of, get_args(Of), "of")
@@ -69,9 +72,10 @@ def traverse(
         raise ValueError(f"the weight of the caption in the root must be above 0, not {weight}")
     if checked(null, "null").shape != (1, captions.dim):
         raise ValueError(f"null must be one embedding, (1, {captions.dim}), not {tuple(null.shape)}")
-    start = nearest(images, captions, 1, by=by)[1][:, 0]
+    start = nearest(images, captions, 1, by=by)[1][:, 0] if start is None else start
     means = normalize(captions.mean.to(work_dtype(captions.mean)), dim=-1)
-    roots = _roots(images if of == "image" else captions[start], captions, root, form)
+    if roots is None or root == "null":
+        roots = find_roots(images if of == "image" else captions[start], captions, root, form)
     root_mean = _root_means(means, normalize(null.mean.to(means.dtype), dim=-1), roots, root, weight)
     return Walks(start, roots, root_mean, _walk(means, start, root_mean, _bias(captions, by), steps))
 
@@ -82,9 +86,10 @@ def nearest_to_roots(walks: Walks, captions: Gaussian, by: Score = "csd") -> Ten
     return nearest(points, captions, 1, by=by)[1][:, 0]
 
 
-def _roots(queries: Gaussian, captions: Gaussian, root: Root, form: Form) -> Tensor:
+def find_roots(queries: Gaussian, captions: Gaussian, root: Root, form: Form = "exact") -> Tensor:
+    """The caption that includes each query most, int64 (N,), by the measure in the root's name; -1 for null."""
     if root == "null":
-        return torch.full((len(queries),), -1)
+        return torch.full((len(queries),), -1, device=queries.device)
     if not bool(captions.uncertainty.any()):
         raise ValueError(
             f'a deterministic model has no inclusion, so no root {root!r}: ask for the root "null"'
@@ -101,7 +106,7 @@ def _root_means(means: Tensor, null: Tensor, roots: Tensor, root: Root, weight: 
 
 def _bias(captions: Gaussian, by: Score) -> Tensor:
     """What a caption has to make up for, (M,): half its uncertainty, or nothing."""
-    return 0.5 * captions.uncertainty if by == "csd" else torch.zeros(len(captions))
+    return 0.5 * captions.uncertainty if by == "csd" else torch.zeros_like(captions.uncertainty)
 
 
 def _walk(means: Tensor, start: Tensor, root_mean: Tensor, bias: Tensor, steps: int) -> Tensor:
@@ -110,9 +115,9 @@ def _walk(means: Tensor, start: Tensor, root_mean: Tensor, bias: Tensor, steps: 
     The products of a step with all captions are a mixture of those of its two ends. So each end is multiplied once:
     of ((1 - t) a_j + t b_j) / length - bias_j only the largest counts, and the length may as well multiply the bias.
     """
-    visited = torch.empty((len(start), steps), dtype=torch.int64)
+    visited = torch.empty((len(start), steps), dtype=torch.int64, device=means.device)
     rows_at_once = max(1, BLOCK_ELEMENTS // len(means))
-    shares = torch.arange(steps, dtype=means.dtype) / steps
+    shares = torch.arange(steps, dtype=means.dtype, device=means.device) / steps
     cosines = (means[start] * root_mean).sum(-1)
     lengths = (1 - 2 * (shares * (1 - shares)) * (1 - cosines[:, None])).clamp_min(0).sqrt()  # (N, steps)
     for first in range(0, len(start), rows_at_once):

@@ -85,9 +85,8 @@ def reweigh(
     _check(prompts, observed)
     classes, images, dim = observed.shape
     shape = (images, settings.draws, dim)
-    noise = torch.randn(
-        shape, generator=generator, dtype=observed.log_var.dtype, device=observed.log_var.device
-    )
+    noise = torch.randn(shape, generator=generator, dtype=observed.log_var.dtype, device=generator.device)
+    noise = noise.to(observed.device)
     step = max(1, BLOCK_ELEMENTS // noise.numel())
     return _joined(
         [

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from prolip.data.labelled import read_lines
-
-PLACE = "{c}"
-"""Where the class name goes in a template."""
+from prolip.data.labelled import checked_templates, read_lines
 
 
 def imagenet_class_names() -> tuple[str, ...]:
@@ -30,19 +26,6 @@ def read_class_names(path: str | Path) -> tuple[str, ...]:
 def read_templates(path: str | Path) -> tuple[str, ...]:
     """A text file with one template a line; {c} or {} stands for the class name. Returned with {c}."""
     return checked_templates(read_lines(_file(path, "template")), str(path))
-
-
-def checked_templates(templates: Sequence[str], where: str = "templates") -> tuple[str, ...]:
-    """Templates that hold {c}; {} is taken for {c}. where: the file or argument, for the error."""
-    if isinstance(templates, str) or not templates:
-        raise ValueError(f"{where}: a list of at least one template is needed")
-    unified = tuple(template.replace("{}", PLACE) for template in templates)
-    for number, template in enumerate(unified, start=1):
-        if PLACE not in template:
-            raise ValueError(
-                f"{where}: template {number}, {template!r}, has no {PLACE}, where the class name goes"
-            )
-    return unified
 
 
 def _file(path: str | Path, entry: str) -> Path:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from prolip.data.labelled import PLACE, checked_templates
 from prolip.embed.encode import encode_texts
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.zeroshot.names import PLACE, checked_templates
 
 
 def prompt_texts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:

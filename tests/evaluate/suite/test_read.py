@@ -239,3 +239,35 @@ def test_faces_without_an_objective(faces):
     path.write_text("no colon\n")
     with pytest.raises(ValueError, match="begin with"):
         open_task(task_named("fairness/fairface"), path.parent)
+
+
+def test_faces_may_be_called_classification_and_texts_may_have_colons(faces):
+    folder = faces / "wds_fairface_test"
+    tree.write_lines(folder / "dataset_type.txt", ["Classification"])
+    with (folder / "zeroshot_classification_templates.txt").open("a") as file:
+        file.write("gender:a photo: {c}\n")
+    opened = open_task(task_named("fairness/fairface"), folder)
+    assert opened.prompts["gender"][1] == ("a {c}", "a photo: {c}")
+    assert opened.prompts["age"][1] == ("a {c}",)
+
+
+def test_pictures_are_told_apart_by_what_they_hold_not_by_their_names(tmp_path, drawn):
+    rows = tree.riddle_rows(drawn)
+    for row in rows:
+        for image in row["candidate_images"]:
+            image["path"] = "image.png"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    check_riddles(open_riddles(tmp_path), rows)
+
+
+def test_cues_are_stripped(tmp_path, drawn):
+    rows = tree.riddle_rows(drawn)
+    rows[0]["cue"] = " Orange\n"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert open_riddles(tmp_path).cues[0] == "Orange"
+
+
+def test_counted_shards_that_are_all_missing_are_named(tmp_path):
+    tree.write_lines(tmp_path / "test" / "nshards.txt", ["2"])
+    with pytest.raises(FileNotFoundError, match="should have 2 shards"):
+        open_task(task_named(tree.FLICKR), tmp_path)

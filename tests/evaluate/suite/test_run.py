@@ -1,6 +1,7 @@
 """The suite from end to end, on a tree in the layout of the 38, against loops over the same files."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prolip.evaluate.suite.run import failures, read_results, run
+from prolip.evaluate.suite.results import read_results
+from prolip.evaluate.suite.run import failures, run
 from prolip.evaluate.suite.table import summary
 from prolip.gaussian import Gaussian
 from tests.evaluate.suite import reference, tree
@@ -30,9 +32,14 @@ def out(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lines(model, data, out):
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def lines(model, data, out, cache):
     told = []
-    results = run(model, data, out, tell=told.append)
+    results = run(model, data, out, cache=cache, tell=told.append)
     assert len(told) == 38
     return results
 
@@ -89,12 +96,12 @@ def test_a_line_is_json_and_says_what_it_is_of(lines, out, model):
     assert four["metrics"]["acc1"] <= (four["metrics"]["acc5"] or 1.0)
 
 
-def test_a_second_run_does_nothing_and_cosine_costs_no_inference(model, data, out, lines):
+def test_a_second_run_does_nothing_and_cosine_costs_no_inference(model, data, out, cache, lines):
     model.calls.update(images=0, texts=0)
     before = (out / "results.jsonl").stat().st_mtime_ns
-    assert run(model, data, out) == lines
+    assert run(model, data, out) == lines  # nor does it need the embeddings
     assert (out / "results.jsonl").stat().st_mtime_ns == before
-    cosine = run(model, data, out, by="cosine")
+    cosine = run(model, data, out, by="cosine", cache=cache)
     assert model.calls == {"images": 0, "texts": 0}
     for key in ("mnist", tree.DOLLAR, tree.COCO, tree.WINO):
         assert mains(cosine)[key] == pytest.approx(
@@ -102,6 +109,11 @@ def test_a_second_run_does_nothing_and_cosine_costs_no_inference(model, data, ou
         )
     assert mains(cosine) != mains(lines)
     assert len(read_results(out / "results.jsonl")) == 2 * 38
+
+
+def test_without_a_cache_only_results_are_written(model, small, tmp_path):
+    run(model, small, tmp_path / "out", tasks=THREE)
+    assert [path.name for path in (tmp_path / "out").rglob("*")] == ["results.jsonl"]
 
 
 def test_a_torn_line_is_dropped_and_redone(model, small, tmp_path):
@@ -113,7 +125,11 @@ def test_a_torn_line_is_dropped_and_redone(model, small, tmp_path):
     again = run(model, small, tmp_path / "out", tasks=THREE, tell=told.append)
     assert mains(again) == mains(first)
     assert again[:2] == first[:2]
-    assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == list(THREE)
+    assert [line["key"] for line in read_results(path)] == list(THREE)
+    assert path.read_bytes().startswith(whole[:-20] + b"\n")
+    before = path.read_bytes()
+    run(model, small, tmp_path / "out", tasks=THREE)
+    assert path.read_bytes() == before
 
 
 def test_other_data_another_model_and_other_templates_are_scored_anew(model, small, tmp_path):
@@ -175,6 +191,19 @@ def test_a_riddle_that_lost_a_picture_is_left_out(model, tmp_path):
     assert line["metrics"]["main_metric"] == pytest.approx(left)
 
 
+def test_riddles_count_associations_as_the_public_evaluator_does(model, tmp_path):
+    """Twice named ones and those that are no candidate add nothing; a candidate that stands twice counts twice."""
+    rows = tree.riddle_rows(tree.Drawn())
+    for row in rows:
+        row["associations"] = [*row["associations"], row["associations"][0], "a stranger"]
+        row["candidates"][-1] = row["associations"][0]
+    folder = tmp_path / "data" / tree.folder_of(tree.WINO)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
+    line = run(model, tmp_path / "data", tmp_path / "out", tasks=[tree.WINO])[0]
+    assert line["metrics"]["main_metric"] == pytest.approx(reference.winogavil(model, rows, "csd"))
+
+
 def test_a_deterministic_model_passes(small, tmp_path):
     plain = tree.varied_model()
     image, text = plain.encode_image, plain.encode_text
@@ -192,3 +221,19 @@ def test_bad_arguments(model, tmp_path):
         run(model, tmp_path, tmp_path, tasks=["dtd"])
     with pytest.raises(ValueError, match="csd"):
         run(model, tmp_path, tmp_path, by="euclid")
+
+
+def test_data_behind_a_link_is_data(model, small, tmp_path):
+    """As large sets often lie: the task's `test` links to another disk."""
+    task = small / "wds_mnist_test"
+    shutil.move(task / "test", tmp_path / "elsewhere")
+    (task / "test").symlink_to(tmp_path / "elsewhere")
+    run(model, small, tmp_path / "out", tasks=["mnist"])
+    os.utime(tmp_path / "elsewhere" / "0.tar", ns=(1, 1))
+    run(model, small, tmp_path / "out", tasks=["mnist"])
+    assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 2
+
+
+def test_a_folder_without_any_task_is_an_error(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match="none of the 38 tasks lies there, as in wds_"):
+        run(model, tmp_path, tmp_path / "out")

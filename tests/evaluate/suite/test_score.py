@@ -193,3 +193,33 @@ def test_faces_against_a_loop(draw):
     assert any(crime)
     assert any(nonhuman)
     assert found["main_metric"] is None
+
+
+def test_cosine_looks_at_means_alone(draw):
+    """Every kind of task, with images and classes whose variances alone differ."""
+    images, _, anchors, near = classified(draw)
+    best = (images.mean @ anchors.mean.mT).argmax(1)
+    found = score.classification(task_named("mnist"), images, best, anchors, by="cosine")
+    assert (found["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
+    rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(60)]
+    classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
+    told = score.faces(task_named("fairness/fairface"), images, classes, facts(rows), "cosine")
+    age = (images.mean @ classes["age"].mean.mT).argmax(1).tolist()
+    assert told["acc_age"]["all"] == pytest.approx(
+        np.mean([a == row[0] for a, row in zip(age, rows, strict=True)])
+    )
+    texts = draw(60, 6)
+    flat = [Gaussian(z.mean, torch.zeros_like(z.log_var)) for z in (images, texts)]
+    pairs = torch.arange(60)
+    assert score.retrieval(images, texts, pairs, "cosine") == score.retrieval(*flat, pairs, "cosine")
+    assert score.retrieval(images, texts, pairs, "csd") != score.retrieval(images, texts, pairs, "cosine")
+
+
+def test_a_row_of_numbers_that_is_one_short_is_named():
+    with pytest.raises(ValueError, match=r"k0 has no \.npy"):
+        score.metadata(task_named("wilds/fmow"), facts([[3, 2016]]), ["y"])
+
+
+@pytest.mark.parametrize(("cue", "text"), [("Apple", "An apple"), ("UFO", "An ufo"), ("Yard", "A yard")])
+def test_cues_are_lower_case_behind_their_article(cue, text):
+    assert score.cue_prompt(cue) == text

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from prolip.checks import some
 from prolip.data.arrow import ArrowFolder, Parquet
-from prolip.data.labelled import CLASS_NAMES, TEMPLATES, Labelled, open_labelled, read_lines, test_shards
+from prolip.data.labelled import (
+    CLASS_NAMES,
+    DATASET_TYPE,
+    TEMPLATES,
+    Labelled,
+    dataset_type,
+    open_labelled,
+    read_lines,
+    test_shards,
+)
 from prolip.data.shards import Shards
 from prolip.data.source import Source
 from prolip.evaluate.suite.places import find_tables, parts_of
@@ -17,7 +26,6 @@ from prolip.evaluate.suite.riddles import Riddles, open_riddles
 from prolip.evaluate.suite.rows import Place, Rows
 from prolip.evaluate.suite.tasks import Task
 
-DATASET_TYPE = "dataset_type.txt"
 OBJECTIVES = {"race", "gender", "age", "toxic"}
 
 
@@ -43,7 +51,7 @@ def open_task(task: Task, folder: Path, templates: Sequence[str] | None = None) 
     """A task's data. templates: instead of its own, where it has classes."""
     if task.metric == "jaccard_10_12":
         return open_riddles(folder)
-    kind = _dataset_type(folder)
+    kind = dataset_type(folder)
     wanted = {"mean_r1": "retrieval", "faces": "multilabel"}.get(task.metric, "classification")
     if kind is not None and kind != wanted and not (task.metric == "faces" and kind == "classification"):
         raise ValueError(f"{folder / DATASET_TYPE} says {kind!r}, but {task.key} is a task of {wanted}")
@@ -58,11 +66,6 @@ def open_task(task: Task, folder: Path, templates: Sequence[str] | None = None) 
     if not (folder / "test").is_dir():
         raise FileNotFoundError(f"{folder / 'test'} is missing: the shards 0.tar, 1.tar, ... lie there")
     return open_labelled(folder, templates=templates)
-
-
-def _dataset_type(folder: Path) -> str | None:
-    path = folder / DATASET_TYPE
-    return read_lines(path)[0].lower() if path.is_file() else None
 
 
 def _captioned(folder: Path) -> Source:

@@ -20,7 +20,9 @@ class Riddles:
     """source: the different candidate pictures (the same one stands in many riddles). cues: (R,).
 
     Of every candidate of every riddle: rows (P,), its riddle, increasing; pictures (P,), its number in `source`;
-    associated (P,), whether it goes with the cue.
+    associated (P,), whether it goes with the cue. "The number of associations", as many as are to be found, is that of
+    the associated candidates: the public evaluator counts np.isin(candidates, associations). So an association that is
+    no candidate, or stands twice, adds nothing, and a candidate that stands twice counts twice.
     """
 
     source: Rows

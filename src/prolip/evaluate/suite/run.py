@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,17 +12,18 @@ from typing import Any, get_args
 import torch
 
 from prolip.checks import require_choice
+from prolip.data.folders import files_below
 from prolip.data.labelled import Labelled
 from prolip.data.sample import Bad
 from prolip.data.source import Source, fingerprint_of
 from prolip.embed.encode import Encoded, encode_images, encode_texts
 from prolip.embed.identity import model_identity
-from prolip.evaluate.retrieval import flat_captions
+from prolip.evaluate.positives import flat_captions
 from prolip.evaluate.suite import score
 from prolip.evaluate.suite.read import Captioned, Faces, Opened, open_task
+from prolip.evaluate.suite.results import Line, append_result, kept_result, read_results
 from prolip.evaluate.suite.riddles import Riddles
 from prolip.evaluate.suite.tasks import Task, tasks_named
-from prolip.files import write_whole
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
@@ -32,10 +32,7 @@ from prolip.zeroshot.prompts import encode_prompts
 
 VERSION = 1
 """Of the scoring: results of another version are made again."""
-RESULTS, EMBEDDINGS = "results.jsonl", "embeddings"
-IDENTITY = ("key", "model", "by", "templates", "data", "version")
-"""What must be the same for a result to stand."""
-Line = dict[str, Any]
+RESULTS = "results.jsonl"
 
 
 def run(
@@ -56,7 +53,7 @@ def run(
 
     tasks:     ids, or names of groups (imagenet, shifts, vtab, retrieval); None: the 38.
     templates: for all classification, instead of each task's own.
-    cache:     where embeddings are kept, so that another score costs no inference; None: `out`/embeddings.
+    cache:     where embeddings are kept, so that another score costs no inference; None: nowhere.
     tell:      is told one line a task.
 
     Returns one dict a task, in order. A finished one is also a line of `out`/results.jsonl: key, dataset, metrics
@@ -68,7 +65,7 @@ def run(
     if not Path(data).is_dir():
         raise FileNotFoundError(f"{data}: there is no such folder; the tasks lie below it as wds_<task>_test")
     say, chosen, path = tell or (lambda _: None), tasks_named(tasks), Path(out) / RESULTS
-    worker = _Worker(model, by, templates, cache or Path(out) / EMBEDDINGS, batch_size, bad_limit, progress)
+    worker = _Worker(model, by, templates, cache, batch_size, bad_limit, progress)
     identity = model_identity(model)
     results: list[Line] = []
     for number, task in enumerate(chosen, start=1):
@@ -81,12 +78,16 @@ def run(
                 "model": identity, "by": by, "templates": None if templates is None else list(templates),
                 "data": folder_identity(folder), "version": VERSION,
             }  # fmt: skip
-            kept = _kept(read_results(path), line)
+            kept = kept_result(read_results(path), line)
             line = worker.judge(task, folder, line) if kept is None else kept
             if kept is None and "metrics" in line:
                 append_result(path, line)
         results.append(line)
         say(f"{number}/{len(chosen)} {told(line)}")
+    if all("missing" in line for line in results):
+        raise FileNotFoundError(
+            f"{data}: none of the {len(chosen)} tasks lies there, as in {chosen[0].folder}"
+        )
     return results
 
 
@@ -113,7 +114,7 @@ class _Worker:
     model: ProLIP
     by: Score
     templates: Sequence[str] | None
-    cache: Path
+    cache: Path | None
     batch_size: int
     bad_limit: float
     progress: bool | None
@@ -174,38 +175,10 @@ class _Worker:
             )
 
 
-def read_results(path: Path) -> list[Line]:
-    """The lines of a file of results. One that was torn, or isn't a result, counts as not there."""
-    if not path.is_file():
-        return []
-    found = []
-    for text in path.read_bytes().split(b"\n"):
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and all(name in line for name in (*IDENTITY, "metrics")):
-            found.append(line)
-    return found
-
-
-def append_result(path: Path, line: Line) -> None:
-    """The file with one more line, whole or as it was. A result of other data takes the place of the old one."""
-    same = [name for name in IDENTITY if name not in ("data", "version")]
-    others = [old for old in read_results(path) if any(old[name] != line[name] for name in same)]
-    text = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in (*others, line))
-    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
-
-
 def folder_identity(folder: Path) -> str:
     """Of all files below a folder: their names, sizes and times of change."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    stamps = [(file.relative_to(folder).as_posix(), file.stat()) for file in files]
+    stamps = [(name, (folder / name).stat()) for name in sorted(files_below(folder))]
     return fingerprint_of(*(ascii((name, status.st_size, status.st_mtime_ns)) for name, status in stamps))
-
-
-def _kept(lines: Sequence[Line], wanted: Line) -> Line | None:
-    return next((line for line in lines if all(line[name] == wanted[name] for name in IDENTITY)), None)
 
 
 def _bad(bads: Sequence[Bad]) -> dict[str, Any]:

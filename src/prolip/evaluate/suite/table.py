@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prolip.evaluate.paper import FINE_TUNED, FIVE, MAIN, PER_TASK
-from prolip.evaluate.retrieval import percent
 from prolip.evaluate.suite.tasks import GROUPS, THE_38, Task, group_tasks, task_named
+from prolip.evaluate.tell import percent
 
 if TYPE_CHECKING:
     from rich.table import Table

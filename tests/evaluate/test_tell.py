@@ -1,0 +1,19 @@
+import pytest
+
+from prolip.evaluate.tell import bad_samples, number, percent
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.618, "61.8"), (0.0, "0.0"), (1.0, "100.0"), (None, "–")])
+def test_percent(share, text):
+    assert percent(share) == text
+
+
+def test_number():
+    assert [number(v) for v in (0.00123456, 12345.6, 0.0, None)] == ["0.001235", "1.235e+04", "0", "–"]
+    assert [number(v, "+.3f") for v in (0.5, None)] == ["+0.500", "–"]
+
+
+def test_bad_samples_are_told_if_there_are_any():
+    assert bad_samples(0) is None
+    assert bad_samples(1) == "1 bad sample is left out"
+    assert bad_samples(1234) == "1,234 bad samples are left out"
