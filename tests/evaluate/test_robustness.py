@@ -135,7 +135,7 @@ def test_bad_pictures_are_left_out_and_told(nano, folder):
     settings = {"occluded": (0, 0.1), "corruptions": ("jpeg",), "severities": (1,), "pgd_steps": (1,)}
     whole = robustness.evaluate(nano, open_labelled(folder), **settings)
     assert whole["bad"] == 0
-    assert [table.caption for table in robustness.tables(whole)] == [None] * 3
+    assert [table.caption for table in robustness.tables(whole)] == [None] * 4
     (folder / "red_star" / "0.png").write_bytes(b"not a picture")
     with pytest.raises(ValueError, match="bad"):
         robustness.evaluate(nano, open_labelled(folder), **settings)

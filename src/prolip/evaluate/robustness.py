@@ -5,7 +5,7 @@ The centre hidden, common corruptions, and PGD, after the paper's "Uncertainty b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,7 @@ def _table(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], printed: p
 
 def _corruption_tables(result: Mapping[str, Any]) -> list[Table]:
     """Accuracy, and uncertainty if there is any, by severity: apart, so that both fit a narrow terminal."""
+    shown: dict[str, tuple[str, Callable[[float | None], str]]]
     shown = {"accuracy": ("accuracy %", percent), "uncertainty": ("uncertainty", number)}
     tables = []
     for key, (name, form) in shown.items():
