@@ -125,7 +125,7 @@ def zeroshot(
     ood: str | None = None,
     seed: int = 0,
 ) -> None:
-    """Zero-shot classification: accuracy, calibration, which predictions to trust, what uncertainty says.
+    """Zero-shot classification: accuracy, calibration, what uncertainty says; answers.csv: which to trust, one by one.
 
     Example: prolip evaluate zeroshot my-pictures --model runs/miniature
 
@@ -144,13 +144,14 @@ def zeroshot(
     labelled, folder = _labelled(data, classes, templates), common.folder(data, by)
     result = work.evaluate(
         common.load(), labelled, by=by, variance=variance, seed=_seed(seed),
-        ood_source=None if ood is None else open_data(ood, captions=()), **common.reading,
+        ood_source=None if ood is None else open_data(ood, captions=()), answers=folder / "answers.csv",
+        **common.reading,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.report import zeroshot as figure
 
-        return figure.save(result, folder / "zeroshot")
+        return [folder / "answers.csv", *figure.save(result, folder / "zeroshot")]
 
     common.finish("zeroshot", folder, result, lambda: work.tables(result), draw)
 

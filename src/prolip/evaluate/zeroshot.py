@@ -34,6 +34,7 @@ from torch import Tensor
 from prolip.data.labelled import Labelled
 from prolip.data.source import Source
 from prolip.embed.encode import encode_images
+from prolip.evaluate.answers import write_answers
 from prolip.evaluate.metrics import accuracy, bins, selective
 from prolip.evaluate.metrics.confidence import CONFIDENCES, Confidences, confidence_names
 from prolip.evaluate.metrics.posthoc import raw_and_fitted
@@ -56,6 +57,7 @@ def evaluate(
     by: Score = "csd",
     ood_source: Source | None = None,
     seed: int = 0,
+    answers: Path | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
     bad_limit: float = 0.01,
@@ -65,7 +67,8 @@ def evaluate(
     another class has too) and ood_data beside.
 
     classes: (C, D), if they are made already; None: the data's class names in its templates, pooled with `variance`.
-    ood_source: pictures of none of the classes. cache, batch_size, bad_limit, progress: as in `encode_images`.
+    ood_source: pictures of none of the classes. answers: a CSV to write, a row a picture (`write_answers`).
+    cache, batch_size, bad_limit, progress: as in `encode_images`.
     """
     if classes is None:
         prompts = encode_prompts(model, data.class_names, data.templates, cache=cache, progress=progress)
@@ -77,15 +80,18 @@ def evaluate(
         )
         for source in sources
     )
+    temperature = learned_temperature(model)
     result = judge(
         inside.images,
         data.labels(inside.facts),
         classes,
         by=by,
-        temperature=learned_temperature(model),
+        temperature=temperature,
         ood=outside[0].images if outside else None,
         seed=seed,
     )
+    if answers is not None:
+        write_answers(answers, inside, data, classes, result, by=by, temperature=temperature)
     told = {"data": inside.name, "templates": len(data.templates), "bad": len(inside.bads)}
     told["equal_names"] = len(data.class_names) - len(set(data.class_names))
     return told | {"ood_data": outside[0].name if outside else None} | result
