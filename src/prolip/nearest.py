@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -49,25 +51,28 @@ def nearest(
     with bar("searching", len(left), "queries", progress) as advance:
         for first in steps:
             rows = slice(first, first + BLOCK[0])
-            values[rows], places[rows] = _best(left[rows], right, offset, k)
+            score = partial(_scores, left[rows], right, offset)
+            values[rows], places[rows] = top_of_blocks(score, len(right), BLOCK[1], k)
             advance(len(left[rows]))
     return values + _offsets(queries, by)[:, None], places
 
 
-def _best(left: Tensor, right: Tensor, offset: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The best k of all items for a block of queries, block of items after block of items."""
-    values = left.new_empty(len(left), 0)
-    places = torch.empty((len(left), 0), dtype=torch.int64, device=left.device)
-    for first in range(0, len(right), BLOCK[1]):
-        block = slice(first, first + BLOCK[1])
-        scores = torch.addmm(offset[block], left, right[block].mT)
-        best, where = top(scores, k)
-        values = torch.cat([values, best], dim=1)
-        places = torch.cat([places, where + first], dim=1)
-        values, order = values.sort(
+def _scores(left: Tensor, right: Tensor, offset: Tensor, block: slice) -> Tensor:
+    return torch.addmm(offset[block], left, right[block].mT)
+
+
+def top_of_blocks(
+    score: Callable[[slice], Tensor], columns: int, block: int, k: int
+) -> tuple[Tensor, Tensor]:
+    """`top` of (rows, columns) scores that come block after block: score(slice of columns) -> (rows, its length)."""
+    values, places = top(score(slice(0, block)), k)
+    for first in range(block, columns, block):
+        more, where = top(score(slice(first, first + block)), k)
+        both = torch.cat([values, more], dim=1), torch.cat([places, where + first], dim=1)
+        values, order = both[0].sort(
             dim=1, descending=True, stable=True
         )  # earlier blocks stay before later ones
-        values, places = values[:, :k], places.gather(1, order[:, :k])
+        values, places = values[:, :k], both[1].gather(1, order[:, :k])
     return values, places
 
 

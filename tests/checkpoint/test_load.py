@@ -27,6 +27,14 @@ def test_what_does_not_exist():
         prolip.load("nowhere")
 
 
+def test_a_run_that_is_not_there_is_no_hub_id(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr("prolip.checkpoint.hub.fetch", lambda *_: pytest.fail("the hub was asked"))
+    with pytest.raises(FileNotFoundError, match="there is a folder runs here, but no miniatrue in it"):
+        prolip.load("runs/miniatrue")
+
+
 def test_an_empty_folder(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"is no model that we know: it should have .* it holds nothing"

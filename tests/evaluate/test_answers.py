@@ -53,12 +53,9 @@ def test_rows_say_what_the_model_answers(model, data, tmp_path, by):
     assert [float(row["max_softmax"]) for row in rows] == pytest.approx(softmax.tolist(), rel=1e-4)
     uncertainty = encoded.images.uncertainty.tolist()
     assert [float(row["uncertainty"]) for row in rows] == pytest.approx(uncertainty, rel=1e-4)
-    fit = result["calibration"]["sigmoid"]["fitted_to_answers"]
-    if fit is None:
-        assert {row["trust"] for row in rows} == {""}
-    else:
-        trust = torch.sigmoid(fit["scale"] * scores.amax(1).double() + fit["bias"])
-        assert [float(row["trust"]) for row in rows] == pytest.approx(trust.tolist(), rel=1e-3)
+    scale = result["calibration"]["softmax"]["fitted"]["scale"]
+    trust = torch.softmax(scale * scores.double(), 1).amax(1)
+    assert [float(row["trust"]) for row in rows] == pytest.approx(trust.tolist(), rel=1e-3)
 
 
 def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatch):
@@ -69,3 +66,18 @@ def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatc
     monkeypatch.setattr(model, "encode_text", lambda ids: Gaussian.point(text(ids).mean))
     zeroshot.evaluate(model, data, answers=tmp_path / "a.csv")
     assert {row["uncertainty"] for row in read(tmp_path / "a.csv")} == {""}
+
+
+def test_the_surest_wrong_answers(model, data, tmp_path):
+    result = zeroshot.evaluate(model, data, answers=tmp_path / "a.csv")
+    wrong = sorted(
+        (row for row in read(tmp_path / "a.csv") if row["right"] == "0"), key=lambda r: -float(r["trust"])
+    )
+    shown = result["surest_wrong"]
+    assert [entry["trust"] for entry in shown] == pytest.approx(
+        [float(row["trust"]) for row in wrong[:12]], rel=1e-4
+    )
+    for entry in shown:
+        assert entry["class"] != entry["answer"]
+        assert data.source.read(entry["number"]).key == entry["key"]
+        assert data.class_names[int(data.source.read(entry["number"]).extra["cls"])] == entry["class"]

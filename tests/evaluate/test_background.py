@@ -3,17 +3,15 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from rich.console import Console
 
 from prolip.data.coco import annotation_of
+from prolip.data.objects import Objects
 from prolip.data.scenes.write import Plan, write
-from prolip.data.source import Filed
-from prolip.embed.encode import encode_images
-from prolip.embed.identity import data_identity, model_identity
+from prolip.embed.identity import model_identity
 from prolip.evaluate import background, paper
-from prolip.evaluate.background import Objects, compare
+from prolip.evaluate.background import compare
 from prolip.gaussian import Gaussian
 
 
@@ -42,20 +40,6 @@ def two(tmp_path):
     images = [{"id": n, "file_name": f"{n}.png", "height": 20, "width": 30} for n in range(3)]
     (tmp_path / "instances.json").write_text(json.dumps({"images": images, "annotations": annotations}))
     return tmp_path, pictures, masks
-
-
-def test_all_but_the_union_of_the_segments_is_blank(two):
-    folder, pictures, masks = two
-    source = Objects(folder / "instances.json", folder, canvas=201)
-    assert len(source) == 2, "a picture without segments is left out"
-    sample = source.read(0)
-    kept = np.asarray(sample.image)
-    union = masks.any(0)
-    assert np.array_equal(kept[union], pictures[0][union])
-    assert (kept[~union] == 201).all()
-    assert sample.extra["kept"] == union.mean()
-    whole = Objects(folder / "instances.json", folder).read(0)
-    assert np.array_equal(np.asarray(Image.open(whole.image)), pictures[0])
 
 
 def shown(result):
@@ -119,64 +103,6 @@ def test_what_untrained_models_make_is_not_kept(folder, nano, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)]
 
 
-def test_mistakes_are_told(folder, two, nano):
-    with pytest.raises(FileNotFoundError, match="no such folder"):
-        Objects(folder / "instances.json", folder / "nowhere")
-    with pytest.raises(ValueError, match="canvas"):
-        Objects(folder / "instances.json", folder / "images", canvas=300)
-    with pytest.raises(ValueError, match="limit"):
-        Objects(folder / "instances.json", folder / "images", limit=0)
+def test_a_wrong_number_of_controls_is_told(folder, nano):
     with pytest.raises(ValueError, match="controls"):
         background.evaluate(nano, folder / "instances.json", folder / "images", controls=-1)
-    empty = two[0] / "empty.json"
-    empty.write_text(
-        json.dumps({"images": [{"id": 1, "file_name": "1.png", "height": 2, "width": 2}], "annotations": []})
-    )
-    with pytest.raises(ValueError, match="has a segment"):
-        Objects(empty, two[0])
-    assert len(Objects(folder / "instances.json", folder / "images", limit=4)) == 4
-
-
-def test_other_objects_are_other_data(folder):
-    path, images = folder / "instances.json", folder / "images"
-    found = {
-        Objects(path, images, canvas=c, limit=n).fingerprint() for c in (None, 0, 255) for n in (None, 4)
-    }
-    assert len(found) == 6
-
-
-def test_a_picture_edited_in_place_is_embedded_anew(two, nano, tmp_path):
-    folder, pictures, _ = two
-
-    def encoded():
-        source = Objects(folder / "instances.json", folder, canvas=255, limit=1)
-        return encode_images(nano, source, cache=tmp_path / "cache")
-
-    first = encoded()
-    assert torch.equal(encoded().images.mean, first.images.mean)
-    Image.fromarray(255 - pictures[0]).save(folder / "0.png")
-    assert not torch.allclose(encoded().images.mean, first.images.mean)
-
-
-def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
-    folder, pictures, _ = two
-    other = tmp_path / "other"
-    other.mkdir()
-    Image.fromarray(255 - pictures[0]).save(other / "0.png")
-    for canvas in (None, 255):
-        first, second = (
-            encode_images(
-                nano, Objects(folder / "instances.json", place, canvas=canvas, limit=1), cache=tmp_path / "c"
-            )
-            for place in (folder, other)
-        )
-        assert not torch.allclose(first.images.mean, second.images.mean)
-
-
-def test_files_are_the_annotations_and_the_pictures_that_are_there(two):
-    folder, _, _ = two
-    assert isinstance(Objects(folder / "instances.json", folder), Filed)
-    (folder / "2.png").unlink()
-    source = Objects(folder / "instances.json", folder, canvas=0)
-    assert source.files() == [folder / "instances.json", folder / "0.png"], "a missing one is a bad sample"
-    data_identity(source, None)

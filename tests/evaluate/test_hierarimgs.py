@@ -1,4 +1,4 @@
-"""HierarImgs: the inclusion test against loops; its control; the files it reads."""
+"""HierarImgs: the inclusion test against loops; its control."""
 
 import json
 
@@ -7,6 +7,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from prolip import measures
+from prolip.data.hierarimgs import HierarImgs, read_hierarimgs
 from prolip.data.scenes.write import Plan, write
 from prolip.embed.identity import model_identity
 from prolip.evaluate import hierarimgs
@@ -72,8 +73,8 @@ def levels(tmp_path_factory):
 
 
 def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
-    data = hierarimgs.read(levels)
-    result = hierarimgs.evaluate(nano, data, control_seeds=(0, 5), cache=tmp_path)
+    data = read_hierarimgs(levels)
+    result = hierarimgs.evaluate(nano, data, controls=2, cache=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
@@ -82,27 +83,28 @@ def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     for row, files in zip(result["by_level"], data.levels, strict=True):
         h = measures.inclusion(original, nano.embed_images(list(files)))
         assert row["included"] == (h > 0).double().mean().item()
-    fresh = ProLIP(nano.config, nano.tokenizer).start(torch.Generator().manual_seed(5)).eval()
+    fresh = ProLIP(nano.config, nano.tokenizer).start(torch.Generator().manual_seed(1)).eval()
     h = measures.inclusion(fresh.embed_images(list(data.originals)), fresh.embed_images(list(data.levels[1])))
+    assert result["control"]["seeds"] == [0, 1]
     control = result["control"]["included"][1]
     assert control["by_seed"][1] == (h > 0).double().mean().item()
     assert control["mean"] == pytest.approx(sum(control["by_seed"]) / 2)
     assert [table.row_count for table in hierarimgs.tables(result)] == [3]
-    assert hierarimgs.evaluate(nano, data, control_seeds=())["control"] is None
+    assert hierarimgs.evaluate(nano, data, controls=0)["control"] is None
 
 
 def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
-    data = hierarimgs.read(levels)
+    data = read_hierarimgs(levels)
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"not a picture")
     files = list(data.levels[1])
     files[2] = broken
-    broken_data = hierarimgs.HierarImgs(
+    broken_data = HierarImgs(
         path=data.path, originals=data.originals, levels=(data.levels[0], tuple(files), data.levels[2])
     )
     with pytest.raises(ValueError, match="bad"):
-        hierarimgs.evaluate(nano, broken_data, control_seeds=())
-    result = hierarimgs.evaluate(nano, broken_data, control_seeds=(1,), bad_limit=0.5)
+        hierarimgs.evaluate(nano, broken_data, controls=0)
+    result = hierarimgs.evaluate(nano, broken_data, controls=1, bad_limit=0.5)
     assert hierarimgs.tables(result)[0].caption == "1 bad sample is left out"
     rest = [i for i in range(len(data.originals)) if i != 2]
     assert (result["images"], result["bad"]) == (len(rest), 1)
@@ -118,27 +120,10 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
 
 def test_a_deterministic_model_has_distances_only(nano, levels, generator):
     model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
-    result = hierarimgs.evaluate(model, hierarimgs.read(levels))
+    result = hierarimgs.evaluate(model, read_hierarimgs(levels))
     assert (result["uncertainty"], result["failures"], result["control"]) == (None, None, None)
     assert all(row["included"] is None and 0 <= row["csd_against_others"] <= 1 for row in result["by_level"])
     assert [table.row_count for table in hierarimgs.tables(result)] == [3]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({}, "names no images"),
-        ({"images": []}, "names no images"),
-        ({"images": [{"original": "a.png"}]}, '"original" and "levels"'),
-        ({"images": [{"original": "a", "levels": ["b"]}, {"original": "a", "levels": []}]}, "same number"),
-    ],
-)
-def test_what_is_wrong_with_an_index_is_said(tmp_path, content, message):
-    (tmp_path / "index.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=message):
-        hierarimgs.read(tmp_path)
-    with pytest.raises(FileNotFoundError, match="missing"):
-        hierarimgs.read(tmp_path / "nowhere")
 
 
 def test_both_directions_of_the_logarithms_are_medians(draw):

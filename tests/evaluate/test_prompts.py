@@ -437,7 +437,7 @@ def test_the_images_that_are_scored_keep_their_labels():
 
 
 def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task):
-    (row,) = [row for row in strategies.few_shot_rows(task) if row["name"].startswith("centroid")]
+    (row,) = [row for row, _ in strategies.few_shot_rows(task) if row["name"].startswith("centroid")]
     values = []
     for run in range(2):
         chosen = choose_shots(task.learn_labels, CLASSES, 1, task.generator(1, run))[:3, 0]

@@ -102,8 +102,8 @@ def test_parts_can_be_left_out(nano, folder):
 
 
 def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
-    monkeypatch.setattr(robustness, "encode_images", lambda *_, **__: pytest.fail("work was done"))
-    monkeypatch.setattr(robustness, "encode_prompts", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr(robustness.Embedder, "images", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr(robustness, "encode_classes", lambda *_, **__: pytest.fail("work was done"))
     data = open_labelled(folder)
     for wrong in (
         {"occluded": (7,)},

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -11,6 +9,7 @@ from prolip.evaluate.captions import Captions, Pairs
 from prolip.gaussian import Gaussian
 from prolip.measures import csd
 from prolip.report import plane
+from tests.report.svg import svg_text
 
 
 def pairs_of(images, texts, owner, words=None, numbers=None):
@@ -84,7 +83,7 @@ def test_few_gaussians_are_enough(draw, shape):
 def test_points_of_a_deterministic_model_have_ellipses_of_no_size(draw):
     z = Gaussian.point(draw(6, 4).mean)
     found = plane.fit([z], seeded())
-    torch.testing.assert_close(found.outlines(z), found.points(z.mean)[:, None].expand(-1, 73, -1))
+    torch.testing.assert_close(found.outlines(z), found.points(z.mean)[:, None].expand(-1, plane.CORNERS, -1))
 
 
 def test_no_gaussian_is_told():
@@ -112,7 +111,7 @@ def test_the_figure_names_every_caption(draw, tmp_path):
     owner = torch.arange(12) % 6
     pairs = pairs_of(draw(6, 8), draw(12, 8), owner, numbers=torch.arange(6) + 2)
     png, svg = plane.save(tmp_path / "plane", pairs, count=5, source=source)
-    text = " ".join(re.findall(r">([^<>]+)</", svg.read_text()))
+    text = svg_text(svg)
     _, captions = plane.choose(pairs, 0, 5)
     assert all(pairs.captions.texts[i] in text for i in captions)
     assert svg.read_text().count("<image") == 5

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import torch
 from PIL import Image
@@ -9,6 +7,7 @@ from prolip.evaluate.retrieval import image_text, many_to_many
 from prolip.evaluate.tell import percent
 from prolip.gaussian import Gaussian
 from prolip.report import retrieval
+from tests.report.svg import svg_texts
 
 
 @pytest.fixture
@@ -20,16 +19,12 @@ def result(draw):
     }
 
 
-def words(path):
-    return re.findall(r">([^<>]+)</text>", path.read_text())
-
-
 def test_every_number_is_there(result, tmp_path):
     paths = retrieval.save(result, tmp_path / "retrieval")
     assert [path.name for path in paths] == ["retrieval.png", "retrieval.svg"]
     with Image.open(paths[0]) as image:
         assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
-    text = words(paths[1])
+    text = svg_texts(paths[1])
     for by in ("csd", "cosine"):
         for way in ("image_to_text", "text_to_image"):
             for name in ("r1", "r5", "r10"):
@@ -43,7 +38,7 @@ def test_positives_add_their_metrics(result, draw, tmp_path):
     images, texts = draw(40, 6), draw(80, 6)
     for by in ("csd", "cosine"):
         result[by]["many_to_many"] = many_to_many(images, texts, pairs, by)
-    text = words(retrieval.save(result, tmp_path / "retrieval")[1])
+    text = svg_texts(retrieval.save(result, tmp_path / "retrieval")[1])
     assert {"mAP@R", "R-Precision"} <= set(text)
     assert percent(result["cosine"]["many_to_many"]["text_to_image"]["map_at_r"]) in text
 
@@ -51,4 +46,4 @@ def test_positives_add_their_metrics(result, draw, tmp_path):
 def test_what_is_unknown_is_left_out(result, tmp_path):
     for by in ("csd", "cosine"):
         result[by]["text_to_image"]["r10"] = None
-    assert words(retrieval.save(result, tmp_path / "retrieval")[1]).count("R@10") == 1
+    assert svg_texts(retrieval.save(result, tmp_path / "retrieval")[1]).count("R@10") == 1

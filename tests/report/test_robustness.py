@@ -1,8 +1,7 @@
 """The figure of robustness: a column for each kind of damage, with the paper's numbers where it has them."""
 
-import re
-
 from prolip.report import robustness
+from tests.report.svg import svg_text
 
 CLEAN = {"accuracy": 0.5, "uncertainty": 0.02}
 RESULT = {
@@ -19,14 +18,10 @@ RESULT = {
 }  # fmt: skip
 
 
-def texts_of(path):
-    return " ".join(re.findall(r">([^<>]+)</", path.read_text()))
-
-
 def test_every_kind_of_damage_has_its_column(tmp_path):
     paths = robustness.save(RESULT, tmp_path / "robustness")
     assert [path.name for path in paths] == ["robustness.png", "robustness.svg"]
-    text = texts_of(paths[1])
+    text = svg_text(paths[1])
     for part in (
         "centre hidden",
         "PGD, ε = 8/255, 7 images",
@@ -49,7 +44,7 @@ def test_a_deterministic_model_has_accuracies_only(tmp_path):
         "corruptions": {kind: bare(rows) for kind, rows in RESULT["corruptions"].items()},
         "pgd": None,
     }
-    text = texts_of(robustness.save(result, tmp_path / "one")[1])
+    text = svg_text(robustness.save(result, tmp_path / "one")[1])
     assert "accuracy" in text
     assert "tr Σ" not in text
     assert "PGD" not in text

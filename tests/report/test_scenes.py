@@ -1,4 +1,3 @@
-import re
 import textwrap
 
 import pytest
@@ -6,6 +5,7 @@ from PIL import Image
 
 from prolip.data.scenes import HARD, SIMPLE, Draws, chain, probability
 from prolip.report import scenes
+from tests.report.svg import svg_text
 
 
 def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
@@ -14,7 +14,7 @@ def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
     with Image.open(paths[0]) as image:
         assert image.width > 1000
         assert len(image.convert("RGB").getcolors(2**20)) > 100, "not an empty page"
-    text = " ".join(re.findall(r">([^<>]+)</", paths[1].read_text()))
+    text = svg_text(paths[1])
     steps = chain(HARD.scene(4, 0), Draws(4, 0, 1), HARD)
     for step in steps:
         assert step.text.split()[0] in text
@@ -30,7 +30,7 @@ def test_shares_for_people(p, text):
 
 def test_every_line_of_every_caption_is_on_the_sheet(tmp_path):
     paths = scenes.save(tmp_path / "sheet", "simple", seed=4)
-    text = " ".join(re.findall(r">([^<>]+)</", paths[1].read_text()))
+    text = svg_text(paths[1])
     for index in range(scenes.ROWS * scenes.COLUMNS):
         for step in chain(SIMPLE.scene(4, index), Draws(4, index, 1), SIMPLE):
             assert scenes.share(probability(step.meaning, SIMPLE)) in text

@@ -1,4 +1,3 @@
-import re
 import warnings
 
 import pytest
@@ -8,11 +7,7 @@ from PIL import Image
 
 from prolip.report import sheets
 from prolip.report.sheets import Cell, Strip
-
-
-def told(path):
-    """The texts of an SVG."""
-    return " ".join(re.findall(r">([^<>]+)</", path.read_text()))
+from tests.report.svg import svg_text
 
 
 def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
@@ -27,11 +22,11 @@ def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         png, svg = sheets.save(tmp_path / "sheet", [Strip(title="A heading", cells=cells)], columns=2)
-    text = told(svg)
+    text = svg_text(svg)
     assert "A heading" in text
     for n in range(3):
         assert f"text 0.{n}" in text
-        assert f"caption {n} costs $5 &amp; $6" in text, "dollars are no formula"
+        assert f"caption {n} costs $5 & $6" in text, "dollars are no formula"
     assert svg.read_text().count("<image") == 3
     with Image.open(png) as image:
         assert image.width >= 1280
@@ -49,7 +44,7 @@ def test_a_sheet_without_pictures_is_refused(tmp_path):
 def test_captions_as_a_list(tmp_path):
     long = " ".join(f"word{i}" for i in range(60))
     _, svg = sheets.save_captions(tmp_path / "list", "Long ones", [("0.1234", long), ("0.1", "short")])
-    text = told(svg)
+    text = svg_text(svg)
     assert "Long ones" in text
     assert "0.1234" in text
     assert all(f"word{i}" in text for i in range(60))

@@ -1,5 +1,3 @@
-import re
-
 import pytest
 from PIL import Image
 
@@ -8,6 +6,7 @@ from prolip.evaluate.suite.table import as_json
 from prolip.evaluate.suite.tasks import TASKS, THE_38, task_named
 from prolip.evaluate.tell import percent
 from prolip.report import suite
+from tests.report.svg import svg_texts
 
 
 def lines(tasks=THE_38, value=lambda number: 0.101 + number / 50):
@@ -17,17 +16,13 @@ def lines(tasks=THE_38, value=lambda number: 0.101 + number / 50):
     ]
 
 
-def words(path):
-    return [text.replace("&#x27;", "'") for text in re.findall(r">([^<>]+)</text>", path.read_text())]
-
-
 def test_every_task_and_column_is_there_with_its_number(tmp_path):
     results = lines()
     paths = suite.save(as_json(results), tmp_path / "suite")
     assert [path.name for path in paths] == ["suite.png", "suite.svg"]
     with Image.open(paths[0]) as image:
         assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
-    text = words(paths[1])
+    text = svg_texts(paths[1])
     for task, line in zip(THE_38, results, strict=True):
         assert task.name in text
         assert percent(line["metrics"]["main_metric"]) in text
@@ -58,7 +53,7 @@ def test_what_has_no_result_is_left_out(tmp_path):
         {"key": "cifar10", "missing": "/data/wds_cifar10_test"},
         {"key": "stl10", "error": "broken"},
     ]
-    text = words(suite.save(as_json(results), tmp_path / "suite")[1])
+    text = svg_texts(suite.save(as_json(results), tmp_path / "suite")[1])
     assert {"MNIST", "ImageNet-A", "Others", "ImageNet's shifts", "task by task"} <= set(text)
     assert not {"CIFAR-10", "STL-10", "VTAB", "Retrieval", "Average", "columns of the paper's table"} & set(
         text

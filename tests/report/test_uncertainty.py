@@ -1,4 +1,3 @@
-import re
 import warnings
 
 import numpy as np
@@ -15,6 +14,7 @@ from prolip.evaluate.captions import Captions, Pairs
 from prolip.model.create import create
 from prolip.report import figures
 from prolip.report import uncertainty as report
+from tests.report.svg import svg_text
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,6 @@ def result(model, source):
     return uncertainty.evaluate(model, source, shown=6)
 
 
-def told(path):
-    return " ".join(re.findall(r">([^<>]+)</", path.read_text()))
-
-
 @pytest.fixture(autouse=True)
 def _no_warnings():
     with warnings.catch_warnings():
@@ -45,7 +41,7 @@ def _no_warnings():
 
 def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
     png, svg = report.save(result, tmp_path / "all")
-    text = told(svg)
+    text = svg_text(svg)
     titles = [
         "Images and texts",
         "Pairs",
@@ -61,8 +57,8 @@ def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
         assert image.width >= 1280
     less = {**result, "by_level": None, "truth": None, "regression": {**result["regression"], "truth": None}}
     _, svg = report.save(less, tmp_path / "less")
-    assert "By level" not in told(svg)
-    assert "Against the truth" not in told(svg)
+    assert "By level" not in svg_text(svg)
+    assert "Against the truth" not in svg_text(svg)
 
 
 def test_one_pair_is_drawn_too(draw, tmp_path):
@@ -78,7 +74,7 @@ def test_one_pair_is_drawn_too(draw, tmp_path):
         name="x",
     )
     _, svg = report.save(uncertainty.analyse(pairs), tmp_path / "one")
-    assert "too few captions" in told(svg)
+    assert "too few captions" in svg_text(svg)
 
 
 def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
@@ -86,16 +82,16 @@ def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
     svg = {path.stem: path for path in paths if path.suffix == ".svg"}
     assert sorted(svg) == ["corners", "long_uncertain_captions", "most_and_least_certain"]
     assert svg["most_and_least_certain"].read_text().count("<image") == 24
-    text = told(svg["most_and_least_certain"])
+    text = svg_text(svg["most_and_least_certain"])
     assert f"image {result['uncertain_images'][0]['image_uncertainty']:.4f}" in text
     assert f"text {result['certain_captions'][-1]['text_uncertainty']:.4f}" in text
-    text = told(svg["corners"])
+    text = svg_text(svg["corners"])
     for title, samples in result["corners"].items():
         assert title[1:] in text
         assert f"CSD {samples[0]['csd']:.3f}" in text
     first = result["long_uncertain_captions"][0]
-    assert f"{first['text_uncertainty']:.4f}" in told(svg["long_uncertain_captions"])
-    assert f"{first['length']} tokens" in told(svg["long_uncertain_captions"])
+    assert f"{first['text_uncertainty']:.4f}" in svg_text(svg["long_uncertain_captions"])
+    assert f"{first['length']} tokens" in svg_text(svg["long_uncertain_captions"])
 
 
 def test_sheets_show_the_right_pictures(result, source, monkeypatch, tmp_path):
@@ -118,14 +114,14 @@ def test_background_is_drawn_with_its_pictures(model, tmp_path):
     folder = tmp_path / "data" / "hierarimgs"
     result = background.evaluate(model, folder / "instances.json", folder / "images", controls=2, limit=7)
     _, svg = report.save_background(result, tmp_path / "background")
-    text = told(svg)
+    text = svg_text(svg)
     assert f"{result['model']['before']:.4f}" in text
     assert "untrained 1" in text
     assert f"{100 * result['model']['rises']:.0f} %" in text
     _, svg = report.save_background_sheet(
         result, folder / "instances.json", folder / "images", tmp_path / "sheet"
     )
-    text = told(svg)
+    text = svg_text(svg)
     for row in (*result["largest_rises"][:3], *result["largest_falls"][:3]):
         assert f"{result['before'][row]:.4f}" in text
         assert f"{result['after'][row]:.4f}" in text

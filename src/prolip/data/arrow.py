@@ -198,23 +198,23 @@ class ArrowFolder(_Rows):
         captions: Sequence[str] | None = None,
     ) -> None:
         require("pyarrow", "data")
-        folder = _split_folder(Path(path), split)
+        folder = split_folder(Path(path), split)
         state = read_json(folder / "state.json")
-        files = _named_files(folder, state, "_data_files")
+        files = named_files(folder, state, "_data_files")
         if not files:
             raise ValueError(f"{folder / 'state.json'} names no data files")
         parts, batches, columns = [], [], None
         for file in files:
             require_file(file)
             size = file.stat().st_size  # before it is mapped
-            table = _stream(file)
+            table = stream(file)
             columns = columns or choose_columns(table.schema.names, image, captions, str(folder))
             check_columns(table.schema, columns, file)
             batches += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
             parts.append(Part(file, table.num_rows, size=size))
         assert columns is not None
         super().__init__(str(path), parts, columns, folder)
-        self._order = self._read_order(_named_files(folder, state, "_indices_data_files"))
+        self._order = self._read_order(named_files(folder, state, "_indices_data_files"))
         self._batches = np.array(batches, dtype=np.int64)
         sizes = [(part.path.name, part.size) for part in parts]
         self._facts = fingerprint_of("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
@@ -231,7 +231,7 @@ class ArrowFolder(_Rows):
         """uint64 (N,): the rows of the data set, if it is a selection of the rows in its files."""
         if not files:
             return None
-        tables = [_stream(file) for file in files]
+        tables = [stream(file) for file in files]
         if any(table.schema.names != ["indices"] for table in tables):
             raise ValueError(f"{files[0]} must have one column, 'indices'")
         order = np.concatenate([table.column("indices").to_numpy() for table in tables])
@@ -241,7 +241,7 @@ class ArrowFolder(_Rows):
         return order
 
     def _load(self, part: Part) -> Any:
-        return _stream(part.path)
+        return stream(part.path)
 
 
 def _parquet_files(spec: str | Path) -> list[Path]:
@@ -267,8 +267,16 @@ def _footer(path: Path) -> bytes:
         return file.read(end - file.tell())
 
 
-def _split_folder(path: Path, split: str | None) -> Path:
-    """The folder of one split."""
+def split_names(path: Path) -> list[str]:
+    """The splits of a DatasetDict's folder, at least one."""
+    splits = read_json(path / "dataset_dict.json").get("splits")
+    if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
+        raise ValueError(f"{path / 'dataset_dict.json'} must name its splits")
+    return splits
+
+
+def split_folder(path: Path, split: str | None) -> Path:
+    """The folder of one split. None: the only one; of a data set without splits the folder itself."""
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such folder")
     if not (path / "dataset_dict.json").is_file():
@@ -277,9 +285,7 @@ def _split_folder(path: Path, split: str | None) -> Path:
         if not (path / "state.json").is_file():
             raise ValueError(f"{path} has no state.json: it was not written by save_to_disk of `datasets`")
         return path
-    splits = read_json(path / "dataset_dict.json").get("splits")
-    if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
-        raise ValueError(f"{path / 'dataset_dict.json'} must name its splits")
+    splits = split_names(path)
     if split is None and len(splits) > 1:
         raise ValueError(
             f"{path} has several splits: {some(splits, 12)}; open one of them: {path / splits[0]}"
@@ -289,7 +295,8 @@ def _split_folder(path: Path, split: str | None) -> Path:
     return path / (splits[0] if split is None else split)
 
 
-def _named_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
+def named_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
+    """The files that a folder's state.json names under `key`; none if it has no such key."""
     entries = state.get(key) or []
     entries = entries if isinstance(entries, list) else [entries]
     names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
@@ -298,7 +305,7 @@ def _named_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
     return [folder / str(name) for name in names]
 
 
-def _stream(path: Path) -> Any:
+def stream(path: Path) -> Any:
     """The table in a file of the Arrow stream format: pages of the file, not a copy."""
     arrow = require("pyarrow", "data")
     require_file(path)

@@ -121,7 +121,7 @@ def dataset_type(folder: Path) -> str | None:
     return read_lines(path)[0].lower() if path.is_file() else None
 
 
-def test_shards(folder: Path) -> list[str]:
+def task_shards(folder: Path) -> list[str]:
     """test/0.tar to test/{N-1}.tar of a task, where N stands in nshards.txt; a missing one is an error."""
     counted = folder / "test" / SHARD_COUNT
     try:
@@ -156,7 +156,7 @@ def read_lines(path: Path) -> tuple[str, ...]:
 def _task(folder: Path) -> Labelled:
     names, templates = folder / CLASS_NAMES, folder / TEMPLATES
     return Labelled(
-        source=Shards(test_shards(folder), captions=()),
+        source=Shards(task_shards(folder), captions=()),
         class_names=read_lines(names) if names.is_file() else (),
         templates=read_lines(templates) if templates.is_file() else PLAIN_TEMPLATES,
     )

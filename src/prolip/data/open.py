@@ -13,7 +13,7 @@ from prolip.checks import some
 from prolip.data.arrow import ArrowFolder, Parquet
 from prolip.data.coco import CocoCaptions
 from prolip.data.folders import IMAGE_ENDINGS, Folder
-from prolip.data.labelled import dataset_type, is_task, test_shards
+from prolip.data.labelled import dataset_type, is_task, task_shards
 from prolip.data.scenes.source import Scenes
 from prolip.data.shards import URL, Shards
 from prolip.data.source import Source, require_captions
@@ -67,7 +67,7 @@ def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None
         return _shards(tars, captions, image)
     if is_task(folder):
         lines = ("txt:lines",) if dataset_type(folder) == "retrieval" else ()
-        return _shards(test_shards(folder), lines if captions is None else captions, image)
+        return _shards(task_shards(folder), lines if captions is None else captions, image)
     if any(name.lower().endswith(".parquet") for name in names):
         return Parquet(folder, captions=captions, image=image)
     try:

@@ -138,6 +138,27 @@ def encode_texts(
     return Gaussian.cat(done)[torch.tensor([places[text] for text in texts], dtype=torch.int64)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Embedder:
+    """A model and how it is to work through data: see `encode_images`. One value to hand on instead of five."""
+
+    model: ProLIP
+    cache: Path | None = None
+    batch_size: int = 64
+    bad_limit: float = 0.01
+    progress: bool | None = None
+
+    def images(self, source: Source, change: Change | None = None) -> Encoded:
+        return encode_images(
+            self.model, source, change=change, cache=self.cache, batch_size=self.batch_size,
+            bad_limit=self.bad_limit, progress=self.progress,
+        )  # fmt: skip
+
+    def texts(self, texts: Sequence[str]) -> Gaussian:
+        """(N, D). `batch_size` is of images; texts are short, and come in the batches of `encode_texts`."""
+        return encode_texts(self.model, texts, cache=self.cache, progress=self.progress)
+
+
 def _kept(write: Callable[[], object]) -> bool:
     """Whether it could be written. If not (a full disk, a folder that isn't one's own), that is told, and work goes on:
     what was computed is needed now, and keeping it only spares doing it again."""

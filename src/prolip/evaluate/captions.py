@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.checks import require_count
 from prolip.data import scenes
-from prolip.data.sample import Sample
-from prolip.data.source import Filed, Source, fingerprint_of, require_index
-from prolip.embed.encode import Encoded, encode_images, encode_texts
+from prolip.data.hierarcaps import ARROW
+from prolip.data.source import Source
+from prolip.data.spread import Spread
+from prolip.embed.encode import Embedder, Encoded
 from prolip.embed.facts import Facts
 from prolip.gaussian import Gaussian
 from prolip.inputs.tokens import Tokenizer
 from prolip.model.prolip import ProLIP
-
-ARROW = "=>"
-"""Joins the captions of a chain, from general to specific, in HierarCaps' table."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,34 +92,6 @@ class Pairs:
             raise ValueError(f"image_of must be rows of {len(self.images)} images, not {low} to {high}")
 
 
-class Spread:
-    """`count` samples of a source, evenly spread over it, as a source of their own."""
-
-    def __init__(self, source: Source, count: int) -> None:
-        require_count(count, "limit", most=2**40)
-        self.source, self.name = source, source.name
-        self.numbers = np.unique(
-            np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(np.int64)
-        )
-
-    @property
-    def chunks(self) -> np.ndarray:
-        return np.array([len(self.numbers)], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def read(self, index: int) -> Sample:
-        require_index(index, len(self))
-        return self.source.read(int(self.numbers[index]))
-
-    def fingerprint(self) -> str:
-        return fingerprint_of("spread", self.source.fingerprint(), len(self))
-
-    def files(self) -> Sequence[Path]:
-        return self.source.files() if isinstance(self.source, Filed) else ()
-
-
 def gather(
     model: ProLIP,
     source: Source,
@@ -147,12 +115,13 @@ def gather(
     (`Scenes`, or shards that `prolip data scenes` wrote, captions from "json:captions") levels and ambiguity are known.
     """
     part = source if limit is None else Spread(source, limit)
-    encoded = encode_images(
-        model, part, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
+    encoded = embedder.images(part)
     numbers = torch.from_numpy(part.numbers)[encoded.numbers] if isinstance(part, Spread) else encoded.numbers
     captions = _read(encoded, numbers, source, _tokenizer(model), world)
-    texts = encode_texts(model, captions.texts, cache=cache, progress=progress)
+    texts = embedder.texts(captions.texts)
     keys = tuple(fact.key for fact in encoded.facts)
     return Pairs(
         images=encoded.images, texts=texts, captions=captions, numbers=numbers, keys=keys, name=source.name,
@@ -171,11 +140,11 @@ def tokens_of(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tensor, Tenso
 def _read(
     encoded: Encoded, numbers: Tensor, source: Source, tokenizer: Tokenizer, world: scenes.World | None
 ) -> Captions:
-    told = [_told(fact) for fact in encoded.facts]
-    if _are_chains([fact.captions for fact in encoded.facts]):
-        told = [_told(_unchained(fact)) for fact in encoded.facts]
     if isinstance(source, scenes.Scenes):
         told = [_told_by_scenes(source, int(number)) for number in numbers]
+    else:
+        chained = _are_chains([fact.captions for fact in encoded.facts])
+        told = [_told(fact, chained) for fact in encoded.facts]
     texts = tuple(text for captions, _, _ in told for text in captions)
     if not texts:
         raise ValueError(f"{source.name} has no captions; open it with captions, or choose other data")
@@ -199,16 +168,20 @@ Told = tuple[Sequence[str], list[int] | None, list[float] | None]
 """The captions of an image; their levels and their log-ambiguities, if they are known."""
 
 
-def _told(fact: Facts) -> Told:
-    """By a `json` member beside the captions, as scenes have it, or by a column `log_ambiguity`."""
-    record, count = fact.extra.get("json"), len(fact.captions)
-    if isinstance(record, dict) and record.get("captions") == list(fact.captions):
+def _told(fact: Facts, chained: bool) -> Told:
+    """By a `json` member beside the captions, as scenes have it, or by a column `log_ambiguity`.
+
+    chained: its one caption is a chain, whose links are captions of the levels 0, 1, ...
+    """
+    captions = _links(fact) if chained else fact.captions
+    record, count = fact.extra.get("json"), len(captions)
+    if isinstance(record, dict) and record.get("captions") == list(captions):
         levels = _numbers(record.get("caption_levels"), count)
         whole = None if levels is None else [int(level) for level in levels]
-        return fact.captions, whole, _numbers(record.get("log_ambiguity"), count)
+        return captions, whole, _numbers(record.get("log_ambiguity"), count)
     column = fact.extra.get("log_ambiguity")
     truths = None if column is None else _numbers(str(column).split(), count)
-    return fact.captions, list(range(count)) if ARROW in fact.extra else None, truths
+    return captions, list(range(count)) if chained else None, truths
 
 
 def _told_by_scenes(source: scenes.Scenes, number: int) -> Told:
@@ -217,18 +190,19 @@ def _told_by_scenes(source: scenes.Scenes, number: int) -> Told:
     return [caption.text for caption in told], [caption.level for caption in told], truths
 
 
-def _are_chains(captions: Iterable[tuple[str, ...]]) -> bool:
+def _are_chains(captions: Sequence[tuple[str, ...]]) -> bool:
     """Whether each image has one caption, a chain, and all chains have as many links."""
-    return {tuple(text.count(ARROW) for text in texts) for texts in captions} in [
-        {(n,)} for n in range(1, 100)
-    ]
+    if any(len(texts) != 1 for texts in captions):
+        return False
+    arrows = {texts[0].count(ARROW) for texts in captions}
+    return len(arrows) == 1 and 0 not in arrows
 
 
-def _unchained(fact: Facts) -> Facts:
+def _links(fact: Facts) -> tuple[str, ...]:
     links = tuple(link.strip() for link in fact.captions[0].split(ARROW))
     if not all(links):
         raise ValueError(f"sample {fact.key}: a caption of its chain {fact.captions[0]!r} is empty; fill it")
-    return Facts(fact.key, links, {**fact.extra, ARROW: True})
+    return links
 
 
 def _filled(truths: Sequence[float], texts: Sequence[str], world: scenes.World) -> list[float]:

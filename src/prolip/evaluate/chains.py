@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from prolip.gaussian import Gaussian, work_dtype
-from prolip.nearest import Score, similarity
+from prolip.nearest import similarity
 
 ROWS = 1024
 """Images that are compared with all captions at one time."""
@@ -96,7 +96,6 @@ def radial_scores(
     chains: Tensor,
     image_of_chain: Tensor,
     *,
-    by: Score = "cosine",
     steps: int = 50,
 ) -> dict[str, Any]:
     """HierarCaps' own protocol (Alper and Averbuch-Elor, 2024), as their public evaluation has it.
@@ -104,7 +103,7 @@ def radial_scores(
     The root is the text "". Radii are distances of captions from it; `steps` thresholds lie evenly from the least to
     the largest of all captions. At each threshold the caption nearest to the *image*, among those within it, is taken.
     Precision and recall are of the set of captions taken; an image may have several chains, and a level counts as
-    recalled if that of any chain is. d_corr: `kendall_by_level` of the radii. They rank by cosine; `by` is ours.
+    recalled if that of any chain is. d_corr: `kendall_by_level` of the radii. Captions are ranked by cosine.
 
     images: (I, D). captions: (M, D). null: (1, D). chains: int64 (N, L). image_of_chain: int64 (N,).
     """
@@ -117,12 +116,12 @@ def radial_scores(
     taken = []
     for rows in _blocks(len(images)):
         # the best among the k captions nearest to the root, for all k at once
-        best = similarity(images[rows], captions[order], by).cummax(1).indices
+        best = similarity(images[rows], captions[order], "cosine").cummax(1).indices
         taken.append(order[best[:, within.clamp_min(1) - 1]])
     precision, recall = _several_chains(torch.cat(taken), chains, image_of_chain)
     return {
         "steps": steps,
-        "by": by,
+        "by": "cosine",
         "precision": precision,
         "recall": recall,
         "d_corr": kendall_by_level(radius[chains]),

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from prolip.model.prolip import ProLIP
+
+MOST = 1000
+
+
+def untrained_models(model: ProLIP, count: int) -> Iterator[ProLIP]:
+    """So many models of the same config and tokenizer with fresh weights, of the seeds 0, 1, ...
+
+    count: 0 to 1000; another is an error at once. The models come one by one: only one is in memory.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST:
+        raise ValueError(f"controls must be a whole number from 0 to {MOST}, not {count!r}")
+    return (untrained(model, seed) for seed in range(count))
 
 
 def untrained(model: ProLIP, seed: int) -> ProLIP:

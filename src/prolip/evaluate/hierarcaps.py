@@ -16,11 +16,11 @@ from torch import Tensor
 
 from prolip.data.hierarcaps import HierarCaps
 from prolip.data.pictures import Pictures
-from prolip.embed.encode import encode_images, encode_texts
+from prolip.embed.encode import Embedder
 from prolip.evaluate import chains as scores
 from prolip.evaluate import paper
 from prolip.evaluate.metrics.correlation import spearman
-from prolip.evaluate.tell import bad_samples, number, percent
+from prolip.evaluate.tell import bad_samples, number, percent, table
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
@@ -51,15 +51,15 @@ def evaluate(
     (`judge_traversal`) and hierarcaps (`radial_scores`), both None without pictures. bad: pictures that could not be
     used; their chains are judged by their texts alone. cache, batch_size, bad_limit, progress: as in `encode_images`.
     """
-    texts = encode_texts(model, [*data.captions, ""], cache=cache, progress=progress)
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
+    texts = embedder.texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
     traversal = radial = None
     bad = 0
     if data.pictures:
-        source = Pictures(data.path, data.pictures)
-        encoded = encode_images(
-            model, source, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
-        )
+        encoded = embedder.images(Pictures(data.path, data.pictures))
         bad = len(encoded.bads)
         image_of, used = _rows_of(data.picture_of, encoded.numbers)
         chains = data.chains[used]
@@ -170,31 +170,29 @@ def _order_table(told: Mapping[str, Any]) -> Table:
     )
     levels = len(told["by_level"])
     note = "in percent of chains; in brackets the paper's" if levels == LEVELS else "in percent of chains"
-    table = Table("level", "mean uncertainty", title=f"HierarCaps: {order}", caption=note)
-    for level in range(levels):
-        table.add_column(f"above level {level}", justify="right")
+    headings = ("mean uncertainty", *(f"above level {level}" for level in range(levels)))
+    made = table(f"HierarCaps: {order}", ["level"], headings, caption=note)
     for i, (facts, shares) in enumerate(zip(told["by_level"], told["level_pairs"], strict=True)):
         cells = (_cell(share, i, j, levels) for j, share in enumerate(shares))
-        table.add_row(str(i), number(facts["mean"]), *cells)
-    return table
+        made.add_row(str(i), number(facts["mean"]), *cells)
+    return made
 
 
 def _traversal_table(result: Mapping[str, Any]) -> Table:
     title = f"HierarCaps: what {result['hierarcaps']['steps']} steps find, in percent"
-    table = Table("root", "of", title=title, caption=bad_samples(result["bad"]))
-    for name in ("precision", "recall", "any", "root"):
-        table.add_column(name, justify="right")
+    headings = ("precision", "recall", "any", "root")
+    made = table(title, ["root", "of"], headings, caption=bad_samples(result["bad"]))
     for row in result["traversal"]:
         numbers = (row[key] for key in ("precision", "recall", "any_recall", "root_recall"))
-        table.add_row(row["root"], row["of"] or "", *map(percent, numbers))
+        made.add_row(row["root"], row["of"] or "", *map(percent, numbers))
     own = result["hierarcaps"]
-    table.add_row("HierarCaps' protocol", "", percent(own["precision"]), percent(own["recall"]))
-    table.add_section()
+    made.add_row("HierarCaps' protocol", "", percent(own["precision"]), percent(own["recall"]))
+    made.add_section()
     for name in paper.HIERARCAPS.rows:
         row = paper.HIERARCAPS.row(name)
         precision, recall, root = (row[column] for column in paper.HIERARCAPS.columns)
-        table.add_row(f"paper: {name}", "", percent(precision), f"{percent(recall)} ?", "", percent(root))
-    return table
+        made.add_row(f"paper: {name}", "", percent(precision), f"{percent(recall)} ?", "", percent(root))
+    return made
 
 
 def _cell(share: float | None, i: int, j: int, levels: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip import measures
+from prolip.data.hierarimgs import HierarImgs
 from prolip.data.pictures import Pictures
-from prolip.embed.encode import encode_images
+from prolip.embed.encode import Embedder
 from prolip.evaluate import paper
-from prolip.evaluate.controls import untrained
+from prolip.evaluate.controls import untrained_models
 from prolip.evaluate.metrics.selective import auroc
-from prolip.evaluate.tell import UNKNOWN, bad_samples, number, percent
-from prolip.files import read_json
+from prolip.evaluate.tell import UNKNOWN, bad_samples, number, percent, table
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 
@@ -35,59 +35,35 @@ MOST_STRANGERS = 1000
 Paired = Callable[[Gaussian, Gaussian], Tensor]
 
 
-@dataclass(frozen=True, kw_only=True)
-class HierarImgs:
-    """N pictures of K levels. originals: their files; levels: (K, N) files, level 0 shows the largest segment only."""
-
-    path: Path
-    originals: tuple[Path, ...]
-    levels: tuple[tuple[Path, ...], ...]
-
-
-def read(path: str | Path) -> HierarImgs:
-    """The folder that `prolip data hierarimgs` built, or its index.json."""
-    path = Path(path).expanduser()
-    index = path / "index.json" if path.is_dir() else path
-    entries = read_json(index).get("images")
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(f"{index} names no images; prolip.data.segments.build makes such a file")
-    try:
-        originals = tuple(index.parent / entry["original"] for entry in entries)
-        rows = [tuple(index.parent / name for name in entry["levels"]) for entry in entries]
-    except (KeyError, TypeError):
-        raise ValueError(f'{index}: each of its images must have "original" and "levels"') from None
-    if len({len(row) for row in rows}) != 1 or not rows[0]:
-        raise ValueError(f"{index}: all images must have the same number of levels, at least one")
-    return HierarImgs(path=index, originals=originals, levels=tuple(zip(*rows, strict=True)))
-
-
 def evaluate(
     model: ProLIP,
     data: HierarImgs,
     *,
-    control_seeds: Sequence[int] = (0, 1, 2),
+    controls: int = 3,
     cache: Path | None = None,
     batch_size: int = 64,
     bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """`judge` of a model, and beside it what fresh models of the same config (one for each seed) give.
+    """`judge` of a model, and beside it what fresh models of the same config give.
 
-    Layout: data, levels; that of `judge`; control: None without seeds or uncertainty, else seeds and, by level, the
+    controls: how many fresh models, of the seeds 0, 1, ...
+    Layout: data, levels; that of `judge`; control: None without controls or uncertainty, else seeds and, by level, the
     shares of `included` by seed and their mean. bad: pictures that could not be used, they or one of their levels.
     cache, batch_size, bad_limit, progress: as in `encode_images`; what the fresh models make is not kept.
     """
-
-    def encoded(encoder: ProLIP, kept: Path | None) -> tuple[Gaussian, list[Gaussian], Tensor]:
-        return _encoded(encoder, data, kept, batch_size, bad_limit, progress)
-
-    original, levels, numbers = encoded(model, cache)
+    fresh_models = untrained_models(model, controls)
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
+    original, levels, numbers = _encoded(embedder, data)
     result = judge(original, levels, numbers)
     control = None
-    if control_seeds and result["by_level"][0]["included"] is not None:
-        control = _control(
-            control_seeds, [_included(*encoded(untrained(model, seed), None)[:2]) for seed in control_seeds]
-        )
+    if controls and result["by_level"][0]["included"] is not None:
+        control = _control([
+            _included(*_encoded(replace(embedder, model=fresh, cache=None), data)[:2])
+            for fresh in fresh_models
+        ])  # fmt: skip
     return {
         "data": str(data.path),
         "levels": len(data.levels),
@@ -124,11 +100,9 @@ def judge(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """For people: by level, the paper's test beside its control, and what tells a picture's own level from others'."""
     title = f"HierarImgs: {result['images']} images (paper: more than {100 * paper.HIERARIMGS_INCLUDED:.0f} % included)"
-    made = Table("level", title=title, caption=bad_samples(result["bad"]))
-    for name in ("included %", "untrained %, from to", "uncertainty", "difference"):
-        made.add_column(name, justify="right")
-    for name in ("H", "log inclusion", "containment", "CSD"):
-        made.add_column(f"own/others by {name}", justify="right")
+    by = (f"own/others by {name}" for name in ("H", "log inclusion", "containment", "CSD"))
+    headings = ("included %", "untrained %, from to", "uncertainty", "difference", *by)
+    made = table(title, ["level"], headings, caption=bad_samples(result["bad"]))
     for level, row in enumerate(result["by_level"]):
         others = row["own_against_others"] or {}
         made.add_row(
@@ -198,26 +172,9 @@ def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
     return {"edges": edges.tolist(), "counts": [int(count) for count in torch.histogram(values, edges).hist]}
 
 
-def _encoded(
-    model: ProLIP,
-    data: HierarImgs,
-    cache: Path | None,
-    batch_size: int,
-    bad_limit: float,
-    progress: bool | None,
-) -> tuple[Gaussian, list[Gaussian], Tensor]:
+def _encoded(embedder: Embedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
     """The originals and each level, of the pictures that could be read in all of them, and their numbers."""
-    encoded = [
-        encode_images(
-            model,
-            Pictures(data.path, files),
-            cache=cache,
-            batch_size=batch_size,
-            bad_limit=bad_limit,
-            progress=progress,
-        )
-        for files in (data.originals, *data.levels)
-    ]
+    encoded = [embedder.images(Pictures(data.path, files)) for files in (data.originals, *data.levels)]
     numbers = encoded[0].numbers
     for one in encoded[1:]:
         numbers = numbers[torch.isin(numbers, one.numbers)]
@@ -230,11 +187,11 @@ def _included(original: Gaussian, levels: Sequence[Gaussian]) -> list[float]:
     return [float((measures.inclusion(original, level) > 0).double().mean()) for level in levels]
 
 
-def _control(seeds: Sequence[int], by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
+def _control(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
     """The paper's test of models with fresh weights, turned about: by level, then by seed."""
     columns = [list(column) for column in zip(*by_seed, strict=True)]
     return {
-        "seeds": list(seeds),
+        "seeds": list(range(len(by_seed))),
         "included": [{"by_seed": column, "mean": sum(column) / len(column)} for column in columns],
     }
 

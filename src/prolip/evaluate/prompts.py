@@ -9,26 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from rich.table import Table
 from torch import Tensor
 
 from prolip.data.labelled import PLAIN_TEMPLATES, Labelled, checked_templates
-from prolip.embed.encode import Encoded, encode_images
+from prolip.embed.encode import Embedder, Encoded
 from prolip.embed.identity import data_identity
 from prolip.evaluate.strategies import Plan, Task, few_shot_rows, fixed_rows, zero_shot_rows
+from prolip.evaluate.tell import percent, table
 from prolip.gaussian import Gaussian, checked
 from prolip.model.prolip import ProLIP
 from prolip.zeroshot.names import imagenet_templates
 from prolip.zeroshot.prompts import encode_prompts
 from prolip.zeroshot.shots import keep_apart
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
 
 EXAMPLES = 3
 """Samples of each class that the result names, for pictures."""
@@ -59,14 +56,14 @@ def evaluate(
         plain = [template.rstrip(".") == PLAIN_TEMPLATES[0].rstrip(".") for template in chosen]
         plan = replace(plan, single=plain.index(True) if any(plain) else 0)
     _check_train(data, train)
-    encode = partial(
-        encode_images, model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
     prompts = encode_prompts(model, data.class_names, chosen, cache=cache, progress=progress)
-    tested = encode(data.source)
+    tested = embedder.images(data.source)
     labels, others, other_labels, copies = data.labels(tested.facts), None, None, 0
     if train is not None:
-        learnt = encode(train.source)
+        learnt = embedder.images(train.source)
         new = _not_scored(learnt, tested)
         others, other_labels, copies = learnt.images[new], train.labels(learnt.facts)[new], int((~new).sum())
     result = compare(prompts, tested.images, labels, train=others, train_labels=other_labels, plan=plan)
@@ -110,8 +107,7 @@ def compare(
     _check(prompts, images, labels, train, train_labels)
     scored, learn, learn_labels, kept_from = _apart(images, labels, len(prompts), train, train_labels, plan)
     task = Task(prompts, images[scored], labels[scored], learn, learn_labels, plan)
-    rows = [*fixed_rows(task), *zero_shot_rows(task), *few_shot_rows(task)]
-    learned = [row.pop("learned") for row in rows if "learned" in row]
+    judged = [*fixed_rows(task), *zero_shot_rows(task), *few_shot_rows(task)]
     return {
         "classes": len(prompts),
         "templates_per_class": prompts.shape[1],
@@ -123,25 +119,24 @@ def compare(
         "seed": plan.seed,
         "runs": plan.runs,
         "single": plan.single or 0,
-        "rows": rows,
-        "learned": learned,
+        "rows": [one.row for one in judged],
+        "learned": [one.learned for one in judged if one.learned is not None],
     }
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
     """For people: accuracies in percent, the paper's (on ImageNet) beside them."""
-    from rich.table import Table
-
     origin = "of other data" if result["kept_from"] == "train" else "kept apart"
-    shown = Table(
-        title=f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
-        f"{result['images']} images scored by {result['by']}; BPRW learns from {result['kept']} {origin}",
-        caption=f"Chance alone moves an accuracy on {result['images']} images by about "
-        f"{100 * _standard_error(result):.1f} (one standard error).",
+    title = (
+        f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
+        f"{result['images']} images scored by {result['by']}; BPRW learns from {result['kept']} {origin}"
     )
-    shown.add_column("strategy")
-    for name in ("accuracy %", "spread", "effective prompts", "paper (ImageNet) %"):
-        shown.add_column(name, justify="right")
+    note = (
+        f"Chance alone moves an accuracy on {result['images']} images by about "
+        f"{percent(_standard_error(result))} (one standard error)."
+    )
+    headings = ("accuracy %", "spread", "effective prompts", "paper (ImageNet) %")
+    shown = table(title, ["strategy"], headings, caption=note)
     before = None
     for row in result["rows"]:
         name = row["name"]
@@ -153,7 +148,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
         accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["left_out"]
         spread = "" if row["spread"] is None else f"±{100 * row['spread']:.2f}"
         count = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
-        shown.add_row(name, accuracy, spread, count, _percent(row["paper"]))
+        shown.add_row(name, accuracy, spread, count, percent(row["paper"]))
     return [shown]
 
 
@@ -170,8 +165,6 @@ def _apart(
         return torch.arange(len(labels)), train, train_labels, "train"
     most = 2 * max(plan.few, default=0)
     scored, kept = keep_apart(labels, classes, most, torch.Generator().manual_seed(plan.seed))
-    if bool(torch.isin(scored, kept).any()):
-        raise AssertionError("images to learn from are among those that are scored")
     return scored, images[kept], labels[kept], "split"
 
 
@@ -224,7 +217,3 @@ def _standard_error(result: dict[str, Any]) -> float:
     """Of the accuracy with all prompts."""
     share: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
     return math.sqrt(share * (1.0 - share) / result["images"])
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f}"

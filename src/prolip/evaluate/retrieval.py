@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from rich.table import Table
 from torch import Tensor
 
 from prolip.data.source import Source
-from prolip.embed.encode import encode_images, encode_texts
+from prolip.embed.encode import Embedder
 from prolip.evaluate.positives import Positives, flat_captions, read_positives
-from prolip.evaluate.tell import percent
+from prolip.evaluate.tell import percent, table
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score, nearest
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 KS = (1, 5, 10)
 NAMES = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_at_r": "mAP@R", "r_precision": "R-Precision"}
@@ -150,11 +148,12 @@ def evaluate(
     Returns {"data", "images", "texts", "bad", "csd": `image_text`, "cosine": ...}; with positives each score also has
     "many_to_many", and "positives" tells how many pairs there are and how many names of the table were not found.
     """
-    encoded = encode_images(
-        model, source, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
+    encoded = embedder.images(source)
     captions, image_of_text = flat_captions(encoded)
-    texts = encode_texts(model, captions, cache=cache, progress=progress)
+    texts = embedder.texts(captions)
     result: dict[str, Any] = {
         "data": encoded.name, "images": len(encoded), "texts": len(captions), "bad": len(encoded.bads),
     }  # fmt: skip
@@ -162,23 +161,18 @@ def evaluate(
     for by in scores:
         result[by] = image_text(encoded.images, texts, image_of_text, by)
     if positives is not None:
-        table, unknown = read_positives(Path(positives), encoded)
-        result["positives"] = {"pairs": len(table.indices), "not_found": unknown}
+        truth, unknown = read_positives(Path(positives), encoded)
+        result["positives"] = {"pairs": len(truth.indices), "not_found": unknown}
         for by in scores:
-            result[by]["many_to_many"] = many_to_many(encoded.images, texts, table, by)
+            result[by]["many_to_many"] = many_to_many(encoded.images, texts, truth, by)
     return result
 
 
 def tables(result: Mapping[str, Any]) -> list[Table]:
     """What `evaluate` found, for people; percent."""
-    from rich.table import Table
-
-    shown = Table(title=f"Retrieval: {result['images']:,} images, {result['texts']:,} texts (percent)")
-    for heading in ("score", "way"):
-        shown.add_column(heading)
+    title = f"Retrieval: {result['images']:,} images, {result['texts']:,} texts (percent)"
     columns = [name for name in NAMES if "positives" in result or not name.startswith(("map", "r_"))]
-    for name in columns:
-        shown.add_column(NAMES[name], justify="right")
+    shown = table(title, ("score", "way"), [NAMES[name] for name in columns])
     for by in ("csd", "cosine"):
         for way in ("image_to_text", "text_to_image"):
             values = {**result[by].get("many_to_many", {}).get(way, {}), **result[by][way]}

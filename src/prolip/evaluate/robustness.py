@@ -16,16 +16,15 @@ from torch import Tensor
 from prolip.checks import require_count
 from prolip.data.batch import Preparation
 from prolip.data.labelled import Labelled
-from prolip.embed.encode import Change, Encoded, encode_images
+from prolip.embed.encode import Change, Embedder, Encoded
 from prolip.evaluate import paper
 from prolip.evaluate.attack import EPSILON, STEP, Attack, Start, attack_all
 from prolip.evaluate.corruptions import CORRUPTIONS, Corruption, corruption, occlusion
-from prolip.evaluate.tell import bad_samples, number, percent
+from prolip.evaluate.tell import bad_samples, number, percent, table
 from prolip.gaussian import Gaussian
-from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score, similarity
-from prolip.zeroshot.prompts import encode_prompts
+from prolip.zeroshot.prompts import encode_classes
 
 OCCLUSION = (0.0, 0.025, 0.05, 0.075, 0.1)
 PGD_STEPS = (0, 1, 5, 10, 40)
@@ -63,19 +62,14 @@ def evaluate(
     changes = [corruption(kind, severity) for kind in corruptions for severity in severities]
     hidden = [occlusion(share) if share else None for share in occluded]
     attack = _attack(pgd_steps, epsilon, step, start, by)  # what is wrong is told before hours of work
-    prompts = encode_prompts(model, data.class_names, data.templates, cache=cache, progress=progress)
-    classes = pool(prompts)
-
-    def damaged(change: Change | None) -> Encoded:
-        return encode_images(
-            model, data.source, change=change, cache=cache, batch_size=batch_size, bad_limit=bad_limit,
-            progress=progress,
-        )  # fmt: skip
-
-    clean = damaged(None)
+    classes = encode_classes(model, data.class_names, data.templates, cache=cache, progress=progress)
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
+    clean = embedder.images(data.source)
 
     def told(change: Change | None) -> dict[str, Any]:
-        done = clean if change is None else damaged(change)
+        done = clean if change is None else embedder.images(data.source, change)
         return judge(done.images, data.labels(done.facts), classes, by)
 
     by_change = iter([told(change) for change in changes])
@@ -93,7 +87,7 @@ def evaluate(
             kind: [{"severity": severity, **next(by_change)} for severity in severities]
             for kind in corruptions
         },
-        "pgd": _pgd(model, data, clean, classes, attack, pgd_steps, limit, batch_size, progress),
+        "pgd": _pgd(embedder, data, clean, classes, attack, pgd_steps, limit),
     }
 
 
@@ -119,8 +113,8 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
         made.append(_table(title, [(str(row["steps"]), row) for row in facts["rows"]], paper.PGD))
     if result["corruptions"]:
         made += _corruption_tables(result)
-    for table in made[:1]:
-        table.caption = bad_samples(result["bad"])
+    for first in made[:1]:
+        first.caption = bad_samples(result["bad"])
     return made
 
 
@@ -130,15 +124,13 @@ def _attack(steps: Sequence[int], epsilon: float, step: float, start: Start, by:
 
 
 def _pgd(
-    model: ProLIP,
+    embedder: Embedder,
     data: Labelled,
     clean: Encoded,
     classes: Gaussian,
     attack: Attack | None,
     steps: Sequence[int],
     limit: int,
-    batch_size: int,
-    progress: bool | None,
 ) -> dict[str, Any] | None:
     if attack is None:
         return None
@@ -146,8 +138,8 @@ def _pgd(
     rows = torch.linspace(0, len(images) - 1, min(limit, len(images)), dtype=torch.float64).round().long()
     chosen = clean.numbers[rows].tolist()
     found = attack_all(
-        model, _Pixels(model, data, chosen), labels[rows], classes, attack,
-        numbers=chosen, batch_size=batch_size, progress=progress,
+        embedder.model, _Pixels(embedder.model, data, chosen), labels[rows], classes, attack,
+        numbers=chosen, batch_size=embedder.batch_size, progress=embedder.progress,
     )  # fmt: skip
     found[0] = images[rows]
     return {
@@ -178,16 +170,14 @@ class _Pixels(Sequence[Tensor]):
 
 
 def _table(title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], printed: paper.PaperTable) -> Table:
-    table = Table("", title=title)
-    for name in ("accuracy %", "uncertainty", "paper: accuracy %", "paper: uncertainty"):
-        table.add_column(name, justify="right")
+    made = table(title, [""], ("accuracy %", "uncertainty", "paper: accuracy %", "paper: uncertainty"))
     for name, row in rows:
         theirs = printed.row(name) if name in printed.rows else {}
-        table.add_row(
+        made.add_row(
             name, percent(row["accuracy"]), number(row["uncertainty"]),
             percent(theirs.get("imagenet")), number(theirs.get("image_uncertainty")),
         )  # fmt: skip
-    return table
+    return made
 
 
 def _corruption_tables(result: Mapping[str, Any]) -> list[Table]:
@@ -198,12 +188,11 @@ def _corruption_tables(result: Mapping[str, Any]) -> list[Table]:
     for key, (name, form) in shown.items():
         if result["clean"][key] is None:
             continue
-        table = Table("corruption", "clean", title=f"{name} by severity")
-        for row in next(iter(result["corruptions"].values())):
-            table.add_column(str(row["severity"]), justify="right")
+        severities = [str(row["severity"]) for row in next(iter(result["corruptions"].values()))]
+        made = table(f"{name} by severity", ["corruption"], ["clean", *severities])
         for kind, rows in result["corruptions"].items():
-            table.add_row(
+            made.add_row(
                 kind.replace("_", " "), form(result["clean"][key]), *(form(row[key]) for row in rows)
             )
-        tables.append(table)
+        tables.append(made)
     return tables

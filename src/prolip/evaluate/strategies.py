@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,6 +61,13 @@ class Plan:
                 require_count(count, f"each number of `{name}`")
 
 
+class Judged(NamedTuple):
+    """The row of a strategy, and what figures need of the weights that it learned, if it is one that learns."""
+
+    row: dict[str, Any]
+    learned: dict[str, Any] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What every strategy is given."""
@@ -99,17 +106,18 @@ class Task:
         return _row(name, family, values, paper_row) | {"effective_prompts": count}
 
 
-def fixed_rows(task: Task) -> Iterator[dict[str, Any]]:
+def fixed_rows(task: Task) -> Iterator[Judged]:
     """Strategies without anything random."""
     prompts, plan = task.prompts, task.plan
-    yield task.row("one prompt", "one", [rules.single(prompts, plan.single or 0)], "a photo of a {c}")
-    yield task.row("all prompts", "ensemble", [rules.uniform(prompts)], "80 prompts")
+    single = rules.single(prompts, plan.single or 0)
+    yield Judged(task.row("one prompt", "one", [single], "a photo of a {c}"))
+    yield Judged(task.row("all prompts", "ensemble", [rules.uniform(prompts)], "80 prompts"))
     named = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
     for name, family, rule in _uncertainty_rules(prompts, plan):
         if task.uncertain:
-            yield task.row(name, family, [rule(prompts)], named.get(family))
+            yield Judged(task.row(name, family, [rule(prompts)], named.get(family)))
         else:
-            yield _empty_row(name, family, NO_UNCERTAINTY, named.get(family))
+            yield Judged(_row(name, family, (), named.get(family), left_out=NO_UNCERTAINTY))
 
 
 def _uncertainty_rules(
@@ -131,41 +139,42 @@ def _uncertainty_rules(
             yield f"top-{number} of each class", "top", partial(rules.lowest_k, k=number)
 
 
-def zero_shot_rows(task: Task) -> Iterator[dict[str, Any]]:
+def zero_shot_rows(task: Task) -> Iterator[Judged]:
     """BPRW without labels: from the scored images themselves, as in the paper, and from others."""
     sources: list[tuple[str, Gaussian, str | None]] = [("BPRW, 0 images", task.images, "BPRW, 0 images")]
     if len(task.learn_labels):
         sources.append(("BPRW, 0 images, learned from others", task.learn, None))
     for name, images, paper_row in sources:
         if not task.uncertain:
-            yield _empty_row(name, "bprw", NO_UNCERTAINTY, paper_row)
+            yield Judged(_row(name, "bprw", (), paper_row, left_out=NO_UNCERTAINTY))
             continue
         settings = replace(ZERO_SHOT, nearest=task.plan.nearest, prior=task.plan.prior)
         runs = [
             zero_shot_weights(task.prompts, images, settings, task.generator(0, run), task.plan.by).weights
             for run in range(task.plan.runs)
         ]
-        yield task.row(name, "bprw", runs, paper_row) | {"learned": _learned(name, 0, runs[0])}
+        yield Judged(task.row(name, "bprw", runs, paper_row), _learned(name, 0, runs[0]))
 
 
-def few_shot_rows(task: Task) -> Iterator[dict[str, Any]]:
+def few_shot_rows(task: Task) -> Iterator[Judged]:
     """BPRW with labels; then its controls: the same without learned variances, the same images without prompts."""
     for shots in task.plan.few:
         name = f"BPRW, {shots} images"
         paper_row = name if name in paper.PROMPTS.rows else None
-        yield _bprw_row(task, shots, name, "bprw", task.prompts, task.learn, paper_row)
+        yield _bprw(task, shots, name, "bprw", task.prompts, task.learn, paper_row)
     for shots in task.plan.few:
         name = f"BPRW, {shots} images, equal variances"
-        row = _bprw_row(task, shots, name, "control", _flat(task.prompts), _flat(task.learn), None)
-        yield {key: value for key, value in row.items() if key != "learned"}
-        yield _centroid_row(task, shots)
+        control = _bprw(task, shots, name, "control", _flat(task.prompts), _flat(task.learn), None)
+        yield Judged(control.row)  # figures don't draw the weights of a control
+        yield Judged(_centroid_row(task, shots))
 
 
-def _bprw_row(
+def _bprw(
     task: Task, shots: int, name: str, family: str, prompts: Gaussian, learn: Gaussian, paper_row: str | None
-) -> dict[str, Any]:
+) -> Judged:
     if not len(task.learn_labels) or not task.uncertain:
-        return _empty_row(name, family, NO_UNCERTAINTY if not task.uncertain else NO_SHOTS, paper_row)
+        why = NO_SHOTS if task.uncertain else NO_UNCERTAINTY
+        return Judged(_row(name, family, (), paper_row, left_out=why))
     settings = replace(few_shot(shots), prior=task.plan.prior)
     found = [
         few_shot_weights(prompts, learn, task.learn_labels, shots, settings, task.generator(shots, run))
@@ -173,14 +182,14 @@ def _bprw_row(
     ]
     row = task.row(name, family, [run.weights for run in found], paper_row)
     learned = _learned(name, shots, found[0].weights, found[0].chosen[:, 0] >= 0)
-    return row | {"short_classes": task.short(shots), "learned": learned}
+    return Judged(row | {"short_classes": task.short(shots)}, learned)
 
 
 def _centroid_row(task: Task, shots: int) -> dict[str, Any]:
     """Each class pools its images, the ones that BPRW saw, instead of prompts (which stand in where it has none)."""
     name = f"centroid of {shots} images, no prompts"
     if not len(task.learn_labels):
-        return _empty_row(name, "control", NO_SHOTS, None)
+        return _row(name, "control", (), None, left_out=NO_SHOTS)
     from_prompts, values = pool(task.prompts, variance=task.plan.variance), []
     for run in range(task.plan.runs):
         chosen = choose_shots(task.learn_labels, len(task.prompts), shots, task.generator(shots, run))
@@ -192,21 +201,24 @@ def _centroid_row(task: Task, shots: int) -> dict[str, Any]:
     return _row(name, "control", values, None) | {"short_classes": task.short(shots)}
 
 
-def _row(name: str, family: str, accuracies: Sequence[float], paper_row: str | None) -> dict[str, Any]:
+def _row(
+    name: str,
+    family: str,
+    accuracies: Sequence[float],
+    paper_row: str | None,
+    left_out: str | None = None,
+) -> dict[str, Any]:
+    """accuracies: of each run; none if the strategy is left out, and left_out says why."""
     values = torch.tensor(accuracies, dtype=torch.float64)
     return {
         "name": name,
         "family": family,
-        "accuracy": values.mean().item(),
+        "accuracy": values.mean().item() if len(values) else None,
         "spread": values.std().item() if len(values) > 1 else None,
         "effective_prompts": None,
         "paper": None if paper_row is None else paper.PROMPTS.value(paper_row, "imagenet"),
-        "left_out": None,
+        "left_out": left_out,
     }
-
-
-def _empty_row(name: str, family: str, why: str, paper_row: str | None) -> dict[str, Any]:
-    return _row(name, family, [0.0], paper_row) | {"accuracy": None, "left_out": why}
 
 
 def _learned(name: str, shots: int, weights: Tensor, seen: Tensor | None = None) -> dict[str, Any]:

@@ -1,8 +1,26 @@
-"""Numbers as tables show them; what is not known is a dash."""
+"""Tables for people, and numbers as they show them; what is not known is a dash."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.table import Table
+
 UNKNOWN = "–"
+
+
+def table(
+    title: str | None, left: Sequence[str], right: Sequence[str], *, caption: str | None = None
+) -> Table:
+    """A table without rows. left: headings of columns of words. right: of columns of numbers, which stand right."""
+    made = Table(title=title, caption=caption)
+    for heading in left:
+        made.add_column(
+            heading, overflow="fold"
+        )  # in a narrow terminal a name goes on below; nothing is cut off
+    for heading in right:
+        made.add_column(heading, justify="right")
+    return made
 
 
 def percent(share: float | None) -> str:

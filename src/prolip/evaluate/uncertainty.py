@@ -17,11 +17,12 @@ from prolip.evaluate import regression
 from prolip.evaluate.captions import Pairs, gather
 from prolip.evaluate.metrics.correlation import spearman
 from prolip.evaluate.samples import Samples
-from prolip.evaluate.tell import bad_samples, number, percent
+from prolip.evaluate.tell import bad_samples, number, percent, table
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 
 SHOWN = 12
+BINS = 60
 POINTS = 4000
 """Captions that a figure draws as points."""
 LEAST_IN_BIN, LEAST_OF_LENGTH = 20, 50
@@ -124,10 +125,10 @@ def _require_spread(*gaussians: Gaussian) -> None:
         )
 
 
-def _histogram(image: Tensor, text: Tensor, bins: int = 60) -> dict[str, Any]:
+def _histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
     """Counts over equal steps of ln tr(Sigma): the two modalities may lie decades apart."""
     logs = [values.log().numpy() for values in (image, text)]
-    edges = np.histogram_bin_edges(np.concatenate(logs), bins)
+    edges = np.histogram_bin_edges(np.concatenate(logs), BINS)
     counts = [np.histogram(values, edges)[0].tolist() for values in logs]
     return {"edges": edges.tolist(), "image": counts[0], "text": counts[1]}
 
@@ -140,14 +141,14 @@ def _by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
     return {"spearman": spearman(lengths, text), "bins": bins}
 
 
-def _length_bins(lengths: Tensor, least: int = LEAST_IN_BIN) -> list[tuple[int, int]]:
-    """Bins (low, high) of lengths, both inside: one a length, neighbours joined until each has `least` captions."""
+def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
+    """Bins (low, high) of lengths, both inside: one a length, neighbours joined until each has LEAST_IN_BIN."""
     found, counts = (v.tolist() for v in lengths.unique(return_counts=True))
     bins: list[tuple[int, int]] = []
     low, held = None, 0
     for length, count in zip(found, counts, strict=True):
         low, held = length if low is None else low, held + count
-        if held >= least:
+        if held >= LEAST_IN_BIN:
             bins.append((low, length))
             low, held = None, 0
     if low is not None:  # what is left at the end is too few: it joins the last bin
@@ -209,7 +210,7 @@ def _modalities(result: dict[str, Any]) -> Table:
     shown = ("mean", "q05", "median", "q95")
     above = f"{percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
     caption = "; ".join(part for part in (above, bad_samples(result["bad"])) if part)
-    drawn = Table("", *shown, title=title, caption=caption)
+    drawn = table(title, [""], shown, caption=caption)
     for name in ("image", "text"):
         drawn.add_row(name, *(number(result[name][key]) for key in shown))
     for entry in (result["by_level"] or {"levels": ()})["levels"]:
@@ -218,7 +219,7 @@ def _modalities(result: dict[str, Any]) -> Table:
 
 
 def _correlations(result: dict[str, Any]) -> Table:
-    drawn = Table("caption uncertainty and", "Spearman")
+    drawn = table(None, ["caption uncertainty and"], ["Spearman"])
     drawn.add_row("its length in tokens", _correlation(result["by_length"]["spearman"]))
     if result["by_level"] is not None:
         drawn.add_row("its level, from general to specific", _correlation(result["by_level"]["spearman"]))
@@ -233,12 +234,13 @@ def _correlations(result: dict[str, Any]) -> Table:
 
 
 def _regressions(results: dict[str, Any]) -> Table:
-    drawn = Table(
-        "R² on captions left out", "without", "with", "gain", "95 %", "weight",
-        title="What uncertainty adds to length and token frequency",
+    drawn = table(
+        "What uncertainty adds to length and token frequency",
+        ["R² on captions left out"],
+        ("without", "with", "gain", "95 %", "weight"),
         caption="weight: of log uncertainty, in standard deviations of the target; both targets are larger for more "
         "ambiguous captions",
-    )  # fmt: skip
+    )
     for name, title in (("own_image", "ln rank of the own image"), ("truth", "true log-ambiguity")):
         if (found := results[name]) is not None:
             low, high = found["interval"] or (None, None)

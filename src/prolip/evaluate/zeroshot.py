@@ -24,6 +24,7 @@ All of it is made of one matrix of similarities, those of `by`.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from torch import Tensor
 from prolip.data.labelled import Labelled
 from prolip.data.source import Source
 from prolip.embed.encode import encode_images
-from prolip.evaluate.answers import write_answers
+from prolip.evaluate import paper
+from prolip.evaluate.answers import Answers, surest_wrong, write_answers
 from prolip.evaluate.metrics import accuracy, bins, selective
 from prolip.evaluate.metrics.confidence import CONFIDENCES, Confidences, confidence_names
 from prolip.evaluate.metrics.posthoc import raw_and_fitted
@@ -64,7 +66,7 @@ def evaluate(
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Encode the data, then `judge` it; with data, templates, bad (samples left out), equal_names (class names that
-    another class has too) and ood_data beside.
+    another class has too), surest_wrong (the wrong answers with the most trust) and ood_data beside.
 
     classes: (C, D), if they are made already; None: the data's class names in its templates, pooled with `variance`.
     ood_source: pictures of none of the classes. answers: a CSV to write, a row a picture (`write_answers`).
@@ -80,19 +82,14 @@ def evaluate(
         )
         for source in sources
     )
-    temperature = learned_temperature(model)
-    result = judge(
-        inside.images,
-        data.labels(inside.facts),
-        classes,
-        by=by,
-        temperature=temperature,
-        ood=outside[0].images if outside else None,
-        seed=seed,
-    )
+    ood = outside[0].images if outside else None
+    _check(inside.images, classes, ood)
+    given = Answers.of(inside.images, data.labels(inside.facts), classes, by, learned_temperature(model))
+    result = _judged(given, inside.images, classes, by, ood, seed)
     if answers is not None:
-        write_answers(answers, inside, data, classes, result, by=by, temperature=temperature)
-    told = {"data": inside.name, "templates": len(data.templates), "bad": len(inside.bads)}
+        write_answers(answers, given, inside, data, result)
+    told: dict[str, Any] = {"data": inside.name, "templates": list(data.templates), "bad": len(inside.bads)}
+    told["surest_wrong"] = surest_wrong(given, inside, data, result)
     told["equal_names"] = len(data.class_names) - len(set(data.class_names))
     return told | {"ood_data": outside[0].name if outside else None} | result
 
@@ -102,7 +99,6 @@ def learned_temperature(model: ProLIP) -> tuple[float, float | None]:
     return model.temperature.scale.item(), None if model.bias is None else model.bias.item()
 
 
-@torch.no_grad()
 def judge(
     images: Gaussian,
     labels: Tensor,
@@ -118,15 +114,25 @@ def judge(
     temperature: scale and bias of the model's logits. seed: of the halves that fits are made and judged on.
     Memory: a few times N x C numbers. Returns the dict that is described above.
     """
+    _check(images, classes, ood)
+    return _judged(Answers.of(images, labels, classes, by, temperature), images, classes, by, ood, seed)
+
+
+def _check(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
     if len(classes) < 2 or len(images) == 0:
         raise ValueError(
             f"classification needs two classes and one image at least, not {len(classes)} and {len(images)}"
         )
     if ood is not None and len(ood) == 0:
         raise ValueError("there are no images among those of no class (ood); leave it out instead")
-    scores = similarity(images, classes, by)
+
+
+@torch.no_grad()
+def _judged(
+    answers: Answers, images: Gaussian, classes: Gaussian, by: Score, ood: Gaussian | None, seed: int
+) -> dict[str, Any]:
+    scores, labels, temperature = answers.scores, answers.labels, answers.temperature
     correct = accuracy.label_ranks(scores, labels) == 0
-    confidences = Confidences.of(images, scores, temperature)
     return {
         "n": len(images),
         "classes": len(classes),
@@ -139,10 +145,12 @@ def judge(
         "mean_per_class_recall": accuracy.mean_per_class_recall(scores, labels),
         "uncertainty": _uncertainty(images, classes, correct),
         "calibration": raw_and_fitted(scores, labels, temperature, seed),
-        "selective": _selective(correct, confidences),
+        "selective": _selective(correct, answers.confidences),
         "ood": None
         if ood is None
-        else _ood(images, ood, confidences, Confidences.of(ood, similarity(ood, classes, by), temperature)),
+        else _ood(
+            images, ood, answers.confidences, Confidences.of(ood, similarity(ood, classes, by), temperature)
+        ),
     }
 
 
@@ -216,9 +224,15 @@ def tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _accuracy_table(result: dict[str, Any]) -> Table:
-    drawn = _table(f"{result['n']:,} images, {result['classes']:,} classes, by {result['by']}", "", "")
+    title = f"{result['n']:,} images, {result['classes']:,} classes, by {result['by']}"
+    if templates := result.get("templates"):
+        title += f", templates: {templates[0]!r}" + (
+            f" and {len(templates) - 1} more" if templates[1:] else ""
+        )
+    drawn = _table(title, "", "")
+    error = math.sqrt(result["top1"] * (1 - result["top1"]) / result["n"])
+    drawn.add_row("top-1, % (± a standard error)", f"{percent(result['top1'])} ± {percent(error)}")
     for key, name in (
-        ("top1", "top-1, %"),
         ("top5", "top-5, %"),
         ("mean_per_class_recall", "mean recall of classes, %"),
     ):
@@ -231,11 +245,12 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
         if result.get(key):
             drawn.add_row(name, f"{result[key]:,}")
     if uncertainty := result["uncertainty"]:
+        told = ", ".join(f"{name} {value:+.2f}" for name, value in paper.DECILE_CORRELATION.items())
         drawn.add_row("mean uncertainty, images", f"{uncertainty['mean']:.4g}")
         drawn.add_row("mean uncertainty, classes", f"{uncertainty['class_mean']:.4g}")
         for key, name in (
-            ("bins", "decile with its accuracy (paper: MNIST -0.98, ImageNet +0.98)"),
-            ("spearman", "uncertainty with right (Spearman)"),
+            ("bins", f"correlation of uncertainty and accuracy, by tenths (paper: {told})"),
+            ("spearman", "the same by pictures (Spearman); below 0: the uncertain ones are wrong"),
         ):
             drawn.add_row(name, number(uncertainty["correlation"][key], "+.3f"))
     return drawn
@@ -249,8 +264,8 @@ def _calibration_table(result: dict[str, Any]) -> Table | None:
     rows = {"softmax over classes": (parts["softmax"]["raw"], parts["softmax"]["fitted"])}
     if sigmoid := parts["sigmoid"]:
         raw, answers = sigmoid["raw"], sigmoid["fitted_to_answers"] or {"predicted": {}}
-        rows["match, predicted class"] = (raw["predicted"], answers["predicted"])
-        rows["match, all pairs"] = (raw["pairs"], sigmoid["fitted"]["pairs"])
+        rows["match with the answer, fitted to answers"] = (raw["predicted"], answers["predicted"])
+        rows["match of any pair, fitted to pairs"] = (raw["pairs"], sigmoid["fitted"]["pairs"])
     for name, pair in rows.items():
         drawn.add_row(name, *(number(part.get(key), ".4f") for key in ("ece", "log_loss") for part in pair))
     return drawn
@@ -258,8 +273,11 @@ def _calibration_table(result: dict[str, Any]) -> Table | None:
 
 def _confidence_table(result: dict[str, Any]) -> Table:
     parts, outside = result["selective"], result["ood"]
-    title = f"confidence (AURC: oracle {parts['oracle_aurc']:.4f}, random {parts['error']:.4f})"
-    drawn = _table(title, "by", "AURC", "AUROC right", *(["AUROC outside"] if outside else []))
+    bounds = f"at best {parts['oracle_aurc']:.4f}, by chance {parts['error']:.4f}"
+    title = f"which answers to trust (AURC, lower is better: {bounds})"
+    columns = ["AUROC, right from wrong", *(["AUROC, outside from inside"] if outside else [])]
+    drawn = _table(title, "by", "AURC", *columns)
+    drawn.caption = "AUROC: 0.5 is chance"
     for key, name in confidence_names(result["temperature"]["bias"] is not None).items():
         if part := parts[key]:
             cells = [number(part["aurc"], ".4f"), number(part["auroc"], ".3f")]

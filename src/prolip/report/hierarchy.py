@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prolip.evaluate.hierarimgs import HierarImgs
+from prolip.data.hierarimgs import HierarImgs
 from prolip.inputs.images import read_image
 from prolip.report import figures
 
@@ -31,18 +31,18 @@ def save_captions(result: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def save_images(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
-    """Both figures of HierarImgs, in a folder: hierarimgs and hierarimgs-failures."""
-    return [
-        *save_pictures(result, folder / "hierarimgs"),
-        *save_failures(data, result, folder / "hierarimgs-failures"),
-    ]
-
-
-def save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """HierarImgs: histograms of H and of its inverse, and of the difference of uncertainties, by level. PNG and SVG.
+    """Both figures of HierarImgs, in a folder: hierarimgs and hierarimgs-failures (if any picture fails). PNG and SVG.
 
     result: of `evaluate.hierarimgs.evaluate`. Returns [] for a deterministic model.
     """
+    return [
+        *_save_pictures(result, folder / "hierarimgs"),
+        *_save_failures(result, data, folder / "hierarimgs-failures"),
+    ]
+
+
+def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
+    """Histograms of H and of its inverse, and of the difference of uncertainties, by level."""
     if result["uncertainty"] is None:
         return []
     rows = result["by_level"]
@@ -58,11 +58,8 @@ def save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save(figure, out)
 
 
-def save_failures(data: HierarImgs, result: Mapping[str, Any], out: Path) -> list[Path]:
-    """HierarImgs: the pictures whose original is least included in level 0, with their levels. PNG and SVG.
-
-    Returns [] if there is no such picture, and for a deterministic model.
-    """
+def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
+    """The pictures whose original is least included in level 0, with their levels; [] if there is none."""
     failures = result["failures"] or []
     numbers = failures[:FAILURES]
     if not numbers:
@@ -115,10 +112,11 @@ def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
                 axes.text(j, i, f"{share:.3f}", ha="center", va="center", color="white" if dark else "black")
     names = [f"level {level}" for level in range(len(pairs))]
     axes.set(
-        title=f"share with more uncertainty\n({100 * told['adjacent_order']:.1f} % of neighbours in order)",
+        title="chains whose row is more uncertain than\n"
+        f"its column ({100 * told['adjacent_order']:.1f} % of neighbours in order)",
         xticks=range(len(pairs)),
         yticks=range(len(pairs)),
-        xticklabels=[f"than {level}" for level in range(len(pairs))],
+        xticklabels=names,
         yticklabels=names,
     )
     axes.tick_params(length=0)

@@ -18,14 +18,15 @@ from torch import Tensor
 from prolip.data.source import Source
 from prolip.evaluate.captions import Pairs
 from prolip.gaussian import Gaussian, checked
-from prolip.inputs.images import read_image
 from prolip.measures import csd_matrix
 from prolip.report import figures
-from prolip.report.sheets import draw_picture, wrapped
+from prolip.report.sheets import draw_picture, picture_of, wrapped
 
 DRAWS = 10
 SIGMAS = 2.0
 """How large ellipses are drawn: two standard deviations hold 86 % of the projected draws."""
+CORNERS = 73
+"""Of the closed line that stands for an ellipse; the last is the first."""
 NEAR = 0.035
 """The share of the view within which points share a label."""
 LINE = 46  # letters
@@ -49,10 +50,10 @@ class Plane:
         products = torch.stack([first * first, first * second, first * second, second * second])
         return (z.var.double() @ products.mT).reshape(-1, 2, 2)
 
-    def outlines(self, z: Gaussian, sigmas: float = SIGMAS, corners: int = 73) -> Tensor:
-        """The ellipses of `sigmas` standard deviations about the means: (N, corners, 2), closed."""
-        angle = torch.linspace(0, 2 * math.pi, corners, dtype=torch.float64)
-        circle = torch.stack([angle.cos(), angle.sin()])  # (2, corners)
+    def outlines(self, z: Gaussian, sigmas: float = SIGMAS) -> Tensor:
+        """The ellipses of `sigmas` standard deviations about the means: (N, CORNERS, 2), closed."""
+        angle = torch.linspace(0, 2 * math.pi, CORNERS, dtype=torch.float64)
+        circle = torch.stack([angle.cos(), angle.sin()])  # (2, CORNERS)
         values, vectors = torch.linalg.eigh(self.covariances(z))
         roots = vectors * values.clamp_min(0).sqrt()[:, None, :]
         outlines: Tensor = self.points(z.mean)[:, None] + sigmas * (roots @ circle).mT
@@ -115,7 +116,7 @@ def save(
     numbers = [number_of[int(row)] for row in pairs.captions.image_of[captions]]
     pictures = None
     if source is not None:
-        pictures = [read_image(source.read(int(number)).image) for number in pairs.numbers[rows]]
+        pictures = [picture_of(source, int(number)) for number in pairs.numbers[rows]]
     with figures.style():
         figure = figures.canvas(11.0, max(5.6, 0.72 * len(rows)))
         left, right = figure.add_gridspec(1, 2, width_ratios=(1.45, 1.0))

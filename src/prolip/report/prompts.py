@@ -11,8 +11,8 @@ from typing import Any
 from PIL import Image
 
 from prolip.data.source import Source
-from prolip.inputs.images import read_image
 from prolip.report import figures
+from prolip.report.sheets import picture_of
 
 CLASSES = 6
 PICTURES = 3
@@ -21,24 +21,20 @@ LETTERS = 44
 BINS = 30
 
 
-def save_weights(
-    result: Mapping[str, Any],
-    out: Path,
-    *,
-    classes: Sequence[int] | None = None,
-    source: Source | None = None,
-    learned: int = -1,
-) -> list[Path]:
+def save_weights(result: Mapping[str, Any], out: Path, *, source: Source | None = None) -> list[Path]:
     """The largest learned weights of a few classes as bars, with the uniform weight 1/T as a line. PNG and SVG.
 
-    result: of `prolip.evaluate.prompts`. learned: which entry of result["learned"]. source: the data, for pictures
-    of each class (result["examples"] says which); None: no pictures.
-    classes: None: some, evenly from the class with the most peaked weights to the flattest.
+    Of the last entry of result["learned"], evenly from the class with the most peaked weights to the flattest.
+    result: of `prolip.evaluate.prompts`. source: the data, for pictures of each class (result["examples"] says which);
+    None: no pictures.
     """
-    entry = _learned(result)[learned]
-    shown = list(_spread_classes(entry) if classes is None else classes)
-    _check_classes(shown, entry["largest"])
-    examples = [[] if source is None else _pictures(source, result["examples"][number]) for number in shown]
+    entry = _learned(result)[-1]
+    shown = _spread_classes(entry)
+    examples: list[list[Image.Image]] = [[] for _ in shown]
+    if source is not None:
+        examples = [
+            [picture_of(source, n) for n in result["examples"][number][:PICTURES]] for number in shown
+        ]
     with figures.style():
         rows, columns = math.ceil(len(shown) / 2), min(2, len(shown))
         figure = figures.canvas(5.6 * columns, 0.8 + 1.75 * rows)
@@ -57,10 +53,6 @@ def save_weights(
             for axes, picture in zip(cells[1:], examples[place], strict=False):
                 axes.imshow(picture)
         return figures.save(figure, out)
-
-
-def _pictures(source: Source, numbers: Sequence[int]) -> list[Image.Image]:
-    return [read_image(source.read(number).image) for number in numbers[:PICTURES]]
 
 
 def save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
@@ -128,14 +120,6 @@ def _learned(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
             "no weights were learned (BPRW needs a model with uncertainty): there is nothing to draw"
         )
     return learned
-
-
-def _check_classes(numbers: Sequence[int], largest: Sequence[object]) -> None:
-    count = len(largest)
-    if not numbers or not all(0 <= number < count for number in numbers):
-        raise ValueError(f"classes must be some numbers in 0..{count - 1}, not {list(numbers)}")
-    if unknown := [number for number in numbers if not largest[number]]:
-        raise ValueError(f"classes {unknown} had no images to learn from: they have no weights to draw")
 
 
 def _prompt(result: Mapping[str, Any], template: int) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 from PIL import Image
 
+from prolip.data.source import Source
+from prolip.inputs.images import read_image
 from prolip.report import figures
 
 WIDTH, MARGIN, GAP = 11.0, 0.3, 0.16
@@ -50,13 +52,14 @@ def save(out: Path, strips: Sequence[Strip], columns: int = 6) -> list[Path]:
     height = 2 * MARGIN + sum(row.height for row in rows)
     with figures.style():
         figure = figures.canvas(WIDTH, height)
-        page = _Page(figure, height)
+        page = Page(figure, height)
         top = MARGIN
         for row in rows:
             if row.title:
                 page.write(MARGIN, top, row.title, size=11, weight="bold")
             for column, cell in enumerate(row.cells):
-                page.draw(cell, MARGIN + column * (side + GAP), top + (HEADING if row.title else 0), side)
+                left, below = MARGIN + column * (side + GAP), top + (HEADING if row.title else 0)
+                _draw_cell(page, cell, left, below, side)
             top += row.height
         return figures.save(figure, out)
 
@@ -69,7 +72,7 @@ def save_captions(out: Path, title: str, captions: Sequence[tuple[str, str]]) ->
     height = 2 * MARGIN + HEADING + sum((len(lines) + 0.6) * LINE for _, lines in told)
     with figures.style():
         figure = figures.canvas(WIDTH, height)
-        page = _Page(figure, height)
+        page = Page(figure, height)
         page.write(MARGIN, MARGIN, title, size=11, weight="bold")
         top = MARGIN + HEADING
         for number, lines in told:
@@ -106,7 +109,7 @@ def _caption(cell: Cell, side: float) -> list[str]:
     return wrapped(cell.caption, int(side / LETTER)) if cell.caption else []
 
 
-class _Page:
+class Page:
     """A figure that is drawn on in inches from its upper left corner."""
 
     def __init__(self, figure: Any, height: float) -> None:
@@ -125,14 +128,24 @@ class _Page:
             **options,
         )
 
-    def draw(self, cell: Cell, left: float, top: float, side: float) -> None:
+    def show(self, picture: Image.Image, left: float, top: float, side: float, *, anchor: str = "C") -> None:
+        """A picture in a square, in its middle or at the `anchor` that matplotlib knows: "NW" is the upper left."""
         place = (left / WIDTH, 1 - (top + side) / self.height, side / WIDTH, side / self.height)
-        axes = self.figure.add_axes(place)
+        axes = self.figure.add_axes(place, anchor=anchor)
         axes.set_axis_off()
-        draw_picture(axes, cell.picture)
-        below = top + side + 0.4 * LINE
-        self.write(left, below, "\n".join(cell.notes), color=figures.FIRST)
-        self.write(left, below + len(cell.notes) * LINE, "\n".join(_caption(cell, side)))
+        draw_picture(axes, picture)
+
+
+def _draw_cell(page: Page, cell: Cell, left: float, top: float, side: float) -> None:
+    page.show(cell.picture, left, top, side)
+    below = top + side + 0.4 * LINE
+    page.write(left, below, "\n".join(cell.notes), color=figures.FIRST)
+    page.write(left, below + len(cell.notes) * LINE, "\n".join(_caption(cell, side)))
+
+
+def picture_of(source: Source, number: int) -> Image.Image:
+    """The picture of a sample, read again from the data."""
+    return read_image(source.read(number).image)
 
 
 def draw_picture(axes: Any, picture: Image.Image) -> None:

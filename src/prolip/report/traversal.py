@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from prolip.report import figures
-from prolip.report.sheets import HEADING, LINE, MARGIN, POINTS, WIDTH, draw_picture, wrapped
+from prolip.report.sheets import HEADING, LINE, MARGIN, POINTS, WIDTH, Page, wrapped
 from prolip.search.paths import Way
 
 MOST = 12
@@ -46,7 +46,7 @@ def save(ways: Mapping[str, Way], pictures: Sequence[Image.Image], out: Path) ->
     height = 2 * MARGIN + HEADING + sum(card.height for card in cards)
     with figures.style():
         figure = figures.canvas(WIDTH, height)
-        page = _Page(figure, height, max(uncertain, default=0.0))
+        page = _WaysPage(figure, height, max(uncertain, default=0.0))
         page.write(MARGIN, MARGIN, _title(len(ways)), size=11, weight="bold")
         if uncertain:
             page.write(
@@ -126,31 +126,24 @@ def _told(uncertainty: float) -> str:
 
 
 def _title(count: int) -> str:
-    title = "From the specific (top) to the general (bottom)"
+    title = "From the nearest caption (top) towards the root (bottom)"
     return f"{title}, first {MOST} of {count} pictures" if count > MOST else title
 
 
-class _Page:
-    """A figure that is drawn on in inches from its upper left corner."""
+class _WaysPage(Page):
+    """A page with bars, also placed in inches. largest: the uncertainty of the longest bar."""
 
     def __init__(self, figure: Any, height: float, largest: float) -> None:
-        figure.set_layout_engine("none")  # every place is given
-        self.figure, self.height, self.largest = figure, height, largest
+        super().__init__(figure, height)
+        self.largest = largest
         self.axes = figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, WIDTH), ylim=(height, 0))
         self.axes.set_axis_off()
 
-    def write(self, left: float, top: float, text: str, *, size: float = POINTS, **options: Any) -> None:
-        options = {"va": "top", "linespacing": 1.25, "parse_math": False, **options}
-        self.axes.text(left, top, text, fontsize=size, **options)
-
     def draw(self, card: _Card, picture: Image.Image, top: float) -> None:
         self.write(MARGIN, top, card.title, size=9.5, weight="bold")
         top += 0.8 * HEADING
-        place = (MARGIN / WIDTH, 1 - (top + SIDE) / self.height, SIDE / WIDTH, SIDE / self.height)
-        frame = self.figure.add_axes(place, anchor="NW")
-        frame.set_axis_off()
-        draw_picture(frame, picture)
+        self.show(picture, MARGIN, top, SIDE, anchor="NW")
         for line in card.lines[:-1]:
             self.draw_line(line, card.captions_at, top, figures.FIRST)
             top += line.height

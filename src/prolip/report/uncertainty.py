@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
+from prolip.data.objects import Objects
 from prolip.data.source import Source
-from prolip.evaluate.background import Objects
 from prolip.evaluate.regression import UNCERTAINTY
 from prolip.evaluate.tell import number
-from prolip.inputs.images import read_image
 from prolip.report import figures, sheets
-from prolip.report.sheets import Cell, Strip
+from prolip.report.sheets import Cell, Strip, picture_of
 
 TICKS = (
     (1.0,),
@@ -86,7 +84,7 @@ def save_background_sheet(result: dict[str, Any], annotations: Path, images: Pat
     for title, rows in (("rises", result["largest_rises"]), ("falls", result["largest_falls"])):
         cells = [
             Cell(
-                picture=_picture(source, result["numbers"][row]),
+                picture=picture_of(source, result["numbers"][row]),
                 notes=(f"uncertainty {result[when][row]:.4f}",),
             )
             for row in rows[:3]
@@ -104,17 +102,13 @@ def _strip(title: str, samples: Sequence[dict[str, Any]], source: Source, told: 
     }
     cells = [
         Cell(
-            picture=_picture(source, entry["number"]),
+            picture=picture_of(source, entry["number"]),
             caption=entry["caption"],
             notes=tuple(notes[name].format(**entry) for name in told),
         )
         for entry in samples
     ]
     return Strip(title=title, cells=cells)
-
-
-def _picture(source: Source, number: int) -> Image.Image:
-    return read_image(source.read(number).image)
 
 
 def _place(entry: dict[str, Any]) -> str:

@@ -8,8 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prolip.data.source import Source
 from prolip.evaluate.metrics.confidence import CONFIDENCES, confidence_names
-from prolip.report import figures
+from prolip.report import figures, sheets
+from prolip.report.sheets import Cell, Strip, picture_of
 
 COLOURS = dict(zip(CONFIDENCES, (figures.FIRST, figures.SECOND, figures.THIRD), strict=True))
 WIDTH, HEIGHT = 3.9, 3.4
@@ -28,6 +30,19 @@ def save(result: dict[str, Any], out: Path) -> list[Path]:
             for axes, draw in zip(part.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
                 draw(axes)
         return figures.save(figure, out)
+
+
+def save_surest_wrong(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
+    """A sheet of the wrong answers with the most trust; nothing if none is wrong. source: the data of the result."""
+    cells = [
+        Cell(
+            picture=picture_of(source, entry["number"]),
+            caption=f"{entry['answer']}, not {entry['class']}",
+            notes=(f"trust {entry['trust']:.2f}",),
+        )
+        for entry in result["surest_wrong"]
+    ]
+    return sheets.save(out, [Strip(title="Wrong, and surest of it", cells=cells)]) if cells else []
 
 
 def _first_row(result: dict[str, Any]) -> list[Panel]:
@@ -120,7 +135,7 @@ def _short(count: int) -> str:
 def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
     for side, colour in (("inside", figures.FIRST), ("outside", figures.SECOND)):
         axes.stairs(part[side], part["edges"], fill=True, color=colour, alpha=0.45, label=side)
-    axes.set(title=f"outside? AUROC {part['auroc']:.3f}", xlabel=name, ylabel="share of images")
+    axes.set(title=f"outside? AUROC {part['auroc']:.3f} by {name}", xlabel=name, ylabel="share of images")
     axes.margins(x=0.01)
     axes.legend(loc="upper center", ncols=2)
     axes.set_ylim(0, 1.2 * max(*part["inside"], *part["outside"]))

@@ -18,7 +18,7 @@ from prolip import measures
 from prolip.checks import require_choice
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian, checked, work_dtype
-from prolip.nearest import top
+from prolip.nearest import top_of_blocks
 
 Measure = Literal["inclusion", "containment"]
 """inclusion: log inclusion inc(query, candidate) (Eq. 4). containment: log containment. Never H: it grows with the
@@ -56,7 +56,7 @@ def most_inclusive(
 ) -> tuple[Tensor, Tensor]:
     """The largest value of the measure for each query (Q, D) over all candidates (M, D), and whose it is: (Q,), (Q,).
 
-    form, eps: of log inclusion, as in `log_inclusion`.
+    form: of log inclusion, as in `log_inclusion`.
     """
     require_choice(measure, get_args(Measure), "measure")
     queries, candidates = (_ready(z, name) for z, name in ((queries, "queries"), (candidates, "candidates")))
@@ -65,7 +65,7 @@ def most_inclusive(
             f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)} must have the same dimensions, "
             "and there must be a candidate"
         )
-    search = _inclusion_search(form, eps) if measure == "inclusion" else _containment_search(candidates.dim)
+    search = _inclusion_search(form) if measure == "inclusion" else _containment_search(candidates.dim)
     if len(queries) <= FEW_QUERIES:
         return _scanned(queries, candidates, search)
     found = [_best(queries[i : i + BLOCK[0]], candidates, search) for i in range(0, len(queries), BLOCK[0])]
@@ -83,7 +83,9 @@ def _ready(z: Gaussian, name: str) -> Gaussian:
 
 def _best(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
     few = min(FIRST, len(candidates))
-    bounds, places = _largest_bounds(queries, candidates, search, few + 1)
+    bounds, places = top_of_blocks(
+        lambda block: search.bound(queries, candidates[block]), len(candidates), BLOCK[1], few + 1
+    )
     rows = torch.arange(len(queries), device=queries.device).repeat_interleave(few)
     shortlist = places[:, :few].sort(dim=1)[0]  # of equal values the first candidate wins, as in a full scan
     exact = search.exact(queries[rows], candidates[shortlist.flatten()]).view(len(queries), few)
@@ -94,20 +96,6 @@ def _best(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Ten
         if len(beaten):
             values[beaten], winners[beaten] = _scanned(queries[beaten], candidates, search)
     return values, winners
-
-
-def _largest_bounds(
-    queries: Gaussian, candidates: Gaussian, search: _Search, count: int
-) -> tuple[Tensor, Tensor]:
-    """The largest bounds of each query, and whose they are: (n, count) each, or as many as there are candidates."""
-    bounds = queries.mean.new_empty(len(queries), 0)
-    places = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-    for first in range(0, len(candidates), BLOCK[1]):
-        values, where = top(search.bound(queries, candidates[first : first + BLOCK[1]]), count)
-        both = torch.cat([bounds, values], dim=1), torch.cat([places, where + first], dim=1)
-        bounds, order = both[0].sort(dim=1, descending=True, stable=True)
-        bounds, places = bounds[:, :count], both[1].gather(1, order[:, :count])
-    return bounds, places
 
 
 def _scanned(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
@@ -121,16 +109,16 @@ def _parts(z: Gaussian, step: int) -> list[Gaussian]:
     return [z[first : first + step] for first in range(0, max(1, len(z)), step)]
 
 
-def _inclusion_search(form: Form, eps: float) -> _Search:
+def _inclusion_search(form: Form) -> _Search:
     return _Search(
-        bound=lambda queries, candidates: _inclusion_bound(queries, candidates, form, eps),
-        exact=lambda a, b: measures.log_inclusion(a, b, form=form, eps=eps),
-        exact_matrix=lambda a, b: measures.log_inclusion_matrix(a, b, form=form, eps=eps),
+        bound=lambda queries, candidates: _inclusion_bound(queries, candidates, form),
+        exact=lambda a, b: measures.log_inclusion(a, b, form=form),
+        exact_matrix=lambda a, b: measures.log_inclusion_matrix(a, b, form=form),
     )
 
 
-def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form, eps: float) -> Tensor:
-    """inc = ... - 1/2 sum log w - e^eps sum d^2 / w, with w = s1 + 2 s2, from above: (n, M).
+def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Tensor:
+    """inc = ... - 1/2 sum log w - sum d^2 / w, with w = s1 + 2 s2, from above: (n, M).
 
     Both -log w and 1/w are convex in s1. Over the range [low, high] that s1 has in these queries, the chord lies above
     -log w, and the tangent in the middle below 1/w. Both are linear in s1, so that the sum over dimensions is one
@@ -143,23 +131,22 @@ def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form, eps: f
     height = (middle + s2).reciprocal()  # the tangent of 1/w: height - (s1 - middle) height^2
     fall = height.square()
     height = height + middle * fall
-    pull = torch.as_tensor(eps).exp().item()
     m1, m2 = queries.mean, candidates.mean
     left = torch.cat([s1, m1.square(), m1.square() * s1, m1, m1 * s1], dim=1)
     right = torch.cat(
         [
-            0.5 * slope + pull * m2.square() * fall,
-            -pull * height,
-            pull * fall,
-            2.0 * pull * m2 * height,
-            -2.0 * pull * m2 * fall,
+            0.5 * slope + m2.square() * fall,
+            -height,
+            fall,
+            2.0 * m2 * height,
+            -2.0 * m2 * fall,
         ],
         dim=1,
     )
     weight = _weight_of_own(form)
-    constant = (0.5 * flat - pull * m2.square() * height - weight * candidates.log_var).sum(-1)
+    constant = (0.5 * flat - m2.square() * height - weight * candidates.log_var).sum(-1)
     bound = torch.addmm(constant, left, right.mT)
-    bound += _query_part(queries, form, eps)[:, None]
+    bound += _query_part(queries, form)[:, None]
     rounding = 16 * torch.finfo(bound.dtype).eps
     return bound.add_(rounding * (left.abs().amax(0) * right.abs().amax(0)).sum())
 
@@ -173,10 +160,10 @@ def _chord_of_minus_log(low: Tensor, high: Tensor, s2: Tensor) -> tuple[Tensor, 
     return at_low - slope * low, slope
 
 
-def _query_part(queries: Gaussian, form: Form, eps: float) -> Tensor:
+def _query_part(queries: Gaussian, form: Form) -> Tensor:
     """What depends on the query alone, (n,): read off one exact value, so that no constant is written twice."""
     s1 = queries.var
-    value = measures.log_inclusion(queries, queries, form=form, eps=eps)
+    value = measures.log_inclusion(queries, queries, form=form)
     return value + 0.5 * (3.0 * s1).log().sum(-1) + _weight_of_own(form) * queries.log_var.sum(-1)
 
 

@@ -34,11 +34,24 @@ class Step:
 @dataclass(frozen=True)
 class Way:
     """The way of one picture. steps: from the nearest caption on, towards the root. root: the caption that includes the
-    query (the picture, or its nearest caption) most; None with the null root. uncertainty: of the picture."""
+    query (the picture, or its nearest caption) most; None with the null root. towards: which root was sought.
+    uncertainty: of the picture."""
 
     steps: tuple[Step, ...]
     root: Step | None
+    towards: Root
     uncertainty: float | None
+
+    @property
+    def remark(self) -> str:
+        """What a reader should know of this way."""
+        told = "similarity: of the picture to the caption"
+        if self.towards.endswith("+null"):
+            told += '; the way leads to the mean of the root\'s caption and of ""'
+        known = [step.uncertainty for step in self.steps if step.uncertainty is not None]
+        if known and known[-1] < known[0]:
+            told += "; uncertainty falls on this way: what comes last is no more general for this model"
+        return told
 
 
 def ways(
@@ -65,7 +78,7 @@ def ways(
     known, null = texts[:-1], texts[len(different) :]
     chosen: Root = root or ("inclusion+null" if bool(known.uncertainty.any()) else "null")
     walks = traverse(pictures, known, null, root=chosen, of=of, by=by, steps=steps)
-    return [_way(row, walks, pictures, known, different, by) for row in range(len(pictures))]
+    return [_way(row, walks, pictures, known, different, by, chosen) for row in range(len(pictures))]
 
 
 def read_captions(path: str | Path) -> list[str]:
@@ -86,32 +99,36 @@ def read_captions(path: str | Path) -> list[str]:
 
 
 def show(name: str, way: Way) -> None:
-    """A way for people, from the specific to the general."""
+    """A way for people, from the nearest caption on."""
     from rich.console import Console
     from rich.table import Table
 
     title = name if way.uncertainty is None else f"{name}: uncertainty {way.uncertainty:.4g}"
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", caption=way.remark, caption_justify="left")
     for heading in ("", "caption", "uncertainty", "similarity"):
         table.add_column(heading, justify="left" if heading == "caption" else "right", overflow="fold")
-    rows = [(str(number), step) for number, step in enumerate(way.steps, start=1)]
-    rows += [("root", way.root)] if way.root is not None else []
-    for number, step in rows:
-        told = "-" if step.uncertainty is None else f"{step.uncertainty:.4g}"
-        table.add_row(number, step.caption, told, f"{step.similarity:.4f}")
+    for number, step in enumerate(way.steps, start=1):
+        table.add_row(str(number), *_cells(step), end_section=number == len(way.steps))
+    if way.root is not None:
+        table.add_row("root", *_cells(way.root))
     Console(width=None if Console().is_terminal else 120).print(table, markup=False)
 
 
+def _cells(step: Step) -> tuple[str, str, str]:
+    told = "-" if step.uncertainty is None else f"{step.uncertainty:.4g}"
+    return step.caption, told, f"{step.similarity:.4f}"
+
+
 def _texts(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8-sig")
-    if path.suffix == ".json":
+    text, ending = path.read_text(encoding="utf-8-sig"), path.suffix.lower()
+    if ending == ".json":
         content = json.loads(text)
         if not isinstance(content, list) or not all(isinstance(one, str) for one in content):
             raise ValueError(f"{path} must hold a list of texts")
         return content
-    if path.suffix not in (".csv", ".tsv"):
+    if ending not in (".csv", ".tsv"):
         return text.splitlines()
-    rows = csv.DictReader(text.splitlines(keepends=True), delimiter="\t" if path.suffix == ".tsv" else ",")
+    rows = csv.DictReader(text.splitlines(keepends=True), delimiter="\t" if ending == ".tsv" else ",")
     column = next((name for name in COLUMNS if name in (rows.fieldnames or ())), None)
     if column is None:
         raise ValueError(f"{path} has no column {', '.join(COLUMNS)}; it has {rows.fieldnames}")
@@ -119,7 +136,13 @@ def _texts(path: Path) -> list[str]:
 
 
 def _way(
-    row: int, walks: Walks, images: Gaussian, known: Gaussian, captions: Sequence[str], by: Score
+    row: int,
+    walks: Walks,
+    images: Gaussian,
+    known: Gaussian,
+    captions: Sequence[str],
+    by: Score,
+    towards: Root,
 ) -> Way:
     path, root = walks.path(row), int(walks.roots[row])
     near = similarity(images[row : row + 1], known[[*path, max(root, 0)]], by)[0]
@@ -131,5 +154,6 @@ def _way(
     return Way(
         steps=tuple(steps[:-1]),
         root=None if root < 0 else steps[-1],
+        towards=towards,
         uncertainty=float(images.uncertainty[row]) if uncertain else None,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from prolip.data.labelled import PLACE, checked_templates
 from prolip.embed.encode import encode_texts
 from prolip.gaussian import Gaussian
+from prolip.mixture import PooledVariance, pool
 from prolip.model.prolip import ProLIP
 
 
@@ -37,3 +38,20 @@ def encode_prompts(
     flat = encode_texts(model, texts, cache=cache, batch_size=batch_size, progress=progress)
     shape = (len(class_names), len(templates), flat.dim)
     return Gaussian(flat.mean.reshape(shape), flat.log_var.reshape(shape))
+
+
+def encode_classes(
+    model: ProLIP,
+    class_names: Sequence[str],
+    templates: Sequence[str],
+    *,
+    variance: PooledVariance = "average",
+    cache: Path | None = None,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> Gaussian:
+    """Every class as one Gaussian, all its prompts pooled: (C, D), on the CPU. variance: see `prolip.mixture.pool`."""
+    prompts = encode_prompts(
+        model, class_names, templates, cache=cache, batch_size=batch_size, progress=progress
+    )
+    return pool(prompts, variance=variance)

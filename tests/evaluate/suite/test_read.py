@@ -72,7 +72,7 @@ def test_classification_that_is_not_whole(mnist, spoil, message):
 # -- retrieval ----------------------------------------------------------------------------------------------------
 
 
-def test_shards_with_a_caption_a_line(tmp_path):
+def task_shards_with_a_caption_a_line(tmp_path):
     tree.write_retrieval(tmp_path)
     opened = open_task(task_named(tree.FLICKR), tmp_path)
     assert isinstance(opened, Captioned)
@@ -115,6 +115,30 @@ def test_tables_that_are_not_there(tmp_path, rows):
     write_stream(tmp_path / "1" / "x-test.arrow", rows)
     write_stream(tmp_path / "2" / "x-test.arrow", rows)
     with pytest.raises(ValueError, match="several versions"):
+        find_tables(tmp_path)
+
+
+@pytest.mark.parametrize("entries", ["[{}]", "[3]", '[{"filename": null}]'])
+def test_a_state_without_file_names_is_told_and_the_suite_goes_on(tmp_path, drawn, mnist, entries):
+    folder = tmp_path / task_named(tree.WINO).folder
+    tree.save_to_disk(folder, tree.riddle_rows(drawn))
+    (folder / "state.json").write_text(f'{{"_data_files": {entries}}}')
+    lines = run(tree.varied_model(), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"])
+    assert lines[0]["error"] == f"{folder / 'state.json'}: _data_files must be a list of file names"
+    assert "metrics" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ("[]", "must name its splits"),
+        ("[3]", "must name its splits"),
+        ('["dev"]', "dev/state.json is missing"),
+    ],
+)
+def test_splits_that_make_no_sense(tmp_path, splits, message):
+    (tmp_path / "dataset_dict.json").write_text(f'{{"splits": {splits}}}')
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         find_tables(tmp_path)
 
 

@@ -48,14 +48,14 @@ def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10
     ]
 
 
-def correlations(correct: Tensor, uncertainty: Tensor, bins: int = 10) -> dict[str, float | None]:
+def correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, float | None]:
     """How accuracy goes with uncertainty, from -1 (falls) to 1 (rises); None where a side is constant.
 
-    `bins` is Pearson's of (number of the bin, its accuracy), as the paper reports it: large in size also for a weak
-    relation, since averages over many samples hide what varies within. `spearman` and `point_biserial` (Pearson's)
-    are over the samples themselves.
+    `bins` is Pearson's of (number of the bin, its accuracy), of ten bins, as the paper reports it: large in size also
+    for a weak relation, since averages over many samples hide what varies within. `spearman` and `point_biserial`
+    (Pearson's) are over the samples themselves.
     """
-    rows = accuracy_by_uncertainty(correct, uncertainty, bins)
+    rows = accuracy_by_uncertainty(correct, uncertainty)
     numbers, accuracy = (
         torch.tensor([row[key] for row in rows], dtype=torch.float64) for key in ("bin", "accuracy")
     )

@@ -78,11 +78,6 @@ def expected_calibration_error(
     return reliability(confidence, correct, bins, by).error
 
 
-def class_probabilities(similarities: Tensor, scale: float) -> Tensor:
-    """softmax(scale x similarity) over the classes: (N, C) -> float64 (N, C)."""
-    return torch.softmax(scale * similarities.double(), 1)
-
-
 def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tensor:
     """sigmoid(scale x similarity + bias) of each pair (Eq. 2), float64."""
     return torch.sigmoid(scale * similarities.double() + bias)

@@ -38,11 +38,16 @@ class Confidences:
         odds = _log_odds(scores, scale)
         ranking = {"match": best, "max_softmax": odds}
         match = best if bias is None else pair_probabilities(best, scale, bias)
-        shown = {"match": match, "max_softmax": torch.sigmoid(odds)}
+        shown = {"match": match, "max_softmax": odds.sigmoid()}
         uncertainty = images.uncertainty.double()
         if not bool(uncertainty.any()):
             return cls(ranking, shown)
         return cls({"uncertainty": -uncertainty} | ranking, {"uncertainty": uncertainty} | shown)
+
+
+def max_softmax(scores: Tensor, scale: float) -> Tensor:
+    """The largest of softmax(scale x scores), float64 (N,). scores: (N, C)."""
+    return _log_odds(scores, scale).sigmoid()
 
 
 def _log_odds(scores: Tensor, scale: float) -> Tensor:

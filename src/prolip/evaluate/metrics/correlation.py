@@ -1,12 +1,9 @@
-"""Correlations: Pearson's, Spearman's, and Spearman's with other things held fixed. None where a side is constant."""
+"""Correlations: Pearson's and Spearman's. None where a side is constant."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-SMALLEST_RESIDUE = 1e-9
-"""A side that others explain to this share of its own length is constant once they are held fixed: rounding is left."""
 
 
 def pearson(a: Tensor, b: Tensor) -> float | None:
@@ -17,27 +14,6 @@ def pearson(a: Tensor, b: Tensor) -> float | None:
 def spearman(a: Tensor, b: Tensor) -> float | None:
     """Spearman's correlation of two (N,): Pearson's of their ranks; equal values share the mean of their ranks."""
     return pearson(*(ranks(values) for values in _pair(a, b)))
-
-
-def partial_spearman(a: Tensor, b: Tensor, given: Tensor) -> float | None:
-    """Spearman's correlation of a and b with `given` held fixed.
-
-    a, b: (N,). given: (N,), or (N, K) for K things at once. Pearson's correlation of what is left of the ranks of a
-    and of b after a linear regression on the ranks of `given`; for one thing this is the usual formula
-    (r_ab - r_ag r_bg) / sqrt((1 - r_ag^2)(1 - r_bg^2)). None if nothing is left of a side.
-    """
-    first, second = _pair(a, b)
-    columns = (given[:, None] if given.ndim == 1 else given).unbind(1)
-    held = torch.stack([_centred(ranks(_pair(a, column)[1])) for column in columns], 1)
-    left = []
-    for values in (first, second):
-        centred = _centred(ranks(values))
-        # a pseudo-inverse: columns of `given` may repeat each other or be constant
-        residue = centred - held @ (torch.linalg.pinv(held) @ centred)
-        if residue.norm() <= SMALLEST_RESIDUE * centred.norm():
-            return None
-        left.append(residue)
-    return _cosine(*left)
 
 
 def ranks(values: Tensor) -> Tensor:

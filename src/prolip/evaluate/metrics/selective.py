@@ -7,6 +7,9 @@ from torch import Tensor
 
 from prolip.evaluate.metrics.correlation import ranks
 
+POINTS = 100
+"""Of a curve in a figure."""
+
 
 def risk_coverage(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
     """Share of wrong answers among the k most confident, for k = 1..N.
@@ -32,10 +35,10 @@ def excess_aurc(correct: Tensor, confidence: Tensor) -> float:
     return aurc(correct, confidence) - aurc(correct, correct.double())
 
 
-def curve(correct: Tensor, confidence: Tensor, points: int = 100) -> dict[str, list[float]]:
-    """`risk_coverage` at up to `points` equally spaced coverages, the last of which is 1, for figures."""
+def curve(correct: Tensor, confidence: Tensor) -> dict[str, list[float]]:
+    """`risk_coverage` at up to POINTS equally spaced coverages, the last of which is 1, for figures."""
     coverage, risk = risk_coverage(correct, confidence)
-    steps = min(points, len(risk))
+    steps = min(POINTS, len(risk))
     chosen = (torch.arange(1, steps + 1) * len(risk)) // steps - 1
     return {"coverage": coverage[chosen].tolist(), "risk": risk[chosen].tolist()}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from prolip.checks import some
+from prolip.data.arrow import named_files, split_folder, split_names, stream
 from prolip.data.cells import Loaded, reading
 from prolip.extras import require
 from prolip.files import read_json
@@ -28,7 +29,8 @@ def find_tables(folder: Path) -> Tables:
             named = tuple(file for file in files if file.name.startswith("test"))
             return Tables("parquet", place, named or tuple(files))
         if (place / "dataset_dict.json").is_file():
-            return _saved(place / _split(place))
+            # of several splits it must have this one; a single one may have any name
+            return _saved(split_folder(place, "test" if len(split_names(place)) > 1 else None))
         if (place / "state.json").is_file():
             return _saved(place)
     if files := sorted(folder.rglob("*-test*.arrow")):
@@ -42,17 +44,7 @@ def find_tables(folder: Path) -> Tables:
 
 
 def _saved(place: Path) -> Tables:
-    state = read_json(place / "state.json")
-    return Tables(
-        "saved", place, tuple(place / str(entry["filename"]) for entry in state.get("_data_files", ()))
-    )
-
-
-def _split(place: Path) -> str:
-    splits = read_json(place / "dataset_dict.json").get("splits", [])
-    if "test" not in splits and len(splits) != 1:
-        raise ValueError(f"{place} has no split 'test'; its splits are {some(splits, 12)}")
-    return "test" if "test" in splits else str(splits[0])
+    return Tables("saved", place, tuple(named_files(place, read_json(place / "state.json"), "_data_files")))
 
 
 class Part(NamedTuple):
@@ -63,14 +55,12 @@ class Part(NamedTuple):
     columns: tuple[str, ...]
 
     def load(self) -> Loaded:
-        with reading(self.path):
-            if self.group is None:
-                arrow = require("pyarrow", "data")
-                table = arrow.ipc.open_stream(arrow.memory_map(str(self.path))).read_all()
-                return Loaded(table.select(_present(self.columns, table.schema.names, self.path)))
-            with require("pyarrow.parquet", "data").ParquetFile(self.path) as file:
-                columns = _present(self.columns, file.schema_arrow.names, self.path)
-                return Loaded(file.read_row_group(self.group, columns=columns, use_threads=False))
+        if self.group is None:
+            table = stream(self.path)
+            return Loaded(table.select(_present(self.columns, table.schema.names, self.path)))
+        with reading(self.path), require("pyarrow.parquet", "data").ParquetFile(self.path) as file:
+            columns = _present(self.columns, file.schema_arrow.names, self.path)
+            return Loaded(file.read_row_group(self.group, columns=columns, use_threads=False))
 
 
 def parts_of(tables: Tables, columns: Sequence[str]) -> list[Part]:

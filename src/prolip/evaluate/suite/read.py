@@ -17,7 +17,7 @@ from prolip.data.labelled import (
     dataset_type,
     open_labelled,
     read_lines,
-    test_shards,
+    task_shards,
 )
 from prolip.data.shards import Shards
 from prolip.data.source import Source
@@ -71,7 +71,7 @@ def open_task(task: Task, folder: Path, templates: Sequence[str] | None = None) 
 def _captioned(folder: Path) -> Source:
     """Shards with one caption a line, or a table of Hugging Face's with the columns image and caption."""
     if any((folder / "test").glob("*.tar")) or (folder / "test" / "nshards.txt").is_file():
-        return Shards(test_shards(folder), captions=("txt:lines",))
+        return Shards(task_shards(folder), captions=("txt:lines",))
     tables = find_tables(folder)
     if tables.kind == "saved":
         return ArrowFolder(tables.folder)
@@ -90,7 +90,7 @@ def _faces(folder: Path) -> Faces:
         if missing := sorted(OBJECTIVES - found.keys()):
             raise ValueError(f"{folder / name} has no line about {some(missing)}, as in '{missing[0]}:...'")
     prompts = {about: (names[about], templates[about]) for about in sorted(OBJECTIVES)}
-    return Faces(source=Shards(test_shards(folder), captions=()), prompts=prompts)
+    return Faces(source=Shards(task_shards(folder), captions=()), prompts=prompts)
 
 
 def _by_objective(path: Path) -> dict[str, tuple[str, ...]]:

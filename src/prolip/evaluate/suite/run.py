@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
-
 from prolip.checks import require_choice
 from prolip.data.folders import files_below
 from prolip.data.labelled import Labelled
 from prolip.data.sample import Bad
-from prolip.data.source import Source, fingerprint_of
-from prolip.embed.encode import Encoded, encode_images, encode_texts
+from prolip.data.source import fingerprint_of
+from prolip.embed.encode import Embedder, Encoded
 from prolip.embed.identity import model_identity
 from prolip.evaluate.positives import flat_captions
 from prolip.evaluate.suite import score
@@ -24,11 +22,11 @@ from prolip.evaluate.suite.read import Captioned, Faces, Opened, open_task
 from prolip.evaluate.suite.results import Line, append_result, kept_result, read_results
 from prolip.evaluate.suite.riddles import Riddles
 from prolip.evaluate.suite.tasks import Task, tasks_named
+from prolip.evaluate.tell import number
 from prolip.gaussian import Gaussian
-from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score
-from prolip.zeroshot.prompts import encode_prompts
+from prolip.zeroshot.prompts import encode_classes
 
 VERSION = 1
 """Of the scoring: results of another version are made again."""
@@ -65,10 +63,13 @@ def run(
     if not Path(data).is_dir():
         raise FileNotFoundError(f"{data}: there is no such folder; the tasks lie below it as wds_<task>_test")
     say, chosen, path = tell or (lambda _: None), tasks_named(tasks), Path(out) / RESULTS
-    worker = _Worker(model, by, templates, cache, batch_size, bad_limit, progress)
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
+    worker = _Worker(embedder, by, templates)
     identity = model_identity(model)
     results: list[Line] = []
-    for number, task in enumerate(chosen, start=1):
+    for place, task in enumerate(chosen, start=1):
         folder = task.place(Path(data))
         line: Line = {"key": task.key, "dataset": task.name}
         if folder is None:
@@ -83,7 +84,7 @@ def run(
             if kept is None and "metrics" in line:
                 append_result(path, line)
         results.append(line)
-        say(f"{number}/{len(chosen)} {told(line)}")
+        say(f"{place}/{len(chosen)} {told(line)}")
     if all("missing" in line for line in results):
         raise FileNotFoundError(
             f"{data}: none of the {len(chosen)} tasks lies there, as in {chosen[0].folder}"
@@ -104,20 +105,16 @@ def told(line: Mapping[str, Any]) -> str:
         return f"{line['key']}: failed: {line['error']}"
     main = line["metrics"]["main_metric"]
     bad = f", {line['bad']['count']:,} bad" if line["bad"]["count"] else ""
-    return f"{line['key']}: {'–' if main is None else f'{main:.4f}'} ({line['n']:,} samples{bad})"
+    return f"{line['key']}: {number(main, '.4f')} ({line['n']:,} samples{bad})"
 
 
 @dataclass(frozen=True)
 class _Worker:
     """A task's folder -> its line, or the line that says why not."""
 
-    model: ProLIP
+    embedder: Embedder
     by: Score
     templates: Sequence[str] | None
-    cache: Path | None
-    batch_size: int
-    bad_limit: float
-    progress: bool | None
 
     def judge(self, task: Task, folder: Path, line: Line) -> Line:
         begin = time.perf_counter()
@@ -135,7 +132,7 @@ class _Worker:
         }
 
     def _metrics(self, task: Task, opened: Opened) -> tuple[dict[str, Any], Encoded]:
-        encoded = self._images(opened.source)
+        encoded = self.embedder.images(opened.source)
         images, facts = encoded.images, encoded.facts
         if isinstance(opened, Labelled):
             classes = self._classes(opened.class_names, opened.templates)
@@ -143,7 +140,7 @@ class _Worker:
             metrics = score.classification(task, images, opened.labels(facts), classes, groups, self.by)
         elif isinstance(opened, Captioned):
             captions, image_of_text = flat_captions(encoded)
-            metrics = score.retrieval(images, self._texts(captions), image_of_text, self.by)
+            metrics = score.retrieval(images, self.embedder.texts(captions), image_of_text, self.by)
         elif isinstance(opened, Faces):
             classes_of = {about: self._classes(*prompts) for about, prompts in opened.prompts.items()}
             metrics = score.faces(task, images, classes_of, facts, self.by)
@@ -155,24 +152,14 @@ class _Worker:
         kept, rows, pictures, associated = score.without_lost(
             opened.rows, opened.pictures, opened.associated, encoded.numbers
         )
-        cues = self._texts([score.cue_prompt(cue) for cue in opened.cues])
+        cues = self.embedder.texts([score.cue_prompt(cue) for cue in opened.cues])
         return score.riddles(cues[kept], encoded.images, rows, pictures, associated, self.by)
 
-    def _images(self, source: Source) -> Encoded:
-        return encode_images(
-            self.model, source, cache=self.cache, batch_size=self.batch_size, bad_limit=self.bad_limit,
-            progress=self.progress,
-        )  # fmt: skip
-
-    def _texts(self, texts: Sequence[str]) -> Gaussian:
-        return encode_texts(self.model, texts, cache=self.cache, progress=self.progress)
-
     def _classes(self, names: Sequence[str], templates: Sequence[str]) -> Gaussian:
-        """(C, D): of each class the mean of its prompts."""
-        with torch.no_grad():
-            return pool(
-                encode_prompts(self.model, names, templates, cache=self.cache, progress=self.progress)
-            )
+        embedder = self.embedder
+        return encode_classes(
+            embedder.model, names, templates, cache=embedder.cache, progress=embedder.progress
+        )
 
 
 def folder_identity(folder: Path) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
 
 from prolip.evaluate.paper import FINE_TUNED, FIVE, MAIN, PER_TASK
 from prolip.evaluate.suite.tasks import GROUPS, THE_38, Task, group_tasks, task_named
-from prolip.evaluate.tell import percent
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from prolip.evaluate.tell import UNKNOWN, percent, table
 
 HEADINGS = dict(zip(FIVE, ("ImageNet", "IN shifts", "VTAB", "Retrieval", "Average"), strict=True))
 COMPARED = ("ProLIP B/16 12.8B", "ProLIP B/16 1.28B", "CLIP B/16 1.28B")
@@ -83,15 +83,13 @@ def as_json(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def tables(results: Sequence[Mapping[str, Any]], name: str = "this model") -> list[Table]:
     """Both tables, for people; percent. name: what the model's row is called."""
-    from rich.markup import escape
-
     name = escape(name)  # a path may hold brackets
     return [_five_columns(results, name), _all_tasks(results, name)]
 
 
 def _five_columns(results: Sequence[Mapping[str, Any]], name: str) -> Table:
     found = summary(results)
-    shown = _table("The 38 tasks (percent)", "", *HEADINGS.values())
+    shown = table("The 38 tasks (percent)", [""], tuple(HEADINGS.values()))
     shown.add_row(name, *(_told(found["columns"][column]) for column in FIVE), style="bold", end_section=True)
     for row, values in found["paper"].items():
         shown.add_row(row, *(percent(values[column]) for column in FIVE))
@@ -99,8 +97,7 @@ def _five_columns(results: Sequence[Mapping[str, Any]], name: str) -> Table:
 
 
 def _all_tasks(results: Sequence[Mapping[str, Any]], name: str) -> Table:
-    shown = _table("Task by task (percent)", "task", "metric", "n", name, *COMPARED)
-    shown.columns[1].justify = "left"
+    shown = table("Task by task (percent)", ("task", "metric"), ("n", name, *COMPARED))
     for row in per_task(results):
         why = "missing" if "missing" in row else "failed" if "error" in row else percent(row["value"])
         beside = (percent(row["paper"].get(column)) for column in COMPARED)
@@ -109,17 +106,7 @@ def _all_tasks(results: Sequence[Mapping[str, Any]], name: str) -> Table:
     return shown
 
 
-def _table(title: str, first: str, *others: str) -> Table:
-    from rich.table import Table
-
-    shown = Table(title=title)
-    shown.add_column(first, overflow="fold")
-    for heading in others:
-        shown.add_column(heading, justify="right")
-    return shown
-
-
 def _told(column: Mapping[str, Any]) -> str:
     if column["value"] is not None:
         return percent(column["value"])
-    return f"– ({column['have']} of {column['of']})"
+    return f"{UNKNOWN} ({column['have']} of {column['of']})"

@@ -1,0 +1,40 @@
+"""A part of a source, evenly spread over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from prolip.checks import require_count
+from prolip.data.sample import Sample
+from prolip.data.source import Filed, Source, fingerprint_of, require_index
+
+
+class Spread:
+    """`count` samples of a source, evenly spread over it, as a source of their own."""
+
+    def __init__(self, source: Source, count: int) -> None:
+        require_count(count, "limit", most=2**40)
+        self.source, self.name = source, source.name
+        self.numbers = np.unique(
+            np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(np.int64)
+        )
+
+    @property
+    def chunks(self) -> np.ndarray:
+        return np.array([len(self.numbers)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def read(self, index: int) -> Sample:
+        require_index(index, len(self))
+        return self.source.read(int(self.numbers[index]))
+
+    def fingerprint(self) -> str:
+        return fingerprint_of("spread", self.source.fingerprint(), len(self))
+
+    def files(self) -> Sequence[Path]:
+        return self.source.files() if isinstance(self.source, Filed) else ()

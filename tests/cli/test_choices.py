@@ -1,0 +1,49 @@
+"""The choices that --help lists without torch are those of the code."""
+
+import inspect
+import typing
+
+import pytest
+
+from prolip.cli.evaluate import COMMANDS as EVALUATE
+from prolip.cli.traverse import traverse
+from prolip.evaluate import attack, corruptions
+from prolip.formulas import Form
+from prolip.mixture import PooledVariance
+from prolip.nearest import Score
+from prolip.search.traverse import Of, Root
+from prolip.zeroshot.bprw import Prior
+
+KNOWN = {
+    "by": Score,
+    "variance": PooledVariance,
+    "form": Form,
+    "start": attack.Start,
+    "prior": Prior,
+    "root": Root,
+    "of": Of,
+    "corruptions": corruptions.Corruption,
+}
+
+
+def words(annotation):
+    """All words of the Literals in a type."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return set(typing.get_args(annotation))
+    return {word for part in typing.get_args(annotation) for word in words(part)}
+
+
+COMMANDS = {**EVALUATE, "traverse": traverse}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_choices_are_those_of_the_code(name):
+    hints = typing.get_type_hints(COMMANDS[name])
+    for option in inspect.signature(COMMANDS[name]).parameters:
+        if option in KNOWN and (offered := words(hints[option])):
+            assert offered == set(typing.get_args(KNOWN[option])), option
+
+
+def test_each_of_them_is_offered_somewhere():
+    seen = {option for command in COMMANDS.values() for option in inspect.signature(command).parameters}
+    assert KNOWN.keys() <= seen
