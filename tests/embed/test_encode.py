@@ -423,3 +423,13 @@ def test_another_picture_in_a_folder_makes_it_other_data(pictures):
     assert data_identity(Folder(pictures, captions=False), None) == before
     Image.new("RGB", (8, 8)).save(pictures / "99.png")
     assert data_identity(Folder(pictures, captions=False), None) != before
+
+
+def test_captions_of_several_lines_are_told(nano, pictures, caplog):
+    for number in range(10):
+        (pictures / f"{number}.txt").write_text("one\ntwo" if number < 3 else "one")
+    encode_images(nano, Folder(pictures))
+    assert "the captions of 3 pictures have several lines" in caplog.text
+    caplog.clear()
+    encode_images(nano, Folder(pictures, lines=True))
+    assert "several lines" not in caplog.text

@@ -16,8 +16,9 @@ from prolip.evaluate import hierarcaps
 from prolip.evaluate.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
+from prolip.nearest import nearest
 from prolip.search import traverse as module
-from prolip.search.traverse import nearest_to_roots, traverse
+from prolip.search.traverse import find_roots, nearest_to_roots, traverse, walk
 from tests.golden import FIXTURES
 
 FOLDER = FIXTURES / "analysis"
@@ -71,8 +72,10 @@ ROOT = (
     ],
 )
 def test_the_release_in_its_own_mode(golden, name, settings):
-    parts = [golden[part] for part in ("images", "captions", "null")]
-    walks = traverse(*parts, by="cosine", form="published", **settings)
+    images, captions, null = (golden[part] for part in ("images", "captions", "null"))
+    start = nearest(images, captions, 1, by="cosine")[1][:, 0]
+    roots = find_roots(images, captions, settings["root"], "published")
+    walks = walk(captions, null, start, roots, by="cosine", **settings)
     found = scores.walk_scores(walks.visited, golden["chains"])
     assert in_percent(found, *WALK) == pytest.approx(golden["results"][name], rel=1e-6)
     if f"{name}_root_only" in golden["results"]:
@@ -265,3 +268,11 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
     assert seen["walk"][1] == {"by": "cosine", "form": "published", "steps": 7}
     assert seen["radial"][1] == {"steps": 7}
     assert torch.equal(seen["radial"][0][4], data.picture_of)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
+    levels = torch.tensor([[1.0, 2.0, 3.0], [1.0, 3.0, 4.0]])
+    told = hierarcaps.judge_uncertainty(levels if wrong else levels.flip(1))
+    (drawn,) = hierarcaps.tables({"uncertainty": told, "traversal": None})
+    assert ("points the wrong way" in drawn.caption) == wrong

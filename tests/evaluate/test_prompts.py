@@ -478,3 +478,20 @@ def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monke
     for classes in seen:
         assert torch.equal(classes.mean[3], wanted.mean[3])
         assert torch.equal(classes.log_var[3], wanted.log_var[3])
+
+
+def test_the_papers_numbers_stand_beside_imagenets_classes_only():
+    prompts, images, labels = made()
+    result = compare(prompts, images, labels, plan=Plan(few=(), runs=1))
+    assert "paper" not in rendered(result)
+    assert "paper" in rendered({**result, "classes": 1000})
+
+
+def test_the_table_tells_of_classes_with_too_few_images():
+    prompts, images, labels = made()
+    assert "fewer images to learn from" in rendered(
+        compare(prompts, images, labels, plan=Plan(few=(50,), runs=1))
+    )
+    assert "fewer images to learn from" not in rendered(
+        compare(prompts, images, labels, plan=Plan(few=(1,), runs=1))
+    )

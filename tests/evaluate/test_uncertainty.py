@@ -282,3 +282,16 @@ def test_bad_samples_are_told(tmp_path):
     result = uncertainty.evaluate(model, source, bad_limit=0.5)
     assert (result["images"], result["captions"], result["bad"]) == (3, 3, 1)
     assert "; 1 bad sample is left out" in uncertainty.tables(result)[0].caption
+
+
+@pytest.mark.parametrize(
+    ("truth", "levels", "wrong"),
+    [(-0.6, None, True), (0.6, None, False), (None, 0.4, True), (None, -0.4, False)],
+)
+def test_it_is_said_when_uncertainty_points_the_wrong_way(truth, levels, wrong):
+    result = {
+        "truth": None if truth is None else {"spearman": truth},
+        "by_level": None if levels is None else {"spearman": levels},
+    }
+    assert (uncertainty._verdict(result) is not None) == wrong
+    assert uncertainty._verdict({"truth": None, "by_level": None}) is None

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 from prolip import measures
 from prolip.gaussian import Gaussian
 from prolip.search import traverse as module
-from prolip.search.traverse import find_roots, nearest_to_roots, traverse
+from prolip.search.traverse import find_roots, nearest_to_roots, traverse, walk
 
 ROOTS = ["null", "inclusion", "containment", "inclusion+null", "containment+null"]
 
@@ -64,10 +64,12 @@ def test_paths_merge_repeats_and_end_near_the_root(draw):
 
 
 def test_the_weight_of_the_caption_in_the_root(draw):
-    images, captions, null = draw(3, 5), draw(10, 5), draw(1, 5)
-    walks = traverse(images, captions, null, weight=3.0)
-    expected = normalize(3 * captions.mean[walks.roots] + null.mean, dim=-1)
+    captions, null, numbers = draw(10, 5), draw(1, 5), torch.arange(3)
+    walks = walk(captions, null, numbers, numbers + 4, root="inclusion+null", weight=3.0)
+    expected = normalize(3 * captions.mean[4:7] + null.mean, dim=-1)
     torch.testing.assert_close(walks.root_mean, expected)
+    with pytest.raises(ValueError, match="weight"):
+        walk(captions, null, numbers, numbers, root="inclusion+null", weight=0.0)
 
 
 def test_nearest_to_roots(draw):
@@ -91,21 +93,13 @@ def test_bad_input(draw):
         traverse(draw(2, 4), draw(3, 4), draw(1, 4), root="H")
     with pytest.raises(ValueError, match="steps"):
         traverse(draw(2, 4), draw(3, 4), draw(1, 4), steps=0)
-    with pytest.raises(ValueError, match="weight"):
-        traverse(draw(2, 4), draw(3, 4), draw(1, 4), weight=0.0)
 
 
-def test_what_is_known_already_is_not_sought_again(draw, monkeypatch):
+def test_a_traversal_is_a_search_and_a_walk(draw):
     images, captions, null = draw(6, 5), draw(20, 5), draw(1, 5)
-    first = traverse(images, captions, null, root="inclusion+null", of="caption")
-    roots = find_roots(captions[first.start], captions, "inclusion")
-    assert torch.equal(roots, first.roots)
-
-    def refuse(*_, **__):
-        pytest.fail("a search was done twice")
-
-    monkeypatch.setattr(module, "nearest", refuse)
-    monkeypatch.setattr(module, "most_inclusive", refuse)
-    again = traverse(images, captions, null, root="inclusion+null", start=first.start, roots=roots)
-    assert torch.equal(again.visited, first.visited)
-    assert (traverse(images, captions, null, root="null", start=first.start, roots=roots).roots == -1).all()
+    whole = traverse(images, captions, null, root="inclusion+null", of="caption", steps=9)
+    roots = find_roots(captions[whole.start], captions, "inclusion")
+    assert torch.equal(roots, whole.roots)
+    parts = walk(captions, null, whole.start, roots, root="inclusion+null", steps=9)
+    assert torch.equal(parts.visited, whole.visited)
+    assert (find_roots(images, captions, "null") == -1).all()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -110,6 +110,7 @@ def encode_images(
                 folder = None
     _require_whole(tally)
     tally.check(bad_limit, final=True)
+    _tell_of_lines(parts, source.name)
     return _joined([parts[numbers.start] for numbers in ranges], source.name)
 
 
@@ -177,6 +178,18 @@ def _require_whole(tally: Tally) -> None:
         raise ValueError(
             f"a shard is broken, so that what is left of the data is not the data: {example}; fetch it again"
         )
+
+
+def _tell_of_lines(parts: Mapping[int, Part], name: str) -> None:
+    """Captions of several lines are most often several captions."""
+    count = sum(
+        any("\n" in text for text in facts.captions) for part in parts.values() for facts in part.facts
+    )
+    if count:
+        log.warning(
+            "%s: the captions of %d pictures have several lines each; if each line is a caption, say so: "
+            "captions txt:lines", name, count,
+        )  # fmt: skip
 
 
 class _Reader:

@@ -25,7 +25,7 @@ from prolip.formulas import Form
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score, nearest
-from prolip.search.traverse import Of, Root, find_roots, nearest_to_roots, traverse
+from prolip.search.traverse import Of, Root, find_roots, nearest_to_roots, walk
 
 BINS = 40
 LEVELS = 4
@@ -144,10 +144,7 @@ def judge_traversal(
         search = (root.removesuffix("+null"), of)
         if search not in searched:
             searched[search] = find_roots(queries[of], captions, root, form)
-        walks = traverse(
-            images, captions, null, root=root, of=of, by=by, steps=steps, form=form,
-            start=start, roots=searched[search],
-        )  # fmt: skip
+        walks = walk(captions, null, start, searched[search], root=root, by=by, steps=steps)
         found = nearest_to_roots(walks, captions, by)
         told: dict[str, Any] = {"root": root, "of": None if root == "null" else of}
         rows.append(told | scores.walk_scores(walks.visited, chains) | scores.root_scores(found, chains))
@@ -170,6 +167,8 @@ def _order_table(told: Mapping[str, Any]) -> Table:
     )
     levels = len(told["by_level"])
     note = "in percent of chains; in brackets the paper's" if levels == LEVELS else "in percent of chains"
+    if (told["adjacent_order"] or 0.5) < 0.5:
+        note += ". The general captions are the narrower ones here: uncertainty points the wrong way"
     headings = ("mean uncertainty", *(f"above level {level}" for level in range(levels)))
     made = table(f"HierarCaps: {order}", ["level"], headings, caption=note)
     for i, (facts, shares) in enumerate(zip(told["by_level"], told["level_pairs"], strict=True)):

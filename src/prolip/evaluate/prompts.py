@@ -23,7 +23,7 @@ from prolip.evaluate.strategies import Plan, Task, few_shot_rows, fixed_rows, ze
 from prolip.evaluate.tell import percent, table
 from prolip.gaussian import Gaussian, checked
 from prolip.model.prolip import ProLIP
-from prolip.zeroshot.names import imagenet_templates
+from prolip.zeroshot.names import imagenet_class_names, imagenet_templates
 from prolip.zeroshot.prompts import encode_prompts
 from prolip.zeroshot.shots import keep_apart
 
@@ -125,7 +125,7 @@ def compare(
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """For people: accuracies in percent, the paper's (on ImageNet) beside them."""
+    """For people: accuracies in percent; on ImageNet's classes the paper's beside them."""
     origin = "of other data" if result["kept_from"] == "train" else "kept apart"
     title = (
         f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
@@ -135,7 +135,10 @@ def tables(result: dict[str, Any]) -> list[Table]:
         f"Chance alone moves an accuracy on {result['images']} images by about "
         f"{percent(_standard_error(result))} (one standard error)."
     )
-    headings = ("accuracy %", "spread", "effective prompts", "paper (ImageNet) %")
+    if short := max((row.get("short_classes") or 0 for row in result["rows"]), default=0):
+        note += f" {short} classes have fewer images to learn from than asked for, and use those they have in turn."
+    headings = ["accuracy %", f"spread of {result['runs']} runs", "effective prompts"]
+    headings += ["paper %"] if _is_imagenet(result) else []
     shown = table(title, ["strategy"], headings, caption=note)
     before = None
     for row in result["rows"]:
@@ -148,8 +151,14 @@ def tables(result: dict[str, Any]) -> list[Table]:
         accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["left_out"]
         spread = "" if row["spread"] is None else f"±{100 * row['spread']:.2f}"
         count = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
-        shown.add_row(name, accuracy, spread, count, percent(row["paper"]))
+        beside = [percent(row["paper"])] if _is_imagenet(result) else []
+        shown.add_row(name, accuracy, spread, count, *beside)
     return [shown]
+
+
+def _is_imagenet(result: dict[str, Any]) -> bool:
+    """Whether the paper's numbers are of the same classes."""
+    return bool(result["classes"] == len(imagenet_class_names()))
 
 
 def _apart(

@@ -219,7 +219,7 @@ def _modalities(result: dict[str, Any]) -> Table:
 
 
 def _correlations(result: dict[str, Any]) -> Table:
-    drawn = table(None, ["caption uncertainty and"], ["Spearman"])
+    drawn = table(None, ["caption uncertainty and"], ["Spearman"], caption=_verdict(result))
     drawn.add_row("its length in tokens", _correlation(result["by_length"]["spearman"]))
     if result["by_level"] is not None:
         drawn.add_row("its level, from general to specific", _correlation(result["by_level"]["spearman"]))
@@ -231,6 +231,14 @@ def _correlations(result: dict[str, Any]) -> Table:
         for entry in result["truth"]["within_level"] or ():
             drawn.add_row(f"  among captions of level {entry['level']}", _correlation(entry["spearman"]))
     return drawn
+
+
+def _verdict(result: dict[str, Any]) -> str | None:
+    """Said where levels or the truth are known, and uncertainty is against them."""
+    truth, levels = result["truth"] or {}, result["by_level"] or {}
+    if (truth.get("spearman") or 0.0) < 0 or (levels.get("spearman") or 0.0) > 0:
+        return "The general captions are the narrower ones here: uncertainty points the wrong way"
+    return None
 
 
 def _regressions(results: dict[str, Any]) -> Table:

@@ -42,10 +42,10 @@ from prolip.evaluate.metrics.confidence import CONFIDENCES, Confidences, confide
 from prolip.evaluate.metrics.posthoc import raw_and_fitted
 from prolip.evaluate.tell import number, percent
 from prolip.gaussian import Gaussian
-from prolip.mixture import PooledVariance, pool
+from prolip.mixture import PooledVariance
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score, similarity
-from prolip.zeroshot.prompts import encode_prompts
+from prolip.zeroshot.prompts import encode_classes
 
 HISTOGRAM_BINS = 30
 
@@ -73,8 +73,9 @@ def evaluate(
     cache, batch_size, bad_limit, progress: as in `encode_images`.
     """
     if classes is None:
-        prompts = encode_prompts(model, data.class_names, data.templates, cache=cache, progress=progress)
-        classes = pool(prompts, variance=variance)
+        classes = encode_classes(
+            model, data.class_names, data.templates, variance=variance, cache=cache, progress=progress
+        )
     sources = [data.source] if ood_source is None else [data.source, ood_source]
     inside, *outside = (
         encode_images(

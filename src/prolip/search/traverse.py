@@ -55,27 +55,40 @@ def traverse(
     by: Score = "csd",
     steps: int = 50,
     form: Form = "exact",
-    weight: float = 1.0,
-    start: Tensor | None = None,
-    roots: Tensor | None = None,
 ) -> Walks:
     """The nearest caption of each image (N, D), and the captions (M, D) that are nearest on the way to its root.
 
+    null: (1, D), the embedding of "". form: of log inclusion. by, steps: see `walk`.
+    """
+    require_choice(of, get_args(Of), "of")
+    start = nearest(images, captions, 1, by=by)[1][:, 0]
+    roots = find_roots(images if of == "image" else captions[start], captions, root, form)
+    return walk(captions, null, start, roots, root=root, by=by, steps=steps)
+
+
+def walk(
+    captions: Gaussian,
+    null: Gaussian,
+    start: Tensor,
+    roots: Tensor,
+    *,
+    root: Root,
+    by: Score = "csd",
+    steps: int = 50,
+    weight: float = 1.0,
+) -> Walks:
+    """From start captions to roots, int64 (N,) each: what `find_roots` gave.
+
     Step i of `steps` is (1 - t) start + t root with t = i / steps, of unit length; the root itself is not asked.
-    null: (1, D), the embedding of "". form: of log inclusion. weight: of the caption against null in a ...+null root.
-    start, roots: int64 (N,), if they are known already: the nearest captions, and what `find_roots` gave.
+    by: how the nearest caption is found. weight: of the caption against null in a ...+null root.
     """
     require_choice(root, get_args(Root), "root")
-    require_choice(of, get_args(Of), "of")
     require_count(steps, "steps", most=10_000)
     if not weight > 0:
         raise ValueError(f"the weight of the caption in the root must be above 0, not {weight}")
     if checked(null, "null").shape != (1, captions.dim):
         raise ValueError(f"null must be one embedding, (1, {captions.dim}), not {tuple(null.shape)}")
-    start = nearest(images, captions, 1, by=by)[1][:, 0] if start is None else start
     means = normalize(captions.mean.to(work_dtype(captions.mean)), dim=-1)
-    if roots is None or root == "null":
-        roots = find_roots(images if of == "image" else captions[start], captions, root, form)
     root_mean = _root_means(means, normalize(null.mean.to(means.dtype), dim=-1), roots, root, weight)
     return Walks(start, roots, root_mean, _walk(means, start, root_mean, _bias(captions, by), steps))
 
@@ -88,6 +101,7 @@ def nearest_to_roots(walks: Walks, captions: Gaussian, by: Score = "csd") -> Ten
 
 def find_roots(queries: Gaussian, captions: Gaussian, root: Root, form: Form = "exact") -> Tensor:
     """The caption that includes each query most, int64 (N,), by the measure in the root's name; -1 for null."""
+    require_choice(root, get_args(Root), "root")
     if root == "null":
         return torch.full((len(queries),), -1, device=queries.device)
     if not bool(captions.uncertainty.any()):

@@ -79,3 +79,16 @@ def test_all_is_shown():
     assert "failed" in text
     json.loads(json.dumps(as_json(results), allow_nan=False))
     assert as_json(results)["tasks"][1]["error"] == "broken"
+
+
+def test_the_mean_of_what_was_run_is_beside_the_papers_over_the_same():
+    some = lines(keys=("mnist", tree.GEODE))
+    mean = table.mean_of_run(some)
+    values = [line["metrics"]["main_metric"] for line in some]
+    assert mean["tasks"] == 2
+    assert mean["value"] == pytest.approx(sum(values) / 2)
+    for name, value in mean["paper"].items():
+        expected = [paper.PER_TASK.value(name, key) for key in ("mnist", tree.GEODE)]
+        assert value == pytest.approx(sum(expected) / 2)
+    assert "mean of these 2" in shown(some)
+    assert table.mean_of_run([])["value"] is None
