@@ -167,7 +167,7 @@ def _order_table(told: Mapping[str, Any]) -> Table:
     )
     levels = len(told["by_level"])
     note = "in percent of chains; in brackets the paper's" if levels == LEVELS else "in percent of chains"
-    if (told["adjacent_order"] or 0.5) < 0.5:
+    if told["adjacent_order"] < 0.5:
         note += ". The general captions are the narrower ones here: uncertainty points the wrong way"
     headings = ("mean uncertainty", *(f"above level {level}" for level in range(levels)))
     made = table(f"HierarCaps: {order}", ["level"], headings, caption=note)

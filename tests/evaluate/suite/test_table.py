@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from prolip.evaluate.paper import MAIN, PER_TASK
-from prolip.evaluate.suite.table import as_json, per_task, summary, tables
+from prolip.evaluate.suite.table import as_json, mean_of_run, per_task, summary, tables
 from prolip.evaluate.suite.tasks import THE_38
 from tests.evaluate.suite import tree
 
@@ -83,12 +83,12 @@ def test_all_is_shown():
 
 def test_the_mean_of_what_was_run_is_beside_the_papers_over_the_same():
     some = lines(keys=("mnist", tree.GEODE))
-    mean = table.mean_of_run(some)
+    mean = mean_of_run(some)
     values = [line["metrics"]["main_metric"] for line in some]
     assert mean["tasks"] == 2
     assert mean["value"] == pytest.approx(sum(values) / 2)
     for name, value in mean["paper"].items():
-        expected = [paper.PER_TASK.value(name, key) for key in ("mnist", tree.GEODE)]
+        expected = [PER_TASK.value(name, key) for key in ("mnist", tree.GEODE)]
         assert value == pytest.approx(sum(expected) / 2)
     assert "mean of these 2" in shown(some)
-    assert table.mean_of_run([])["value"] is None
+    assert mean_of_run([])["value"] is None
