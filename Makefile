@@ -38,6 +38,7 @@ bench: $(STAMP)  ## the tables of docs/performance.md (needs 8 GiB; with a C++ c
 	@$(BIN)/prolip bench towers
 	@$(BIN)/prolip bench data
 	@$(BIN)/prolip bench train
+	@$(BIN)/prolip bench evaluate --repeats 5
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion

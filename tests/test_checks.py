@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -34,3 +36,26 @@ def test_second_derivatives_are_refused_only_where_they_are_asked_for():
         checks.refuse_second_derivative("this")
     with pytest.raises(RuntimeError, match="this: no create_graph"):
         checks.refuse_second_derivative("this")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3.0, -2.5])
+def test_within_sees_what_is_not(bad):
+    good = torch.linspace(-2, 2, 50)
+    assert checks.within(good, -2, 2)
+    assert checks.within(good[:0], 0, 0)
+    worse = good.clone()
+    worse[17] = bad
+    assert not checks.within(worse, -2, 2)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_not_finite_is_named(bad, dtype):
+    values = torch.zeros(3, 4, dtype=dtype)
+    checks.require_finite(values, "x")
+    checks.require_finite(torch.full((2,), torch.finfo(dtype).max, dtype=dtype), "x")
+    values[1, 2] = bad
+    with pytest.raises(
+        ValueError, match=r"x must be finite; 1 of 12 values are not, the first at index \(1, 2\)"
+    ):
+        checks.require_finite(values, "x")

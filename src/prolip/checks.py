@@ -25,6 +25,25 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wan
         )
 
 
+def within(values: Tensor, low: float, high: float) -> bool:
+    """Whether all values lie in low..high, none of them NaN: one pass that writes nothing."""
+    if not values.numel():
+        return True
+    least, largest = values.aminmax()  # NaN if any is
+    return bool((least >= low) & (largest <= high))
+
+
+def require_within(values: Tensor, low: float, high: float, what: str, wanted: str) -> None:
+    """`require_all` for a range; looks for the culprit only if there is one."""
+    if not within(values, low, high):
+        require_all(values, lambda v: (v >= low) & (v <= high), what, wanted)
+
+
+def require_finite(values: Tensor, what: str) -> None:
+    largest = torch.finfo(values.dtype).max
+    require_within(values, -largest, largest, what, "finite")
+
+
 def require_count(value: object, name: str, most: int = 2**24) -> None:
     """A whole number from 1 to `most`. (JSON may bring true, 1.0, "1", or a number that no memory can hold.)"""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -50,7 +69,7 @@ def checked_points(points: Tensor, name: str) -> Tensor:
     if points.ndim == 0:
         raise ValueError(f"{name} must have the shape (..., D), not ()")
     if not torch.compiler.is_compiling():
-        require_all(points, torch.isfinite, name, "finite")
+        require_finite(points, name)
     return points
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from prolip.checks import describe, require_all, require_floats
+from prolip.checks import describe, require_finite, require_floats, require_within
 
 LARGEST_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
 """Largest log_var of each type: a sum of variances, and a few products of them, must still be numbers."""
@@ -144,9 +144,9 @@ class Gaussian:
         if torch.compiler.is_compiling():
             return self
         limit = LARGEST_LOG_VAR[self.log_var.dtype]
-        require_all(self.mean, torch.isfinite, f"{name}: mean", "finite")
-        require_all(
-            self.log_var, lambda v: v <= limit, f"{name}: log_var", f"at most {limit:g} (-inf is a point)"
+        require_finite(self.mean, f"{name}: mean")
+        require_within(
+            self.log_var, -torch.inf, limit, f"{name}: log_var", f"at most {limit:g} (-inf is a point)"
         )
         return self
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from prolip import formulas
-from prolip.checks import checked_points, require_choice
+from prolip.checks import checked_points, require_choice, within
 from prolip.formulas import Form
 from prolip.gaussian import LARGEST_LOG_VAR, Gaussian, checked, work_dtype
 from prolip.pairs import blocks
@@ -159,16 +159,16 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
 
 def _expanded_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     precision = torch.exp(-log_var)
-    constant = (mean.square() * precision + log_var + formulas.LOG_2PI).sum(-1)
-    square = x.square() @ precision.mT - 2.0 * (x @ (mean * precision).mT)
-    return -0.5 * (square + constant[..., None, :])
+    pull = mean * precision
+    constant = (mean * pull + log_var).sum(-1) + mean.shape[-1] * formulas.LOG_2PI
+    return x @ pull.mT - 0.5 * (x.square() @ precision.mT + constant[..., None, :])
 
 
 def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
     """Whether the terms of the expanded square are so large that float64 can't hold their difference to 1e-6."""
     if torch.compiler.is_compiling() or x.numel() == 0 or mean.numel() == 0:
         return False
-    farthest = max(x.abs().max().item(), mean.abs().max().item())
+    farthest = max(abs(end.item()) for values in (x, mean) for end in values.aminmax())
     largest = farthest * farthest * math.exp(-log_var.min().item())
     return largest * torch.finfo(torch.float64).eps > 1e-6
 
@@ -238,7 +238,7 @@ def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
         return gaussians
     for z in gaussians:
         limit = LARGEST_LOG_VAR[z.log_var.dtype]
-        if z.log_var.numel() and not bool((z.log_var.abs() <= limit).all()):
+        if not within(z.log_var, -limit, limit):
             low, high = (v.item() for v in z.log_var.aminmax())
             raise ValueError(
                 f"this measure needs log_var between {-limit:g} and {limit:g} in {z.log_var.dtype}, "

@@ -8,15 +8,18 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from prolip.checks import checked_points, require_choice
+from prolip.checks import checked_points, require_choice, within
 from prolip.gaussian import Gaussian, checked
 from prolip.measures import log_density_matrix
 
 PooledVariance = Literal["average", "independent"]
 """`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""
 
-DENSITY_ELEMENTS = 2**21
-"""Observation coordinates (classes x M x D) whose densities are computed at one time: 16 MiB in float64."""
+SAFE_LOG = 40.0
+"""Logarithms whose exponentials, times a weight, a float32 holds well."""
+
+DENSITY_ELEMENTS = 2**19
+"""Observation coordinates (classes x M x D) whose densities are computed at one time: 4 MiB, which stay in cache."""
 
 
 def pool(
@@ -36,7 +39,8 @@ def pool(
     if prompts.mean.ndim < 2 or prompts.shape[-2] == 0:
         raise ValueError(f"prompts must be (..., T, D) with T at least 1, not {tuple(prompts.shape)}")
     share = _shares(prompts, weights)
-    mean = (share[..., None] * prompts.mean).sum(-2)
+    dtype = torch.promote_types(share.dtype, prompts.mean.dtype)
+    mean = (share[..., None, :].to(dtype) @ prompts.mean.to(dtype))[..., 0, :]
     if renormalise:
         length = mean.norm(dim=-1, keepdim=True)
         if bool((length < 1e-6).any()):
@@ -50,6 +54,8 @@ def pool(
 
 def _log_weighted_sum(log_values: Tensor, factor: Tensor) -> Tensor:
     """log sum over T of factor exp(log_values): (..., T, D) -> (..., D). A factor may be 0, and has a gradient."""
+    if within(log_values, -SAFE_LOG, SAFE_LOG):
+        return (factor.mT @ log_values.exp())[..., 0, :].log()
     top = torch.where(factor > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
     top = torch.where(torch.isfinite(top), top, 0.0)  # all points: log 0 below
     scaled = (log_values - top).clamp_max(80.0).exp()  # one of factor 0 may lie far above the top

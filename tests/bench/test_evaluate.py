@@ -8,7 +8,7 @@ import torch
 
 from prolip.bench import evaluate
 from prolip.search.traverse import traverse
-from prolip.zeroshot.bprw import ZERO_SHOT, zero_shot_weights
+from prolip.zeroshot.bprw import ZERO_SHOT, few_shot, reweigh, zero_shot_weights
 
 
 @pytest.fixture
@@ -50,6 +50,17 @@ def test_class_by_class_bprw_gives_our_weights(draw):
     assert (other.weights - wanted).abs().max() > 1e-3, "which images are nearest must count"
 
 
+def test_class_by_class_reweighing_gives_our_weights(draw):
+    prompts, observed = draw(3, 5, 12, low=-7.0, high=-3.0), draw(3, 4, 12, low=-9.0, high=-5.0)
+    settings = few_shot(4)
+    found = reweigh(prompts, observed, settings, torch.Generator().manual_seed(3))
+    noise = torch.randn(
+        4, settings.draws, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+    )
+    wanted = evaluate.class_by_class_reweighing(prompts, observed, noise, settings, 1000)
+    torch.testing.assert_close(wanted, found.weights, rtol=1e-4, atol=1e-5, check_dtype=False)
+
+
 def test_image_by_image_traversal_gives_our_steps(draw):
     images, captions = draw(6, 16, low=-9.0, high=-5.0), draw(50, 16, low=-7.0, high=-3.0)
     null = draw(1, 16, low=-4.0, high=-2.0)
@@ -65,16 +76,18 @@ def test_both_sides_work_on_the_same_data_and_the_reference_is_scaled_up(watched
     results = evaluate.run(scale=0.01, repeats=7, dims=24)
     assert [row["size"] for row in results] == [
         "10 classes x 2 prompts, 100 images, 24 dimensions",
+        "10 classes x 2 prompts, 24 dimensions",
         "10 images x 40 captions, 24 dimensions",
     ]
     for row in results:
         assert row["reference_seconds"] == pytest.approx(2.0 * 10 / evaluate.FEW)
         assert row["times_faster"] == pytest.approx(row["reference_seconds"] / 0.5)
         assert "times_smaller" not in row, "the reference's memory is of a few"
-    (bprw, ours_bprw, _), (walk, ours_walk, _) = watched
-    assert [repeats for _, _, repeats in watched] == [7, 7]
-    assert bprw().shape == (evaluate.FEW, 2)
-    assert ours_bprw().shape == (10, 24)
+    *both, (walk, ours_walk, _) = watched
+    assert [repeats for _, _, repeats in watched] == [7, 7, 7]
+    for reference, ours, _ in both:
+        assert reference().shape == (evaluate.FEW, 2)
+        assert ours().weights.shape == (10, 2)
     assert ours_walk().visited.shape == (10, 50)
     same = walk() == ours_walk().visited[: evaluate.FEW]
     assert same.float().mean() > 0.95  # float32: a tie may fall either way
@@ -82,7 +95,7 @@ def test_both_sides_work_on_the_same_data_and_the_reference_is_scaled_up(watched
 
 def test_a_tiny_run_gives_what_the_table_needs(capsys):
     results = evaluate.run(scale=0.001, repeats=1, dims=8)
-    assert ["BPRW" in row["what"] for row in results] == [True, False]
+    assert ["BPRW" in row["what"] for row in results] == [True, True, False]
     for row in results:
         assert {"what", "size", "reference"} <= row.keys()
         assert row["reference_seconds"] > 0

@@ -15,9 +15,9 @@ from torch.nn.functional import normalize
 from prolip.bench.measures import broadcast_log_inclusion, class_by_class_em, show
 from prolip.bench.timing import compare
 from prolip.gaussian import Gaussian
-from prolip.mixture import pool
+from prolip.mixture import MixingWeights, pool
 from prolip.search.traverse import traverse
-from prolip.zeroshot.bprw import ZERO_SHOT, zero_shot_weights
+from prolip.zeroshot.bprw import ZERO_SHOT, Reweighting, few_shot, reweigh, zero_shot_weights
 
 __all__ = ["run", "show"]
 FEW = 2
@@ -25,28 +25,41 @@ FEW = 2
 
 
 def run(*, scale: float = 1.0, repeats: int = 3, dims: int = 768) -> list[dict[str, Any]]:
-    """Both comparisons, a dict each. scale: of the numbers of classes, prompts, images and captions."""
+    """All comparisons, a dict each. scale: of the numbers of classes, prompts, images and captions."""
     if not 0 < scale <= 4 or repeats < 1:
         raise ValueError(f"scale {scale} must be above 0 and at most 4, repeats {repeats} at least 1")
     classes, prompts, images, captions = (max(FEW, round(scale * n)) for n in (1000, 80, 1000, 4000))
     works: list[Callable[[], dict[str, Any]]] = [
         partial(_bench_bprw, classes, prompts, max(10, 10 * classes), dims, repeats),
+        partial(_bench_few_shot, classes, prompts, dims, repeats),
         partial(_bench_traversal, images, captions, dims, repeats),
     ]
     return [work() for work in track(works, "measuring", console=Console(stderr=True), transient=True)]
 
 
 def class_by_class_bprw(prompts: Gaussian, images: Gaussian, noise: Tensor, iterations: int) -> Tensor:
-    """Algorithm 1 by the book: for each class its nearest images, their draws, and EM with all densities anew in each
-    iteration. noise: (M, draws, D). Returns weights (C, T)."""
-    found = []
+    """Algorithm 1 by the book, without labels: for each class its nearest images, then as with labels.
+
+    noise: (M, draws, D). Returns weights (C, T).
+    """
+    near = []
     for c in range(len(prompts)):
         one = pool(prompts[c])
         distance = (one.mean - images.mean).square().sum(-1) + one.uncertainty + images.uncertainty
-        near = images[distance.topk(len(noise), largest=False).indices]
-        draws = (near.mean[:, None] + near.std[:, None] * noise).flatten(0, 1)
-        wide = Gaussian(prompts[c].mean, (prompts[c].var + ZERO_SHOT.widen).log())
-        found.append(class_by_class_em(draws[None], wide[None], ZERO_SHOT.alpha, iterations)[0])
+        near.append(images[distance.topk(len(noise), largest=False).indices])
+    return class_by_class_reweighing(prompts, Gaussian.stack(near), noise, ZERO_SHOT, iterations)
+
+
+def class_by_class_reweighing(
+    prompts: Gaussian, observed: Gaussian, noise: Tensor, settings: Reweighting, iterations: int
+) -> Tensor:
+    """Algorithm 1 by the book: for each class draws of its images (C, M, D), and EM with all densities anew in each
+    iteration. noise: (M, draws, D). Returns weights (C, T)."""
+    found = []
+    for c in range(len(prompts)):
+        draws = (observed[c].mean[:, None] + observed[c].std[:, None] * noise).flatten(0, 1)
+        wide = Gaussian(prompts[c].mean, (prompts[c].var + settings.widen).log())
+        found.append(class_by_class_em(draws[None], wide[None], settings.alpha, iterations)[0])
     return torch.stack(found)
 
 
@@ -66,6 +79,54 @@ def image_by_image_traversal(images: Gaussian, captions: Gaussian, null: Gaussia
 
 
 def _bench_bprw(classes: int, prompts: int, images: int, dims: int, repeats: int) -> dict[str, Any]:
+    z, pictures, generator = _classes_and_images(classes, prompts, images, dims)
+    assert ZERO_SHOT.nearest is not None
+    noise = torch.randn(ZERO_SHOT.nearest, ZERO_SHOT.draws, dims, generator=generator)
+
+    def ours() -> MixingWeights:
+        found = zero_shot_weights(z, pictures, ZERO_SHOT, torch.Generator().manual_seed(0))
+        pool(z, found.weights)
+        return found
+
+    iterations = int(ours().iterations.float().mean())
+    numbers = compare(lambda: class_by_class_bprw(z[:FEW], pictures, noise, iterations), ours, repeats)
+    return {
+        "what": "BPRW without labels: nearest images, draws, EM, pooling",
+        "size": f"{classes} classes x {prompts} prompts, {images} images, {dims} dimensions",
+        "reference": _told(iterations, classes),
+        **_scaled_up(numbers, classes / FEW),
+    }
+
+
+def _bench_few_shot(classes: int, prompts: int, dims: int, repeats: int, shots: int = 5) -> dict[str, Any]:
+    z, pictures, generator = _classes_and_images(classes, prompts, shots * classes, dims)
+    settings = few_shot(shots)
+    observed = pictures[
+        torch.arange(shots * classes).reshape(shots, classes).T
+    ]  # image i is of class i % classes
+    noise = torch.randn(shots, settings.draws, dims, generator=generator)
+
+    def ours() -> MixingWeights:
+        found = reweigh(z, observed, settings, torch.Generator().manual_seed(0))
+        pool(z, found.weights)
+        return found
+
+    iterations = int(ours().iterations.float().mean())
+    numbers = compare(
+        lambda: class_by_class_reweighing(z[:FEW], observed[:FEW], noise, settings, iterations), ours, repeats
+    )
+    return {
+        "what": f"BPRW with {shots} images a class: draws, EM, pooling",
+        "size": f"{classes} classes x {prompts} prompts, {dims} dimensions",
+        "reference": _told(iterations, classes),
+        **_scaled_up(numbers, classes / FEW),
+    }
+
+
+def _classes_and_images(
+    classes: int, prompts: int, images: int, dims: int
+) -> tuple[Gaussian, Gaussian, torch.Generator]:
+    """Prompts (C, T, D) about a centre a class, images (N, D) about the same centres in turn."""
     generator = torch.Generator().manual_seed(0)
     centre = torch.randn(classes, 1, dims, generator=generator)
     mean = normalize(centre + 0.6 * torch.randn(classes, prompts, dims, generator=generator), dim=-1)
@@ -75,24 +136,14 @@ def _bench_bprw(classes: int, prompts: int, images: int, dims: int, repeats: int
         normalize(around + 0.8 * torch.randn(images, dims, generator=generator), dim=-1),
         -10.0 + 0.5 * torch.randn(images, dims, generator=generator),
     )
-    assert ZERO_SHOT.nearest is not None
-    noise = torch.randn(ZERO_SHOT.nearest, ZERO_SHOT.draws, dims, generator=generator)
+    return z, pictures, generator
 
-    def ours() -> Gaussian:
-        found = zero_shot_weights(z, pictures, ZERO_SHOT, torch.Generator().manual_seed(0))
-        return pool(z, found.weights)
 
-    iterations = int(
-        zero_shot_weights(z, pictures, ZERO_SHOT, torch.Generator().manual_seed(0)).iterations.float().mean()
+def _told(iterations: int, classes: int) -> str:
+    return (
+        f"class by class, densities anew in each of {iterations} iterations (the mean of ours); {FEW} classes timed, "
+        f"scaled to {classes}"
     )
-    numbers = compare(lambda: class_by_class_bprw(z[:FEW], pictures, noise, iterations), ours, repeats)
-    return {
-        "what": "BPRW without labels: nearest images, draws, EM, pooling",
-        "size": f"{classes} classes x {prompts} prompts, {images} images, {dims} dimensions",
-        "reference": f"class by class, densities anew in each of {iterations} iterations (the mean of ours); "
-        f"{FEW} classes timed, scaled to {classes}",
-        **_scaled_up(numbers, classes / FEW),
-    }
 
 
 def _bench_traversal(images: int, captions: int, dims: int, repeats: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from prolip.checks import require_choice, require_count
+from prolip.checks import require_choice, require_count, within
 from prolip.gaussian import Gaussian, checked
 from prolip.mixture import (
     MixingWeights,
@@ -28,8 +28,11 @@ Prior = Literal["initial", "dirichlet"]
 """What 1/tr(Sigma) of the prompts is for. `initial`: where EM starts (the appendix; for alpha above 1 the end doesn't
 depend on it). `dirichlet`: the concentrations of the prior themselves (section 3.4's words)."""
 
-BLOCK_ELEMENTS = 2**24
-"""Coordinates of observations that are held at one time: 64 MiB in float32."""
+NARROWEST = 80.0
+"""Of log-variances: from e^-80 on, a variance is surely above 0 in float32."""
+
+BLOCK_ELEMENTS = 2**22
+"""Coordinates of observations that are held at one time: 16 MiB in float32. More would leave the cache sooner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,8 +184,9 @@ def _check(prompts: Gaussian, observed: Gaussian) -> None:
 
 
 def _check_uncertain(prompts: Gaussian) -> None:
-    checked(prompts, "prompts")
+    prompts.check_form("prompts")  # EM looks at the values
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
         raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")
-    if not bool((prompts.uncertainty > 0).all()):
+    narrow = not within(prompts.log_var, -NARROWEST, torch.inf)
+    if narrow and not bool((prompts.uncertainty > 0).all()):
         raise ValueError("BPRW weighs prompts by their uncertainty: this model has none")
