@@ -7,12 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.data.coco import annotation_of
 from prolip.data.objects import Objects
 from prolip.data.scenes.write import Plan, write
 from prolip.data.source import Filed
 from prolip.embed.encode import encode_images
 from prolip.embed.identity import data_identity
+from tests.data.annotated import write_three
 
 
 @pytest.fixture(scope="module")
@@ -24,22 +24,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def two(tmp_path):
-    """A picture with two segments (one a crowd), one without any, one whose file is of another size."""
-    rng = np.random.default_rng(0)
-    pictures = rng.integers(0, 200, (3, 20, 30, 3), dtype=np.uint8)
-    for number, picture in enumerate(pictures):
-        Image.fromarray(picture if number < 2 else picture[:10]).save(tmp_path / f"{number}.png")
-    masks = np.zeros((2, 20, 30), dtype=bool)
-    masks[0, 2:8, 3:9] = True
-    masks[1, 5:12, 7:20] = True
-    annotations = [
-        annotation_of(masks[0], id=1, image_id=0, category_id=1),
-        annotation_of(masks[1], id=2, image_id=0, category_id=1) | {"iscrowd": 1},
-        annotation_of(masks[0], id=3, image_id=2, category_id=1),
-    ]
-    images = [{"id": n, "file_name": f"{n}.png", "height": 20, "width": 30} for n in range(3)]
-    (tmp_path / "instances.json").write_text(json.dumps({"images": images, "annotations": annotations}))
-    return tmp_path, pictures, masks
+    return tmp_path, *write_three(tmp_path)
 
 
 def test_all_but_the_union_of_the_segments_is_blank(two):

@@ -42,7 +42,7 @@ def save_surest_wrong(result: dict[str, Any], source: Source, out: Path) -> list
         )
         for entry in result["surest_wrong"]
     ]
-    return sheets.save(out, [Strip(title="Wrong, and surest of it", cells=cells)]) if cells else []
+    return sheets.save(out, [Strip(title="Wrong answers with the most trust", cells=cells)]) if cells else []
 
 
 def _first_row(result: dict[str, Any]) -> list[Panel]:
