@@ -12,15 +12,18 @@ from prolip.data.sample import Sample
 from prolip.data.source import Filed, Source, fingerprint_of, require_index
 
 
+def evenly(total: int, most: int) -> np.ndarray:
+    """At most so many numbers from 0 to total - 1, evenly spread, int64, increasing."""
+    return np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(np.int64))
+
+
 class Spread:
     """`count` samples of a source, evenly spread over it, as a source of their own."""
 
     def __init__(self, source: Source, count: int) -> None:
         require_count(count, "limit", most=2**40)
         self.source, self.name = source, source.name
-        self.numbers = np.unique(
-            np.linspace(0, len(source) - 1, min(count, len(source))).round().astype(np.int64)
-        )
+        self.numbers = evenly(len(source), count)
 
     @property
     def chunks(self) -> np.ndarray:

@@ -20,6 +20,7 @@ from torch import Tensor
 from prolip import measures
 from prolip.data.hierarimgs import HierarImgs
 from prolip.data.pictures import Pictures
+from prolip.data.spread import evenly
 from prolip.embed.encode import Embedder
 from prolip.evaluate import paper
 from prolip.evaluate.controls import untrained_models
@@ -115,7 +116,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def _level(original: Gaussian, level: Gaussian, probabilistic: bool) -> dict[str, Any]:
-    few = _spread_over(len(original), MOST_STRANGERS)
+    few = torch.from_numpy(evenly(len(original), MOST_STRANGERS))
     some, others = original[few], level[few]
     by_csd = _own_against_others(-measures.csd_matrix(some, others))
     if not probabilistic:
@@ -194,10 +195,6 @@ def _control(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
         "seeds": list(range(len(by_seed))),
         "included": [{"by_seed": column, "mean": sum(column) / len(column)} for column in columns],
     }
-
-
-def _spread_over(count: int, most: int) -> Tensor:
-    return torch.linspace(0, count - 1, min(count, most), dtype=torch.float64).round().long()
 
 
 def _range_of_seeds(control: Mapping[str, Any] | None, level: int) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 from prolip.checks import require_count
 from prolip.data.batch import Preparation
 from prolip.data.labelled import Labelled
+from prolip.data.spread import evenly
 from prolip.embed.encode import Change, Embedder, Encoded
 from prolip.evaluate import paper
 from prolip.evaluate.attack import EPSILON, STEP, Attack, Start, attack_all
@@ -135,7 +136,7 @@ def _pgd(
     if attack is None:
         return None
     images, labels = clean.images, data.labels(clean.facts)
-    rows = torch.linspace(0, len(images) - 1, min(limit, len(images)), dtype=torch.float64).round().long()
+    rows = torch.from_numpy(evenly(len(images), limit))
     chosen = clean.numbers[rows].tolist()
     found = attack_all(
         embedder.model, _Pixels(embedder.model, data, chosen), labels[rows], classes, attack,
