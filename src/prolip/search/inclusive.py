@@ -1,14 +1,16 @@
-"""For each query the candidate that includes it most: exact, without looking at every pair in every dimension.
+"""For each query the candidate that includes it most: exact, and for log inclusion without looking at every pair in
+every dimension.
 
-log inclusion and log containment can't be split into a part of the query and a part of the candidate, but both have
-upper bounds that are cheap for all pairs. The few candidates with the largest bounds are judged exactly; if the best of
-them beats all other bounds, it is the answer. Queries for which it doesn't are judged against all candidates.
+Log inclusion can't be split into a part of the query and a part of the candidate, but it has an upper bound that is
+cheap for all pairs. The few candidates with the largest bounds are judged exactly; if the best of them beats all other
+bounds, it is the answer. Queries for which it doesn't are judged against all candidates. Containment has no such bound:
+its parts, dimension by dimension, are too much alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -32,31 +34,14 @@ FEW_QUERIES = 64
 """Up to so many, to judge all candidates exactly costs no more than to bound them."""
 SCAN = 2**25
 """Exact values in memory at one time."""
-SHARE_OF_DIMS = 8
-"""Containment is bounded by its part in every eighth dimension: no dimension adds more than 0."""
-
-
-@dataclass(frozen=True)
-class _Search:
-    """bound: (n, D) queries and some candidates (m, D) -> (n, m), nowhere below the measure.
-    exact, exact_matrix: the measure, row by row and of all pairs."""
-
-    bound: Callable[[Gaussian, Gaussian], Tensor]
-    exact: Callable[[Gaussian, Gaussian], Tensor]
-    exact_matrix: Callable[[Gaussian, Gaussian], Tensor]
 
 
 def most_inclusive(
-    queries: Gaussian,
-    candidates: Gaussian,
-    measure: Measure = "inclusion",
-    *,
-    form: Form = "exact",
-    eps: float = 0.0,
+    queries: Gaussian, candidates: Gaussian, measure: Measure = "inclusion", *, form: Form = "exact"
 ) -> tuple[Tensor, Tensor]:
     """The largest value of the measure for each query (Q, D) over all candidates (M, D), and whose it is: (Q,), (Q,).
 
-    form: of log inclusion, as in `log_inclusion`.
+    form: of log inclusion, as in `log_inclusion`. Of equal candidates the first counts.
     """
     require_choice(measure, get_args(Measure), "measure")
     queries, candidates = (_ready(z, name) for z, name in ((queries, "queries"), (candidates, "candidates")))
@@ -65,12 +50,12 @@ def most_inclusive(
             f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)} must have the same dimensions, "
             "and there must be a candidate"
         )
-    search = _inclusion_search(form) if measure == "inclusion" else _containment_search(candidates.dim)
+    if measure == "containment":
+        return _scanned(queries, candidates, measures.log_containment_matrix)
     if len(queries) <= FEW_QUERIES:
-        return _scanned(queries, candidates, search)
-    found = [_best(queries[i : i + BLOCK[0]], candidates, search) for i in range(0, len(queries), BLOCK[0])]
-    values, places = zip(*found, strict=True)
-    return torch.cat(values), torch.cat(places)
+        return _scanned(queries, candidates, partial(measures.log_inclusion_matrix, form=form))
+    found = [_best(part, candidates, form) for part in _parts(queries, BLOCK[0])]
+    return torch.cat([values for values, _ in found]), torch.cat([places for _, places in found])
 
 
 def _ready(z: Gaussian, name: str) -> Gaussian:
@@ -81,40 +66,34 @@ def _ready(z: Gaussian, name: str) -> Gaussian:
     return z.detach().to(work_dtype(z.mean))
 
 
-def _best(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
+def _best(queries: Gaussian, candidates: Gaussian, form: Form) -> tuple[Tensor, Tensor]:
     few = min(FIRST, len(candidates))
     bounds, places = top_of_blocks(
-        lambda block: search.bound(queries, candidates[block]), len(candidates), BLOCK[1], few + 1
+        lambda block: _inclusion_bound(queries, candidates[block], form), len(candidates), BLOCK[1], few + 1
     )
     rows = torch.arange(len(queries), device=queries.device).repeat_interleave(few)
     shortlist = places[:, :few].sort(dim=1)[0]  # of equal values the first candidate wins, as in a full scan
-    exact = search.exact(queries[rows], candidates[shortlist.flatten()]).view(len(queries), few)
-    values, which = exact.max(dim=1)
+    exact = measures.log_inclusion(queries[rows], candidates[shortlist.flatten()], form=form)
+    values, which = exact.view(len(queries), few).max(dim=1)
     winners = shortlist.gather(1, which[:, None])[:, 0]
     if len(candidates) > few:
         beaten = (values <= bounds[:, few]).nonzero()[:, 0]
         if len(beaten):
-            values[beaten], winners[beaten] = _scanned(queries[beaten], candidates, search)
+            judge = partial(measures.log_inclusion_matrix, form=form)
+            values[beaten], winners[beaten] = _scanned(queries[beaten], candidates, judge)
     return values, winners
 
 
-def _scanned(queries: Gaussian, candidates: Gaussian, search: _Search) -> tuple[Tensor, Tensor]:
-    """By looking at all candidates, some queries at a time."""
-    step = max(1, SCAN // len(candidates))
-    found = [search.exact_matrix(part, candidates).max(dim=1) for part in _parts(queries, step)]
+def _scanned(
+    queries: Gaussian, candidates: Gaussian, judge: Callable[[Gaussian, Gaussian], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """By looking at all candidates, some queries at a time. judge: the measure of all pairs."""
+    found = [judge(part, candidates).max(dim=1) for part in _parts(queries, max(1, SCAN // len(candidates)))]
     return torch.cat([part.values for part in found]), torch.cat([part.indices for part in found])
 
 
 def _parts(z: Gaussian, step: int) -> list[Gaussian]:
     return [z[first : first + step] for first in range(0, max(1, len(z)), step)]
-
-
-def _inclusion_search(form: Form) -> _Search:
-    return _Search(
-        bound=lambda queries, candidates: _inclusion_bound(queries, candidates, form),
-        exact=lambda a, b: measures.log_inclusion(a, b, form=form),
-        exact_matrix=lambda a, b: measures.log_inclusion_matrix(a, b, form=form),
-    )
 
 
 def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Tensor:
@@ -170,20 +149,3 @@ def _query_part(queries: Gaussian, form: Form) -> Tensor:
 def _weight_of_own(form: Form) -> float:
     """What the candidate's own log-variances count in log inclusion, beside its width."""
     return 0.0 if form == "exact" else 0.5
-
-
-def _containment_search(dims: int) -> _Search:
-    some = slice(None, None, SHARE_OF_DIMS)
-    mass = _mass_of_half_width(measures.box_half_width(dims, 0.95), len(range(dims)[some]))
-
-    def bound(queries: Gaussian, candidates: Gaussian) -> Tensor:
-        a, b = (Gaussian(z.mean[:, some], z.log_var[:, some]) for z in (queries, candidates))
-        return measures.log_containment_matrix(a, b, mass=mass)
-
-    return _Search(bound, measures.log_containment, measures.log_containment_matrix)
-
-
-def _mass_of_half_width(half_width: float, dims: int) -> float:
-    """The mass of a box with these half sides in `dims` dimensions: erf(h / sqrt 2)^dims."""
-    side = torch.special.erf(torch.tensor(half_width / 2**0.5, dtype=torch.float64))
-    return float(side**dims)
