@@ -433,3 +433,16 @@ def test_captions_of_several_lines_are_told(nano, pictures, caplog):
     caplog.clear()
     encode_images(nano, Folder(pictures, lines=True))
     assert "several lines" not in caplog.text
+
+
+def test_weights_are_read_once_to_name_them(nano, pictures, tmp_path, monkeypatch):
+    """Robustness embeds the same data some 35 times: to hash a large model each time would take half a minute."""
+    named = []
+    monkeypatch.setattr(
+        encode, "model_identity", lambda model: (named.append(model), model_identity(model))[1]
+    )
+    embedder = Embedder(model=nano, cache=tmp_path / "cache")
+    embedder.images(Folder(pictures, captions=False))
+    embedder.images(Folder(pictures, captions=False), Change("inverted", lambda pixels, number: 255 - pixels))
+    embedder.texts(["a thing"])
+    assert len(named) == 1

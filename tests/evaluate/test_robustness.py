@@ -103,7 +103,7 @@ def test_parts_can_be_left_out(nano, folder):
 
 def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
     monkeypatch.setattr(robustness.Embedder, "images", lambda *_, **__: pytest.fail("work was done"))
-    monkeypatch.setattr(robustness, "encode_classes", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr(robustness, "embed_classes", lambda *_, **__: pytest.fail("work was done"))
     data = open_labelled(folder)
     for wrong in (
         {"occluded": (7,)},

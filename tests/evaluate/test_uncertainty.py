@@ -18,6 +18,7 @@ from prolip.evaluate.captions import Captions, Pairs
 from prolip.gaussian import Gaussian
 from prolip.measures import csd
 from prolip.model.create import create
+from tests.evaluate.pairs import one_pair
 
 
 @pytest.fixture(scope="module")
@@ -212,17 +213,7 @@ def test_points_are_thinned_and_belong_together(pairs, monkeypatch):
 
 
 def test_one_image_with_one_caption(draw):
-    captions = Captions(
-        texts=("a",), image_of=torch.tensor([0]), tokens=torch.tensor([1]), lengths=torch.tensor([1])
-    )
-    pairs = Pairs(
-        images=draw(1, 4),
-        texts=draw(1, 4),
-        captions=captions,
-        numbers=torch.tensor([0]),
-        keys=("k",),
-        name="x",
-    )
+    pairs = one_pair(draw)
     result = uncertainty.analyse(pairs)
     json.dumps(result, allow_nan=False)
     assert result["by_length"]["spearman"] is None

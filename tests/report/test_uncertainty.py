@@ -2,7 +2,6 @@ import warnings
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -10,10 +9,10 @@ from PIL import Image
 from prolip.data import scenes
 from prolip.data.scenes.write import Plan, write
 from prolip.evaluate import background, uncertainty
-from prolip.evaluate.captions import Captions, Pairs
 from prolip.model.create import create
 from prolip.report import figures
 from prolip.report import uncertainty as report
+from tests.evaluate.pairs import one_pair
 from tests.report.svg import svg_text
 
 
@@ -62,17 +61,7 @@ def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
 
 
 def test_one_pair_is_drawn_too(draw, tmp_path):
-    captions = Captions(
-        texts=("a",), image_of=torch.tensor([0]), tokens=torch.tensor([1]), lengths=torch.tensor([1])
-    )
-    pairs = Pairs(
-        images=draw(1, 4),
-        texts=draw(1, 4),
-        captions=captions,
-        numbers=torch.tensor([0]),
-        keys=("k",),
-        name="x",
-    )
+    pairs = one_pair(draw)
     _, svg = report.save(uncertainty.analyse(pairs), tmp_path / "one")
     assert "too few captions" in svg_text(svg)
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from prolip.zeroshot.prompts import encode_classes, encode_prompts, prompt_texts
+from prolip.embed.encode import Embedder
+from prolip.zeroshot.prompts import embed_classes, encode_prompts, prompt_texts
 
 NAMES = ("circle", "star", "square")
 TEMPLATES = ("a {c}", "a red {}")
@@ -43,7 +44,7 @@ def test_the_cache_gives_the_same(nano, tmp_path):
 
 @pytest.mark.parametrize("variance", ["average", "independent"])
 def test_a_class_is_the_pool_of_its_prompts(nano, tmp_path, variance):
-    found = encode_classes(nano, NAMES, TEMPLATES, variance=variance, cache=tmp_path, progress=False)
+    found = embed_classes(Embedder(model=nano, cache=tmp_path, progress=False), NAMES, TEMPLATES, variance)
     assert found.shape == (3, 32)
     prompts = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
     mean = prompts.mean.mean(1)

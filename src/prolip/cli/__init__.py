@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
@@ -109,10 +109,7 @@ def bench_measures(
     from prolip.bench import measures
 
     results = measures.run(scale=scale, repeats=repeats, compiled=compiled)
-    if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        measures.show(results)
+    _tell(results, measures.show, as_json)
 
 
 def bench_towers(
@@ -136,10 +133,7 @@ def bench_towers(
     from prolip.bench import towers
 
     result = towers.run(size=size, batch=batch, repeats=repeats, train=train)
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        towers.show(result)
+    _tell(result, towers.show, as_json)
 
 
 def bench_data(
@@ -157,10 +151,7 @@ def bench_data(
     from prolip.bench import data
 
     result = data.run(photos=photos, repeats=repeats)
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        data.show(result)
+    _tell(result, data.show, as_json)
 
 
 def bench_train(
@@ -183,10 +174,7 @@ def bench_train(
     from prolip.bench import train
 
     result = train.run(sizes=sizes, batch=batch, repeats=repeats)
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        train.show(result)
+    _tell(result, train.show, as_json)
 
 
 def bench_evaluate(
@@ -204,10 +192,7 @@ def bench_evaluate(
     from prolip.bench import evaluate
 
     results = evaluate.run(scale=scale, repeats=repeats)
-    if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        evaluate.show(results)
+    _tell(results, evaluate.show, as_json)
 
 
 def report_toy(out: Path = Path("toy-inclusion")) -> None:
@@ -532,6 +517,14 @@ def _train(args: list[str]) -> None:
     from prolip.train import engine
 
     engine.train(config, resume=is_run or "--resume" in args)
+
+
+def _tell(result: Any, show: Callable[[Any], None], as_json: bool) -> None:
+    """A result for programs, or for people."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        show(result)
 
 
 def _figure(out: Path, name: str) -> Path:

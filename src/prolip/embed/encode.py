@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -70,6 +70,76 @@ class Change:
     apply: Callable[[Tensor, int], Tensor]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Embedder:
+    """A model, and how it works through data.
+
+    cache: the folder in which results are kept, and looked for; None: nowhere. The weights are read once to name them:
+    they must not change while this value lives.
+    batch_size, text_batch: pictures and texts at a time.
+    bad_limit: a bad sample is left out and told; more than this share of them is an error.
+    progress: a bar on stderr; None: if that is a terminal.
+    """
+
+    model: ProLIP
+    cache: Path | None = None
+    batch_size: int = 64
+    text_batch: int = 256
+    bad_limit: float = 0.01
+    progress: bool | None = None
+
+    @cached_property
+    def identity(self) -> str:
+        return model_identity(self.model)
+
+    def images(self, source: Source, change: Change | None = None) -> Encoded:
+        """All pictures of a source, in its order."""
+        require_count(self.batch_size, "batch_size")
+        length, read = len(source), _Reader(self.model, source, change)
+        folder = None
+        if self.cache is not None:
+            name = data_identity(source, None if change is None else change.name)
+            folder = self.cache / self.identity / name
+        ranges = [range(first, min(first + PART, length)) for first in range(0, length, PART)]
+        parts = {} if folder is None else _found(folder, ranges, read)
+        tally = Tally()
+        for found in parts.values():
+            tally.add(len(found.numbers) + len(found.bads), found.bads.values())
+        missing = [numbers for numbers in ranges if numbers.start not in parts]
+        with bar(f"embedding {source.name}", length, "images", self.progress) as advance:
+            advance(length - sum(map(len, missing)))
+            for numbers, part in _encoded(self.model, missing, read, self.batch_size, advance):
+                tally.add(len(numbers), part.bads.values())
+                _require_whole(tally)
+                tally.check(self.bad_limit)
+                parts[numbers.start] = part
+                if folder is not None and not _kept(partial(keep, folder, numbers.start, part)):
+                    folder = None
+        _require_whole(tally)
+        tally.check(self.bad_limit, final=True)
+        _tell_of_lines(parts, source.name)
+        return _joined([parts[numbers.start] for numbers in ranges], source.name)
+
+    def texts(self, texts: Sequence[str]) -> Gaussian:
+        """All texts, (N, D), in the order given, on the CPU; equal texts are computed once."""
+        places = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        different = list(places)
+        parts = [different[first : first + TEXT_PART] for first in range(0, len(different), TEXT_PART)] or [
+            []
+        ]
+        folder = None if self.cache is None else self.cache / self.identity
+        done = []
+        for part in parts:
+            name = "" if folder is None else texts_identity(part)
+            z = None if folder is None else kept_texts(folder, name, len(part))
+            if z is None:
+                z = self.model.embed_texts(part, batch_size=self.text_batch, progress=self.progress)
+                if folder is not None and part and not _kept(partial(keep_texts, folder, name, z)):
+                    folder = None
+            done.append(z)
+        return Gaussian.cat(done)[torch.tensor([places[text] for text in texts], dtype=torch.int64)]
+
+
 def encode_images(
     model: ProLIP,
     source: Source,
@@ -80,38 +150,11 @@ def encode_images(
     bad_limit: float = 0.01,
     progress: bool | None = None,
 ) -> Encoded:
-    """All pictures of a source, in its order.
-
-    cache: the folder in which results are kept, and looked for; None: nowhere.
-    bad_limit: a bad sample is left out and told; more than this share of them is an error.
-    progress: a bar on stderr; None: if that is a terminal.
-    """
-    require_count(batch_size, "batch_size")
-    length, read = len(source), _Reader(model, source, change)
-    folder = None
-    if cache is not None:
-        folder = (
-            cache / model_identity(model) / data_identity(source, None if change is None else change.name)
-        )
-    ranges = [range(first, min(first + PART, length)) for first in range(0, length, PART)]
-    parts = {} if folder is None else _found(folder, ranges, read)
-    tally = Tally()
-    for found in parts.values():
-        tally.add(len(found.numbers) + len(found.bads), found.bads.values())
-    missing = [numbers for numbers in ranges if numbers.start not in parts]
-    with bar(f"embedding {source.name}", length, "images", progress) as advance:
-        advance(length - sum(map(len, missing)))
-        for numbers, part in _encoded(model, missing, read, batch_size, advance):
-            tally.add(len(numbers), part.bads.values())
-            _require_whole(tally)
-            tally.check(bad_limit)
-            parts[numbers.start] = part
-            if folder is not None and not _kept(partial(keep, folder, numbers.start, part)):
-                folder = None
-    _require_whole(tally)
-    tally.check(bad_limit, final=True)
-    _tell_of_lines(parts, source.name)
-    return _joined([parts[numbers.start] for numbers in ranges], source.name)
+    """All pictures of a source, in its order; see `Embedder`."""
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+    )
+    return embedder.images(source, change)
 
 
 def encode_texts(
@@ -122,42 +165,8 @@ def encode_texts(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Gaussian:
-    """All texts, (N, D), in the order given, on the CPU; equal texts are computed once."""
-    places = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    different = list(places)
-    parts = [different[first : first + TEXT_PART] for first in range(0, len(different), TEXT_PART)] or [[]]
-    folder = None if cache is None else cache / model_identity(model)
-    done = []
-    for part in parts:
-        name = "" if folder is None else texts_identity(part)
-        z = None if folder is None else kept_texts(folder, name, len(part))
-        if z is None:
-            z = model.embed_texts(part, batch_size=batch_size, progress=progress)
-            if folder is not None and part and not _kept(partial(keep_texts, folder, name, z)):
-                folder = None
-        done.append(z)
-    return Gaussian.cat(done)[torch.tensor([places[text] for text in texts], dtype=torch.int64)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Embedder:
-    """A model and how it is to work through data: see `encode_images`. One value to hand on instead of five."""
-
-    model: ProLIP
-    cache: Path | None = None
-    batch_size: int = 64
-    bad_limit: float = 0.01
-    progress: bool | None = None
-
-    def images(self, source: Source, change: Change | None = None) -> Encoded:
-        return encode_images(
-            self.model, source, change=change, cache=self.cache, batch_size=self.batch_size,
-            bad_limit=self.bad_limit, progress=self.progress,
-        )  # fmt: skip
-
-    def texts(self, texts: Sequence[str]) -> Gaussian:
-        """(N, D). `batch_size` is of images; texts are short, and come in the batches of `encode_texts`."""
-        return encode_texts(self.model, texts, cache=self.cache, progress=self.progress)
+    """All texts, (N, D), in the order given; see `Embedder`."""
+    return Embedder(model=model, cache=cache, text_batch=batch_size, progress=progress).texts(texts)
 
 
 def _kept(write: Callable[[], object]) -> bool:

@@ -24,7 +24,7 @@ from prolip.evaluate.tell import percent, table
 from prolip.gaussian import Gaussian, checked
 from prolip.model.prolip import ProLIP
 from prolip.zeroshot.names import imagenet_class_names, imagenet_templates
-from prolip.zeroshot.prompts import encode_prompts
+from prolip.zeroshot.prompts import embed_prompts
 from prolip.zeroshot.shots import keep_apart
 
 EXAMPLES = 3
@@ -59,7 +59,7 @@ def evaluate(
     embedder = Embedder(
         model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
-    prompts = encode_prompts(model, data.class_names, chosen, cache=cache, progress=progress)
+    prompts = embed_prompts(embedder, data.class_names, chosen)
     tested = embedder.images(data.source)
     labels, others, other_labels, copies = data.labels(tested.facts), None, None, 0
     if train is not None:

@@ -25,7 +25,7 @@ from prolip.evaluate.tell import bad_samples, number, percent, table
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score, similarity
-from prolip.zeroshot.prompts import encode_classes
+from prolip.zeroshot.prompts import embed_classes
 
 OCCLUSION = (0.0, 0.025, 0.05, 0.075, 0.1)
 PGD_STEPS = (0, 1, 5, 10, 40)
@@ -63,10 +63,10 @@ def evaluate(
     changes = [corruption(kind, severity) for kind in corruptions for severity in severities]
     hidden = [occlusion(share) if share else None for share in occluded]
     attack = _attack(pgd_steps, epsilon, step, start, by)  # what is wrong is told before hours of work
-    classes = encode_classes(model, data.class_names, data.templates, cache=cache, progress=progress)
     embedder = Embedder(
         model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
+    classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.images(data.source)
 
     def told(change: Change | None) -> dict[str, Any]:

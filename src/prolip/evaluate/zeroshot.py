@@ -34,7 +34,7 @@ from torch import Tensor
 
 from prolip.data.labelled import Labelled
 from prolip.data.source import Source
-from prolip.embed.encode import encode_images
+from prolip.embed.encode import Embedder
 from prolip.evaluate import paper
 from prolip.evaluate.answers import Answers, surest_wrong, write_answers
 from prolip.evaluate.metrics import accuracy, bins, selective
@@ -45,7 +45,7 @@ from prolip.gaussian import Gaussian
 from prolip.mixture import PooledVariance
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score, similarity
-from prolip.zeroshot.prompts import encode_classes
+from prolip.zeroshot.prompts import embed_classes
 
 HISTOGRAM_BINS = 30
 
@@ -72,17 +72,13 @@ def evaluate(
     ood_source: pictures of none of the classes. answers: a CSV to write, a row a picture (`write_answers`).
     cache, batch_size, bad_limit, progress: as in `encode_images`.
     """
-    if classes is None:
-        classes = encode_classes(
-            model, data.class_names, data.templates, variance=variance, cache=cache, progress=progress
-        )
-    sources = [data.source] if ood_source is None else [data.source, ood_source]
-    inside, *outside = (
-        encode_images(
-            model, source, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
-        )
-        for source in sources
+    embedder = Embedder(
+        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
+    if classes is None:
+        classes = embed_classes(embedder, data.class_names, data.templates, variance)
+    sources = [data.source] if ood_source is None else [data.source, ood_source]
+    inside, *outside = map(embedder.images, sources)
     ood = outside[0].images if outside else None
     _check(inside.images, classes, ood)
     given = Answers.of(inside.images, data.labels(inside.facts), classes, by, learned_temperature(model))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prolip.data.labelled import PLACE, checked_templates
-from prolip.embed.encode import encode_texts
+from prolip.embed.encode import Embedder
 from prolip.gaussian import Gaussian
 from prolip.mixture import PooledVariance, pool
 from prolip.model.prolip import ProLIP
@@ -34,24 +34,22 @@ def encode_prompts(
     progress: bool | None = None,
 ) -> Gaussian:
     """The prompts of every class as Gaussians (C, T, D), on the CPU. cache: a folder in which they are kept."""
-    texts = prompt_texts(class_names, templates)
-    flat = encode_texts(model, texts, cache=cache, batch_size=batch_size, progress=progress)
+    embedder = Embedder(model=model, cache=cache, text_batch=batch_size, progress=progress)
+    return embed_prompts(embedder, class_names, templates)
+
+
+def embed_prompts(embedder: Embedder, class_names: Sequence[str], templates: Sequence[str]) -> Gaussian:
+    """The same, for those who embed other things too."""
+    flat = embedder.texts(prompt_texts(class_names, templates))
     shape = (len(class_names), len(templates), flat.dim)
     return Gaussian(flat.mean.reshape(shape), flat.log_var.reshape(shape))
 
 
-def encode_classes(
-    model: ProLIP,
+def embed_classes(
+    embedder: Embedder,
     class_names: Sequence[str],
     templates: Sequence[str],
-    *,
     variance: PooledVariance = "average",
-    cache: Path | None = None,
-    batch_size: int = 256,
-    progress: bool | None = None,
 ) -> Gaussian:
     """Every class as one Gaussian, all its prompts pooled: (C, D), on the CPU. variance: see `prolip.mixture.pool`."""
-    prompts = encode_prompts(
-        model, class_names, templates, cache=cache, batch_size=batch_size, progress=progress
-    )
-    return pool(prompts, variance=variance)
+    return pool(embed_prompts(embedder, class_names, templates), variance=variance)

@@ -15,7 +15,6 @@ from prolip.data.labelled import Labelled
 from prolip.data.sample import Bad
 from prolip.data.source import fingerprint_of
 from prolip.embed.encode import Embedder, Encoded
-from prolip.embed.identity import model_identity
 from prolip.evaluate.positives import flat_captions
 from prolip.evaluate.suite import score
 from prolip.evaluate.suite.read import Captioned, Faces, Opened, open_task
@@ -23,10 +22,9 @@ from prolip.evaluate.suite.results import Line, append_result, kept_result, read
 from prolip.evaluate.suite.riddles import Riddles
 from prolip.evaluate.suite.tasks import Task, tasks_named
 from prolip.evaluate.tell import number
-from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.nearest import Score
-from prolip.zeroshot.prompts import encode_classes
+from prolip.zeroshot.prompts import embed_classes
 
 VERSION = 1
 """Of the scoring: results of another version are made again."""
@@ -67,7 +65,6 @@ def run(
         model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
     )
     worker = _Worker(embedder, by, templates)
-    identity = model_identity(model)
     results: list[Line] = []
     for place, task in enumerate(chosen, start=1):
         folder = task.place(Path(data))
@@ -76,7 +73,7 @@ def run(
             line["missing"] = str(Path(data) / task.folder)
         else:
             line |= {
-                "model": identity, "by": by, "templates": None if templates is None else list(templates),
+                "model": embedder.identity, "by": by, "templates": None if templates is None else list(templates),
                 "data": folder_identity(folder), "version": VERSION,
             }  # fmt: skip
             kept = kept_result(read_results(path), line)
@@ -135,14 +132,16 @@ class _Worker:
         encoded = self.embedder.images(opened.source)
         images, facts = encoded.images, encoded.facts
         if isinstance(opened, Labelled):
-            classes = self._classes(opened.class_names, opened.templates)
+            classes = embed_classes(self.embedder, opened.class_names, opened.templates)
             groups = score.metadata(task, facts, [task.grouped_by])[:, 0] if task.grouped_by else None
             metrics = score.classification(task, images, opened.labels(facts), classes, groups, self.by)
         elif isinstance(opened, Captioned):
             captions, image_of_text = flat_captions(encoded)
             metrics = score.retrieval(images, self.embedder.texts(captions), image_of_text, self.by)
         elif isinstance(opened, Faces):
-            classes_of = {about: self._classes(*prompts) for about, prompts in opened.prompts.items()}
+            classes_of = {
+                about: embed_classes(self.embedder, *prompts) for about, prompts in opened.prompts.items()
+            }
             metrics = score.faces(task, images, classes_of, facts, self.by)
         else:
             metrics = self._riddles(opened, encoded)
@@ -154,12 +153,6 @@ class _Worker:
         )
         cues = self.embedder.texts([score.cue_prompt(cue) for cue in opened.cues])
         return score.riddles(cues[kept], encoded.images, rows, pictures, associated, self.by)
-
-    def _classes(self, names: Sequence[str], templates: Sequence[str]) -> Gaussian:
-        embedder = self.embedder
-        return encode_classes(
-            embedder.model, names, templates, cache=embedder.cache, progress=embedder.progress
-        )
 
 
 def folder_identity(folder: Path) -> str:
