@@ -29,7 +29,7 @@ def drawn(ours, masking):
     config = ours.learner.model.config
     return draw_twins(
         ours.batch.ids, masking, config.text.tokens, config.image.patches,
-        seed=0, step=STEP, batch=len(ours.batch), first=0,
+        seed=0, step=STEP, batch=len(ours.batch), first=0, general=ours.batch.general,
     )  # fmt: skip
 
 

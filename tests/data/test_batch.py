@@ -214,3 +214,41 @@ def test_the_fingerprint_tells_of_whatever_may_change_a_batch():
     ]
     assert replace(base, tokenizer=train_words(words, context_length=16)).fingerprint() == base.fingerprint()
     assert len({one.fingerprint() for one in [base, *others]}) == 8
+
+
+# More general captions
+
+
+def test_a_general_caption_is_that_of_the_caption_that_was_taken(plain, tokenizer):
+    both = replace(sample(captions=("a red circle", "a blue star")), general=("a circle", ""))
+    taken = {item.caption: item.general for item in (plain.item(both, seed) for seed in range(20))}
+    assert taken == {"a red circle": tokenizer.encode("a circle"), "a blue star": []}
+    assert plain.item(sample(), 0).general is None
+
+
+def test_general_captions_of_a_batch_are_as_wide_as_its_ids(plain, tokenizer):
+    pad = tokenizer.rules.pad_id
+    long = "a small red circle above a blue star"
+    items = [
+        plain.item(replace(sample(captions=("a star",)), general=(long,)), 0),
+        plain.item(replace(sample(captions=("a star",)), general=("",)), 0),
+        plain.item(sample(captions=("a star",)), 0),
+    ]
+    batch = plain.batch(items, [0, 1, 2])
+    assert batch.general.shape == batch.ids.shape == (3, len(tokenizer.encode(long)))
+    assert batch.general[0].tolist() == tokenizer.encode(long)
+    assert (batch.general[1:] == pad).all()
+    assert plain.batch(items[2:], [2]).general is None
+    moved = batch.to("cpu")
+    assert torch.equal(moved.general, batch.general)
+
+
+def test_joined_batches_keep_their_general_captions(plain, tokenizer):
+    pad = tokenizer.rules.pad_id
+    told = plain.batch([plain.item(replace(sample(), general=("a circle",)), 0)], [0])
+    untold = plain.batch([plain.item(sample(captions=("a small red circle above a blue star",)), 0)], [1])
+    one = batch_module.joined([told, untold], pad)
+    assert one.general.shape == one.ids.shape
+    assert one.general[0].tolist()[: told.general.shape[1]] == told.general[0].tolist()
+    assert (one.general[1] == pad).all()
+    assert batch_module.joined([untold, untold], pad).general is None

@@ -133,3 +133,24 @@ def test_no_ending_twice():
     refuse_twice(["jpg", "txt"], "here")
     with pytest.raises(BadSampleError, match=r"here: two files of one kind \(two txt\)"):
         refuse_twice(["txt", "jpg", "txt"], "here")
+
+
+@pytest.mark.parametrize(
+    ("general", "wanted"),
+    [
+        (["thing", ""], ("thing", "")),
+        (["thing"], ()),
+        (["thing", None], ()),
+        ("thing", ()),
+    ],
+)
+def test_a_list_of_more_general_captions_is_taken_if_it_fits(general, wanted):
+    content = json.dumps({"captions": ["red thing", "a thing"], "general": general}).encode()
+    found = Picks(("json:captions",), ("jpg",)).sample("k", "here", {"jpg": b"x", "json": content})
+    assert found.general == wanted
+    assert found.captions == ("red thing", "a thing")
+
+
+def test_a_broken_json_has_no_general_captions():
+    files = {"jpg": b"x", "txt": b"a thing", "json": b'{"general": ["a'}
+    assert Picks(("txt",), ("jpg",)).sample("k", "here", files).general == ()

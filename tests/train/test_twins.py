@@ -228,3 +228,46 @@ def test_patches_and_tokens_have_draws_of_their_own(monkeypatch):
     draw()
     assert len(seeds) > 2
     assert len(set(seeds)) == len(seeds)
+
+
+# -- more general captions ---------------------------------------------------------------------------------------------
+
+
+def with_general(rows=BATCH):
+    """Every third row has none; the others' are their number."""
+    general = torch.full((rows, 24), PAD)
+    for row in range(rows):
+        if row % 3:
+            general[row, :3] = torch.tensor([START, 40 + row, END])
+    return general
+
+
+def test_the_twin_is_the_more_general_caption_where_there_is_one():
+    masking = Masking(how="general", texts=0.5)
+    twins = draw_twins(
+        texts(), masking, RULES, PATCHES, seed=0, step=2, batch=BATCH, first=0, general=with_general()
+    )
+    masked = draw(masking=replace(masking, how="mask"), step=2)
+    assert twins.texts == masked.texts == 24
+    assert twins.text_rows.tolist() == [row for row in masked.text_rows.tolist() if row % 3]
+    assert twins.masked_ids[:, 1].tolist() == [40 + row for row in twins.text_rows.tolist()]
+    assert torch.equal(twins.keep, masked.keep)
+
+
+def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
+    masking, general = Masking(how="general", texts=0.5), with_general()
+    options = {"seed": 1, "step": 3, "batch": BATCH}
+    whole = texts_of(draw_twins(texts(), masking, RULES, PATCHES, first=0, general=general, **options))
+    parts = {}
+    for first in range(0, BATCH, 12):
+        rows = slice(first, first + 12)
+        drawn = draw_twins(
+            texts()[rows], masking, RULES, PATCHES, first=first, general=general[rows], **options
+        )
+        parts |= texts_of(drawn, first)
+    assert parts == whole
+
+
+def test_data_without_general_captions_says_what_to_do():
+    with pytest.raises(ValueError, match="masking.how=general, but the data brings no more general captions"):
+        draw(masking=Masking(how="general"))

@@ -217,7 +217,7 @@ class Ours:
         self.optimiser.zero_grad()
         twins = draw_twins(
             self.batch.ids, config.masking, model.text.tokens, model.image.patches,
-            seed=config.seed, step=step, batch=config.batch, first=0,
+            seed=config.seed, step=step, batch=config.batch, first=0, general=self.batch.general,
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.learner, config.objective, self.batch, twins)
         told = time.perf_counter()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
@@ -35,6 +35,8 @@ class Batch:
     pixels:   uint8 (B, 3, S, S).
     ids:      int64 (B, T); (B, 0) without a tokenizer.
     captions: what was tokenised, uncleaned; "" where there is no caption.
+    general:  int64 (B, T): the ids of a more general caption of each sample; a row is padding alone where none is
+              known. None: the data has none.
     keys:     of the samples, in their source.
     samples:  int64 (B,), on the CPU: the loader's number of each sample. A `Loader` counts through its sources: the
               second one's first sample has the length of the first one.
@@ -45,26 +47,36 @@ class Batch:
     captions: tuple[str, ...]
     keys: tuple[str, ...]
     samples: Tensor
+    general: Tensor | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def to(self, device: torch.device | str) -> Batch:
         """Pixels and ids on a device; from pinned memory without waiting."""
-        pixels, ids = (values.to(device, non_blocking=True) for values in (self.pixels, self.ids))
-        return replace(self, pixels=pixels, ids=ids)
+        return self._with(lambda values: values.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
-        return replace(self, pixels=self.pixels.pin_memory(), ids=self.ids.pin_memory())
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        general = None if self.general is None else change(self.general)
+        return replace(self, pixels=change(self.pixels), ids=change(self.ids), general=general)
 
 
 def joined(batches: Sequence[Batch], pad_id: int) -> Batch:
     """Batches as one, their rows one after another; shorter ids are filled up with `pad_id`."""
     width = max(batch.ids.shape[1] for batch in batches)
-    ids = [pad(batch.ids, (0, width - batch.ids.shape[1]), value=pad_id) for batch in batches]
+
+    def widened(ids: Tensor) -> Tensor:
+        return pad(ids, (0, width - ids.shape[1]), value=pad_id)
+
+    none = all(batch.general is None for batch in batches)
+    general = [torch.full_like(b.ids, pad_id) if b.general is None else b.general for b in batches]
     one = Batch(
         pixels=torch.cat([batch.pixels for batch in batches]),
-        ids=torch.cat(ids),
+        ids=torch.cat([widened(batch.ids) for batch in batches]),
+        general=None if none else torch.cat([widened(ids) for ids in general]),
         captions=tuple(caption for batch in batches for caption in batch.captions),
         keys=tuple(key for batch in batches for key in batch.keys),
         samples=torch.cat([batch.samples for batch in batches]),
@@ -73,12 +85,14 @@ def joined(batches: Sequence[Batch], pad_id: int) -> Batch:
 
 
 class Item(NamedTuple):
-    """One sample of a batch: pixels uint8 (3, S, S), ids of T tokens."""
+    """One sample of a batch: pixels uint8 (3, S, S), ids of T tokens; general: ids of a more general caption, empty if
+    none is known, None if the source has none."""
 
     pixels: Tensor
     ids: list[int]
     caption: str
     key: str
+    general: list[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +123,10 @@ class Preparation:
     def item(self, sample: Sample, seed: int) -> Item:
         """Decode, augment and tokenise. seed: of 64 bits. BadSampleError if the picture or all captions are bad."""
         generator = torch.Generator().manual_seed(seed)
-        caption, ids = self._caption(sample, generator)  # first: it is cheaper to refuse than a picture
-        return Item(self._pixels(sample, generator), ids, caption, sample.key)
+        number, ids = self._caption(sample, generator)  # first: it is cheaper to refuse than a picture
+        caption = "" if number is None else sample.captions[number]
+        general = self._general(sample, number)
+        return Item(self._pixels(sample, generator), ids, caption, sample.key, general)
 
     def fingerprint(self) -> str:
         """Changes with whatever may change a batch."""
@@ -120,11 +136,17 @@ class Preparation:
     def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
         """samples: the loader's number of each item. Rows of ids are padded as the tokenizer pads a batch."""
         rows = [item.ids for item in items]
+        general = None
+        if self.tokenizer is None:
+            ids = torch.empty((len(rows), 0), dtype=torch.int64)
+        elif all(item.general is None for item in items):
+            ids = self.tokenizer.padded(rows)
+        else:  # one width for both: they go through the tower together
+            ids, general = self.tokenizer.padded([*rows, *(item.general or [] for item in items)]).chunk(2)
         return Batch(
             pixels=torch.stack([item.pixels for item in items]),
-            ids=self.tokenizer.padded(rows)
-            if self.tokenizer
-            else torch.empty((len(rows), 0), dtype=torch.int64),
+            ids=ids,
+            general=general,
             captions=tuple(item.caption for item in items),
             keys=tuple(item.key for item in items),
             samples=torch.tensor(samples, dtype=torch.int64),
@@ -145,23 +167,32 @@ class Preparation:
             return to_pixels(image, self.pixels)
         return augment(image, self.pixels, self.augmentation, generator)
 
-    def _caption(self, sample: Sample, generator: torch.Generator) -> tuple[str, list[int]]:
+    def _caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
+        """The number of the caption that is taken, and its ids."""
         if self.tokenizer is None:
-            return next(self._by_preference(sample.captions, generator), ""), []
+            return next(self._by_preference(sample.captions, generator), None), []
         if not sample.captions:
             raise BadSampleError("no caption", sample.where)
-        for caption in self._by_preference(sample.captions, generator):
-            ids = self.tokenizer.encode(caption)
+        for number in self._by_preference(sample.captions, generator):
+            ids = self.tokenizer.encode(sample.captions[number])
             if not self.tokenizer.rules.special_ids.issuperset(ids):
-                return caption, ids
+                return number, ids
         raise BadSampleError(
             "empty caption", sample.where, f"nothing of {sample.captions[0]!r:.60} is left when cleaned"
         )
 
-    def _by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[str]:
+    def _general(self, sample: Sample, number: int | None) -> list[int] | None:
+        if self.tokenizer is None or not sample.general or number is None:
+            return None
+        text = sample.general[number]
+        return self.tokenizer.encode(text) if text else []
+
+    def _by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
+        """Numbers of captions, the one to take first."""
+        count = len(captions)
         if self.caption == "longest":
-            yield from sorted(captions, key=len, reverse=True)
+            yield from sorted(range(count), key=lambda number: len(captions[number]), reverse=True)
             return
-        drawn = self.caption == "random" and len(captions) > 1
-        start = int(torch.randint(len(captions), (), generator=generator)) if drawn else 0
-        yield from (*captions[start:], *captions[:start])
+        drawn = self.caption == "random" and count > 1
+        start = int(torch.randint(count, (), generator=generator)) if drawn else 0
+        yield from ((start + number) % count for number in range(count))

@@ -15,6 +15,7 @@ from prolip.data.coco import CocoCaptions
 from prolip.data.folders import IMAGE_ENDINGS, Folder
 from prolip.data.labelled import dataset_type, is_task, task_shards
 from prolip.data.scenes.source import Scenes
+from prolip.data.scenes.world import world_named
 from prolip.data.shards import URL, Shards
 from prolip.data.source import Source, require_captions
 from prolip.data.tables import Table
@@ -28,7 +29,7 @@ READABLE = (
     ".parquet files (a path, a folder or a glob); "
     "a folder that save_to_disk of `datasets` wrote; a .csv or .tsv table; a .json of COCO captions; "
     f"a folder of pictures ({', '.join(IMAGE_ENDINGS)}) with captions in .txt files; "
-    "procedural scenes (scenes:simple, scenes:hard, with length=, size= or seed= behind commas)"
+    "procedural scenes (scenes:simple, scenes:hard, with length=, size=, seed=, ... behind commas)"
 )
 SCENES_LENGTH = 20_000
 
@@ -103,10 +104,21 @@ def _scenes(text: str) -> Source:
     values: dict[str, Any] = {"length": SCENES_LENGTH}
     for setting in settings:
         name, _, value = setting.partition("=")
-        if name not in ("length", "size", "seed") or not value.isdecimal():
-            raise ValueError(f"{text}: {setting!r} is none of length=, size= and seed= with a whole number")
-        values[name] = int(value)
-    return Scenes(level, **values)
+        if name in ("length", "size", "seed", "unseen") and value.isdecimal():
+            values[name] = int(value)
+        elif name == "complete" and value.replace(".", "", 1).isdecimal():
+            values[name] = float(value)
+        elif name == "general" and value in ("true", "false"):
+            values[name] = value == "true"
+        elif name == "levels" and len(shares := value.split("/")) > 1:
+            values[name] = tuple(map(float, shares))
+        else:
+            raise ValueError(
+                f"{text}: {setting!r} is none of length=, size=, seed=, unseen= with a whole number, complete= with a "
+                "share, levels= with four shares (0.1/0.2/0.4/0.3) and general=true"
+            )
+    unseen = values.pop("unseen", 0)
+    return Scenes(world_named(level, unseen) if unseen else level, **values)
 
 
 def _shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:

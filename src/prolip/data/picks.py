@@ -66,7 +66,7 @@ class Picks:
             raise BadSampleError("empty image", where)
         captions = self._captions(files, where) if self._keys else ()
         extra = {ending: content for ending, content in files.items() if ending != picture}
-        return Sample(key, where, files[picture], captions, extra)
+        return Sample(key, where, files[picture], captions, extra, _general(files, len(captions)))
 
     def _captions(self, files: Mapping[str, bytes], where: str) -> tuple[str, ...]:
         values: list[object] = []
@@ -80,6 +80,19 @@ class Picks:
             return captions_of(values, where)
         wanted = f"wanted {some(self.captions)}; {_what_is_there(files)}"
         raise first or BadSampleError("no caption", where, wanted)
+
+
+def _general(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
+    """What a list `general` in the json says: a more general caption for each, or "" where there is none."""
+    content = files.get("json", b"")
+    if b'"general"' not in content:
+        return ()
+    try:
+        found = json.loads(content).get("general")
+    except (ValueError, AttributeError, RecursionError):
+        return ()
+    good = isinstance(found, list) and len(found) == count and all(isinstance(text, str) for text in found)
+    return tuple(found) if good else ()
 
 
 def refuse_twice(endings: Iterable[str], where: str) -> None:

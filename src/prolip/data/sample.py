@@ -34,6 +34,7 @@ class Sample:
     where:    for people: the file, and the key or the row in it.
     image:    the bytes of an image file, its path, or a picture made in memory (a procedural scene).
     captions: none is blank; empty only if the source was opened without captions.
+    general:  of each caption one that follows from it and says less, "" where none is known; empty: none of any.
     extra:    whatever else came along: other members of a tar as bytes, by ending; other columns of a table.
     """
 
@@ -42,6 +43,7 @@ class Sample:
     image: bytes | Path | Image.Image
     captions: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
+    general: tuple[str, ...] = ()
 
 
 class Bad(NamedTuple):

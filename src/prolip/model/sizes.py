@@ -46,7 +46,7 @@ SIZES: dict[str, Size] = {
     ),
     "miniature": Size(
         embed_dim=64, image=_blocks(64, 3, 4, 128), patch_size=8, text=_blocks(64, 2, 4, 128), image_size=48,
-        context_length=24, mlp_stem=True, start=Start(log_var=-7.5),
+        context_length=32, mlp_stem=True, start=Start(log_var=-7.5),
     ),
     "nano": Size(
         embed_dim=32, image=_blocks(32, 2, 2, 64), patch_size=8, text=_blocks(32, 2, 2, 64), image_size=32,

@@ -123,8 +123,9 @@ class Masking:
     """Share of an image's patches that a twin loses."""
     tokens: float = 0.75
     """Share of a text's ordinary tokens that a twin loses."""
-    how: Literal["mask", "drop"] = "mask"
-    """A lost token becomes the mask token, or is left out."""
+    how: Literal["mask", "drop", "general"] = "mask"
+    """A lost token becomes the mask token, or is left out. general: nothing is masked, the twin of a text is a more
+    general caption that the data brings along (scenes:...,general=true); a text without one has no twin."""
 
     def __post_init__(self) -> None:
         _require_types(self)

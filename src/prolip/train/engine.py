@@ -202,6 +202,7 @@ class Engine:
         return draw_twins(
             batch.ids, config.masking, model.text.tokens, model.image.patches,
             seed=config.seed, step=self.state.step, batch=config.batch, first=distributed.rank() * len(batch),
+            general=batch.general,
         )  # fmt: skip
 
     # -- what is kept ------------------------------------------------------------------------------------------------

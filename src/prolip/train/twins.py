@@ -37,29 +37,31 @@ class TwinDraw:
 
 
 def draw_twins(
-    ids: Tensor, masking: Masking, tokens: TokenRules, patches: int, *, seed: int, step: int, batch: int, first: int
+    ids: Tensor, masking: Masking, tokens: TokenRules, patches: int, *, seed: int, step: int, batch: int, first: int,
+    general: Tensor | None = None,
 ) -> TwinDraw:  # fmt: skip
-    """Twins of ids (n, T), on the CPU, which are the rows from `first` on of a batch of `batch` rows at this step."""
+    """Twins of ids (n, T), on the CPU, which are the rows from `first` on of a batch of `batch` rows at this step.
+
+    general: int64 (n, T), the ids of a more general caption of each, for masking by these."""
     counts = twin_counts(masking, batch)
     chosen = permuted(np.arange(max(counts)), batch, mixed(seed, "twins", step)) - first
     image_rows, text_rows = (
         np.sort(rows[(rows >= 0) & (rows < len(ids))]) for rows in (chosen[: counts[0]], chosen[: counts[1]])
     )
     noise = _noise(image_rows, patches, seed, "patches", step, first)
-    width = (
-        tokens.context_length
-    )  # however long the rows are here: the draw must not depend on their neighbours
-    lost = lost_tokens(
-        ids[text_rows],
-        _noise(text_rows, width, seed, "tokens", step, first)[:, : ids.shape[1]],
-        tokens.special_ids,
-        masking.tokens,
-    )
+    if masking.how == "general":
+        text_rows, masked_ids = _more_general(general, text_rows, tokens)
+    else:
+        # however long the rows are here: the draw must not depend on their neighbours
+        width = tokens.context_length
+        noise_of_tokens = _noise(text_rows, width, seed, "tokens", step, first)[:, : ids.shape[1]]
+        lost = lost_tokens(ids[text_rows], noise_of_tokens, tokens.special_ids, masking.tokens)
+        masked_ids = _without(ids[text_rows], lost, masking, tokens)
     return TwinDraw(
         image_rows=torch.from_numpy(image_rows),
         keep=kept_by(noise, 1 - masking.patches),
         text_rows=torch.from_numpy(text_rows),
-        masked_ids=_without(ids[text_rows], lost, masking, tokens),
+        masked_ids=masked_ids,
         images=counts[0],
         texts=counts[1],
     )
@@ -76,6 +78,17 @@ def require_mask_token(masking: Masking, tokens: TokenRules) -> None:
         raise ValueError(
             "the tokenizer has no mask token: prolip.inputs.tokens.with_mask_token adds one, or masking.how=drop"
         )
+
+
+def _more_general(general: Tensor | None, rows: np.ndarray, tokens: TokenRules) -> tuple[np.ndarray, Tensor]:
+    """Those of the rows that have a more general caption, and its ids."""
+    if general is None:
+        raise ValueError(
+            "masking.how=general, but the data brings no more general captions: scenes do (general=true), or samples "
+            "whose json has a list `general` beside their captions (docs/data.md); else choose mask or drop"
+        )
+    known = rows[(general[rows] != tokens.pad_id).any(dim=1).numpy()]
+    return known, general[known]
 
 
 def _without(ids: Tensor, lost: Tensor, masking: Masking, tokens: TokenRules) -> Tensor:

@@ -158,7 +158,7 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
 
 
 def test_another_plan_in_the_same_folder_is_refused(out):
-    with pytest.raises(ValueError, match=r"of another plan \(seed, unseen_pairs differ\)"):
+    with pytest.raises(ValueError, match=r"of another plan \(seed differ\)"):
         write.write(out, Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=3))
 
 

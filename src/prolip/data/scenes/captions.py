@@ -11,14 +11,11 @@ from prolip.checks import require_choice
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.meaning import PLACES, Meaning, Pattern, Relation, related
 from prolip.data.scenes.wording import description, say
-from prolip.data.scenes.world import FAMILIES, TONES, Scene, Thing, World
+from prolip.data.scenes.world import FAMILY_OF, TONE_OF, Scene, Thing, World
 
 LEVELS = 4
 """0: always true ("a thing"); 1: one broad property ("a round thing"); 2: one or two exact ones ("a red circle");
 3: a thing in full and something beside it ("a small red circle above a blue star, blurry")."""
-
-FAMILY_OF = {shape: family for family, shapes in FAMILIES.items() for shape in shapes}
-TONE_OF = {colour: tone for tone, colours in TONES.items() for colour in colours}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +37,19 @@ def caption(scene: Scene, level: int, draws: Draws, world: World) -> Caption:
 def chain(scene: Scene, draws: Draws, world: World) -> tuple[Caption, ...]:
     """Four true captions from general to specific, of one thing; each follows from the next, which says more."""
     things = _shuffled(scene, draws)
-    exact = _exact(things[0], draws)
+    exact = _exact(things[0], scene.grid, draws)
     meanings = (
         _nothing(scene, draws, world),
         Meaning((_broad(exact, draws),)),
         Meaning((exact,)),
-        _full(scene, things, draws, world),
+        _full(scene, things, draws, world, placed=exact.place is not None),
     )
     return tuple(Caption(say(meaning, draws), meaning, level) for level, meaning in enumerate(meanings))
 
 
 def describe(scene: Scene, draws: Draws) -> Caption:
     """All there is to say, in sentences of more than 64 words together: for long contexts."""
-    patterns = tuple(
-        Pattern(thing.shape, thing.colour, thing.size, place_of(thing, scene.grid)) for thing in scene.things
-    )
+    patterns = _in_full(scene)
     relations = frozenset(
         Relation(i, kind, j)
         for i, j in permutations(range(len(patterns)), 2)
@@ -63,6 +58,17 @@ def describe(scene: Scene, draws: Draws) -> Caption:
     )
     meaning = Meaning(patterns, relations, len(patterns), scene.background, scene.style)
     return Caption(description(meaning, draws), meaning, LEVELS - 1)
+
+
+def complete(scene: Scene, draws: Draws, world: World) -> Caption:
+    """Everything that tells this scene from others of its world, in one sentence: each thing's size, colour, shape and
+    place, and the background and the style, if they vary."""
+    meaning = Meaning(
+        _in_full(scene),
+        background=scene.background if "background" in world.facts else None,
+        style=scene.style if "style" in world.facts else None,
+    )
+    return Caption(say(meaning, draws), meaning, LEVELS - 1)
 
 
 def true_meanings(scene: Scene) -> Iterator[Meaning]:
@@ -90,20 +96,33 @@ def _places(row: int, column: int, grid: int) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda place: len(PLACES[place])))
 
 
+def _in_full(scene: Scene) -> tuple[Pattern, ...]:
+    return tuple(
+        Pattern(thing.shape, thing.colour, thing.size, place_of(thing, scene.grid)) for thing in scene.things
+    )
+
+
 def _nothing(scene: Scene, draws: Draws, world: World) -> Meaning:
     """What is always true: it is a picture, or there is a thing in it."""
     return Meaning() if draws.chance(0.2) else Meaning((Pattern(),))
 
 
-EXACT = {("shape", "colour"): 0.5, ("shape",): 0.12, ("colour",): 0.12, ("shape", "size"): 0.1,
-         ("colour", "size"): 0.08, ("family", "colour"): 0.08}  # fmt: skip
-"""How often an exact caption tells each of these."""
+EXACT = {("shape", "colour"): 0.3, ("size", "place"): 0.2, ("shape",): 0.1, ("colour",): 0.1, ("shape", "size"): 0.07,
+         ("colour", "size"): 0.07, ("family", "colour"): 0.06, ("shape", "place"): 0.05,
+         ("colour", "place"): 0.05}  # fmt: skip
+"""How often an exact caption tells each of these. Places that are told only beside a colour and a shape are not
+learned: those two tell the pictures of a batch apart already."""
 
 
-def _exact(thing: Thing, draws: Draws) -> Pattern:
+def _exact(thing: Thing, grid: int, draws: Draws) -> Pattern:
     told = tuple(EXACT)[draws.weighted(tuple(EXACT.values()))]
     shape = thing.shape if "shape" in told else FAMILY_OF[thing.shape] if "family" in told else None
-    return Pattern(shape, thing.colour if "colour" in told else None, thing.size if "size" in told else None)
+    return Pattern(
+        shape,
+        thing.colour if "colour" in told else None,
+        thing.size if "size" in told else None,
+        place_of(thing, grid) if "place" in told else None,
+    )
 
 
 def _broad(exact: Pattern, draws: Draws) -> Pattern:
@@ -115,18 +134,22 @@ def _broad(exact: Pattern, draws: Draws) -> Pattern:
         choices.append(Pattern(colour=TONE_OF[exact.colour]))
     if exact.size is not None:
         choices.append(Pattern(size=exact.size))
+    if exact.place is not None:
+        choices.append(Pattern(place=draws.choice(PLACES[exact.place])))
     return draws.choice(choices)
 
 
-def _full(scene: Scene, things: list[Thing], draws: Draws, world: World) -> Meaning:
-    """The first thing in full, and at least one more fact: another thing, a place, a style, a background, a count."""
+def _full(scene: Scene, things: list[Thing], draws: Draws, world: World, placed: bool = False) -> Meaning:
+    """The first thing in full, and at least one more fact: another thing, a place, a style, a background, a count.
+
+    placed: the place is told in any case."""
     first, *others = things
     another = bool(others) and draws.chance(0.6)
     style = scene.style if draws.chance(0.3) and "style" in world.facts else None
     background = scene.background if draws.chance(0.2) and "background" in world.facts else None
     count = len(things) if draws.chance(0.15) and "count" in world.facts else None
     alone = not another and style is None and background is None and count is None
-    place = place_of(first, scene.grid) if alone or draws.chance(0.3) else None
+    place = place_of(first, scene.grid) if draws.chance(0.3) or alone or placed else None
     patterns: tuple[Pattern, ...] = (Pattern(first.shape, first.colour, first.size, place),)
     relations: frozenset[Relation] = frozenset()
     if another:
@@ -157,7 +180,7 @@ def _broad_fact(scene: Scene, draws: Draws, world: World) -> Meaning:
         return Meaning(style=scene.style)
     if kind == 3:
         return Meaning((Pattern(place=draws.choice(PLACES[place_of(thing, scene.grid)])),))
-    return Meaning((_broad(_exact(thing, draws), draws),))
+    return Meaning((_broad(_exact(thing, scene.grid, draws), draws),))
 
 
 def _shuffled(scene: Scene, draws: Draws) -> list[Thing]:
@@ -196,6 +219,6 @@ def _pairs(scene: Scene) -> Iterator[Meaning]:
 MEANINGS: tuple[Callable[[Scene, Draws, World], Meaning], ...] = (
     _nothing,
     _broad_fact,
-    lambda scene, draws, world: Meaning((_exact(draws.choice(scene.things), draws),)),
+    lambda scene, draws, world: Meaning((_exact(draws.choice(scene.things), scene.grid, draws),)),
     lambda scene, draws, world: _full(scene, _shuffled(scene, draws), draws, world),
 )

@@ -8,10 +8,12 @@ import numpy as np
 
 from prolip.checks import require_count
 from prolip.data.sample import Sample
-from prolip.data.scenes.captions import LEVELS, Caption, caption
+from prolip.data.scenes.captions import LEVELS, Caption, caption, complete
 from prolip.data.scenes.draw import picture
 from prolip.data.scenes.draws import Draws
+from prolip.data.scenes.general import generalise
 from prolip.data.scenes.lexicon import phrases
+from prolip.data.scenes.wording import say
 from prolip.data.scenes.world import Scene, World, require_distribution, require_size, world_named
 from prolip.data.source import fingerprint_of, require_index
 from prolip.inputs.tokens import Tokenizer
@@ -19,12 +21,17 @@ from prolip.inputs.vocabulary import train_bpe
 
 LEVEL_SHARES = (0.1, 0.2, 0.5, 0.2)
 """How often a caption is of each level, from general to specific."""
+GENERAL = 7
+"""Of the numbers that draw more general captions; 1 to 6 draw other things."""
 
 
 class Scenes:
     """Number `index` is the world's scene of (seed, index), with `captions` captions drawn anew for it.
 
     world: a World, "simple" or "hard". size: pixels a side. levels: probabilities of the four levels.
+    complete: share of the captions of the last level that tell everything about the scene.
+    general: each caption comes with one that follows from it and says less, worded anew: a masked twin that looks like
+             any other caption.
     A sample's extra holds the `scene` and its `captions` with their meanings.
     """
 
@@ -37,6 +44,8 @@ class Scenes:
         seed: int = 0,
         captions: int = 4,
         levels: Sequence[float] = LEVEL_SHARES,
+        complete: float = 0.0,
+        general: bool = False,
     ) -> None:
         self.world = world_named(world) if isinstance(world, str) else world
         self.size, self.seed, self.levels = size, seed, tuple(levels)
@@ -45,7 +54,9 @@ class Scenes:
         require_count(captions, "captions", most=1000)
         require_size(size)
         require_distribution(self.levels, "levels", LEVELS)
-        self._length, self._captions = length, captions
+        if not 0 <= complete <= 1:
+            raise ValueError(f"complete must be a share from 0 to 1, not {complete!r}")
+        self._length, self._captions, self._complete, self._general = length, captions, complete, general
 
     @property
     def chunks(self) -> np.ndarray:
@@ -64,6 +75,7 @@ class Scenes:
             image=picture(scene, self.size),
             captions=tuple(caption.text for caption in captions),
             extra={"scene": scene, "captions": captions},
+            general=self._generalised(captions, index) if self._general else (),
         )
 
     def captions(self, index: int) -> tuple[Caption, ...]:
@@ -72,14 +84,24 @@ class Scenes:
 
     def _told(self, scene: Scene, index: int) -> tuple[Caption, ...]:
         draws = Draws(self.seed, index, 1)
-        return tuple(
-            caption(scene, draws.weighted(self.levels), draws, self.world) for _ in range(self._captions)
-        )
+        return tuple(self._one(scene, draws) for _ in range(self._captions))
+
+    def _one(self, scene: Scene, draws: Draws) -> Caption:
+        level = draws.weighted(self.levels)
+        if level == LEVELS - 1 and self._complete and draws.chance(self._complete):
+            return complete(scene, draws, self.world)
+        return caption(scene, level, draws, self.world)
+
+    def _generalised(self, captions: Sequence[Caption], index: int) -> tuple[str, ...]:
+        draws = Draws(self.seed, index, GENERAL)
+        meanings = [generalise(caption.meaning, draws) for caption in captions]
+        return tuple("" if meaning is None else say(meaning, draws) for meaning in meanings)
 
     def fingerprint(self) -> str:
         return fingerprint_of(
-            "scenes", *self.world.told(), self._length, self.size, self.seed, self._captions, self.levels
-        )
+            "scenes", *self.world.told(), self._length, self.size, self.seed, self._captions, self.levels,
+            *((self._complete, self._general) if self._complete or self._general else ()),
+        )  # fmt: skip
 
 
 def tokenizer(context_length: int = 64) -> Tokenizer:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import index
 
 from prolip.checks import require_choice, require_count
 from prolip.data.scenes.draws import Draws
@@ -19,6 +20,8 @@ TONES: Mapping[str, tuple[str, ...]] = {
 }
 SHAPES = tuple(shape for shapes in FAMILIES.values() for shape in shapes)
 COLOURS = tuple(colour for colours in TONES.values() for colour in colours)
+FAMILY_OF = {shape: family for family, shapes in FAMILIES.items() for shape in shapes}
+TONE_OF = {colour: tone for tone, colours in TONES.items() for colour in colours}
 SIZES = ("small", "large")
 BACKGROUNDS = ("white", "silver", "striped", "checked")
 STYLES = ("clean", "blurry", "dark", "noisy", "pixelated", "outlined", "grey", "faded")
@@ -156,6 +159,7 @@ def require_size(size: int) -> None:
 
 
 SIMPLE = World(counts=(0.65, 0.35, 0.0), backgrounds=("white", "silver"))
+SINGLE = replace(SIMPLE, counts=(1.0, 0.0, 0.0))
 HARD = World(
     counts=(0.6, 0.3, 0.1),
     backgrounds=BACKGROUNDS,
@@ -170,9 +174,18 @@ HARD = World(
         ("faded", 0.05),
     ),
 )
-WORLDS: Mapping[str, World] = {"simple": SIMPLE, "hard": HARD}
+WORLDS: Mapping[str, World] = {"single": SINGLE, "simple": SIMPLE, "hard": HARD}
 
 
-def world_named(name: str) -> World:
+def world_named(name: str, unseen: int = 0) -> World:
+    """A world by name; unseen: so many pairs (colour, shape) are held out, always the same ones."""
     require_choice(name, tuple(WORLDS), "world")
-    return WORLDS[name]
+    return replace(WORLDS[name], unseen=unseen_pairs(unseen)) if unseen else WORLDS[name]
+
+
+def unseen_pairs(count: int) -> frozenset[tuple[str, str]]:
+    """So many pairs (colour, shape), spread evenly: any eight that follow each other have all colours, all shapes."""
+    if not 0 <= index(count) < len(COLOURS) * len(SHAPES):
+        raise ValueError(f"unseen must be from 0 to {len(COLOURS) * len(SHAPES) - 1} pairs, not {count}")
+    rounds = (divmod(number, len(COLOURS)) for number in range(count))
+    return frozenset((COLOURS[i], SHAPES[(3 * i + 1 + r) % len(SHAPES)]) for r, i in rounds)

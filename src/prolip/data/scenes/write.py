@@ -26,12 +26,12 @@ from prolip.data.scenes.draw import masks, picture
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.source import Scenes
 from prolip.data.scenes.tasks import Task, tasks
-from prolip.data.scenes.world import COLOURS, SHAPES, Scene, World, require_size, world_named
+from prolip.data.scenes.world import SHAPES, Scene, World, require_size, unseen_pairs, world_named
 from prolip.data.tar_write import Members, write_tar
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
 from prolip.inputs.images import read_image
 
-VERSION = 1
+VERSION = 2
 OCCLUDED = (0.025, 0.05, 0.075, 0.1)
 """Shares of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
@@ -58,16 +58,11 @@ class Plan:
         for name in ("train", "test", "shard"):
             require_count(getattr(self, name), name, most=10**9)
         operator.index(self.seed)
-        if not 0 <= operator.index(self.unseen) < len(COLOURS) * len(SHAPES):
-            raise ValueError(
-                f"unseen must be from 0 to {len(COLOURS) * len(SHAPES) - 1} pairs, not {self.unseen}"
-            )
+        unseen_pairs(self.unseen)
 
     @property
     def world(self) -> World:
-        chosen = Draws(self.seed, 3).sample(len(COLOURS) * len(SHAPES), self.unseen)
-        pairs = frozenset((COLOURS[i // len(SHAPES)], SHAPES[i % len(SHAPES)]) for i in chosen)
-        return replace(world_named(self.level), unseen=pairs)
+        return world_named(self.level, self.unseen)
 
 
 def write(out: str | Path, plan: Plan, show: bool | None = None) -> list[Path]:
@@ -122,8 +117,9 @@ class _Writer:
     def _train(self) -> Path:
         """Shards to train on: key.png, key.txt (one caption), key.json (more of them, the chain, the scene)."""
         scenes = Scenes(
-            self.world, length=self.plan.train, size=self.plan.size, seed=self.train_seed, captions=CAPTIONS
-        )
+            self.world, length=self.plan.train, size=self.plan.size, seed=self.train_seed, captions=CAPTIONS,
+            general=True,
+        )  # fmt: skip
         folder = self.out / "train"
         self._shards(
             folder, "{:05d}.tar", self.plan.train, lambda index: self._training_sample(scenes, index)
@@ -135,6 +131,7 @@ class _Writer:
         scene = sample.extra["scene"]
         facts = {
             **_told(sample.extra["captions"], self.world),
+            "general": list(sample.general),
             "chain": [step.text for step in chain(scene, draws, self.world)],
             "description": describe(scene, draws).text,
             "scene": _scene_facts(scene),
