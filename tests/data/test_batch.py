@@ -252,3 +252,36 @@ def test_joined_batches_keep_their_general_captions(plain, tokenizer):
     assert one.general[0].tolist()[: told.general.shape[1]] == told.general[0].tolist()
     assert (one.general[1] == pad).all()
     assert batch_module.joined([untold, untold], pad).general is None
+
+
+# Captions that lose words
+
+
+def test_some_captions_lose_some_words_and_keep_their_order(plain, tokenizer):
+    whole = "a small red circle above a blue star"
+    ids = tokenizer.encode(whole)
+    lossy = replace(plain, drop_words=0.5)
+    found = [lossy.item(sample(captions=(whole,)), seed) for seed in range(200)]
+    assert all(item.caption == whole for item in found)
+    lengths = [len(item.ids) for item in found]
+    assert 0.4 < lengths.count(len(ids)) / 200 < 0.7  # half of them, and a few that lost none
+    assert min(lengths) == round(0.25 * len(ids))
+    for item in found:
+        rest = iter(ids)
+        assert all(token in rest for token in item.ids)  # a subsequence
+    assert lossy.item(sample(captions=("star",)), 3).ids == tokenizer.encode("star")
+    assert lossy.fingerprint() != plain.fingerprint()
+
+
+def test_words_are_dropped_by_the_seed_alone_and_change_no_pixel(plain):
+    whole = sample(captions=("a small red circle above a blue star",))
+    lossy = replace(plain, drop_words=1.0, augmentation=Augmentation())
+    one, same = lossy.item(whole, 4), lossy.item(whole, 4)
+    assert one.ids == same.ids
+    assert torch.equal(one.pixels, replace(lossy, drop_words=0.0).item(whole, 4).pixels)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_drop_words_is_a_share(plain, share):
+    with pytest.raises(ValueError, match="drop_words must be a share from 0 to 1"):
+        replace(plain, drop_words=share)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from prolip.checkpoint import hub, huggingface, openclip, release
+from prolip.checkpoint import hub, huggingface, openclip, release, shipped
 from prolip.checkpoint.format import Format
 from prolip.checkpoint.rules import Account, read
 from prolip.checkpoint.source import Source, read_source
@@ -47,8 +47,9 @@ def load(
 ) -> ProLIP:
     """A model, ready for inference: a folder that `save` wrote, a hub id, or someone else's weights.
 
-    name_or_path: a folder (also of a training run that has ended) or file here, or a hub id `owner/name` (then
-        `revision`: branch, tag or commit). Besides our own folders: the ProLIP release, open_clip's CLIP and SigLIP,
+    name_or_path: a folder (also of a training run that has ended) or file here, "scenes-tiny" (a small model of
+        procedural scenes that comes with the package), or a hub id `owner/name` (then `revision`: branch, tag or
+        commit). Besides our own folders: the ProLIP release, open_clip's CLIP and SigLIP,
         transformers' CLIP and SigLIP. CLIP and SigLIP become models of zero variance.
     device: None: CUDA if there is one, else the CPU. dtype: None: as saved.
     tokenizer: a `Tokenizer`, or a folder or hub id that has one, for weights that came without.
@@ -103,11 +104,16 @@ def find(name_or_path: str | Path, revision: str | None = None) -> Path:
         if revision is not None:
             raise ValueError(f"{name} is a folder or file here; only a hub id has a revision")
         return path
+    if (own := shipped.folder(name)) is not None:
+        return own
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith("."):
         if path.parent.is_dir():  # runs/miniature: a slip of the pen, not an owner on the hub
             raise FileNotFoundError(f"there is a folder {path.parent} here, but no {path.name} in it")
         return hub.fetch(name, revision)
-    raise FileNotFoundError(f"there is no folder or file {name}; a hub id has the form owner/name")
+    raise FileNotFoundError(
+        f"there is no folder or file {name}; a hub id has the form owner/name, and {', '.join(shipped.names())} comes "
+        "with the package"
+    )
 
 
 def _foreign(source: Source) -> Loaded:

@@ -25,6 +25,8 @@ from prolip.inputs.images import (
 )
 from prolip.inputs.tokens import Tokenizer
 
+MOST_DROPPED = 0.75
+"""The largest share of its tokens that a caption loses by `drop_words`."""
 CaptionChoice = Literal["random", "first", "longest"]
 
 
@@ -103,6 +105,7 @@ class Preparation:
     augmentation: None: the evaluation transform, `to_pixels`.
     caption:      which one of several. If nothing of it is left after cleaning, the one after it.
     max_pixels:   larger images are bad samples; they are not decoded.
+    drop_words:   share of the captions that lose some of their tokens, none to three quarters of them, at random.
     """
 
     pixels: PixelRules
@@ -110,8 +113,11 @@ class Preparation:
     augmentation: Augmentation | None = None
     caption: CaptionChoice = "random"
     max_pixels: int = MAX_PIXELS
+    drop_words: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.drop_words <= 1:
+            raise ValueError(f"drop_words must be a share from 0 to 1, not {self.drop_words!r}")
         require_choice(self.caption, get_args(CaptionChoice), "caption")
         require_count(self.max_pixels, "max_pixels", most=2**40)
 
@@ -126,12 +132,14 @@ class Preparation:
         number, ids = self._caption(sample, generator)  # first: it is cheaper to refuse than a picture
         caption = "" if number is None else sample.captions[number]
         general = self._general(sample, number)
-        return Item(self._pixels(sample, generator), ids, caption, sample.key, general)
+        pixels = self._pixels(sample, generator)
+        return Item(pixels, self._fewer(ids, generator), caption, sample.key, general)
 
     def fingerprint(self) -> str:
         """Changes with whatever may change a batch."""
         tokens = self.tokenizer and (self.tokenizer.rules, self.tokenizer.core().to_str())
-        return fingerprint_of(self.pixels, self.augmentation, self.caption, self.max_pixels, tokens)
+        fewer = (self.drop_words,) if self.drop_words else ()
+        return fingerprint_of(self.pixels, self.augmentation, self.caption, self.max_pixels, tokens, *fewer)
 
     def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
         """samples: the loader's number of each item. Rows of ids are padded as the tokenizer pads a batch."""
@@ -186,6 +194,20 @@ class Preparation:
             return None
         text = sample.general[number]
         return self.tokenizer.encode(text) if text else []
+
+    def _fewer(self, ids: list[int], generator: torch.Generator) -> list[int]:
+        """Some of the captions without some of their tokens; at least one is left."""
+        if not self.drop_words or self.tokenizer is None:
+            return ids
+        chance, share = torch.rand(2, generator=generator).tolist()
+        if chance >= self.drop_words:
+            return ids
+        special = self.tokenizer.rules.special_ids
+        ordinary = [place for place, token in enumerate(ids) if token not in special]
+        count = min(round(MOST_DROPPED * share * len(ordinary)), len(ordinary) - 1)
+        order = torch.randperm(len(ordinary), generator=generator).tolist()
+        lost = {ordinary[i] for i in order[:count]}
+        return [token for place, token in enumerate(ids) if place not in lost]
 
     def _by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
         """Numbers of captions, the one to take first."""

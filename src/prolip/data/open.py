@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from glob import glob
 from itertools import islice
 from pathlib import Path
@@ -104,21 +104,37 @@ def _scenes(text: str) -> Source:
     values: dict[str, Any] = {"length": SCENES_LENGTH}
     for setting in settings:
         name, _, value = setting.partition("=")
-        if name in ("length", "size", "seed", "unseen") and value.isdecimal():
-            values[name] = int(value)
-        elif name == "complete" and value.replace(".", "", 1).isdecimal():
-            values[name] = float(value)
-        elif name == "general" and value in ("true", "false"):
-            values[name] = value == "true"
-        elif name == "levels" and len(shares := value.split("/")) > 1:
-            values[name] = tuple(map(float, shares))
-        else:
+        try:
+            values[name] = SCENES_SETTINGS[name](value)
+        except (KeyError, ValueError):
             raise ValueError(
-                f"{text}: {setting!r} is none of length=, size=, seed=, unseen= with a whole number, complete= with a "
-                "share, levels= with four shares (0.1/0.2/0.4/0.3) and general=true"
-            )
+                f"{text}: {setting!r} is none of length=, size=, seed=, unseen= with a whole number, complete= and "
+                "placed= with a share, levels= with four shares (0.1/0.2/0.4/0.3) and general=true"
+            ) from None
     unseen = values.pop("unseen", 0)
     return Scenes(world_named(level, unseen) if unseen else level, **values)
+
+
+def _whole(value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError(value)
+    return int(value)
+
+
+def _four(value: str) -> tuple[float, ...]:
+    return tuple(map(float, value.split("/")))
+
+
+def _truth(value: str) -> bool:
+    return {"true": True, "false": False}[value]
+
+
+SCENES_SETTINGS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("length", "size", "seed", "unseen"), _whole),
+    **dict.fromkeys(("complete", "placed"), float),
+    "levels": _four,
+    "general": _truth,
+}
 
 
 def _shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:

@@ -88,6 +88,9 @@ class DataChoice:
     """The ending or column of the image. None: the usual one."""
     caption: CaptionChoice = "random"
     """Which of several captions: random, first, longest."""
+    drop_words: float = 0.0
+    """Share of the captions that lose some of their tokens, none to three quarters of them, at random: then a masked
+    twin that lost tokens (masking.how=drop) looks like any other caption."""
     augment: bool = True
     """False: pictures as for evaluation."""
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -107,6 +110,7 @@ class DataChoice:
             require_count(self.workers, "workers", most=1024)
         require_count(self.window, "window")
         _require_share(self.bad_limit, "bad_limit")
+        _require_share(self.drop_words, "drop_words")
         if self.weights is not None and len(self.weights) != len(self.source):
             raise ValueError(f"there are {len(self.weights)} weights for {len(self.source)} sources")
 

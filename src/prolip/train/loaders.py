@@ -160,6 +160,7 @@ def _preparation(data: DataChoice, model: ProLIP) -> Preparation:
         augmentation=data.augmentation if data.augment else None,
         caption=data.caption,
         max_pixels=data.max_pixels,
+        drop_words=data.drop_words,
     )
 
 

@@ -71,6 +71,14 @@ def complete(scene: Scene, draws: Draws, world: World) -> Caption:
     return Caption(say(meaning, draws), meaning, LEVELS - 1)
 
 
+def placed(scene: Scene, draws: Draws) -> Caption:
+    """The place of a thing, half of the time its size too, and nothing else."""
+    thing = draws.choice(scene.things)
+    size = thing.size if draws.chance(0.5) else None
+    meaning = Meaning((Pattern(size=size, place=place_of(thing, scene.grid)),))
+    return Caption(say(meaning, draws), meaning, 2)
+
+
 def true_meanings(scene: Scene) -> Iterator[Meaning]:
     """Every meaning of one thing, every one of two things without their places (with one relation or none), and every
     fact about the whole, that holds of a scene; each once."""

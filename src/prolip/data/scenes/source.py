@@ -8,7 +8,7 @@ import numpy as np
 
 from prolip.checks import require_count
 from prolip.data.sample import Sample
-from prolip.data.scenes.captions import LEVELS, Caption, caption, complete
+from prolip.data.scenes.captions import LEVELS, Caption, caption, complete, placed
 from prolip.data.scenes.draw import picture
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.general import generalise
@@ -30,6 +30,7 @@ class Scenes:
 
     world: a World, "simple" or "hard". size: pixels a side. levels: probabilities of the four levels.
     complete: share of the captions of the last level that tell everything about the scene.
+    placed: share of all captions that tell a place, perhaps a size, and nothing else; the levels are of the others.
     general: each caption comes with one that follows from it and says less, worded anew: a masked twin that looks like
              any other caption.
     A sample's extra holds the `scene` and its `captions` with their meanings.
@@ -45,6 +46,7 @@ class Scenes:
         captions: int = 4,
         levels: Sequence[float] = LEVEL_SHARES,
         complete: float = 0.0,
+        placed: float = 0.0,
         general: bool = False,
     ) -> None:
         self.world = world_named(world) if isinstance(world, str) else world
@@ -54,9 +56,11 @@ class Scenes:
         require_count(captions, "captions", most=1000)
         require_size(size)
         require_distribution(self.levels, "levels", LEVELS)
-        if not 0 <= complete <= 1:
-            raise ValueError(f"complete must be a share from 0 to 1, not {complete!r}")
-        self._length, self._captions, self._complete, self._general = length, captions, complete, general
+        for name, share in (("complete", complete), ("placed", placed)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must be a share from 0 to 1, not {share!r}")
+        self._length, self._captions = length, captions
+        self._complete, self._placed, self._general = complete, placed, general
 
     @property
     def chunks(self) -> np.ndarray:
@@ -87,6 +91,8 @@ class Scenes:
         return tuple(self._one(scene, draws) for _ in range(self._captions))
 
     def _one(self, scene: Scene, draws: Draws) -> Caption:
+        if self._placed and draws.chance(self._placed):
+            return placed(scene, draws)
         level = draws.weighted(self.levels)
         if level == LEVELS - 1 and self._complete and draws.chance(self._complete):
             return complete(scene, draws, self.world)
@@ -100,7 +106,7 @@ class Scenes:
     def fingerprint(self) -> str:
         return fingerprint_of(
             "scenes", *self.world.told(), self._length, self.size, self.seed, self._captions, self.levels,
-            *((self._complete, self._general) if self._complete or self._general else ()),
+            self._complete, self._placed, self._general,
         )  # fmt: skip
 
 
