@@ -31,7 +31,7 @@ LAYERS = [
     {"train", "embed"},
     {"zeroshot", "search", "recipes"},
     {"evaluate"},
-    {"report", "app", "bench", "demo", "doctor", "cli", "__main__"},
+    {"report", "app", "bench", "reproduce", "demo", "doctor", "cli", "__main__"},
 ]
 """From the bottom up. A room is a file or a folder of src/prolip; docs/architecture.md draws the same picture."""
 

@@ -269,5 +269,5 @@ def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
 
 
 def test_data_without_general_captions_says_what_to_do():
-    with pytest.raises(ValueError, match="masking.how=general, but the data brings no more general captions"):
+    with pytest.raises(ValueError, match="but the data brings no more general captions"):
         draw(masking=Masking(how="general"))

@@ -15,7 +15,9 @@ from tyro.extras import subcommand_cli_from_dict
 
 from prolip.cli import common
 from prolip.cli import evaluate as evaluation
+from prolip.cli import reproduce as reproduction
 from prolip.cli import traverse as traversal
+from prolip.cli.report import page as report_page
 
 
 def doctor(as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -35,18 +37,29 @@ def doctor(as_json: Annotated[bool, arg(name="json")] = False) -> None:
         doctor.show(facts)
 
 
-def demo(out: Path = Path("runs/demo"), seed: int = 0) -> None:
-    """Learn Gaussians whose true generality is known, with and without the inclusion loss; draw what came out.
+def demo(
+    out: Path = Path("runs/demo"),
+    seed: int = 0,
+    samples: int | None = None,
+    anew: bool = False,
+    quick: int = 500,
+) -> None:
+    """Train a small ProLIP on procedural scenes, evaluate it, and write a report to look at in a browser.
 
-    Example: prolip demo --out runs/demo
+    Example: prolip demo --out runs/demo --anew
+
+    What an earlier demo left in the same folder is used again, after a question.
 
     Args:
-        out: Folder for the figures and the numbers.
-        seed: Of the starting point and of the batches.
+        out: The folder for the run and the report.
+        seed: Of the first weights and of the batches.
+        samples: Samples to train on. None: 160,000, some four minutes on two idle cores.
+        anew: Train again, whatever is there; an earlier run is put aside.
+        quick: Pictures of each evaluation set.
     """
     from prolip import demo
 
-    demo.run(out, seed)
+    demo.run(out.expanduser(), seed=seed, samples=samples or demo.SAMPLES, anew=anew, quick=quick)
 
 
 def convert(
@@ -397,7 +410,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "hierarimgs": data_hierarimgs,
     },
     "evaluate": evaluation.COMMANDS,
-    "report": {"toy": report_toy, "scenes": report_scenes},
+    "report": {"page": report_page, "toy": report_toy, "scenes": report_scenes},
     "bench": {
         "measures": bench_measures,
         "towers": bench_towers,
@@ -419,7 +432,7 @@ def evaluate() -> None:
 
 
 def report() -> None:
-    """Draw figures of results. Say which: prolip report --help."""
+    """One HTML page of a run (prolip report RUN), or a figure. Say which: prolip report --help."""
     main(["report", "--help"])
 
 
@@ -436,6 +449,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
     "evaluate": evaluate,
     "traverse": traversal.traverse,
+    "reproduce": reproduction.reproduce,
     "report": report,
     "bench": bench,
     "doctor": doctor,
@@ -453,6 +467,7 @@ def main(args: list[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
+        args = _spelt_out(args)
         if len(args) > 1 and args[0] in GROUPS:
             _choose(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
         elif args[:1] == ["train"]:  # its keys are the recipe's: tyro can't know them beforehand
@@ -471,6 +486,13 @@ def main(args: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("prolip: stopped", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _spelt_out(args: list[str]) -> list[str]:
+    """`prolip report RUN` is short for `prolip report page RUN`. (A run that is called toy is named ./toy.)"""
+    if args[:1] == ["report"] and len(args) > 1 and args[1] not in (*GROUPS["report"], "-h", "--help"):
+        return ["report", "page", *args[1:]]
+    return args
 
 
 def _told() -> tuple[type[Exception], ...]:

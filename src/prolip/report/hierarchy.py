@@ -50,7 +50,7 @@ def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
         figure = figures.canvas(3.6 * len(rows), 5.6)
         axes = figure.subplots(2, len(rows), squeeze=False)
         for level, row in enumerate(rows):
-            _draw_h(axes[0][level], level, row, result["control"])
+            draw_h(axes[0][level], level, row, result["control"])
             _draw_difference(axes[1][level], level, row)
         figure.legend(*_h_legend(), loc="outside lower center", ncols=2)
         for line in axes:
@@ -124,7 +124,7 @@ def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
         spine.set_visible(False)
 
 
-def _draw_h(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
+def draw_h(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
     edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]
     axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.SECOND, linewidth=1.2)
     axes.stairs(counts, edges, fill=True, color=figures.FIRST, alpha=0.75)

@@ -120,14 +120,14 @@ def save(
     with figures.style():
         figure = figures.canvas(11.0, max(5.6, 0.72 * len(rows)))
         left, right = figure.add_gridspec(1, 2, width_ratios=(1.45, 1.0))
-        _draw_plane(figure.add_subplot(left), plane, images, texts, numbers)
+        draw_plane(figure.add_subplot(left), plane, images, texts, numbers)
         told = [[pairs.captions.texts[c] for c, n in zip(captions, numbers, strict=True) if n == number]
                 for number in range(len(rows))]  # fmt: skip
         _list(figure, right, told, pictures)
         return figures.save(figure, out)
 
 
-def _draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbers: Sequence[int]) -> None:
+def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbers: Sequence[int]) -> None:
     for name, colour, z in (("images", figures.FIRST, images), ("captions", figures.SECOND, texts)):
         for outline in plane.outlines(z):
             axes.fill(*outline.T, color=colour, alpha=0.05, linewidth=0)

@@ -36,22 +36,22 @@ def save(result: Mapping[str, Any], out: Path) -> list[Path]:
         axes[0][0].set_ylabel("accuracy, %")
         if uncertain:
             axes[1][0].set_ylabel("mean image uncertainty, tr Σ")
-            _same_scale(axes[1], result["clean"]["uncertainty"])
+            same_scale(axes[1], result["clean"]["uncertainty"])
         return figures.save(figure, out)
 
 
 def _columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
     draws: list[Callable[[Any, str], None]] = []
     if result["occlusion"]:
-        draws.append(lambda axes, what: _draw_occlusion(axes, result["occlusion"], what))
+        draws.append(lambda axes, what: draw_occlusion(axes, result["occlusion"], what))
     if result["pgd"]:
-        draws.append(lambda axes, what: _draw_pgd(axes, result["pgd"], what))
+        draws.append(lambda axes, what: draw_pgd(axes, result["pgd"], what))
     if result["corruptions"]:
         draws.append(lambda axes, what: _draw_corruptions(axes, result, what))
     return draws
 
 
-def _draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None:
+def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None:
     x = [100 * row["share"] for row in rows]
     axes.plot(x, _values(rows, what), color=figures.FIRST, marker="o", label="this model")
     if what == "accuracy":
@@ -60,7 +60,7 @@ def _draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], what: str) -> 
     axes.set(title="centre hidden", xlabel="share of the area, %")
 
 
-def _draw_pgd(axes: Any, facts: Mapping[str, Any], what: str) -> None:
+def draw_pgd(axes: Any, facts: Mapping[str, Any], what: str) -> None:
     rows = facts["rows"]
     places = range(len(rows))
     axes.plot(places, _values(rows, what), color=figures.FIRST, marker="o", label="this model")
@@ -106,7 +106,7 @@ def _values(rows: Sequence[Mapping[str, Any]], what: str) -> list[float]:
     return [(100 if what == "accuracy" else 1) * row[what] for row in rows]
 
 
-def _same_scale(axes: Sequence[Any], clean: float) -> None:
+def same_scale(axes: Sequence[Any], clean: float) -> None:
     """One scale for all kinds of damage, a tenth about the clean value at least: else a percent looks like a cliff."""
     low = min(0.9 * clean, *(one.get_ylim()[0] for one in axes))
     high = max(1.1 * clean, *(one.get_ylim()[1] for one in axes))

@@ -27,10 +27,10 @@ TICKS = (
 
 def save(result: dict[str, Any], out: Path) -> list[Path]:
     """One figure of `evaluate.uncertainty.analyse`: a panel for each thing that is known. PNG and SVG."""
-    panels: list[Callable[[Any, dict[str, Any]], None]] = [_draw_histograms, _draw_pairs, _draw_lengths]
-    panels += [_draw_levels] if result["by_level"] is not None else []
-    panels += [_draw_truth] if result["truth"] is not None else []
-    panels += [_draw_regression]
+    panels: list[Callable[[Any, dict[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
+    panels += [draw_levels] if result["by_level"] is not None else []
+    panels += [draw_truth] if result["truth"] is not None else []
+    panels += [draw_regression]
     columns = 3 if len(panels) > 4 else 2
     rows = -(-len(panels) // columns)
     with figures.style():
@@ -116,7 +116,7 @@ def _place(entry: dict[str, Any]) -> str:
     return f"{entry['length']} tokens, above {share:.1f} % of all captions"
 
 
-def _draw_histograms(axes: Any, result: dict[str, Any]) -> None:
+def draw_histograms(axes: Any, result: dict[str, Any]) -> None:
     edges = np.exp(result["histogram"]["edges"])
     for name, colour in (("image", figures.FIRST), ("text", figures.SECOND)):
         counts = np.array(result["histogram"][name])
@@ -131,7 +131,7 @@ def _draw_histograms(axes: Any, result: dict[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def _draw_pairs(axes: Any, result: dict[str, Any]) -> None:
+def draw_pairs(axes: Any, result: dict[str, Any]) -> None:
     points = result["points"]
     axes.scatter(
         points["image"], points["text"], s=5, alpha=0.3, color=figures.THIRD, linewidth=0, rasterized=True
@@ -142,7 +142,7 @@ def _draw_pairs(axes: Any, result: dict[str, Any]) -> None:
     axes.locator_params(axis="x", nbins=5)
 
 
-def _draw_lengths(axes: Any, result: dict[str, Any]) -> None:
+def draw_lengths(axes: Any, result: dict[str, Any]) -> None:
     bins = result["by_length"]["bins"]
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
 
@@ -162,7 +162,7 @@ def _draw_lengths(axes: Any, result: dict[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def _draw_levels(axes: Any, result: dict[str, Any]) -> None:
+def draw_levels(axes: Any, result: dict[str, Any]) -> None:
     levels = result["by_level"]["levels"]
     for at, entry in enumerate(levels):
         axes.plot([at, at], [entry["q05"], entry["q95"]], color=figures.SECOND, linewidth=1.2)
@@ -176,7 +176,7 @@ def _draw_levels(axes: Any, result: dict[str, Any]) -> None:
     axes.margins(x=0.15)
 
 
-def _draw_truth(axes: Any, result: dict[str, Any]) -> None:
+def draw_truth(axes: Any, result: dict[str, Any]) -> None:
     points = result["points"]
     known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
     truth, text = np.array(known).reshape(-1, 2).T
@@ -189,7 +189,7 @@ def _draw_truth(axes: Any, result: dict[str, Any]) -> None:
     axes.legend(loc="best")
 
 
-def _draw_regression(axes: Any, result: dict[str, Any]) -> None:
+def draw_regression(axes: Any, result: dict[str, Any]) -> None:
     """R^2 of each target without and with uncertainty; the whisker is the interval of the difference, β the weight of
     log uncertainty in standard deviations (positive: more uncertain where a caption is more ambiguous)."""
     names = (("own_image", "rank of the\nown image"), ("truth", "true\nambiguity"))

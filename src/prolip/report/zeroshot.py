@@ -49,14 +49,14 @@ def _first_row(result: dict[str, Any]) -> list[Panel]:
     panels: list[Panel] = []
     if parts := result["calibration"]:
         softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
-        panels.append(partial(_draw_reliability, title="softmax over classes", parts=softmax))
+        panels.append(partial(draw_reliability, title="softmax over classes", parts=softmax))
         if sigmoid := parts["sigmoid"]:
             kinds = {"raw": "raw", "fitted": "fitted to all pairs", "fitted_to_answers": "fitted to answers"}
             predicted = {name: sigmoid[kind]["predicted"] for kind, name in kinds.items() if sigmoid[kind]}
-            panels.append(partial(_draw_reliability, title="match with the predicted class", parts=predicted))
-    panels.append(partial(_draw_risk, parts=result["selective"], names=_names(result)))
+            panels.append(partial(draw_reliability, title="match with the predicted class", parts=predicted))
+    panels.append(partial(draw_risk, parts=result["selective"], names=_names(result)))
     if result["uncertainty"]:
-        panels.append(partial(_draw_deciles, part=result["uncertainty"]))
+        panels.append(partial(draw_deciles, part=result["uncertainty"]))
     return panels
 
 
@@ -73,7 +73,7 @@ def _names(result: dict[str, Any]) -> dict[str, str]:
     return confidence_names(result["temperature"]["bias"] is not None)
 
 
-def _draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
+def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
     """Accuracy by confidence; the area of a dot grows with the number of its samples."""
     colours = (figures.SECOND, figures.FIRST, figures.THIRD)
     axes.plot([0, 1], [0, 1], color=figures.MUTED, linewidth=0.9, linestyle="--")
@@ -94,7 +94,7 @@ def _draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
         handle.set_sizes([30])
 
 
-def _draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
+def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
     axes.axhline(parts["error"], color=figures.MUTED, linewidth=0.9, linestyle="--", label="at random")
     for name, label in names.items():
         if part := parts[name]:
@@ -106,7 +106,7 @@ def _draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
     axes.legend(loc="upper left", handlelength=1.4)
 
 
-def _draw_deciles(axes: Any, part: dict[str, Any]) -> None:
+def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
     """Accuracy with its standard error, and how many samples it is of."""
     rows = part["deciles"]
     places, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]

@@ -12,6 +12,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,12 @@ def require_place(folder: Path, config: TrainConfig, resume: bool) -> None:
             f"{folder} is another run: {told}. Restore that, or begin a new run (out=...; prolip export {folder} OUT, "
             "and model.start=OUT, begin with its weights)"
         )
+
+
+def put_aside(folder: Path) -> Path:
+    """Make room for another run: the folder gets a new name, NAME.old, NAME.old2, ..., which is returned."""
+    numbers = (folder.with_name(f"{folder.name}.old{number if number > 1 else ''}") for number in count(1))
+    return folder.rename(next(name for name in numbers if not name.exists()))
 
 
 def _is_ours(path: Path) -> bool:

@@ -21,9 +21,10 @@ from prolip.data import segments
 from prolip.data.coco import annotation_of
 from prolip.data.occlude import occlude_centre
 from prolip.data.scenes.ambiguity import log_ambiguity
-from prolip.data.scenes.captions import LEVELS, Caption, caption, chain, describe
+from prolip.data.scenes.captions import Caption, chain, complete, describe
 from prolip.data.scenes.draw import masks, picture
 from prolip.data.scenes.draws import Draws
+from prolip.data.scenes.meaning import Meaning
 from prolip.data.scenes.source import Scenes
 from prolip.data.scenes.tasks import Task, tasks
 from prolip.data.scenes.world import SHAPES, Scene, World, require_size, unseen_pairs, world_named
@@ -31,10 +32,12 @@ from prolip.data.tar_write import Members, write_tar
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
 from prolip.inputs.images import read_image
 
-VERSION = 2
+VERSION = 3
 OCCLUDED = (0.025, 0.05, 0.075, 0.1)
 """Shares of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
+TRIES = 20
+"""Scenes that are drawn for each of those that must differ, at most."""
 CAPTIONS = 8
 TRAIN, TEST = 0, 1  # parts of the data
 
@@ -164,11 +167,12 @@ class _Writer:
         return self._test_shards(folder, sample)
 
     def _retrieval(self) -> Path:
-        """Full captions in different wordings, one a line."""
+        """Complete captions in different wordings, one a line; scenes of which no two have the same."""
+        chosen = _different(self.world, self.test_seed, self.plan.test)
 
         def sample(index: int) -> Members:
-            scene, draws = self.world.scene(self.test_seed, index), Draws(self.test_seed, index, 5)
-            texts = [caption(scene, LEVELS - 1, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
+            scene, draws = chosen[index], Draws(self.test_seed, index, 5)
+            texts = [complete(scene, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
             return {"png": _png(picture(scene, self.plan.size)), "txt": "\n".join(texts).encode()}
 
         folder = self._folder("retrieval")
@@ -244,6 +248,18 @@ class _Writer:
             content = _png(picture(scene, self.plan.size))
             write_whole(path, lambda aside: aside.write_bytes(content))
         self.advance(1)
+
+
+def _different(world: World, seed: int, count: int) -> list[Scene]:
+    """The first scenes that their complete captions tell apart; if a small world has too few, the rest repeat."""
+    found: dict[Meaning, Scene] = {}
+    for index in range(TRIES * count):
+        scene = world.scene(seed, index)
+        found.setdefault(complete(scene, Draws(seed, index), world).meaning, scene)
+        if len(found) == count:
+            break
+    scenes = list(found.values())
+    return [scenes[index % len(scenes)] for index in range(count)]
 
 
 def seed_of(seed: int, part: int) -> int:

@@ -1,0 +1,116 @@
+"""One self-contained HTML page of a training run: the story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prolip.checkpoint.load import load
+from prolip.checks import require_count
+from prolip.extras import require
+from prolip.files import write_whole
+from prolip.model.prolip import ProLIP
+from prolip.report.page import (
+    classes,
+    curves,
+    damage,
+    gallery,
+    growing,
+    origin,
+    view,
+    walks,
+    widths,
+)
+from prolip.report.page.claims import section as claims_section
+from prolip.report.page.findings import Findings, Reading, examine
+from prolip.report.page.header import header
+from prolip.report.page.material import Material, find_material
+from prolip.report.page.parts import Header, Section
+from prolip.report.page.render import render
+from prolip.report.page.run import Run, read_run
+
+NAME = "report.html"
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where it was written, and what stands at its top."""
+
+    path: Path
+    header: Header
+
+
+def build(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    data: str | Path | None = None,
+    labelled: str | Path | None = None,
+    hierarimgs: str | Path | None = None,
+    compare: Sequence[tuple[str, ProLIP | str | Path]] = (),
+    controls: int = 1,
+    claims: Sequence[Mapping[str, Any]] | None = None,
+    quick: int = 500,
+    device: str | None = None,
+    command: Sequence[str] = (),
+    progress: bool | None = None,
+) -> Page:
+    """Write the page of a run. What doesn't apply is left out.
+
+    out:        the file, or a folder for report.html; None: the run's own folder.
+    data:       pictures with captions. None: the run's held-out data, or what it was trained on. Of scenes all
+                evaluation sets are drawn afresh, into the user's cache.
+    labelled:   pictures with classes: the layout of the 38 tasks, or a folder for each class.
+    hierarimgs: the folder that `prolip data hierarimgs` built.
+    compare:    other models by name, for the headline. controls: untrained models beside them.
+    claims:     rows of the table of claims, by the names of `parts.Claim`.
+    quick:      pictures of each set. command: what was typed, to be told on the page.
+    """
+    require_count(quick, "quick", most=1_000_000)
+    for module in ("matplotlib", "jinja2"):  # before minutes of work
+        require(module, "report")
+    told = read_run(run, device)
+    others = [
+        (name, other if isinstance(other, ProLIP) else load(other, device=device).eval())
+        for name, other in compare
+    ]
+    place = _place(told.folder if out is None else Path(out).expanduser())
+    material = find_material(
+        told.config, data=data, labelled=labelled, hierarimgs=hierarimgs, quick=quick, progress=progress
+    )
+    reading = Reading(quick=quick, bad_limit=told.config.data.bad_limit, progress=progress)
+    found = examine(told.model, material, compare=others, controls=controls, reading=reading)
+    made = [
+        *_sections(told, material, found),
+        *([] if claims is None else [claims_section(claims)]),
+        origin.section(told, material, command=command, controls=controls, quick=quick),
+    ]
+    top = header(told, material, found)
+    text = render(top, made)
+    return Page(write_whole(place, lambda aside: aside.write_text(text, encoding="utf-8")), top)
+
+
+def _place(out: Path) -> Path:
+    return out / NAME if out.is_dir() else out
+
+
+def _sections(run: Run, material: Material, found: Findings) -> Iterator[Section]:
+    """Those that apply, in order."""
+    if (training := curves.section(run)) is not None:
+        yield training
+    if found.pairs is not None and found.uncertainty is not None and material.pairs is not None:
+        yield view.section(found.pairs, material.pairs)
+        yield gallery.section(found.uncertainty, material.pairs)
+        yield widths.section(found.uncertainty, found.untrained)
+    if found.hierarimgs is not None and material.hierarimgs is not None:
+        yield growing.section(found.hierarimgs, material.hierarimgs)
+    if found.walks:
+        yield walks.section(found.walks, found.hierarcaps)
+    if found.zero_shot is not None and material.zero_shot is not None:
+        yield classes.section(
+            found.zero_shot, material.zero_shot, found.prompts, material.prompts, found.untrained
+        )
+    if found.robustness is not None:
+        yield damage.section(found.robustness)

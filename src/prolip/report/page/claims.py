@@ -1,0 +1,29 @@
+"""The paper's claims, each with its verdict. `prolip.reproduce` measures them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from prolip.report.page.parts import Claim, Claims, Section
+
+NAMES = tuple(field.name for field in fields(Claim))
+ORDER = ("shown", "not shown", "reversed", "not run")
+
+
+def section(claims: Sequence[Mapping[str, Any]]) -> Section:
+    """claims: of each what `Claim` has; what is missing is blank, other keys are left out."""
+    rows = tuple(
+        Claim(**{name: "" if row.get(name) is None else str(row[name]) for name in NAMES}) for row in claims
+    )
+    return Section(
+        id="claims", title="The paper's claims", intro=says_verdicts(rows), blocks=[Claims(rows=rows)]
+    )
+
+
+def says_verdicts(rows: Sequence[Claim]) -> str:
+    counts = Counter(row.verdict for row in rows)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER if counts[verdict])
+    return f"Of {len(rows)} claims: {told}." if told else f"{len(rows)} claims."

@@ -1,0 +1,192 @@
+"""All that is measured for a page. What doesn't apply is None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from prolip.data import scenes
+from prolip.data.scenes.source import Scenes
+from prolip.data.source import Source
+from prolip.data.spread import evenly
+from prolip.evaluate import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
+from prolip.evaluate.captions import Pairs, gather
+from prolip.evaluate.controls import untrained_models
+from prolip.evaluate.strategies import Plan
+from prolip.model.prolip import ProLIP
+from prolip.report.page.material import Material
+from prolip.report.sheets import picture_of
+from prolip.search.paths import Way, ways
+
+SHOWN = 6
+"""Samples of each list of pictures."""
+WALKS = 4
+"""Pictures whose traversal is shown."""
+ATTACKED, PGD_STEPS = 100, (0, 1, 5, 10)
+SHOTS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """Shares and correlations that fit on a tile; None where there is no data or no uncertainty."""
+
+    zero_shot: float | None = None
+    r1: float | None = None
+    truth: float | None = None
+    text_above: float | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Walked:
+    """A picture and its way. true: of each step, whether it is true of the picture; empty if nobody knows."""
+
+    picture: Image.Image
+    way: Way
+    true: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Findings:
+    """What each evaluator found, in its own layout.
+
+    others: headlines of other models by name. controls: how many of them, the first ones, are untrained.
+    """
+
+    headline: Headline
+    others: tuple[tuple[str, Headline], ...] = ()
+    controls: int = 0
+    pairs: Pairs | None = None
+    uncertainty: dict[str, Any] | None = None
+    retrieval: dict[str, Any] | None = None
+    zero_shot: dict[str, Any] | None = None
+    prompts: dict[str, Any] | None = None
+    robustness: dict[str, Any] | None = None
+    hierarimgs: dict[str, Any] | None = None
+    hierarcaps: dict[str, Any] | None = None
+    walks: tuple[Walked, ...] = ()
+
+    @property
+    def untrained(self) -> tuple[Headline, ...]:
+        """Those of models that have learned nothing."""
+        return tuple(found for _, found in self.others[: self.controls])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How data is read. quick: pictures of each set. bad_limit: share of bad ones from which on it is an error."""
+
+    quick: int = 500
+    bad_limit: float = 0.01
+    progress: bool | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every evaluator is told."""
+        return {"bad_limit": self.bad_limit, "progress": self.progress}
+
+
+def examine(
+    model: ProLIP,
+    material: Material,
+    *,
+    compare: Sequence[tuple[str, ProLIP]] = (),
+    controls: int = 1,
+    reading: Reading,
+) -> Findings:
+    """Everything that the material allows, of a model; the headline also of untrained and of other models."""
+    core = _Core(model, material, reading)
+    chains = labelled = images = damage = None
+    if material.hierarcaps is not None:
+        chains = hierarcaps.evaluate(model, material.hierarcaps, **reading.options)
+    if material.prompts is not None:
+        labelled = prompts.evaluate(
+            model, material.prompts, plan=Plan(few=(SHOTS,), runs=1), **reading.options
+        )
+        damage = robustness.evaluate(
+            model, material.prompts, corruptions=(), pgd_steps=PGD_STEPS, limit=ATTACKED, **reading.options
+        )
+    if material.hierarimgs is not None and core.probabilistic:
+        images = hierarimgs.evaluate(model, material.hierarimgs, controls=controls, **reading.options)
+    return Findings(
+        headline=core.headline,
+        others=tuple(_others(model, material, compare, controls, reading)),
+        controls=controls,
+        pairs=core.pairs,
+        uncertainty=core.uncertainty,
+        retrieval=core.retrieval,
+        zero_shot=core.zero_shot,
+        prompts=labelled,
+        robustness=damage,
+        hierarimgs=images,
+        hierarcaps=chains,
+        walks=_walks(model, material, core.pairs),
+    )
+
+
+class _Core:
+    """What the headline is made of, for one model."""
+
+    def __init__(self, model: ProLIP, material: Material, reading: Reading) -> None:
+        self.probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
+        self.pairs: Pairs | None = None
+        self.uncertainty: dict[str, Any] | None = None
+        self.retrieval: dict[str, Any] | None = None
+        self.zero_shot: dict[str, Any] | None = None
+        if material.pairs is not None:
+            self.pairs = gather(
+                model, material.pairs, limit=reading.quick, world=material.world, **reading.options
+            )
+        if self.pairs is not None and self.probabilistic:
+            self.uncertainty = uncertainty.analyse(self.pairs, shown=SHOWN)
+        if material.retrieval is not None:
+            self.retrieval = retrieval.evaluate(model, material.retrieval, **reading.options)
+        if material.zero_shot is not None:
+            self.zero_shot = zeroshot.evaluate(model, material.zero_shot, **reading.options)
+
+    @property
+    def headline(self) -> Headline:
+        wide = self.uncertainty or {}
+        return Headline(
+            zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
+            r1=None if self.retrieval is None else self.retrieval["csd"]["mean_r1"],
+            truth=(wide.get("truth") or {}).get("spearman"),
+            text_above=wide.get("text_above_own_image"),
+        )
+
+
+def _others(
+    model: ProLIP,
+    material: Material,
+    compare: Sequence[tuple[str, ProLIP]],
+    controls: int,
+    reading: Reading,
+) -> Iterator[tuple[str, Headline]]:
+    for seed, fresh in enumerate(untrained_models(model, controls)):
+        name = "untrained" if controls == 1 else f"untrained {seed}"
+        yield name, _Core(fresh, material, reading).headline
+    for name, other in compare:
+        yield name, _Core(other, material, reading).headline
+
+
+def _walks(model: ProLIP, material: Material, pairs: Pairs | None) -> tuple[Walked, ...]:
+    """Traversals of a few pictures, evenly spread over the data."""
+    if material.pairs is None or pairs is None or not material.captions:
+        return ()
+    numbers = pairs.numbers[evenly(len(pairs.numbers), WALKS)].tolist()
+    pictures = [picture_of(material.pairs, number) for number in numbers]
+    found = ways(model, pictures, material.captions)
+    return tuple(
+        Walked(picture=picture, way=way, true=_true_steps(material.pairs, number, way))
+        for number, picture, way in zip(numbers, pictures, found, strict=True)
+    )
+
+
+def _true_steps(source: Source, number: int, way: Way) -> tuple[bool, ...]:
+    """Whether each caption is true of the picture: of scenes that is known."""
+    if not isinstance(source, Scenes):
+        return ()
+    scene = source.read(number).extra["scene"]
+    return tuple(scenes.entails(step.caption, scene) for step in way.steps)

@@ -1,0 +1,63 @@
+"""What the model is, and its headline numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prolip.evaluate.tell import UNKNOWN
+from prolip.report.page.findings import Findings, Headline
+from prolip.report.page.material import Material
+from prolip.report.page.parts import Header, Tile
+from prolip.report.page.run import Run
+from prolip.report.page.words import correlation, large, percent, times
+
+NUMBERS: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
+    ("zero_shot", "Zero-shot accuracy", "pictures that get the right class", percent),
+    ("r1", "Retrieval R@1", "nearest is right, mean of both ways", percent),
+    ("truth", "ρ with ambiguity", "of caption uncertainty and the truth; 1 is perfect", correlation),
+    ("text_above", "Text above image", "captions less sure than their picture", percent),
+)
+"""Field of `Headline`, what it is called, what it means, how it is written."""
+DETERMINISTIC = (
+    "This model is deterministic: its Gaussians are points. So there is no section on uncertainty, no view in two "
+    "dimensions and no inclusion."
+)
+
+
+def header(run: Run, material: Material, findings: Findings) -> Header:
+    size = run.config.model.size if run.config.model.start is None else f"from {run.config.model.start}"
+    facts = (
+        ("size", size),
+        ("parameters", large(run.parameters)),
+        ("trained on", "; ".join(source.replace(",", ", ") for source in run.config.data.source) or UNKNOWN),
+        ("samples seen", large(run.samples)),
+        ("time trained", times(run.seconds)),
+        ("judged on", material.name or UNKNOWN),
+    )
+    notes = [] if run.is_probabilistic else [DETERMINISTIC]
+    notes += [material.note] if material.note else []
+    kind = (
+        "ProLIP: every picture and every text is a Gaussian"
+        if run.is_probabilistic
+        else "a deterministic model"
+    )
+    return Header(title=run.name, line=kind, facts=facts, tiles=tiles(findings), notes=tuple(notes))
+
+
+def tiles(findings: Findings) -> tuple[Tile, ...]:
+    """One for each number that is known, with that of other models beside it."""
+    return tuple(
+        Tile(
+            name=name,
+            value=written(value),
+            meaning=meaning,
+            beside=tuple((other, written(_of(found, field))) for other, found in findings.others),
+        )
+        for field, name, meaning, written in NUMBERS
+        if (value := _of(findings.headline, field)) is not None
+    )
+
+
+def _of(headline: Headline, field: str) -> float | None:
+    value: float | None = getattr(headline, field)
+    return value

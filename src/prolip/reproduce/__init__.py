@@ -1,0 +1,1 @@
+"""`prolip reproduce`: the paper's claims, each measured on scenes whose truth is known, with controls and a verdict."""

@@ -1,0 +1,34 @@
+"""What is said of uncertainty."""
+
+from prolip.report.page import widths
+
+
+def levels(*medians):
+    return {"levels": [{"level": level, "median": median} for level, median in enumerate(medians)]}
+
+
+def test_one_pair_of_levels_out_of_order_is_named():
+    told = widths.says_levels(levels(3, 1, 2))
+    assert "2 above 1" in told
+    assert "wrong way" not in told
+    assert "one level" in widths.says_levels(levels(3))
+
+
+def test_a_control_that_does_as_well_is_named():
+    share = {"text_above_own_image": 0.95}
+    assert "nothing learned" in widths.says_pairs(share, [0.94])
+    assert "nothing learned" not in widths.says_pairs(share, [0.4])
+    assert "40.0\u00a0%" in widths.says_pairs(share, [0.4])
+    truth = {"spearman": 0.6, "within_length": {"mean": None}}
+    assert "untrained model +0.17" in widths.says_truth(truth, [0.17])
+
+
+def test_a_gain_that_may_be_nothing_is_no_finding():
+    fit = {"r2_with": 0.1, "difference": 0.01, "coefficients": {"log uncertainty": -0.3}}
+    told = widths.says_regression({"own_image": {**fit, "interval": [-0.02, 0.04]}, "truth": None})
+    assert "nothing that is sure (+0.01)" in told
+    assert "wrong way" not in told
+
+
+def test_nothing_is_said_of_a_regression_that_could_not_be_fitted():
+    assert widths.says_regression({"own_image": {"r2_with": None}, "truth": None}) == ""
