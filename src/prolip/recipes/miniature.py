@@ -44,7 +44,7 @@ Variant = Literal[
     "prolip", "mask", "drop", "clip", "siglip", "no-inclusion", "image-in-text", "whole-in-masked", "ppcl-alone",
     "pml-alone",
 ]  # fmt: skip
-SAMPLES = {"minutes": 250_000, "hour": 1_500_000, "night": 15_000_000}
+SAMPLES = {"minutes": 250_000, "hour": 1_200_000, "night": 12_000_000}
 """By scale. One core sees 500 to 700 a second."""
 PLACES, PLAIN, SOFT = 0.12, 0.18, 0.15
 """Shares of the samples: of the stage that dwells on places, of the softmax alone, of the softmax beside inclusion."""

@@ -32,7 +32,7 @@ from prolip.data.tar_write import Members, write_tar
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
 from prolip.inputs.images import read_image
 
-VERSION = 3
+VERSION = 4
 OCCLUDED = (0.025, 0.05, 0.075, 0.1)
 """Shares of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
