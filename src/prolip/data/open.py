@@ -108,7 +108,7 @@ def _scenes(text: str) -> Source:
             values[name] = SCENES_SETTINGS[name](value)
         except (KeyError, ValueError):
             raise ValueError(
-                f"{text}: {setting!r} is none of length=, size=, seed=, unseen= with a whole number, complete= and "
+                f"{text}: {setting!r} is none of length=, size=, seed=, unseen=, captions= with a number, complete=, "
                 "placed= with a share, levels= with four shares (0.1/0.2/0.4/0.3) and general=true"
             ) from None
     unseen = values.pop("unseen", 0)
@@ -130,7 +130,7 @@ def _truth(value: str) -> bool:
 
 
 SCENES_SETTINGS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("length", "size", "seed", "unseen"), _whole),
+    **dict.fromkeys(("length", "size", "seed", "unseen", "captions"), _whole),
     **dict.fromkeys(("complete", "placed"), float),
     "levels": _four,
     "general": _truth,

@@ -63,10 +63,10 @@ def recipe(
     batch: int = 128,
 ) -> TrainConfig:
     samples = SAMPLES[scale] if samples is None else samples
-    name = f"miniature-{variant}" if level == "simple" else f"miniature-{variant}-{level}"
+    words = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
     held_out = f"scenes:{level},size=48,unseen={UNSEEN},length=1000,seed=1,complete=1,levels=0/0/0/1"
     return TrainConfig(
-        out=f"runs/{name}",
+        out=f"runs/{'-'.join(filter(None, words))}",
         samples=samples,
         batch=batch,
         model=_model(variant, batch),
@@ -86,7 +86,14 @@ def recipe(
 
 
 def _scenes(level: str, *more: str) -> tuple[str, ...]:
-    words = (f"scenes:{level}", "size=48", f"unseen={UNSEEN}", "length=1000000", "levels=0.1/0.2/0.4/0.3")
+    words = (
+        f"scenes:{level}",
+        "size=48",
+        f"unseen={UNSEEN}",
+        "length=100000000",
+        "captions=1",
+        "levels=0.1/0.2/0.4/0.3",
+    )
     return (",".join((*words, "complete=0.5", "general=true", *more)),)
 
 
