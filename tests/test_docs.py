@@ -39,6 +39,8 @@ CAPABILITIES = [
     "evaluation",
     "traversal",
     "uncertainty",
+    "report",
+    "reproduce",
 ]
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from prolip import recipes
+from prolip.checks import require_count
 from prolip.report.page.build import NAME, Page, build
 from prolip.reproduce.cell import PACKAGED, read_cells
 from prolip.reproduce.table import ClaimsTable
@@ -27,13 +28,18 @@ def run(out: Path, *, seed: int = 0, samples: int = SAMPLES, anew: bool = False,
 
     anew: don't ask, begin again. quick: pictures of each evaluation set.
     """
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be at least 0 and below 2^63, not {seed}")
+    require_count(samples, "samples", most=2**40)
     console = Console()
     out.mkdir(parents=True, exist_ok=True)  # now, not after the work
     words = [f"samples={samples}", f"seed={seed}", f"out={out / 'run'}"]
     config = recipes.load("miniature").config(words)
     finished = _is_same(config) and (Path(config.out) / MODEL).is_dir()
-    if finished and not anew and (out / NAME).is_file() and _wants_old(console, out):
-        return _point_to(console, out / NAME)
+    if finished and not anew and (out / NAME).is_file():
+        if _wants_old(console, out):
+            return _point_to(console, out / NAME)
+        anew = True
     if anew or not finished:
         _train(console, config, anew)
     console.print("Evaluating it, beside an untrained model and one that was trained for longer ...")

@@ -72,9 +72,13 @@ def test_python_dash_m_works():
         (["report", "scenes", "--out", "/dev/null/figure"], "/dev/null"),
         (["bench", "data", "--photos", "0"], "must be at least 1"),
         (["demo", "--seed", "99999999999999999999"], "seed must be"),
+        (["demo", "--samples", "0"], "samples must be"),
+        (["report", "nowhere"], "nowhere"),
+        (["reproduce", "--show", "--out", "/dev/null/reproduce"], "/dev/null"),
     ],
 )
-def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch):
+def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PROLIP_DEBUG", raising=False)
     with pytest.raises(SystemExit) as end:
         cli.main(command)
@@ -103,6 +107,22 @@ def test_a_group_alone_shows_its_help(capsys):
     assert "measures" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["report", "runs/mine", "--quick", "9"], ["report", "page", "runs/mine", "--quick", "9"]),
+        (["report", "./toy"], ["report", "page", "./toy"]),
+        (["report", "page", "runs/mine"], ["report", "page", "runs/mine"]),
+        (["report", "toy", "--out", "x"], ["report", "toy", "--out", "x"]),
+        (["report", "--help"], ["report", "--help"]),
+        (["report"], ["report"]),
+        (["train", "report"], ["train", "report"]),
+    ],
+)
+def test_a_report_of_a_run_needs_no_word_more(typed, meant):
+    assert cli._spelt_out(typed) == meant
+
+
 def test_what_never_is_true_is_null_in_json(capsys):
     cli.main(["data", "ambiguity", "a blurry thing", "a thing", "--level", "simple", "--json"])
     never, always = json.loads(capsys.readouterr().out)
@@ -111,9 +131,9 @@ def test_what_never_is_true_is_null_in_json(capsys):
 
 
 def test_held_out_pairs_change_the_truth(capsys):
-    cli.main(["data", "ambiguity", "a square", "--unseen", "8", "--json"])
+    cli.main(["data", "ambiguity", "a red circle", "--unseen", "8", "--json"])
     (held_out,) = json.loads(capsys.readouterr().out)
-    cli.main(["data", "ambiguity", "a square", "--json"])
+    cli.main(["data", "ambiguity", "a red circle", "--json"])
     (whole,) = json.loads(capsys.readouterr().out)
     assert held_out["probability"] != whole["probability"]
 

@@ -31,6 +31,16 @@ def test_json_is_all_that_is_printed(out, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((out / "table.json").read_text())
 
 
+def test_a_page_without_a_place_is_told_before_anything_is_run(out, monkeypatch):
+    monkeypatch.setattr("prolip.reproduce.run.run_missing", lambda *_: pytest.fail("it began to run"))
+    page = out / "page.md"
+    page.write_text("# Nothing\n")
+    with pytest.raises(ValueError, match="no place for the table"):
+        reproduce(out=out, docs=page)
+    with pytest.raises(FileNotFoundError):
+        reproduce(out=out, docs=out / "missing.md")
+
+
 def test_a_page_gets_the_table(out, capsys):
     page = out / "page.md"
     page.write_text(f"# Before\n{BEGIN}\n{END}\n")

@@ -159,7 +159,7 @@ def test_as_many_names_as_classes(folder):
         open_labelled(folder, class_names=["a", "b", "c"])
 
 
-def task_shards_come_in_the_order_of_their_numbers(tmp_path):
+def test_shards_come_in_the_order_of_their_numbers(tmp_path):
     (tmp_path / "test").mkdir()
     for number in (10, 2, 0):
         (tmp_path / "test" / f"{number}.tar").touch()

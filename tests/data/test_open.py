@@ -10,7 +10,9 @@ from PIL import Image
 
 from prolip.data.coco import CocoCaptions
 from prolip.data.folders import Folder
-from prolip.data.open import open_data
+from prolip.data.open import SCENES_LENGTH, SCENES_SETTINGS, open_data
+from prolip.data.scenes import Scenes
+from prolip.data.scenes.world import world_named
 from prolip.data.tables import Table
 from tests.data.test_loader import Pictures
 
@@ -90,7 +92,7 @@ def test_parquet_and_data_sets(tmp_path):
 # Shards
 
 
-def task_shards(tmp_path):
+def test_shards(tmp_path):
     shards = pytest.importorskip("prolip.data.shards")
     write_tar(tmp_path / "000.tar", "a", "b")
     write_tar(tmp_path / "001.tar", "c")
@@ -204,3 +206,78 @@ def test_the_folder_of_cocos_images_can_be_named(tmp_path):
     with pytest.raises(ValueError, match="--image FOLDER"):
         open_data(tmp_path / "c.json")
     assert open_data(tmp_path / "c.json", image=str(tmp_path / "far")).read(0).captions == ("a thing",)
+
+
+# -- scenes ------------------------------------------------------------------------------------------------------------
+
+SETTINGS = {
+    "length": ("9", {"length": 9}),
+    "size": ("40", {"size": 40}),
+    "seed": ("3", {"seed": 3}),
+    "captions": ("2", {"captions": 2}),
+    "unseen": ("8", {"world": world_named("hard", 8)}),
+    "complete": ("0.25", {"complete": 0.25}),
+    "placed": ("1", {"placed": 1.0}),
+    "levels": ("0.1/0.2/0.3/0.4", {"levels": (0.1, 0.2, 0.3, 0.4)}),
+    "general": ("true", {"general": True}),
+}
+
+
+def same_data(text, **facts):
+    made = Scenes(**{"world": "hard", "length": SCENES_LENGTH, **facts})
+    return open_data(text).fingerprint() == made.fingerprint()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_of_scenes(name):
+    word, facts = SETTINGS[name]
+    assert same_data("scenes:hard")
+    assert same_data(f"scenes:hard,{name}={word}", **facts)
+    assert not same_data(f"scenes:hard,{name}={word}")
+
+
+def test_all_settings_of_scenes_together():
+    assert set(SETTINGS) == set(SCENES_SETTINGS)
+    words = ",".join(f"{name}={word}" for name, (word, _) in SETTINGS.items())
+    assert same_data(
+        f"scenes:hard,{words}", **{k: v for _, facts in SETTINGS.values() for k, v in facts.items()}
+    )
+    assert same_data("scenes:hard,general=false,unseen=0")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "length=many", "length=", "length", "size=-40", "seed=1.5", "unseen=few", "captions=2.0", "complete=much",
+        "placed=", "levels=a/b/c/d", "levels=", "general=yes", "general=1", "colour=red", "", "seed=0=1",
+    ],
+)  # fmt: skip
+def test_a_setting_of_scenes_that_can_not_be_read(setting):
+    with pytest.raises(ValueError, match="is none of length=, size=, seed=, unseen=, captions=") as error:
+        open_data(f"scenes:simple,seed=1,{setting}")
+    assert str(error.value).startswith(f"scenes:simple,seed=1,{setting}: {setting!r} is none of")
+    assert all(f"{name}=" in str(error.value) for name in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("levels=0.5/0.5", r"levels must be 4 probabilities that add up to 1, not \(0\.5, 0\.5\)"),
+        ("levels=1/1/0/0", "levels must be 4 probabilities"),
+        ("complete=2", "complete must be a share from 0 to 1, not 2.0"),
+        ("complete=nan", "complete must be a share"),
+        ("placed=-0.5", "placed must be a share from 0 to 1, not -0.5"),
+        ("unseen=64", "unseen must be from 0 to 63 pairs, not 64"),
+        ("captions=0", "captions must be"),
+        ("length=0", "length must be"),
+        ("size=16", "size must be at least 32"),
+    ],
+)
+def test_a_setting_of_scenes_that_can_not_be(setting, message):
+    with pytest.raises(ValueError, match=message):
+        open_data(f"scenes:simple,{setting}")
+
+
+def test_a_world_that_is_none():
+    with pytest.raises(ValueError, match="world 'harder' is not one of"):
+        open_data("scenes:harder,unseen=8")

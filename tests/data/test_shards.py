@@ -104,7 +104,7 @@ def test_only_damage_is_no_reason_to_refuse(tmp_path):
     assert bad(Shards(str(tmp_path / "1.tar")), 0).reason == "broken shard"
 
 
-def task_shards_of_nothing(tmp_path):
+def test_shards_of_nothing(tmp_path):
     assert len(Shards(write_tar(tmp_path / "1.tar", []))) == 0
 
 

@@ -91,7 +91,7 @@ def test_each_pass_is_in_another_order_and_seen_anew(loader):
     assert [row for batch in again for row in facts(batch)] == first
 
 
-def task_shards_and_windows_are_shuffled_differently_each_time(loader):
+def test_shards_and_windows_are_shuffled_differently_each_time(loader):
     """One lane by hand: its shards in the order that it opened them, cut into windows of 5, each in any order."""
     one, read, seen = loader(Shards(), lanes=1), [], []
     for epoch in range(2):

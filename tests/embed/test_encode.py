@@ -90,7 +90,7 @@ def test_a_changed_picture_is_embedded_anew(nano, pictures, tmp_path, calls):
     assert torch.equal(before.images.mean[4], after.images.mean[4])
 
 
-def task_shards_of_the_same_names_and_sizes_are_told_apart(nano, tmp_path, calls):
+def test_shards_of_the_same_names_and_sizes_are_told_apart(nano, tmp_path, calls):
     found = []
     for seed in (0, 1):
         write(tmp_path / str(seed), Plan(size=32, train=1, test=6, seed=seed))

@@ -48,7 +48,7 @@ def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, f
     )
 
 
-def task_shards_of_scenes_tell_levels_and_truth(model, folder):
+def test_shards_of_scenes_tell_levels_and_truth(model, folder):
     source = open_data(folder / "train", captions=["json:captions"])
     captions = gather(model, source).captions
     record = json.loads(source.read(2).extra["json"])

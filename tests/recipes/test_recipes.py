@@ -1,7 +1,6 @@
 """Recipes carry the paper's numbers, by name; and `prolip train`, which runs them."""
 
 import json
-import math
 import subprocess
 import sys
 from types import ModuleType
@@ -12,7 +11,6 @@ import pytest
 import prolip.train
 from prolip import cli, recipes
 from prolip.losses.objective import Objective
-from prolip.model.sizes import SIZES
 from prolip.recipes.ablation_96m import Row
 from prolip.train.config import TrainConfig
 from prolip.train.control import PeerError
@@ -138,24 +136,6 @@ def test_starts_of_fine_tuning(start, hub_id):
 def test_longprolip_starts_from_the_release():
     model = config("long").model
     assert (model.start, model.context_length) == ("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", 256)
-
-
-def test_the_miniature():
-    run = config("miniature")
-    (first,) = run.before
-    assert math.isclose(run.model.bias, -math.log(128))
-    assert run.stage_steps == (625, 625)
-    assert run.objective.active == ("ppcl", "inclusion", "masked", "vib")
-    assert first.objective.active == ("clip", "inclusion", "masked")
-    assert run.data.source == first.source == ("scenes:simple,size=48,length=1000000",)
-    assert SIZES[run.model.size].image_size == 48
-    hard = config("miniature", "level=hard", "samples=1280", "batch=64")
-    assert hard.before[0].source == first.source
-    assert hard.data.source == ("scenes:hard,size=48,length=1000000",)
-    assert hard.held_out.source == "scenes:hard,size=48,length=1000,seed=1"
-    assert hard.stage_steps == (10, 10)
-    assert math.isclose(hard.model.bias, -math.log(64))
-    assert hard.out != run.out
 
 
 def test_nano_is_small_and_whole():

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from prolip.reproduce.cell import FORMAT, PACKAGED, cell_path, read_cell, read_cells, write_cell
+from prolip.reproduce.recipe import current_fingerprint
 from tests.reproduce.made import cell
 
 
@@ -66,6 +67,13 @@ def test_seeds_of_another_recipe_are_not_mixed_in(tmp_path):
         ("minutes", 2),
         ("hour", 0),
     }
+
+
+def test_an_old_cell_of_ones_own_does_not_hide_a_new_one_of_the_package(tmp_path):
+    own, theirs = tmp_path / "own", tmp_path / "package"
+    write_cell(own, cell("clip", fingerprint="old", x=1))
+    write_cell(theirs, cell("clip", fingerprint=current_fingerprint("clip", "minutes"), x=2))
+    assert [one.numbers["x"] for one in read_cells([own, theirs])] == [2]
 
 
 def test_the_packages_cells_can_be_read():

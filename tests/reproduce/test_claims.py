@@ -4,6 +4,7 @@ from prolip.reproduce.claims import CLAIMS
 from prolip.reproduce.evidence import Evidence
 from prolip.reproduce.rows import make_row
 from prolip.reproduce.variants import KNOWN
+from tests.reproduce.made import cell
 
 
 def test_ids_are_unique():
@@ -23,10 +24,21 @@ def test_without_cells_nothing_is_run():
     assert {make_row(claim, Evidence([])).verdict for claim in CLAIMS} == {"not run"}
 
 
+def trained(variant, accuracy):
+    return cell(variant, zero_shot={"colour_shape": {"one_prompt": accuracy, "n": 1000}})
+
+
+@pytest.mark.parametrize(("ppcl", "word"), [(0.9, "shown"), (0.02, "not shown")])
+def test_pml_fails_only_where_ppcl_does_not(ppcl, word):
+    (pml,) = [claim for claim in CLAIMS if claim.id == "pml"]
+    assert make_row(pml, Evidence([trained("pml-alone", 0.02), trained("ppcl-alone", ppcl)])).verdict == word
+
+
 def test_the_papers_values_are_those_of_its_tables():
     papers = {claim.id: claim.paper for claim in CLAIMS}
     assert papers["zero-shot-clip"] == "67.8 % against 67.2 %"
     assert papers["pml"] == "0.1 %"
+    assert papers["widths-prolip"] == "3.266 (0.2254 / 0.0086) against -1.481 (0.0745 / 0.3276)"
     assert papers["bprw-9"] == "75.8 % against 74.6 %"
     assert papers["traversal-root-recall"] == "23.3 % against 0.1 %"
     assert papers["cost"] == "1.002 against 1.020"

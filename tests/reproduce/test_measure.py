@@ -8,7 +8,6 @@ from prolip.data.scenes import tokenizer
 from prolip.model.prolip import ProLIP
 from prolip.reproduce.claims import CLAIMS
 from prolip.reproduce.measure import PARTS, measure, rounded
-from prolip.reproduce.readings import at
 from prolip.reproduce.targets import TARGETS
 from prolip.reproduce.variants import COST
 
@@ -46,7 +45,7 @@ def test_every_claim_and_its_controls_can_be_read(claim, numbers):
 
 def test_every_target_can_be_read(numbers):
     for target in TARGETS:
-        at(numbers, target.path)
+        target.value(numbers)
 
 
 def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, ground, numbers):

@@ -4,7 +4,7 @@ import pytest
 
 from prolip import recipes
 from prolip.reproduce import recipe
-from prolip.reproduce.recipe import fingerprint
+from prolip.reproduce.recipe import all_variants, current_fingerprint, fingerprint, run_config
 
 CONFIG = recipes.load("nano").config()
 
@@ -46,3 +46,14 @@ def test_of_an_untrained_model_only_the_model_counts():
     assert fingerprint(longer, "untrained") == fingerprint(CONFIG, "untrained")
     assert fingerprint(other, "untrained") != fingerprint(CONFIG, "untrained")
     assert fingerprint(CONFIG, "cost") != fingerprint(CONFIG, "untrained")
+
+
+@pytest.mark.parametrize("variant", all_variants())
+def test_the_current_fingerprint_is_that_of_a_cell_made_today(variant, tmp_path):
+    config = run_config(variant, "hour", 7, tmp_path / "run")
+    assert current_fingerprint(variant, "hour") == fingerprint(config, variant)
+
+
+def test_what_the_recipe_does_not_have_has_no_fingerprint():
+    assert current_fingerprint("no such", "hour") is None
+    assert current_fingerprint("prolip", "no such") is None

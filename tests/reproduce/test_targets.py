@@ -8,7 +8,7 @@ from tests.reproduce.made import cell
 
 @pytest.fixture(autouse=True)
 def one_target(monkeypatch):
-    monkeypatch.setattr(targets, "TARGETS", (Target("x", "x", 0.9),))
+    monkeypatch.setattr(targets, "TARGETS", (Target("x", ("x",), 0.9),))
 
 
 def row(ours, fresh=()):
@@ -26,6 +26,8 @@ def row(ours, fresh=()):
         ((0.91, 0.95), (0.1, 0.93), False),
         ((0.91,), (None,), True),
         ((), (0.5,), None),
+        ((0.95,), (), None),
+        ((0.5,), (), False),
     ],
 )
 def test_every_seed_must_reach_it_and_no_untrained_model_may(ours, fresh, reached):
@@ -33,3 +35,9 @@ def test_every_seed_must_reach_it_and_no_untrained_model_may(ours, fresh, reache
     assert found["reached"] is reached
     assert found["by_seed"] == list(ours)
     assert found["untrained"] == list(fresh)
+
+
+def test_a_target_may_be_the_mean_of_several_numbers():
+    both = Target("mean", ("a/x", "b/x"), 0.5)
+    assert both.value({"a": {"x": 0.25}, "b": {"x": 0.75}}) == 0.5
+    assert both.value({"a": {"x": 0.25}, "b": {"x": None}}) is None

@@ -94,6 +94,29 @@ def test_preparation_follows_the_choices(model):
     assert load(run, model)._reader.preparation.augmentation == run.data.augmentation
 
 
+def test_words_are_dropped_from_as_many_captions_as_asked_for(model):
+    """The same samples and captions; a caption that lost words has some of its tokens, in order."""
+    whole = next(iter(load(config(SIMPLE, augment=False), model)))
+    for share in (0.5, 1.0):
+        fewer = next(iter(load(config(SIMPLE, augment=False, drop_words=share), model)))
+        assert (fewer.keys, fewer.captions) == (whole.keys, whole.captions)
+        shorter = 0
+        for ids, less in zip(whole.ids.tolist(), fewer.ids.tolist(), strict=True):
+            left = iter(token for token in ids if token)
+            kept = [token for token in less if token]
+            assert all(token in left for token in kept), "a part, in the same order"
+            assert kept
+            shorter += len(kept) < sum(map(bool, ids))
+        assert 0 < shorter <= len(whole)
+
+
+def test_more_general_captions_come_with_the_batch(model):
+    run = config(f"{SIMPLE},general=true")
+    batch = next(iter(load(run, model)))
+    assert batch.general.shape == batch.ids.shape
+    assert next(iter(load(config(SIMPLE), model))).general is None
+
+
 def test_a_stage_has_its_own_source_or_that_of_the_run(model):
     run = config(SIMPLE, SIMPLE, weights=(3.0, 1.0))
     of_the_run = keys(load(run, model, source=()))

@@ -28,7 +28,15 @@ from prolip.inputs.images import normalise
 from prolip.losses.objective import Objective
 from prolip.recipes import nano
 from prolip.train import saves
-from prolip.train.config import CheckpointChoice, HeldOut, LogChoice, OptimiserChoice, ParallelChoice
+from prolip.train.config import (
+    CheckpointChoice,
+    DataChoice,
+    HeldOut,
+    LogChoice,
+    Masking,
+    OptimiserChoice,
+    ParallelChoice,
+)
 from prolip.train.engine import train
 from prolip.train.held_out import HeldOutCheck, retrieval, same_caption, uncertainty
 from prolip.train.optimiser import make_optimiser, take_step
@@ -140,7 +148,7 @@ def check_bfloat16(rank, world):
 
 
 @pytest.mark.slow
-def task_shards_give_the_gradients_and_embeddings_of_the_whole_model(tmp_path):
+def test_shards_give_the_gradients_and_embeddings_of_the_whole_model(tmp_path):
     spawn(check_sharded, 2, tmp_path)
 
 
@@ -151,10 +159,15 @@ LAYOUTS = {
     "ddp": ParallelChoice(strategy="ddp"),
     "fsdp": ParallelChoice(strategy="fsdp"),
     "fsdp in parts, float64": ParallelChoice(strategy="fsdp", accumulate=3, precision="float64"),
+    "ddp, general captions": ParallelChoice(strategy="ddp"),
 }
 
 OPTIONS = {
-    "fsdp in parts, float64": {"optimiser": OptimiserChoice(lr=1e-3, warmup=2, ema=0.6, clip_norm=1.0)}
+    "fsdp in parts, float64": {"optimiser": OptimiserChoice(lr=1e-3, warmup=2, ema=0.6, clip_norm=1.0)},
+    "ddp, general captions": {
+        "data": DataChoice(source=("scenes:simple,size=32,length=10000,general=true",), workers=0),
+        "masking": Masking(texts=0.5, how="general"),
+    },
 }
 
 
@@ -219,6 +232,8 @@ def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_pat
     for name in ("ddp", "fsdp"):
         require_same_run(tmp_path / name, alone, 1e-5)
     require_same_run(tmp_path / "fsdp in parts, float64", exact, 1e-9)
+    general = train(config(tmp_path / "general", **OPTIONS["ddp, general captions"]))
+    require_same_run(tmp_path / "ddp, general captions", general, 1e-5)
     assert "held_out/r1" in history(alone)[STEPS]
 
     for name in LAYOUTS:  # one process puts the shards together
@@ -268,7 +283,7 @@ def test_how_memory_and_time_are_saved_does_not_change_a_run(layout, within, tmp
 # -- small things ------------------------------------------------------------------------------------------------------
 
 
-def task_shards_need_processes():
+def test_shards_need_processes():
     with pytest.raises(ValueError, match="torchrun"):
         lay_out(learner_of(Objective()), ParallelChoice(strategy="fsdp"), CPU)
 

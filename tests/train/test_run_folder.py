@@ -21,6 +21,7 @@ from prolip.train.run_folder import (
     begin,
     differences,
     is_run,
+    put_aside,
     read_config,
     read_model,
     read_sessions,
@@ -254,3 +255,19 @@ def test_a_config_with_a_hole_is_not_filled_with_defaults(tmp_path, config, nano
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="its config has no samples"):
         read_config(tmp_path)
+
+
+def test_a_run_that_is_put_aside_keeps_all_it_has_and_makes_room(tmp_path, config, nano):
+    for number, name in enumerate(("run.v1.old", "run.v1.old2", "run.v1.old3")):
+        start(tmp_path / "run.v1", replace(config, seed=number), nano)
+        assert put_aside(tmp_path / "run.v1") == tmp_path / name
+        assert not (tmp_path / "run.v1").exists()
+    seeds = {path.name: read_config(path).seed for path in tmp_path.iterdir()}
+    assert seeds == {"run.v1.old": 0, "run.v1.old2": 1, "run.v1.old3": 2}
+
+
+def test_what_is_put_aside_takes_nobodys_name(tmp_path, config, nano):
+    (tmp_path / "run.old").write_text("mine")
+    start(tmp_path / "run", config, nano)
+    assert put_aside(tmp_path / "run") == tmp_path / "run.old2"
+    assert (tmp_path / "run.old").read_text() == "mine"

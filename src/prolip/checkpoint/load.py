@@ -105,6 +105,8 @@ def find(name_or_path: str | Path, revision: str | None = None) -> Path:
             raise ValueError(f"{name} is a folder or file here; only a hub id has a revision")
         return path
     if (own := shipped.folder(name)) is not None:
+        if revision is not None:
+            raise ValueError(f"{name} comes with the package; only a hub id has a revision")
         return own
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith("."):
         if path.parent.is_dir():  # runs/miniature: a slip of the pen, not an owner on the hub

@@ -59,7 +59,13 @@ def demo(
     """
     from prolip import demo
 
-    demo.run(out.expanduser(), seed=seed, samples=samples or demo.SAMPLES, anew=anew, quick=quick)
+    demo.run(
+        out.expanduser(),
+        seed=seed,
+        samples=demo.SAMPLES if samples is None else samples,
+        anew=anew,
+        quick=quick,
+    )
 
 
 def convert(

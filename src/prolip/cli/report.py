@@ -17,7 +17,7 @@ def page(
     labelled: Path | None = None,
     hierarimgs: Path | None = None,
     compare: tuple[str, ...] = (),
-    controls: int = 1,
+    controls: int = 3,
     claims: Path | None = None,
     quick: int = 500,
     device: str | None = None,
@@ -32,11 +32,11 @@ def page(
         run: The folder that prolip train wrote.
         out: The page, or a folder for it. None: RUN/report.html.
         data: Pictures with captions to judge on. None: the run's held-out data, or what it was trained on. Of scenes
-            all evaluation sets are drawn afresh.
+            all evaluation sets are drawn afresh, with captions as in training.
         labelled: Pictures with classes: a folder in the layout of the 38 tasks, or one with a folder for each class.
         hierarimgs: The folder that prolip data hierarimgs built.
         compare: Other models for the headline, as NAME=MODEL (a folder, a run, a hub id).
-        controls: Untrained models of the same size beside it.
+        controls: Untrained models of the same size beside it; what they can do shows nothing learned.
         claims: A table of claims to show: the table.json that prolip reproduce wrote.
         quick: Pictures of each set.
         device: cpu, cuda, ... None: a GPU if there is one.

@@ -39,13 +39,17 @@ def reproduce(
     from prolip.files import write_json, write_whole
     from prolip.reproduce import run
     from prolip.reproduce.cell import PACKAGED, read_cells
-    from prolip.reproduce.document import put_between
+    from prolip.reproduce.document import between, put_between
     from prolip.reproduce.table import ClaimsTable
 
     out = out.expanduser()
     work = run.Work(
         out=out, packaged=None if anew else PACKAGED, tell=lambda text: print(text, file=sys.stderr)
     )
+    if docs is not None:
+        between(
+            docs.expanduser()
+        )  # now: after hours of work is no time to learn that the page has no place for it
     if not show:
         run.run_missing(work, scale, run.choose(variants, seeds))
     table = ClaimsTable.of(read_cells([work.cells, PACKAGED]))

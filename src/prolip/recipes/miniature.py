@@ -3,6 +3,7 @@
     prolip train miniature
     prolip train miniature scale=hour seed=1
     prolip train miniature variant=mask
+    torchrun --nproc-per-node 2 -m prolip train miniature
 
 Not in the paper, and so without a result of it; docs/miniature.md tells what was tried and what came out.
 

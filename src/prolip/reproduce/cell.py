@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from prolip.files import read_json, write_json
-from prolip.reproduce.recipe import SCALES
+from prolip.reproduce.recipe import SCALES, current_fingerprint
 
 FORMAT, VERSION = "prolip-cell", 1
 """A new version of what is measured makes all older cells count as missing."""
@@ -65,20 +65,24 @@ def read_cell(path: Path) -> Cell | None:
 def read_cells(folders: Sequence[Path]) -> list[Cell]:
     """All cells of some folders; of two of the same scale, variant and seed that of the earlier folder.
 
-    Seeds of one variant at one scale must be of one recipe: that of the first cell counts, others are left out.
+    Seeds of one variant at one scale must be of one recipe: that of today if there are cells of it, else that of the
+    first cell. Others are left out: an old cell of one's own must not hide a new one of the package.
     """
-    found: dict[tuple[str, str, int], Cell] = {}
+    cells = [cell for path in _files(folders) if (cell := read_cell(path)) is not None]
     recipes: dict[tuple[str, str], str] = {}
-    for path in _files(folders):
-        cell = read_cell(path)
-        if cell is None:
-            continue
-        if recipes.setdefault((cell.scale, cell.variant), cell.fingerprint) == cell.fingerprint:
+    for cell in cells:
+        recipes.setdefault((cell.scale, cell.variant), cell.fingerprint)
+    for cell in cells:
+        if cell.fingerprint == current_fingerprint(cell.variant, cell.scale):
+            recipes[cell.scale, cell.variant] = cell.fingerprint
+    found: dict[tuple[str, str, int], Cell] = {}
+    for cell in cells:
+        if recipes[cell.scale, cell.variant] == cell.fingerprint:
             found.setdefault((cell.scale, cell.variant, cell.seed), cell)
     return list(found.values())
 
 
-def _files(folders: Iterable[Path]) -> Iterable[Path]:
+def _files(folders: Sequence[Path]) -> Iterator[Path]:
     for folder in folders:
         for scale in SCALES:
             yield from sorted((folder / scale).glob("*.json"))

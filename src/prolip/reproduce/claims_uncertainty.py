@@ -11,10 +11,12 @@ from prolip.reproduce.variants import NO_INCLUSION, UNTRAINED
 FRESH = Control(name="untrained", variant=UNTRAINED)
 WITHOUT = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
 CAPTIONS = "four random captions of 1000 fresh scenes, of all levels as in training, over different texts"
+WITHIN_LENGTH = correlation("truth/within_length/mean", "truth/within_length/n")
 FIGURE_LENGTH, FIGURE_LEVEL = "Figure fig:t_unc_vs_len", "Figure fig:t_unc_vs_hierarchy"
 
 
 def _generality(variant: str, sentence: str) -> Claim:
+    length = Control(name="within a length", read=WITHIN_LENGTH, against=False)
     return Claim(
         id="generality" if variant == "prolip" else f"generality-{variant}",
         sentence=sentence,
@@ -25,7 +27,7 @@ def _generality(variant: str, sentence: str) -> Claim:
         read=correlation("truth/spearman", "truth/n"),
         form="correlation",
         variant=variant,
-        controls=(FRESH, WITHOUT),
+        controls=(FRESH, WITHOUT, length),
     )
 
 
@@ -33,7 +35,8 @@ def _within_level(level: int) -> Claim:
     return Claim(
         id=f"generality-level-{level}",
         sentence=f"More ambiguous captions are more uncertain, also within level {level}",
-        definition=f"The same correlation, among captions of level {level} alone. Effect: the correlation.",
+        definition=f"The same correlation, among captions of level {level} alone. Many of them are equally ambiguous, "
+        "which keeps it below 1. Effect: the correlation.",
         where="ours: levels could carry all of it",
         paper=NOT_THERE,
         read=correlation(f"truth/by_level/{level}/spearman", f"truth/by_level/{level}/n"),
@@ -148,7 +151,7 @@ CLAIMS = (
         "Effect: the correlation.",
         where="ours: length could carry all of it",
         paper=NOT_THERE,
-        read=correlation("truth/within_length/mean", "truth/within_length/n"),
+        read=WITHIN_LENGTH,
         form="correlation",
         controls=(
             FRESH,
@@ -179,11 +182,18 @@ CLAIMS = (
         id="hierarimgs",
         sentence="Pictures of fewer segments include the whole picture (HierarImgs)",
         definition="Share of pictures with H(original in level) > 0; the least over three levels. "
+        "H compares widths only, so beside it: the AUROC of log inclusion, a picture's own level against others'. "
         "Effect: that share less 50 %.",
         where="Section on HierarImgs",
         paper=f"more than {100 * paper.HIERARIMGS_INCLUDED:.0f} %",
         read=least_share("segments/levels", "included", "segments/n"),
-        controls=(FRESH, WITHOUT),
+        controls=(
+            FRESH,
+            WITHOUT,
+            Control(
+                name="least AUROC", read=least_share("segments/levels", "own", "segments/n"), against=False
+            ),
+        ),
     ),
     Claim(
         id="occlusion",

@@ -6,12 +6,13 @@ from prolip.evaluate import paper
 from prolip.reproduce.claim import Claim, Control
 from prolip.reproduce.printed import against, known
 from prolip.reproduce.readings import gain, share
-from prolip.reproduce.variants import UNTRAINED
+from prolip.reproduce.variants import NO_INCLUSION, UNTRAINED
 
 ROWS, TESTED = "prompts/rows", "prompts/n"
 ALL = f"{ROWS}/all prompts"
 PROMPTS = "Accuracy on 1000 fresh pictures, 64 colour-shape classes, 28 templates."
 FRESH = Control(name="untrained", variant=UNTRAINED)
+WITHOUT = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
 RIGHT = 0.7
 """Share of polluted pairs that are right."""
 
@@ -49,7 +50,7 @@ def _traversal(measure: str, what: str) -> Claim:
         paper=against(paper.HIERARCAPS, "ProLIP 12.8B, inclusion root", "ProLIP 12.8B, null root", measure),
         read=gain(f"{roots}/inclusion+null/{measure}", f"{roots}/null/{measure}", "chains/n"),
         form="points",
-        controls=(FRESH,),
+        controls=(FRESH, WITHOUT),
     )
 
 

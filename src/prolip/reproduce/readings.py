@@ -117,6 +117,16 @@ def log_ratio(path: str, over: str) -> Read:
     return read
 
 
+def mean(path: str) -> Read:
+    """A mean that only stands beside; at the path {mean, error}."""
+
+    def read(numbers: Numbers) -> Reading | None:
+        found = at(numbers, path)
+        return None if found is None else Reading(found["mean"], found["mean"], found["error"])
+
+    return read
+
+
 def saving(path: str, over: str) -> Read:
     """How much less a ratio is than another; at each path {median, error}. The value is the first ratio."""
 

@@ -54,6 +54,13 @@ def fingerprint(config: TrainConfig, variant: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def current_fingerprint(variant: str, scale: str) -> str | None:
+    """That of a cell as it would be made today; None if the recipe has no such variant or scale."""
+    if variant not in all_variants() or scale not in SCALES:
+        return None
+    return fingerprint(run_config(variant, scale, 0, Path("anywhere")), variant)
+
+
 def _essential(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
     """Without the keys that don't change what is computed (where it is written, what is shown, workers, ...)."""
     return {

@@ -18,9 +18,8 @@ from prolip.reproduce.rows import Row, make_row
 from prolip.reproduce.targets import judge_targets
 from prolip.reproduce.tell import several
 from prolip.reproduce.variants import variant
-from prolip.reproduce.verdict import RULE, Word
+from prolip.reproduce.verdict import RULE, SIGNS, Word
 
-SIGNS: dict[Word, str] = {"shown": "✓", "not shown": "–", "reversed": "✗", "not run": "·"}
 COLOURS: dict[Word, str] = {"shown": "green", "not shown": "yellow", "reversed": "red", "not run": "dim"}
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Word = Literal["shown", "not shown", "reversed", "not run"]
+SIGNS: dict[Word, str] = {"shown": "✓", "not shown": "–", "reversed": "✗", "not run": "·"}
+"""Verdicts are told by a sign too: not everyone sees colours."""
 
 RULE = (
     "An effect is positive if it has the paper's sign; of a claim with several parts it is that of the weakest. "

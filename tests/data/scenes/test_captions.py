@@ -1,17 +1,20 @@
+from collections import Counter
+from dataclasses import astuple, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import chisquare, spearmanr
 
 from prolip.data.scenes import World
 from prolip.data.scenes.ambiguity import log_ambiguity
-from prolip.data.scenes.captions import LEVELS, caption, chain, describe, place_of
+from prolip.data.scenes.captions import EXACT, LEVELS, caption, chain, complete, describe, place_of, placed
 from prolip.data.scenes.draws import Draws
-from prolip.data.scenes.meaning import holds, implies
+from prolip.data.scenes.meaning import Meaning, Pattern, holds, implies
+from prolip.data.scenes.reading import read
 from prolip.data.scenes.source import tokenizer
-from prolip.data.scenes.world import HARD, SIMPLE, Thing
-from tests.data.scenes.worlds import WORLDS
+from prolip.data.scenes.world import COLOURS, FAMILIES, HARD, SHAPES, SIMPLE, SINGLE, Thing
+from tests.data.scenes.worlds import GRID_OF_THREE, WORLDS
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -126,3 +129,102 @@ def test_a_description_tells_every_relation():
         rows, columns = ([getattr(t, axis) for t in scene.things] for axis in ("row", "column"))
         pairs = sum(a < b for places in (rows, columns) for a in places for b in places)
         assert len(describe(scene, Draws(7, index, 1)).meaning.relations) == pairs
+
+
+# -- exact captions ----------------------------------------------------------------------------------------------------
+
+
+def sides(pattern):
+    """What an exact pattern tells, by the names of EXACT."""
+    shape = "family" if pattern.shape in FAMILIES else "shape"
+    told = {shape: pattern.shape, "colour": pattern.colour, "size": pattern.size, "place": pattern.place}
+    return frozenset(name for name, word in told.items() if word is not None)
+
+
+@pytest.mark.parametrize("world", [SIMPLE, GRID_OF_THREE], ids=["grid of two", "grid of three"])
+def test_exact_captions_tell_each_pair_of_sides_as_often_as_said(world):
+    drawn = (caption(world.scene(10, i), 2, Draws(10, i, 1), world).meaning for i in range(1500))
+    counts = Counter(sides(thing) for meaning in drawn for thing in meaning.things)
+    shares = {frozenset(names): share for names, share in EXACT.items()}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert counts.keys() == shares.keys()
+    assert chisquare([counts[n] for n in shares], [1500 * share for share in shares.values()]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("world", [SIMPLE, GRID_OF_THREE], ids=["grid of two", "grid of three"])
+def test_a_place_that_is_told_is_told_from_then_on(world):
+    """Also in a grid of three, where the place of a thing at the middle of a side is one word: none is broader."""
+    placed_ones = set()
+    for index in range(400):
+        scene = world.scene(11, index)
+        _, broad, exact, full = (step.meaning for step in chain(scene, Draws(11, index, 1), world))
+        (thing,) = exact.things
+        if thing.place is not None:
+            placed_ones.add(thing.place)
+            assert any(thing.place == other.place for other in full.things)
+            assert implies(exact, broad)
+            assert not implies(broad, exact)
+    assert len(placed_ones) == world.grid**2
+
+
+# -- complete captions -------------------------------------------------------------------------------------------------
+
+TINY = replace(
+    SIMPLE, unseen={(c, s) for c in COLOURS for s in SHAPES} - {("red", "ring"), ("blue", "star")},
+    styles=(("clean", 0.5), ("grey", 0.5)),
+)  # fmt: skip
+"""So few scenes that some come twice."""
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_complete_caption_is_true_and_reads_as_it_was_meant(name):
+    world = WORLDS[name]
+    for index in range(150):
+        scene = world.scene(12, index)
+        made = complete(scene, Draws(12, index, 1), world)
+        assert made.level == 3
+        assert holds(made.meaning, scene)
+        assert read(made.text) == made.meaning, made.text
+
+
+@pytest.mark.parametrize("world", [*WORLDS.values(), SINGLE, TINY], ids=[*WORLDS, "single", "tiny"])
+def test_complete_captions_mean_the_same_if_nothing_that_words_tell_differs(world):
+    """A scene but for its nuance, which no caption tells, and for the order of its things."""
+    scenes = [world.scene(13, index) for index in range(500)]
+    shown = [(frozenset(map(astuple, scene.things)), scene.background, scene.style) for scene in scenes]
+    said = [complete(scene, Draws(13), world).meaning for scene in scenes]
+    assert len(set(shown)) == len(set(said)) == len(set(zip(shown, said, strict=True)))
+    if world is TINY:
+        assert len(set(shown)) < len({scene.nuance for scene in scenes}) == 500
+
+
+def test_a_complete_caption_tells_what_varies_and_nothing_else():
+    scene = SIMPLE.scene(14, 0)
+    made = complete(scene, Draws(14), SIMPLE).meaning
+    assert (made.background, made.style, made.count) == (scene.background, None, None)
+    assert complete(scene, Draws(14), World()).meaning.background is None
+    for index in range(100):
+        scene = HARD.scene(14, index)
+        made = complete(scene, Draws(14, index), HARD).meaning
+        assert (made.background, made.style) == (scene.background, scene.style)
+        assert len(made.things) == len(scene.things)
+        assert all(None not in astuple(thing) for thing in made.things)
+
+
+# -- captions of a place -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_placed_caption_is_true_and_tells_a_place_and_perhaps_a_size(name):
+    world, sized = WORLDS[name], 0
+    for index in range(300):
+        scene = world.scene(15, index)
+        made = placed(scene, Draws(15, index, 1))
+        (thing,) = made.meaning.things
+        assert made.meaning == Meaning((Pattern(size=thing.size, place=thing.place),))
+        assert thing.place in {place_of(shown, scene.grid) for shown in scene.things}
+        assert holds(made.meaning, scene)
+        assert read(made.text) == made.meaning, made.text
+        assert made.level == 2
+        sized += thing.size is not None
+    assert 110 < sized < 190

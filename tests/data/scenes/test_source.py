@@ -1,4 +1,5 @@
 import hashlib
+import math
 import os
 import pickle
 import subprocess
@@ -11,6 +12,9 @@ from scipy.stats import chisquare
 
 from prolip.data import scenes
 from prolip.data.scenes import HARD, SIMPLE, Scenes, Thing, World, draw
+from prolip.data.scenes.captions import complete
+from prolip.data.scenes.draws import Draws
+from prolip.data.scenes.meaning import Meaning, Pattern, implies
 from prolip.data.scenes.source import LEVEL_SHARES
 
 
@@ -63,7 +67,7 @@ def test_levels_come_as_often_as_asked():
     "other",
     [
         {"length": 21}, {"size": 49}, {"seed": 1}, {"captions": 5}, {"levels": (0.25,) * 4}, {"world": "hard"},
-        {"world": World()},
+        {"world": World()}, {"complete": 0.5}, {"placed": 0.5}, {"general": True},
     ],
 )  # fmt: skip
 def test_the_fingerprint_tells_every_difference(other):
@@ -80,6 +84,9 @@ def test_the_fingerprint_tells_every_difference(other):
         ({"length": 5, "captions": 0}, "captions must be a whole number"),
         ({"length": 5, "levels": (1.0, 1.0, 0, 0)}, "levels must be 4 probabilities"),
         ({"length": 5, "world": "medium"}, "world 'medium' is not one of"),
+        ({"length": 5, "complete": 2}, "complete must be a share from 0 to 1, not 2"),
+        ({"length": 5, "complete": math.nan}, "complete must be a share from 0 to 1, not nan"),
+        ({"length": 5, "placed": -0.1}, "placed must be a share from 0 to 1, not -0.1"),
     ],
 )
 def test_what_is_refused(facts, message):
@@ -109,7 +116,10 @@ def test_a_scene_stays_what_it_was():
     star = Thing("star", "blue", "small", 0, 1)
     assert HARD.scene(0, 3) == scenes.Scene((star,), "white", "outlined", 2, 6157854736418252980)
     texts = [caption.text for caption in Scenes("hard", length=9).captions(3)]
-    assert texts[:2] == ["a small blue star in the top right in an outlined picture", "there is a small star"]
+    assert texts[:2] == [
+        "a small blue star in the top right in an outlined picture",
+        "we see a blue pointed shape",
+    ]
     pixels = scenes.picture(SIMPLE.scene(0, 3), 48).tobytes()
     assert hashlib.sha256(pixels).hexdigest()[:16] == "41612b793d3b76ca"
 
@@ -121,3 +131,56 @@ def test_what_is_told_does_not_depend_on_what_is_drawn():
         levels[len(SIMPLE.scene(0, index).things)].append(source.captions(index)[0].level)
     for found in levels.values():
         assert np.bincount(found, minlength=4) / len(found) == pytest.approx((0.1, 0.2, 0.5, 0.2), abs=0.09)
+
+
+@pytest.mark.parametrize("name", ["simple", "hard"])
+def test_general_captions_follow_from_their_captions_and_say_less(name):
+    """By what their words mean; nothing beside a caption that says nothing."""
+    source = Scenes(name, length=100, seed=4, complete=0.5, placed=0.2, general=True)
+    for index in range(100):
+        sample = source.read(index)
+        assert len(sample.general) == len(sample.captions) == 4
+        for text, less in zip(sample.captions, sample.general, strict=True):
+            meaning = scenes.read(text)
+            assert (less == "") == (meaning in (Meaning(), Meaning((Pattern(),)))), text
+            if less:
+                assert implies(meaning, scenes.read(less)), (text, less)
+                assert not implies(scenes.read(less), meaning), (text, less)
+
+
+def test_general_captions_change_nothing_else():
+    plain, general = (Scenes("hard", length=20, general=general) for general in (False, True))
+    for index in range(20):
+        one, other = plain.read(index), general.read(index)
+        assert one.general == ()
+        assert (one.captions, one.key, one.extra) == (other.captions, other.key, other.extra)
+        assert other == general.read(index), "they are the same each time"
+
+
+def placed_only(caption):
+    thing, *others = caption.meaning.things or (Pattern(),)
+    return not others and caption.meaning == Meaning((Pattern(size=thing.size, place=thing.place),))
+
+
+def test_so_many_captions_of_the_last_level_are_complete():
+    """Others rarely tell everything."""
+    counts = {}
+    for share in (0.0, 0.5, 1.0):
+        source = Scenes("hard", length=150, levels=(0, 0, 0.5, 0.5), complete=share)
+        found = Counter()
+        for index in range(150):
+            whole = complete(HARD.scene(0, index), Draws(0), HARD).meaning
+            found.update(caption.meaning == whole for caption in source.captions(index) if caption.level == 3)
+        counts[share] = found[True] / found.total()
+    assert counts[0.0] < 0.05
+    assert counts[0.5] == pytest.approx(0.5, abs=0.12)
+    assert counts[1.0] == 1
+
+
+def test_so_many_captions_tell_a_place_alone_and_the_others_have_their_levels():
+    source = Scenes("simple", length=600, captions=2, levels=(0.5, 0, 0, 0.5), placed=0.4)
+    told = [caption for index in range(600) for caption in source.captions(index)]
+    levels = Counter(caption.level for caption in told)
+    assert chisquare([levels[0], levels[2], levels[3]], [360, 480, 360]).pvalue > 1e-4
+    assert all(placed_only(caption) for caption in told if caption.level == 2)
+    assert all(placed_only(caption) for caption in Scenes(length=9, placed=1).captions(3))

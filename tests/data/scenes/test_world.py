@@ -1,5 +1,6 @@
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from scipy.stats import chisquare
@@ -10,11 +11,13 @@ from prolip.data.scenes.world import (
     HARD,
     SHAPES,
     SIMPLE,
+    SINGLE,
     SIZES,
     STYLES,
     TONES,
     World,
     require_size,
+    unseen_pairs,
     world_named,
 )
 from tests.data.scenes.worlds import WORLDS
@@ -109,7 +112,7 @@ def test_lists_and_sets_will_do():
 
 def test_names_of_worlds():
     assert world_named("hard") is HARD
-    with pytest.raises(ValueError, match=r"world 'harder' is not one of \('simple', 'hard'\)"):
+    with pytest.raises(ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard'\)"):
         world_named("harder")
 
 
@@ -121,3 +124,49 @@ def test_sizes_that_are_refused(size):
 
 def test_all_styles_are_in_the_hard_world():
     assert {style for style, share in HARD.styles if share > 0} == set(STYLES)
+
+
+def test_single_scenes_are_simple_ones_of_one_thing():
+    assert replace(SINGLE, counts=SIMPLE.counts) == SIMPLE
+    assert world_named("single") is SINGLE
+    assert {len(SINGLE.scene(0, index).things) for index in range(200)} == {1}
+    assert SINGLE.facts == {"background"}
+
+
+def unseen_in_order():
+    """The pair that each further one of 63 adds."""
+    sets = [unseen_pairs(count) for count in range(64)]
+    assert all(fewer < more for fewer, more in pairwise(sets))
+    return [next(iter(more - fewer)) for fewer, more in pairwise(sets)]
+
+
+def test_each_eight_unseen_pairs_have_all_colours_and_all_shapes():
+    pairs = unseen_in_order()
+    pairs += {(colour, shape) for colour in COLOURS for shape in SHAPES} - set(pairs)
+    assert len(pairs) == len(set(pairs)) == 64
+    for start in range(0, 64, 8):
+        colours, shapes = zip(*pairs[start : start + 8], strict=True)
+        assert set(colours) == set(COLOURS)
+        assert set(shapes) == set(SHAPES)
+
+
+@pytest.mark.parametrize("count", [-1, 64, 1000])
+def test_so_many_pairs_can_not_be_unseen(count):
+    with pytest.raises(ValueError, match=f"unseen must be from 0 to 63 pairs, not {count}"):
+        unseen_pairs(count)
+    with pytest.raises(ValueError, match="unseen must be from 0 to 63"):
+        world_named("simple", count)
+
+
+@pytest.mark.parametrize("count", [8.0, "8", None])
+def test_the_number_of_unseen_pairs_is_whole(count):
+    with pytest.raises(TypeError):
+        unseen_pairs(count)
+
+
+@pytest.mark.parametrize("name", ["single", "simple", "hard"])
+def test_a_named_world_without_its_unseen_pairs(name):
+    world = world_named(name, 8)
+    assert world == replace(world_named(name), unseen=unseen_pairs(8))
+    assert len(world.kinds) == 2 * (64 - 8)
+    assert world_named(name, 0) is world_named(name)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prolip.data.scenes import HARD, entails, log_ambiguity, picture, read, tasks, write
+from prolip.data.scenes import HARD, Draws, World, entails, log_ambiguity, picture, read, tasks, write
+from prolip.data.scenes.captions import complete
 from prolip.data.scenes.meaning import implies
-from prolip.data.scenes.world import COLOURS, SHAPES, SIZES
+from prolip.data.scenes.world import COLOURS, SHAPES
 from prolip.data.scenes.write import Plan, least_pixels, seed_of
 
 PLAN = Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=2)
@@ -55,6 +56,10 @@ def test_training_shards(out):
         assert members["txt"].decode() == facts["captions"][0]
         for text, truth in zip(facts["captions"], facts["log_ambiguity"], strict=True):
             assert truth == pytest.approx(log_ambiguity(text, PLAN.world), abs=1e-6)
+        assert len(facts["general"]) == len(facts["captions"])
+        for text, less in zip(facts["captions"], facts["general"], strict=True):
+            assert not less or implies(read(text), read(less)), (text, less)
+        assert any(facts["general"])
         assert len(facts["description"].split()) > 64
         assert not any((thing["colour"], thing["shape"]) in unseen for thing in facts["scene"]["things"])
         assert facts["scene"]["style"] == scene.style
@@ -95,14 +100,46 @@ def test_occluded_pictures_differ_in_the_middle_only(out, percent):
         assert np.array_equal(image(members["png"])[outside], image(plain[key]["png"])[outside])
 
 
-def test_retrieval_has_five_true_captions_a_picture(out):
+def test_retrieval_has_five_complete_captions_a_picture(out):
     folder = out / "wds_scenes-retrieval_test"
     assert (folder / "dataset_type.txt").read_text().strip() == "retrieval"
-    for index, members in enumerate(samples(folder / "test").values()):
-        scene = PLAN.world.scene(seed_of(PLAN.seed, 1), index)
+    scenes = write._different(PLAN.world, seed_of(PLAN.seed, 1), 70)
+    for scene, members in zip(scenes, samples(folder / "test").values(), strict=True):
+        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
         texts = members["txt"].decode().splitlines()
         assert len(texts) == 5
+        assert len(set(texts)) > 1, "in different wordings"
+        assert {read(text) for text in texts} == {complete(scene, Draws(0), PLAN.world).meaning}
         assert all(entails(text, scene) for text in texts)
+
+
+def meanings(scenes, world):
+    return [complete(scene, Draws(0), world).meaning for scene in scenes]
+
+
+@pytest.mark.parametrize("level", ["simple", "hard"])
+def test_scenes_to_search_in_are_told_apart_by_their_captions(level):
+    """The first ones of the seed, without those that mean what an earlier one did."""
+    world = Plan(level=level, unseen=8).world
+    scenes = write._different(world, 5, 600)
+    assert len(set(meanings(scenes, world))) == len(scenes) == 600
+    drawn = [world.scene(5, index) for index in range(900)]
+    assert len(set(meanings(drawn[:600], world))) < 600, "without a choice some would mean the same"
+    number_of = {scene: number for number, scene in enumerate(drawn)}
+    numbers = [number_of[scene] for scene in scenes]
+    assert numbers == sorted(numbers)
+    kept = set(numbers)
+    left_out = [drawn[number] for number in range(numbers[-1]) if number not in kept]
+    assert set(meanings(left_out, world)) <= set(meanings(scenes, world))
+
+
+def test_a_small_world_repeats_its_scenes():
+    """One kind of thing in two sizes, in four places: eight scenes."""
+    world = World(unseen={(c, s) for c in COLOURS for s in SHAPES} - {("red", "ring")})
+    scenes = write._different(world, 0, 20)
+    assert len(scenes) == 20
+    assert len(set(meanings(scenes, world))) == 8
+    assert scenes[8:] == scenes[:12]
 
 
 def test_hierarcaps(out):
@@ -184,12 +221,3 @@ def test_an_impossible_plan_is_refused(facts, message):
 def test_the_world_of_a_plan_is_the_named_one_without_the_unseen():
     assert Plan(level="hard").world == HARD
     assert len(Plan(unseen=6).world.unseen) == 6
-
-
-def test_retrieval_captions_tell_a_thing_in_full(out):
-    for members in samples(out / "wds_scenes-retrieval_test" / "test").values():
-        for text in members["txt"].decode().splitlines():
-            assert any(
-                thing.shape in SHAPES and thing.colour in COLOURS and thing.size in SIZES
-                for thing in read(text).things
-            ), text

@@ -72,7 +72,7 @@ def test_classification_that_is_not_whole(mnist, spoil, message):
 # -- retrieval ----------------------------------------------------------------------------------------------------
 
 
-def task_shards_with_a_caption_a_line(tmp_path):
+def test_shards_with_a_caption_a_line(tmp_path):
     tree.write_retrieval(tmp_path)
     opened = open_task(task_named(tree.FLICKR), tmp_path)
     assert isinstance(opened, Captioned)

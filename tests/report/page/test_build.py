@@ -19,12 +19,14 @@ CLAIM = {
     "scope": "3 seeds",
     "effect": 0.1,
 }
-EVIL = "<script>alert('x')</script> & a thing"
+EVIL = "<script>alert('x')</script> & a thing \u202ebackwards"
 UNCERTAIN = {"plane", "certain", "uncertainty", "hierarimgs"}
 
 
 def page_of(run, out, **options):
-    return Page(build(run, out, **{"quick": QUICK, "controls": 0, "progress": False, **options}).path.read_text())
+    return Page(
+        build(run, out, **{"quick": QUICK, "controls": 0, "progress": False, **options}).path.read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def scenes_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
     run = make_run(folder / "run", held_out=f"{SCENES},seed=1")
     out = build(
-        run, quick=QUICK, progress=False, claims=[CLAIM], compare=[("other", fresh_model(seed=1))],
+        run, quick=QUICK, controls=1, progress=False, claims=[CLAIM], compare=[("other", fresh_model(seed=1))],
         command=["prolip", "report", "run"],
     )  # fmt: skip
     assert out.path == run / "report.html"
@@ -119,7 +121,7 @@ def test_the_header_says_what_it_is_and_compares(scenes_page):
 
 def test_claims_have_a_word_and_a_sign(scenes_page):
     text = Page(scenes_page.read_text()).text
-    assert re.search(r"○\s+not shown", text)
+    assert re.search(r"–\s+not shown", text)
     assert "texts are wider" in text
 
 
@@ -135,6 +137,14 @@ def test_data_with_captions_only_is_searched_but_not_classified(captions_page):
 def test_captions_are_text(captions_page):
     assert EVIL in captions_page.text
     assert "script" not in {tag for tag, _ in captions_page.tags}
+
+
+def test_a_caption_that_turns_the_direction_of_writing_turns_only_itself(captions_page):
+    captions = [
+        attributes for _, attributes in captions_page.tags if attributes.get("class") in ("caption", "text")
+    ]
+    assert captions
+    assert all(attributes.get("dir") == "auto" for attributes in captions)
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -211,6 +221,18 @@ def test_a_page_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
         build(run, quick=QUICK, controls=0, claims=[CLAIM])
     assert page.read_text() == before
     assert sorted(path.name for path in run.glob(".report*")) == []
+
+
+def test_a_place_that_cannot_be_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("prolip.report.page.build.find_material", lambda *_, **__: pytest.fail("it began"))
+    run = make_run(tmp_path / "run")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="can't be a folder for the page"):
+        build(run, tmp_path / "file" / "page.html")
+    monkeypatch.setattr("prolip.report.page.build.os.access", lambda *_: False)
+    with pytest.raises(PermissionError, match="can't be written to; name another place"):
+        build(run)
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_model_to_compare_with_is_looked_for_first(tmp_path, monkeypatch):

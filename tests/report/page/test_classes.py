@@ -32,6 +32,11 @@ def test_a_fit_that_does_not_help_is_told():
     assert "does not help" in classes.says_reliability(0.1, 0.2)
 
 
+def test_a_gain_that_a_control_has_too_is_told():
+    assert "but control has 90.0\u00a0% as well" in classes.says_strategies(prompts(0.2))
+    assert "as well" not in classes.says_strategies(prompts(0.45))
+
+
 def test_small_differences_are_no_finding():
     assert "within chance" in classes.says_strategies(prompts(0.001))
     assert "hardly a trend" in classes.says_deciles(0.01)

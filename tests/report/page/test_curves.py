@@ -16,4 +16,5 @@ def test_recall_that_does_not_rise_is_told_and_so_is_the_best():
 
 def test_lines_without_a_number_are_passed_over():
     lines = [{"samples": 1, "a": 2.0}, {"samples": 2}, {"samples": 3, "a": None}, {"a": 1.0}]
+    lines += [{"samples": 4, "a": float("nan")}, {"samples": 5, "a": float("inf")}]
     assert curves.points(lines, "a") == [(1, 2.0)]

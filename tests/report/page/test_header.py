@@ -13,11 +13,13 @@ def test_a_number_that_nobody_knows_has_no_tile():
 
 
 def test_other_models_stand_beside_it_even_where_they_lack_a_number():
-    others = (("untrained", Headline(zero_shot=0.1)), ("clip", Headline()))
-    (tile,) = tiles(Findings(headline=Headline(zero_shot=0.5), others=others, controls=1))
+    untrained = (Headline(zero_shot=0.1),)
+    found = Findings(headline=Headline(zero_shot=0.5), untrained=untrained, others=(("clip", Headline()),))
+    (tile,) = tiles(found)
     assert tile.beside == (("untrained", "10.0\u00a0%"), ("clip", "–"))
 
 
-def test_controls_are_known_by_their_place_not_by_their_name():
-    others = (("untrained", Headline(r1=0.1)), ("untrained too, they say", Headline(r1=0.2)))
-    assert Findings(headline=Headline(), others=others, controls=1).untrained == (Headline(r1=0.1),)
+def test_untrained_models_stand_together():
+    untrained = (Headline(truth=0.3), Headline(truth=-0.25), Headline())
+    (tile,) = tiles(Findings(headline=Headline(truth=0.9), untrained=untrained))
+    assert tile.beside == (("untrained", "−0.25 to +0.30"),)

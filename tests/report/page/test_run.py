@@ -1,9 +1,11 @@
 """What a run folder tells."""
 
+import json
+
 import pytest
 
 from prolip.report.page.run import read_run
-from tests.report.page.runs import make_run
+from tests.report.page.runs import line_of, make_run
 
 
 def test_what_was_seen_and_how_long_it_took(tmp_path):
@@ -22,6 +24,13 @@ def test_a_run_without_metrics_has_no_time(tmp_path):
     assert run.metrics == ()
     assert run.seconds is None
     assert run.samples == 640
+
+
+def test_a_rate_that_is_no_number_is_passed_over(tmp_path):
+    folder = make_run(tmp_path / "run")
+    lines = [line_of(1), line_of(2, samples_per_second=float("nan"))]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_run(folder).seconds == pytest.approx(32 / 64)
 
 
 def test_a_deterministic_run_says_so(tmp_path):

@@ -9,7 +9,8 @@ WRONG = "the wrong way round"
 
 
 def levels(*medians):
-    return {"levels": [{"level": level, "median": median} for level, median in enumerate(medians)]}
+    told = [{"level": level, "median": median} for level, median in enumerate(medians)]
+    return {"levels": told, "spearman": -0.5}
 
 
 def truth(value):

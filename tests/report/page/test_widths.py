@@ -1,10 +1,13 @@
 """What is said of uncertainty."""
 
+import pytest
+
 from prolip.report.page import widths
 
 
 def levels(*medians):
-    return {"levels": [{"level": level, "median": median} for level, median in enumerate(medians)]}
+    told = [{"level": level, "median": median} for level, median in enumerate(medians)]
+    return {"levels": told, "spearman": -0.5}
 
 
 def test_one_pair_of_levels_out_of_order_is_named():
@@ -12,6 +15,8 @@ def test_one_pair_of_levels_out_of_order_is_named():
     assert "2 above 1" in told
     assert "wrong way" not in told
     assert "one level" in widths.says_levels(levels(3))
+    assert "nothing learned" in widths.says_levels(levels(3, 2, 1), [-0.6, 0.1])
+    assert "ρ −0.50; without training −0.20 to +0.10." in widths.says_levels(levels(3, 2, 1), [-0.2, 0.1])
 
 
 def test_a_control_that_does_as_well_is_named():
@@ -20,7 +25,15 @@ def test_a_control_that_does_as_well_is_named():
     assert "nothing learned" not in widths.says_pairs(share, [0.4])
     assert "40.0\u00a0%" in widths.says_pairs(share, [0.4])
     truth = {"spearman": 0.6, "within_length": {"mean": None}}
-    assert "untrained model +0.17" in widths.says_truth(truth, [0.17])
+    assert "without training +0.17." in widths.says_truth(truth, [0.17])
+    assert "nothing learned" in widths.says_truth(truth, [-0.3, 0.55])
+    assert "nothing learned" not in widths.says_truth(truth, [-0.9, 0.17])
+
+
+@pytest.mark.parametrize(("fresh", "is_close"), [(-0.6, True), (0.6, False), (-0.1, False)])
+def test_a_fall_with_length_that_needs_no_training_is_named(fresh, is_close):
+    told = widths.says_length({"by_length": {"spearman": -0.5}}, [0.0, fresh])
+    assert ("nothing learned" in told) == is_close
 
 
 def test_a_gain_that_may_be_nothing_is_no_finding():

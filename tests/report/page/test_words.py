@@ -2,7 +2,7 @@
 
 import pytest
 
-from prolip.report.page.words import known, large, percent, times, trend
+from prolip.report.page.words import beside, known, large, percent, span, times, trend
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,13 @@ def test_large_numbers(count, told):
 @pytest.mark.parametrize(("seconds", "told"), [(42.4, "42 s"), (720, "12 min"), (9000, "2.5 h"), (None, "–")])
 def test_times(seconds, told):
     assert times(seconds) == told
+
+
+def test_a_span_has_two_ends_unless_they_are_alike():
+    assert span([0.3, 0.1, 0.2], percent) == "10.0\u00a0% to 30.0\u00a0%"
+    assert span([0.1, 0.10001], percent) == "10.0\u00a0%"
+    assert span([], percent) == "–"
+    assert beside([], percent) == ""
 
 
 def test_shares_and_gaps():

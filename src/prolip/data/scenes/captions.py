@@ -61,8 +61,8 @@ def describe(scene: Scene, draws: Draws) -> Caption:
 
 
 def complete(scene: Scene, draws: Draws, world: World) -> Caption:
-    """Everything that tells this scene from others of its world, in one sentence: each thing's size, colour, shape and
-    place, and the background and the style, if they vary."""
+    """All that is there, in one sentence: each thing's size, colour, shape and place, and the background and the style,
+    if they vary. (That nothing else is there, it doesn't say.)"""
     meaning = Meaning(
         _in_full(scene),
         background=scene.background if "background" in world.facts else None,

@@ -184,7 +184,7 @@ def world_named(name: str, unseen: int = 0) -> World:
 
 
 def unseen_pairs(count: int) -> frozenset[tuple[str, str]]:
-    """So many pairs (colour, shape), spread evenly: any eight that follow each other have all colours, all shapes."""
+    """So many pairs (colour, shape), spread evenly: each eight of them in turn have all colours and all shapes."""
     if not 0 <= index(count) < len(COLOURS) * len(SHAPES):
         raise ValueError(f"unseen must be from 0 to {len(COLOURS) * len(SHAPES) - 1} pairs, not {count}")
     rounds = (divmod(number, len(COLOURS)) for number in range(count))

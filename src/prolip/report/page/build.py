@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def build(
     labelled: str | Path | None = None,
     hierarimgs: str | Path | None = None,
     compare: Sequence[tuple[str, ProLIP | str | Path]] = (),
-    controls: int = 1,
+    controls: int = 3,
     claims: Sequence[Mapping[str, Any]] | None = None,
     quick: int = 500,
     device: str | None = None,
@@ -61,7 +62,7 @@ def build(
 
     out:        the file, or a folder for report.html; None: the run's own folder.
     data:       pictures with captions. None: the run's held-out data, or what it was trained on. Of scenes all
-                evaluation sets are drawn afresh, into the user's cache.
+                evaluation sets are drawn afresh, with captions as in training, into the user's cache.
     labelled:   pictures with classes: the layout of the 38 tasks, or a folder for each class.
     hierarimgs: the folder that `prolip data hierarimgs` built.
     compare:    other models by name, for the headline. controls: untrained models beside them.
@@ -93,7 +94,17 @@ def build(
 
 
 def _place(out: Path) -> Path:
-    return out / NAME if out.is_dir() else out
+    """The file. Its folder is made now: after minutes of work is no time to learn that it can't be."""
+    place = out / NAME if out.is_dir() else out
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(
+            f"{place.parent} can't be a folder for the page: there is a file of that name"
+        ) from None
+    if not os.access(place.parent, os.W_OK):
+        raise PermissionError(f"{place.parent} can't be written to; name another place for the page (--out)")
+    return place
 
 
 def _sections(run: Run, material: Material, found: Findings) -> Iterator[Section]:
@@ -113,4 +124,4 @@ def _sections(run: Run, material: Material, found: Findings) -> Iterator[Section
             found.zero_shot, material.zero_shot, found.prompts, material.prompts, found.untrained
         )
     if found.robustness is not None:
-        yield damage.section(found.robustness)
+        yield damage.section(found.robustness, found.untrained_robustness)

@@ -8,9 +8,13 @@ from dataclasses import fields
 from typing import Any
 
 from prolip.report.page.parts import Claim, Claims, Section
+from prolip.reproduce.verdict import SIGNS
 
 NAMES = tuple(field.name for field in fields(Claim))
-ORDER = ("shown", "not shown", "reversed", "not run")
+READING = (
+    "They are judged by models that prolip reproduce trained for it, several variants and seeds, not by the one above. "
+    "Shown: the effect has the paper's sign and is beyond its noise, and no control has more than half of it."
+)
 
 
 def section(claims: Sequence[Mapping[str, Any]]) -> Section:
@@ -19,11 +23,14 @@ def section(claims: Sequence[Mapping[str, Any]]) -> Section:
         Claim(**{name: "" if row.get(name) is None else str(row[name]) for name in NAMES}) for row in claims
     )
     return Section(
-        id="claims", title="The paper's claims", intro=says_verdicts(rows), blocks=[Claims(rows=rows)]
+        id="claims",
+        title="The paper's claims",
+        intro=f"{says_verdicts(rows)} {READING}",
+        blocks=[Claims(rows=rows)],
     )
 
 
 def says_verdicts(rows: Sequence[Claim]) -> str:
     counts = Counter(row.verdict for row in rows)
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER if counts[verdict])
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS if counts[verdict])
     return f"Of {len(rows)} claims: {told}." if told else f"{len(rows)} claims."

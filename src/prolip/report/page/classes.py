@@ -13,7 +13,7 @@ from prolip.report.page.findings import Headline
 from prolip.report.page.parts import Bar, Block, Card, Cards, Cell, Figure, Gallery, Grid, Section
 from prolip.report.page.pictures import inline
 from prolip.report.page.svg import panel
-from prolip.report.page.words import TREND, WRONG_WAY, correlation, known, percent
+from prolip.report.page.words import TREND, WRONG_WAY, beside, correlation, known, percent
 from prolip.report.sheets import picture_of
 
 CLASSES = 8
@@ -37,7 +37,7 @@ def section(
         blocks.append(_surest_wrong(result, data))
     if prompts is not None:
         blocks.append(_strategies(prompts))
-        if prompts["learned"]:
+        if prompts["learned"] and known(prompts["learned"][-1]["entropy"]):
             blocks.append(_weights(prompts, prompt_data))
     return Section(
         id="zeroshot",
@@ -54,8 +54,7 @@ def says_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> str:
         f"{percent(result['top1'])} of {result['n']:,} pictures get the right one of {result['classes']:,} classes"
         f"{five}; chance is {percent(chance)}"
     )
-    if untrained:
-        found += f", an untrained model has {percent(max(untrained))}"
+    found += beside(untrained, percent)
     worse = result["top1"] <= max([chance, *untrained])
     return f"{found}. That is no better than nothing learned." if worse else f"{found}."
 
@@ -153,7 +152,7 @@ def _strategies(prompts: Mapping[str, Any]) -> Grid:
 
 
 def says_strategies(prompts: Mapping[str, Any]) -> str:
-    """BPRW against all prompts alike, by one standard error."""
+    """BPRW against all prompts alike, by two standard errors; a gain that a control has too is not its own."""
     rows = {
         row["family"]: row
         for row in prompts["rows"]
@@ -167,7 +166,12 @@ def says_strategies(prompts: Mapping[str, Any]) -> str:
     error = (every * (1 - every) / prompts["images"]) ** 0.5
     verdict = "within chance" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {WRONG_WAY}")
     points = f"{100 * gain:+.1f}".replace("-", "−")
-    return f"{told} Learned weights ({rows['bprw']['name']}) change accuracy by {points} points: {verdict}."
+    found = f"{told} Learned weights ({rows['bprw']['name']}) change accuracy by {points} points: {verdict}"
+    controls = [row for row in prompts["rows"] if row["family"] == "control" and row["accuracy"] is not None]
+    best = max(controls, key=lambda row: row["accuracy"], default=None)
+    if verdict == "a gain" and best is not None and best["accuracy"] > rows["bprw"]["accuracy"] - 2 * error:
+        return f"{found}, but {best['name']} has {percent(best['accuracy'])} as well."
+    return f"{found}."
 
 
 def _weights(prompts: Mapping[str, Any], data: Labelled | None) -> Cards:

@@ -7,7 +7,7 @@ from typing import Any
 
 from prolip.report import figures
 from prolip.report.page.parts import Figure, Section
-from prolip.report.page.run import Run
+from prolip.report.page.run import Run, is_finite
 from prolip.report.page.svg import panel
 from prolip.report.page.words import large, percent
 
@@ -57,11 +57,11 @@ def section(run: Run) -> Section | None:
 
 
 def points(lines: Sequence[dict[str, Any]], key: str) -> Points:
-    """(samples, value) of each line that has both."""
+    """(samples, value) of each line that has both; what is not finite can't be drawn."""
     return [
         (line["samples"], line[key])
         for line in lines
-        if line.get(key) is not None and line.get("samples") is not None
+        if line.get("samples") is not None and is_finite(line.get(key))
     ]
 
 
@@ -135,10 +135,11 @@ def _draw_terms(axes: Any, terms: Mapping[str, Points]) -> None:
 
 
 def _recall(run: Run) -> Figure | None:
-    lines = {
+    ways = {
         "image → text": (points(run.metrics, "held_out/image_to_text_r1"), figures.FIRST),
         "text → image": (points(run.metrics, "held_out/text_to_image_r1"), figures.SECOND),
     }
+    lines = {name: found for name, found in ways.items() if found[0]}
     mean = points(run.metrics, "held_out/r1")
     if not mean:
         return None

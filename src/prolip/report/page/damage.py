@@ -9,28 +9,32 @@ from typing import Any
 from prolip.report import robustness as drawn
 from prolip.report.page.parts import Figure, Section
 from prolip.report.page.svg import Draw, panel
-from prolip.report.page.words import WRONG_WAY, change, percent
+from prolip.report.page.words import NOTHING_LEARNED, WRONG_WAY, beside, change, known, percent
 
 HARDLY = 0.01
 """A change of mean uncertainty that is not worth a verdict."""
+MOST = 0.5
+"""Share of the growth that a model without training may have."""
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def section(result: Mapping[str, Any]) -> Section:
-    """result: of `evaluate.robustness.evaluate`."""
+def section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, Any]]) -> Section:
+    """result: of `evaluate.robustness.evaluate`. untrained: the same of models that have learned nothing."""
     figures: list[Figure] = []
     if rows := result["occlusion"]:
-        figures += _figures("Centre hidden", rows, partial(drawn.draw_occlusion, rows=rows))
+        fresh = known(growth(one["occlusion"]) for one in untrained)
+        figures += _figures("Centre hidden", rows, partial(drawn.draw_occlusion, rows=rows), fresh)
     if facts := result["pgd"]:
-        figures += _figures("PGD", facts["rows"], partial(drawn.draw_pgd, facts=facts))
+        fresh = known(growth(one["pgd"]["rows"]) for one in untrained)
+        figures += _figures("PGD", facts["rows"], partial(drawn.draw_pgd, facts=facts), fresh)
     intro = f"{result['classes']} classes, {result['images']:,} pictures"
     if facts:
         intro += f"; PGD on {facts['images']} of them, at most {255 * facts['epsilon']:.3g}/255 a value"
     return Section(id="damage", title="Pictures made worse", intro=f"{intro}.", blocks=figures)
 
 
-def _figures(title: str, rows: Rows, draw: partial[None]) -> list[Figure]:
+def _figures(title: str, rows: Rows, draw: partial[None], untrained: Sequence[float]) -> list[Figure]:
     made = [
         Figure(
             title=f"{title}: accuracy",
@@ -42,7 +46,7 @@ def _figures(title: str, rows: Rows, draw: partial[None]) -> list[Figure]:
         made.append(
             Figure(
                 title=f"{title}: uncertainty",
-                says=says_uncertainty(rows),
+                says=says_uncertainty(rows, untrained),
                 svg=panel(_uncertainty(draw, rows), f"Mean image uncertainty against damage: {title}"),
             )
         )
@@ -72,11 +76,21 @@ def says_accuracy(rows: Rows) -> str:
     return f"Accuracy falls with damage; the slower the better. Here it goes from {percent(first)} to {percent(last)}."
 
 
-def says_uncertainty(rows: Rows) -> str:
-    first, last = rows[0]["uncertainty"], rows[-1]["uncertainty"]
-    grown = last / first - 1
+def says_uncertainty(rows: Rows, untrained: Sequence[float] = ()) -> str:
+    """untrained: the growth of models that have learned nothing."""
+    hoped, grown = "A model that sees less should be less sure.", growth(rows)
+    if grown is None:
+        return f"{hoped} This one has no uncertainty that could change."
     if abs(grown) < HARDLY:
         found = f"hardly changes ({change(grown)})"
     else:
         found = f"changes by {change(grown)}" + ("" if grown > 0 else f", {WRONG_WAY}")
-    return f"A model that sees less should be less sure. Here mean uncertainty {found}."
+    close = grown >= HARDLY and bool(untrained) and max(untrained) > MOST * grown
+    told = f"{hoped} Here mean uncertainty {found}{beside(untrained, change)}."
+    return f"{told} {NOTHING_LEARNED}" if close else told
+
+
+def growth(rows: Rows) -> float | None:
+    """How much mean uncertainty grows from no damage to most, as a share; None without uncertainty."""
+    first, last = rows[0]["uncertainty"], rows[-1]["uncertainty"]
+    return last / first - 1 if first else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,18 @@ SHOTS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """Shares and correlations that fit on a tile; None where there is no data or no uncertainty."""
+    """Shares and correlations; None where there is no data or no uncertainty.
+
+    zero_shot, r1, text_above: shares. truth, length, level: Spearman's correlation of the uncertainty of captions with
+    their true ambiguity, their length and their level.
+    """
 
     zero_shot: float | None = None
     r1: float | None = None
     truth: float | None = None
     text_above: float | None = None
+    length: float | None = None
+    level: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,26 +58,22 @@ class Walked:
 class Findings:
     """What each evaluator found, in its own layout.
 
-    others: headlines of other models by name. controls: how many of them, the first ones, are untrained.
+    untrained: headlines of models that have learned nothing; untrained_robustness: what damage does to them.
+    others: headlines of other models by name.
     """
 
     headline: Headline
+    untrained: tuple[Headline, ...] = ()
+    untrained_robustness: tuple[dict[str, Any], ...] = ()
     others: tuple[tuple[str, Headline], ...] = ()
-    controls: int = 0
     pairs: Pairs | None = None
     uncertainty: dict[str, Any] | None = None
-    retrieval: dict[str, Any] | None = None
     zero_shot: dict[str, Any] | None = None
     prompts: dict[str, Any] | None = None
     robustness: dict[str, Any] | None = None
     hierarimgs: dict[str, Any] | None = None
     hierarcaps: dict[str, Any] | None = None
     walks: tuple[Walked, ...] = ()
-
-    @property
-    def untrained(self) -> tuple[Headline, ...]:
-        """Those of models that have learned nothing."""
-        return tuple(found for _, found in self.others[: self.controls])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,33 +95,32 @@ def examine(
     material: Material,
     *,
     compare: Sequence[tuple[str, ProLIP]] = (),
-    controls: int = 1,
+    controls: int,
     reading: Reading,
 ) -> Findings:
     """Everything that the material allows, of a model; the headline also of untrained and of other models."""
+    fresh = untrained_models(model, controls)  # a bad number is told before the work
     core = _Core(model, material, reading)
-    chains = labelled = images = damage = None
+    untrained, untrained_robustness = _controls(fresh, material, reading)
+    chains = labelled = images = None
     if material.hierarcaps is not None:
         chains = hierarcaps.evaluate(model, material.hierarcaps, **reading.options)
     if material.prompts is not None:
         labelled = prompts.evaluate(
             model, material.prompts, plan=Plan(few=(SHOTS,), runs=1), **reading.options
         )
-        damage = robustness.evaluate(
-            model, material.prompts, corruptions=(), pgd_steps=PGD_STEPS, limit=ATTACKED, **reading.options
-        )
     if material.hierarimgs is not None and core.probabilistic:
         images = hierarimgs.evaluate(model, material.hierarimgs, controls=controls, **reading.options)
     return Findings(
         headline=core.headline,
-        others=tuple(_others(model, material, compare, controls, reading)),
-        controls=controls,
+        untrained=untrained,
+        untrained_robustness=untrained_robustness,
+        others=tuple((name, _Core(other, material, reading).headline) for name, other in compare),
         pairs=core.pairs,
         uncertainty=core.uncertainty,
-        retrieval=core.retrieval,
         zero_shot=core.zero_shot,
         prompts=labelled,
-        robustness=damage,
+        robustness=_damage(model, material, reading),
         hierarimgs=images,
         hierarcaps=chains,
         walks=_walks(model, material, core.pairs),
@@ -154,21 +155,29 @@ class _Core:
             r1=None if self.retrieval is None else self.retrieval["csd"]["mean_r1"],
             truth=(wide.get("truth") or {}).get("spearman"),
             text_above=wide.get("text_above_own_image"),
+            length=(wide.get("by_length") or {}).get("spearman"),
+            level=(wide.get("by_level") or {}).get("spearman"),
         )
 
 
-def _others(
-    model: ProLIP,
-    material: Material,
-    compare: Sequence[tuple[str, ProLIP]],
-    controls: int,
-    reading: Reading,
-) -> Iterator[tuple[str, Headline]]:
-    for seed, fresh in enumerate(untrained_models(model, controls)):
-        name = "untrained" if controls == 1 else f"untrained {seed}"
-        yield name, _Core(fresh, material, reading).headline
-    for name, other in compare:
-        yield name, _Core(other, material, reading).headline
+def _controls(
+    fresh: Iterable[ProLIP], material: Material, reading: Reading
+) -> tuple[tuple[Headline, ...], tuple[dict[str, Any], ...]]:
+    """Of untrained models the headlines, and what damage does to them."""
+    headlines, spoilt = [], []
+    for model in fresh:
+        headlines.append(_Core(model, material, reading).headline)
+        if (found := _damage(model, material, reading)) is not None:
+            spoilt.append(found)
+    return tuple(headlines), tuple(spoilt)
+
+
+def _damage(model: ProLIP, material: Material, reading: Reading) -> dict[str, Any] | None:
+    if material.prompts is None:
+        return None
+    return robustness.evaluate(
+        model, material.prompts, corruptions=(), pgd_steps=PGD_STEPS, limit=ATTACKED, **reading.options
+    )
 
 
 def _walks(model: ProLIP, material: Material, pairs: Pairs | None) -> tuple[Walked, ...]:

@@ -12,7 +12,7 @@ from prolip.report import hierarchy
 from prolip.report.page.parts import Cell, Figure, Gallery, Section
 from prolip.report.page.pictures import inline
 from prolip.report.page.svg import panel
-from prolip.report.page.words import CLOSE, WRONG_WAY, percent
+from prolip.report.page.words import CLOSE, NOTHING_LEARNED, WRONG_WAY, beside, percent
 
 
 def section(result: Mapping[str, Any], data: HierarImgs) -> Section:
@@ -47,17 +47,8 @@ def says_level(included: float, untrained: list[float]) -> str:
     found = f"Included here: {percent(included)} of originals"
     if included < 0.5:
         found += f", {WRONG_WAY}"
-    if not untrained:
-        return f"{found}."
-    ends = (
-        percent(min(untrained))
-        if len(untrained) == 1
-        else f"{percent(min(untrained))} to {percent(max(untrained))}"
-    )
-    beside = f"of untrained models {ends}"
-    if included >= 0.5 and max(untrained) > included - CLOSE:
-        return f"{found}; {beside}, so this alone shows nothing that was learned."
-    return f"{found}; {beside}."
+    close = included >= 0.5 and bool(untrained) and max(untrained) > included - CLOSE
+    return f"{found}{beside(untrained, percent)}.{f' {NOTHING_LEARNED}' if close else ''}"
 
 
 def _untrained(control: Mapping[str, Any] | None, level: int) -> list[float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prolip.evaluate.tell import UNKNOWN
 from prolip.report.page.findings import Findings, Headline
 from prolip.report.page.material import Material
 from prolip.report.page.parts import Header, Tile
 from prolip.report.page.run import Run
-from prolip.report.page.words import correlation, large, percent, times
+from prolip.report.page.words import correlation, known, large, percent, span, times
 
 NUMBERS: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
     ("zero_shot", "Zero-shot accuracy", "pictures that get the right class", percent),
@@ -51,11 +51,21 @@ def tiles(findings: Findings) -> tuple[Tile, ...]:
             name=name,
             value=written(value),
             meaning=meaning,
-            beside=tuple((other, written(_of(found, field))) for other, found in findings.others),
+            beside=tuple(_beside(findings, field, written)),
         )
         for field, name, meaning, written in NUMBERS
         if (value := _of(findings.headline, field)) is not None
     )
+
+
+def _beside(
+    findings: Findings, field: str, written: Callable[[float | None], str]
+) -> Iterator[tuple[str, str]]:
+    """Untrained models together, from the least to the largest; each other model by itself."""
+    if findings.untrained:
+        yield "untrained", span(known(_of(one, field) for one in findings.untrained), written)
+    for name, other in findings.others:
+        yield name, written(_of(other, field))
 
 
 def _of(headline: Headline, field: str) -> float | None:

@@ -55,13 +55,13 @@ def find_material(
     quick: int = 500,
     progress: bool | None = None,
 ) -> Material:
-    """data: None: the run's held-out data, or what it was trained on. quick: pictures of each set.
+    """data: None: the run's own, by `own_spec`. quick: pictures of each set.
 
     Named data that can't be read is an error; the run's own may have moved since, and is then left out with a note.
     """
     classes = None if labelled is None else _some_labelled(open_labelled(labelled), quick)
     images = None if hierarimgs is None else _some_images(read_hierarimgs(hierarimgs), quick)
-    spec = str(data) if data is not None else config.held_out.source or next(iter(config.data.source), "")
+    spec = own_spec(config) if data is None else str(data)
     if spec.startswith(SCENES):
         found = _scenes(spec, quick, progress)
     elif data is not None:
@@ -74,6 +74,14 @@ def find_material(
         prompts=classes or found.prompts,
         hierarimgs=images or found.hierarimgs,
     )
+
+
+def own_spec(config: TrainConfig) -> str:
+    """The run's held-out data, or what it was trained on; "" if it names none. Of scenes those of training: they are
+    drawn afresh anyway, and have captions of all levels, while held-out ones may have the longest only."""
+    trained, held_out = next(iter(config.data.source), ""), config.held_out.source or ""
+    both_scenes = trained.startswith(SCENES) and held_out.startswith(SCENES)
+    return trained if both_scenes or not held_out else held_out
 
 
 def _scenes(spec: str, quick: int, progress: bool | None) -> Material:
@@ -101,9 +109,10 @@ def _scenes(spec: str, quick: int, progress: bool | None) -> Material:
 
 
 def _fresh(spec: str, length: int) -> str:
-    """The same scenes with a length and a seed of our own."""
+    """The same scenes with a length and a seed of our own, and as many captions as scenes have by default."""
     level, *settings = spec.split(",")
-    kept = [setting for setting in settings if setting.partition("=")[0] not in ("length", "seed", "general")]
+    ours = ("length", "seed", "general", "captions")
+    kept = [setting for setting in settings if setting.partition("=")[0] not in ours]
     return ",".join([level, *kept, f"length={length}", f"seed={SEED}"])
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from prolip.reproduce.verdict import SIGNS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
@@ -55,7 +57,6 @@ class Bar:
     value: str = ""
     share: float | None = None
     mark: bool | None = None
-    strong: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +91,14 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim of the paper beside what was measured. verdict: shown, not shown, reversed, not run; why: where
-    it is not plain."""
+    """A claim of the paper beside what was measured. where: the paper's value stands. verdict: shown, not shown,
+    reversed, not run; why: where it is not plain."""
 
     claim: str
     definition: str
     ours: str
     paper: str
+    where: str
     controls: str
     verdict: str
     why: str
@@ -105,7 +107,7 @@ class Claim:
     @property
     def sign(self) -> str:
         """Verdicts are told by a sign too: not everyone sees colours."""
-        return {"shown": "✓", "not shown": "○", "reversed": "✗"}.get(self.verdict, "–")
+        return next((sign for word, sign in SIGNS.items() if word == self.verdict), "")
 
 
 @dataclass(frozen=True, kw_only=True)

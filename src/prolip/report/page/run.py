@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,13 @@ class Run:
     @property
     def seconds(self) -> float | None:
         """Time in training steps: samples by samples a second, line by line. None without metrics."""
-        lines = [line for line in self.metrics if line.get("samples_per_second") and line.get("samples")]
+        lines = [
+            line
+            for line in self.metrics
+            if line.get("samples")
+            and line.get("samples_per_second")
+            and is_finite(line["samples_per_second"])
+        ]
         starts = [0.0, *(line["samples"] for line in lines[:-1])]
         parts = [
             max(0.0, line["samples"] - start) / line["samples_per_second"]
@@ -63,6 +70,11 @@ class Run:
             seen += steps * self.config.batch
             ends.append(seen)
         return tuple(ends)
+
+
+def is_finite(value: float | None) -> bool:
+    """A number that can be drawn."""
+    return value is not None and math.isfinite(value)
 
 
 def read_run(folder: str | Path, device: str | None = None) -> Run:

@@ -12,25 +12,42 @@ from prolip.report import uncertainty as drawn
 from prolip.report.page.findings import Headline
 from prolip.report.page.parts import Figure, Section
 from prolip.report.page.svg import panel
-from prolip.report.page.words import CLOSE, WRONG_WAY, correlation, known, percent, trend
+from prolip.report.page.words import (
+    CLOSE,
+    NOTHING_LEARNED,
+    TREND,
+    WRONG_WAY,
+    beside,
+    correlation,
+    known,
+    percent,
+    trend,
+)
 
 
 def section(result: Mapping[str, Any], untrained: Sequence[Headline] = ()) -> Section:
     """result: of `evaluate.uncertainty.analyse`. untrained: the same numbers of models that have learned nothing."""
     above = known(one.text_above for one in untrained)
-    chance = known(one.truth for one in untrained)
+    truths = known(one.truth for one in untrained)
+    lengths = known(one.length for one in untrained)
     figures = [
         _figure("Images and texts", drawn.draw_histograms, result, says_modalities(result), "Histograms"),
         _figure(
             "Each caption and its image", drawn.draw_pairs, result, says_pairs(result, above), "Scatter plot"
         ),
-        _figure("By caption length", drawn.draw_lengths, result, says_length(result), "Quantiles by tokens"),
+        _figure(
+            "By caption length",
+            drawn.draw_lengths,
+            result,
+            says_length(result, lengths),
+            "Quantiles by tokens",
+        ),
     ]
     if result["by_level"] is not None:
-        says = says_levels(result["by_level"])
+        says = says_levels(result["by_level"], known(one.level for one in untrained))
         figures.append(_figure("By level of detail", drawn.draw_levels, result, says, "Quantiles by level"))
     if result["truth"] is not None:
-        says = says_truth(result["truth"], chance)
+        says = says_truth(result["truth"], truths)
         figures.append(_figure("Against the true ambiguity", drawn.draw_truth, result, says, "Scatter plot"))
     if says := says_regression(result["regression"]):
         figures.append(_figure("What uncertainty adds", drawn.draw_regression, result, says, "Bars of R²"))
@@ -58,18 +75,19 @@ def says_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> st
     told = f"A caption should be more uncertain than its own picture. Here that holds for {percent(share)} of captions"
     if share < 0.5:
         return f"{told}: {WRONG_WAY}."
-    if untrained and max(untrained) > share - CLOSE:
-        return f"{told}, but of an untrained model for {percent(max(untrained))}: that alone shows nothing learned."
-    return f"{told}; of an untrained model for {percent(max(untrained))}." if untrained else f"{told}."
+    close = bool(untrained) and max(untrained) > share - CLOSE
+    return f"{told}{beside(untrained, percent)}.{f' {NOTHING_LEARNED}' if close else ''}"
 
 
-def says_length(result: Mapping[str, Any]) -> str:
-    found = trend(result["by_length"]["spearman"], -1)
-    return f"The longer a caption, the more it says, so uncertainty should fall with length: here {found}."
+def says_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+    """untrained: correlations of models that have learned nothing."""
+    value = result["by_length"]["spearman"]
+    hoped = "The longer a caption, the more it says, so uncertainty should fall with length:"
+    return f"{hoped} here {trend(value, -1)}{_beside_trend(value, untrained, -1)}"
 
 
-def says_levels(by_level: Mapping[str, Any]) -> str:
-    """Which neighbours are in order, by their medians."""
+def says_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+    """Which neighbours are in order, by their medians. untrained: correlations of models that have learned nothing."""
     levels = by_level["levels"]
     hoped = "Level 0 is the most general; from level to level the median should fall."
     if len(levels) < 2:
@@ -79,10 +97,12 @@ def says_levels(by_level: Mapping[str, Any]) -> str:
         for before, after in pairwise(levels)
         if after["median"] >= before["median"]
     ]
+    rho = by_level["spearman"]
+    end = f"; ρ {correlation(rho)}{_beside_trend(rho, untrained, -1)}"
     if not wrong:
-        return f"{hoped} Here it falls at every step."
+        return f"{hoped} Here it falls at every step{end}"
     whole = f" ({WRONG_WAY} altogether)" if len(wrong) == len(levels) - 1 else ""
-    return f"{hoped} Here it does not everywhere{whole}: {', '.join(wrong)}."
+    return f"{hoped} Here it does not everywhere{whole}: {', '.join(wrong)}{end}"
 
 
 def says_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
@@ -90,8 +110,19 @@ def says_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str
     hoped = "How many scenes a caption fits is known exactly, and uncertainty should rise with it:"
     within = truth["within_length"]["mean"]
     fixed = "" if within is None else f"; among captions of one length, ρ is {correlation(within)} on average"
-    beside = f"; of an untrained model {correlation(max(untrained))}" if untrained else ""
-    return f"{hoped} here {trend(truth['spearman'], 1)}{fixed}{beside}."
+    return (
+        f"{hoped} here {trend(truth['spearman'], 1)}{fixed}{_beside_trend(truth['spearman'], untrained, 1)}"
+    )
+
+
+def _beside_trend(value: float | None, untrained: Sequence[float], hoped: int) -> str:
+    """The end of a sentence on a correlation; a second one if models without training have nearly as much of it."""
+    close = (
+        value is not None
+        and hoped * value >= TREND
+        and any(hoped * one > hoped * value - CLOSE for one in untrained)
+    )
+    return f"{beside(untrained, correlation)}.{f' {NOTHING_LEARNED}' if close else ''}"
 
 
 def says_regression(results: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prolip.evaluate.tell import UNKNOWN
 
@@ -12,6 +12,7 @@ CLOSE = 0.1
 """A share that is less than this above that of a model without training was hardly learned."""
 NO_BREAK = "\u00a0"
 WRONG_WAY = "the wrong way round"
+NOTHING_LEARNED = "That alone shows nothing learned."
 
 
 def percent(share: float | None) -> str:
@@ -55,6 +56,19 @@ def trend(value: float | None, hoped: int) -> str:
     verb = "rises" if value > 0 else "falls"
     wrong = "" if value * hoped > 0 else f", which is {WRONG_WAY}"
     return f"it {verb} (ρ {correlation(value)}){wrong}"
+
+
+def span(values: Sequence[float], written: Callable[[float], str]) -> str:
+    """The least and the largest: "4.1 % to 72.3 %"; in one piece if they are written alike."""
+    if not values:
+        return UNKNOWN
+    least, largest = written(min(values)), written(max(values))
+    return least if least == largest else f"{least} to {largest}"
+
+
+def beside(untrained: Sequence[float], written: Callable[[float], str]) -> str:
+    """What models without training give, to be put behind a finding; nothing if none was asked."""
+    return f"; without training {span(untrained, written)}" if untrained else ""
 
 
 def known(values: Iterable[float | None]) -> list[float]:
