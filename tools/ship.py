@@ -6,17 +6,13 @@ python tools/ship.py runs/miniature scenes-tiny
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
-from typing import Any
 
 from prolip.checkpoint.load import load
 from prolip.checkpoint.shipped import FOLDER
 from prolip.files import write_json, write_whole
-from prolip.reproduce.ground import Ground, Samples
-from prolip.reproduce.measure import measure
+from prolip.reproduce.cell import read_cell
 from prolip.reproduce.readings import at
-from prolip.reproduce.targets import TARGETS
 from prolip.train.run_folder import read_config
 
 CARD = """---
@@ -46,39 +42,58 @@ say nothing. Eight of the 64 pairs of a colour and a shape were never shown. No 
 weights and what led to them are in docs/miniature.md. The masked twin of a caption was a true, more general caption, so
 what uncertainty knows of generality comes from our lexicon of scenes.
 
-**Numbers**, on scenes drawn afresh with a seed of their own (`python tools/ship.py`; docs/reproduce.md defines each):
+**Numbers**, on scenes drawn afresh with a seed of their own (`prolip reproduce`; docs/reproduce.md defines each):
 
 | | |
 |---|---|
 {rows}
-| image uncertainty, mean | {image:.3f} |
-| text uncertainty, mean | {text:.3f} |
 """
+
+
+HEADLINE = {
+    "zero-shot, 64 colour-shape classes": "zero_shot/colour_shape/one_prompt",
+    "zero-shot, pairs never seen in training": "zero_shot/unseen/one_prompt",
+    "zero-shot, four places": "zero_shot/place/one_prompt",
+    "R@1, 1000 complete captions": "retrieval/csd/mean",
+    "Spearman, text uncertainty and true log-ambiguity": "truth/spearman",
+    "the same within level 1": "truth/by_level/1/spearman",
+    "the same within level 2": "truth/by_level/2/spearman",
+    "the same within level 3": "truth/by_level/3/spearman",
+    "the same within a length, mean": "truth/within_length/mean",
+    "chains in order, level 0 above 1": "chains/order/pairs/0",
+    "chains in order, level 1 above 2": "chains/order/pairs/1",
+    "chains in order, level 2 above 3": "chains/order/pairs/2",
+    "H(image in text) > 0": "matching/included",
+    "AUROC of log inclusion": "matching/matched/log_inclusion/auroc",
+    "AUROC of containment": "matching/matched/log_containment/auroc",
+    "image uncertainty, mean": "matching/image_uncertainty/mean",
+    "text uncertainty, mean": "matching/text_uncertainty/mean",
+}
+"""What the card tells, and where a cell has it."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path, help="where prolip reproduce has its cells and runs")
+    parser.add_argument("scale")
+    parser.add_argument("cell", help="VARIANT-SEED")
     parser.add_argument("name")
-    parser.add_argument("--scale", default="hour", help="the recipe's, for the card")
     given = parser.parse_args()
-    model, config = load(given.run, device="cpu").eval(), read_config(given.run)
-    with tempfile.TemporaryDirectory() as folder:
-        numbers = measure(model, Ground(Path(folder) / "scenes", Samples()).prepare())
-    out = model.save(FOLDER / given.name)
-    write_json(out / "numbers.json", {target.path: at(numbers, target.path) for target in TARGETS})
+    run = given.out / "runs" / given.scale / given.cell
+    cell = read_cell(given.out / "cells" / given.scale / f"{given.cell}.json")
+    if cell is None:
+        raise SystemExit(f"{given.cell} was measured by another version; prolip reproduce measures it anew")
+    config, numbers = read_config(run), cell.numbers
+    out = load(run, device="cpu").save(FOLDER / given.name)
+    write_json(out / "numbers.json", {name: at(numbers, path) for name, path in HEADLINE.items()})
     text = CARD.format(
         name=given.name, parameters=numbers["parameters"], data=config.data.source[0], seed=config.seed,
-        scale=given.scale, samples=config.samples, batch=config.batch, rows=_rows(numbers),
-        image=at(numbers, "matching/image_uncertainty/mean"), text=at(numbers, "matching/text_uncertainty/mean"),
+        scale=given.scale, samples=config.samples, batch=config.batch,
+        rows="\n".join(f"| {name} | {at(numbers, path):.3f} |" for name, path in HEADLINE.items()),
     )  # fmt: skip
     print(write_whole(out / "README.md", lambda aside: aside.write_text(text, encoding="utf-8")))
-
-
-def _rows(numbers: dict[str, Any]) -> str:
-    return "\n".join(f"| {target.name} | {at(numbers, target.path):.3f} |" for target in TARGETS)
 
 
 if __name__ == "__main__":
