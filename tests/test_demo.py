@@ -48,8 +48,8 @@ def told(tmp_path_factory):
 
 def test_it_trains_a_model_and_writes_a_report(told):
     said, path = told
-    assert is_run(path.parent / "run")
-    assert (path.parent / "run" / MODEL).is_dir()
+    assert is_run(path.parent / "scenes-demo")
+    assert (path.parent / "scenes-demo" / MODEL).is_dir()
     assert path.name == NAME
     text = path.read_text()
     assert text.rstrip().endswith("</html>")
@@ -159,7 +159,7 @@ def test_anew_puts_the_old_run_aside_and_does_not_ask(watched, answer):
     watched(anew=True)
     assert asked == []
     assert (watched.trained, watched.built) == ([0, 0], 2)
-    assert watched.runs == {"run": 0, "run.old": 0}
+    assert watched.runs == {"scenes-demo": 0, "scenes-demo.old": 0}
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"samples": 96}])
@@ -168,8 +168,8 @@ def test_another_run_is_trained_and_the_old_one_kept(watched, other):
     watched(**other)
     seed = other.get("seed", 0)
     assert (watched.trained, watched.built) == ([0, seed], 2)
-    assert watched.runs == {"run": seed, "run.old": 0}
-    assert read_config(watched.out / "run").samples == other.get("samples", 64)
+    assert watched.runs == {"scenes-demo": seed, "scenes-demo.old": 0}
+    assert read_config(watched.out / "scenes-demo").samples == other.get("samples", 64)
 
 
 def test_a_demo_that_was_stopped_goes_on(watched, monkeypatch):
@@ -186,12 +186,12 @@ def test_a_demo_that_was_stopped_goes_on(watched, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             watched(samples=192)
     assert watched.built == 0
-    assert not (watched.out / "run" / MODEL).exists()
+    assert not (watched.out / "scenes-demo" / MODEL).exists()
     watched(samples=192)
-    first, second = read_sessions(watched.out / "run")
+    first, second = read_sessions(watched.out / "scenes-demo")
     assert first["from_step"] == 0 < second["from_step"]
-    assert (watched.out / "run" / MODEL).is_dir()
-    assert watched.runs == {"run": 0}
+    assert (watched.out / "scenes-demo" / MODEL).is_dir()
+    assert watched.runs == {"scenes-demo": 0}
     assert watched.built == 1
 
 
@@ -214,5 +214,5 @@ def test_the_recipe_takes_what_the_demo_asks_for(tmp_path):
     config = recipes.load("miniature").config(
         [f"samples={demo.SAMPLES}", "seed=3", f"out={tmp_path / 'run'}"]
     )
-    assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "run"))
+    assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "scenes-demo"))
     assert config.objective == recipes.load("miniature").config().objective

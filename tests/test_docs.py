@@ -39,6 +39,7 @@ CAPABILITIES = [
     "evaluation",
     "traversal",
     "uncertainty",
+    "miniature",
     "report",
     "reproduce",
 ]

@@ -33,7 +33,7 @@ def run(out: Path, *, seed: int = 0, samples: int = SAMPLES, anew: bool = False,
     require_count(samples, "samples", most=2**40)
     console = Console()
     out.mkdir(parents=True, exist_ok=True)  # now, not after the work
-    words = [f"samples={samples}", f"seed={seed}", f"out={out / 'run'}"]
+    words = [f"samples={samples}", f"seed={seed}", f"out={out / 'scenes-demo'}"]
     config = recipes.load("miniature").config(words)
     finished = _is_same(config) and (Path(config.out) / MODEL).is_dir()
     if finished and not anew and (out / NAME).is_file():
@@ -75,7 +75,7 @@ def _train(console: Console, config: TrainConfig, anew: bool) -> None:
     if is_run(folder) and (anew or not _is_same(config)):
         put_aside(folder)
     console.print(
-        f"Training a model of 0.24M parameters on {config.samples:,} scenes that are drawn as they are needed. "
+        f"Training a model of 0.28M parameters on {config.samples:,} scenes that are drawn as they are needed. "
         "Ctrl-C stops it; the same command goes on."
     )
     train(config, resume=True)

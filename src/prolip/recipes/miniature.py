@@ -1,4 +1,4 @@
-"""The paper in miniature: a model of 0.24M parameters learns procedural scenes in minutes on two cores.
+"""The paper in miniature: a model of 0.28M parameters learns procedural scenes in minutes on two cores.
 
     prolip train miniature
     prolip train miniature scale=hour seed=1
