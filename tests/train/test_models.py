@@ -122,7 +122,7 @@ def test_the_tokenizer_of_one_of_our_models(nano, tmp_path):
     for folder in ("run/model", "run"):
         model = make_model(ModelChoice(size="miniature", tokenizer=str(tmp_path / folder)), 0)
         assert (model.config.text.tokens.pad_id, model.config.text.tokens.mask_id) == (0, 1)
-        assert model.config.text.tokens.context_length == 24
+        assert model.config.text.tokens.context_length == 32
         assert torch.equal(model.tokenize(["a small star"]), nano.tokenize(["a small star"]))
 
 
