@@ -214,5 +214,5 @@ def test_the_recipe_takes_what_the_demo_asks_for(tmp_path):
     config = recipes.load("miniature").config(
         [f"samples={demo.SAMPLES}", "seed=3", f"out={tmp_path / 'run'}"]
     )
-    assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "scenes-demo"))
+    assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "run"))
     assert config.objective == recipes.load("miniature").config().objective
