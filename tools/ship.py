@@ -35,7 +35,7 @@ import prolip
 model = prolip.load("{name}")
 ```
 
-**Data.** `{data}`: scenes drawn as they were needed, with captions of four levels, half of them padded with words that
+**Data.** `{data}`: scenes drawn as they were needed, with captions of four levels, two of three padded with words that
 say nothing. Eight of the 64 pairs of a colour and a shape were never shown. No photograph and no text of anyone else.
 
 **Recipe.** `prolip train miniature scale={scale} seed={seed}`: {samples:,} samples, batch {batch}, on one core; stages,
