@@ -14,6 +14,7 @@ from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
 from prolip.cli import common
+from prolip.cli import embed as embedding
 from prolip.cli import evaluate as evaluation
 from prolip.cli import reproduce as reproduction
 from prolip.cli import traverse as traversal
@@ -454,6 +455,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "export": export,
     "evaluate": evaluate,
+    "embed": embedding.embed,
     "traverse": traversal.traverse,
     "reproduce": reproduction.reproduce,
     "report": report,

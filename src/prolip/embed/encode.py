@@ -7,9 +7,7 @@ inference, and a run that was killed goes on at the first part that is missing.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,16 +16,14 @@ import torch
 from torch import Tensor
 
 from prolip.checks import require_count
-from prolip.data.batch import Preparation
 from prolip.data.sample import Bad, BadSampleError
 from prolip.data.source import Source
 from prolip.data.tally import Tally
-from prolip.embed.facts import Facts, digest_of, facts_of
+from prolip.embed.facts import Facts, facts_of
 from prolip.embed.identity import data_identity, model_identity, texts_identity
+from prolip.embed.loop import Good, encoded, good_or_bad, prepared
 from prolip.embed.parts import Part, Stamp, keep, keep_texts, kept, kept_texts, stamp_of
 from prolip.gaussian import Gaussian
-from prolip.inputs.images import normalise
-from prolip.model.embedding import read_ahead
 from prolip.model.prolip import ProLIP
 from prolip.progress import bar
 
@@ -108,7 +104,8 @@ class Embedder:
         missing = [numbers for numbers in ranges if numbers.start not in parts]
         with bar(f"embedding {source.name}", length, "images", self.progress) as advance:
             advance(length - sum(map(len, missing)))
-            for numbers, part in _encoded(self.model, missing, read, self.batch_size, advance):
+            tasks = ((numbers, numbers) for numbers in missing)
+            for numbers, part in encoded(self.model, tasks, read, self.batch_size, advance):
                 tally.add(len(numbers), part.bads.values())
                 _require_whole(tally)
                 tally.check(self.bad_limit)
@@ -205,17 +202,14 @@ class _Reader:
     """A number of a source -> pixels, facts and stamp; or why not. Called by threads."""
 
     def __init__(self, model: ProLIP, source: Source, change: Change | None) -> None:
-        self._source, self._change = source, change
-        self._preparation = Preparation(pixels=model.config.image.pixels, tokenizer=None, caption="first")
+        self._source, self._change, self._rules = source, change, model.config.image.pixels
 
-    def __call__(self, number: int) -> tuple[Tensor, Facts, Stamp] | Bad:
-        try:
-            sample = self._source.read(number)
-            stamp = stamp_of(sample.image)  # before the picture is read: a change in between counts as one
-            facts, pixels = facts_of(sample), self._preparation.item(sample, 0).pixels
-        except BadSampleError as error:
-            return error.bad
-        facts = facts._replace(pixels=digest_of(pixels))
+    def __call__(self, number: int) -> tuple[int, Good | Bad]:
+        return number, good_or_bad(lambda: self._read(number))
+
+    def _read(self, number: int) -> Good:
+        pixels, facts, stamp = prepared(self._source.read(number), self._rules)
+        assert pixels is not None  # they were asked for
         return (pixels if self._change is None else self._change.apply(pixels, number)), facts, stamp
 
     def still_holds(self, part: Part) -> bool:
@@ -224,7 +218,7 @@ class _Reader:
         for number, facts, stamp in zip(part.numbers, part.facts, part.stamps, strict=True):
             if stamp is not None and not self._as_it_was(number, facts, stamp):
                 return False
-        return all(isinstance(self(number), Bad) for number in part.bads)
+        return all(isinstance(self(number)[1], Bad) for number in part.bads)
 
     def _as_it_was(self, number: int, facts: Facts, stamp: Stamp) -> bool:
         try:
@@ -239,43 +233,6 @@ def _found(folder: Path, ranges: Sequence[range], read: _Reader) -> dict[int, Pa
     """Parts that lie on disk and still hold."""
     parts = {numbers.start: kept(folder, numbers) for numbers in ranges}
     return {start: part for start, part in parts.items() if part is not None and read.still_holds(part)}
-
-
-def _encoded(
-    model: ProLIP,
-    ranges: Sequence[range],
-    read: Callable[[int], tuple[Tensor, Facts, Stamp] | Bad],
-    batch_size: int,
-    advance: Callable[[int], None],
-) -> Iterator[tuple[range, Part]]:
-    """Part after part. A batch lies within one part, so that a resumed run computes the very same batches."""
-    batches = [
-        numbers[first : first + batch_size]
-        for numbers in ranges
-        for first in range(0, len(numbers), batch_size)
-    ]
-    ends = {numbers.stop: numbers for numbers in ranges}
-    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
-    try:
-        part = Part.empty()
-        for numbers, futures in read_ahead(pool, batches, read):
-            answers = [future.result() for future in futures]
-            part.bads.update((n, a) for n, a in zip(numbers, answers, strict=True) if isinstance(a, Bad))
-            good = [(n, *a) for n, a in zip(numbers, answers, strict=True) if not isinstance(a, Bad)]
-            if good:
-                part.add(_batch(model, [pixels for _, pixels, _, _ in good]), good)
-            advance(len(numbers))
-            if numbers[-1] + 1 in ends:
-                yield ends[numbers[-1] + 1], part
-                part = Part.empty()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@torch.no_grad()
-def _batch(model: ProLIP, pixels: Sequence[Tensor]) -> Gaussian:
-    rules = model.config.image.pixels
-    return model.encode_image(normalise(torch.stack(list(pixels)).to(model.device), rules)).to("cpu")
 
 
 def _joined(parts: Sequence[Part], name: str) -> Encoded:

@@ -35,8 +35,10 @@ class Part:
     def empty(cls) -> Part:
         return cls([], [], [], [], {})
 
-    def add(self, z: Gaussian, rows: Sequence[tuple[int, Tensor, Facts, Stamp]]) -> None:
-        self.blocks.append(z)
+    def add(self, z: Gaussian | None, rows: Sequence[tuple[int, Tensor | None, Facts, Stamp]]) -> None:
+        """z: None if the pictures were not looked at."""
+        if z is not None:
+            self.blocks.append(z)
         for number, _, facts, stamp in rows:
             self.numbers.append(number)
             self.facts.append(facts)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from prolip.inputs.tokens import checked_texts
 from prolip.model.config import ModelConfig
 from prolip.progress import bar
 
+Items = TypeVar("Items", bound=Sequence[Any])
 T = TypeVar("T")
 
 
@@ -124,12 +125,12 @@ def _put(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
 
 
 def read_ahead(
-    pool: ThreadPoolExecutor, batches: Iterable[Sequence[int]], read: Callable[[int], T]
-) -> Iterator[tuple[Sequence[int], list[Future[T]]]]:
-    """(numbers, what is read of each), batch after batch in order; never more than a few batches in memory."""
-    waiting: deque[tuple[Sequence[int], list[Future[T]]]] = deque()
-    for numbers in batches:
-        waiting.append((numbers, [pool.submit(read, number) for number in numbers]))
+    pool: ThreadPoolExecutor, batches: Iterable[Items], read: Callable[[Any], T]
+) -> Iterator[tuple[Items, list[Future[T]]]]:
+    """(items, what is read of each), batch after batch in order; never more than a few batches in memory."""
+    waiting: deque[tuple[Items, list[Future[T]]]] = deque()
+    for items in batches:
+        waiting.append((items, [pool.submit(read, item) for item in items]))
         if len(waiting) > AHEAD:
             yield waiting.popleft()
     yield from waiting

@@ -1,0 +1,45 @@
+"""What is to be embedded, in words and numbers alone, so that it can be sent to another machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from prolip.checkpoint.load import load
+from prolip.embed.header import Header, What
+from prolip.embed.tasks import Tasks, open_tasks
+from prolip.embed.worker import Worker
+from prolip.model.prolip import ProLIP
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The arguments of `embed` that a worker needs. folder: all workers must see it under this name."""
+
+    model: str
+    data: str
+    captions: tuple[str, ...] | None
+    image: str | None
+    what: What
+    part_size: int
+    batch_size: int
+    text_batch: int
+    device: str | None
+    folder: Path
+
+    def open(self) -> Tasks:
+        return open_tasks(self.data, self.captions, self.image, self.what, self.part_size)
+
+    def worker(self, header: Header) -> Worker:
+        """A worker on this machine."""
+        return self.worker_of(load(self.model, device=self.device).eval(), self.open(), header)
+
+    def worker_of(self, model: ProLIP, tasks: Tasks, header: Header) -> Worker:
+        return Worker(
+            model=model,
+            tasks=tasks,
+            header=header,
+            folder=self.folder,
+            batch_size=self.batch_size,
+            text_batch=self.text_batch,
+        )

@@ -1,0 +1,59 @@
+"""One worker: a model, opened data, and the folder that parts go to. It runs here, or many of them on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from prolip.data.sample import Bad
+from prolip.embed.header import Header
+from prolip.embed.loop import Good, encoded, good_or_bad, prepared
+from prolip.embed.parts import Part
+from prolip.embed.stored import write_part
+from prolip.embed.table import table_of
+from prolip.embed.tasks import Tasks
+from prolip.gaussian import Gaussian
+from prolip.model.prolip import ProLIP
+
+
+class Outcome(NamedTuple):
+    """Of a task: how many rows were written, how many samples were tried, and which of them were bad."""
+
+    task: int
+    rows: int
+    tried: int
+    bads: tuple[Bad, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """batch_size, text_batch: pictures and texts that go through the network together; they are part of the result to
+    the last bit, so that all workers must have the same."""
+
+    model: ProLIP
+    tasks: Tasks
+    header: Header
+    folder: Path
+    batch_size: int
+    text_batch: int
+
+    def run(self, numbers: Iterable[int], advance: Callable[[int], None]) -> Iterator[Outcome]:
+        """Task after task: read, decode, encode, write. The part is on disk when its outcome comes."""
+        tasks = ((number, self.tasks.items(number)) for number in numbers)
+        for number, part in encoded(self.model, tasks, self._read, self.batch_size, advance):
+            rows = table_of(self.header, part, self._texts(part))
+            write_part(self.folder, number, rows)
+            tried = len(part.numbers) + len(part.bads)
+            yield Outcome(number, len(rows), tried, tuple(part.bads.values()))
+
+    def _read(self, item: object) -> tuple[int, Good | Bad]:
+        pixels = None if self.header.what == "texts" else self.model.config.image.pixels
+        return self.tasks.number(item), good_or_bad(lambda: prepared(self.tasks.read(item), pixels))
+
+    def _texts(self, part: Part) -> Gaussian | None:
+        if self.header.what == "images":
+            return None
+        captions = [text for facts in part.facts for text in facts.captions]
+        return self.model.embed_texts(captions, batch_size=self.text_batch, progress=False)
