@@ -59,11 +59,11 @@ class Cluster:
             return
         for task in numbers:
             _tries(plan.folder, task).unlink(missing_ok=True)
-        with _joined_cluster() as ray, _plain_errors(ray):
+        with _joined_cluster() as ray:
             for row in self._rows(ray, plan, header, numbers):
-                task, rows, tried, bads = json.loads(row["outcome"])
-                advance(tried)
-                yield Outcome(task, rows, tried, tuple(Bad(*bad) for bad in bads))
+                outcome = _outcome(row)
+                advance(outcome.tried)
+                yield outcome
 
     def _rows(self, ray: Any, plan: Plan, header: Header, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
         gpus = (1 if ray.cluster_resources().get("GPU") else 0) if self.gpus is None else self.gpus
@@ -97,12 +97,23 @@ class Actor:
         self._worker = plan.worker(header)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, str]:
+        """What `_outcome` reads. Errors that a user can mend travel as texts: Ray would wrap them several times."""
         task = int(row["task"])
         tries = _tries(self._worker.folder, task)
-        _count_try(tries, f"part {task} of {self._worker.tasks.name}")
-        (outcome,) = self._worker.run([task], lambda _: None)
+        try:
+            _count_try(tries, f"part {task} of {self._worker.tasks.name}")
+            (outcome,) = self._worker.run([task], lambda _: None)
+        except (ValueError, OSError) as error:
+            return {"outcome": "null", "error": str(error)}
         tries.unlink(missing_ok=True)
-        return {"outcome": json.dumps(outcome)}
+        return {"outcome": json.dumps(outcome), "error": ""}
+
+
+def _outcome(row: Mapping[str, str]) -> Outcome:
+    if row["error"]:
+        raise OSError(f"a worker failed: {row['error']}")
+    task, rows, tried, bads = json.loads(row["outcome"])
+    return Outcome(task, rows, tried, tuple(Bad(*bad) for bad in bads))
 
 
 def _tries(folder: Path, task: int) -> Path:
@@ -110,7 +121,7 @@ def _tries(folder: Path, task: int) -> Path:
 
 
 def _count_try(file: Path, what: str) -> None:
-    """A mark for each time that a task is begun. Those of a task that ends well are removed; an error, too, ends it."""
+    """A mark for each time that a task is begun; they are removed when it ends."""
     with open(file, "ab") as marks:
         marks.write(b".")
     if file.stat().st_size > TRIES:
@@ -140,15 +151,3 @@ def _joined_cluster() -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _plain_errors(ray: Any) -> Iterator[None]:
-    """What went wrong in a worker, as it would have here."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        cause = getattr(error, "cause", error)
-        if isinstance(cause, ValueError | OSError):
-            raise type(cause)(str(cause)) from None
-        raise

@@ -1,0 +1,49 @@
+"""Shards of small real pictures with captions and facts, for what is embedded."""
+
+import io
+import json
+
+from PIL import Image
+
+from tests.data.tar_files import tar_bytes
+
+
+def picture(number):
+    file = io.BytesIO()
+    Image.new("RGB", (40, 36), (7 * number % 256, 31 * number % 256, 200)).save(file, "PNG")
+    return file.getvalue()
+
+
+def caption(number):
+    return ["a red circle", "a small green square", "a thing", "two yellow stars"][number % 4] + " " * (
+        number % 2
+    )
+
+
+def uid(number):
+    return f"{number * 0x9E3779B97F4A7C15 % 2**128:032x}"
+
+
+def files(numbers, bad=()):
+    """The members of samples with these numbers; the pictures of `bad` ones are cut off."""
+    for number in numbers:
+        image = picture(number)
+        yield f"{number:06d}.png", image[:60] if number in bad else image
+        yield f"{number:06d}.txt", caption(number).encode()
+        told = {
+            "uid": uid(number),
+            "width": number,
+            "similarity": number / 8,
+            "url": f"https://example.org/{number}",
+        }
+        yield f"{number:06d}.json", json.dumps(told).encode()
+
+
+def write_shards(folder, counts, bad=()):
+    """A tar with so many samples for each count, numbered through. Returns the glob."""
+    folder.mkdir(exist_ok=True)
+    first = 0
+    for shard, count in enumerate(counts):
+        (folder / f"{shard:05d}.tar").write_bytes(tar_bytes(list(files(range(first, first + count), bad))))
+        first += count
+    return str(folder / "*.tar")

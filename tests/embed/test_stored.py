@@ -1,0 +1,85 @@
+"""Folders of embeddings, read part after part."""
+
+import pytest
+import torch
+
+from prolip.embed.run import embed
+from prolip.embed.stored import Embeddings, part_name
+from prolip.embed.table import gaussian_of
+from tests.embed.shards import write_shards
+
+
+@pytest.fixture
+def stored(nano, tmp_path):
+    data = write_shards(tmp_path / "shards", [5, 4], bad={2})
+    return embed(nano, data, tmp_path / "out", part_size=4, bad_limit=0.5, progress=False)
+
+
+def test_all_parts_again(stored):
+    again = Embeddings.open(stored.folder)
+    assert again == stored
+    assert again.numbers == (0, 1, 2)
+    assert len(again) == 2 * 8
+    numbers = [row for _, block in again.blocks("image", ["number"]) for row in block["number"].to_pylist()]
+    assert numbers == [0, 1, 3, 4, 5, 6, 7, 8]
+    assert [block.schema.names for _, block in again.blocks("text", ["caption"])] == [["caption"]] * 3
+
+
+def test_blocks_of_both_are_the_parts(stored):
+    for number, block in stored.blocks():
+        assert block.equals(stored.part(number))
+    images = [gaussian_of(block) for _, block in stored.blocks("image")]
+    texts = [gaussian_of(block) for _, block in stored.blocks("text")]
+    first = gaussian_of(stored.part(0))
+    assert torch.equal(first.mean, torch.cat([images[0].mean, texts[0].mean]))
+
+
+def test_what_was_left_out(stored):
+    ((part, number, bad),) = stored.bads()
+    assert (part, number, bad.reason) == (0, 2, "unreadable image")
+    assert {part: (tally.tried, tally.bad) for part, tally in stored.tallies().items()} == {
+        0: (4, 1), 1: (4, 0), 2: (1, 0)
+    }  # fmt: skip
+
+
+def test_a_missing_part_is_told(stored):
+    (stored.folder / part_name(1)).unlink()
+    with pytest.raises(ValueError, match="lacks 1 of 3 parts, the first of them part 1"):
+        Embeddings.open(stored.folder)
+    assert Embeddings.open(stored.folder, whole=False).missing == [1]
+
+
+def test_unknown_columns_are_named(stored):
+    with pytest.raises(ValueError, match="no column height; it has id, number"):
+        stored.part(0, ["height"])
+
+
+def test_damage_is_told(stored):
+    path = stored.folder / part_name(0)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="can't be read, it is damaged"):
+        stored.part(0)
+    path.write_bytes(content[:100])
+    with pytest.raises(ValueError, match="can't be read, it is damaged"):
+        list(Embeddings.open(stored.folder).bads())
+
+
+def test_a_part_of_another_folder_is_told(stored, nano, tmp_path):
+    other = embed(nano, write_shards(tmp_path / "more", [4]), tmp_path / "other", part_size=4, progress=False)
+    (stored.folder / part_name(0)).write_bytes((other.folder / part_name(0)).read_bytes())
+    with pytest.raises(ValueError, match="not of this folder"):
+        stored.part(0)
+
+
+def test_the_data_again(nano, tmp_path):
+    data = "scenes:simple,length=3,size=32"
+    stored = embed(nano, data, tmp_path / "out", progress=False)
+    assert stored.source().read(1).captions[0] == stored.part(0).filter(
+        stored.part(0)["number"].to_numpy() == 1)["caption"][0].as_py()  # fmt: skip
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder of embeddings"):
+        Embeddings.open(tmp_path / "none")

@@ -1,0 +1,122 @@
+"""The Arrow schema: rows of images and texts, and the way back to Gaussians."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from prolip.data.sample import Bad
+from prolip.embed import table
+from prolip.embed.facts import Facts
+from prolip.embed.parts import Part
+from prolip.gaussian import Gaussian
+from tests.embed.test_header import HEADER
+
+D = HEADER.dim
+
+
+@pytest.fixture
+def part(draw):
+    """Three samples with one, none and two captions; the third has no `width`, the first one that is none."""
+    facts = [
+        Facts("a", ("a cat",), {"json": {"uid": "u0", "width": "wide", "url": "https://x.org"}}, "0" * 16),
+        Facts("b", (), {"json": {"uid": "u1", "width": 4}}, "1" * 16),
+        Facts("c", ("a dog", "an animal"), {"json": {"uid": "u2"}}, "2" * 16),
+    ]
+    z = draw(3, D, dtype=torch.float32)
+    bads = {3: Bad("no image", "here", "why")}
+    return Part([z[:2], z[2:]], [0, 2, 5], facts, [("pic/a.png", 1, 1), None, None], bads)
+
+
+def test_rows_and_their_order(part, draw):
+    texts = draw(3, D, dtype=torch.float32)
+    made = table.table_of(HEADER, part, texts)
+    made.validate(full=True)
+    assert made.schema.equals(table.schema(HEADER))
+    told = made.to_pydict()
+    assert told["id"] == ["a", "b", "c", "a", "c", "c"]
+    assert told["number"] == [0, 2, 5, 0, 5, 5]
+    assert told["modality"] == ["image"] * 3 + ["text"] * 3
+    assert told["caption"] == ["a cat", None, "a dog", "a cat", "a dog", "an animal"]
+    assert told["path"] == ["pic/a.png", None, None, "pic/a.png", None, None]
+    assert told["url"] == ["https://x.org", None, None, "https://x.org", None, None]
+    assert told["pixels"] == ["0" * 16, "1" * 16, "2" * 16, None, None, None]
+    assert told["uid"] == ["u0", "u1", "u2", "u0", "u2", "u2"]
+    assert told["width"] == [None, 4, None, None, None, None]
+    back = table.gaussian_of(made)
+    whole = Gaussian.cat([*part.blocks, texts])
+    assert torch.equal(back.mean, whole.mean)
+    assert torch.equal(back.log_var, whole.log_var)
+    assert torch.equal(table.mean_trace_of(made).uncertainty, whole.uncertainty)
+
+
+def test_what_is_told_of_a_part(part):
+    metadata = table.table_of(HEADER, part, None).schema.metadata
+    assert table.bads_of(metadata) == part.bads
+    assert table.tried_of(metadata) == 4
+    assert table.misfits_of(metadata) == {"width": 1}
+    assert metadata[table.HEADER].decode() == HEADER.to_json()
+
+
+def test_images_alone_and_texts_alone(part, draw):
+    images = table.table_of(replace(HEADER, what="images"), part, None)
+    assert images["modality"].to_pylist() == ["image"] * 3
+    part.blocks = []
+    texts = table.table_of(replace(HEADER, what="texts"), part, draw(3, D))
+    assert texts["modality"].to_pylist() == ["text"] * 3
+    assert texts["number"].to_pylist() == [0, 5, 5]
+
+
+def test_a_part_without_a_good_sample_is_a_table_too(draw):
+    empty = Part.empty()
+    for what in ("both", "images", "texts"):
+        made = table.table_of(replace(HEADER, what=what), empty, None if what == "images" else draw(0, D))
+        assert made.num_rows == 0
+        assert table.mean_trace_of(made).mean.shape == (0, D)
+
+
+def test_half_precision_is_of_the_means_alone(part):
+    header = replace(HEADER, precision="float16")
+    made = table.table_of(header, part, None)
+    assert made.schema.field("mean").type == pa.list_(pa.float16(), D)
+    whole = Gaussian.cat(part.blocks)
+    back = table.gaussian_of(made)
+    assert torch.equal(back.mean, whole.mean.half().float())
+    assert not torch.equal(back.mean, whole.mean)
+    assert torch.equal(back.log_var, whole.log_var)
+
+
+def test_the_trace_alone_is_enough_for_csd_and_not_for_inclusion(part):
+    made = table.table_of(replace(HEADER, variances="trace"), part, None)
+    assert "log_var" not in made.schema.names
+    whole = Gaussian.cat(part.blocks)
+    found = table.mean_trace_of(made)
+    assert torch.equal(found.mean, whole.mean)
+    assert torch.equal(found.uncertainty, whole.uncertainty)
+    with pytest.raises(ValueError, match="embed with variances full"):
+        table.gaussian_of(made)
+
+
+def test_points_have_no_uncertainty(part):
+    part.blocks = [Gaussian.point(Gaussian.cat(part.blocks).mean)]
+    made = table.table_of(HEADER, part, None)
+    assert made["uncertainty"].to_pylist() == [0.0] * 3
+    assert torch.isneginf(table.gaussian_of(made).log_var).all()
+
+
+def test_a_matrix_of_slices_and_chunks():
+    """What was filtered or joined has offsets and chunks."""
+    values = np.arange(24, dtype=np.float32).reshape(6, 4)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 4)
+    chunked = pa.chunked_array([column.slice(1, 2), column.slice(4, 2)])
+    assert table.matrix(chunked).tolist() == values[[1, 2, 4, 5]].tolist()
+
+
+def test_names_that_are_no_utf8(part):
+    part.facts[0] = part.facts[0]._replace(key="half \udc80")
+    part.stamps[0] = ("pic/\udcff.png", 1, 1)
+    made = table.table_of(HEADER, part, None)
+    assert made["id"][0].as_py() == "half \\udc80"
+    assert made["path"][0].as_py() == "pic/\\udcff.png"
