@@ -73,7 +73,7 @@ class Cluster:
         )
         done = tasks.map(
             Actor,
-            fn_constructor_args=(plan, header, Path.cwd()),
+            fn_constructor_args=(plan, header, Path.cwd(), max(1, round(self.cpus))),
             compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=IN_FLIGHT),
             num_cpus=self.cpus,
             num_gpus=gpus,
@@ -91,10 +91,10 @@ def _room(there: Mapping[str, float], cpus: float, gpus: float) -> int:
 class Actor:
     """A worker in a process of the cluster."""
 
-    def __init__(self, plan: Plan, header: Header, folder: Path) -> None:
+    def __init__(self, plan: Plan, header: Header, folder: Path, threads: int) -> None:
         if folder.is_dir():  # so that relative paths lead where the user meant
             os.chdir(folder)
-        self._worker = plan.worker(header)
+        self._worker = plan.worker(header, threads)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, str]:
         """What `_outcome` reads. Errors that a user can mend travel as texts: Ray would wrap them several times."""

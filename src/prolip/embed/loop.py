@@ -21,6 +21,9 @@ from prolip.model.prolip import ProLIP
 
 Task = TypeVar("Task")
 Item = TypeVar("Item")
+AHEAD = 8
+"""Batches that are decoded beforehand: they keep the network busy while texts are encoded between two tasks."""
+MOST_THREADS = 32
 Good = tuple[Tensor | None, Facts, Stamp]
 """Of a sample: pixels uint8 (3, S, S), if they are wanted; what is told of it; where its file stood."""
 
@@ -48,13 +51,14 @@ def encoded(
     read: Callable[[Item], tuple[int, Good | Bad]],
     batch_size: int,
     advance: Callable[[int], None],
+    threads: int | None = None,
 ) -> Iterator[tuple[Task, Part]]:
     """Task after task. A batch lies within one task, so that a resumed run, or another machine, computes the very same
-    batches. read: an item -> its number in the data, and what became of it; called by threads."""
-    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+    batches. read: an item -> its number in the data, and what became of it; called by `threads` threads."""
+    pool = ThreadPoolExecutor(threads or min(MOST_THREADS, os.cpu_count() or 1))
     try:
         part = Part.empty()
-        for batch, futures in read_ahead(pool, _batches(tasks, batch_size), read):
+        for batch, futures in read_ahead(pool, _batches(tasks, batch_size), read, AHEAD):
             answers = [future.result() for future in futures]
             part.bads.update((n, answer) for n, answer in answers if isinstance(answer, Bad))
             good = [(n, *answer) for n, answer in answers if not isinstance(answer, Bad)]

@@ -30,11 +30,11 @@ class Plan:
     def open(self) -> Tasks:
         return open_tasks(self.data, self.captions, self.image, self.what, self.part_size)
 
-    def worker(self, header: Header) -> Worker:
-        """A worker on this machine."""
-        return self.worker_of(load(self.model, device=self.device).eval(), self.open(), header)
+    def worker(self, header: Header, threads: int) -> Worker:
+        """A worker in this process, which opens all by itself."""
+        return self.worker_of(load(self.model, device=self.device).eval(), self.open(), header, threads)
 
-    def worker_of(self, model: ProLIP, tasks: Tasks, header: Header) -> Worker:
+    def worker_of(self, model: ProLIP, tasks: Tasks, header: Header, threads: int | None = None) -> Worker:
         return Worker(
             model=model,
             tasks=tasks,
@@ -42,4 +42,5 @@ class Plan:
             folder=self.folder,
             batch_size=self.batch_size,
             text_batch=self.text_batch,
+            threads=threads,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +31,7 @@ class Outcome(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Worker:
     """batch_size, text_batch: pictures and texts that go through the network together; they are part of the result to
-    the last bit, so that all workers must have the same."""
+    the last bit, so that all workers must have the same. threads: that read and decode; None: as many as cores."""
 
     model: ProLIP
     tasks: Tasks
@@ -38,15 +39,28 @@ class Worker:
     folder: Path
     batch_size: int
     text_batch: int
+    threads: int | None = None
 
     def run(self, numbers: Iterable[int], advance: Callable[[int], None]) -> Iterator[Outcome]:
-        """Task after task: read, decode, encode, write. The part is on disk when its outcome comes."""
+        """Task after task: read, decode, encode, write. The part is on disk when its outcome comes. One part is written
+        while the next is encoded."""
         tasks = ((number, self.tasks.items(number)) for number in numbers)
-        for number, part in encoded(self.model, tasks, self._read, self.batch_size, advance):
-            rows = table_of(self.header, part, self._texts(part))
-            write_part(self.folder, number, rows)
-            tried = len(part.numbers) + len(part.bads)
-            yield Outcome(number, len(rows), tried, tuple(part.bads.values()))
+        written: Future[Outcome] | None = None
+        with ThreadPoolExecutor(1) as writer:
+            for number, part in encoded(
+                self.model, tasks, self._read, self.batch_size, advance, self.threads
+            ):
+                texts = self._texts(part)
+                if written is not None:
+                    yield written.result()
+                written = writer.submit(self._write, number, part, texts)
+            if written is not None:
+                yield written.result()
+
+    def _write(self, number: int, part: Part, texts: Gaussian | None) -> Outcome:
+        rows = table_of(self.header, part, texts)
+        write_part(self.folder, number, rows)
+        return Outcome(number, len(rows), len(part.numbers) + len(part.bads), tuple(part.bads.values()))
 
     def _read(self, item: object) -> tuple[int, Good | Bad]:
         pixels = None if self.header.what == "texts" else self.model.config.image.pixels

@@ -125,13 +125,13 @@ def _put(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
 
 
 def read_ahead(
-    pool: ThreadPoolExecutor, batches: Iterable[Items], read: Callable[[Any], T]
+    pool: ThreadPoolExecutor, batches: Iterable[Items], read: Callable[[Any], T], ahead: int = AHEAD
 ) -> Iterator[tuple[Items, list[Future[T]]]]:
-    """(items, what is read of each), batch after batch in order; never more than a few batches in memory."""
+    """(items, what is read of each), batch after batch in order; never more than `ahead` and one in memory."""
     waiting: deque[tuple[Items, list[Future[T]]]] = deque()
     for items in batches:
         waiting.append((items, [pool.submit(read, item) for item in items]))
-        if len(waiting) > AHEAD:
+        if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting
 

@@ -1,0 +1,59 @@
+"""`prolip embed`: what it writes, and what it says."""
+
+import json
+
+import pytest
+
+from prolip.cli import main
+from prolip.embed.stored import Embeddings
+from tests.embed.shards import write_shards
+
+
+@pytest.fixture
+def model(nano, tmp_path):
+    return str(nano.save(tmp_path / "model"))
+
+
+def test_a_folder_and_a_line(model, tmp_path, capsys):
+    data = write_shards(tmp_path / "s", [12], bad={3})
+    out = tmp_path / "out"
+    main(["embed", data, "--out", str(out), "--model", model, "--part-size", "8", "--bad-limit", "0.2"])
+    told = capsys.readouterr()
+    assert told.out.startswith(f"{out}: 22 embeddings in 2 parts, ")
+    assert told.err == f"left out of 12 samples: unreadable image 1; see {out / 'bad.csv'}\n"
+    assert len(Embeddings.open(out)) == 22
+
+
+def test_json(model, tmp_path, capsys):
+    main(
+        ["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "o"), "--model", model, "--what", "images",
+         "--variances", "trace", "--precision", "float16", "--json"]
+    )  # fmt: skip
+    told = json.loads(capsys.readouterr().out)
+    assert told["rows"] == told["samples"] == 5
+    assert told["bad"] == {}
+    header = Embeddings.open(tmp_path / "o").header
+    assert (header.variances, header.precision, header.what) == ("trace", "float16", "images")
+    assert told["identity"] == header.identity
+
+
+def test_another_model_is_refused_in_a_sentence(model, tmp_path, capsys):
+    data = "scenes:simple,length=3,size=48"
+    main(["embed", data, "--out", str(tmp_path / "o"), "--model", model])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["embed", data, "--out", str(tmp_path / "o"), "--model", "scenes-tiny"])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "holds embeddings of another model" in told
+    assert len(told.splitlines()) == 1
+
+
+def test_relative_paths_are_kept_whole(model, tmp_path, monkeypatch):
+    write_shards(tmp_path / "s", [3])
+    monkeypatch.chdir(tmp_path)
+    main(["embed", "s", "--out", "o", "--model", "model"])
+    header = Embeddings.open("o").header
+    assert (header.data, header.model) == (str(tmp_path / "s"), str(tmp_path / "model"))
+    monkeypatch.chdir("/")
+    assert len(Embeddings.open(tmp_path / "o").source()) == 3
