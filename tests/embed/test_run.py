@@ -203,6 +203,13 @@ def test_bad_options_are_sentences(nano, tmp_path, options, told):
         run(nano, "scenes:simple,length=5,size=32", tmp_path / "out", **options)
 
 
+def test_parts_that_went_elsewhere_are_told(nano, tmp_path, monkeypatch):
+    """As on a cluster whose machines share no disk."""
+    monkeypatch.setattr(worker, "write_part", lambda folder, number, rows: None)
+    with pytest.raises(OSError, match="2 parts were written where this machine can't see them"):
+        run(nano, "scenes:simple,length=8,size=32", tmp_path / "out")
+
+
 KILLED = """
 import sys, time
 from prolip.embed import worker

@@ -93,7 +93,13 @@ def embed(
         _follow(run, tasks, Embeddings(plan.folder, header), bad_limit, progress)
     finally:
         _tell(Embeddings(plan.folder, header))
-    return Embeddings(plan.folder, header)
+    done = Embeddings(plan.folder, header)
+    if done.missing:
+        raise OSError(
+            f"{len(done.missing)} parts were written where this machine can't see them: {plan.folder} must be the same "
+            "folder on all machines of the cluster"
+        )
+    return done
 
 
 Run = Callable[[Sequence[int], Callable[[int], None]], Iterable[Outcome]]
