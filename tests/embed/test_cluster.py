@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from prolip.embed import cluster
-from prolip.embed.cluster import Cluster, _count_try, _room, _tries
+from prolip.embed.cluster import Cluster, _count_try, _room
+from prolip.embed.place import place_of
 from prolip.embed.run import embed
 from prolip.embed.stored import Embeddings
 from tests.embed.shards import write_shards
@@ -121,12 +122,12 @@ def test_a_task_that_always_ends_its_worker_ends_the_run(nano, tmp_path):
 
 
 def test_tries_are_counted_until_there_are_too_many(tmp_path):
-    file = _tries(tmp_path, 7)
+    place = place_of(tmp_path)
     for _ in range(cluster.TRIES):
-        _count_try(file, "part 7")
+        _count_try(place, 7, "part 7")
     with pytest.raises(OSError, match="part 7 has ended its worker"):
-        _count_try(file, "part 7")
-    assert not file.exists()
+        _count_try(place, 7, "part 7")
+    assert not place.names()
 
 
 @pytest.mark.parametrize(

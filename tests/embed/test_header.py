@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from prolip.embed.header import Header, is_embeddings, require_same
+from prolip.embed.place import place_of
 
 HEADER = Header(
     model="scenes-tiny",
@@ -49,7 +50,7 @@ def test_a_bad_header_is_a_sentence(text, told):
 
 def test_a_folder_without_a_header_is_none(tmp_path):
     assert not is_embeddings(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"prolip\.json is missing"):
+    with pytest.raises(FileNotFoundError, match=r"holds no embeddings: prolip\.json is missing"):
         Header.read(tmp_path)
 
 
@@ -65,9 +66,9 @@ def test_a_folder_without_a_header_is_none(tmp_path):
 )
 def test_who_may_not_go_on(tmp_path, changes, told):
     with pytest.raises(ValueError, match=told):
-        require_same(HEADER, replace(HEADER, **changes), tmp_path)
+        require_same(HEADER, replace(HEADER, **changes), place_of(tmp_path))
 
 
 def test_who_may(tmp_path):
     """A model may have moved, and so may the data: their identities count."""
-    require_same(HEADER, replace(HEADER, model="elsewhere", data="moved", columns={}), tmp_path)
+    require_same(HEADER, replace(HEADER, model="elsewhere", data="moved", columns={}), place_of(tmp_path))

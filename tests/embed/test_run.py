@@ -63,6 +63,13 @@ def test_a_stream_gives_what_the_shards_give(nano, tmp_path):
         torch.testing.assert_close(both, mean_trace_of(whole).mean, rtol=0, atol=1e-6)
 
 
+def test_a_password_is_not_kept(nano, tmp_path):
+    write_shards(tmp_path / "s", [2])
+    stored = run(nano, f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/s/00000.tar", tmp_path / "out")
+    assert len(stored) == 4
+    assert all(b"geheim" not in content for content in bytes_of(tmp_path / "out").values())
+
+
 def test_a_bad_picture_is_a_row_in_the_report(nano, tmp_path):
     stored = run(nano, write_shards(tmp_path / "s", [9], bad={4}), tmp_path / "out", bad_limit=0.2)
     assert [n for _, b in stored.blocks("image", ["number"]) for n in b["number"].to_pylist()] == [
@@ -249,3 +256,20 @@ def test_a_killed_run_loses_and_repeats_nothing(nano, tmp_path):
             theirs.drop_columns(["mean", "log_var", "uncertainty"])
         )
         torch.testing.assert_close(gaussian_of(ours).mean, gaussian_of(theirs).mean, rtol=0, atol=1e-6)
+
+
+def test_to_an_address(nano, tmp_path):
+    """As to an object store: the same parts as in a folder; it goes on, and refuses, alike."""
+    data = write_shards(tmp_path / "s", [9], bad={4})
+    there = (tmp_path / "there").as_uri()
+    folder = run(nano, data, tmp_path / "here", bad_limit=0.2)
+    run(nano, data, there, bad_limit=0.2)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+    (tmp_path / "there" / part_name(1)).unlink()
+    again = run(nano, data, there, bad_limit=0.2)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+    assert Embeddings.open(there).part(1).equals(folder.part(1))
+    with pytest.raises(ValueError, match="precision float32, not float16"):
+        run(nano, data, there, precision="float16")
+    with pytest.raises(ValueError, match="not a folder of this machine"):
+        print(again.folder)

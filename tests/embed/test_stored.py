@@ -69,7 +69,7 @@ def test_damage_is_told(stored):
 def test_a_part_of_another_folder_is_told(stored, nano, tmp_path):
     other = embed(nano, write_shards(tmp_path / "more", [4]), tmp_path / "other", part_size=4, progress=False)
     (stored.folder / part_name(0)).write_bytes((other.folder / part_name(0)).read_bytes())
-    with pytest.raises(ValueError, match="not of this folder"):
+    with pytest.raises(ValueError, match="not of these embeddings"):
         stored.part(0)
 
 
@@ -81,5 +81,5 @@ def test_the_data_again(nano, tmp_path):
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such folder of embeddings"):
+    with pytest.raises(FileNotFoundError, match="holds no embeddings"):
         Embeddings.open(tmp_path / "none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -85,18 +85,24 @@ def run(
     }
 
 
+PASSES = {
+    "embed, full, float32": ("read", "decode", "encode", "write, full, float32"),
+    "embed, trace, float16": ("read", "decode", "encode", "write, trace, float16"),
+    "score, full, float32": ("score, full, float32",),
+    "score, trace, float16": ("score, trace, float16",),
+    "index": ("index",),
+}
+"""Stages that go over a pool together."""
+
+
 def hours(
-    stages: dict[str, dict[str, float]], pool: float, machines: Machines
+    stages: Mapping[str, Mapping[str, float]],
+    pool: float,
+    machines: Machines,
+    passes: Mapping[str, Sequence[str]] = PASSES,
 ) -> dict[str, dict[str, float]]:
     """Of each pass over a pool the hours that it keeps each resource busy. They work at the same time: the largest
     counts."""
-    passes = {
-        "embed, full, float32": ("read", "decode", "encode", "write, full, float32"),
-        "embed, trace, float16": ("read", "decode", "encode", "write, trace, float16"),
-        "score, full, float32": ("score, full, float32",),
-        "score, trace, float16": ("score, trace, float16",),
-        "index": ("index",),
-    }
     rates = {
         "network": ("fetched", machines.network),
         "cores": ("core_seconds", machines.cores * machines.speed),

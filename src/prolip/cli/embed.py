@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 def embed(
     source: Annotated[Positional[str], arg(metavar="SOURCE")],
-    out: Path,
+    out: str,
     model: str,
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
@@ -40,7 +39,8 @@ def embed(
         source: Shards (a path, glob, range, folder), .csv, .tsv, .parquet, COCO's .json, a folder of pictures, a set
             of Hugging Face on disk, scenes:hard, a stream (pipe:..., https://...); with --what texts also a file of
             captions alone (.txt, .csv, .parquet, .json).
-        out: The folder; new, or of an earlier run with the same model, data and options, which goes on.
+        out: A folder, or an address in an object store (s3://, gs://, abfs://); new, or of an earlier run with the same
+            model, data and options, which goes on.
         model: A folder of ours, a run of training, a foreign folder or file, or a hub id (owner/name).
         captions: Endings in a tar (txt, txt:lines, json:caption) or columns of a table, instead of the usual ones.
         image: The ending or column of the image, or COCO's folder of images.
@@ -69,31 +69,24 @@ def embed(
     if as_json:
         print(json.dumps(facts, indent=2))
         return
-    print(
-        f"{done.folder}: {facts['rows']:,} embeddings in {facts['parts']:,} parts, {facts['megabytes']:,.1f} MB"
-    )
+    print(f"{out}: {facts['rows']:,} embeddings in {facts['parts']:,} parts, {facts['megabytes']:,.1f} MB")
     if facts["bad"]:
         told = ", ".join(f"{reason} {count:,}" for reason, count in facts["bad"].items())
         print(
-            f"left out of {facts['samples']:,} samples: {told}; see {done.folder / run.BAD_FILE}",
+            f"left out of {facts['samples']:,} samples: {told}; see {out}/{run.BAD_FILE}",
             file=sys.stderr,
         )
 
 
 def _facts(done: Embeddings) -> dict[str, Any]:
-    from prolip.data.tally import Tally
-
-    whole = Tally()
-    for tally in done.tallies().values():
-        whole.merge(tally)
-    size = sum(path.stat().st_size for path in done.folder.glob("part-*.parquet"))
+    whole = done.tally()
     return {
-        "folder": str(done.folder),
+        "place": str(done.place),
         "model": done.header.model,
         "identity": done.header.identity,
         "parts": len(done.numbers),
         "rows": len(done),
         "samples": whole.tried,
         "bad": dict(whole.reasons.most_common()),
-        "megabytes": size / 1e6,
+        "megabytes": done.size_in_bytes() / 1e6,
     }

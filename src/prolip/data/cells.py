@@ -126,7 +126,7 @@ def check_columns(schema: Any, columns: Columns, path: Path) -> None:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path | str) -> Iterator[None]:
     """What pyarrow says of a damaged file becomes a ValueError. An error of the disk (it has an errno) stays."""
     arrow = require("pyarrow", "data")
     try:

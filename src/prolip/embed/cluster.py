@@ -20,6 +20,7 @@ from typing import Any
 from prolip.checks import require_count
 from prolip.data.sample import Bad
 from prolip.embed.header import Header
+from prolip.embed.place import Place
 from prolip.embed.plan import Plan
 from prolip.embed.worker import Outcome
 from prolip.extras import require
@@ -58,7 +59,7 @@ class Cluster:
         if not numbers:
             return
         for task in numbers:
-            _tries(plan.folder, task).unlink(missing_ok=True)
+            plan.place.remove(_tries(task))
         with _joined_cluster() as ray:
             for row in self._rows(ray, plan, header, numbers):
                 outcome = _outcome(row)
@@ -99,13 +100,13 @@ class Actor:
     def __call__(self, row: dict[str, Any]) -> dict[str, str]:
         """What `_outcome` reads. Errors that a user can mend travel as texts: Ray would wrap them several times."""
         task = int(row["task"])
-        tries = _tries(self._worker.folder, task)
+        place = self._worker.place
         try:
-            _count_try(tries, f"part {task} of {self._worker.tasks.name}")
+            _count_try(place, task, f"part {task} of {self._worker.tasks.name}")
             (outcome,) = self._worker.run([task], lambda _: None)
         except (ValueError, OSError) as error:
             return {"outcome": "null", "error": str(error)}
-        tries.unlink(missing_ok=True)
+        place.remove(_tries(task))
         return {"outcome": json.dumps(outcome), "error": ""}
 
 
@@ -116,20 +117,23 @@ def _outcome(row: Mapping[str, str]) -> Outcome:
     return Outcome(task, rows, tried, tuple(Bad(*bad) for bad in bads))
 
 
-def _tries(folder: Path, task: int) -> Path:
-    return folder / f".tries-{task:09d}"
+def _tries(task: int) -> str:
+    return f".tries-{task:09d}"
 
 
-def _count_try(file: Path, what: str) -> None:
+def _count_try(place: Place, task: int, what: str) -> None:
     """A mark for each time that a task is begun; they are removed when it ends."""
-    with open(file, "ab") as marks:
-        marks.write(b".")
-    if file.stat().st_size > TRIES:
-        file.unlink(missing_ok=True)
+    try:
+        marks = place.read(_tries(task))
+    except FileNotFoundError:
+        marks = b""
+    if len(marks) == TRIES:
+        place.remove(_tries(task))
         raise OSError(
             f"{what} has ended its worker {TRIES} times, as a worker that lacks memory is ended; what is written "
             "stays, and another run goes on"
         )
+    place.write(_tries(task), lambda file: file.write(marks + b"."))
 
 
 @contextmanager

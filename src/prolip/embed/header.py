@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prolip.configs import build, require_literals
-from prolip.files import read_json, write_json
+from prolip.embed.place import Place, place_of
 
 VERSION = 1
 """Of the schema (embed/table.py): another one is refused, not guessed at."""
@@ -68,29 +68,35 @@ class Header:
             raise ValueError(f"{where} has a header that is not JSON: {error}") from None
         return _built(content, where)
 
-    def write(self, folder: Path) -> Path:
-        return write_json(folder / FILE, asdict(self))
+    def write(self, where: str | Path | Place) -> None:
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        place_of(where).write(FILE, lambda file: file.write(text.encode()))
 
     @classmethod
-    def read(cls, folder: Path) -> Header:
-        return _built(read_json(folder / FILE), str(folder / FILE))
+    def read(cls, where: str | Path | Place) -> Header:
+        place = place_of(where)
+        try:
+            content = place.read(FILE)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{place} holds no embeddings: {FILE} is missing") from None
+        return cls.from_json(content, f"{place}/{FILE}")
 
 
-def is_embeddings(folder: str | Path) -> bool:
-    """Whether a path is a folder of embeddings."""
-    return (Path(folder).expanduser() / FILE).is_file()
+def is_embeddings(where: str | Path | Place) -> bool:
+    """Whether there are embeddings at a path or an address."""
+    return FILE in place_of(where).names()
 
 
-def require_same(old: Header, new: Header, folder: Path) -> None:
-    """An error that says what differs, if `new` is not to go on in a folder that has the header `old`."""
+def require_same(old: Header, new: Header, place: Place) -> None:
+    """An error that says what differs, if `new` is not to go on in a place that has the header `old`."""
     if old.identity != new.identity:
         raise ValueError(
-            f"{folder} holds embeddings of another model ({old.model}, {old.identity}) than {new.model} "
+            f"{place} holds embeddings of another model ({old.model}, {old.identity}) than {new.model} "
             f"({new.identity}): embeddings of two models can't be compared; choose another folder"
         )
     if old.fingerprint != new.fingerprint:
         raise ValueError(
-            f"{folder} holds embeddings of {old.data}, and {new.data} is other data, or has changed since; choose "
+            f"{place} holds embeddings of {old.data}, and {new.data} is other data, or has changed since; choose "
             "another folder"
         )
     names = ("variances", "precision", "what", "part_size", "parts")
@@ -101,7 +107,7 @@ def require_same(old: Header, new: Header, folder: Path) -> None:
     ]
     if differing:
         raise ValueError(
-            f"{folder} was begun with {'; '.join(differing)}: say the same, or choose another folder"
+            f"{place} was begun with {'; '.join(differing)}: say the same, or choose another folder"
         )
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from prolip.checkpoint.load import load
 from prolip.embed.header import Header, What
+from prolip.embed.place import Place
 from prolip.embed.tasks import Tasks, open_tasks
 from prolip.embed.worker import Worker
 from prolip.model.prolip import ProLIP
@@ -14,7 +14,7 @@ from prolip.model.prolip import ProLIP
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The arguments of `embed` that a worker needs. folder: all workers must see it under this name."""
+    """The arguments of `embed` that a worker needs. place: all workers must reach it by this name."""
 
     model: str
     data: str
@@ -25,7 +25,7 @@ class Plan:
     batch_size: int
     text_batch: int
     device: str | None
-    folder: Path
+    place: Place
 
     def open(self) -> Tasks:
         return open_tasks(self.data, self.captions, self.image, self.what, self.part_size)
@@ -39,7 +39,7 @@ class Plan:
             model=model,
             tasks=tasks,
             header=header,
-            folder=self.folder,
+            place=self.place,
             batch_size=self.batch_size,
             text_batch=self.text_batch,
             threads=threads,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import logging
 import math
 import os
@@ -15,18 +16,19 @@ from prolip.checks import require_choice, require_count
 from prolip.data.open import is_stream
 from prolip.data.pool import require_limit
 from prolip.data.source import Source
+from prolip.data.streams import without_secrets
 from prolip.data.tally import Tally
 from prolip.embed.cluster import Cluster
 from prolip.embed.extra import kinds_of
 from prolip.embed.facts import facts_of
 from prolip.embed.header import Header, Precision, Variances, What, is_embeddings, require_same
 from prolip.embed.identity import model_identity
+from prolip.embed.place import Folder, place_of
 from prolip.embed.plan import Plan
 from prolip.embed.stored import Embeddings
 from prolip.embed.tasks import Tasks, open_tasks
 from prolip.embed.worker import Outcome
 from prolip.extras import require
-from prolip.files import remove_leftovers, write_whole
 from prolip.model.prolip import ProLIP
 from prolip.progress import bar
 
@@ -58,7 +60,8 @@ def embed(
     gpus: float | None = None,
     progress: bool | None = None,
 ) -> Embeddings:
-    """Write the embeddings of all pictures and captions into the folder `out`, part by part.
+    """Write the embeddings of all pictures and captions to `out`, part by part: a folder, or an address in an object
+    store (s3://, gs://, abfs://).
 
     A run that was stopped goes on at the first part that is missing. A folder of another model, of other data or of
     other options is refused.
@@ -79,7 +82,7 @@ def embed(
     plan = Plan(
         model=_name(model), data=data.name if isinstance(data, Source) else _whole_path(str(data)),
         captions=None if captions is None else tuple(captions), image=image, what=what, part_size=part_size,
-        batch_size=batch_size, text_batch=text_batch, device=device, folder=Path(out).expanduser(),
+        batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
     )  # fmt: skip
     if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
         raise ValueError(
@@ -90,13 +93,13 @@ def embed(
     header = _begin(plan, opened, tasks, variances, precision)
     run = _engine(engine, plan, opened, tasks, header, Cluster(workers, cpus, gpus))
     try:
-        _follow(run, tasks, Embeddings(plan.folder, header), bad_limit, progress)
+        _follow(run, tasks, Embeddings(plan.place, header), bad_limit, progress)
     finally:
-        _tell(Embeddings(plan.folder, header))
-    done = Embeddings(plan.folder, header)
+        _tell(Embeddings(plan.place, header))
+    done = Embeddings(plan.place, header)
     if done.missing:
         raise OSError(
-            f"{len(done.missing)} parts were written where this machine can't see them: {plan.folder} must be the same "
+            f"{len(done.missing)} parts were written where this machine can't see them: {plan.place} must be the same "
             "folder on all machines of the cluster"
         )
     return done
@@ -117,21 +120,21 @@ def _begin(
     config = model.config
     uncertain = "none" not in (config.image.uncertainty, config.text.uncertainty)
     temperature = None if model.bias is None else model.temperature
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    old = Header.read(plan.folder) if is_embeddings(plan.folder) else None
+    old = Header.read(plan.place) if is_embeddings(plan.place) else None
     header = Header(
         model=plan.model, identity=model_identity(model), dim=config.embed_dim,
         scale=None if temperature is None else temperature.scale.item(),
         bias=None if temperature is None else temperature.bias.item(),
-        variances=variances or ("full" if uncertain else "trace"), precision=precision, what=plan.what, data=plan.data,
+        variances=variances or ("full" if uncertain else "trace"), precision=precision, what=plan.what, data=without_secrets(plan.data),
         captions=plan.captions, image=plan.image, fingerprint=tasks.fingerprint(), part_size=plan.part_size,
         parts=len(tasks), columns=kinds_of(map(facts_of, tasks.peek())) if old is None else old.columns,
     )  # fmt: skip
     if old is not None:
-        require_same(old, header, plan.folder)
-        remove_leftovers(plan.folder)
+        require_same(old, header, plan.place)
+        if isinstance(plan.place, Folder):
+            plan.place.clean()
         return old
-    header.write(plan.folder)
+    header.write(plan.place)
     return header
 
 
@@ -155,19 +158,14 @@ def _follow(run: Run, tasks: Tasks, found: Embeddings, bad_limit: float, progres
 def _tell(done: Embeddings) -> None:
     """What was left out: bad.csv has a row for each bad sample."""
     rows = [(part, number, *bad) for part, number, bad in done.bads()]
-    path = done.folder / BAD_FILE
-    if rows or path.exists():
-        write_whole(path, lambda aside: _write_rows(aside, rows))
+    if rows or BAD_FILE in done.place.names():
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerows([("part", "number", "reason", "where", "detail"), *rows])
+        done.place.write(BAD_FILE, lambda file: file.write(text.getvalue().encode()))
     if misfits := done.misfits():
         told = ", ".join(f"{name} {count:,}" for name, count in misfits.most_common())
-        log.warning("%s: values that are not of their column's type were left out: %s", done.folder, told)
-
-
-def _write_rows(path: Path, rows: Sequence[tuple[object, ...]]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("part", "number", "reason", "where", "detail"))
-        writer.writerows(rows)
+        log.warning("%s: values that are not of their column's type were left out: %s", done.place, told)
 
 
 def _name(model: str | Path | ProLIP) -> str:

@@ -1,4 +1,4 @@
-"""A folder of embeddings, read part after part."""
+"""Embeddings on disk or in an object store, read part after part."""
 
 from __future__ import annotations
 
@@ -16,39 +16,45 @@ from prolip.data.source import Source
 from prolip.data.tally import Tally
 from prolip.embed import table
 from prolip.embed.header import Header
+from prolip.embed.place import Folder, Place, place_of
 from prolip.embed.tasks import open_source
 from prolip.extras import require
-from prolip.files import write_whole
 
 Modality = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
 class Embeddings:
-    """folder: as `prolip embed` wrote it. header: what it says of itself."""
+    """place: where `prolip embed` wrote them. header: what they say of themselves."""
 
-    folder: Path
+    place: Place
     header: Header
 
     @classmethod
-    def open(cls, folder: str | Path, *, whole: bool = True) -> Embeddings:
-        """whole: parts that are missing (the run that writes them was stopped, or goes on) are an error."""
+    def open(cls, where: str | Path, *, whole: bool = True) -> Embeddings:
+        """where: a folder, or an address in an object store (s3://, gs://, abfs://).
+        whole: parts that are missing (the run that writes them was stopped, or goes on) are an error."""
         require("pyarrow", "data")
-        path = Path(folder).expanduser()
-        if not path.is_dir():
-            raise FileNotFoundError(f"{path}: there is no such folder of embeddings")
-        found = cls(path, Header.read(path))
+        place = place_of(where)
+        found = cls(place, Header.read(place))
         if whole and (missing := found.missing):
             raise ValueError(
-                f"{path} lacks {len(missing)} of {found.header.parts} parts, the first of them part {missing[0]}: run "
+                f"{place} lacks {len(missing)} of {found.header.parts} parts, the first of them part {missing[0]}: run "
                 "`prolip embed` with the same words again, and it goes on"
             )
         return found
 
+    @property
+    def folder(self) -> Path:
+        """Of embeddings that lie in one."""
+        if not isinstance(self.place, Folder):
+            raise ValueError(f"{self.place} is not a folder of this machine")
+        return self.place.path
+
     @cached_property
     def numbers(self) -> tuple[int, ...]:
         """Of the parts that are there."""
-        names = {path.name for path in self.folder.glob("part-*.parquet")}
+        names = self.place.names()
         return tuple(number for number in range(self.header.parts) if part_name(number) in names)
 
     @property
@@ -58,15 +64,15 @@ class Embeddings:
 
     def part(self, number: int, columns: Sequence[str] | None = None) -> Any:
         """The pyarrow table of a part. columns: None: all."""
-        path = self.folder / part_name(number)
-        with reading(path):
-            parquet = require("pyarrow.parquet", "data")
-            with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-                found = file.read(columns=columns if columns is None else list(columns))
+        name = self._name(number)
+        parquet = require("pyarrow.parquet", "data")
+        with reading(name), self.place.opened(part_name(number)) as file:
+            opened = parquet.ParquetFile(file, page_checksum_verification=True)
+            found = opened.read(columns=columns if columns is None else list(columns))
         if columns is not None and (unknown := set(columns) - set(found.schema.names)):
-            raise ValueError(f"{path} has no column {some(sorted(unknown))}; it has {some(self.columns, 30)}")
+            raise ValueError(f"{name} has no column {some(sorted(unknown))}; it has {some(self.columns, 30)}")
         if found.schema.metadata[table.HEADER] != self.header.to_json().encode():
-            raise ValueError(f"{path} is not of this folder: its header is another one")
+            raise ValueError(f"{name} is not of these embeddings: its header is another one")
         return found
 
     def blocks(
@@ -98,6 +104,21 @@ class Embeddings:
             tally.add(table.tried_of(metadata), table.bads_of(metadata).values())
         return found
 
+    def tally(self) -> Tally:
+        """Of all parts together."""
+        whole = Tally()
+        for tally in self.tallies().values():
+            whole.merge(tally)
+        return whole
+
+    def size_in_bytes(self) -> int:
+        """Of all parts."""
+        total = 0
+        for number in self.numbers:
+            with self.place.opened(part_name(number)) as file:
+                total += int(file.size())
+        return total
+
     def __len__(self) -> int:
         """Rows: images and texts."""
         return sum(self._footer(number).num_rows for number in self.numbers)
@@ -115,16 +136,18 @@ class Embeddings:
         return found
 
     def _footer(self, number: int) -> Any:
-        path = self.folder / part_name(number)
-        with reading(path):
-            return require("pyarrow.parquet", "data").read_metadata(path)
+        with reading(self._name(number)), self.place.opened(part_name(number)) as file:
+            return require("pyarrow.parquet", "data").read_metadata(file)
+
+    def _name(self, number: int) -> str:
+        return f"{self.place}/{part_name(number)}"
 
 
 def part_name(number: int) -> str:
     return f"part-{number:09d}.parquet"
 
 
-def write_part(folder: Path, number: int, rows: Any) -> Path:
+def write_part(where: str | Path | Place, number: int, rows: Any) -> None:
     """A part, there or not, with a checksum for every page of it."""
     parquet = require("pyarrow.parquet", "data")
     options = {
@@ -133,4 +156,4 @@ def write_part(folder: Path, number: int, rows: Any) -> Path:
         "write_page_checksum": True,
         "row_group_size": max(1, len(rows)),
     }
-    return write_whole(folder / part_name(number), lambda aside: parquet.write_table(rows, aside, **options))
+    place_of(where).write(part_name(number), lambda file: parquet.write_table(rows, file, **options))

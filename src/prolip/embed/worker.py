@@ -1,17 +1,17 @@
-"""One worker: a model, opened data, and the folder that parts go to. It runs here, or many of them on a cluster."""
+"""One worker: a model, opened data, and the place that parts go to. It runs here, or many of them on a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from prolip.data.sample import Bad
 from prolip.embed.header import Header
 from prolip.embed.loop import Good, encoded, good_or_bad, prepared
 from prolip.embed.parts import Part
+from prolip.embed.place import Place
 from prolip.embed.stored import write_part
 from prolip.embed.table import table_of
 from prolip.embed.tasks import Tasks
@@ -36,7 +36,7 @@ class Worker:
     model: ProLIP
     tasks: Tasks
     header: Header
-    folder: Path
+    place: Place
     batch_size: int
     text_batch: int
     threads: int | None = None
@@ -59,7 +59,7 @@ class Worker:
 
     def _write(self, number: int, part: Part, texts: Gaussian | None) -> Outcome:
         rows = table_of(self.header, part, texts)
-        write_part(self.folder, number, rows)
+        write_part(self.place, number, rows)
         return Outcome(number, len(rows), len(part.numbers) + len(part.bads), tuple(part.bads.values()))
 
     def _read(self, item: object) -> tuple[int, Good | Bad]:
