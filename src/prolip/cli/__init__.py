@@ -8,15 +8,18 @@ import sys
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
+from prolip.cli import bench as benchmarks
 from prolip.cli import common
 from prolip.cli import embed as embedding
 from prolip.cli import evaluate as evaluation
+from prolip.cli import filter as filtering
 from prolip.cli import reproduce as reproduction
+from prolip.cli import search as searching
 from prolip.cli import traverse as traversal
 from prolip.cli.report import page as report_page
 
@@ -110,111 +113,6 @@ def convert(
         convert.show(result)
 
 
-def bench_measures(
-    as_json: Annotated[bool, arg(name="json")] = False,
-    scale: float = 1.0,
-    repeats: int = 5,
-    compiled: bool = False,
-) -> None:
-    """Time the measures, the loss and EM against their plain definitions, in one run.
-
-    Example: prolip bench measures --scale 0.25
-
-    Args:
-        as_json: Print JSON instead of a table.
-        scale: Size of the problems as a share of those in docs/performance.md.
-        repeats: Runs of each side, interleaved; the median counts.
-        compiled: Also compare with torch.compile of the definition (needs a C++ compiler).
-    """
-    from prolip.bench import measures
-
-    results = measures.run(scale=scale, repeats=repeats, compiled=compiled)
-    _tell(results, measures.show, as_json)
-
-
-def bench_towers(
-    size: str = "ViT-B-16-768",
-    batch: int = 8,
-    repeats: int = 7,
-    train: bool = True,
-    as_json: Annotated[bool, arg(name="json")] = False,
-) -> None:
-    """Time the towers as a share of the machine's matrix-multiply rate, and what [UNC] costs.
-
-    Example: prolip bench towers --size small --batch 32
-
-    Args:
-        size: A named size (docs/models.md).
-        batch: Images and texts at a time.
-        repeats: Runs of each work, in turn; ratios are of the fastest, because noise only slows.
-        train: Also a training step (forward, PPCL, backward, AdamW).
-        as_json: Print JSON instead of a table.
-    """
-    from prolip.bench import towers
-
-    result = towers.run(size=size, batch=batch, repeats=repeats, train=train)
-    _tell(result, towers.show, as_json)
-
-
-def bench_data(
-    photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False
-) -> None:
-    """Time decoding and augmenting on one core against a plain Pillow loop; indexing of tars; drawing of scenes.
-
-    Example: prolip bench data --photos 8
-
-    Args:
-        photos: JPEGs of each size.
-        repeats: Runs of each work, in turn; the median counts.
-        as_json: Print JSON instead of a table.
-    """
-    from prolip.bench import data
-
-    result = data.run(photos=photos, repeats=repeats)
-    _tell(result, data.show, as_json)
-
-
-def bench_train(
-    sizes: tuple[str, ...] = ("miniature", "ViT-B-16-768"),
-    batch: int | None = None,
-    repeats: int = 5,
-    as_json: Annotated[bool, arg(name="json")] = False,
-) -> None:
-    """Time a training step and its parts against a straightforward one of the same mathematics. On the CPU.
-
-    Example: prolip bench train --sizes miniature --repeats 3
-
-    Args:
-        sizes: Named sizes (docs/models.md): miniature and nano by their own recipes, the others by the paper's on
-            random pixels and captions.
-        batch: Samples of a step. None: the recipe's own, 16 on random data.
-        repeats: Runs of each work, in turn; the median counts.
-        as_json: Print JSON instead of a table.
-    """
-    from prolip.bench import train
-
-    result = train.run(sizes=sizes, batch=batch, repeats=repeats)
-    _tell(result, train.show, as_json)
-
-
-def bench_evaluate(
-    scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
-) -> None:
-    """Time BPRW and traversal for all classes and images together against one after another.
-
-    Example: prolip bench evaluate --scale 0.2
-
-    Args:
-        scale: Size of the problems as a share of those in docs/performance.md.
-        repeats: Runs of each side, in turn; the median counts.
-        as_json: Print JSON instead of a table.
-    """
-    from prolip.bench import evaluate
-
-    results = evaluate.run(scale=scale, repeats=repeats)
-    _tell(results, evaluate.show, as_json)
-
-
 def report_toy(out: Path = Path("toy-inclusion")) -> None:
     """Draw how log inclusion, H, KL, DKL and containment judge pairs of 1-D Gaussians.
 
@@ -256,6 +154,7 @@ def data_scenes(
     unseen: int = 0,
     shard: int = 1000,
     seed: int = 0,
+    false: float = 0.0,
 ) -> None:
     """Write procedural scenes: training shards, and evaluation sets in the layouts of the real ones.
 
@@ -272,10 +171,14 @@ def data_scenes(
         unseen: Pairs of colour and shape that no training picture shows, with a task of their own.
         shard: Pictures in a tar.
         seed: Of the scenes; no test picture is a training picture.
+        false: Share of training pictures whose caption is false, to try filters on: then each has one caption, and
+            `right` in its json says the truth.
     """
     from prolip.data.scenes import write
 
-    plan = write.Plan(level=level, size=size, train=train, test=test, unseen=unseen, shard=shard, seed=seed)
+    plan = write.Plan(
+        level=level, size=size, train=train, test=test, unseen=unseen, shard=shard, seed=seed, false=false
+    )
     for folder in write.write(out, plan):
         print(folder)
 
@@ -418,13 +321,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "evaluate": evaluation.COMMANDS,
     "report": {"page": report_page, "toy": report_toy, "scenes": report_scenes},
-    "bench": {
-        "measures": bench_measures,
-        "towers": bench_towers,
-        "data": bench_data,
-        "train": bench_train,
-        "evaluate": bench_evaluate,
-    },
+    "bench": benchmarks.COMMANDS,
 }
 
 
@@ -456,6 +353,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "export": export,
     "evaluate": evaluate,
     "embed": embedding.embed,
+    "index": searching.index,
+    "search": searching.search,
+    "filter": filtering.filter_,
     "traverse": traversal.traverse,
     "reproduce": reproduction.reproduce,
     "report": report,
@@ -547,14 +447,6 @@ def _train(args: list[str]) -> None:
     from prolip.train import engine
 
     engine.train(config, resume=is_run or "--resume" in args)
-
-
-def _tell(result: Any, show: Callable[[Any], None], as_json: bool) -> None:
-    """A result for programs, or for people."""
-    if as_json:
-        print(json.dumps(result, indent=2))
-    else:
-        show(result)
 
 
 def _figure(out: Path, name: str) -> Path:

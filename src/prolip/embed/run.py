@@ -125,7 +125,8 @@ def _begin(
         model=plan.model, identity=model_identity(model), dim=config.embed_dim,
         scale=None if temperature is None else temperature.scale.item(),
         bias=None if temperature is None else temperature.bias.item(),
-        variances=variances or ("full" if uncertain else "trace"), precision=precision, what=plan.what, data=without_secrets(plan.data),
+        variances=variances or ("full" if uncertain else "trace"), precision=precision, what=plan.what,
+        data=without_secrets(plan.data),
         captions=plan.captions, image=plan.image, fingerprint=tasks.fingerprint(), part_size=plan.part_size,
         parts=len(tasks), columns=kinds_of(map(facts_of, tasks.peek())) if old is None else old.columns,
     )  # fmt: skip

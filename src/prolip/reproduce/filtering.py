@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from prolip import measures
-from prolip.data.scenes.captions import Caption, caption
-from prolip.data.scenes.draws import Draws
-from prolip.data.scenes.meaning import holds
-from prolip.data.scenes.source import LEVEL_SHARES
+from prolip.data.scenes.captions import Caption
+from prolip.data.scenes.pollute import Pollution
 from prolip.data.scenes.world import Scene, World
 from prolip.embed.encode import Embedder
 from prolip.evaluate.metrics.selective import auroc
@@ -21,8 +19,6 @@ from prolip.reproduce.ground import POLLUTED, Ground, has_variances
 
 FALSE, KEPT = 0.3, 0.7
 """Shares of the pairs: with a caption that is false, and that are kept."""
-CHOICE, WORDS = 15, 16
-"""Of the numbers that draw other things."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +50,10 @@ def measure(embedder: Embedder, ground: Ground) -> dict[str, Any]:
 
 
 def pollute(scenes: list[Scene], world: World, seed: int) -> Polluted:
-    """Of each scene a caption of level 1, 2 or 3, as often as in training; for 30 %, drawn at random, of another scene
-    and false of this one. A false caption has the level that a true one would have, so that levels tell nothing."""
-    false = set(Draws(seed, CHOICE).sample(len(scenes), round(FALSE * len(scenes))))
-    captions = []
-    for index, scene in enumerate(scenes):
-        draws = Draws(seed, index, WORDS)
-        level = 1 + draws.weighted([share / sum(LEVEL_SHARES[1:]) for share in LEVEL_SHARES[1:]])
-        told = caption(scene, level, draws, world)
-        while index in false and holds(told.meaning, scene):
-            told = caption(draws.choice(scenes), level, draws, world)
-        captions.append(told)
-    return Polluted(tuple(captions), torch.tensor([index not in false for index in range(len(scenes))]))
+    """Of each scene a caption, 30 % of them false."""
+    pollution = Pollution(scenes, world, seed, FALSE)
+    captions = tuple(pollution.caption(index) for index in range(len(scenes)))
+    return Polluted(captions, torch.tensor([pollution.is_right(index) for index in range(len(scenes))]))
 
 
 def judge(right: Tensor, score: Tensor) -> dict[str, float | None]:

@@ -185,6 +185,23 @@ def test_the_same_plan_writes_the_same_bytes_and_goes_on_where_it_stopped(out, t
     assert kept.stat().st_mtime_ns == before
 
 
+def test_false_captions_are_written_with_the_truth_and_only_when_asked_for(out, tmp_path):
+    plan = Plan(size=32, train=40, test=1, shard=25, seed=4, false=0.3)
+    write.write(tmp_path / "x", plan)
+    rights = []
+    for index, members in enumerate(samples(tmp_path / "x" / "train").values()):
+        facts = json.loads(members["json"])
+        assert facts["captions"] == [members["txt"].decode()]
+        scene = plan.world.scene(seed_of(4, 0), index)
+        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 32)))
+        assert facts["right"] == entails(facts["captions"][0], scene)
+        rights.append(facts["right"])
+    assert rights.count(False) == 12
+    assert json.loads((tmp_path / "x" / "scenes.json").read_text())["false"] == 0.3
+    assert "false" not in json.loads((out / "scenes.json").read_text())
+    assert not any("right" in json.loads(members["json"]) for members in samples(out / "train").values())
+
+
 def test_what_a_killed_run_left_is_removed(tmp_path):
     plan = Plan(size=32, train=3, test=2)
     write.write(tmp_path / "x", plan)
@@ -211,6 +228,7 @@ def test_a_folder_of_other_things_is_refused(tmp_path):
         ({"size": 16}, "size must be"),
         ({"train": 0}, "train must be"),
         ({"unseen": 64}, "unseen must be from 0 to 63"),
+        ({"false": 1.0}, "false must be a share"),
     ],
 )
 def test_an_impossible_plan_is_refused(facts, message):

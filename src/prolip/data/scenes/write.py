@@ -25,6 +25,7 @@ from prolip.data.scenes.captions import Caption, chain, complete, describe
 from prolip.data.scenes.draw import masks, picture
 from prolip.data.scenes.draws import Draws
 from prolip.data.scenes.meaning import Meaning
+from prolip.data.scenes.pollute import Drawn, Pollution
 from prolip.data.scenes.source import Scenes
 from prolip.data.scenes.tasks import Task, tasks
 from prolip.data.scenes.world import SHAPES, Scene, World, require_size, unseen_pairs, world_named
@@ -45,7 +46,8 @@ TRAIN, TEST = 0, 1  # parts of the data
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to write. train, test: pictures to train on, and of each evaluation set; unseen: pairs (colour, shape) that
-    no training scene shows; shard: pictures in a tar."""
+    no training scene shows; shard: pictures in a tar; false: share of training pictures with a false caption, all then
+    with one caption each and whether it is right."""
 
     level: str = "simple"
     size: int = 64
@@ -54,6 +56,7 @@ class Plan:
     unseen: int = 0
     shard: int = 1000
     seed: int = 0
+    false: float = 0.0
 
     def __post_init__(self) -> None:
         world_named(self.level)
@@ -62,10 +65,20 @@ class Plan:
             require_count(getattr(self, name), name, most=10**9)
         operator.index(self.seed)
         unseen_pairs(self.unseen)
+        if not 0 <= self.false < 1:
+            raise ValueError(f"false must be a share of at least 0 and below 1, not {self.false!r}")
 
     @property
     def world(self) -> World:
         return world_named(self.level, self.unseen)
+
+    def told(self) -> dict[str, Any]:
+        """For scenes.json. A plan without false captions says nothing of them: it is what it was before there were."""
+        facts = {"version": VERSION, **asdict(self), "unseen_pairs": sorted(self.world.unseen)}
+        if not self.false:
+            del facts["false"]
+        told: dict[str, Any] = json.loads(json.dumps(facts))
+        return told
 
 
 def write(out: str | Path, plan: Plan, show: bool | None = None) -> list[Path]:
@@ -83,8 +96,7 @@ def write(out: str | Path, plan: Plan, show: bool | None = None) -> list[Path]:
 
 def _claim(out: Path, plan: Plan) -> None:
     """The plan stands in scenes.json from the start, so that a folder is never filled by two."""
-    content = {"version": VERSION, **asdict(plan), "unseen_pairs": sorted(plan.world.unseen)}
-    content = json.loads(json.dumps(content))
+    content = plan.told()
     path = out / "scenes.json"
     if path.exists():
         remove_leftovers(out)
@@ -119,15 +131,37 @@ class _Writer:
 
     def _train(self) -> Path:
         """Shards to train on: key.png, key.txt (one caption), key.json (more of them, the chain, the scene)."""
+        folder = self.out / "train"
+        self._shards(folder, "{:05d}.tar", self.plan.train, self._training_samples())
+        return folder
+
+    def _training_samples(self) -> Callable[[int], Members]:
+        if self.plan.false:
+            drawn = Drawn(self.world, self.train_seed, self.plan.train)
+            return partial(
+                self._polluted_sample,
+                drawn,
+                Pollution(drawn, self.world, self.train_seed, self.plan.false),
+            )
         scenes = Scenes(
             self.world, length=self.plan.train, size=self.plan.size, seed=self.train_seed, captions=CAPTIONS,
             general=True,
         )  # fmt: skip
-        folder = self.out / "train"
-        self._shards(
-            folder, "{:05d}.tar", self.plan.train, lambda index: self._training_sample(scenes, index)
-        )
-        return folder
+        return partial(self._training_sample, scenes)
+
+    def _polluted_sample(self, scenes: Sequence[Scene], pollution: Pollution, index: int) -> Members:
+        """One caption, and whether it is right."""
+        told = pollution.caption(index)
+        facts = {
+            **_told([told], self.world),
+            "right": pollution.is_right(index),
+            "scene": _scene_facts(scenes[index]),
+        }
+        return {
+            "png": _png(picture(scenes[index], self.plan.size)),
+            "txt": told.text.encode(),
+            "json": json.dumps(facts).encode(),
+        }
 
     def _training_sample(self, scenes: Scenes, index: int) -> Members:
         sample, draws = scenes.read(index), Draws(scenes.seed, index, 4)

@@ -1,0 +1,175 @@
+"""`prolip filter`: the story, from embeddings or raw data to what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from prolip.checks import require_choice, require_count, some
+from prolip.data.source import Source
+from prolip.data.tally import Tally
+from prolip.embed.header import Precision, Variances, is_embeddings
+from prolip.embed.run import embed
+from prolip.embed.stored import Embeddings
+from prolip.files import write_json
+from prolip.model.prolip import ProLIP
+from prolip.search.filter.account import Account, take_account
+from prolip.search.filter.criteria import By, Criterion, criterion
+from prolip.search.filter.duplicates import Duplicates, find_twins
+from prolip.search.filter.ids import has_uids, write_ids
+from prolip.search.filter.quantile import Cut, find_cut, require_share
+from prolip.search.filter.scores import columns_of
+from prolip.search.filter.select import Selection
+from prolip.search.filter.shards import write_shards
+from prolip.search.filter.stored import Scores, make_scores
+from prolip.search.filter.subset import write_subset
+
+Output = Literal["ids", "parquet", "shards"]
+SHARD = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """What was decided, and what was written. bads: samples that could not be embedded, by reason."""
+
+    embeddings: Embeddings
+    selection: Selection
+    account: Account
+    bads: Tally
+    summary: dict[str, Any]
+    paths: list[Path]
+
+
+def filter_pairs(
+    source: str | Path | Source,
+    out: str | Path,
+    *,
+    keep: float,
+    by: By = "csd",
+    model: str | Path | ProLIP | None = None,
+    captions: Sequence[str] | None = None,
+    image: str | None = None,
+    variances: Variances | None = None,
+    precision: Precision = "float32",
+    batch_size: int = 64,
+    bad_limit: float = 0.1,
+    duplicates: Duplicates | None = None,
+    alike: float = 0.97,
+    to: Sequence[Output] | None = None,
+    shard_size: int = SHARD,
+    truth: str | None = None,
+    device: str | None = None,
+    progress: bool | None = None,
+) -> Filtered:
+    """Keep the best share of the pairs by a score, exactly; write what is kept, and filter.json.
+
+    source:     a folder of embeddings, or data of any kind, which is embedded into `out`/embeddings first, by `model`.
+    keep:       share of the samples. A sample with several captions counts by the one that fits best.
+    captions, image, variances, precision, batch_size, bad_limit, device: as for `embed`, for data that isn't embedded.
+    duplicates: of those that are alike, by the cosine of their means, the best stays. None: they are not looked for.
+    to:         None: parquet, and ids if there are uids.
+    truth:      an extra column that is true for right pairs: how well does what is kept agree?
+
+    A run that was stopped goes on; another score needs no second look at the embeddings. `out` is for one source.
+    """
+    judge, folder = criterion(by), Path(out).expanduser()
+    _check(keep, duplicates, alike, to, shard_size)
+    if not isinstance(source, Source) and is_embeddings(source):
+        embeddings = Embeddings.open(source)
+    else:
+        embeddings = embed(
+            _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
+            variances=variances, precision=precision, batch_size=batch_size, bad_limit=bad_limit, device=device,
+            progress=progress,
+        )  # fmt: skip
+    _require_column(embeddings, truth)
+    scores = make_scores(embeddings, folder / "scores", progress)
+    cut = _cut(scores, judge, keep, embeddings)
+    twins = None if duplicates is None else find_twins(
+        embeddings, scores, judge, cut, kind=duplicates, alike=alike, scratch=folder
+    )  # fmt: skip
+    selection = Selection(scores, judge, cut, twins)
+    account = take_account(selection, truth)
+    asked = {"by": by, "keep": keep, "duplicates": duplicates, "alike": alike if duplicates else None}
+    told = {**asked, "identity": embeddings.header.identity, "fingerprint": embeddings.header.fingerprint}
+    paths = list(_write(to, folder, selection, embeddings, account.kept, shard_size, told, progress))
+    bads = embeddings.tally()
+    summary = {
+        **told,
+        "data": embeddings.header.data,
+        "model": embeddings.header.model,
+        **_numbers(selection, account, bads),
+        "written": [path.name for path in paths],
+    }
+    paths.append(write_json(folder / "filter.json", summary))
+    return Filtered(embeddings, selection, account, bads, summary, paths)
+
+
+def _check(
+    keep: float, duplicates: str | None, alike: float, to: Sequence[str] | None, shard_size: int
+) -> None:
+    """Before hours of work, not after."""
+    require_share(keep)
+    if not 0 < alike <= 1:
+        raise ValueError(f"alike must be a cosine above 0 and at most 1, not {alike!r}")
+    require_count(shard_size, "shard_size")
+    if duplicates is not None:
+        require_choice(duplicates, get_args(Duplicates), "duplicates")
+    for one in to or ():
+        require_choice(one, get_args(Output), "to")
+
+
+def _require_model(model: str | Path | ProLIP | None, source: object) -> str | Path | ProLIP:
+    if model is None:
+        raise ValueError(
+            f"{source} is no folder of embeddings, so that a model is needed to embed it: say --model"
+        )
+    return model
+
+
+def _require_column(embeddings: Embeddings, truth: str | None) -> None:
+    if truth is not None and truth not in (columns := columns_of(embeddings.header)):
+        raise ValueError(f"there is no column {truth!r} to compare with; there is {some(columns, 30)}")
+
+
+def _cut(scores: Scores, judge: Criterion, keep: float, embeddings: Embeddings) -> Cut:
+    cut = find_cut(lambda: (best.score for best in scores.best(judge)), keep)
+    if cut.none == cut.total:
+        raise ValueError(
+            f"not one of {cut.total:,} samples of {embeddings.place} has a score by {judge.name}: "
+            f"it needs {judge.needs}"
+        )
+    return cut
+
+
+def _write(
+    to: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: Embeddings, kept: int, size: int,
+    told: dict[str, Any], progress: bool | None,
+) -> Iterator[Path]:  # fmt: skip
+    asked = to or (("parquet", "ids") if has_uids(selection) else ("parquet",))
+    if "ids" in asked:
+        yield write_ids(folder / "ids.npy", selection)
+    if "parquet" in asked:
+        yield write_subset(folder / "subset.parquet", selection)
+    if "shards" in asked:
+        write_shards(
+            folder / "shards", selection, embeddings, kept=kept, size=size, told=told, progress=progress
+        )
+        yield folder / "shards"
+
+
+def _numbers(selection: Selection, account: Account, bads: Tally) -> dict[str, Any]:
+    score = selection.cut.score
+    value = None if score is None or not np.isfinite(score) else selection.criterion.sign * score
+    return {
+        "samples": account.total,
+        "kept": account.kept,
+        "cut": value,
+        **account.as_dict(),
+        "bad": dict(bads.reasons),
+        "recall_of_cells": None if selection.twins is None else selection.twins.recall,
+    }

@@ -1,0 +1,45 @@
+import json
+
+import pytest
+
+from prolip import extras
+from prolip.cli.filter import filter_
+from prolip.report import filtering
+from tests.search.filter import made
+
+
+@pytest.fixture
+def embeddings(tmp_path):
+    images, texts = made.gaussians(10, 1), made.gaussians(10, 2)
+    parts = [made.pairs(images, texts, right=[True, False] * 5)]
+    return str(made.write(tmp_path / "e", parts, {"right": "bool"}).folder)
+
+
+def test_a_table_and_the_paths(embeddings, tmp_path, capsys):
+    filter_(embeddings, tmp_path / "o", 0.4, truth="right")
+    told = capsys.readouterr().out
+    for words in ("kept", "below the cut", "the last csd that is kept", "precision", "at random %"):
+        assert words in told
+    for name in ("subset.parquet", "filter.json", "filter.html"):
+        assert str(tmp_path / "o" / name) in told.splitlines()
+        assert (tmp_path / "o" / name).exists()
+
+
+def test_json_for_programs(embeddings, tmp_path, capsys):
+    filter_(embeddings, tmp_path / "o", 0.4, by="cosine", duplicates="images", report=False, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["by"] == "cosine"
+    assert told["fates"]["kept"] + told["fates"]["duplicate of a better one"] == 4
+    assert told["paths"] == [str(tmp_path / "o" / name) for name in ("subset.parquet", "filter.json")]
+    assert not (tmp_path / "o" / "filter.html").exists()
+
+
+def test_without_the_extra_for_reports_the_rest_is_done(embeddings, tmp_path, capsys, monkeypatch):
+    def absent(*_):
+        raise extras.MissingExtraError("this needs jinja2")
+
+    monkeypatch.setattr(filtering, "save", absent)
+    filter_(embeddings, tmp_path / "o", 0.4)
+    told = capsys.readouterr()
+    assert "prolip: no page: this needs jinja2" in told.err
+    assert "subset.parquet" in told.out
