@@ -112,6 +112,23 @@ def evaluate(
     _tell(results, bench.show, as_json)
 
 
+def search(
+    scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Time searches by CSD against plain L2 search on the means, in one database: exact and approximate, with recall.
+
+    Example: prolip bench search --scale 0.1
+
+    Args:
+        scale: Of 100,000 items of 512 dimensions.
+        repeats: Runs of each query, in turn; the median counts.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.bench import search as bench
+
+    _tell(bench.run(scale=scale, repeats=repeats), bench.show, as_json)
+
+
 def scale(
     size: str = "ViT-B-16-768",
     photos: int = 256,
@@ -163,5 +180,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": data,
     "train": train,
     "evaluate": evaluate,
+    "search": search,
     "scale": scale,
 }

@@ -13,12 +13,13 @@ from tyro.conf import Positional, arg
 
 def traverse(
     images: Annotated[Positional[tuple[Path, ...]], arg(metavar="IMAGE")],
-    captions: Path,
+    captions: str,
     model: str,
     root: Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"] | None = None,
     of: Literal["image", "caption"] = "image",
     by: Literal["csd", "cosine"] = "csd",
     steps: int = 50,
+    scan: bool = False,
     out: Path | None = None,
     device: str | None = None,
     as_json: Annotated[bool, arg(name="json")] = False,
@@ -29,13 +30,15 @@ def traverse(
 
     Args:
         images: Picture files.
-        captions: Captions to walk over: a line each (.txt), a list (.json), a column `caption` or `captions` (.csv).
+        captions: Captions to walk over: a line each (.txt), a list (.json), a column `caption` or `captions` (.csv,
+            .tsv, .parquet); or, for any number of them, what `prolip embed` or `prolip index` wrote, by the same model.
         model: A folder of ours, a run of training, a foreign folder or file, or a hub id (owner/name).
         root: Where to: the embedding of "", the caption that includes the picture most (by log inclusion, by
             containment), or the mean of the two. None: inclusion+null, or null for a model without uncertainty.
         of: Whose root: the picture's, or that of the caption nearest to it.
         by: Nearest by CSD, or by the cosine of the means.
         steps: Points of the way that are looked at.
+        scan: Look at all captions of a database, instead of those that its index finds.
         out: A folder for traverse.json and a figure; None: print only.
         device: cpu, cuda, ... None: a GPU if there is one.
         as_json: Print JSON instead of text.
@@ -47,9 +50,9 @@ def traverse(
         raise ValueError(
             "say at least one picture: prolip traverse cat.jpg --captions captions.txt --model my-model"
         )
-    texts = paths.read_captions(captions)
+    known = paths.captions_at(captions, scan=scan)
     found = paths.ways(
-        load(model, device=device).eval(), list(images), texts, root=root, of=of, by=by, steps=steps
+        load(model, device=device).eval(), list(images), known, root=root, of=of, by=by, steps=steps
     )
     named = {str(path): way for path, way in zip(images, found, strict=True)}
     content = {path: asdict(way) for path, way in named.items()}

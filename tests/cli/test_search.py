@@ -1,0 +1,83 @@
+"""`prolip index` and `prolip search`, as a user types them."""
+
+import json
+
+import pytest
+from PIL import Image
+from tyro.extras import subcommand_cli_from_dict
+
+from prolip.cli import search as commands
+from prolip.embed.run import embed
+from prolip.search.database import Database
+
+
+def prolip(*words):
+    subcommand_cli_from_dict(
+        {"index": commands.index, "search": commands.search}, args=[str(word) for word in words]
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    for name, length in (("a", 90), ("b", 60)):
+        embed("scenes-tiny", f"scenes:simple,size=48,length={length}", folder / name)
+    prolip("index", folder / "a", "--out", folder / "db")
+    return folder
+
+
+def test_index_adds_and_tells(folder, tmp_path, capsys):
+    prolip("index", folder / "a", folder / "b", "--out", tmp_path / "db")
+    rows = Database.open(tmp_path / "db").count()
+    assert f"{rows:,} rows. Every search is exact." in capsys.readouterr().out
+    prolip("index", folder / "b", "--out", tmp_path / "db", "--kind", "ivf-sq", "--recall", "0.9", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["kind"], told["target"]) == (rows, "ivf-sq", 0.9)
+    assert 0.9 <= told["recall"] <= 1
+    assert "quantiles" not in told
+
+
+def test_search_prints_a_table_and_how_sure_it_is(folder, capsys):
+    prolip("search", folder / "db", "a red circle", "-k", "4")
+    out = capsys.readouterr().out
+    assert "a red circle: 4 images" in out
+    assert "match probability of the first" in out
+
+
+def test_every_option_reaches_the_search(folder, capsys):
+    prolip(
+        "search", folder / "db", "a thing", "-k", "3", "--by", "cosine", "--where", "number > 5", "--modality", "text",
+        "--max-uncertainty", "0.9", "--included", "--candidates", "50", "--exact", "--model", "scenes-tiny", "--json",
+        "--device", "cpu",
+    )  # fmt: skip
+    told = json.loads(capsys.readouterr().out)
+    assert told["method"] == "the 50 nearest by CSD (exact), those that the query includes, sorted by cosine"
+    assert {hit["modality"] for hit in told["hits"]} == {"text"}
+    assert all(hit["number"] > 5 for hit in told["hits"])
+    assert len(told["hits"]) == 3
+    prolip("search", folder / "db", "a thing", "--rerank", "containment", "--json")
+    assert json.loads(capsys.readouterr().out)["method"].endswith("sorted by containment")
+
+
+def test_a_picture_and_a_sheet(folder, tmp_path, capsys):
+    Image.new("RGB", (48, 48), "red").save(tmp_path / "red.png")
+    prolip(
+        "search", folder / "db", "--image", tmp_path / "red.png", "-k", "2", "--sheet", tmp_path / "found.png"
+    )
+    assert str(tmp_path / "found.png") in capsys.readouterr().out.replace("\n", "")
+    assert (tmp_path / "found.png").stat().st_size > 1000
+    prolip("search", folder / "db", "a star", "-k", "2", "--json", "--sheet", tmp_path / "star.png")
+    shown = capsys.readouterr()
+    assert len(json.loads(shown.out)["hits"]) == 2, "stdout is JSON alone"
+    assert "star.png" in shown.err
+
+
+@pytest.mark.parametrize("words", [[], ["a star", "--image", "x.png"]])
+def test_a_text_or_a_picture(folder, words):
+    with pytest.raises(ValueError, match="say a text or a picture"):
+        prolip("search", folder / "db", *words)
+
+
+def test_no_database(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no database"):
+        prolip("search", tmp_path / "none", "a star")

@@ -1,0 +1,108 @@
+"""Embeddings into a database: stopped and gone on with, of another kind and refused."""
+
+import pytest
+
+from prolip.search import append
+from prolip.search.append import add, fill, origin_of, parts_of
+from prolip.search.database import Database
+from tests.search.rooms import gaussians, order_of, written
+
+
+def rows_of(database):
+    rows = [
+        row
+        for batch in database.rows(["row", "modality", "number", "part", "origin"])
+        for row in batch.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: row["row"])
+
+
+@pytest.mark.parametrize("commit", [1, 50, 10_000])
+@pytest.mark.parametrize("stop", [0, 1, 3])
+def test_a_stopped_run_goes_on_and_nothing_comes_twice(tmp_path, monkeypatch, commit, stop):
+    embeddings = written(tmp_path / "e", gaussians(100), gaussians(60, seed=1), parts=5)
+    monkeypatch.setattr(append, "COMMIT", commit)
+    whole = rows_of(fill(tmp_path / "whole", [embeddings]))
+    done, real = [], Database.append
+
+    def failing(self, rows):
+        if len(done) == stop:
+            raise KeyboardInterrupt
+        done.append(len(rows))
+        real(self, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "append", failing)
+        if stop < len(list(append._commits(embeddings, embeddings.numbers))):
+            with pytest.raises(KeyboardInterrupt):
+                fill(tmp_path / "db", [embeddings])
+        else:
+            fill(tmp_path / "db", [embeddings])
+    database = Database.open(tmp_path / "db")
+    assert database.count() == sum(done)
+    assert add(database, embeddings) == 160 - sum(done)
+    assert rows_of(database) == whole
+    assert [(row["modality"], row["number"]) for row in whole] == order_of(embeddings)
+    assert add(database, embeddings) == 0
+    assert parts_of(database, origin_of(embeddings.header)) == set(range(5))
+
+
+def test_a_run_that_was_killed_before_its_first_row(tmp_path, monkeypatch):
+    embeddings = written(tmp_path / "e", gaussians(10))
+    connection = append.Database.create(tmp_path / "db", embeddings.header).connection
+    connection.drop_table("items")
+    assert fill(tmp_path / "db", [embeddings]).count() == 10
+
+
+def test_two_embeddings_one_after_another(tmp_path):
+    first = written(tmp_path / "a", gaussians(30), data="a")
+    second = written(tmp_path / "b", gaussians(40, seed=1), data="b's pictures")
+    database = fill(tmp_path / "db", [first, second])
+    names = [origin_of(one.header) for one in (first, second)]
+    assert list(database.origins) == names
+    assert [database.count(f"origin = '{name}'") for name in names] == [30, 40]
+    assert [row["row"] for row in rows_of(database)] == list(range(70))
+    assert fill(tmp_path / "db", [second, first]).count() == 70
+
+
+def test_columns_that_not_all_have(tmp_path):
+    first = written(tmp_path / "a", gaussians(20), extra={"width": ("int64", list(range(20)))}, data="a")
+    second = written(tmp_path / "b", gaussians(20), extra={"height": ("double", [0.5] * 20)}, data="b")
+    database = fill(tmp_path / "db", [first, second])
+    assert (database.count("width IS NULL"), database.count("width < 5")) == (20, 5)
+    assert (database.count("height IS NULL"), database.count("height = 0.5")) == (20, 20)
+    assert database.header.identity == first.header.identity, "the header outlives a new column"
+
+
+def test_columns_of_two_types(tmp_path):
+    first = written(tmp_path / "a", gaussians(20), extra={"width": ("int64", list(range(20)))}, data="a")
+    second = written(tmp_path / "b", gaussians(20), extra={"width": ("string", ["x"] * 20)}, data="b")
+    with pytest.raises(ValueError, match=r"the column width is string in .* and int64 in the database"):
+        fill(tmp_path / "db", [first, second])
+    assert Database.open(tmp_path / "db").count() == 0, "it is refused before anything is added"
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"identity": "f" * 16}, "two models can't be compared"),
+        ({"images": gaussians(5, dim=8)}, "two models can't be compared"),
+        ({"variances": "trace"}, "with variances trace, the database .* holds full"),
+    ],
+)
+def test_embeddings_of_another_kind_are_refused(tmp_path, other, message):
+    database = fill(tmp_path / "db", [written(tmp_path / "a", gaussians(20))])
+    with pytest.raises(ValueError, match=message) as caught:
+        add(database, written(tmp_path / "b", **{"images": gaussians(20), "data": "b", **other}))
+    assert "\n" not in str(caught.value)
+    assert database.count() == 20
+
+
+def test_a_part_without_rows(tmp_path):
+    database = fill(tmp_path / "db", [written(tmp_path / "e", gaussians(2), parts=5)])
+    assert database.count() == 2
+
+
+def test_nothing_to_add(tmp_path):
+    with pytest.raises(ValueError, match="no embeddings"):
+        fill(tmp_path / "db", [])
