@@ -19,3 +19,9 @@ def test_the_same_samples_give_the_same_bytes_without_time_or_owner(tmp_path):
     assert (tmp_path / "x.tar").read_bytes() == (tmp_path / "y.tar").read_bytes()
     with tarfile.open(tmp_path / "x.tar") as tar:
         assert {(entry.mtime, entry.uid, entry.uname) for entry in tar} == {(0, 0, "")}
+
+
+def test_a_name_that_is_too_long_for_old_tars(tmp_path):
+    key = "k" * 300
+    write_tar(tmp_path / "a.tar", [(key, {"jpg": b"x", "txt": b"y"})])
+    assert Shards(str(tmp_path / "a.tar")).read(0).key == key

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from prolip.embed.extra import address_of, cells, kinds_of, values_of
+from prolip.embed.extra import address_of, cells, count_unknown, kinds_of, values_of
 from prolip.embed.facts import Facts
 
 
@@ -13,12 +13,32 @@ def facts(captions=("a cat",), **extra):
 
 
 def test_fields_of_json_are_columns_and_captions_are_not():
-    told = facts(json={"uid": "ab", "caption": "a cat", "width": 3, "exif": None}, cls=7, txt="a cat\n")
-    assert values_of(told) == {"uid": "ab", "width": 3, "cls": 7}
+    told = facts(json={"uid": "ab", "title": "a cat", "width": 3, "exif": None}, cls=7, txt="a cat\n")
+    assert values_of(told) == {"uid": "ab", "title": "a cat", "width": 3, "cls": 7, "txt": "a cat\n"}
+    assert kinds_of([told]) == {"cls": "int64", "uid": "string", "width": "int64"}
+
+
+def test_what_is_sometimes_the_caption_is_a_column():
+    labels = [facts(["cat"], label="cat"), facts(["a dog"], label="dog")]
+    assert kinds_of(labels) == {"label": "string"}
+    assert cells("label", "string", [values_of(one) for one in labels], Counter()) == ["cat", "dog"]
+
+
+def test_what_no_sample_had_at_first_is_counted():
+    misfits = Counter()
+    count_unknown({"uid"}, facts(json={"uid": "a", "height": 3}, txt="a cat"), misfits)
+    assert misfits == {"height": 1}
+
+
+def test_half_a_character_is_spelt_out():
+    told = facts(json={"url": "http://\ud800", "a\udc80": 1})
+    assert address_of(told) == "http://\\ud800"
+    assert values_of(told) == {"a\\udc80": 1}
 
 
 def test_names_of_our_own_columns_are_kept_apart():
     assert values_of(facts(json={"id": 5, "mean": 0.5}, number=1)) == {"id_": 5, "mean_": 0.5, "number_": 1}
+    assert values_of(facts(id_=1, json={"id": 2})) == {"id_": 1, "id__": 2}
 
 
 def test_an_address_has_a_column_of_its_own():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from prolip.embed import header
 from prolip.embed.header import Header, is_embeddings, require_same
 from prolip.embed.place import place_of
 
@@ -41,6 +42,7 @@ def test_there_and_back(tmp_path):
         (HEADER.to_json().replace('"version": 1', '"version": 2'), "version 2; this prolip reads 1"),
         (HEADER.to_json().replace('"full"', '"half"'), "'half' is not one of"),
         (HEADER.to_json().replace('"dim"', '"dims"'), "unknown keys"),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_a_bad_header_is_a_sentence(text, told):
@@ -72,3 +74,18 @@ def test_who_may_not_go_on(tmp_path, changes, told):
 def test_who_may(tmp_path):
     """A model may have moved, and so may the data: their identities count."""
     require_same(HEADER, replace(HEADER, model="elsewhere", data="moved", columns={}), place_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "pipe:cat x.tar",
+        "https://x.org/{0..3}.tar",
+        "hf://datasets/a/b/c",
+        "s3://pool/{000..001}.tar",
+        "gs://a/0.tar",
+    ],
+)
+def test_an_address_of_data_is_not_asked_for_embeddings(data, monkeypatch):
+    monkeypatch.setattr(header, "place_of", lambda where: pytest.fail("it was asked"))
+    assert not is_embeddings(data)

@@ -59,3 +59,8 @@ def test_half_a_file_is_none(place):
             place.write(name, fails)
     assert place.names() == {"a.txt"}
     assert place.read("a.txt") == b"one"
+
+
+def test_a_name_that_is_no_utf8(tmp_path):
+    with pytest.raises(ValueError, match="must be UTF-8"):
+        place_of(str(tmp_path) + "/\udcff")

@@ -21,7 +21,8 @@ from prolip.embed.stored import Embeddings, part_name
 from prolip.embed.table import gaussian_of, mean_trace_of
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP
-from tests.embed.shards import caption, picture, write_shards
+from tests.data.tar_files import tar_bytes
+from tests.embed.shards import caption, files, picture, write_shards
 
 
 def run(model, data, out, **options):
@@ -146,6 +147,80 @@ def test_other_data_and_other_options_refuse(nano, tmp_path):
     write_shards(tmp_path / "s", [5])
     with pytest.raises(ValueError, match="is other data, or has changed"):
         run(nano, data, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", [lambda s: s.replace(b"a thing", b"a thong"), None])
+def test_a_shard_that_was_rewritten_is_other_data(nano, tmp_path, change):
+    """Of the same name and size."""
+    data = write_shards(tmp_path / "s", [9])
+    run(nano, data, tmp_path / "out")
+    shard = tmp_path / "s" / "00000.tar"
+    if change is None:
+        os.utime(shard, ns=(1, 1))
+    else:
+        shard.write_bytes(change(shard.read_bytes()))
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, data, tmp_path / "out")
+
+
+def test_pictures_of_the_same_names_are_other_data(nano, tmp_path):
+    for folder, shade in (("a", 10), ("b", 200)):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            Image.new("RGB", (32, 32), (shade, number, 0)).save(tmp_path / folder / f"{number}.png")
+            (tmp_path / folder / f"{number}.txt").write_text("a thing")
+    run(nano, tmp_path / "a", tmp_path / "out")
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, tmp_path / "b", tmp_path / "out")
+    (tmp_path / "a").rename(tmp_path / "moved")
+    run(nano, tmp_path / "moved", tmp_path / "out")
+    (tmp_path / "moved" / "1.txt").write_text("a thong")
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, tmp_path / "moved", tmp_path / "out")
+
+
+def test_a_damaged_part_is_made_again(nano, tmp_path, caplog):
+    data = write_shards(tmp_path / "s", [9])
+    run(nano, data, tmp_path / "out")
+    before = bytes_of(tmp_path / "out")
+    (tmp_path / "out" / part_name(1)).write_bytes(before[part_name(1)][:200])
+    run(nano, data, tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == before
+    assert "made again" in caplog.text
+
+
+def test_parts_without_a_header_are_refused(nano, tmp_path):
+    data = write_shards(tmp_path / "s", [4])
+    run(nano, data, tmp_path / "out")
+    (tmp_path / "out" / "prolip.json").unlink()
+    with pytest.raises(ValueError, match=r"holds parts of embeddings without their prolip\.json"):
+        run(nano, data, tmp_path / "out")
+
+
+def test_half_characters_and_bad_labels_end_nothing(nano, tmp_path):
+    """One bad field among the first samples, one among the others."""
+    odd = {0: ("cls", b"none"), 2: ("json", b'{"url": "http://\\ud800", "a\\udc80": 1}'), 7: ("cls", b"none")}
+    members = []
+    for name, content in files(range(9)):
+        number, ending = int(name[:6]), name[7:]
+        if ending == "json" and number in odd:
+            name, content = f"{number:06d}.{odd[number][0]}", odd[number][1]
+        members.append((name, content))
+    (tmp_path / "a.tar").write_bytes(tar_bytes(members))
+    stored = run(nano, tmp_path / "a.tar", tmp_path / "out", bad_limit=0.5)
+    assert [number for _, number, _ in stored.bads()] == [0, 7]
+    assert stored.part(0)["url"].to_pylist()[1] == "http://\\ud800"
+
+
+def test_the_columns_of_a_stream_are_those_of_several_shards(nano, tmp_path):
+    """The first shard has no good sample, the second no uid."""
+    write_shards(tmp_path / "s", [3, 3, 3], bad={0, 1, 2})
+    second = [(name, content) for name, content in files(range(3, 6)) if not name.endswith("json")]
+    (tmp_path / "s" / "00001.tar").write_bytes(tar_bytes(second))
+    data = f"pipe:cat {shlex.quote(str(tmp_path))}/s/0000{{0..2}}.tar"
+    stored = run(nano, data, tmp_path / "out", bad_limit=0.5)
+    assert stored.header.columns == {"similarity": "double", "uid": "string", "width": "int64"}
+    assert stored.part(1)["uid"].to_pylist() == [None] * 6
 
 
 def test_a_broken_shard_is_told_and_tried_again(nano, tmp_path):

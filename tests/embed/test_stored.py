@@ -1,5 +1,8 @@
 """Folders of embeddings, read part after part."""
 
+import shlex
+
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -37,9 +40,10 @@ def test_blocks_of_both_are_the_parts(stored):
 def test_what_was_left_out(stored):
     ((part, number, bad),) = stored.bads()
     assert (part, number, bad.reason) == (0, 2, "unreadable image")
-    assert {part: (tally.tried, tally.bad) for part, tally in stored.tallies().items()} == {
-        0: (4, 1), 1: (4, 0), 2: (1, 0)
-    }  # fmt: skip
+    assert [(stored.tally_of(part).tried, stored.tally_of(part).bad) for part in stored.numbers] == [
+        (4, 1), (4, 0), (1, 0)
+    ]  # fmt: skip
+    assert (stored.tally().tried, stored.tally().bad) == (9, 1)
 
 
 def test_a_missing_part_is_told(stored):
@@ -57,7 +61,9 @@ def test_unknown_columns_are_named(stored):
 def test_damage_is_told(stored):
     path = stored.folder / part_name(0)
     content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 0xFF
+    column = pq.read_metadata(path).row_group(0).column(3)
+    assert column.path_in_schema.startswith("mean")
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(ValueError, match="can't be read, it is damaged"):
         stored.part(0)
@@ -78,6 +84,28 @@ def test_the_data_again(nano, tmp_path):
     stored = embed(nano, data, tmp_path / "out", progress=False)
     assert stored.source().read(1).captions[0] == stored.part(0).filter(
         stored.part(0)["number"].to_numpy() == 1)["caption"][0].as_py()  # fmt: skip
+
+
+def test_data_that_has_changed_is_not_the_data(nano, tmp_path):
+    stored = embed(nano, write_shards(tmp_path / "d", [3]), tmp_path / "e", progress=False)
+    assert [stored.source().read(n).key for n in range(3)] == ["000000", "000001", "000002"]
+    write_shards(tmp_path / "d", [2])
+    with pytest.raises(ValueError, match="has changed since it was embedded: embed it again"):
+        stored.source()
+
+
+def test_a_stream_can_not_be_read_at_a_place(nano, tmp_path):
+    write_shards(tmp_path / "d", [3])
+    data = f"pipe:cat {shlex.quote(str(tmp_path))}/d/00000.tar"
+    with pytest.raises(ValueError, match="is a stream"):
+        embed(nano, data, tmp_path / "e", progress=False).source()
+
+
+def test_a_part_at_the_place_of_another_is_told(stored):
+    (stored.folder / part_name(1)).write_bytes((stored.folder / part_name(0)).read_bytes())
+    for look in (lambda: stored.part(1), lambda: stored.tally_of(1)):
+        with pytest.raises(ValueError, match="is part 0, not 1"):
+            look()
 
 
 def test_no_folder(tmp_path):

@@ -32,7 +32,7 @@ def part(draw):
 
 def test_rows_and_their_order(part, draw):
     texts = draw(3, D, dtype=torch.float32)
-    made = table.table_of(HEADER, part, texts)
+    made = table.table_of(HEADER, 3, part, texts)
     made.validate(full=True)
     assert made.schema.equals(table.schema(HEADER))
     told = made.to_pydict()
@@ -53,18 +53,52 @@ def test_rows_and_their_order(part, draw):
 
 
 def test_what_is_told_of_a_part(part):
-    metadata = table.table_of(HEADER, part, None).schema.metadata
+    metadata = table.table_of(HEADER, 3, part, None).schema.metadata
     assert table.bads_of(metadata) == part.bads
     assert table.tried_of(metadata) == 4
     assert table.misfits_of(metadata) == {"width": 1}
-    assert metadata[table.HEADER].decode() == HEADER.to_json()
+    table.require_part(metadata, HEADER, 3, "this")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda m: None, "no part of embeddings: remove it"),
+        (lambda m: {k: v for k, v in m.items() if k != table.DIGEST}, "no part of embeddings"),
+        (lambda m: {**m, table.HEADER: b"{}"}, "its header is another one"),
+        (lambda m: {**m, table.NUMBER: b"4"}, "is part 4, not 3"),
+    ],
+)
+def test_what_is_no_part_of_these_embeddings(part, change, told):
+    metadata = change(table.table_of(HEADER, 3, part, None).schema.metadata)
+    with pytest.raises(ValueError, match=f"this .*{told}"):
+        table.require_part(metadata, HEADER, 3, "this")
+
+
+def test_the_digest_is_of_the_rows(part, draw):
+    def digest(*arguments):
+        return table.digest_of(table.table_of(*arguments).schema.metadata)
+
+    first = digest(HEADER, 3, part, None)
+    assert digest(HEADER, 4, part, None) == first
+    texts = draw(3, D, dtype=torch.float32)
+    assert digest(HEADER, 3, part, texts) != first
+    part.facts[0] = part.facts[0]._replace(key="other")
+    assert digest(HEADER, 3, part, None) != first
+
+
+def test_what_comes_along_too_late_is_counted(part):
+    part.facts[1] = part.facts[1]._replace(extra={"json": {"uid": "u1", "height": 3, "again": "a cat"}})
+    part.facts[0] = part.facts[0]._replace(extra={"again": "a cat"})
+    metadata = table.table_of(HEADER, 0, part, None).schema.metadata
+    assert table.misfits_of(metadata) == {"height": 1, "again": 1}
 
 
 def test_images_alone_and_texts_alone(part, draw):
-    images = table.table_of(replace(HEADER, what="images"), part, None)
+    images = table.table_of(replace(HEADER, what="images"), 0, part, None)
     assert images["modality"].to_pylist() == ["image"] * 3
     part.blocks = []
-    texts = table.table_of(replace(HEADER, what="texts"), part, draw(3, D))
+    texts = table.table_of(replace(HEADER, what="texts"), 0, part, draw(3, D))
     assert texts["modality"].to_pylist() == ["text"] * 3
     assert texts["number"].to_pylist() == [0, 5, 5]
 
@@ -72,14 +106,14 @@ def test_images_alone_and_texts_alone(part, draw):
 def test_a_part_without_a_good_sample_is_a_table_too(draw):
     empty = Part.empty()
     for what in ("both", "images", "texts"):
-        made = table.table_of(replace(HEADER, what=what), empty, None if what == "images" else draw(0, D))
+        made = table.table_of(replace(HEADER, what=what), 0, empty, None if what == "images" else draw(0, D))
         assert made.num_rows == 0
         assert table.mean_trace_of(made).mean.shape == (0, D)
 
 
 def test_half_precision_is_of_the_means_alone(part):
     header = replace(HEADER, precision="float16")
-    made = table.table_of(header, part, None)
+    made = table.table_of(header, 0, part, None)
     assert made.schema.field("mean").type == pa.list_(pa.float16(), D)
     whole = Gaussian.cat(part.blocks)
     back = table.gaussian_of(made)
@@ -89,7 +123,7 @@ def test_half_precision_is_of_the_means_alone(part):
 
 
 def test_the_trace_alone_is_enough_for_csd_and_not_for_inclusion(part):
-    made = table.table_of(replace(HEADER, variances="trace"), part, None)
+    made = table.table_of(replace(HEADER, variances="trace"), 0, part, None)
     assert "log_var" not in made.schema.names
     whole = Gaussian.cat(part.blocks)
     found = table.mean_trace_of(made)
@@ -101,7 +135,7 @@ def test_the_trace_alone_is_enough_for_csd_and_not_for_inclusion(part):
 
 def test_points_have_no_uncertainty(part):
     part.blocks = [Gaussian.point(Gaussian.cat(part.blocks).mean)]
-    made = table.table_of(HEADER, part, None)
+    made = table.table_of(HEADER, 3, part, None)
     assert made["uncertainty"].to_pylist() == [0.0] * 3
     assert torch.isneginf(table.gaussian_of(made).log_var).all()
 
@@ -117,6 +151,6 @@ def test_a_matrix_of_slices_and_chunks():
 def test_names_that_are_no_utf8(part):
     part.facts[0] = part.facts[0]._replace(key="half \udc80")
     part.stamps[0] = ("pic/\udcff.png", 1, 1)
-    made = table.table_of(HEADER, part, None)
+    made = table.table_of(HEADER, 3, part, None)
     assert made["id"][0].as_py() == "half \\udc80"
     assert made["path"][0].as_py() == "pic/\\udcff.png"

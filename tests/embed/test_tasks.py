@@ -30,7 +30,7 @@ def test_a_shard_of_a_stream_is_a_task(tmp_path):
     items = [list(cut.items(task)) for task in range(2)]
     assert [[cut.number(item) for item in one] for one in items] == [[0, 1, 2, 3, 4], [0, 1, 2]]
     assert [cut.read(item).key for item in items[1]] == ["000005", "000006", "000007"]
-    assert [sample.key for sample in cut.peek()] == [f"{n:06d}" for n in range(5)]
+    assert [sample.key for sample in cut.peek()] == [f"{n:06d}" for n in range(8)]
 
 
 def test_a_bad_sample_of_a_stream_is_bad_when_it_is_read():

@@ -43,13 +43,19 @@ def written(
     header.write(folder)
     for number in range(parts):
         rows = part_of(
-            header, images, texts, range(number, len(images), parts), range(number, len(texts), parts), extra
+            header,
+            number,
+            images,
+            texts,
+            range(number, len(images), parts),
+            range(number, len(texts), parts),
+            extra,
         )
         write_part(folder, number, rows)
     return Embeddings.open(folder)
 
 
-def part_of(header, images, texts, own_images, own_texts, extra):
+def part_of(header, part, images, texts, own_images, own_texts, extra):
     z = Gaussian.cat([images[list(own_images)], texts[list(own_texts)]])
     number = [*own_images, *own_texts]
     count, none = len(number), [None] * len(own_texts)
@@ -67,7 +73,8 @@ def part_of(header, images, texts, own_images, own_texts, extra):
         columns["log_var"] = lists(z.log_var)
     for name, (kind, values) in (extra or {}).items():
         columns[name] = pa.array([*(values[n] for n in own_images), *none], pa.type_for_alias(kind))
-    return pa.table(columns, metadata={"prolip": header.to_json(), "bad": "{}", "misfits": "{}"})
+    told = {"prolip": header.to_json(), "part": str(part), "digest": "", "tried": str(count), "bad": "{}"}
+    return pa.table(columns, metadata={**told, "misfits": "{}"})
 
 
 def lists(values):

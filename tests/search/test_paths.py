@@ -1,13 +1,21 @@
 """Ways for people: captions out of files, and what is told of each step."""
 
 import pytest
+import torch
 from PIL import Image
 
+from prolip.embed.run import embed
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
+from prolip.model.create import create
 from prolip.search import paths
-from prolip.search.paths import Step, Way, read_captions, ways
-from prolip.search.traverse import traverse
+from prolip.search.append import fill
+from prolip.search.build import build
+from prolip.search.candidates import Candidates
+from prolip.search.database import Database
+from prolip.search.paths import Step, Way, captions_at, read_captions, ways
+from prolip.search.scan import Scan
+from prolip.search.traverse import Walks, traverse
 
 CAPTIONS = ["a red circle", "a thing", "a small green square", "two yellow stars", "a thing", "a blue star"]
 
@@ -53,38 +61,9 @@ def test_one_picture_alone(nano, pictures):
         ways(nano, pictures, [])
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.txt", "a cat\n\n a dog \na cat\n"),
-        ("a.json", '["a cat", "a dog"]'),
-        ("a.CSV", 'id,caption\n1,a cat\n2,"a dog"\n'),
-        ("a.tsv", "captions\tid\na cat\t1\na dog\t2\n"),
-        ("a.csv", "id,captions,url\n1,a cat => a dog,x\n2,a cat => a dog,y\n"),
-    ],
-)
-def test_captions_out_of_files(tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    assert read_captions(tmp_path / name) == ["a cat", "a dog"]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", b"\n \n", "has no caption"),
-        ("a.txt", b"\xff\xfe\xfa", "can't be read"),
-        ("a.json", b"{", "can't be read"),
-        ("a.json", b'{"a": 1}', "list of texts"),
-        ("a.csv", b"id,url\n1,2\n", "no column caption"),
-    ],
-)
-def test_bad_files_of_captions(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        read_captions(tmp_path / name)
-
-
-def test_a_missing_file(tmp_path):
+def test_captions_out_of_a_file_each_once(tmp_path):
+    (tmp_path / "a.csv").write_text("id,captions,url\n1,a cat => a dog,x\n2,a cat => an animal,y\n")
+    assert read_captions(tmp_path / "a.csv") == ["a cat", "a dog", "an animal"]
     with pytest.raises(FileNotFoundError, match="no such file of captions"):
         read_captions(tmp_path / "none.txt")
 
@@ -106,3 +85,61 @@ def test_what_a_reader_should_know_of_a_way():
     assert "mean of" not in rising.remark
     assert "falls" in falling.remark
     assert "mean of" in falling.remark
+
+
+@pytest.fixture
+def on_disk(nano, tmp_path):
+    """The captions, some of them many times, as embeddings and in a database."""
+    (tmp_path / "captions.txt").write_text("\n".join(CAPTIONS * 60))
+    embeddings = embed(nano, tmp_path / "captions.txt", tmp_path / "embeddings", what="texts", part_size=50)
+    build(fill(tmp_path / "database", [embeddings]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("place", ["captions.txt", "embeddings", "database"])
+@pytest.mark.parametrize(
+    "options", [{}, {"root": "null", "by": "cosine"}, {"root": "containment", "of": "caption"}]
+)
+def test_wherever_captions_lie_the_ways_are_the_same(nano, pictures, on_disk, place, options):
+    wanted = ways(nano, pictures, CAPTIONS, **options)
+    found = ways(nano, pictures, captions_at(on_disk / place), **options)
+    for one, other in zip(found, wanted, strict=True):
+        assert [step.caption for step in one.steps] == [step.caption for step in other.steps]
+        assert (one.root is None) == (other.root is None) == (options.get("root") == "null")
+        pairs = [*zip(one.steps, other.steps, strict=True)]
+        for a, b in pairs if one.root is None else [*pairs, (one.root, other.root)]:
+            assert a.caption == b.caption
+            assert a.uncertainty == pytest.approx(b.uncertainty, rel=1e-5)
+            assert a.similarity == pytest.approx(b.similarity, abs=1e-5)
+        assert one.uncertainty == other.uncertainty
+
+
+def test_the_ways_over_candidates(nano, pictures, on_disk):
+    build(Database.open(on_disk / "database"), "ivf-sq", recall=0.01)
+    few = captions_at(on_disk / "database")
+    assert isinstance(few, Candidates)
+    found, wanted = ways(nano, pictures, few), ways(nano, pictures, CAPTIONS)
+    for one, other in zip(found, wanted, strict=True):
+        assert [step.caption for step in one.steps] == [step.caption for step in other.steps]
+        assert one.root.caption == other.root.caption
+    assert isinstance(captions_at(on_disk / "database", scan=True), Scan)
+
+
+def test_captions_of_another_model_are_refused(tokenizer, pictures, on_disk):
+    other = create("nano", tokenizer, seed=1).eval()
+    for place in ("embeddings", "database"):
+        with pytest.raises(ValueError, match="two models can't be compared"):
+            ways(other, pictures, captions_at(on_disk / place))
+
+
+def test_a_text_that_is_there_many_times_is_one_step(nano, pictures, on_disk, monkeypatch):
+    first, again, other = 0, 6, 2  # rows of the first part
+
+    def walks(images, *_, **__):
+        visited = torch.tensor([[first, again, first, other]]).expand(len(images), -1)
+        return Walks(visited[:, 0], torch.full((len(images),), again), images.mean, visited)
+
+    monkeypatch.setattr(paths, "traverse_table", walks)
+    for way in ways(nano, pictures, captions_at(on_disk / "embeddings")):
+        assert [step.caption for step in way.steps] == [CAPTIONS[0], CAPTIONS[2]]
+        assert way.root.caption == CAPTIONS[0]

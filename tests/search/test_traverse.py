@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from prolip import measures
 from prolip.gaussian import Gaussian
-from prolip.search import traverse as module
+from prolip.search import blocks
 from prolip.search.traverse import find_roots, nearest_to_roots, traverse, walk
 
 ROOTS = ["null", "inclusion", "containment", "inclusion+null", "containment+null"]
@@ -40,7 +40,7 @@ def one_by_one(images, captions, null, root, of, by, steps):
 @pytest.mark.parametrize("of", ["image", "caption"])
 @pytest.mark.parametrize("root", ROOTS)
 def test_as_one_after_another(draw, monkeypatch, root, of, by):
-    monkeypatch.setattr(module, "BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 100)
     images, captions, null = draw(9, 6), draw(30, 6, high=-2), draw(1, 6)
     # 13: half way between two captions both are equally near, and rounding would choose
     walks = traverse(images, captions, null, root=root, of=of, by=by, steps=13)

@@ -214,7 +214,7 @@ class _Stored:
         return stored
 
     def write(self) -> None:
-        write_part(self.folder, 0, table_of(self.header, self.part, self.texts))
+        write_part(self.folder, 0, table_of(self.header, 0, self.part, self.texts))
 
     def score(self) -> None:
         scored(Embeddings.open(self.folder).part(0))

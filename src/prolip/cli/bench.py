@@ -129,6 +129,23 @@ def search(
     _tell(bench.run(scale=scale, repeats=repeats), bench.show, as_json)
 
 
+def traverse(
+    scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
+) -> None:
+    """Time traversal over captions on disk, by scans and by candidates, against memory; how often roots agree.
+
+    Example: prolip bench traverse --scale 0.1
+
+    Args:
+        scale: Of 200,000 captions of 64 dimensions and 100,000 of 512.
+        repeats: Runs of each, in turn; the median counts.
+        as_json: Print JSON instead of tables.
+    """
+    from prolip.bench import traverse as bench
+
+    _tell(bench.run(scale=scale, repeats=repeats), bench.show, as_json)
+
+
 def scale(
     size: str = "ViT-B-16-768",
     photos: int = 256,
@@ -181,5 +198,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "evaluate": evaluate,
     "search": search,
+    "traverse": traverse,
     "scale": scale,
 }

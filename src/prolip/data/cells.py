@@ -125,6 +125,10 @@ def check_columns(schema: Any, columns: Columns, path: Path) -> None:
         raise ValueError(f"{path}: the column {columns.image!r} is {kind}; {wanted}")
 
 
+class DamagedError(ValueError):
+    """A file that is not, or no longer, what it should be."""
+
+
 @contextmanager
 def reading(path: Path | str) -> Iterator[None]:
     """What pyarrow says of a damaged file becomes a ValueError. An error of the disk (it has an errno) stays."""
@@ -134,7 +138,7 @@ def reading(path: Path | str) -> Iterator[None]:
     except (arrow.ArrowException, OSError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
             raise
-        raise ValueError(f"{path} can't be read, it is damaged or of another format: {error}") from None
+        raise DamagedError(f"{path} can't be read, it is damaged or of another format: {error}") from None
 
 
 class Loaded:

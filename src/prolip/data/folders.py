@@ -56,6 +56,16 @@ class Folder(OneChunk):
     def fingerprint(self) -> str:
         return fingerprint_of("folder", self.captions, self.lines, *(ascii(pair) for pair in self._pairs))
 
+    def stamps(self) -> Iterator[tuple[int, int]]:
+        """Size and time of change of all files, (0, 0) for one that is gone."""
+        for name in (name for pair in self._pairs for name in pair if name):
+            try:
+                status = os.stat(self.path / name)
+            except FileNotFoundError:
+                yield 0, 0
+            else:
+                yield status.st_size, status.st_mtime_ns
+
     def _captions(self, text: str, where: str) -> tuple[str, ...]:
         if not text:
             raise BadSampleError("no caption", where, "there is no .txt beside it")

@@ -12,8 +12,8 @@ Members = dict[str, bytes]
 
 
 def write_tar(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
-    """A tar of (key, files): key.ending each, without time or owner."""
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+    """A tar of (key, files): key.ending each, without time or owner. (PAX: USTAR, but for names that it can't hold.)"""
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for key, members in samples:
             for ending, content in members.items():
                 entry = tarfile.TarInfo(f"{key}.{ending}")

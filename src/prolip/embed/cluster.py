@@ -105,6 +105,7 @@ class Actor:
             _count_try(place, task, f"part {task} of {self._worker.tasks.name}")
             (outcome,) = self._worker.run([task], lambda _: None)
         except (ValueError, OSError) as error:
+            place.remove(_tries(task))
             return {"outcome": "null", "error": str(error)}
         place.remove(_tries(task))
         return {"outcome": json.dumps(outcome), "error": ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from prolip.embed.place import Place, place_of
 VERSION = 1
 """Of the schema (embed/table.py): another one is refused, not guessed at."""
 FILE = "prolip.json"
+SHARDS = re.compile(r"^(pipe:|https?://|hf://)|^\w+://.*(\{|\.tar$)", re.IGNORECASE)
+"""Addresses of data, where no embeddings can be."""
 
 Variances = Literal["full", "trace"]
 """full: the log-variance of every dimension. trace: their sum of variances alone, which is all that CSD sees."""
@@ -64,12 +67,12 @@ class Header:
     def from_json(cls, text: str | bytes, where: str) -> Header:
         try:
             content = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{where} has a header that is not JSON: {error}") from None
         return _built(content, where)
 
     def write(self, where: str | Path | Place) -> None:
-        text = json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(asdict(self), indent=2) + "\n"
         place_of(where).write(FILE, lambda file: file.write(text.encode()))
 
     @classmethod
@@ -83,7 +86,9 @@ class Header:
 
 
 def is_embeddings(where: str | Path | Place) -> bool:
-    """Whether there are embeddings at a path or an address."""
+    """Whether there are embeddings at a path or an address; an address of shards is none."""
+    if isinstance(where, str) and SHARDS.search(where):
+        return False
     return FILE in place_of(where).names()
 
 

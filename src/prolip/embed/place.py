@@ -126,4 +126,9 @@ def place_of(where: str | Path | Place) -> Place:
         return where
     if isinstance(where, str) and ADDRESS.match(where):
         return Bucket(where.rstrip("/"))
-    return Folder(Path(where).expanduser())
+    path = Path(where).expanduser()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{str(path)!r}: the name of a folder for embeddings must be UTF-8") from None
+    return Folder(path)

@@ -7,21 +7,24 @@ import io
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
 from prolip.checkpoint.load import load
 from prolip.checks import require_choice, require_count
+from prolip.data.cells import DamagedError
 from prolip.data.open import is_stream
 from prolip.data.pool import require_limit
+from prolip.data.sample import BadSampleError
 from prolip.data.source import Source
 from prolip.data.streams import without_secrets
 from prolip.data.tally import Tally
 from prolip.embed.cluster import Cluster
 from prolip.embed.extra import kinds_of
-from prolip.embed.facts import facts_of
-from prolip.embed.header import Header, Precision, Variances, What, is_embeddings, require_same
+from prolip.embed.facts import Facts, facts_of
+from prolip.embed.header import FILE, Header, Precision, Variances, What, is_embeddings, require_same
 from prolip.embed.identity import model_identity
 from prolip.embed.place import Folder, place_of
 from prolip.embed.plan import Plan
@@ -81,8 +84,9 @@ def embed(
     require_limit(bad_limit)
     plan = Plan(
         model=_name(model), data=data.name if isinstance(data, Source) else _whole_path(str(data)),
-        captions=None if captions is None else tuple(captions), image=image, what=what, part_size=part_size,
-        batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
+        captions=None if captions is None else tuple(captions), what=what,
+        image=_whole_path(image) if image and os.path.exists(image) else image,
+        part_size=part_size,         batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
     )  # fmt: skip
     if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
         raise ValueError(
@@ -128,8 +132,12 @@ def _begin(
         variances=variances or ("full" if uncertain else "trace"), precision=precision, what=plan.what,
         data=without_secrets(plan.data),
         captions=plan.captions, image=plan.image, fingerprint=tasks.fingerprint(), part_size=plan.part_size,
-        parts=len(tasks), columns=kinds_of(map(facts_of, tasks.peek())) if old is None else old.columns,
+        parts=len(tasks), columns=kinds_of(_peeked(tasks)) if old is None else old.columns,
     )  # fmt: skip
+    if old is None and any(name.startswith("part-") for name in plan.place.names()):
+        raise ValueError(
+            f"{plan.place} holds parts of embeddings without their {FILE}: remove them, or choose another folder"
+        )
     if old is not None:
         require_same(old, header, plan.place)
         if isinstance(plan.place, Folder):
@@ -139,14 +147,28 @@ def _begin(
     return header
 
 
+def _peeked(tasks: Tasks) -> Iterator[Facts]:
+    """What a few good samples tell."""
+    for sample in tasks.peek():
+        with suppress(BadSampleError):
+            yield facts_of(sample)
+
+
 def _follow(run: Run, tasks: Tasks, found: Embeddings, bad_limit: float, progress: bool | None) -> None:
     """Do what is missing, with a bar. Shards that were broken are tried again: they may have been mended."""
-    tally, tallies = Tally(), found.tallies()
-    broken = [part for part, one in tallies.items() if one.broken]
-    for part, one in tallies.items():
-        if part not in broken:
+    tally, missing = Tally(), found.missing
+    for part in found.numbers:
+        try:
+            one = found.tally_of(part)
+        except DamagedError as error:
+            log.warning("made again: %s", error)
+            missing.append(part)
+            continue
+        if one.broken:
+            missing.append(part)
+        else:
             tally.merge(one)
-    missing = sorted([*found.missing, *broken])
+    missing.sort()
     shards = len(tasks) if tasks.samples is None else math.inf
     total = None if tasks.samples is None else sum(tasks.size(task) or 0 for task in missing)
     with bar(f"embedding {tasks.name}", total, "samples", progress) as advance:

@@ -17,7 +17,7 @@ from prolip.data.tally import Tally
 from prolip.embed import table
 from prolip.embed.header import Header
 from prolip.embed.place import Folder, Place, place_of
-from prolip.embed.tasks import open_source
+from prolip.embed.tasks import SourceTasks, open_source
 from prolip.extras import require
 
 Modality = Literal["image", "text"]
@@ -71,8 +71,7 @@ class Embeddings:
             found = opened.read(columns=columns if columns is None else list(columns))
         if columns is not None and (unknown := set(columns) - set(found.schema.names)):
             raise ValueError(f"{name} has no column {some(sorted(unknown))}; it has {some(self.columns, 30)}")
-        if found.schema.metadata[table.HEADER] != self.header.to_json().encode():
-            raise ValueError(f"{name} is not of these embeddings: its header is another one")
+        table.require_part(found.schema.metadata, self.header, number, name)
         return found
 
     def blocks(
@@ -96,19 +95,17 @@ class Embeddings:
         """How many values of each extra column were not of its type, and are null."""
         return sum((table.misfits_of(self._metadata(part)) for part in self.numbers), Counter())
 
-    def tallies(self) -> dict[int, Tally]:
-        """Of each part: samples that were tried, and those that were left out."""
-        found = {part: Tally() for part in self.numbers}
-        for part, tally in found.items():
-            metadata = self._metadata(part)
-            tally.add(table.tried_of(metadata), table.bads_of(metadata).values())
-        return found
+    def tally_of(self, part: int) -> Tally:
+        """Samples of a part that were tried, and those that were left out."""
+        metadata, tally = self._metadata(part), Tally()
+        tally.add(table.tried_of(metadata), table.bads_of(metadata).values())
+        return tally
 
     def tally(self) -> Tally:
         """Of all parts together."""
         whole = Tally()
-        for tally in self.tallies().values():
-            whole.merge(tally)
+        for part in self.numbers:
+            whole.merge(self.tally_of(part))
         return whole
 
     def size_in_bytes(self) -> int:
@@ -128,12 +125,21 @@ class Embeddings:
         return list(table.schema(self.header).names)
 
     def source(self) -> Source:
-        """The data, opened again."""
-        return open_source(self.header.data, self.header.captions, self.header.image, self.header.what)
+        """The data, opened again. An error if it is a stream, or has changed: a number would lead to another sample."""
+        header = self.header
+        source = open_source(header.data, header.captions, header.image, header.what)
+        if SourceTasks(source, header.part_size).fingerprint() != header.fingerprint:
+            raise ValueError(f"{source.name} has changed since it was embedded: embed it again")
+        return source
 
     def _metadata(self, number: int) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = self._footer(number).schema.to_arrow_schema().metadata
+        table.require_part(found, self.header, number, self._name(number))
         return found
+
+    def digest(self, number: int) -> str:
+        """Of the rows of a part."""
+        return table.digest_of(self._metadata(number))
 
     def _footer(self, number: int) -> Any:
         with reading(self._name(number)), self.place.opened(part_name(number)) as file:

@@ -16,6 +16,7 @@ Images come first, then texts, both by number; a sample with several captions ha
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,9 @@ from prolip.embed.parts import Part
 from prolip.extras import require
 from prolip.gaussian import Gaussian, MeanTrace
 
-HEADER, TRIED, BAD, MISFITS = b"prolip", b"tried", b"bad", b"misfits"
-"""In the metadata of a schema: the header; of this part how many samples were tried, which of them were left out, by
-number, and how many values of each extra column were not of its type."""
+HEADER, NUMBER, DIGEST, TRIED, BAD, MISFITS = b"prolip", b"part", b"digest", b"tried", b"bad", b"misfits"
+"""In the metadata of a schema: the header; of this part its number, 16 hexadecimal digits of its rows, how many samples
+were tried, which of them were left out, by number, and how many values of each extra column were left out."""
 
 
 def schema(header: Header) -> Any:
@@ -58,11 +59,11 @@ def schema(header: Header) -> Any:
     return arrow.schema(fields, {HEADER: header.to_json().encode()})
 
 
-def table_of(header: Header, part: Part, texts: Gaussian | None) -> Any:
+def table_of(header: Header, number: int, part: Part, texts: Gaussian | None) -> Any:
     """A part as a pyarrow table.
 
-    part: its images (n, D), if they were wanted. texts: of all captions of its samples, one sample after another, if
-    they were wanted.
+    number: of the part. part: its images (n, D), if they were wanted. texts: of all captions of its samples, one sample
+    after another, if they were wanted.
     """
     arrow = require("pyarrow", "data")
     images = range(len(part.facts)) if header.what != "texts" else range(0)
@@ -75,7 +76,7 @@ def table_of(header: Header, part: Part, texts: Gaussian | None) -> Any:
     first = [part.facts[row].captions[:1] for row in images]
     misfits: Counter[str] = Counter()
     columns = {
-        "id": [_text(part.facts[row].key) for row in rows],
+        "id": [extra.utf8(part.facts[row].key) for row in rows],
         "number": [part.numbers[row] for row in rows],
         "modality": ["image"] * len(images) + ["text"] * len(captions),
         **_numbers(header, both),
@@ -85,8 +86,14 @@ def table_of(header: Header, part: Part, texts: Gaussian | None) -> Any:
         "pixels": [*(part.facts[row].pixels for row in images), *([None] * len(captions))],
         **_extra(header, part, rows, misfits),
     }
-    tried = str(len(part.numbers) + len(part.bads))
-    told = {HEADER: header.to_json(), TRIED: tried, BAD: _told(part.bads), MISFITS: json.dumps(misfits)}
+    told = {
+        HEADER: header.to_json(),
+        NUMBER: str(number),
+        DIGEST: _digest(both, columns["id"]),
+        TRIED: str(len(part.numbers) + len(part.bads)),
+        BAD: _told(part.bads),
+        MISFITS: json.dumps(misfits),
+    }
     made = schema(header).with_metadata(told)
     return arrow.table([arrow.array(columns[f.name], type=f.type) for f in made], schema=made)
 
@@ -112,6 +119,22 @@ def matrix(column: Any) -> Tensor:
     pieces = [np.asarray(chunk.flatten()).reshape(-1, dim) for chunk in column.chunks]
     whole = np.concatenate(pieces) if pieces else np.empty((0, dim))
     return torch.from_numpy(np.array(whole, dtype=np.float32))
+
+
+def require_part(metadata: Mapping[bytes, bytes] | None, header: Header, number: int, name: str) -> None:
+    """A part of these embeddings, and at its own place."""
+    found = metadata or {}
+    if not {HEADER, NUMBER, DIGEST, TRIED, BAD, MISFITS} <= found.keys():
+        raise ValueError(f"{name} is a Parquet file, but no part of embeddings: remove it")
+    if found[HEADER] != header.to_json().encode():
+        raise ValueError(f"{name} is not of these embeddings: its header is another one; remove it")
+    if found[NUMBER] != str(number).encode():
+        raise ValueError(f"{name} is part {found[NUMBER].decode()}, not {number}: remove it")
+
+
+def digest_of(metadata: Mapping[bytes, bytes]) -> str:
+    """Of the rows of a part: what is made of them is made anew if it differs."""
+    return metadata[DIGEST].decode()
 
 
 def bads_of(metadata: Mapping[bytes, bytes]) -> dict[int, Bad]:
@@ -143,18 +166,22 @@ def _lists(values: Tensor) -> Any:
 
 
 def _extra(header: Header, part: Part, rows: Sequence[int], misfits: Counter[str]) -> dict[str, list[Any]]:
+    for facts in part.facts:
+        extra.count_unknown(header.columns, facts, misfits)
     values = [extra.values_of(facts) for facts in part.facts]
     found = {name: extra.cells(name, kind, values, misfits) for name, kind in header.columns.items()}
     return {name: [cells[row] for row in rows] for name, cells in found.items()}
 
 
+def _digest(z: Gaussian, ids: Sequence[str]) -> str:
+    digest = hashlib.blake2b("\n".join(ids).encode(), digest_size=8)
+    for values in (z.mean, z.log_var):
+        digest.update(values.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
 def _path(stamp: tuple[str, int, int] | None) -> str | None:
-    return None if stamp is None else _text(stamp[0])
-
-
-def _text(name: str) -> str:
-    """File names may be bytes of any kind; Arrow's texts are UTF-8."""
-    return name.encode("utf-8", "backslashreplace").decode()
+    return None if stamp is None else extra.utf8(stamp[0])
 
 
 def _told(bads: Mapping[int, Bad]) -> str:

@@ -11,17 +11,20 @@ from threading import Event, Thread
 from typing import Any, Protocol
 
 from prolip.data.caption_files import open_captions
+from prolip.data.folders import Folder
 from prolip.data.open import is_stream, open_data
 from prolip.data.sample import Bad, BadSampleError, Sample
-from prolip.data.source import Source, fingerprint_of
+from prolip.data.source import Filed, Source, fingerprint_of
 from prolip.data.spread import evenly
 from prolip.data.streams import Stream
 from prolip.embed.header import What
 
 AHEAD = 256
 """Samples of a stream that are fetched while others are encoded."""
-PEEK = 64
-"""Samples that are looked at to know the extra columns."""
+PEEK, PEEKED_SHARDS = 64, 4
+"""Samples that are looked at to know the extra columns, and shards of a stream that they come from."""
+PATIENCE = 1.0
+"""Seconds that the end waits for what fetches: it may hang on a network, and ends with the process."""
 TABLES = (".txt", ".csv", ".tsv", ".tab", ".parquet")
 """Files of which the captions can be read without pictures."""
 
@@ -85,7 +88,7 @@ class SourceTasks:
                 continue
 
     def fingerprint(self) -> str:
-        return fingerprint_of("source", self.source.fingerprint())
+        return fingerprint_of("source", self.source.fingerprint(), *_stamps(self.source))
 
     def _range(self, task: int) -> range:
         return range(task * self.part_size, min((task + 1) * self.part_size, len(self.source)))
@@ -117,7 +120,17 @@ class StreamTasks:
         return item[1]
 
     def peek(self) -> Iterator[Sample]:
-        return (one for one in islice(self.stream.read(0), PEEK) if isinstance(one, Sample))
+        """The first ones of a few shards, spread over all; of others, if those have none."""
+        first = evenly(len(self), PEEKED_SHARDS).tolist()
+        others = [shard for shard in range(len(self)) if shard not in first]
+        found = 0
+        for shard in [*first, *others]:
+            if found and shard in others:
+                return
+            good = (one for one in self.stream.read(shard) if isinstance(one, Sample))
+            for sample in islice(good, PEEK // PEEKED_SHARDS):
+                found += 1
+                yield sample
 
     def fingerprint(self) -> str:
         return self.stream.fingerprint()
@@ -144,6 +157,16 @@ def open_source(data: str, captions: Sequence[str] | None, image: str | None, wh
     if what == "texts" and _is_table(Path(data).expanduser()):
         return open_captions(data, captions)
     return open_data(data, captions=captions, image=image)
+
+
+def _stamps(source: Source) -> Iterator[tuple[int, int]]:
+    """Size and time of change of the files: two data sets may have the same names. A folder that was moved is the same;
+    pictures that a table names are not looked at."""
+    if isinstance(source, Folder):
+        yield from source.stamps()
+    for file in source.files() if isinstance(source, Filed) else ():
+        status = file.stat()
+        yield status.st_size, status.st_mtime_ns
 
 
 def _is_table(path: Path) -> bool:
@@ -179,7 +202,7 @@ def _fetched(samples: Iterator[Sample | Bad]) -> Iterator[Sample | Bad]:
             yield sample
     finally:
         gone.set()
-        thread.join()
+        thread.join(PATIENCE)
 
 
 def _put(queue: Queue[Any], value: object, gone: Event) -> bool:

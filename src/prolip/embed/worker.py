@@ -58,7 +58,7 @@ class Worker:
                 yield written.result()
 
     def _write(self, number: int, part: Part, texts: Gaussian | None) -> Outcome:
-        rows = table_of(self.header, part, texts)
+        rows = table_of(self.header, number, part, texts)
         write_part(self.place, number, rows)
         return Outcome(number, len(rows), len(part.numbers) + len(part.bads), tuple(part.bads.values()))
 

@@ -24,7 +24,6 @@ from prolip.report.page.svg import panel
 from prolip.report.page.words import NO_BREAK, percent
 from prolip.report.sheets import picture_of
 from prolip.search.filter.account import Histogram, Truth
-from prolip.search.filter.again import source_again
 from prolip.search.filter.criteria import CRITERIA, Criterion
 from prolip.search.filter.examples import Example, Examples, find_examples
 from prolip.search.filter.run import Filtered
@@ -90,7 +89,7 @@ class Pictures:
 
     @cached_property
     def _source(self) -> Source:
-        return source_again(self._embeddings)
+        return self._embeddings.source()
 
     def cell(self, example: Example, notes: Sequence[str], place: int | None = None) -> Cell:
         """A picture that can't be read is grey, with a note that says why."""

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
-from prolip.data.hierarcaps import ARROW
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from prolip.data.caption_files import all_captions, open_captions
 from prolip.embed.encode import encode_texts
-from prolip.gaussian import Gaussian
+from prolip.embed.header import is_embeddings
+from prolip.embed.identity import model_identity
+from prolip.embed.stored import Embeddings
+from prolip.gaussian import Gaussian, MeanTrace
 from prolip.inputs.images import ImageSource
 from prolip.model.embedding import several
 from prolip.model.prolip import ProLIP
-from prolip.nearest import Score, similarity
+from prolip.nearest import Score
+from prolip.search.candidates import Candidates
+from prolip.search.caption_tables import Captions, CaptionTable, DatabaseTable, EmbeddingsTable
+from prolip.search.database import Database, exists
+from prolip.search.large import Search, traverse_table
+from prolip.search.scan import Scan
 from prolip.search.traverse import Of, Root, Walks, traverse
-
-COLUMNS = ("caption", "captions", "text")
-"""Of a table of captions; the first that is there counts."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Way:
 def ways(
     model: ProLIP,
     images: ImageSource | Sequence[ImageSource],
-    captions: Sequence[str],
+    captions: Sequence[str] | Search,
     *,
     root: Root | None = None,
     of: Of = "image",
@@ -67,35 +75,55 @@ def ways(
 ) -> list[Way]:
     """For each picture the captions from its nearest one to its root.
 
-    captions: equal ones count once. root: None: "inclusion+null", or "null" if the model has no uncertainty.
-    cache: a folder in which the captions' embeddings are kept.
+    captions: texts, of which equal ones count once; or embeddings on disk, as `captions_at` gives them.
+    root:     None: "inclusion+null", or "null" if the model has no uncertainty.
+    cache:    a folder in which the texts' embeddings are kept.
     """
-    different = list(dict.fromkeys(captions))
-    if not different:
+    if not isinstance(captions, Sequence):
+        require_model(model, captions.table)
+    elif not captions:
         raise ValueError("there is no caption to walk over")
-    pictures = model.embed_images(several(images))
-    texts = encode_texts(model, [*different, ""], cache=cache)
-    known, null = texts[:-1], texts[len(different) :]
-    chosen: Root = root or ("inclusion+null" if bool(known.uncertainty.any()) else "null")
-    walks = traverse(pictures, known, null, root=chosen, of=of, by=by, steps=steps)
-    return [_way(row, walks, pictures, known, different, by, chosen) for row in range(len(pictures))]
+    pictures, null = model.embed_images(several(images)), model.embed_texts("")
+    chosen: Root = root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
+    if isinstance(captions, Sequence):
+        texts = tuple(dict.fromkeys(captions))
+        z = encode_texts(model, texts, cache=cache)
+        walks = traverse(pictures, z, null, root=chosen, of=of, by=by, steps=steps)
+        known = Captions(texts, z.mean_trace(), z.log_var)
+    else:
+        walks = traverse_table(pictures, captions, null, root=chosen, of=of, by=by, steps=steps)
+        walks, known = _looked_up(walks, captions.table)
+    return [_way(row, walks, pictures, known, by, chosen) for row in range(len(pictures))]
+
+
+def captions_at(path: str | Path, *, scan: bool = False) -> list[str] | Search:
+    """Captions to walk over: of a file (`read_captions`), of a folder of embeddings, or of a database.
+
+    scan: look at all captions of a database, instead of those that its index finds. Without an index that is done
+    anyway: it is quicker than an exact search for each step.
+    """
+    if is_embeddings(path):
+        return Scan(EmbeddingsTable(Embeddings.open(path)))
+    if exists(path):
+        database = Database.open(path)
+        table, effort = DatabaseTable(database), database.settings.effort if database.has_index else None
+        return Scan(table) if scan or effort is None else Candidates(table, effort)
+    return read_captions(path)
 
 
 def read_captions(path: str | Path) -> list[str]:
-    """Captions of a file: a line each (.txt), a list (.json), or a column of a table (.csv, .tsv) called caption,
-    captions or text. A cell with => holds several, as HierarCaps has them."""
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file of captions")
-    try:
-        found = _texts(path)
-    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} can't be read: {error}") from None
-    stripped = (part.strip() for text in found for part in text.split(ARROW))
-    captions = list(dict.fromkeys(text for text in stripped if text))
-    if not captions:
-        raise ValueError(f"{path} has no caption")
-    return captions
+    """All captions of a file, each once; which files: see `prolip.data.caption_files.open_captions`."""
+    return list(dict.fromkeys(all_captions(open_captions(path))))
+
+
+def require_model(model: ProLIP, table: CaptionTable) -> None:
+    """An error if the captions were embedded by another model."""
+    identity, header = model_identity(model), table.header
+    if identity != header.identity:
+        raise ValueError(
+            f"{table.name} holds embeddings of {header.model} ({header.identity}), and this model is another one "
+            f"({identity}): embeddings of two models can't be compared"
+        )
 
 
 def show(name: str, way: Way) -> None:
@@ -119,37 +147,27 @@ def _cells(step: Step) -> tuple[str, str, str]:
     return step.caption, told, f"{step.similarity:.4f}"
 
 
-def _texts(path: Path) -> list[str]:
-    text, ending = path.read_text(encoding="utf-8-sig"), path.suffix.lower()
-    if ending == ".json":
-        content = json.loads(text)
-        if not isinstance(content, list) or not all(isinstance(one, str) for one in content):
-            raise ValueError(f"{path} must hold a list of texts")
-        return content
-    if ending not in (".csv", ".tsv"):
-        return text.splitlines()
-    rows = csv.DictReader(text.splitlines(keepends=True), delimiter="\t" if ending == ".tsv" else ",")
-    column = next((name for name in COLUMNS if name in (rows.fieldnames or ())), None)
-    if column is None:
-        raise ValueError(f"{path} has no column {', '.join(COLUMNS)}; it has {rows.fieldnames}")
-    return [row[column] or "" for row in rows]
+def _looked_up(walks: Walks, table: CaptionTable) -> tuple[Walks, Captions]:
+    """The captions of all walks, and the walks with their numbers among them instead of places in the table."""
+    places = torch.cat([walks.start, walks.roots[walks.roots >= 0], walks.visited.flatten()]).unique()
+    start, visited, roots = (
+        torch.searchsorted(places, some.contiguous()) for some in (walks.start, walks.visited, walks.roots)
+    )
+    roots = torch.where(walks.roots >= 0, roots, -1)
+    return replace(walks, start=start, roots=roots, visited=visited), table.at(places)
 
 
-def _way(
-    row: int,
-    walks: Walks,
-    images: Gaussian,
-    known: Gaussian,
-    captions: Sequence[str],
-    by: Score,
-    towards: Root,
-) -> Way:
-    path, root = walks.path(row), int(walks.roots[row])
-    near = similarity(images[row : row + 1], known[[*path, max(root, 0)]], by)[0]
-    uncertain = bool(known.uncertainty.any())
+def _way(row: int, walks: Walks, images: Gaussian, known: Captions, by: Score, towards: Root) -> Way:
+    # a table may hold a text many times: which of its rows is nearest is then a matter of rounding
+    path = [next(same) for _, same in groupby(walks.path(row), lambda place: known.texts[place])]
+    root, told = int(walks.roots[row]), [*path, max(int(walks.roots[row]), 0)]
+    near = _similarity(images[row], MeanTrace(known.z.mean[told], known.z.uncertainty[told]), by)
+    uncertain = bool(known.z.uncertainty.any())
     steps = [
-        Step(captions[place], float(known.uncertainty[place]) if uncertain else None, float(near[number]))
-        for number, place in enumerate([*path, max(root, 0)])
+        Step(
+            known.texts[place], float(known.z.uncertainty[place]) if uncertain else None, float(near[number])
+        )
+        for number, place in enumerate(told)
     ]
     return Way(
         steps=tuple(steps[:-1]),
@@ -157,3 +175,11 @@ def _way(
         towards=towards,
         uncertainty=float(images.uncertainty[row]) if uncertain else None,
     )
+
+
+def _similarity(image: Gaussian, captions: MeanTrace, by: Score) -> Tensor:
+    """Of a picture (D,) to captions (n, D): 1 - CSD / 2, or the cosine: (n,)."""
+    if by == "cosine":
+        return cosine_similarity(captions.mean, image.mean, dim=-1)
+    distance = (captions.mean - image.mean).square().sum(-1)
+    return 1 - 0.5 * (distance + captions.uncertainty + image.uncertainty)

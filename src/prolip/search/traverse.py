@@ -13,6 +13,7 @@ from prolip.checks import require_choice, require_count
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian, checked, work_dtype
 from prolip.nearest import Score, nearest
+from prolip.search.blocks import best_at_steps
 from prolip.search.inclusive import Measure, most_inclusive
 
 Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
@@ -20,9 +21,6 @@ Root = Literal["null", "inclusion", "containment", "inclusion+null", "containmen
 ...+null: the mean of the two, of unit length: the paper's choice."""
 Of = Literal["image", "caption"]
 """Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
-
-BLOCK_ELEMENTS = 2**18
-"""Similarities that are looked at together: they stay in cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,8 @@ def walk(
         raise ValueError(f"null must be one embedding, (1, {captions.dim}), not {tuple(null.shape)}")
     means = normalize(captions.mean.to(work_dtype(captions.mean)), dim=-1)
     root_mean = _root_means(means, normalize(null.mean.to(means.dtype), dim=-1), roots, root, weight)
-    return Walks(start, roots, root_mean, _walk(means, start, root_mean, _bias(captions, by), steps))
+    visited = best_at_steps(means[start], root_mean, means, _bias(captions, by), steps)[1]
+    return Walks(start, roots, root_mean, visited)
 
 
 def nearest_to_roots(walks: Walks, captions: Gaussian, by: Score = "csd") -> Tensor:
@@ -121,25 +120,3 @@ def _root_means(means: Tensor, null: Tensor, roots: Tensor, root: Root, weight: 
 def _bias(captions: Gaussian, by: Score) -> Tensor:
     """What a caption has to make up for, (M,): half its uncertainty, or nothing."""
     return 0.5 * captions.uncertainty if by == "csd" else torch.zeros_like(captions.uncertainty)
-
-
-def _walk(means: Tensor, start: Tensor, root_mean: Tensor, bias: Tensor, steps: int) -> Tensor:
-    """The caption nearest to each step of each way: (N, steps).
-
-    The products of a step with all captions are a mixture of those of its two ends. So each end is multiplied once:
-    of ((1 - t) a_j + t b_j) / length - bias_j only the largest counts, and the length may as well multiply the bias.
-    """
-    visited = torch.empty((len(start), steps), dtype=torch.int64, device=means.device)
-    rows_at_once = max(1, BLOCK_ELEMENTS // len(means))
-    shares = torch.arange(steps, dtype=means.dtype, device=means.device) / steps
-    cosines = (means[start] * root_mean).sum(-1)
-    lengths = (1 - 2 * (shares * (1 - shares)) * (1 - cosines[:, None])).clamp_min(0).sqrt()  # (N, steps)
-    for first in range(0, len(start), rows_at_once):
-        rows = slice(first, first + rows_at_once)
-        from_start, from_root = means[start[rows]] @ means.mT, root_mean[rows] @ means.mT
-        scores = torch.empty_like(from_start)
-        for step, share in enumerate(shares.tolist()):
-            torch.lerp(from_start, from_root, share, out=scores)
-            scores.addcmul_(lengths[rows, step, None], bias[None], value=-1)
-            visited[rows, step] = scores.argmax(dim=1)
-    return visited

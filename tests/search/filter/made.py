@@ -7,7 +7,7 @@ import torch
 
 from prolip.embed.header import Header
 from prolip.embed.stored import Embeddings, write_part
-from prolip.embed.table import BAD, HEADER, MISFITS, schema
+from prolip.embed.table import BAD, DIGEST, HEADER, MISFITS, NUMBER, TRIED, schema
 from prolip.gaussian import Gaussian
 
 
@@ -43,7 +43,10 @@ def write(folder, parts, columns=(), variances="full", bads=None):
     header.write(folder)
     for number, rows in enumerate(parts):
         tried = len({one["number"] for one in rows})
-        told = {HEADER: header.to_json(), BAD: json.dumps(bads or {}), MISFITS: "{}", b"tried": str(tried)}
+        told = {
+            HEADER: header.to_json(), NUMBER: str(number), DIGEST: repr(rows), TRIED: str(tried),
+            BAD: json.dumps(bads or {}), MISFITS: "{}",
+        }  # fmt: skip
         made = schema(header).with_metadata(told)
         rows = [{**dict.fromkeys(made.names), **one} for one in rows]
         write_part(folder, number, pa.Table.from_pylist(rows, schema=made))

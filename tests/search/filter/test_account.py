@@ -1,4 +1,5 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from prolip.search.filter import account
@@ -79,3 +80,9 @@ def test_one_score_only_is_no_trouble(tmp_path):
     found = take_account(Selection(scores, judge, cut))
     assert found.as_dict()["quantiles"]["dropped"] is None
     assert found.as_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-cut.score, rel=1e-5)
+
+
+def test_a_truth_that_is_no_number_is_unknown():
+    right, known = account._truths(pa.chunked_array([[1.0, 0.0, float("nan"), None]]), "right")
+    assert right.tolist() == [True, False, False, False]
+    assert known.tolist() == [True, True, False, False]

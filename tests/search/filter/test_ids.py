@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from prolip.search.filter.criteria import criterion
-from prolip.search.filter.ids import has_uids, uids_of, write_ids
+from prolip.search.filter.ids import all_have_uids, uids_of, write_ids
 from prolip.search.filter.quantile import find_cut
 from prolip.search.filter.select import Fate, Selection
 from prolip.search.filter.stored import make_scores
@@ -32,7 +32,7 @@ def selection(tmp_path, keep=0.5, columns=(), **values):
 
 def test_as_datacomp_does_it(tmp_path):
     chosen = selection(tmp_path, columns={"uid": "string"}, uid=UIDS)
-    assert has_uids(chosen)
+    assert all_have_uids(chosen)
     found = np.load(write_ids(tmp_path / "ids.npy", chosen))
     fates = np.concatenate([judged.fate for judged in chosen.parts()])
     expected = datacomp([uid for uid, fate in zip(UIDS, fates, strict=True) if fate == Fate.KEPT])
@@ -43,20 +43,20 @@ def test_as_datacomp_does_it(tmp_path):
 
 def test_a_key_of_32_digits_is_a_uid(tmp_path):
     chosen = selection(tmp_path, keep=1.0, id=UIDS)
-    assert has_uids(chosen)
+    assert all_have_uids(chosen)
     assert np.load(write_ids(tmp_path / "ids.npy", chosen)).tolist() == datacomp(UIDS).tolist()
 
 
 def test_keys_that_are_no_uids_are_told(tmp_path):
     chosen = selection(tmp_path)
-    assert not has_uids(chosen)
+    assert not all_have_uids(chosen)
     with pytest.raises(ValueError, match=r"the id 'key\d+' is not a uid of 32 hexadecimal digits"):
         write_ids(tmp_path / "ids.npy", chosen)
     assert not (tmp_path / "ids.npy").exists()
 
 
 def test_numbers_are_no_uids(tmp_path):
-    assert not has_uids(selection(tmp_path, columns={"uid": "int64"}, uid=list(range(12))))
+    assert not all_have_uids(selection(tmp_path, columns={"uid": "int64"}, uid=list(range(12))))
 
 
 @pytest.mark.parametrize("text", ["0" * 31, "0" * 33, "g" * 32, " " + "0" * 31, "0" * 32 + "\n", "", None])

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import os
 import shlex
 
 import pytest
@@ -39,11 +40,14 @@ def test_the_files_of_tars_come_as_they_were(nano, tmp_path, part_size):
     data = write_shards(tmp_path / "d", [5, 1, 7], bad=[2])
     embeddings = embed(nano, data, tmp_path / "e", part_size=part_size, bad_limit=0.2, progress=False)
     selection = chosen(embeddings, tmp_path / "s")
-    found, whole = list(kept_members(selection, embeddings)), by_tarfile(tmp_path / "d")
+    found, whole = (
+        list(kept_members(selection, embeddings, embeddings.header.data)),
+        by_tarfile(tmp_path / "d"),
+    )
     assert [key for key, _ in found] == kept_ids(selection)
     assert len(found) == 6
     assert all(members == whole[key] for key, members in found)
-    assert list(kept_members(selection, embeddings, skip=4)) == found[4:]
+    assert list(kept_members(selection, embeddings, embeddings.header.data, skip=4)) == found[4:]
 
 
 def test_a_stream_gives_what_its_shards_give(nano, tmp_path):
@@ -51,7 +55,10 @@ def test_a_stream_gives_what_its_shards_give(nano, tmp_path):
     data = f"pipe:cat {shlex.quote(str(tmp_path))}/d/0000{{0,1}}.tar"
     embeddings = embed(nano, data, tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
-    found, whole = list(kept_members(selection, embeddings)), by_tarfile(tmp_path / "d")
+    found, whole = (
+        list(kept_members(selection, embeddings, embeddings.header.data)),
+        by_tarfile(tmp_path / "d"),
+    )
     assert [key for key, _ in found] == kept_ids(selection)
     assert all(members == whole[key] for key, members in found)
 
@@ -61,16 +68,19 @@ def test_data_of_another_size_is_told(nano, tmp_path):
     selection = chosen(embeddings, tmp_path / "s")
     write_shards(tmp_path / "d", [4])
     with pytest.raises(ValueError, match="has changed since it was embedded: embed it again"):
-        kept_members(selection, embeddings)
+        kept_members(selection, embeddings, embeddings.header.data)
 
 
 def test_other_samples_in_a_tar_of_the_same_size_are_told(nano, tmp_path):
     embeddings = embed(nano, write_shards(tmp_path / "d", [8]), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
     renamed = [(f"9{name[1:]}", content) for name, content in files(range(8))]
-    (tmp_path / "d" / "00000.tar").write_bytes(tar_bytes(renamed))
+    shard = tmp_path / "d" / "00000.tar"
+    before = shard.stat()
+    shard.write_bytes(tar_bytes(renamed))
+    os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ValueError, match=r"00000.tar has changed .* 00000\d is not where it was"):
-        list(kept_members(selection, embeddings))
+        list(kept_members(selection, embeddings, embeddings.header.data))
 
 
 def test_a_stream_that_ends_early_is_told(nano, tmp_path):
@@ -80,7 +90,7 @@ def test_a_stream_that_ends_early_is_told(nano, tmp_path):
     selection = chosen(embeddings, tmp_path / "s", keep=1.0)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ValueError, match=r"00000.tar can't be read again: the tar ends within"):
-        list(kept_members(selection, embeddings))
+        list(kept_members(selection, embeddings, embeddings.header.data))
 
 
 @pytest.fixture
@@ -100,7 +110,9 @@ def table(tmp_path):
 
 def test_other_data_becomes_picture_text_and_json(nano, tmp_path, table):
     embeddings = embed(nano, str(table), tmp_path / "e", progress=False)
-    found = dict(kept_members(chosen(embeddings, tmp_path / "s", keep=1.0), embeddings))
+    found = dict(
+        kept_members(chosen(embeddings, tmp_path / "s", keep=1.0), embeddings, embeddings.header.data)
+    )
     assert [sorted(members) for members in found.values()] == [
         ["json", "png", "txt"],
         ["jpg", "json", "txt"],
@@ -123,4 +135,4 @@ def test_a_picture_that_has_gone_is_told(nano, tmp_path, table):
     selection = chosen(embeddings, tmp_path / "s", keep=1.0)
     (tmp_path / "1.jpg").unlink()
     with pytest.raises(ValueError, match=r"a sample that was kept can't be read again: .*1\.jpg"):
-        list(kept_members(selection, embeddings))
+        list(kept_members(selection, embeddings, embeddings.header.data))

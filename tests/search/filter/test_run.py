@@ -1,16 +1,19 @@
 import json
+import shlex
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from prolip.data.open import open_data
 from prolip.data.scenes.write import Plan
 from prolip.data.scenes.write import write as write_scenes
 from prolip.embed.run import embed
 from prolip.search.filter import run, stored
 from prolip.search.filter.run import filter_pairs
 from prolip.search.filter.select import Fate
-from tests.embed.shards import write_shards
+from tests.data.tar_files import tar_bytes
+from tests.embed.shards import files, uid, write_shards
 from tests.search.filter import made
 
 
@@ -115,3 +118,81 @@ def test_a_score_that_the_embeddings_do_not_have_is_told(tmp_path):
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:2], z[2:])], variances="trace")
     with pytest.raises(ValueError, match=r"not one of 2 samples of .* has a score by inclusion: it needs"):
         run.filter_pairs(embeddings.folder, tmp_path / "o", keep=0.5, by="inclusion")
+
+
+def test_a_shard_that_was_mended_is_scored_again(nano, tmp_path):
+    write_shards(tmp_path / "d", [6])
+    shard = tmp_path / "d" / "00000.tar"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[: len(whole) // 2 + 100])
+    data, out = f"pipe:cat {shlex.quote(str(shard))}", tmp_path / "o"
+    options = {"keep": 1.0, "model": nano, "bad_limit": 0.5, "to": ("shards", "parquet"), "progress": False}
+    assert filter_pairs(data, out, **options).account.kept < 6
+    shard.write_bytes(whole)
+    with pytest.raises(ValueError, match="holds the shards of another selection"):
+        filter_pairs(data, out, **options)
+    again = filter_pairs(data, out, **{**options, "to": ("parquet",)})
+    assert again.account.kept == 6
+    fresh = filter_pairs(data, tmp_path / "fresh", **{**options, "to": ("parquet",)})
+    ours, theirs = (pq.read_table(tmp_path / name / "subset.parquet") for name in ("o", "fresh"))
+    assert ours.equals(theirs)
+    assert fresh.account.kept == 6
+
+
+def test_shards_of_another_selection_are_refused_before_anything_is_written(nano, tmp_path):
+    data = write_shards(tmp_path / "d", [6])
+    options = {"model": nano, "to": ("parquet", "shards"), "progress": False}
+    filter_pairs(data, tmp_path / "o", keep=0.5, **options)
+    before = (tmp_path / "o" / "subset.parquet").read_bytes()
+    with pytest.raises(ValueError, match="holds the shards of another selection"):
+        filter_pairs(data, tmp_path / "o", keep=1.0, **options)
+    assert (tmp_path / "o" / "subset.parquet").read_bytes() == before
+
+
+def test_a_stream_with_a_password_makes_shards_of_the_data_not_of_its_embeddings(nano, tmp_path):
+    write_shards(tmp_path / "d", [4])
+    data = f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/d/00000.tar"
+    done = filter_pairs(data, tmp_path / "o", keep=0.5, model=nano, to=("shards",), progress=False)
+    assert len(open_data(tmp_path / "o" / "shards")) == 2
+    with pytest.raises(ValueError, match="which is not kept, so that it can't be read again"):
+        filter_pairs(done.embeddings.folder, tmp_path / "p", keep=0.5, to=("shards",), progress=False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("model", "m"), ("captions", ["txt"]), ("variances", "trace")])
+def test_embeddings_take_no_options_of_embedding(nano, tmp_path, name, value):
+    stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
+    with pytest.raises(ValueError, match=f"is embedded already: leave out {name}"):
+        filter_pairs(stored.folder, tmp_path / "o", keep=0.5, **{name: value})
+
+
+def test_inclusion_of_traces_is_refused_before_the_work(nano, tmp_path):
+    data = write_shards(tmp_path / "d", [4])
+    with pytest.raises(ValueError, match="leave variances out"):
+        filter_pairs(data, tmp_path / "o", keep=0.5, by="inclusion", model=nano, variances="trace")
+    assert not (tmp_path / "o").exists()
+
+
+def test_not_one_good_sample(nano, tmp_path):
+    data = write_shards(tmp_path / "d", [3], bad={0, 1, 2})
+    with pytest.raises(ValueError, match=r"not one sample of .* could be embedded: see .*bad\.csv"):
+        filter_pairs(data, tmp_path / "o", keep=0.5, model=nano, bad_limit=1, progress=False)
+
+
+def test_some_uids_are_no_reason_to_stop(nano, tmp_path, caplog):
+    members = [(name, content.replace(uid(1).encode(), b"short")) for name, content in files(range(4))]
+    (tmp_path / "a.tar").write_bytes(tar_bytes(members))
+    done = filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep=1.0, model=nano, progress=False)
+    assert [path.name for path in done.paths] == ["subset.parquet", "filter.json"]
+    assert "no ids.npy: the uid 'short'" in caplog.text
+
+
+def test_columns_of_the_names_of_ours_stay_apart(nano, tmp_path):
+    told = b'{"part": "p", "csd": "c", "csd_": "d", "image_row": 5}'
+    members = [(name, told if name.endswith("json") else content) for name, content in files(range(3))]
+    (tmp_path / "a.tar").write_bytes(tar_bytes(members))
+    filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep=1.0, model=nano, progress=False)
+    rows = pq.read_table(tmp_path / "o" / "subset.parquet")
+    assert rows["part_"].to_pylist() == ["p"] * 3
+    assert rows["csd__"].to_pylist() == ["c"] * 3
+    assert rows["csd_"].to_pylist() == ["d"] * 3
+    assert rows["image_row_"].to_pylist() == [5] * 3

@@ -3,7 +3,7 @@ import pytest
 from prolip.data.open import open_data
 from prolip.embed.run import embed
 from prolip.search.filter import shards
-from prolip.search.filter.shards import write_shards
+from prolip.search.filter.shards import claim, write_shards
 from tests.data.tar_files import tar_bytes
 from tests.embed.shards import files
 from tests.embed.shards import write_shards as write_data
@@ -18,9 +18,8 @@ def made(nano, tmp_path):
 
 def write(made, folder, **options):
     embeddings, selection = made
-    return write_shards(
-        folder, selection, embeddings, **{"kept": 7, "size": 3, "told": {"by": "csd"}, **options}
-    )
+    claim(folder, options or {"by": "csd"})
+    return write_shards(folder, selection, embeddings, data=embeddings.header.data, kept=7, size=3)
 
 
 def test_new_shards_hold_what_is_kept_and_nothing_else(made, tmp_path):
@@ -66,7 +65,7 @@ def test_a_run_that_was_killed_goes_on(made, tmp_path, monkeypatch):
 def test_another_selection_in_the_same_folder_is_refused(made, tmp_path):
     write(made, tmp_path / "new")
     with pytest.raises(ValueError, match="holds the shards of another selection"):
-        write(made, tmp_path / "new", told={"by": "cosine"})
+        write(made, tmp_path / "new", by="cosine")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     with pytest.raises(ValueError, match="is not empty, and holds no shards of a filter"):
@@ -80,7 +79,7 @@ def test_keys_that_come_again_stay_apart(nano, tmp_path):
         (tmp_path / "d" / f"{shard}.tar").write_bytes(tar_bytes(list(files(range(2)))))
     embeddings = embed(nano, str(tmp_path / "d"), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s", keep=1.0)
-    write_shards(tmp_path / "new", selection, embeddings, kept=6, size=6, told={})
+    write_shards(tmp_path / "new", selection, embeddings, data=embeddings.header.data, kept=6, size=6)
     opened = open_data(tmp_path / "new")
     assert [opened.read(n).key for n in range(6)] == [
         "000000", "000001", "000000-1", "000001-1", "000000-2", "000001-2",

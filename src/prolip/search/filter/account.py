@@ -122,8 +122,8 @@ def _truths(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(
             f"the truth {name!r} must be a column of true and false or of numbers, not of {kind}"
         )
-    known = column.is_valid().to_numpy(zero_copy_only=False)
-    return column.cast("bool").fill_null(False).to_numpy(zero_copy_only=False), known
+    values = column.cast("double").to_numpy(zero_copy_only=False)  # null is NaN then
+    return np.nan_to_num(values) != 0, ~np.isnan(values)
 
 
 def _share(part: int, whole: int) -> float | None:

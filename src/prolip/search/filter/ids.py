@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from prolip.extras import require
 from prolip.files import write_whole
 from prolip.search.filter.select import Selection
+
+log = logging.getLogger("prolip.search")
 
 PAIR = np.dtype("u8,u8")
 """int(uid[:16], 16) and int(uid[16:], 16)."""
@@ -33,12 +36,14 @@ def write_ids(path: Path, selection: Selection) -> Path:
     return write_whole(path, write)
 
 
-def has_uids(selection: Selection) -> bool:
-    """Whether the first sample that is kept has a uid."""
+def all_have_uids(selection: Selection) -> bool:
+    """Whether all samples that are kept have a uid. If only some have, that is told."""
     column = uid_column(selection)
-    kept = (judged.kept[column] for judged in selection.parts([column]))
-    first = next((texts.slice(0, 1) for texts in kept if len(texts)), None)
-    return first is not None and _bad_digits(first) is None
+    kept = [judged.kept[column] for judged in selection.parts([column])]
+    bad = next((wrong for texts in kept if (wrong := _bad_digits(texts)) is not None), None)
+    if bad is not None and column == "uid":
+        log.warning("no ids.npy: the uid %r is not of %d hexadecimal digits", bad, DIGITS)
+    return bad is None and any(map(len, kept))
 
 
 def uid_column(selection: Selection) -> str:
@@ -66,6 +71,8 @@ def uids_of(texts: Any, column: str) -> np.ndarray:
 def _bad_digits(texts: Any) -> str | None:
     """The first text that isn't of 32 hexadecimal digits, as people read it; None if all are."""
     compute = require("pyarrow.compute", "data")
+    if not len(texts):
+        return None
     if not str(texts.type).endswith("string"):
         return str(texts[0].as_py())
     good = compute.match_substring_regex(texts, f"^[0-9a-fA-F]{{{DIGITS}}}$").fill_null(False)

@@ -22,7 +22,6 @@ from prolip.data.tar_write import Members
 from prolip.data.tars import DamageError, StreamTape, groups
 from prolip.embed.stored import Embeddings
 from prolip.inputs.images import read_image
-from prolip.search.filter.again import source_again
 from prolip.search.filter.select import Selection
 
 ENDINGS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
@@ -32,13 +31,25 @@ Rows = Iterator[tuple[int, Any]]
 """(part, kept rows of it), part after part."""
 
 
+def require_readable(data: str) -> None:
+    """An address whose password was left out when it was kept leads nowhere."""
+    if is_stream(data) and "***" in data:
+        raise ValueError(
+            f"{data} was embedded with a password or token, which is not kept, so that it can't be read again for new "
+            "shards: filter the data itself (--model), not its embeddings"
+        )
+
+
 def kept_members(
-    selection: Selection, embeddings: Embeddings, skip: int = 0
+    selection: Selection, embeddings: Embeddings, data: str, skip: int = 0
 ) -> Iterator[tuple[str, Members]]:
-    """(key, files) of every sample that is kept, in the order of the data, without the first `skip`."""
-    if is_stream(embeddings.header.data):
-        return _of_tars(Stream(embeddings.header.data).shards, _kept(selection, ["id"], skip))
-    source = source_again(embeddings)
+    """(key, files) of every sample that is kept, in the order of the data, without the first `skip`.
+
+    data: what was embedded, with its passwords, if it is a stream.
+    """
+    if is_stream(data):
+        return _of_tars(Stream(data).shards, _kept(selection, ["id"], skip))
+    source = embeddings.source()
     if isinstance(source, Shards):
         return _of_tars(source.paths, _by_shard(source, _kept(selection, ["id"], skip)))
     return _of_source(source, _kept(selection, selection.scores.columns, skip))
@@ -114,6 +125,8 @@ def _members(sample: Sample, row: dict[str, Any]) -> Members:
 
 def _picture(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
     """Its ending and its bytes, as they are if they are of a file."""
+    if image == b"":
+        raise ValueError("captions without pictures make no shards: ask for parquet or ids")
     if not isinstance(image, Image.Image):
         content = image if isinstance(image, bytes) else image.read_bytes()
         with Image.open(io.BytesIO(content)) as opened_image:

@@ -10,21 +10,22 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from prolip.checks import require_choice, require_count, some
-from prolip.data.source import Source
+from prolip.data.source import Source, fingerprint_of
 from prolip.data.tally import Tally
 from prolip.embed.header import Precision, Variances, is_embeddings
-from prolip.embed.run import embed
+from prolip.embed.run import BAD_FILE, embed
 from prolip.embed.stored import Embeddings
-from prolip.files import write_json
+from prolip.files import remove_leftovers, write_json
 from prolip.model.prolip import ProLIP
 from prolip.search.filter.account import Account, take_account
 from prolip.search.filter.criteria import By, Criterion, criterion
 from prolip.search.filter.duplicates import Duplicates, find_twins
-from prolip.search.filter.ids import has_uids, write_ids
+from prolip.search.filter.ids import all_have_uids, write_ids
+from prolip.search.filter.members import require_readable
 from prolip.search.filter.quantile import Cut, find_cut, require_share
 from prolip.search.filter.scores import columns_of
 from prolip.search.filter.select import Selection
-from prolip.search.filter.shards import write_shards
+from prolip.search.filter.shards import claim, write_shards
 from prolip.search.filter.stored import Scores, make_scores
 from prolip.search.filter.subset import write_subset
 
@@ -78,15 +79,27 @@ def filter_pairs(
     """
     judge, folder = criterion(by), Path(out).expanduser()
     _check(keep, duplicates, alike, to, shard_size)
-    if not isinstance(source, Source) and is_embeddings(source):
-        embeddings = Embeddings.open(source)
+    data = None if isinstance(source, Source) else str(source)
+    if data is not None and is_embeddings(data):
+        _refuse_options(data, model=model, captions=captions, image=image, variances=variances)
+        embeddings = Embeddings.open(data)
+        data = embeddings.header.data
     else:
+        if by == "inclusion" and variances == "trace":
+            raise ValueError(f"by inclusion needs {judge.needs}: leave variances out")
         embeddings = embed(
             _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
             variances=variances, precision=precision, batch_size=batch_size, bad_limit=bad_limit, device=device,
             progress=progress,
         )  # fmt: skip
     _require_column(embeddings, truth)
+    if not embeddings.numbers or not len(embeddings):
+        raise ValueError(
+            f"not one sample of {embeddings.header.data} could be embedded: see {embeddings.place}/{BAD_FILE}"
+        )
+    if "shards" in (to or ()):
+        require_readable(data or embeddings.header.data)
+    remove_leftovers(folder)
     scores = make_scores(embeddings, folder / "scores", progress)
     cut = _cut(scores, judge, keep, embeddings)
     twins = None if duplicates is None else find_twins(
@@ -96,7 +109,10 @@ def filter_pairs(
     account = take_account(selection, truth)
     asked = {"by": by, "keep": keep, "duplicates": duplicates, "alike": alike if duplicates else None}
     told = {**asked, "identity": embeddings.header.identity, "fingerprint": embeddings.header.fingerprint}
-    paths = list(_write(to, folder, selection, embeddings, account.kept, shard_size, told, progress))
+    if "shards" in (to or ()):  # before anything is written: the folder may be another selection's
+        digest = fingerprint_of(*map(embeddings.digest, embeddings.numbers))
+        claim(folder / "shards", {**told, "digest": digest, "size": shard_size, "kept": account.kept})
+    paths = list(_write(to, folder, selection, embeddings, data, account.kept, shard_size, progress))
     bads = embeddings.tally()
     summary = {
         **told,
@@ -123,6 +139,12 @@ def _check(
         require_choice(one, get_args(Output), "to")
 
 
+def _refuse_options(data: str, **options: object) -> None:
+    """What says how to embed means nothing for embeddings."""
+    if given := [name for name, value in options.items() if value is not None]:
+        raise ValueError(f"{data} is embedded already: leave out {', '.join(given)}")
+
+
 def _require_model(model: str | Path | ProLIP | None, source: object) -> str | Path | ProLIP:
     if model is None:
         raise ValueError(
@@ -147,24 +169,25 @@ def _cut(scores: Scores, judge: Criterion, keep: float, embeddings: Embeddings) 
 
 
 def _write(
-    to: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: Embeddings, kept: int, size: int,
-    told: dict[str, Any], progress: bool | None,
+    to: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: Embeddings, data: str | None,
+    kept: int, size: int, progress: bool | None,
 ) -> Iterator[Path]:  # fmt: skip
-    asked = to or (("parquet", "ids") if has_uids(selection) else ("parquet",))
+    asked = to or (("parquet", "ids") if all_have_uids(selection) else ("parquet",))
     if "ids" in asked:
         yield write_ids(folder / "ids.npy", selection)
     if "parquet" in asked:
         yield write_subset(folder / "subset.parquet", selection)
     if "shards" in asked:
         write_shards(
-            folder / "shards", selection, embeddings, kept=kept, size=size, told=told, progress=progress
-        )
+            folder / "shards", selection, embeddings, data=data or embeddings.header.data, kept=kept, size=size,
+            progress=progress,
+        )  # fmt: skip
         yield folder / "shards"
 
 
 def _numbers(selection: Selection, account: Account, bads: Tally) -> dict[str, Any]:
     score = selection.cut.score
-    value = None if score is None or not np.isfinite(score) else selection.criterion.sign * score
+    value = None if score is None or not np.isfinite(score) else selection.criterion.sign * score + 0.0
     return {
         "samples": account.total,
         "kept": account.kept,

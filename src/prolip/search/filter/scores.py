@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from prolip.embed.extra import free_name
 from prolip.embed.header import Header
 from prolip.embed.table import matrix, schema
 from prolip.extras import require
@@ -27,7 +28,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures import log_inclusion
 
 VALUES = ("csd", "cosine", "image_uncertainty", "text_uncertainty", "log_inclusion")
-OWN = ("image_row", "text_row", *VALUES)
+OWN = ("part", "image_row", "text_row", *VALUES)
 OF_EMBEDDINGS = ("modality", "mean", "log_var", "uncertainty")
 """Columns that scores take the place of."""
 BLOCK = 8192
@@ -51,20 +52,28 @@ def scored(part: Any) -> Any:
         "caption": captions,
         **{name: part[name].take(arrow.array(owner)) for name in ("path", "url", "pixels")},
         **values,
-        **{_own_name(name): part[name].take(arrow.array(owner)) for name in extra_columns(part.schema.names)},
+        **{
+            own: part[name].take(arrow.array(owner)) for name, own in extra_columns(part.schema.names).items()
+        },
     }
     return arrow.table(columns)
 
 
 def columns_of(header: Header) -> list[str]:
     """The columns of the scores of such embeddings."""
-    extra = [_own_name(name) for name in extra_columns(schema(header).names)]
+    extra = extra_columns(schema(header).names).values()
     return ["id", "number", "image_row", "text_row", "caption", "path", "url", "pixels", *VALUES, *extra]
 
 
-def extra_columns(names: list[str]) -> list[str]:
+def extra_columns(names: list[str]) -> dict[str, str]:
+    """What came along, and its name here: with lines behind it, if it is that of a score or of another column."""
     usual = ("id", "number", "caption", "path", "url", "pixels", *OF_EMBEDDINGS)
-    return [name for name in names if name not in usual]
+    found: dict[str, str] = {}
+    for name in names:
+        if name not in usual:
+            others = {*OWN, *usual, *found.values(), *(set(names) - {name})}
+            found[name] = free_name(name, others)
+    return found
 
 
 def pair_up(part: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -111,8 +120,3 @@ def _blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
 
 def _places(rows: np.ndarray) -> Any:
     return require("pyarrow", "data").array(rows.astype(np.int32), mask=rows < 0)
-
-
-def _own_name(name: str) -> str:
-    """What came along under the name of a score gets a line behind it, as in embeddings."""
-    return f"{name}_" if name in OWN else name

@@ -24,16 +24,15 @@ def write_shards(
     selection: Selection,
     embeddings: Embeddings,
     *,
+    data: str,
     kept: int,
     size: int,
-    told: Mapping[str, Any],
     progress: bool | None = None,
 ) -> list[Path]:
-    """kept: samples in all. size: samples in a shard. told: what makes this selection another than others."""
-    _claim(folder, {**told, "size": size, "kept": kept})
+    """Into a folder that was claimed. data: as for `kept_members`. kept: samples in all. size: samples in a shard."""
     paths = [folder / f"{number:05d}.tar" for number in range(-(-kept // size))]
     done = next((number for number, path in enumerate(paths) if not path.exists()), len(paths))
-    samples = kept_members(selection, embeddings, skip=done * size)
+    samples = kept_members(selection, embeddings, data, skip=done * size)
     with bar("writing shards", kept, "samples", progress) as advance:
         advance(min(done * size, kept))
         for path in paths[done:]:
@@ -42,7 +41,8 @@ def write_shards(
     return paths
 
 
-def _claim(folder: Path, told: Mapping[str, Any]) -> None:
+def claim(folder: Path, told: Mapping[str, Any]) -> None:
+    """told: what makes this selection another than others; those have another folder."""
     if not (folder / FILE).exists():
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty, and holds no shards of a filter; choose another folder")

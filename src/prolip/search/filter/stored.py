@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.cells import reading
+from prolip.data.cells import DamagedError, reading
 from prolip.embed.stored import Embeddings, part_name
+from prolip.embed.table import DIGEST
 from prolip.extras import require
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
 from prolip.progress import bar
@@ -21,7 +22,7 @@ from prolip.search.filter.scores import columns_of, scored
 
 FILE = "_scores.json"
 """Readers of Parquet folders leave out what begins with a line."""
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,24 @@ def make_scores(embeddings: Embeddings, folder: Path, progress: bool | None = No
     parquet = require("pyarrow.parquet", "data")
     with bar("scoring", len(embeddings.numbers), "parts", progress) as advance:
         for number in embeddings.numbers:
-            if not (path := folder / part_name(number)).exists():
-                table = scored(embeddings.part(number))
+            path, digest = folder / part_name(number), embeddings.digest(number)
+            if _digest_of(path) != digest:  # not there, or of a part that was made anew since
+                table = scored(embeddings.part(number)).replace_schema_metadata({DIGEST: digest})
                 write_whole(path, partial(parquet.write_table, table))
             advance(1)
     return Scores(folder, embeddings.numbers, tuple(columns_of(embeddings.header)))
+
+
+def _digest_of(path: Path) -> str | None:
+    """Of the part of embeddings that scores were made of; None: there are none that can be read."""
+    if not path.exists():
+        return None
+    try:
+        with reading(path):
+            metadata = require("pyarrow.parquet", "data").read_schema(path).metadata or {}
+    except DamagedError:
+        return None
+    return str(metadata.get(DIGEST, b"").decode())
 
 
 def _claim(embeddings: Embeddings, folder: Path) -> None:

@@ -1,0 +1,43 @@
+"""`prolip traverse` over captions on disk; over files: test_evaluate.py."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from prolip.cli import main
+from prolip.embed.run import embed
+from prolip.search.append import fill
+from prolip.search.build import build
+
+CAPTIONS = ["a red circle", "a thing", "a small green square", "a blue star"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traverse")
+    (folder / "captions.txt").write_text("\n".join(CAPTIONS * 80))
+    Image.new("RGB", (48, 48), "red").save(folder / "red.png")
+    embeddings = embed("scenes-tiny", folder / "captions.txt", folder / "embeddings", what="texts")
+    build(fill(folder / "database", [embeddings]), "ivf-sq", recall=0.01)
+    return folder
+
+
+@pytest.mark.parametrize("words", [["embeddings"], ["database"], ["database", "--scan"]])
+def test_captions_of_a_file_of_embeddings_or_of_a_database(folder, capsys, words):
+    found = []
+    for captions in (["captions.txt"], words):
+        place, *options = captions
+        asked = [
+            str(folder / "red.png"),
+            "--captions",
+            str(folder / place),
+            "--model",
+            "scenes-tiny",
+            *options,
+        ]
+        main(["traverse", *asked, "--json"])
+        (way,) = json.loads(capsys.readouterr().out).values()
+        found.append(([step["caption"] for step in way["steps"]], way["root"]["caption"]))
+    assert found[0] == found[1]
+    assert set(found[0][0]) <= set(CAPTIONS)
