@@ -7,8 +7,8 @@ from PIL import Image
 
 from prolip.cli import main
 from prolip.embed.run import embed
-from prolip.search.append import fill
-from prolip.search.build import build
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
 
 CAPTIONS = ["a red circle", "a thing", "a small green square", "a blue star"]
 

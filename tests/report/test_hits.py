@@ -8,8 +8,8 @@ from PIL import Image
 import prolip
 from prolip.embed.run import embed
 from prolip.report import hits as room
-from prolip.search.append import fill
 from prolip.search.ask import ask
+from prolip.search.index.append import fill
 
 
 @pytest.fixture(scope="module")

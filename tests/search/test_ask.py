@@ -10,9 +10,9 @@ from prolip.embed.stored import Embeddings
 from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
 from prolip.model.create import create
-from prolip.search.append import fill
 from prolip.search.ask import ask, model_of, show
-from prolip.search.build import build
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
 from prolip.search.sureness import LOOKED
 from tests.search.rooms import gaussians, written
 

@@ -6,12 +6,12 @@ from torch.nn.functional import normalize
 
 from prolip.gaussian import Gaussian
 from prolip.search import candidates
-from prolip.search.append import fill
-from prolip.search.build import build
 from prolip.search.candidates import Candidates
 from prolip.search.caption_tables import DatabaseTable
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
+from prolip.search.index.settings import Effort
 from prolip.search.scan import Scan
-from prolip.search.settings import Effort
 from tests.search.rooms import gaussians, written
 
 EFFORT = Effort(nprobes=4, refine=4)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from prolip.search.append import fill
 from prolip.search.caption_tables import DatabaseTable, EmbeddingsTable
-from prolip.search.database import Database
+from prolip.search.index.append import fill
+from prolip.search.index.database import Database
 from tests.search.rooms import gaussians, written
 
 TEXTS = 37

@@ -8,9 +8,9 @@ import torch
 
 from prolip.gaussian import Gaussian
 from prolip.measures import csd, log_containment, log_inclusion
-from prolip.search.append import fill
 from prolip.search.hits import compared, gaussian_of, included_by
-from prolip.search.vectors import asked
+from prolip.search.index.append import fill
+from prolip.search.index.vectors import asked
 from tests.search.rooms import gaussians, written
 
 IMAGES, QUERY = gaussians(60), gaussians(1, seed=2)

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
-from prolip.search.append import fill
-from prolip.search.build import build
 from prolip.search.candidates import Candidates
 from prolip.search.caption_tables import DatabaseTable, EmbeddingsTable
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
+from prolip.search.index.settings import Effort
 from prolip.search.large import traverse_table
 from prolip.search.scan import Scan
-from prolip.search.settings import Effort
 from prolip.search.traverse import traverse
 from tests.search.rooms import gaussians, written
 

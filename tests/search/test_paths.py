@@ -9,10 +9,10 @@ from prolip.gaussian import Gaussian
 from prolip.measures import csd_matrix
 from prolip.model.create import create
 from prolip.search import paths
-from prolip.search.append import fill
-from prolip.search.build import build
 from prolip.search.candidates import Candidates
-from prolip.search.database import Database
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
+from prolip.search.index.database import Database
 from prolip.search.paths import Step, Way, captions_at, read_captions, ways
 from prolip.search.scan import Scan
 from prolip.search.traverse import Walks, traverse

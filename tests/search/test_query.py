@@ -9,10 +9,10 @@ import torch
 from prolip.gaussian import Gaussian
 from prolip.measures import csd, inclusion, log_containment, log_inclusion
 from prolip.nearest import similarity
-from prolip.search.append import fill
-from prolip.search.build import build
-from prolip.search.database import Database
-from prolip.search.exact import MARGIN
+from prolip.search.index.exact import MARGIN
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
+from prolip.search.index.database import Database
 from prolip.search.query import search
 from tests.search.rooms import gaussians, order_of, written
 

@@ -5,10 +5,10 @@ import torch
 from torch.nn.functional import normalize
 
 from prolip.nearest import nearest
-from prolip.search.append import fill
 from prolip.search.blocks import nearest_to_steps
 from prolip.search.caption_tables import DatabaseTable, EmbeddingsTable
 from prolip.search.inclusive import most_inclusive
+from prolip.search.index.append import fill
 from prolip.search.scan import Scan
 from tests.search.rooms import gaussians, written
 

@@ -8,8 +8,8 @@ from prolip.checkpoint.load import load
 from prolip.data import scenes
 from prolip.embed.run import embed
 from prolip.gaussian import Gaussian
-from prolip.search.append import fill
-from prolip.search.build import build
+from prolip.search.index.append import fill
+from prolip.search.index.build import build
 from prolip.search.query import search
 from prolip.search.sureness import AS_RIGHT, MANY, Sureness, nearer_than_first, sureness
 from tests.search.rooms import gaussians, written

@@ -28,8 +28,8 @@ from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.model.sizes import named
 from prolip.progress import bar
-from prolip.search.append import fill
 from prolip.search.filter.scores import scored
+from prolip.search.index.append import fill
 
 PHOTO = (512, 384)
 """Pixels of a picture of a pool, as img2dataset keeps them."""

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from prolip.bench.timing import in_turn
 from prolip.extras import require
-from prolip.search.vectors import asked, stored
+from prolip.search.index.vectors import asked, stored
 
 ROWS, DIM, CLUSTERS, QUERIES, K = 100_000, 512, 1000, 20, 10
 KINDS = {"ivf-rq": "IvfRq", "ivf-sq": "IvfSq"}

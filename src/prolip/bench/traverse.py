@@ -25,13 +25,13 @@ from prolip.embed.run import embed
 from prolip.embed.stored import Embeddings, write_part
 from prolip.embed.table import table_of
 from prolip.gaussian import Gaussian
-from prolip.search.append import fill
-from prolip.search.build import USUAL, build
 from prolip.search.candidates import Candidates
 from prolip.search.caption_tables import DatabaseTable, EmbeddingsTable
+from prolip.search.index.append import fill
+from prolip.search.index.build import USUAL, build
+from prolip.search.index.settings import Effort
 from prolip.search.large import Search, traverse_table
 from prolip.search.scan import Scan
-from prolip.search.settings import Effort
 from prolip.search.traverse import Walks, traverse
 
 SIZES = ((200_000, 64), (100_000, 512))

@@ -34,8 +34,8 @@ def index(
         as_json: Print JSON instead of text.
     """
     from prolip.embed.stored import Embeddings
-    from prolip.search.append import fill
-    from prolip.search.build import build
+    from prolip.search.index.append import fill
+    from prolip.search.index.build import build
 
     database = fill(out, [Embeddings.open(place) for place in embeddings])
     settings = build(database, kind, recall=recall)
@@ -87,7 +87,7 @@ def search(
         as_json: Print JSON instead of a table.
     """
     from prolip.search.ask import ask, model_of, show
-    from prolip.search.database import Database
+    from prolip.search.index.database import Database
 
     if (text is None) == (image is None):
         raise ValueError(

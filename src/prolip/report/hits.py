@@ -14,7 +14,7 @@ from prolip.inputs.images import read_image
 from prolip.report.sheets import Cell, Strip, picture_of, wrapped
 from prolip.report.sheets import save as save_sheet
 from prolip.search.ask import Answer
-from prolip.search.database import Database
+from prolip.search.index.database import Database
 
 MISSING = Image.new("RGB", (64, 64), "#c8c8c8")
 """Drawn for a picture that can't be read."""

@@ -10,8 +10,8 @@ from prolip.embed.identity import model_identity
 from prolip.embed.stored import Modality
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.search.database import Database
 from prolip.search.hits import Hits
+from prolip.search.index.database import Database
 from prolip.search.query import By, Rerank, search
 from prolip.search.sureness import LOOKED, Sureness, sureness
 

@@ -26,12 +26,12 @@ from prolip.gaussian import Gaussian
 from prolip.nearest import Score
 from prolip.search.blocks import nearest_in, nearest_to_steps
 from prolip.search.caption_tables import DatabaseTable, places_of, require_variances
-from prolip.search.database import all_of
 from prolip.search.inclusive import Measure, most_inclusive
-from prolip.search.quantiles import cut
+from prolip.search.index.database import all_of
+from prolip.search.index.quantiles import cut
+from prolip.search.index.settings import Effort
+from prolip.search.index.vectors import asked
 from prolip.search.scan import Scan
-from prolip.search.settings import Effort
-from prolip.search.vectors import asked
 
 BANDS, EACH = 16, 16
 """Bands of uncertainty, and captions of each that are judged: docs/traversal.md has how often that finds the root."""

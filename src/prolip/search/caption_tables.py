@@ -16,7 +16,7 @@ from prolip.embed.stored import Embeddings
 from prolip.embed.table import matrix
 from prolip.extras import require
 from prolip.gaussian import Gaussian, MeanTrace
-from prolip.search.database import Database
+from prolip.search.index.database import Database
 
 IS_TEXT = "modality = 'text'"
 PART = 2**32

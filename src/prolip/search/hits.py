@@ -11,7 +11,7 @@ import torch
 from prolip.embed.table import matrix
 from prolip.gaussian import Gaussian
 from prolip.measures import log_containment, log_inclusion
-from prolip.search.vectors import mean_of
+from prolip.search.index.vectors import mean_of
 
 HIDDEN = ("vector", "log_var", "query_index", "_distance")
 """Columns that are not for people."""

@@ -23,7 +23,7 @@ from prolip.model.prolip import ProLIP
 from prolip.nearest import Score
 from prolip.search.candidates import Candidates
 from prolip.search.caption_tables import Captions, CaptionTable, DatabaseTable, EmbeddingsTable
-from prolip.search.database import Database, exists
+from prolip.search.index.database import Database, exists
 from prolip.search.large import Search, traverse_table
 from prolip.search.scan import Scan
 from prolip.search.traverse import Of, Root, Walks, traverse

@@ -12,12 +12,12 @@ from prolip.checks import require_choice, require_count
 from prolip.embed.stored import Modality
 from prolip.gaussian import Gaussian, checked
 from prolip.measures import inclusion
-from prolip.search import exact as exactly
-from prolip.search import quantiles
-from prolip.search.database import Database, Distance, all_of, quoted
+from prolip.search.index import exact as exactly
 from prolip.search.hits import Hits, compared, gaussian_of, included_by
-from prolip.search.settings import Effort, Settings
-from prolip.search.vectors import asked
+from prolip.search.index import quantiles
+from prolip.search.index.database import Database, Distance, all_of, quoted
+from prolip.search.index.settings import Effort, Settings
+from prolip.search.index.vectors import asked
 
 By = Literal["csd", "cosine", "match"]
 """csd: by the closed-form sampled distance. cosine: by the means alone. match: csd's order, for those who read

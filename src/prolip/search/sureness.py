@@ -15,9 +15,9 @@ import torch
 
 from prolip.embed.stored import Modality
 from prolip.gaussian import Gaussian
-from prolip.search import quantiles
-from prolip.search.database import Database
 from prolip.search.hits import Hits
+from prolip.search.index import quantiles
+from prolip.search.index.database import Database
 
 AS_RIGHT = 1 / 3
 """An item is as right as the first if it is nearer for at least this share of the draws of the query."""

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from prolip.progress import bar
-from prolip.search.database import Database, all_of
-from prolip.search.exact import split
-from prolip.search.settings import Effort
-from prolip.search.vectors import asked, mean_of
+from prolip.search.index.exact import split
+from prolip.search.index.database import Database, all_of
+from prolip.search.index.settings import Effort
+from prolip.search.index.vectors import asked, mean_of
 
 K = 10
 """Recall is measured among this many."""

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from prolip.search import build as room
-from prolip.search.append import add, fill
-from prolip.search.build import build, uncertainty_quantiles
-from prolip.search.database import Database
+from prolip.search.index import build as room
+from prolip.search.index.append import add, fill
+from prolip.search.index.build import build, uncertainty_quantiles
+from prolip.search.index.database import Database
+from prolip.search.index.settings import Effort
+from prolip.search.index.tune import Tuned
 from prolip.search.query import search
-from prolip.search.settings import Effort
-from prolip.search.tune import Tuned
 from tests.search.rooms import gaussians, written
 
 

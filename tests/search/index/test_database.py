@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from prolip.gaussian import Gaussian
-from prolip.search import database as room
-from prolip.search.append import add, fill
-from prolip.search.database import Database, all_of, exists, quoted
-from prolip.search.settings import Effort, Settings
-from prolip.search.vectors import asked
+from prolip.search.index import database as room
+from prolip.search.index.append import add, fill
+from prolip.search.index.database import Database, all_of, exists, quoted
+from prolip.search.index.settings import Effort, Settings
+from prolip.search.index.vectors import asked
 from tests.search.rooms import gaussians, order_of, written
 
 HARD = Effort(nprobes=1000, refine=50)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from prolip.search import append
-from prolip.search.append import add, fill, origin_of, parts_of
-from prolip.search.database import Database
+from prolip.search.index import append
+from prolip.search.index.append import add, fill, origin_of, parts_of
+from prolip.search.index.database import Database
 from tests.search.rooms import gaussians, order_of, written
 
 

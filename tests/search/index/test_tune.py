@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from prolip.search import tune as room
-from prolip.search.append import fill
-from prolip.search.settings import Effort
-from prolip.search.tune import draw, exact_of, recall_of, tune
+from prolip.search.index import tune as room
+from prolip.search.index.append import fill
+from prolip.search.index.settings import Effort
+from prolip.search.index.tune import draw, exact_of, recall_of, tune
 from tests.search.rooms import gaussians, order_of, written
 
 IMAGES, TEXTS = gaussians(900, dim=20), gaussians(400, dim=20, seed=1)

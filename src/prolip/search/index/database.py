@@ -2,10 +2,10 @@
 
 Three tables lie under one address, a folder or an object store's (s3://, gs://, az://):
 
-    items     a row is an image or a text: the columns of its embeddings, with `vector` (search/vectors.py) for `mean`,
+    items     a row is an image or a text: the columns of its embeddings, with `vector` (search/index/vectors.py) for `mean`,
               and: row (its number in the database), origin (the embeddings it came from), part (of them)
     origins   a row for each of those embeddings: origin, header (JSON), place (a folder, or an address)
-    settings  one row: search/settings.py as JSON
+    settings  one row: search/index/settings.py as JSON
 
 Every change is a new version of a table. A `Database` that was opened sees the items of that moment for as long as it
 lives, so that readers are never disturbed. There may be any number of readers, and one writer.
@@ -26,8 +26,8 @@ from prolip.checks import some
 from prolip.embed import table
 from prolip.embed.header import Header
 from prolip.extras import require
-from prolip.search.settings import Effort, Kind, Settings
-from prolip.search.vectors import width
+from prolip.search.index.settings import Effort, Kind, Settings
+from prolip.search.index.vectors import width
 
 Distance = Literal["l2", "dot"]
 """l2: the squared distance, CSD less the query's trace. dot: 1 - the inner product of the means."""

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
-from prolip.search import exact
-from prolip.search.append import fill
-from prolip.search.vectors import asked
+from prolip.search.index import exact
+from prolip.search.index.append import fill
+from prolip.search.index.vectors import asked
 from tests.search.rooms import written
 
 DIM = 12

@@ -14,8 +14,8 @@ from prolip.embed.stored import Embeddings
 from prolip.embed.table import mean_trace_of
 from prolip.extras import require
 from prolip.progress import bar
-from prolip.search.database import Database, exists, named, quoted, schema_of
-from prolip.search.vectors import stored
+from prolip.search.index.database import Database, exists, named, quoted, schema_of
+from prolip.search.index.vectors import stored
 
 COMMIT = 32_768
 """Rows that are written together, unless a part has more: some 200 MB. A billion rows are 30,000 commits."""

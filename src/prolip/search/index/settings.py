@@ -31,7 +31,7 @@ class Settings:
     filtered, filtered_recall: the same for a search with a filter, measured with one that a tenth of the rows passes.
     target:       the recall that was asked for.
     milliseconds: of one approximate search, and of one exact search, when it was measured.
-    quantiles:    of uncertainty, by modality: search/quantiles.py.
+    quantiles:    of uncertainty, by modality: search/index/quantiles.py.
     """
 
     kind: Kind = "none"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from prolip.search.settings import Effort, Settings
+from prolip.search.index.settings import Effort, Settings
 
 MEASURED = Settings(
     kind="ivf-sq", trained=300, effort=Effort(nprobes=20, refine=4), recall=0.97, target=0.95, milliseconds=2.0,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.measures import csd_matrix
-from prolip.search.vectors import asked, mean_of, stored, uncertainty_of, width
+from prolip.search.index.vectors import asked, mean_of, stored, uncertainty_of, width
 
 
 @pytest.mark.parametrize("dim", [1, 15, 16, 64, 511])

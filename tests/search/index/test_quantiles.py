@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prolip.search.quantiles import LEVELS, Tally, cut, share_below
+from prolip.search.index.quantiles import LEVELS, Tally, cut, share_below
 
 
 def tally_of(*pieces):

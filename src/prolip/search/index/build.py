@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from prolip.checks import require_choice
-from prolip.search.database import Database
-from prolip.search.quantiles import Tally
-from prolip.search.settings import Kind, Settings
-from prolip.search.tune import require_share, tune
+from prolip.search.index.database import Database
+from prolip.search.index.quantiles import Tally
+from prolip.search.index.settings import Kind, Settings
+from prolip.search.index.tune import require_share, tune
 
 Choice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
 """auto: no index below LARGE rows, USUAL from there on."""
@@ -58,7 +58,7 @@ def build(
 
 
 def uncertainty_quantiles(database: Database) -> dict[str, list[float]]:
-    """By modality: search/quantiles.py."""
+    """By modality: search/index/quantiles.py."""
     tallies = {"image": Tally(), "text": Tally()}
     for batch in database.rows(["modality", "uncertainty"]):
         modality, values = batch["modality"].to_numpy(zero_copy_only=False), batch["uncertainty"].to_numpy()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.search.database import Database, Distance
+from prolip.search.index.database import Database, Distance
 
 MARGIN = 16
 """Items that are fetched beyond k at first; four times as many whenever that is not enough."""

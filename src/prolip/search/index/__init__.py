@@ -1,0 +1,1 @@
+"""Embeddings in a vector database: rows in, an index with measured recall."""
