@@ -1,6 +1,7 @@
 """The search for people, on scenes and the model that ships with the package."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_a_general_query_is_told_from_a_special_one(answer):
     assert thing.sureness.above > special.sureness.above + 0.5
 
 
-def test_options_reach_the_search(answer):
+def test_options_reach_the_search(answer, model):
     texts = answer(
         k=5, modality="text", where="number % 2 = 0", rerank="inclusion", candidates=40, exact=True
     )
@@ -70,7 +71,7 @@ def test_options_reach_the_search(answer):
     assert texts.hits.method == "the 40 nearest by CSD (exact), sorted by inclusion"
     assert len(answer(k=500, max_uncertainty=0.5).hits) == 60
     assert answer(by="cosine").hits.cosine[0] >= answer().hits.cosine.max()
-    assert "those that the query includes" in answer(included=True).hits.method
+    assert "those that the query includes" in answer(included=model.embed_texts("")).hits.method
 
 
 def test_a_picture_may_ask(database, model):
@@ -136,3 +137,21 @@ def test_json(answer):
 def test_a_point_may_ask(database, model):
     point = Gaussian.point(model.embed_texts("a red circle").mean)
     assert ask(database, "x", point, "text", 2).sureness.uncertainty is None
+
+
+def test_what_is_told_of_the_first_is_of_the_first_that_is_shown(answer):
+    for options in ({}, {"rerank": "inclusion"}, {"by": "cosine"}):
+        found = answer(**options)
+        assert found.sureness.match == found.hits.match[0]
+
+
+def test_no_result_is_asked_for(answer):
+    with pytest.raises(ValueError, match="k must be a whole number of at least 1"):
+        answer(k=0)
+
+
+def test_a_model_that_has_gone_is_told(database, monkeypatch):
+    gone = replace(database.header, model="gone/away/for-ever")
+    monkeypatch.setitem(vars(database), "header", gone)
+    with pytest.raises(ValueError, match="say with --model where it is"):
+        model_of(database)

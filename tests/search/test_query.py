@@ -7,18 +7,19 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
-from prolip.measures import csd, inclusion, log_containment, log_inclusion
+from prolip.measures import csd, log_containment, log_inclusion
 from prolip.nearest import similarity
-from prolip.search.index.exact import MARGIN
 from prolip.search.index.append import fill
 from prolip.search.index.build import build
 from prolip.search.index.database import Database
+from prolip.search.index.exact import MARGIN
 from prolip.search.query import search
 from tests.search.rooms import gaussians, order_of, written
 
 IMAGES, TEXTS = gaussians(300), gaussians(160, seed=1)
 WIDTHS = [100 + (7 * n) % 83 for n in range(300)]
 QUERIES = gaussians(4, seed=2)
+NULL = gaussians(1, seed=77, low=-2.0, high=-2.0)
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +158,15 @@ def test_the_nearest_sorted_by_how_much_the_query_includes_them(database, rows, 
 
 
 def test_only_what_the_query_includes(database, rows):
-    found = search(database, QUERIES, 30, included=True)
+    found = search(database, QUERIES, 30, included=NULL)
     left_out = 0
     for hits, query in zip(found, QUERIES, strict=True):
         near = brute_force(rows, query, 300, distance)  # ten for each
-        wanted = [place for place in near if float(inclusion(rows[place][2], query)) > 0][:30]
+        wanted = [
+            place
+            for place in near
+            if float(log_inclusion(rows[place][2], query)) > float(log_inclusion(rows[place][2], NULL[0]))
+        ][:30]
         assert hits.column("row") == wanted
         left_out += 30 - len(set(wanted) & set(near[:30]))
         assert wanted
@@ -209,7 +214,11 @@ NAN = Gaussian(torch.full((1, 12), math.nan), torch.zeros(1, 12))
         (QUERIES, {"modality": "sound"}, "modality 'sound' is not one of"),
         (QUERIES, {"max_uncertainty": 1.5}, "above 0 and at most 1"),
         (QUERIES, {"where": "height = 1"}, "can't be used"),
-        (QUERIES, {"candidates": 0, "included": True}, "candidates must be a whole number"),
+        (QUERIES, {"candidates": 0, "included": NULL}, "candidates must be a whole number"),
+        (QUERIES, {"candidates": 50}, "candidates are for rerank, included and cosine"),
+        (QUERIES, {"candidates": 5, "by": "cosine"}, "of 5 candidates no 20 can be found"),
+        (QUERIES, {"included": QUERIES}, r"included must be one embedding, \(1, 12\)"),
+        (QUERIES, {"by": "cosine", "rerank": "inclusion"}, "sorted by cosine, or by inclusion"),
         (Gaussian.point(QUERIES.mean), {"rerank": "inclusion"}, "needs log_var"),
     ],
 )  # fmt: skip
@@ -228,7 +237,7 @@ def test_what_a_database_lacks(tmp_path):
         search(softmax, QUERIES, max_uncertainty=0.5)
     traces = fill(tmp_path / "b", [written(tmp_path / "f", IMAGES, variances="trace")])
     with pytest.raises(ValueError, match="holds the trace of each covariance alone"):
-        search(traces, QUERIES, included=True)
+        search(traces, QUERIES, included=NULL)
     (hits, *_) = search(traces, QUERIES, 4)
     np.testing.assert_allclose(
         hits.csd[0], float(csd(QUERIES, IMAGES[hits.column("number")[0]][None])[0]), rtol=1e-5

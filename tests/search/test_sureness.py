@@ -45,7 +45,7 @@ def test_a_point_is_sure_and_copies_are_alike(tmp_path):
     (hits,) = search(database, point[None], 4)
     assert nearer_than_first(point, hits).tolist() == [0.5, 0.5, 0.0, 0.0]
     found = sureness(database, point, hits, "text")
-    assert (found.uncertainty, found.above, found.as_right) == (None, None, 2)
+    assert (found.uncertainty, found.above, found.as_right) == (None, None, 1), "copies are one"
 
 
 def test_a_wide_query_has_more_that_are_as_right(database):
@@ -80,9 +80,10 @@ def test_the_lines():
     ]
     assert "so general that 197 of the 200 nearest results" in general[2]
     assert "all 200 nearest results" in Sureness(0.5, None, None, 200, 200).lines()[1]
-    assert Sureness(0.5, None, None, 4, 200).lines()[1] == "4 results are about as right as the first"
+    assert Sureness(0.5, None, None, 4, 200).lines()[1] == "4 results are about as right as the nearest"
     assert "clearly nearer" in Sureness(0.5, None, None, 1, 200).lines()[1]
     assert Sureness(None, None, None, 1, 200).lines() == []
+    assert len(Sureness(0.5, None, None, 1, 1).lines()) == 1, "one alone is nearer than nothing"
 
 
 def test_nothing_found(database):

@@ -133,7 +133,7 @@ def _compared(folder: Path, captions: int, dim: int, repeats: int) -> list[dict[
     texts, images, null = drawn(captions, dim, max(IMAGES))
     embeddings = write(folder / "embeddings", texts)
     database = fill(folder / "database", [embeddings])
-    effort = build(database, USUAL).effort
+    effort = build(database, USUAL[0]).effort
     table = DatabaseTable(database)
     searches: dict[str, Search] = {
         "embeddings": Scan(EmbeddingsTable(embeddings)),

@@ -112,9 +112,7 @@ def evaluate(
     _tell(results, bench.show, as_json)
 
 
-def search(
-    scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False
-) -> None:
+def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
     """Time searches by CSD against plain L2 search on the means, in one database: exact and approximate, with recall.
 
     Example: prolip bench search --scale 0.1

@@ -36,7 +36,9 @@ def index(
     from prolip.embed.stored import Embeddings
     from prolip.search.index.append import fill
     from prolip.search.index.build import build
+    from prolip.search.index.tune import require_share
 
+    require_share(recall)
     database = fill(out, [Embeddings.open(place) for place in embeddings])
     settings = build(database, kind, recall=recall)
     told = {key: value for key, value in asdict(settings).items() if key != "quantiles"}
@@ -78,7 +80,8 @@ def search(
         modality: What to look for. None: images if there are any, else texts.
         max_uncertainty: 0.9 leaves out the most uncertain tenth.
         rerank: Sort the nearest by how much the query includes them.
-        included: Of the nearest only those that the query includes.
+        included: Of the nearest only those that the query includes: more than the empty caption does, which includes
+            everything a little.
         candidates: How many of the nearest are sorted again. None: ten for each result, at least 200.
         exact: Compare with every item, though there is an index.
         model: Where the model is now. None: where it was when the items were embedded.
@@ -89,6 +92,8 @@ def search(
     from prolip.search.ask import ask, model_of, show
     from prolip.search.index.database import Database
 
+    if sheet is not None and sheet.suffix not in ("", ".png", ".svg"):
+        raise ValueError(f"{sheet}: a sheet is written as .png and .svg")
     if (text is None) == (image is None):
         raise ValueError(
             'say a text or a picture: prolip search DB "a red circle", or prolip search DB --image FILE'
@@ -98,8 +103,8 @@ def search(
     query = encoder.embed_texts(text) if text is not None else encoder.embed_images(str(image))
     answer = ask(
         opened, str(image) if text is None else text, query, "image" if text is None else "text", k, by=by, where=where,
-        modality=modality, max_uncertainty=max_uncertainty, rerank=rerank, included=included, candidates=candidates,
-        exact=exact,
+        modality=modality, max_uncertainty=max_uncertainty, rerank=rerank, candidates=candidates,
+        included=encoder.embed_texts("") if included else None, exact=exact,
     )  # fmt: skip
     if as_json:
         print(json.dumps(plain(answer.as_dict()), indent=2, allow_nan=False))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from prolip.checkpoint.load import load
+from prolip.checks import require_count
 from prolip.embed.identity import model_identity
 from prolip.embed.stored import Modality
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.search.hits import Hits
 from prolip.search.index.database import Database
-from prolip.search.query import By, Rerank, search
+from prolip.search.query import MOST, By, Rerank, search
 from prolip.search.sureness import LOOKED, Sureness, sureness
 
 
@@ -34,14 +35,24 @@ class Answer:
             "sought": self.sought,
             "method": self.hits.method,
             "sureness": asdict(self.sureness) | {"told": self.sureness.lines()},
-            "hits": self.hits.rows(),
+            "hits": [
+                {name: value for name, value in row.items() if name != "match" or self.asked != self.sought}
+                for row in self.hits.rows()
+            ],
         }
 
 
 def model_of(database: Database, name: str | None = None, device: str | None = None) -> ProLIP:
     """The model that the items were embedded with. name: where it is now, if not where it was."""
     header = database.header
-    model = load(name or header.model, device=device).eval()
+    try:
+        model = load(name or header.model, device=device).eval()
+    except (OSError, ValueError) as error:
+        if name is not None:
+            raise
+        raise ValueError(
+            f"the model of {database.uri} can't be loaded ({error}): say with --model where it is"
+        ) from None
     if (own := model_identity(model)) != header.identity:
         raise ValueError(
             f"{name or header.model} ({own}) is not the model that embedded {database.uri} ({header.model}, "
@@ -62,7 +73,7 @@ def ask(
     modality: Modality | None = None,
     max_uncertainty: float | None = None,
     rerank: Rerank | None = None,
-    included: bool = False,
+    included: Gaussian | None = None,
     candidates: int | None = None,
     exact: bool = False,
 ) -> Answer:
@@ -71,6 +82,7 @@ def ask(
     name: of the query, for people. asked: what it is. modality: what is looked for; None: images if there are any, else
     texts. The rest: as for `search`.
     """
+    require_count(k, "k", most=MOST)
     sought = modality or _usual(database)
     if by == "match" and asked == sought:
         raise ValueError(
@@ -83,13 +95,16 @@ def ask(
         "exact": exact,
     }
     (near,) = search(database, query, max(k, LOOKED), **common)
-    if by == "cosine" or rerank is not None or included:
+    if by == "cosine" or rerank is not None or included is not None or candidates is not None:
         (hits,) = search(
             database, query, k, by=by, rerank=rerank, included=included, candidates=candidates, **common
         )
     else:
         hits = near.head(k)
-    return Answer(name, asked, sought, hits, sureness(database, query[0], near, asked))
+    sure = sureness(database, query[0], near, asked)
+    if sure.match is not None and hits.match is not None and len(hits):
+        sure = replace(sure, match=float(hits.match[0]))  # of what is shown first
+    return Answer(name, asked, sought, hits, sure)
 
 
 def show(answer: Answer) -> None:
@@ -99,7 +114,7 @@ def show(answer: Answer) -> None:
 
     hits = answer.hits
     table = Table(
-        title=f"{answer.query}: {len(hits)} {answer.sought}s",
+        title=f"{_printable(answer.query)}: {len(hits)} {answer.sought}s",
         title_justify="left",
         caption=f"search: {hits.method}",
         caption_justify="left",
@@ -111,11 +126,20 @@ def show(answer: Answer) -> None:
         )
     told = zip(hits.column("id"), hits.column("caption"), *scores.values(), hits.uncertainty, strict=True)
     for number, (own, caption, *values) in enumerate(told, start=1):
-        table.add_row(str(number), own, caption or "-", *(f"{value:.4g}" for value in values))
-    console = Console(width=None if Console().is_terminal else 120, markup=False, highlight=False)
+        table.add_row(
+            str(number), _printable(own), _printable(caption or "-"), *(f"{value:.4g}" for value in values)
+        )
+    console = Console(
+        width=None if Console().is_terminal else 120, markup=False, highlight=False, emoji=False
+    )
     console.print(table)  # captions may hold brackets
     for line in answer.sureness.lines():
         console.print(line)
+
+
+def _printable(text: str) -> str:
+    """What can't harm a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _scores(answer: Answer) -> dict[str, Any]:

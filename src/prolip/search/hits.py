@@ -13,7 +13,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures import log_containment, log_inclusion
 from prolip.search.index.vectors import mean_of
 
-HIDDEN = ("vector", "log_var", "query_index", "_distance")
+HIDDEN = ("vector", "log_var", "digest", "query_index", "_distance")
 """Columns that are not for people."""
 
 
@@ -74,7 +74,7 @@ class Hits:
         scores = {"csd": self.csd, "cosine": self.cosine, "match": self.match, "inclusion": self.inclusion}
         told = {name: values.tolist() for name, values in scores.items() if values is not None}
         columns = [name for name in self.items.column_names if name not in HIDDEN]
-        told |= {name: self.column(name) for name in columns}
+        told |= {name: self.column(name) for name in columns}  # none of them is called like a score
         return [dict(zip(told, values, strict=True)) for values in zip(*told.values(), strict=True)]
 
 
@@ -87,7 +87,7 @@ def compared(found: Any, query: Gaussian, temperature: tuple[float, float] | Non
     mean = mean_of(matrix(found["vector"]).numpy(), dim).astype(np.float64)
     traces = found["uncertainty"].to_numpy().astype(np.float64) + float(query.log_var.double().exp().sum())
     csd = np.square(mean - own).sum(1) + traces
-    lengths = np.linalg.norm(mean, axis=1) * np.linalg.norm(own)
+    lengths = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(own), np.finfo(np.float64).tiny)
     match = None if temperature is None else _sigmoid(temperature[0] * (1 - csd / 2) + temperature[1])
     items = found.drop_columns([name for name in HIDDEN if name in found.column_names])
     return Hits(items, mean, csd, mean @ own / lengths, match, None, method)

@@ -106,7 +106,7 @@ def captions_at(path: str | Path, *, scan: bool = False) -> list[str] | Search:
         return Scan(EmbeddingsTable(Embeddings.open(path)))
     if exists(path):
         database = Database.open(path)
-        table, effort = DatabaseTable(database), database.settings.effort if database.has_index else None
+        table, effort = DatabaseTable(database), database.settings.effort if database.kind != "none" else None
         return Scan(table) if scan or effort is None else Candidates(table, effort)
     return read_captions(path)
 

@@ -11,9 +11,8 @@ import numpy as np
 from prolip.checks import require_choice, require_count
 from prolip.embed.stored import Modality
 from prolip.gaussian import Gaussian, checked
-from prolip.measures import inclusion
-from prolip.search.index import exact as exactly
 from prolip.search.hits import Hits, compared, gaussian_of, included_by
+from prolip.search.index import exact as exactly
 from prolip.search.index import quantiles
 from prolip.search.index.database import Database, Distance, all_of, quoted
 from prolip.search.index.settings import Effort, Settings
@@ -25,6 +24,10 @@ probabilities."""
 Rerank = Literal["inclusion", "containment"]
 """By log inclusion, or by log containment, of the item in the query: the items that the query includes come first."""
 
+MOST = 100_000
+"""Results of a query."""
+FEW = 0.05
+"""If fewer rows pass a filter, all of them are compared: an index finds them badly, and it takes about as long."""
 HALF_ROUNDING = 1e-3
 """By how much the length of a float16 mean may be off: products and cosines then differ by as much."""
 
@@ -39,7 +42,7 @@ def search(
     modality: Modality | None = None,
     max_uncertainty: float | None = None,
     rerank: Rerank | None = None,
-    included: bool = False,
+    included: Gaussian | None = None,
     candidates: int | None = None,
     exact: bool = False,
 ) -> list[Hits]:
@@ -49,24 +52,27 @@ def search(
     modality:        only images, or only texts.
     max_uncertainty: a share: 0.9 leaves out the most uncertain tenth of the images, and of the texts.
     rerank:          the `candidates` nearest by CSD (None: ten for each of the k, at least 200), sorted by this.
-    included:        of the candidates only those with H(item in query) > 0: for which the query is the wider one.
+    included:        the embedding of "", (1, D), which includes everything a little: of the candidates only those that
+                     the query includes more, by log inclusion.
     exact:           compare with every item. Without an index that is done anyway.
 
     With an index, csd and match take what the index finds at the database's effort, and cosine sorts the candidates
     that are nearest by CSD. `Hits.method` says what was done.
     """
-    ranking = Ranking(by=by, rerank=rerank, included=included)
+    ranking = Ranking(by=by, rerank=rerank, null=included)
+    queries = queries.detach()
     _check(database, queries, k, ranking)
-    pool = max(200, 10 * k) if candidates is None else candidates
-    require_count(pool, "candidates")
+    pool = _pool(k, candidates, ranking)
     condition = all_of(_user(database, where), _modality(modality), _certain(database, max_uncertainty))
     filtered = where is not None or max_uncertainty is not None
     effort, told = (None, "exact") if exact else _effort(database.settings, filtered)
+    if filtered and effort is not None and database.count(condition) < FEW * database.count():
+        effort, told = None, "exact, since few rows pass the filter"
     pooled = ranking.judged or (by == "cosine" and effort is not None)
     count = max(k, pool) if pooled else k
     distance: Distance = "dot" if by == "cosine" and not pooled else "l2"
     columns = [name for name in database.columns if name != "log_var" or ranking.judged]
-    found = _found(database, asked(queries.mean.numpy()), count, distance, columns, condition, effort)
+    found = _found(database, asked(queries.mean.float().numpy()), count, distance, columns, condition, effort)
     method = f"the {count} nearest by CSD ({told}), {ranking.told}" if pooled else told
     temperature = temperature_of(database)
     return [
@@ -81,25 +87,35 @@ class Ranking:
 
     by: By
     rerank: Rerank | None
-    included: bool
+    null: Gaussian | None
 
     @property
     def judged(self) -> bool:
         """Whether every variance is looked at, which no index can do."""
-        return self.rerank is not None or self.included
+        return self.rerank is not None or self.null is not None
 
     @property
     def told(self) -> str:
         """What was done with candidates, for people."""
-        return (
-            f"{'those that the query includes, ' if self.included else ''}sorted by {self.rerank or self.by}"
-        )
+        return f"{'' if self.null is None else 'those that the query includes, '}sorted by {self.rerank or self.by}"
 
 
 def temperature_of(database: Database) -> tuple[float, float] | None:
     """The scale and bias of match probability, if the model has one."""
     header = database.header
     return None if header.scale is None or header.bias is None else (header.scale, header.bias)
+
+
+def _pool(k: int, candidates: int | None, ranking: Ranking) -> int:
+    """How many of the nearest are sorted again."""
+    if candidates is None:
+        return max(200, 10 * k)
+    require_count(candidates, "candidates")
+    if not ranking.judged and ranking.by != "cosine":
+        raise ValueError("candidates are for rerank, included and cosine: the nearest by CSD need none")
+    if candidates < k:
+        raise ValueError(f"of {candidates} candidates no {k} can be found: ask for more candidates")
+    return candidates
 
 
 def _effort(settings: Settings, filtered: bool) -> tuple[Effort | None, str]:
@@ -141,8 +157,8 @@ def _best(rows: Any, query: Gaussian, hits: Hits, k: int, pool: int | None, rank
     keep = np.ones(len(hits), dtype=bool)
     if len(hits) and ranking.judged:
         items = gaussian_of(rows, query.dim)
-        if ranking.included:
-            keep = (inclusion(items, query[None]) > 0).numpy()
+        if ranking.null is not None:
+            keep = included_by(query, items, "inclusion") > included_by(ranking.null[0], items, "inclusion")
         if ranking.rerank is not None:
             inside = included_by(query, items, ranking.rerank)
             hits, key = replace(hits, inclusion=inside), -inside
@@ -156,12 +172,18 @@ def _check(database: Database, queries: Gaussian, k: int, ranking: Ranking) -> N
         raise ValueError(
             f"queries must be (Q, {header.dim}) as the items of {database.uri}, not {tuple(queries.shape)}"
         )
-    require_count(k, "k", most=100_000)
+    require_count(k, "k", most=MOST)
     require_choice(ranking.by, get_args(By), "by")
     if ranking.by == "match" and temperature_of(database) is None:
         raise ValueError(
             f"{header.model} was trained with a softmax and has no match probability: search by csd or cosine"
         )
+    if ranking.null is not None and checked(ranking.null, "included").shape != (1, header.dim):
+        raise ValueError(
+            f"included must be one embedding, (1, {header.dim}), not {tuple(ranking.null.shape)}"
+        )
+    if ranking.rerank is not None and ranking.by == "cosine":
+        raise ValueError(f"results are sorted by cosine, or by {ranking.rerank}: leave one out")
     if ranking.rerank is not None:
         require_choice(ranking.rerank, get_args(Rerank), "rerank")
     if ranking.judged and header.variances != "full":

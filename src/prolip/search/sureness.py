@@ -64,13 +64,13 @@ class Sureness:
                 else f"{self.as_right} of the {self.looked}"
             )
             told.append(
-                f"the query is so general that {count} nearest results are about as right as the first: "
+                f"the query is so general that {count} nearest results are about as right as the nearest: "
                 "take any of them, or say more"
             )
         elif self.as_right > 1:
-            told.append(f"{self.as_right} results are about as right as the first")
-        elif self.looked and self.uncertainty is not None:
-            told.append("the first result is clearly nearer than the others")
+            told.append(f"{self.as_right} results are about as right as the nearest")
+        elif self.looked > 1 and self.uncertainty is not None:
+            told.append("the nearest result is clearly nearer than the others")
         return told
 
 
@@ -83,9 +83,17 @@ def sureness(database: Database, query: Gaussian, hits: Hits, modality: Modality
         uncertainty=uncertainty or None,
         above=quantiles.share_below(np.array(known), uncertainty) if known and uncertainty else None,
         match=float(hits.match[0]) if hits.match is not None and crossed else None,
-        as_right=int(np.count_nonzero(nearer_than_first(query, hits) >= AS_RIGHT)),
+        as_right=_as_right(query, hits),
         looked=len(hits),
     )
+
+
+def _as_right(query: Gaussian, hits: Hits) -> int:
+    """Copies of the first don't make a query general: they count with it as one."""
+    if not len(hits):
+        return 0
+    other = np.any(hits.mean != hits.mean[:1], axis=1)
+    return 1 + int(np.count_nonzero(other & (nearer_than_first(query, hits) >= AS_RIGHT)))
 
 
 def nearer_than_first(query: Gaussian, hits: Hits) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Building: which index, when anew, and what is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def built(monkeypatch):
 def test_small_tables_are_searched_exactly(database, built):
     settings = build(database)
     assert (settings.kind, settings.effort, settings.recall) == ("none", None, None)
-    assert not database.has_index
+    assert database.kind == "none"
 
 
 def test_large_ones_get_an_index(database, built, monkeypatch):
@@ -116,3 +118,27 @@ def test_bad_options(database, options, message, built):
     with pytest.raises(ValueError, match=message):
         build(database, **options)
     assert not built
+
+
+def test_where_the_first_kind_fails_the_next_is_tried(database, built, monkeypatch):
+    monkeypatch.setattr(room, "LARGE", 500)
+    good = Tuned(Effort(nprobes=20, refine=4), 0.97, 1.0, 2.0)
+    monkeypatch.setattr(
+        room,
+        "tune",
+        lambda database, *a, **k: (
+            good if database.kind == "ivf-sq" else replace(good, effort=None, recall=0.8)
+        ),
+    )
+    settings = build(database)
+    assert built == ["ivf-rq", "ivf-sq"]
+    assert (settings.kind, settings.recall) == ("ivf-sq", 0.97)
+    assert build(database).kind == "ivf-sq"
+    assert built == ["ivf-rq", "ivf-sq"], "the kind that is there stays"
+
+
+def test_a_kind_that_another_run_left_is_known(database, built):
+    build(database, "ivf-rq", recall=0.5)
+    database.build_index("ivf-sq")  # killed before it was kept
+    assert build(database, "ivf-rq", recall=0.5).kind == database.kind == "ivf-rq"
+    assert built == ["ivf-rq", "ivf-sq", "ivf-rq"]

@@ -5,15 +5,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from prolip.embed.stored import Embeddings
 from prolip.gaussian import Gaussian
 from prolip.search.index import database as room
 from prolip.search.index.append import add, fill
-from prolip.search.index.database import Database, all_of, exists, quoted
+from prolip.search.index.database import Database, all_of, exists, names_of, quoted, writing
 from prolip.search.index.settings import Effort, Settings
 from prolip.search.index.vectors import asked
 from tests.search.rooms import gaussians, order_of, written
 
-HARD = Effort(nprobes=1000, refine=50)
+HARD = Effort(nprobes=1000, refine=1000)
 
 
 @pytest.fixture
@@ -102,8 +103,8 @@ def test_a_reader_sees_what_was_there_when_it_opened(tmp_path, database):
     assert reader.nearest(query, 9, columns=["row", "id"]).equals(before)
     late = Database.open(tmp_path / "db")
     assert late.count() == 820
-    assert late.has_index
-    assert not reader.has_index
+    assert late.kind == "ivf-rq"
+    assert reader.kind == "none"
 
 
 @pytest.mark.parametrize("kind", ["ivf-sq", "ivf-rq", "ivf-pq"])
@@ -122,9 +123,9 @@ def test_rows_beyond_the_index_are_found(tmp_path, database, kind):
 
 def test_kind_none_takes_the_index_away(database):
     database.build_index("ivf-rq")
-    assert database.has_index
+    assert database.kind == "ivf-rq"
     database.build_index("none")
-    assert not database.has_index
+    assert database.kind == "none"
 
 
 def test_few_rows_have_no_index(tmp_path):
@@ -184,7 +185,7 @@ def test_a_local_path_is_expanded(monkeypatch, tmp_path):
 def test_a_bad_filter_is_one_sentence_with_the_columns(database, where):
     with pytest.raises(ValueError, match="can't be used") as caught:
         database.check_filter(where)
-    assert "the columns are vector, row, origin, part, id, number" in str(caught.value)
+    assert "the columns are vector, row, origin, part, digest, id, number" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "cargo" not in str(caught.value)
 
@@ -195,3 +196,56 @@ def test_good_filters(database):
     assert database.count("caption = " + quoted("it's")) == 0
     assert all_of(None, None) is None
     assert database.count(all_of("number = 7 OR number = 8", None, "modality = 'text'")) == 2
+
+
+@pytest.mark.parametrize(
+    "where", ["1=1) OR (1=1", "number < 5) --", "1/0 = 1", "number % 0 = 1", "CAST(caption AS INT) > 3"]
+)
+def test_a_filter_that_escapes_or_fails_later_is_one_sentence(database, where):
+    with pytest.raises(ValueError, match="can't be used") as caught:
+        database.check_filter(where)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_a_database_cannot_have(tmp_path):
+    odd = ["query_index", "_distance", "a.b", "a_b", "", "csd", "row", "row_", "back`tick"]
+    extra = {name: ("int64", list(range(20))) for name in odd}
+    database = fill(tmp_path / "db", [written(tmp_path / "e", gaussians(20), extra=extra)])
+    names = names_of(Embeddings.open(tmp_path / "e").header)
+    assert len(set(names.values())) == len(names)
+    assert [names[name] for name in odd] == [
+        "query_index_", "_distance_", "a_b_", "a_b", "_", "csd_", "row__", "row_", "back_tick",
+    ]  # fmt: skip
+    found = database.nearest(asked(gaussians(1, seed=5).mean.numpy()), 3, columns=list(names.values()))
+    assert found["a_b_"].to_pylist() == found["number"].to_pylist()
+
+
+def test_one_writer_at_a_time(tmp_path, database):
+    with writing(tmp_path / "db"):
+        with pytest.raises(ValueError, match="is being written by another process"), writing(tmp_path / "db"):
+            pass
+        with pytest.raises(ValueError, match="is being written by another process"):
+            fill(tmp_path / "db", [written(tmp_path / "more", gaussians(5), data="more")])
+    with writing(tmp_path / "db"):
+        pass
+
+
+def test_damage_is_one_sentence(tmp_path, database):
+    for file in (tmp_path / "db" / "items.lance" / "data").iterdir():
+        file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="the database can't be used") as caught:
+        Database.open(tmp_path / "db").nearest(asked(gaussians(1, seed=5).mean.numpy()), 3, columns=["row"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["", "foo://x/y", "http://127.0.0.1:9/db"])
+def test_where_no_database_can_be(uri):
+    with pytest.raises(ValueError, match=r"say where the database is|is none of s3, gs, az"):
+        Database.open(uri)
+
+
+def test_settings_are_those_of_the_moment_of_opening(tmp_path, database):
+    reader = Database.open(tmp_path / "db")
+    database.keep(Settings(kind="ivf-sq", trained=420, recall=1.0, effort=HARD))
+    assert reader.settings.effort is None
+    assert Database.open(tmp_path / "db").settings.effort == HARD

@@ -6,19 +6,21 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from prolip.checks import require_choice
-from prolip.search.index.database import Database
+from prolip.search.index.database import Database, writing
 from prolip.search.index.quantiles import Tally
 from prolip.search.index.settings import Kind, Settings
 from prolip.search.index.tune import require_share, tune
 
 Choice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
-"""auto: no index below LARGE rows, USUAL from there on."""
+"""auto: the kind that is there; else no index below LARGE rows, and from there on the first of USUAL that reaches the
+recall."""
 
 LARGE = 100_000
 """Rows from which on an index is made unless one says otherwise: an exact search takes some 0.5 seconds there, at 512
 dimensions."""
-USUAL: Kind = "ivf-rq"
-"""The quickest to build, small, and quick to search: `prolip bench search` compares."""
+USUAL: tuple[Kind, ...] = ("ivf-rq", "ivf-sq")
+"""The first is the quickest to build, small, and quick to search (`prolip bench search` compares); where many items are
+nearly equally near, its bit a dimension is too little, and the other's byte is not."""
 GROWTH = 2
 """An index is trained anew when the table has grown by this factor; till then new rows are folded in."""
 
@@ -35,26 +37,42 @@ def build(
     """
     require_choice(kind, get_args(Choice), "kind")
     require_share(recall)
-    rows, old = database.count(), database.settings
-    chosen: Kind = (USUAL if rows >= LARGE else "none") if kind == "auto" else kind
-    trained = old.trained
-    database.fold_in()
-    if chosen != old.kind or rows > GROWTH * trained or database.has_index != (chosen != "none"):
-        database.build_index(chosen)
-        trained = rows
-    settings = Settings(kind=chosen, trained=trained, quantiles=uncertainty_quantiles(database))
-    if chosen != "none":
-        found = tune(database, recall, progress=progress)
-        filtered = tune(database, recall, among=A_TENTH, progress=progress)
-        settings = replace(
-            settings,
-            target=recall,
-            filtered=filtered.effort,
-            filtered_recall=filtered.recall,
-            **vars(found),
-        )
-    database.keep(settings)
+    with writing(database.uri):
+        database.fold_in()
+        settings = replace(database.settings, quantiles=uncertainty_quantiles(database))
+        database.keep(settings)  # what is known without a new index
+        for one in _kinds(database, kind):
+            settings = _indexed(database, settings, one, recall, progress)
+            if settings.effort is not None:
+                break
+        database.keep(settings)
     return settings
+
+
+def _kinds(database: Database, kind: Choice) -> tuple[Kind, ...]:
+    """What is tried, one after another, until one reaches the recall."""
+    if kind != "auto":
+        return (kind,)
+    if database.kind != "none":
+        return (database.kind,)
+    return USUAL if database.count() >= LARGE else ("none",)
+
+
+def _indexed(
+    database: Database, settings: Settings, kind: Kind, recall: float, progress: bool | None
+) -> Settings:
+    rows, trained = database.count(), settings.trained
+    if kind != database.kind or rows > GROWTH * trained:
+        database.build_index(kind)
+        trained = rows
+    settings = Settings(kind=kind, trained=trained, quantiles=settings.quantiles)
+    if kind == "none":
+        return settings
+    found = tune(database, recall, progress=progress)
+    filtered = tune(database, recall, among=A_TENTH, progress=progress)
+    return replace(
+        settings, target=recall, filtered=filtered.effort, filtered_recall=filtered.recall, **vars(found)
+    )
 
 
 def uncertainty_quantiles(database: Database) -> dict[str, list[float]]:

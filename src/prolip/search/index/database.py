@@ -2,10 +2,10 @@
 
 Three tables lie under one address, a folder or an object store's (s3://, gs://, az://):
 
-    items     a row is an image or a text: the columns of its embeddings, with `vector` (search/index/vectors.py) for `mean`,
-              and: row (its number in the database), origin (the embeddings it came from), part (of them)
+    items     a row is an image or a text: the columns of its embeddings, with `vector` (index/vectors.py) for `mean`,
+              and: row (its number), origin (the embeddings it came from), part (of them), digest (of that part)
     origins   a row for each of those embeddings: origin, header (JSON), place (a folder, or an address)
-    settings  one row: search/index/settings.py as JSON
+    settings  one row: index/settings.py as JSON
 
 Every change is a new version of a table. A `Database` that was opened sees the items of that moment for as long as it
 lives, so that readers are never disturbed. There may be any number of readers, and one writer.
@@ -13,8 +13,10 @@ lives, so that readers are never disturbed. There may be any number of readers, 
 
 from __future__ import annotations
 
+import fcntl
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +26,7 @@ import numpy as np
 
 from prolip.checks import some
 from prolip.embed import table
+from prolip.embed.extra import free_name
 from prolip.embed.header import Header
 from prolip.extras import require
 from prolip.search.index.settings import Effort, Kind, Settings
@@ -32,13 +35,31 @@ from prolip.search.index.vectors import width
 Distance = Literal["l2", "dot"]
 """l2: the squared distance, CSD less the query's trace. dot: 1 - the inner product of the means."""
 
-OWN = ("vector", "row", "origin", "part")
-"""Columns that a database adds to those of embeddings; what came along under such a name gets a line behind it."""
+OWN = ("vector", "row", "origin", "part", "digest")
+"""Columns that a database adds to those of embeddings."""
+TAKEN = (*OWN, "query_index", "_distance", "_rowid", "_rowaddr", "csd", "cosine", "match", "inclusion")
+"""Names that mean something in what a search gives; what came along under such a name gets a line behind it."""
+SCHEMES = ("s3", "gs", "az")
 AT_ONCE = 256
 """Queries of one call."""
 CLASSES: dict[Kind, str] = {"ivf-sq": "IvfSq", "ivf-rq": "IvfRq", "ivf-pq": "IvfPq"}
 FEWEST = 256
 """Rows that an index can be trained on."""
+
+
+@contextmanager
+def in_words(uri: str | Path) -> Iterator[None]:
+    """What LanceDB says of damage, of a store that can't be reached or of two writers becomes one sentence."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, RuntimeError) or type(error).__name__ in ("PanicException", "RustPanic"):
+            reason = re.split(r", /|, rust/|\n", str(error))[0][:300]
+            raise ValueError(
+                f"{uri}: the database can't be used ({reason}); if its index is damaged, `prolip index ... --kind "
+                "none` removes it; if its rows are, make it again"
+            ) from None
+        raise
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +76,11 @@ class Database:
             raise FileNotFoundError(
                 f"{uri}: there is no database; `prolip index EMBEDDINGS --out {uri}` makes one"
             )
-        connection = _connect(uri)
-        return cls(str(uri), connection, connection.open_table("items"))
+        with in_words(uri):
+            connection = _connect(uri)
+            found = cls(str(uri), connection, connection.open_table("items"))
+            _ = found.settings, found.origins  # of this moment, as the items are
+        return found
 
     @classmethod
     def create(cls, uri: str | Path, header: Header) -> Database:
@@ -83,12 +107,14 @@ class Database:
         return {column.name: column.type for column in self.items.schema}
 
     def count(self, where: str | None = None) -> int:
-        return int(self.items.count_rows(where))
+        with in_words(self.uri):
+            return int(self.items.count_rows(where))
 
     def rows(self, columns: Sequence[str], where: str | None = None) -> Iterator[Any]:
         """Some columns of all items, a pyarrow record batch after another, in no order that could be relied on."""
-        query = self.items.search().select(list(columns))
-        yield from (query if where is None else query.where(where)).to_batches()
+        with in_words(self.uri):
+            query = self.items.search().select(list(columns))
+            yield from (query if where is None else query.where(where)).to_batches()
 
     def nearest(
         self,
@@ -131,7 +157,8 @@ class Database:
             query = query.bypass_vector_index()
         else:  # without a maximum: if few rows of the nearest cells pass the filter, others are looked into
             query = query.minimum_nprobes(effort.nprobes).maximum_nprobes(0).refine_factor(effort.refine)
-        found = query.to_arrow()
+        with in_words(self.uri):
+            found = query.to_arrow()
         if "query_index" not in found.column_names:  # a batch of one has none
             return found.add_column(0, "query_index", arrow.array(np.full(len(found), first, dtype=np.int32)))
         return found.set_column(
@@ -141,7 +168,10 @@ class Database:
     def check_filter(self, where: str) -> None:
         """One sentence if it is no condition on our columns."""
         try:
-            self.items.search().where(all_of(where)).select(["row"]).explain_plan()
+            if not _closed(where):
+                raise ValueError("its brackets or quotes are not closed, or it holds a comment")
+            # what divides by zero is only found out by doing it
+            self.items.search().where(all_of(where)).select(["row"]).limit(1).to_arrow()
         except (ValueError, RuntimeError) as error:
             reason = re.split(r", /|\. Valid fields|\n", str(error).removeprefix("Invalid input, "))[0]
             raise ValueError(
@@ -178,15 +208,23 @@ class Database:
     def add_columns(self, fields: Sequence[Any]) -> None:
         """New columns, null in the rows that are there. fields: of pyarrow."""
         if fields:
-            self.items.add_columns(list(fields))
+            with in_words(self.uri):
+                self.items.add_columns(list(fields))
 
     def append(self, rows: Any) -> None:
         """A pyarrow table of items: all of it, or nothing."""
-        self.items.add(rows)
+        with in_words(self.uri):
+            self.items.add(rows)
+
+    def remove(self, where: str) -> None:
+        """All rows that a condition holds for."""
+        with in_words(self.uri):
+            self.items.delete(where)
 
     def fold_in(self) -> None:
         """Put rows that were added lately into the index, if there is one, and small files together."""
-        self.items.optimize()
+        with in_words(self.uri):
+            self.items.optimize()
 
     def build_index(self, kind: Kind) -> None:
         """Train an index on all rows. The old one serves until the new one is there; kind none: there is none."""
@@ -199,41 +237,84 @@ class Database:
                 f"an index needs at least {FEWEST} rows, and {self.uri} has {self.count()}: kind none"
             )
         config = getattr(require("lancedb.index", "search"), CLASSES[kind])
-        self.items.create_index("vector", config=config(distance_type="l2"), replace=True)
+        with in_words(self.uri):
+            self.items.create_index("vector", config=config(distance_type="l2"), replace=True)
 
     @property
-    def has_index(self) -> bool:
-        return bool(list(self.items.list_indices()))
+    def kind(self) -> Kind:
+        """Of the index that is there."""
+        with in_words(self.uri):
+            found = [index.index_type for index in self.items.list_indices()]
+        return next((kind for kind, name in CLASSES.items() if name in found), "none")
 
 
 def exists(uri: str | Path) -> bool:
     """Whether there is a database of ours."""
+    if not str(uri):
+        raise ValueError("say where the database is: a folder, or an address (s3://, gs://, az://)")
     if not _is_remote(uri) and not Path(uri).expanduser().is_dir():
         return False  # connecting would make the folder
-    try:
-        _connect(uri).open_table("items")
-    except (ValueError, FileNotFoundError):
-        return False
+    with in_words(uri):
+        try:
+            _connect(uri).open_table("items")
+        except (ValueError, FileNotFoundError) as error:
+            if "not found" in str(error):
+                return False
+            raise ValueError(f"{uri}: no database can be looked for there ({error})") from None
     return True
+
+
+@contextmanager
+def writing(uri: str | Path) -> Iterator[None]:
+    """One writer at a time, on one machine. (An object store has no lock.)"""
+    if _is_remote(uri):
+        yield
+        return
+    folder = Path(uri).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".writer", "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{uri} is being written by another process: wait until it has ended") from None
+        yield
 
 
 def schema_of(header: Header) -> Any:
     """The pyarrow schema of items."""
     arrow = require("pyarrow", "search")
     embedded = table.schema(header)
-    fields = [named(field) for field in embedded if field.name != "mean"]
+    names = names_of(header)
+    fields = [field.with_name(names[field.name]) for field in embedded if field.name in names]
     own = [
         arrow.field("vector", arrow.list_(arrow.float32(), width(header.dim))),
         arrow.field("row", arrow.int64()),
         arrow.field("origin", arrow.string()),
         arrow.field("part", arrow.int32()),
+        arrow.field("digest", arrow.string()),
     ]
     return arrow.schema([*own, *fields], embedded.metadata)
 
 
-def named(field: Any) -> Any:
-    """A column of embeddings as a database calls it."""
-    return field.with_name(f"{field.name}_") if field.name in OWN else field
+def names_of(header: Header) -> dict[str, str]:
+    """Columns of embeddings, but for `mean`, and what a database calls them: what it can't have in a name is a line."""
+    names = [name for name in table.schema(header).names if name != "mean"]
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[.`]", "_", name) or "_"
+        found[name] = free_name(plain, {*TAKEN, *found.values(), *(set(names) - {name})})
+    return found
+
+
+def _closed(where: str) -> bool:
+    """Whether a condition stays within the brackets that are put around it: a parser of SQL stops at one too many."""
+    bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`", "", where)
+    depth = 0
+    for letter in bare:
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            return False
+    return depth == 0 and not re.search(r"--|/\*|['\"`;]", bare)
 
 
 def quoted(text: str) -> str:
@@ -253,4 +334,7 @@ def _connect(uri: str | Path) -> Any:
 
 
 def _is_remote(uri: str | Path) -> bool:
-    return "://" in str(uri)
+    scheme, there, _ = str(uri).partition("://")
+    if there and scheme not in SCHEMES:
+        raise ValueError(f"{uri}: {scheme} is none of {', '.join(SCHEMES)}, nor is it a folder")
+    return bool(there)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from prolip.progress import bar
-from prolip.search.index.exact import split
 from prolip.search.index.database import Database, all_of
+from prolip.search.index.exact import split
 from prolip.search.index.settings import Effort
 from prolip.search.index.vectors import asked, mean_of
 
@@ -30,6 +30,7 @@ EFFORTS = tuple(
         (160, 40),
         (320, 40),
         (1280, 100),
+        (1280, 400),
     )
 )
 """What is tried, the quickest first."""
