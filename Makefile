@@ -33,12 +33,15 @@ test-slow: $(STAMP)  ## what takes longer
 
 test-all: test test-slow  ## every test that this machine can run
 
-bench: $(STAMP)  ## the tables of docs/performance.md (needs 8 GiB; with a C++ compiler also torch.compile)
+bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md and scale.md (needs 8 GiB; with a C++ compiler also torch.compile)
 	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
 	@$(BIN)/prolip bench towers
 	@$(BIN)/prolip bench data
 	@$(BIN)/prolip bench train
 	@$(BIN)/prolip bench evaluate --repeats 5
+	@$(BIN)/prolip bench search
+	@$(BIN)/prolip bench traverse
+	@$(BIN)/prolip bench scale --photos 512 --repeats 5
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion
