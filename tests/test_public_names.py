@@ -56,7 +56,8 @@ def test_commands():
         "report scenes", "bench measures", "bench towers", "bench data", "bench train", "bench evaluate", "doctor",
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
-        "evaluate uncertainty", "evaluate background", "report page", "reproduce",
+        "evaluate uncertainty", "evaluate background", "report page", "reproduce", "embed", "index", "search", "filter",
+        "bench search", "bench traverse", "bench scale",
     }  # fmt: skip
 
 
