@@ -292,6 +292,31 @@ def test_parts_that_went_elsewhere_are_told(nano, tmp_path, monkeypatch):
         run(nano, "scenes:simple,length=8,size=32", tmp_path / "out")
 
 
+def test_the_first_error_is_told(nano, tmp_path, monkeypatch):
+    """Not that of another part, which is damaged too."""
+    data = write_shards(tmp_path / "s", [12])
+    run(nano, data, tmp_path / "out")
+    (tmp_path / "out" / part_name(0)).unlink()
+    damaged = (tmp_path / "out" / part_name(2)).read_bytes()[:200]
+
+    def fails(place, number, rows):
+        (tmp_path / "out" / part_name(2)).write_bytes(damaged)
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(worker, "write_part", fails)
+    with pytest.raises(OSError, match="no space left"):
+        run(nano, data, tmp_path / "out")
+
+
+def test_an_ending_is_no_path(nano, tmp_path, monkeypatch):
+    write_shards(tmp_path / "s", [3])
+    (tmp_path / "png").mkdir()
+    monkeypatch.chdir(tmp_path)
+    stored = run(nano, "s", "out", image="png")
+    assert stored.header.image == "png"
+    assert len(stored.source()) == 3
+
+
 KILLED = """
 import sys, time
 from prolip.embed import worker

@@ -88,11 +88,22 @@ def test_a_picture_that_is_gone_is_a_grey_square_with_the_reason(model, folder, 
         assert max(map(len, reason)) <= room.WIDE
 
 
-def test_embeddings_that_are_gone(model, tmp_path, sheets):
+def test_embeddings_that_are_gone_are_not_missed(model, tmp_path, sheets):
+    """The database knows of which data they were."""
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
     shutil.rmtree(tmp_path / "e")
     room.save(tmp_path / "found.png", database, answer)
-    assert all(cell.picture is room.MISSING for cell in sheets[0][0].cells)
+    assert not any(cell.picture is room.MISSING for cell in sheets[0][0].cells)
+
+
+def test_data_that_has_changed_is_not_drawn(model, folder, tmp_path, sheets):
+    table = tmp_path / "t.csv"
+    rows = [f"{path},a thing {number}" for number, path in enumerate(sorted(folder.glob("*.png")))]
+    table.write_text("\n".join(["image,caption", *rows]))
+    database, answer = answer_of(model, str(table), tmp_path)
+    table.write_text("\n".join(["image,caption", *rows[::-1]]))
+    with pytest.raises(ValueError, match="has changed since it was embedded"):
+        room._Pictures(database).source(answer.hits.column("origin")[0])
 
 
 def test_nothing_found(model, tmp_path):

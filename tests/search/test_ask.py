@@ -155,3 +155,15 @@ def test_a_model_that_has_gone_is_told(database, monkeypatch):
     monkeypatch.setitem(vars(database), "header", gone)
     with pytest.raises(ValueError, match="say with --model where it is"):
         model_of(database)
+
+
+def test_what_is_asked_for_is_checked(tmp_path):
+    softmax = fill(tmp_path / "db", [written(tmp_path / "e", gaussians(20), bias=None)])
+    query = gaussians(1, seed=9)
+    with pytest.raises(ValueError, match="has no match probability"):
+        ask(softmax, "x", query, "text", by="match")
+    with pytest.raises(ValueError, match="by 'nonsense' is not one of"):
+        ask(softmax, "x", query, "text", by="nonsense")
+    for wrong in (query[0], gaussians(2)):
+        with pytest.raises(ValueError, match="one query at a time"):
+            ask(softmax, "x", wrong, "text")

@@ -1,4 +1,4 @@
-"""`prolip bench scale`: what each stage costs a pair on this machine, and what a pool of pairs takes on a machines."""
+"""`prolip bench scale`: what each stage costs a pair on this machine, and what a pool of pairs takes on a cluster."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(
     pool: float = 1.4e9,
     machines: Machines | None = None,
 ) -> dict[str, Any]:
-    """Stages, what a pair costs in each, and the hours that a pool of pairs takes on a machines."""
+    """Stages, what a pair costs in each, and the hours that a pool of pairs takes on a cluster."""
     if photos < 8 or repeats < 1 or pool < 1:
         raise ValueError(f"photos {photos} must be at least 8, repeats {repeats} and pool {pool} at least 1")
     require("lancedb", "search")

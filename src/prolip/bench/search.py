@@ -15,11 +15,13 @@ from rich.table import Table
 
 from prolip.bench.timing import in_turn
 from prolip.extras import require
+from prolip.search.index.database import CLASSES
+from prolip.search.index.settings import Kind
 from prolip.search.index.vectors import asked, stored
 
 ROWS, DIM, CLUSTERS, QUERIES, K = 100_000, 512, 1000, 20, 10
-KINDS = {"ivf-rq": "IvfRq", "ivf-sq": "IvfSq"}
-"""Indexes that are compared, and lancedb's names of them. (ivf-pq trains for minutes.)"""
+KINDS: tuple[Kind, ...] = ("ivf-rq", "ivf-sq")
+"""Indexes that are compared. (ivf-pq trains for minutes.)"""
 EFFORT = (20, 10)
 """nprobes and refine factor of approximate searches."""
 
@@ -89,9 +91,9 @@ def _table(folder: Path, mean: np.ndarray, trace: np.ndarray) -> Any:
     return require("lancedb", "search").connect(folder).create_table("items", arrow.table(columns))
 
 
-def _build(items: Any, column: str, kind: str) -> float:
+def _build(items: Any, column: str, kind: Kind) -> float:
     """Seconds that an index takes."""
-    config = getattr(require("lancedb.index", "search"), KINDS[kind])
+    config = getattr(require("lancedb.index", "search"), CLASSES[kind])
     start = time.perf_counter()
     items.create_index(column, config=config(distance_type="l2"), replace=True)
     return time.perf_counter() - start

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 def filter_(
     source: Annotated[Positional[str], arg(metavar="SOURCE")],
-    out: Path,
+    out: str,
     keep: float,
     by: Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"] = "csd",
     model: str | None = None,
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
     variances: Literal["full", "trace"] | None = None,
-    precision: Literal["float32", "float16"] = "float32",
-    batch_size: int = 64,
-    bad_limit: float = 0.1,
+    precision: Literal["float32", "float16"] | None = None,
+    batch_size: int | None = None,
+    bad_limit: float | None = None,
     duplicates: Literal["images", "captions", "both"] | None = None,
     alike: float = 0.97,
     to: tuple[Literal["ids", "parquet", "shards"], ...] | None = None,
@@ -49,10 +49,10 @@ def filter_(
         model: For data that isn't embedded: a folder of ours, a run of training, a foreign folder, or a hub id.
         captions: Endings in a tar or columns of a table, instead of the usual ones; for data that isn't embedded.
         image: The ending or column of the image; for data that isn't embedded.
-        variances: full or trace, as for prolip embed. inclusion needs full.
-        precision: Of the means, as for prolip embed.
-        batch_size: Pictures that go through the model together.
-        bad_limit: Share of bad samples from which on the run fails; below it they are left out and told.
+        variances: full or trace, as for prolip embed, for data that isn't embedded. inclusion needs full.
+        precision: Of the means, as for prolip embed; for data that isn't embedded. None: float32.
+        batch_size: Pictures that go through the model together. None: 64.
+        bad_limit: Share of bad samples from which on the run fails; below it they are left out and told. None: 0.1.
         duplicates: Among what is kept, of those whose images, captions, or either are alike, the best stays.
         alike: The least cosine of two means that are called alike.
         to: ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids where
@@ -66,7 +66,6 @@ def filter_(
     from prolip.extras import MissingExtraError
     from prolip.search.filter.run import filter_pairs
 
-    out = out.expanduser()
     done = filter_pairs(
         source, out, keep=keep, by=by, model=model, captions=captions, image=image, variances=variances,
         precision=precision, batch_size=batch_size, bad_limit=bad_limit, duplicates=duplicates, alike=alike, to=to,
@@ -77,7 +76,7 @@ def filter_(
         from prolip.report import filtering
 
         try:
-            paths.append(filtering.save(done, out))
+            paths.append(filtering.save(done, Path(out).expanduser()))
         except MissingExtraError as error:
             print(f"prolip: no page: {error}", file=sys.stderr)
     if as_json:

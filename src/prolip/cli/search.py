@@ -29,7 +29,8 @@ def index(
     Args:
         embeddings: Folders, or addresses in an object store, that `prolip embed` wrote, all of one model.
         out: A folder, or an address in an object store (s3://, gs://, az://).
-        kind: Of the approximate index. auto: none below 100,000 rows, ivf-rq from there on.
+        kind: Of the approximate index. auto: the one that is there; else none below 100,000 rows, and from there on
+            ivf-rq, or ivf-sq if that misses the recall.
         recall: Recall@10 that approximate searches must reach; where they can't, searches are exact.
         as_json: Print JSON instead of text.
     """

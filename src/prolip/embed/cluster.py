@@ -31,6 +31,9 @@ TRIES = 5
 """How often a task may end its worker. (Ray itself gives a task out anew without end.)"""
 
 
+TRIES_OF = ".tries-"
+
+
 @dataclass(frozen=True)
 class Cluster:
     """workers: actors; None: as many as there is room for. cpus, gpus: what each holds; None: a GPU if there are any.
@@ -58,8 +61,9 @@ class Cluster:
     ) -> Iterator[Outcome]:
         if not numbers:
             return
-        for task in numbers:
-            plan.place.remove(_tries(task))
+        for name in plan.place.names():
+            if name.startswith(TRIES_OF):
+                plan.place.remove(name)
         with _joined_cluster() as ray:
             for row in self._rows(ray, plan, header, numbers):
                 outcome = _outcome(row)
@@ -119,7 +123,7 @@ def _outcome(row: Mapping[str, str]) -> Outcome:
 
 
 def _tries(task: int) -> str:
-    return f".tries-{task:09d}"
+    return f"{TRIES_OF}{task:09d}"
 
 
 def _count_try(place: Place, task: int, what: str) -> None:

@@ -104,7 +104,7 @@ def require_same(old: Header, new: Header, place: Place) -> None:
             f"{place} holds embeddings of {old.data}, and {new.data} is other data, or has changed since; choose "
             "another folder"
         )
-    names = ("variances", "precision", "what", "part_size", "parts")
+    names = ("variances", "precision", "what", "part_size", "parts", "captions", "image")
     differing = [
         f"{name} {getattr(old, name)}, not {getattr(new, name)}"
         for name in names

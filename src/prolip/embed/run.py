@@ -39,6 +39,7 @@ log = logging.getLogger("prolip.embed")
 
 Engine = Literal["local", "ray"]
 PART, BATCH, TEXT_BATCH = 4096, 64, 256
+BAD_LIMIT = 0.1
 BAD_FILE = "bad.csv"
 
 
@@ -55,7 +56,7 @@ def embed(
     part_size: int = PART,
     batch_size: int = BATCH,
     text_batch: int = TEXT_BATCH,
-    bad_limit: float = 0.1,
+    bad_limit: float = BAD_LIMIT,
     device: str | None = None,
     engine: Engine = "local",
     workers: int | None = None,
@@ -85,7 +86,7 @@ def embed(
     plan = Plan(
         model=_name(model), data=data.name if isinstance(data, Source) else _whole_path(str(data)),
         captions=None if captions is None else tuple(captions), what=what,
-        image=_whole_path(image) if image and os.path.exists(image) else image,
+        image=_whole_path(image) if image and _names_folder(str(data)) else image,
         part_size=part_size,         batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
     )  # fmt: skip
     if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
@@ -98,8 +99,11 @@ def embed(
     run = _engine(engine, plan, opened, tasks, header, Cluster(workers, cpus, gpus))
     try:
         _follow(run, tasks, Embeddings(plan.place, header), bad_limit, progress)
-    finally:
-        _tell(Embeddings(plan.place, header))
+    except BaseException:
+        with suppress(ValueError, OSError):  # what went wrong first is what must be told
+            _tell(Embeddings(plan.place, header))
+        raise
+    _tell(Embeddings(plan.place, header))
     done = Embeddings(plan.place, header)
     if done.missing:
         raise OSError(
@@ -197,6 +201,11 @@ def _name(model: str | Path | ProLIP) -> str:
         return repr(model)
     path = Path(model).expanduser()
     return str(path.absolute()) if path.exists() else str(model)
+
+
+def _names_folder(data: str) -> bool:
+    """Whether `image` is a folder, as it is of COCO's captions, not a column or an ending."""
+    return data.lower().endswith(".json")
 
 
 def _whole_path(data: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from prolip.checks import some
-from prolip.data.cells import reading
+from prolip.data.cells import DamagedError, reading
 from prolip.data.sample import Bad
 from prolip.data.source import Source
 from prolip.data.tally import Tally
@@ -66,9 +66,12 @@ class Embeddings:
         """The pyarrow table of a part. columns: None: all."""
         name = self._name(number)
         parquet = require("pyarrow.parquet", "data")
-        with reading(name), self.place.opened(part_name(number)) as file:
-            opened = parquet.ParquetFile(file, page_checksum_verification=True)
-            found = opened.read(columns=columns if columns is None else list(columns))
+        try:
+            with reading(name), self.place.opened(part_name(number)) as file:
+                opened = parquet.ParquetFile(file, page_checksum_verification=True)
+                found = opened.read(columns=columns if columns is None else list(columns))
+        except DamagedError as error:
+            raise DamagedError(f"{error}; remove it, and `prolip embed` makes it again") from None
         if columns is not None and (unknown := set(columns) - set(found.schema.names)):
             raise ValueError(f"{name} has no column {some(sorted(unknown))}; it has {some(self.columns, 30)}")
         table.require_part(found.schema.metadata, self.header, number, name)

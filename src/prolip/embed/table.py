@@ -34,8 +34,8 @@ from prolip.extras import require
 from prolip.gaussian import Gaussian, MeanTrace
 
 HEADER, NUMBER, DIGEST, TRIED, BAD, MISFITS = b"prolip", b"part", b"digest", b"tried", b"bad", b"misfits"
-"""In the metadata of a schema: the header; of this part its number, 16 hexadecimal digits of its rows, how many samples
-were tried, which of them were left out, by number, and how many values of each extra column were left out."""
+"""In the metadata of a schema: the header; of this part its number, 16 hexadecimal digits of its ids and Gaussians, how
+many samples were tried, which of them were left out, by number, and how many values of each extra column were."""
 
 
 def schema(header: Header) -> Any:
@@ -133,7 +133,7 @@ def require_part(metadata: Mapping[bytes, bytes] | None, header: Header, number:
 
 
 def digest_of(metadata: Mapping[bytes, bytes]) -> str:
-    """Of the rows of a part: what is made of them is made anew if it differs."""
+    """Of the ids and Gaussians of a part: what is made of them is made anew if it differs."""
     return metadata[DIGEST].decode()
 
 

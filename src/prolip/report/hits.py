@@ -9,6 +9,8 @@ from typing import Any
 from PIL import Image
 
 from prolip.data.source import Source
+from prolip.embed.header import Header
+from prolip.embed.place import place_of
 from prolip.embed.stored import Embeddings
 from prolip.inputs.images import read_image
 from prolip.report.sheets import Cell, Strip, picture_of, wrapped
@@ -45,7 +47,9 @@ class _Pictures:
         self.source = cache(self._source)
 
     def _source(self, origin: str) -> Source:
-        return Embeddings.open(self.database.origins[origin]["place"], whole=False).source()
+        told = self.database.origins[origin]
+        header = Header.from_json(told["header"], self.database.uri)
+        return Embeddings(place_of(told["place"]), header).source()
 
     def read(self, row: dict[str, Any]) -> Image.Image:
         if row["path"] is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from prolip.checkpoint.load import load
@@ -83,22 +84,19 @@ def ask(
     texts. The rest: as for `search`.
     """
     require_count(k, "k", most=MOST)
+    if query.mean.ndim != 2 or len(query) != 1:
+        raise ValueError(f"one query at a time, (1, D), not {tuple(query.shape)}")
     sought = modality or _usual(database)
     if by == "match" and asked == sought:
         raise ValueError(
             f"a match probability is of a picture and a text, and here both are {asked}s: search by csd or cosine"
         )
-    common: dict[str, Any] = {
-        "where": where,
-        "modality": sought,
-        "max_uncertainty": max_uncertainty,
-        "exact": exact,
-    }
-    (near,) = search(database, query, max(k, LOOKED), **common)
+    find = partial(
+        search, database, query, where=where, modality=sought, max_uncertainty=max_uncertainty, exact=exact
+    )
+    (near,) = find(max(k, LOOKED), by="csd" if by == "cosine" else by)
     if by == "cosine" or rerank is not None or included is not None or candidates is not None:
-        (hits,) = search(
-            database, query, k, by=by, rerank=rerank, included=included, candidates=candidates, **common
-        )
+        (hits,) = find(k, by=by, rerank=rerank, included=included, candidates=candidates)
     else:
         hits = near.head(k)
     sure = sureness(database, query[0], near, asked)

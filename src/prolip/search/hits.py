@@ -21,7 +21,7 @@ HIDDEN = ("vector", "log_var", "digest", "query_index", "_distance")
 class Hits:
     """Items, the best first, as many as there are.
 
-    items:     the pyarrow table of them, with all columns of the database but `log_var`.
+    items:     the pyarrow table of them, with all columns of the database but vector, log_var and digest.
     mean:      (n, D), float64. uncertainty: (n,), the trace.
     csd:       (n,), to the query. cosine: (n,), of the means. match: (n,), the probability that a picture and a text
                belong together; None: the model has none.
@@ -73,8 +73,7 @@ class Hits:
         """A dict for each, of kinds that JSON knows: the scores, and all columns but vectors."""
         scores = {"csd": self.csd, "cosine": self.cosine, "match": self.match, "inclusion": self.inclusion}
         told = {name: values.tolist() for name, values in scores.items() if values is not None}
-        columns = [name for name in self.items.column_names if name not in HIDDEN]
-        told |= {name: self.column(name) for name in columns}  # none of them is called like a score
+        told |= {name: self.column(name) for name in self.items.column_names}  # none is called like a score
         return [dict(zip(told, values, strict=True)) for values in zip(*told.values(), strict=True)]
 
 

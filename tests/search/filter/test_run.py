@@ -1,5 +1,6 @@
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -9,9 +10,11 @@ from prolip.data.open import open_data
 from prolip.data.scenes.write import Plan
 from prolip.data.scenes.write import write as write_scenes
 from prolip.embed.run import embed
+from prolip.embed.stored import Embeddings
 from prolip.search.filter import run, stored
 from prolip.search.filter.run import filter_pairs
 from prolip.search.filter.select import Fate
+from prolip.search.filter.stored import make_scores
 from tests.data.tar_files import tar_bytes
 from tests.embed.shards import files, uid, write_shards
 from tests.search.filter import made
@@ -158,7 +161,16 @@ def test_a_stream_with_a_password_makes_shards_of_the_data_not_of_its_embeddings
         filter_pairs(done.embeddings.folder, tmp_path / "p", keep=0.5, to=("shards",), progress=False)
 
 
-@pytest.mark.parametrize(("name", "value"), [("model", "m"), ("captions", ["txt"]), ("variances", "trace")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", "m"),
+        ("captions", ["txt"]),
+        ("variances", "trace"),
+        ("precision", "float16"),
+        ("device", "cpu"),
+    ],
+)
 def test_embeddings_take_no_options_of_embedding(nano, tmp_path, name, value):
     stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
     with pytest.raises(ValueError, match=f"is embedded already: leave out {name}"):
@@ -196,3 +208,23 @@ def test_columns_of_the_names_of_ours_stay_apart(nano, tmp_path):
     assert rows["csd__"].to_pylist() == ["c"] * 3
     assert rows["csd_"].to_pylist() == ["d"] * 3
     assert rows["image_row_"].to_pylist() == [5] * 3
+
+
+def test_an_address_is_no_folder(nano, tmp_path):
+    with pytest.raises(ValueError, match="s3://bucket/out is an address"):
+        filter_pairs(str(tmp_path), "s3://bucket/out", keep=0.5, model=nano)
+
+
+def test_a_source_in_memory_makes_no_shards(nano, tmp_path):
+    source = open_data(write_shards(tmp_path / "d", [4]))
+    with pytest.raises(ValueError, match="name the data by its path"):
+        filter_pairs(source, tmp_path / "o", keep=0.5, model=nano, to=("shards",))
+    assert filter_pairs(source, tmp_path / "o", keep=0.5, model=nano, progress=False).account.kept == 2
+
+
+def test_scores_of_other_columns_are_others(nano, tmp_path):
+    stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
+    filter_pairs(stored.folder, tmp_path / "o", keep=0.5, progress=False)
+    fewer = replace(stored.header, columns={})
+    with pytest.raises(ValueError, match=r"holds the scores of other embeddings \(columns differ\)"):
+        make_scores(Embeddings(stored.place, fewer), tmp_path / "o" / "scores")

@@ -139,3 +139,14 @@ def test_the_same_data_in_other_parts_is_refused(tmp_path):
         fill(tmp_path / "db", [Embeddings(other.place, header)])
     moved = replace(other.header, model="the same model elsewhere")
     assert origin_of(moved) == origin_of(other.header)
+
+
+def test_two_new_columns_of_two_types_are_refused_before_anything_is_made(tmp_path):
+    folders = [
+        written(tmp_path / "a", gaussians(5), data="a"),
+        written(tmp_path / "b", gaussians(5), extra={"width": ("int64", [1] * 5)}, data="b"),
+        written(tmp_path / "c", gaussians(5), extra={"width": ("string", ["x"] * 5)}, data="c"),
+    ]
+    with pytest.raises(ValueError, match=r"the column width is string in .*c and int64 in .*b"):
+        fill(tmp_path / "db", folders)
+    assert not exists(tmp_path / "db")

@@ -135,6 +135,8 @@ def test_where_the_first_kind_fails_the_next_is_tried(database, built, monkeypat
     assert (settings.kind, settings.recall) == ("ivf-sq", 0.97)
     assert build(database).kind == "ivf-sq"
     assert built == ["ivf-rq", "ivf-sq"], "the kind that is there stays"
+    build(database, "ivf-rq")
+    assert build(database).kind == "ivf-sq", "unless it no longer reaches the recall"
 
 
 def test_a_kind_that_another_run_left_is_known(database, built):
@@ -142,3 +144,13 @@ def test_a_kind_that_another_run_left_is_known(database, built):
     database.build_index("ivf-sq")  # killed before it was kept
     assert build(database, "ivf-rq", recall=0.5).kind == database.kind == "ivf-rq"
     assert built == ["ivf-rq", "ivf-sq", "ivf-rq"]
+
+
+def test_a_damaged_index_can_be_removed(tmp_path, database):
+    build(database, "ivf-sq", recall=0.5)
+    for file in (tmp_path / "db" / "items.lance" / "_indices").rglob("*.idx"):
+        file.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="the database can't be used"):
+        build(Database.open(database.uri), "ivf-sq", recall=0.5)
+    assert build(Database.open(database.uri), "none").kind == "none"
+    assert Database.open(database.uri).count() == 500

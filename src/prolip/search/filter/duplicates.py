@@ -136,7 +136,8 @@ def _kept(scores: Scores, criterion: Criterion, cut: Cut, kinds: tuple[str, ...]
 def groups_of(names: Any) -> np.ndarray:
     """int64 (n,): a number for each different text, without regard to case and outer space; NOBODY for nulls."""
     compute = require("pyarrow.compute", "data")
-    plain = compute.utf8_lower(compute.utf8_trim_whitespace(names)).combine_chunks()
+    long = names.cast("large_string")  # of texts that are more than 2 GiB together
+    plain = compute.utf8_lower(compute.utf8_trim_whitespace(long)).combine_chunks()
     groups: np.ndarray = plain.dictionary_encode().indices.fill_null(NOBODY).to_numpy().astype(np.int64)
     return groups
 

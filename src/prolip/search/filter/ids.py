@@ -38,12 +38,15 @@ def write_ids(path: Path, selection: Selection) -> Path:
 
 def all_have_uids(selection: Selection) -> bool:
     """Whether all samples that are kept have a uid. If only some have, that is told."""
-    column = uid_column(selection)
-    kept = [judged.kept[column] for judged in selection.parts([column])]
-    bad = next((wrong for texts in kept if (wrong := _bad_digits(texts)) is not None), None)
-    if bad is not None and column == "uid":
-        log.warning("no ids.npy: the uid %r is not of %d hexadecimal digits", bad, DIGITS)
-    return bad is None and any(map(len, kept))
+    column, seen = uid_column(selection), 0
+    for judged in selection.parts([column]):
+        texts = judged.kept[column]
+        if (bad := _bad_digits(texts)) is not None:
+            if column == "uid":
+                log.warning("no ids.npy: the uid %r is not of %d hexadecimal digits", bad, DIGITS)
+            return False
+        seen += len(texts)
+    return seen > 0
 
 
 def uid_column(selection: Selection) -> str:

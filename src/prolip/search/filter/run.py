@@ -13,7 +13,8 @@ from prolip.checks import require_choice, require_count, some
 from prolip.data.source import Source, fingerprint_of
 from prolip.data.tally import Tally
 from prolip.embed.header import Precision, Variances, is_embeddings
-from prolip.embed.run import BAD_FILE, embed
+from prolip.embed.place import Folder, place_of
+from prolip.embed.run import BAD_FILE, BAD_LIMIT, BATCH, embed
 from prolip.embed.stored import Embeddings
 from prolip.files import remove_leftovers, write_json
 from prolip.model.prolip import ProLIP
@@ -55,9 +56,9 @@ def filter_pairs(
     captions: Sequence[str] | None = None,
     image: str | None = None,
     variances: Variances | None = None,
-    precision: Precision = "float32",
-    batch_size: int = 64,
-    bad_limit: float = 0.1,
+    precision: Precision | None = None,
+    batch_size: int | None = None,
+    bad_limit: float | None = None,
     duplicates: Duplicates | None = None,
     alike: float = 0.97,
     to: Sequence[Output] | None = None,
@@ -70,27 +71,38 @@ def filter_pairs(
 
     source:     a folder of embeddings, or data of any kind, which is embedded into `out`/embeddings first, by `model`.
     keep:       share of the samples. A sample with several captions counts by the one that fits best.
-    captions, image, variances, precision, batch_size, bad_limit, device: as for `embed`, for data that isn't embedded.
+    captions, image, variances, precision, batch_size, bad_limit, device: as for `embed`; None: its own. They are for
+                data that isn't embedded yet.
     duplicates: of those that are alike, by the cosine of their means, the best stays. None: they are not looked for.
     to:         None: parquet, and ids if there are uids.
     truth:      an extra column that is true for right pairs: how well does what is kept agree?
 
     A run that was stopped goes on; another score needs no second look at the embeddings. `out` is for one source.
     """
-    judge, folder = criterion(by), Path(out).expanduser()
+    judge, place = criterion(by), place_of(out)
+    if not isinstance(place, Folder):
+        raise ValueError(f"{place} is an address, and what is kept is written to a folder of this machine")
+    folder = place.path
     _check(keep, duplicates, alike, to, shard_size)
     data = None if isinstance(source, Source) else str(source)
     if data is not None and is_embeddings(data):
-        _refuse_options(data, model=model, captions=captions, image=image, variances=variances)
+        _refuse_options(
+            data, model=model, captions=captions, image=image, variances=variances, precision=precision,
+            batch_size=batch_size, bad_limit=bad_limit, device=device,
+        )  # fmt: skip
         embeddings = Embeddings.open(data)
         data = embeddings.header.data
     else:
+        if data is None and "shards" in (to or ()):
+            raise ValueError(
+                "a source in memory can't be opened again for new shards: name the data by its path"
+            )
         if by == "inclusion" and variances == "trace":
             raise ValueError(f"by inclusion needs {judge.needs}: leave variances out")
         embeddings = embed(
             _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
-            variances=variances, precision=precision, batch_size=batch_size, bad_limit=bad_limit, device=device,
-            progress=progress,
+            variances=variances, precision=precision or "float32", batch_size=batch_size or BATCH,
+            bad_limit=BAD_LIMIT if bad_limit is None else bad_limit, device=device, progress=progress,
         )  # fmt: skip
     _require_column(embeddings, truth)
     if not embeddings.numbers or not len(embeddings):

@@ -22,7 +22,7 @@ from prolip.search.filter.scores import columns_of, scored
 
 FILE = "_scores.json"
 """Readers of Parquet folders leave out what begins with a line."""
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ def _claim(embeddings: Embeddings, folder: Path) -> None:
         "what": header.what,
         "part_size": header.part_size,
         "parts": header.parts,
+        "columns": header.columns,
     }
     if not (folder / FILE).exists():
         write_json(folder / FILE, told)

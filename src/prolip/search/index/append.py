@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ def fill(uri: str | Path, folders: Sequence[Embeddings], *, progress: bool | Non
     """A database with all rows of these embeddings: a new one, or added to the one that is there."""
     if not folders:
         raise ValueError("there are no embeddings to put into a database")
-    for embeddings in folders[1:]:  # before anything is made
-        _require_same_headers(folders[0].header, folders[0].place, embeddings)
+    for one, other in combinations(folders, 2):  # before anything is made
+        _require_same_headers(one.header, one.place, other)
     with writing(uri):
         database = Database.open(uri) if exists(uri) else Database.create(uri, folders[0].header)
         for embeddings in folders:
@@ -40,6 +41,7 @@ def add(database: Database, embeddings: Embeddings, *, progress: bool | None = N
     """Add the parts that are not there yet, or were made anew since; the number of rows that were added.
 
     Several parts are one commit: it is there or not. So whoever is stopped goes on with the first that is missing.
+    Nobody else may write meanwhile: `fill` sees to it.
     """
     require_same_kind(database, embeddings)
     origin = origin_of(embeddings.header)
@@ -99,13 +101,7 @@ def require_same_kind(database: Database, embeddings: Embeddings) -> None:
                 f"{database.uri} holds {new.data} already, embedded with other parts or columns, from "
                 f"{origin['place']}: take those embeddings, or another database"
             )
-    known = database.columns
-    for field in schema_of(new):
-        if known.get(field.name, field.type) != field.type:
-            raise ValueError(
-                f"the column {field.name} is {field.type} in {embeddings.place} and {known[field.name]} in the "
-                f"database {database.uri}: use another database, or another name"
-            )
+    _require_same_types(database.columns, f"the database {database.uri}", embeddings)
 
 
 def _require_same_headers(old: Header, where: object, embeddings: Embeddings) -> None:
@@ -123,11 +119,15 @@ def _require_same_headers(old: Header, where: object, embeddings: Embeddings) ->
                 f"{embeddings.place} was embedded with {name} {getattr(new, name)}, {where} holds "
                 f"{getattr(old, name)}: embed with the same"
             )
-    types = {field.name: field.type for field in schema_of(old)}
-    for field in schema_of(new):
-        if types.get(field.name, field.type) != field.type:
+    _require_same_types({field.name: field.type for field in schema_of(old)}, where, embeddings)
+
+
+def _require_same_types(known: Mapping[str, Any], where: object, embeddings: Embeddings) -> None:
+    """known: the Arrow types of columns, by name."""
+    for field in schema_of(embeddings.header):
+        if known.get(field.name, field.type) != field.type:
             raise ValueError(
-                f"the column {field.name} is {field.type} in {embeddings.place} and {types[field.name]} in {where}: "
+                f"the column {field.name} is {field.type} in {embeddings.place} and {known[field.name]} in {where}: "
                 "use another database, or another name"
             )
 

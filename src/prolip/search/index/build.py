@@ -38,6 +38,8 @@ def build(
     require_choice(kind, get_args(Choice), "kind")
     require_share(recall)
     with writing(database.uri):
+        if kind == "none":
+            database.build_index(kind)  # first: a damaged index stops folding in
         database.fold_in()
         settings = replace(database.settings, quantiles=uncertainty_quantiles(database))
         database.keep(settings)  # what is known without a new index
@@ -53,8 +55,11 @@ def _kinds(database: Database, kind: Choice) -> tuple[Kind, ...]:
     """What is tried, one after another, until one reaches the recall."""
     if kind != "auto":
         return (kind,)
-    if database.kind != "none":
-        return (database.kind,)
+    there = database.kind
+    if there in USUAL:
+        return USUAL[USUAL.index(there) :]
+    if there != "none":
+        return (there,)
     return USUAL if database.count() >= LARGE else ("none",)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from prolip.progress import bar
 from prolip.search.index.database import Database, all_of
-from prolip.search.index.exact import split
+from prolip.search.index.exact import ROUNDING, split
 from prolip.search.index.settings import Effort
 from prolip.search.index.vectors import asked, mean_of
 
@@ -34,8 +34,6 @@ EFFORTS = tuple(
     )
 )
 """What is tried, the quickest first."""
-ROUNDING = 1e-5
-"""By how much equal distances may differ in float32."""
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,3 @@ def asked(mean: np.ndarray) -> np.ndarray:
 def mean_of(vectors: np.ndarray, dim: int) -> np.ndarray:
     """The way back from what is stored or asked: (n, width) -> (n, D)."""
     return vectors[:, :dim]
-
-
-def uncertainty_of(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """The way back from what is stored: (n, width) -> (n,). To seven digits, since a square root was rounded."""
-    squares: np.ndarray = np.square(vectors[:, dim])
-    return squares
