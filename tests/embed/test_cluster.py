@@ -115,9 +115,7 @@ def test_a_task_that_always_ends_its_worker_ends_the_run(nano, tmp_path):
     model = nano.save(tmp_path / "model")
     write_shards(tmp_path / "s", [4, 4])
     folder = shlex.quote(str(tmp_path / "s"))
-    kill = (
-        "grep -q MapWorker /proc/$PPID/cmdline && kill -9 $PPID"  # workers, not who looks at the data first
-    )
+    kill = "grep -q 'Map[W]orker' /proc/$PPID/cmdline && kill -9 $PPID"  # a worker, not who looks at the data first
     data = f"pipe:n={{0,1}}; test $n = 1 && {kill}; cat {folder}/0000$n.tar"
     out, errors = started(model, data, tmp_path / "ray").communicate(timeout=200)
     assert f"has ended its worker {cluster.TRIES} times" in out, errors

@@ -103,7 +103,7 @@ def test_data_that_has_changed_is_not_drawn(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(table), tmp_path)
     table.write_text("\n".join(["image,caption", *rows[::-1]]))
     with pytest.raises(ValueError, match="has changed since it was embedded"):
-        room._Pictures(database).source(answer.hits.column("origin")[0])
+        room._Pictures(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
 
 
 def test_nothing_found(model, tmp_path):

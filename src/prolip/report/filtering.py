@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from prolip.data.source import Source
-from prolip.embed.stored import Embeddings
 from prolip.evaluate.tell import number
 from prolip.files import write_whole
-from prolip.inputs.images import read_image
 from prolip.report import figures
+from prolip.report.originals import MISSING, REASONS, Originals
 from prolip.report.page.parts import Cell, Figure, Gallery, Grid, Header, Picture, Section, Tile
 from prolip.report.page.pictures import inline
 from prolip.report.page.render import render
 from prolip.report.page.svg import panel
 from prolip.report.page.words import NO_BREAK, percent
-from prolip.report.sheets import picture_of
 from prolip.search.filter.account import Histogram, Truth
 from prolip.search.filter.criteria import CRITERIA, Criterion
 from prolip.search.filter.examples import Example, Examples, find_examples
@@ -35,8 +32,6 @@ OUTSIDE = 0.001
 """Share of the scores at each end that the outermost bars hold: a single stray score would squeeze all others."""
 MOST_BAD = 200
 """Rows of bad samples; bad.csv beside the embeddings has all."""
-GREY = Image.new("RGB", (64, 64), "#c8c8c8")
-"""Shown for a picture that can't be read again."""
 
 Notes = Callable[[Example], tuple[str, ...]]
 """What stands under the picture of an example."""
@@ -71,7 +66,7 @@ def header(filtered: Filtered) -> Header:
 
 def sections(filtered: Filtered) -> Iterator[Section]:
     examples = find_examples(filtered.selection)
-    pictures = Pictures(filtered.embeddings)
+    pictures = Originals(filtered.embeddings)
     yield _scores(filtered)
     notes = partial(_told, judge=filtered.selection.criterion, truth=filtered.account.truth)
     yield _examples(examples, pictures, notes)
@@ -81,27 +76,16 @@ def sections(filtered: Filtered) -> Iterator[Section]:
         yield _bads(filtered)
 
 
-class Pictures:
-    """Pictures of examples, read again from their own files or from the data that was embedded."""
-
-    def __init__(self, embeddings: Embeddings) -> None:
-        self._embeddings = embeddings
-
-    @cached_property
-    def _source(self) -> Source:
-        return self._embeddings.source()
-
-    def cell(self, example: Example, notes: Sequence[str], place: int | None = None) -> Cell:
-        """A picture that can't be read is grey, with a note that says why."""
-        caption = example.row["caption"] or example.row["id"]
-        try:
-            picture, told = self._read(example.row), tuple(notes)
-        except (ValueError, OSError, IndexError) as error:
-            picture, told = GREY, (*notes, f"no picture: {error}")
-        return Cell(picture=_inline(picture, caption), captions=(caption,), notes=told, number=place)
-
-    def _read(self, row: dict[str, Any]) -> Image.Image:
-        return picture_of(self._source, row["number"]) if row["path"] is None else read_image(row["path"])
+def picture_cell(
+    pictures: Originals, example: Example, notes: Sequence[str], place: int | None = None
+) -> Cell:
+    """A picture that can't be read is grey, with a note that says why."""
+    caption = example.row["caption"] or example.row["id"]
+    try:
+        picture, told = pictures.read(example.row), tuple(notes)
+    except REASONS as error:
+        picture, told = MISSING, (*notes, f"no picture: {error}")
+    return Cell(picture=_inline(picture, caption), captions=(caption,), notes=told, number=place)
 
 
 def draw_histogram(axes: Any, histogram: Histogram, cut: float | None, name: str) -> None:
@@ -185,7 +169,7 @@ def _fates(filtered: Filtered) -> Iterator[tuple[str, str, str]]:
         yield name, f"{count:,}", percent(count / total if total else None)
 
 
-def _examples(examples: Examples, pictures: Pictures, notes: Notes) -> Section:
+def _examples(examples: Examples, pictures: Originals, notes: Notes) -> Section:
     shown = (
         ("The best", examples.best),
         ("Just kept", examples.just_kept),
@@ -193,7 +177,7 @@ def _examples(examples: Examples, pictures: Pictures, notes: Notes) -> Section:
         ("The worst", examples.worst),
     )
     galleries = [
-        Gallery(title=title, cells=tuple(pictures.cell(one, notes(one)) for one in some))
+        Gallery(title=title, cells=tuple(picture_cell(pictures, one, notes(one)) for one in some))
         for title, some in shown
         if some
     ]
@@ -201,9 +185,9 @@ def _examples(examples: Examples, pictures: Pictures, notes: Notes) -> Section:
     return Section(id="examples", title="Examples", intro=intro, blocks=galleries)
 
 
-def _duplicates(examples: Examples, pictures: Pictures, notes: Notes) -> Section:
+def _duplicates(examples: Examples, pictures: Originals, notes: Notes) -> Section:
     cells = tuple(
-        pictures.cell(one, (what, *notes(one)), place)
+        picture_cell(pictures, one, (what, *notes(one)), place)
         for place, pair in enumerate(examples.duplicates, start=1)
         for what, one in zip(("went", "stays"), pair, strict=True)
     )

@@ -8,18 +8,15 @@ from typing import Any
 
 from PIL import Image
 
-from prolip.data.source import Source
 from prolip.embed.header import Header
 from prolip.embed.place import place_of
 from prolip.embed.stored import Embeddings
-from prolip.inputs.images import read_image
-from prolip.report.sheets import Cell, Strip, picture_of, wrapped
+from prolip.report.originals import MISSING, REASONS, Originals
+from prolip.report.sheets import Cell, Strip, wrapped
 from prolip.report.sheets import save as save_sheet
 from prolip.search.ask import Answer
 from prolip.search.index.database import Database
 
-MISSING = Image.new("RGB", (64, 64), "#c8c8c8")
-"""Drawn for a picture that can't be read."""
 WIDE, MOST_LINES = 26, 4
 """Of the reason why: letters that fit under a picture, and lines."""
 
@@ -40,21 +37,19 @@ def save(out: Path, database: Database, answer: Answer) -> list[Path]:
 
 
 class _Pictures:
-    """Pictures of rows. Each data set is opened once."""
+    """Pictures of rows, whichever data they are of."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.source = cache(self._source)
+        self.originals = cache(self._originals)
 
-    def _source(self, origin: str) -> Source:
+    def _originals(self, origin: str) -> Originals:
         told = self.database.origins[origin]
         header = Header.from_json(told["header"], self.database.uri)
-        return Embeddings(place_of(told["place"]), header).source()
+        return Originals(Embeddings(place_of(told["place"]), header))
 
     def read(self, row: dict[str, Any]) -> Image.Image:
-        if row["path"] is not None:
-            return read_image(row["path"])
-        return picture_of(self.source(row["origin"]), row["number"])
+        return self.originals(row["origin"]).read(row)
 
 
 def _cell(pictures: _Pictures, row: dict[str, Any], answer: Answer) -> Cell:
@@ -65,7 +60,7 @@ def _cell(pictures: _Pictures, row: dict[str, Any], answer: Answer) -> Cell:
     notes.append(f"uncertainty {row['uncertainty']:.4g}")
     try:
         picture = pictures.read(row)
-    except (OSError, ValueError, IndexError) as error:
+    except REASONS as error:
         picture = MISSING
         notes += wrapped(f"no picture: {error}", WIDE, MOST_LINES)
     return Cell(picture=picture, caption=row["caption"] or row["id"], notes=tuple(notes))

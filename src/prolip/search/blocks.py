@@ -30,8 +30,12 @@ def nearest_to_steps(
     starts: Tensor, ends: Tensor, captions: MeanTrace, steps: int, by: Score
 ) -> tuple[Tensor, Tensor]:
     """The caption (M, D) nearest to each step from starts to ends, (N, D) of unit length: (N, steps) each."""
-    bias = 0.5 * captions.uncertainty if by == "csd" else torch.zeros_like(captions.uncertainty)
-    return best_at_steps(starts, ends, normalize(captions.mean, dim=-1), bias, steps)
+    return best_at_steps(starts, ends, normalize(captions.mean, dim=-1), bias_of(captions, by), steps)
+
+
+def bias_of(captions: Gaussian | MeanTrace, by: Score) -> Tensor:
+    """What a caption has to make up for, (M,): half its uncertainty, or nothing."""
+    return 0.5 * captions.uncertainty if by == "csd" else torch.zeros_like(captions.uncertainty)
 
 
 def best_at_steps(

@@ -27,9 +27,9 @@ from prolip.nearest import Score
 from prolip.search.blocks import nearest_in, nearest_to_steps
 from prolip.search.caption_tables import DatabaseTable, places_of, require_variances
 from prolip.search.inclusive import Measure, most_inclusive
-from prolip.search.index.database import all_of
 from prolip.search.index.quantiles import cut
 from prolip.search.index.settings import Effort
+from prolip.search.index.sql import all_of
 from prolip.search.index.vectors import asked
 from prolip.search.scan import Scan
 

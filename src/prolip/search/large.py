@@ -13,7 +13,7 @@ from prolip.gaussian import Gaussian, checked
 from prolip.nearest import Score
 from prolip.search.caption_tables import CaptionTable
 from prolip.search.inclusive import Measure
-from prolip.search.traverse import Of, Root, Walks
+from prolip.search.traverse import Of, Root, Walks, measure_of, root_means
 
 
 class Search(Protocol):
@@ -60,11 +60,10 @@ def traverse_table(
     first = captions.table.at(start)
     nothing = normalize(null.mean.float(), dim=-1)
     if root == "null":
-        roots, ends = torch.full_like(start, -1), nothing.expand(len(images), -1)
+        roots, own = torch.full_like(start, -1), first.z.mean
     else:
-        measure: Measure = "inclusion" if root.startswith("inclusion") else "containment"
-        roots = captions.most_inclusive(images if of == "image" else first.gaussian(), measure)
-        ends = normalize(captions.table.at(roots).z.mean, dim=-1)
-        ends = normalize(ends + nothing, dim=-1) if root.endswith("+null") else ends
+        roots = captions.most_inclusive(images if of == "image" else first.gaussian(), measure_of(root))
+        own = captions.table.at(roots).z.mean
+    ends = root_means(normalize(own, dim=-1), nothing, root)
     visited = captions.along(normalize(first.z.mean, dim=-1), ends, steps, by=by)
     return Walks(start, roots, ends, visited)

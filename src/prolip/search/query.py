@@ -14,8 +14,9 @@ from prolip.gaussian import Gaussian, checked
 from prolip.search.hits import Hits, compared, gaussian_of, included_by
 from prolip.search.index import exact as exactly
 from prolip.search.index import quantiles
-from prolip.search.index.database import Database, Distance, all_of, quoted
+from prolip.search.index.database import Database, Distance
 from prolip.search.index.settings import Effort, Settings
+from prolip.search.index.sql import all_of, quoted
 from prolip.search.index.vectors import asked
 
 By = Literal["csd", "cosine", "match"]

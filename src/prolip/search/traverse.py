@@ -13,7 +13,7 @@ from prolip.checks import require_choice, require_count
 from prolip.formulas import Form
 from prolip.gaussian import Gaussian, checked, work_dtype
 from prolip.nearest import Score, nearest
-from prolip.search.blocks import best_at_steps
+from prolip.search.blocks import best_at_steps, bias_of
 from prolip.search.inclusive import Measure, most_inclusive
 
 Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
@@ -87,8 +87,8 @@ def walk(
     if checked(null, "null").shape != (1, captions.dim):
         raise ValueError(f"null must be one embedding, (1, {captions.dim}), not {tuple(null.shape)}")
     means = normalize(captions.mean.to(work_dtype(captions.mean)), dim=-1)
-    root_mean = _root_means(means, normalize(null.mean.to(means.dtype), dim=-1), roots, root, weight)
-    visited = best_at_steps(means[start], root_mean, means, _bias(captions, by), steps)[1]
+    root_mean = root_means(means[roots], normalize(null.mean.to(means.dtype), dim=-1), root, weight)
+    visited = best_at_steps(means[start], root_mean, means, bias_of(captions, by), steps)[1]
     return Walks(start, roots, root_mean, visited)
 
 
@@ -107,16 +107,16 @@ def find_roots(queries: Gaussian, captions: Gaussian, root: Root, form: Form = "
         raise ValueError(
             f'a deterministic model has no inclusion, so no root {root!r}: ask for the root "null"'
         )
-    measure: Measure = "inclusion" if root.startswith("inclusion") else "containment"
-    return most_inclusive(queries, captions, measure, form=form)[1]
+    return most_inclusive(queries, captions, measure_of(root), form=form)[1]
 
 
-def _root_means(means: Tensor, null: Tensor, roots: Tensor, root: Root, weight: float) -> Tensor:
+def measure_of(root: Root) -> Measure:
+    """By which a root that is not null is found."""
+    return "inclusion" if root.startswith("inclusion") else "containment"
+
+
+def root_means(own: Tensor, null: Tensor, root: Root, weight: float = 1.0) -> Tensor:
+    """Where ways lead to, (N, D), of unit length. own: of the captions that include most, (N, D); null: (1, D)."""
     if root == "null":
-        return null.expand(len(roots), -1)
-    return normalize(weight * means[roots] + null, dim=-1) if root.endswith("+null") else means[roots]
-
-
-def _bias(captions: Gaussian, by: Score) -> Tensor:
-    """What a caption has to make up for, (M,): half its uncertainty, or nothing."""
-    return 0.5 * captions.uncertainty if by == "csd" else torch.zeros_like(captions.uncertainty)
+        return null.expand(len(own), -1)
+    return normalize(weight * own + null, dim=-1) if root.endswith("+null") else own

@@ -9,8 +9,9 @@ from prolip.embed.stored import Embeddings
 from prolip.gaussian import Gaussian
 from prolip.search.index import database as room
 from prolip.search.index.append import add, fill
-from prolip.search.index.database import Database, all_of, exists, names_of, quoted, writing
+from prolip.search.index.database import Database, exists, names_of, writing
 from prolip.search.index.settings import Effort, Settings
+from prolip.search.index.sql import all_of, quoted
 from prolip.search.index.vectors import asked
 from tests.search.rooms import gaussians, order_of, written
 

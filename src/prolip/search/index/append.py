@@ -15,7 +15,8 @@ from prolip.embed.stored import Embeddings
 from prolip.embed.table import mean_trace_of
 from prolip.extras import require
 from prolip.progress import bar
-from prolip.search.index.database import Database, exists, names_of, quoted, schema_of, writing
+from prolip.search.index.database import Database, exists, names_of, schema_of, writing
+from prolip.search.index.sql import quoted
 from prolip.search.index.vectors import stored
 
 COMMIT = 32_768

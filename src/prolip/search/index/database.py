@@ -30,6 +30,7 @@ from prolip.embed.extra import free_name
 from prolip.embed.header import Header
 from prolip.extras import require
 from prolip.search.index.settings import Effort, Kind, Settings
+from prolip.search.index.sql import all_of, is_closed
 from prolip.search.index.vectors import width
 
 Distance = Literal["l2", "dot"]
@@ -85,9 +86,14 @@ class Database:
     @classmethod
     def create(cls, uri: str | Path, header: Header) -> Database:
         """A database without rows, for embeddings of the header's model and kind."""
-        arrow = require("pyarrow", "search")
         if exists(uri):
             raise ValueError(f"{uri} holds a database already: open it to add to it, or choose another place")
+        with in_words(uri):
+            return cls._created(uri, header)
+
+    @classmethod
+    def _created(cls, uri: str | Path, header: Header) -> Database:
+        arrow = require("pyarrow", "search")
         connection = _connect(uri)
         texts = {"origins": ("origin", "header", "place"), "settings": ("settings",)}
         for name, columns in texts.items():
@@ -168,7 +174,7 @@ class Database:
     def check_filter(self, where: str) -> None:
         """One sentence if it is no condition on our columns."""
         try:
-            if not _closed(where):
+            if not is_closed(where):
                 raise ValueError("its brackets or quotes are not closed, or it holds a comment")
             # what divides by zero is only found out by doing it
             self.items.search().where(all_of(where)).select(["row"]).limit(1).to_arrow()
@@ -304,28 +310,6 @@ def names_of(header: Header) -> dict[str, str]:
         plain = re.sub(r"[.`]", "_", name) or "_"
         found[name] = free_name(plain, {*TAKEN, *found.values(), *(set(names) - {name})})
     return found
-
-
-def _closed(where: str) -> bool:
-    """Whether a condition stays within the brackets that are put around it: a parser of SQL stops at one too many."""
-    bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`", "", where)
-    depth = 0
-    for letter in bare:
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0:
-            return False
-    return depth == 0 and not re.search(r"--|/\*|['\"`;]", bare)
-
-
-def quoted(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def all_of(*conditions: str | None) -> str | None:
-    """SQL that holds if all do; None: no condition."""
-    there = [f"({condition})" for condition in conditions if condition is not None]
-    return " AND ".join(there) or None
 
 
 def _connect(uri: str | Path) -> Any:

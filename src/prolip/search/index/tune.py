@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from prolip.progress import bar
-from prolip.search.index.database import Database, all_of
+from prolip.search.index.database import Database
 from prolip.search.index.exact import ROUNDING, split
 from prolip.search.index.settings import Effort
+from prolip.search.index.sql import all_of
 from prolip.search.index.vectors import asked, mean_of
 
 K = 10
