@@ -55,12 +55,16 @@ def in_words(uri: str | Path) -> Iterator[None]:
         yield
     except BaseException as error:
         if isinstance(error, RuntimeError) or type(error).__name__ in ("PanicException", "RustPanic"):
-            reason = re.split(r", /|, rust/|\n", str(error))[0][:300]
             raise ValueError(
-                f"{uri}: the database can't be used ({reason}); if its index is damaged, `prolip index ... --kind "
-                "none` removes it; if its rows are, make it again"
+                f"{uri}: the database can't be used ({_short(error)}); if its index is damaged, `prolip index ... "
+                "--kind none` removes it; if its rows are, make it again"
             ) from None
         raise
+
+
+def _short(error: BaseException) -> str:
+    """LanceDB's words up to where they tell of its own source."""
+    return re.split(r", /|, rust/|\\n|\n", str(error))[0][:300]
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +270,7 @@ def exists(uri: str | Path) -> bool:
         except (ValueError, FileNotFoundError) as error:
             if "not found" in str(error):
                 return False
-            raise ValueError(f"{uri}: no database can be looked for there ({error})") from None
+            raise ValueError(f"{uri}: no database can be looked for there ({_short(error)})") from None
     return True
 
 
