@@ -16,8 +16,9 @@ from PIL import Image
 from prolip.data.open import open_data
 from prolip.data.tally import TooManyBadSamplesError
 from prolip.embed import worker
+from prolip.embed.footers import part_name
 from prolip.embed.run import embed
-from prolip.embed.stored import Embeddings, part_name
+from prolip.embed.stored import Embeddings
 from prolip.embed.table import gaussian_of, mean_trace_of
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP

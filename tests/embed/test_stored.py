@@ -6,8 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from prolip.embed.footers import part_name
 from prolip.embed.run import embed
-from prolip.embed.stored import Embeddings, part_name
+from prolip.embed.stored import Embeddings
 from prolip.embed.table import gaussian_of
 from tests.embed.shards import write_shards
 
@@ -40,7 +41,7 @@ def test_blocks_of_both_are_the_parts(stored):
 def test_what_was_left_out(stored):
     ((part, number, bad),) = stored.bads()
     assert (part, number, bad.reason) == (0, 2, "unreadable image")
-    assert [(stored.tally_of(part).tried, stored.tally_of(part).bad) for part in stored.numbers] == [
+    assert [(stored.footer(part).tried, len(stored.footer(part).bads)) for part in stored.numbers] == [
         (4, 1), (4, 0), (1, 0)
     ]  # fmt: skip
     assert (stored.tally().tried, stored.tally().bad) == (9, 1)
@@ -105,7 +106,7 @@ def test_a_stream_can_not_be_read_at_a_place(nano, tmp_path):
 
 def test_a_part_at_the_place_of_another_is_told(stored):
     (stored.folder / part_name(1)).write_bytes((stored.folder / part_name(0)).read_bytes())
-    for look in (lambda: stored.part(1), lambda: stored.tally_of(1)):
+    for look in (lambda: stored.part(1), lambda: Embeddings.open(stored.folder).footer(1)):
         with pytest.raises(ValueError, match="is part 0, not 1"):
             look()
 

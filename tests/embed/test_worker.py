@@ -3,10 +3,11 @@
 import pytest
 
 from prolip.embed import worker
+from prolip.embed.footers import part_name
 from prolip.embed.place import place_of
 from prolip.embed.plan import Plan
 from prolip.embed.run import embed
-from prolip.embed.stored import Embeddings, part_name
+from prolip.embed.stored import Embeddings
 from tests.embed.shards import write_shards
 
 

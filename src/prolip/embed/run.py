@@ -103,8 +103,8 @@ def embed(
         with suppress(ValueError, OSError):  # what went wrong first is what must be told
             _tell(Embeddings(plan.place, header))
         raise
-    _tell(Embeddings(plan.place, header))
     done = Embeddings(plan.place, header)
+    _tell(done)
     if done.missing:
         raise OSError(
             f"{len(done.missing)} parts were written where this machine can't see them: {plan.place} must be the same "
@@ -163,7 +163,7 @@ def _follow(run: Run, tasks: Tasks, found: Embeddings, bad_limit: float, progres
     tally, missing = Tally(), found.missing
     for part in found.numbers:
         try:
-            one = found.tally_of(part)
+            one = found.footer(part).tally()
         except DamagedError as error:
             log.warning("made again: %s", error)
             missing.append(part)

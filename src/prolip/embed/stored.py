@@ -15,6 +15,7 @@ from prolip.data.sample import Bad
 from prolip.data.source import Source
 from prolip.data.tally import Tally
 from prolip.embed import table
+from prolip.embed.footers import Footer, part_name, read_footers
 from prolip.embed.header import Header
 from prolip.embed.place import Folder, Place, place_of
 from prolip.embed.tasks import SourceTasks, open_source
@@ -89,39 +90,36 @@ class Embeddings:
                 rows = rows.filter(compute.equal(rows["modality"], modality))
             yield number, rows if columns is None else rows.select(list(columns))
 
+    def footer(self, part: int) -> Footer:
+        """What a part says of itself, as it was when the first of them was asked for."""
+        found = self._footers[part]
+        if isinstance(found, DamagedError):
+            raise found
+        return found
+
     def bads(self) -> Iterator[tuple[int, int, Bad]]:
         """(part, number of the sample, why) of all that was left out."""
         for part in self.numbers:
-            yield from ((part, number, bad) for number, bad in table.bads_of(self._metadata(part)).items())
+            yield from ((part, number, bad) for number, bad in self.footer(part).bads.items())
 
     def misfits(self) -> Counter[str]:
         """How many values of each extra column were not of its type, and are null."""
-        return sum((table.misfits_of(self._metadata(part)) for part in self.numbers), Counter())
-
-    def tally_of(self, part: int) -> Tally:
-        """Samples of a part that were tried, and those that were left out."""
-        metadata, tally = self._metadata(part), Tally()
-        tally.add(table.tried_of(metadata), table.bads_of(metadata).values())
-        return tally
+        return sum((self.footer(part).misfits for part in self.numbers), Counter())
 
     def tally(self) -> Tally:
-        """Of all parts together."""
+        """Samples that were tried, and those that were left out."""
         whole = Tally()
         for part in self.numbers:
-            whole.merge(self.tally_of(part))
+            whole.merge(self.footer(part).tally())
         return whole
 
     def size_in_bytes(self) -> int:
         """Of all parts."""
-        total = 0
-        for number in self.numbers:
-            with self.place.opened(part_name(number)) as file:
-                total += int(file.size())
-        return total
+        return sum(self.footer(part).size for part in self.numbers)
 
     def __len__(self) -> int:
         """Rows: images and texts."""
-        return sum(self._footer(number).num_rows for number in self.numbers)
+        return sum(self.footer(part).rows for part in self.numbers)
 
     @property
     def columns(self) -> list[str]:
@@ -135,25 +133,12 @@ class Embeddings:
             raise ValueError(f"{source.name} has changed since it was embedded: embed it again")
         return source
 
-    def _metadata(self, number: int) -> dict[bytes, bytes]:
-        found: dict[bytes, bytes] = self._footer(number).schema.to_arrow_schema().metadata
-        table.require_part(found, self.header, number, self._name(number))
-        return found
-
-    def digest(self, number: int) -> str:
-        """Of the rows of a part."""
-        return table.digest_of(self._metadata(number))
-
-    def _footer(self, number: int) -> Any:
-        with reading(self._name(number)), self.place.opened(part_name(number)) as file:
-            return require("pyarrow.parquet", "data").read_metadata(file)
+    @cached_property
+    def _footers(self) -> dict[int, Footer | DamagedError]:
+        return read_footers(self.place, self.header, self.numbers)
 
     def _name(self, number: int) -> str:
         return f"{self.place}/{part_name(number)}"
-
-
-def part_name(number: int) -> str:
-    return f"part-{number:09d}.parquet"
 
 
 def write_part(where: str | Path | Place, number: int, rows: Any) -> None:

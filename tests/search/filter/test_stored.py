@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prolip.embed.stored import part_name
+from prolip.embed.footers import part_name
 from prolip.search.filter.criteria import CRITERIA, criterion
 from prolip.search.filter.quantile import keys_of
 from prolip.search.filter.stored import first_best, make_scores

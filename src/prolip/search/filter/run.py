@@ -122,7 +122,7 @@ def filter_pairs(
     asked = {"by": by, "keep": keep, "duplicates": duplicates, "alike": alike if duplicates else None}
     told = {**asked, "identity": embeddings.header.identity, "fingerprint": embeddings.header.fingerprint}
     if "shards" in (to or ()):  # before anything is written: the folder may be another selection's
-        digest = fingerprint_of(*map(embeddings.digest, embeddings.numbers))
+        digest = fingerprint_of(*(embeddings.footer(number).digest for number in embeddings.numbers))
         claim(folder / "shards", {**told, "digest": digest, "size": shard_size, "kept": account.kept})
     paths = list(_write(to, folder, selection, embeddings, data, account.kept, shard_size, progress))
     bads = embeddings.tally()

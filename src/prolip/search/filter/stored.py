@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from prolip.data.cells import DamagedError, reading
-from prolip.embed.stored import Embeddings, part_name
+from prolip.embed.footers import part_name
+from prolip.embed.stored import Embeddings
 from prolip.embed.table import DIGEST
 from prolip.extras import require
 from prolip.files import read_json, remove_leftovers, write_json, write_whole
@@ -81,7 +82,7 @@ def make_scores(embeddings: Embeddings, folder: Path, progress: bool | None = No
     parquet = require("pyarrow.parquet", "data")
     with bar("scoring", len(embeddings.numbers), "parts", progress) as advance:
         for number in embeddings.numbers:
-            path, digest = folder / part_name(number), embeddings.digest(number)
+            path, digest = folder / part_name(number), embeddings.footer(number).digest
             if _digest_of(path) != digest:  # not there, or of a part that was made anew since
                 table = scored(embeddings.part(number)).replace_schema_metadata({DIGEST: digest})
                 write_whole(path, partial(parquet.write_table, table))

@@ -50,7 +50,7 @@ def add(database: Database, embeddings: Embeddings, *, progress: bool | None = N
         database.add_origin(origin, embeddings.header, str(embeddings.place))
     _add_new_columns(database, embeddings.header)
     there = parts_of(database, origin)
-    digests = {number: embeddings.digest(number) for number in embeddings.numbers}
+    digests = {number: embeddings.footer(number).digest for number in embeddings.numbers}
     missing = [number for number in embeddings.numbers if there.get(number) != digests[number]]
     if changed := [str(number) for number in missing if number in there]:
         database.remove(f"origin = {quoted(origin)} AND part IN ({', '.join(changed)})")
