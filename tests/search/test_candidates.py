@@ -33,7 +33,7 @@ def table(tmp_path):
 @pytest.mark.parametrize("at_once", [1, 4, 256])
 def test_without_an_index_they_are_exact(table, monkeypatch, by, at_once):
     monkeypatch.setattr(candidates, "AT_ONCE", at_once)
-    few, scan = Candidates(table, EFFORT), Scan(table)
+    few, scan = Candidates(table, EFFORT, EFFORT), Scan(table)
     assert torch.equal(few.nearest(QUERIES, by=by), scan.nearest(QUERIES, by=by))
     ends = normalize(QUERIES.mean.flip(0), dim=-1)
     found, wanted = (one.along(QUERIES.mean, ends, 11, by=by) for one in (few, scan))
@@ -47,7 +47,7 @@ def test_of_captions_of_one_width_the_nearest_includes_most(tmp_path, monkeypatc
     widths = torch.linspace(-6, -1, candidates.BANDS).repeat(20)
     mean = gaussians(len(widths), seed=2).mean
     table = table_of(tmp_path, Gaussian(mean, widths[:, None].expand(-1, 12).contiguous()))
-    few = Candidates(table, EFFORT, each=1)
+    few = Candidates(table, EFFORT, EFFORT, each=1)
     queries = Gaussian(QUERIES.mean, torch.tensor([-9.0, -7, -5, -4, -2])[:, None].expand(-1, 12))
     wanted = Scan(table).most_inclusive(queries)
     assert len(table.at(wanted).z.uncertainty.unique()) > 1
@@ -55,7 +55,7 @@ def test_of_captions_of_one_width_the_nearest_includes_most(tmp_path, monkeypatc
 
 
 def test_every_caption_is_in_one_band(table):
-    bands = Candidates(table, EFFORT)._bands
+    bands = Candidates(table, EFFORT, EFFORT)._bands
     counts = [table.database.count(band) for band in bands]
     assert sum(counts) == len(table) == table.database.count(" OR ".join(f"({band})" for band in bands))
     assert max(counts) <= 2 * min(counts)
@@ -63,19 +63,26 @@ def test_every_caption_is_in_one_band(table):
 
 def test_roots_of_mixed_widths(table):
     """As docs/traversal.md tells it: all of them, on Gaussians whose width differs by dimension."""
-    assert torch.equal(Candidates(table, EFFORT).most_inclusive(QUERIES), Scan(table).most_inclusive(QUERIES))
+    assert torch.equal(
+        Candidates(table, EFFORT, EFFORT).most_inclusive(QUERIES), Scan(table).most_inclusive(QUERIES)
+    )
 
 
 def test_containment_is_scanned_for(table):
     wanted = Scan(table).most_inclusive(QUERIES, "containment")
-    assert torch.equal(Candidates(table, EFFORT, each=1).most_inclusive(QUERIES, "containment"), wanted)
+    assert torch.equal(
+        Candidates(table, EFFORT, EFFORT, each=1).most_inclusive(QUERIES, "containment"), wanted
+    )
 
 
 def test_with_an_index_a_step_is_helped_by_its_neighbours(tmp_path, monkeypatch):
     """With one cell looked into, what one step misses others find."""
     table = table_of(tmp_path, gaussians(3000, seed=1), images=0)
     table.database.build_index("ivf-sq")
-    few, ends = Candidates(table, Effort(nprobes=1, refine=1)), normalize(QUERIES.mean.flip(0), dim=-1)
+    few, ends = (
+        Candidates(table, Effort(nprobes=1, refine=1), Effort(nprobes=1, refine=1)),
+        normalize(QUERIES.mean.flip(0), dim=-1),
+    )
     wanted = Scan(table).along(QUERIES.mean, ends, 40)
     together = (few.along(QUERIES.mean, ends, 40) == wanted).float().mean()
     shares = torch.arange(40)[:, None] / 40
@@ -90,10 +97,10 @@ def test_what_is_missing_is_told(tmp_path):
     texts = gaussians(50, seed=1)
     raw = DatabaseTable(fill(tmp_path / "raw", [written(tmp_path / "e", gaussians(30), texts)]))
     with pytest.raises(ValueError, match="no quantiles"):
-        Candidates(raw, EFFORT).most_inclusive(QUERIES)
+        Candidates(raw, EFFORT, EFFORT).most_inclusive(QUERIES)
     traces = table_of(tmp_path / "traces", texts, variances="trace")
     with pytest.raises(ValueError, match="inclusion needs every variance"):
-        Candidates(traces, EFFORT).most_inclusive(QUERIES)
+        Candidates(traces, EFFORT, EFFORT).most_inclusive(QUERIES)
     images = table_of(tmp_path / "images", texts[:0])
     with pytest.raises(ValueError, match="no caption"):
-        Candidates(images, EFFORT).nearest(QUERIES)
+        Candidates(images, EFFORT, EFFORT).nearest(QUERIES)

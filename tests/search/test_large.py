@@ -32,7 +32,7 @@ def searches(tmp_path_factory):
     return {
         "folder": Scan(EmbeddingsTable(embeddings)),
         "database": Scan(table),
-        "candidates": Candidates(table, Effort(nprobes=4, refine=4)),
+        "candidates": Candidates(table, Effort(nprobes=4, refine=4), Effort(nprobes=4, refine=4)),
     }
 
 

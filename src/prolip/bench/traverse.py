@@ -133,12 +133,12 @@ def _compared(folder: Path, captions: int, dim: int, repeats: int) -> list[dict[
     texts, images, null = drawn(captions, dim, max(IMAGES))
     embeddings = write(folder / "embeddings", texts)
     database = fill(folder / "database", [embeddings])
-    effort = build(database, USUAL[0]).effort
+    known = build(database, USUAL[0])
     table = DatabaseTable(database)
     searches: dict[str, Search] = {
         "embeddings": Scan(EmbeddingsTable(embeddings)),
         "database": Scan(table),
-        "candidates": Candidates(table, effort or EFFORT),
+        "candidates": Candidates(table, known.effort or EFFORT, known.filtered or EFFORT),
     }
     wanted, found = traverse(images, texts, null), traverse_table(images, searches["candidates"], null)
     same = {
@@ -146,7 +146,7 @@ def _compared(folder: Path, captions: int, dim: int, repeats: int) -> list[dict[
         "same_steps": _same(searches["candidates"], found.visited, wanted.visited),
     }
     return [
-        {"captions": captions, "dimensions": dim, "images": count, "tuned": effort is not None, **same}
+        {"captions": captions, "dimensions": dim, "images": count, "tuned": known.effort is not None, **same}
         | {"seconds": _seconds(images[:count], texts, null, searches, repeats)}
         for count in IMAGES
     ]
@@ -181,7 +181,7 @@ def _found_roots(place: Path, embeddings: Embeddings, images: Gaussian) -> list[
     wanted = table.at(Scan(table).most_inclusive(images)).texts
     shares = []
     for bands, each in BANDS:
-        found = table.at(Candidates(table, EFFORT, bands, each).most_inclusive(images)).texts
+        found = table.at(Candidates(table, EFFORT, EFFORT, bands, each).most_inclusive(images)).texts
         shares.append(statistics.mean(one == other for one, other in zip(found, wanted, strict=True)))
     return shares
 

@@ -46,11 +46,13 @@ AT_ONCE, ROOTS_AT_ONCE = 256, 16
 class Candidates:
     """Answers are places in the table, as those of `Scan`.
 
-    effort: how hard the index of the database tries. bands, each: of uncertainty, and captions of each, for roots.
+    effort: how hard the index of the database tries; filtered: with a filter, as bands are. bands, each: of
+    uncertainty, and captions of each, for roots.
     """
 
     table: DatabaseTable
     effort: Effort
+    filtered: Effort
     bands: int = BANDS
     each: int = EACH
     progress: bool | None = None
@@ -94,18 +96,19 @@ class Candidates:
     def _near(self, points: Tensor, by: Score) -> Any:
         """Captions near to any of the points (n, D)."""
         count = NEAR if by == "csd" else NEAR_BY_COSINE
-        return self._found(points, count, ["row", "vector", "uncertainty"], [self.table.where])
+        return self._found(points, count, ["row", "vector", "uncertainty"], [self.table.where], self.effort)
 
     def _around(self, points: Tensor) -> Any:
         """Captions of every width near to any of the points (n, D)."""
-        return self._found(points, self.each, ["row", "vector", "log_var"], self._bands)
+        return self._found(points, self.each, ["row", "vector", "log_var"], self._bands, self.filtered)
 
-    def _found(self, points: Tensor, count: int, columns: Sequence[str], wheres: Sequence[str | None]) -> Any:
+    def _found(
+        self, points: Tensor, count: int, columns: Sequence[str], wheres: Sequence[str | None], effort: Effort
+    ) -> Any:
         """The nearest captions of each point under each condition, each of them once, by their places."""
         database, vectors = self.table.database, asked(points.numpy())
         found = [
-            database.nearest(vectors, count, columns=columns, where=where, effort=self.effort)
-            for where in wheres
+            database.nearest(vectors, count, columns=columns, where=where, effort=effort) for where in wheres
         ]
         rows = require("pyarrow", "search").concat_tables(found)
         if not len(rows):

@@ -106,8 +106,10 @@ def captions_at(path: str | Path, *, scan: bool = False) -> list[str] | Search:
         return Scan(EmbeddingsTable(Embeddings.open(path)))
     if exists(path):
         database = Database.open(path)
-        table, effort = DatabaseTable(database), database.settings.effort if database.kind != "none" else None
-        return Scan(table) if scan or effort is None else Candidates(table, effort)
+        table, known = DatabaseTable(database), database.settings
+        if scan or database.kind == "none" or known.effort is None or known.filtered is None:
+            return Scan(table)
+        return Candidates(table, known.effort, known.filtered)
     return read_captions(path)
 
 
@@ -139,7 +141,8 @@ def show(name: str, way: Way) -> None:
         table.add_row(str(number), *_cells(step), end_section=number == len(way.steps))
     if way.root is not None:
         table.add_row("root", *_cells(way.root))
-    Console(width=None if Console().is_terminal else 120).print(table, markup=False)
+    console = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
+    console.print(table)  # captions may hold brackets
 
 
 def _cells(step: Step) -> tuple[str, str, str]:
