@@ -87,7 +87,7 @@ def embed(
         model=_name(model), data=data.name if isinstance(data, Source) else _whole_path(str(data)),
         captions=None if captions is None else tuple(captions), what=what,
         image=_whole_path(image) if image and _names_folder(str(data)) else image,
-        part_size=part_size,         batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
+        part_size=part_size, batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
     )  # fmt: skip
     if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
         raise ValueError(

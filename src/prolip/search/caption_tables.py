@@ -13,9 +13,10 @@ from torch import Tensor
 
 from prolip.embed.header import Header
 from prolip.embed.stored import Embeddings
-from prolip.embed.table import matrix
+from prolip.embed.table import gaussian_of, matrix, mean_trace_of
 from prolip.extras import require
 from prolip.gaussian import Gaussian, MeanTrace
+from prolip.search import hits
 from prolip.search.index.database import Database
 
 IS_TEXT = "modality = 'text'"
@@ -82,12 +83,12 @@ class EmbeddingsTable:
 
     def mean_traces(self) -> Iterator[tuple[Tensor, MeanTrace]]:
         for part, rows in self.embeddings.blocks("text", ["mean", "uncertainty"]):
-            yield _places(part, len(rows)), MeanTrace(matrix(rows["mean"]), _traces(rows))
+            yield _places(part, len(rows)), mean_trace_of(rows)
 
     def gaussians(self) -> Iterator[tuple[Tensor, Gaussian]]:
         require_variances(self)
         for part, rows in self.embeddings.blocks("text", ["mean", "log_var"]):
-            yield _places(part, len(rows)), Gaussian(matrix(rows["mean"]), matrix(rows["log_var"]))
+            yield _places(part, len(rows)), gaussian_of(rows)
 
     def at(self, places: Tensor) -> Captions:
         unique = places.unique()
@@ -151,7 +152,7 @@ class DatabaseTable:
 
     def gaussian_of(self, rows: Any) -> Gaussian:
         """Rows with `vector` and `log_var`, a pyarrow table, as Gaussians (n, D)."""
-        return Gaussian(self._means(rows), matrix(rows["log_var"]))
+        return hits.gaussian_of(rows, self.header.dim)
 
     def _means(self, rows: Any) -> Tensor:
         return matrix(rows["vector"])[:, : self.header.dim]

@@ -112,12 +112,7 @@ def filter_pairs(
     if "shards" in (to or ()):
         require_readable(data or embeddings.header.data)
     remove_leftovers(folder)
-    scores = make_scores(embeddings, folder / "scores", progress)
-    cut = _cut(scores, judge, keep, embeddings)
-    twins = None if duplicates is None else find_twins(
-        embeddings, scores, judge, cut, kind=duplicates, alike=alike, scratch=folder
-    )  # fmt: skip
-    selection = Selection(scores, judge, cut, twins)
+    selection = _selected(embeddings, folder, judge, keep, duplicates, alike, progress)
     account = take_account(selection, truth)
     asked = {"by": by, "keep": keep, "duplicates": duplicates, "alike": alike if duplicates else None}
     told = {**asked, "identity": embeddings.header.identity, "fingerprint": embeddings.header.fingerprint}
@@ -135,6 +130,19 @@ def filter_pairs(
     }
     paths.append(write_json(folder / "filter.json", summary))
     return Filtered(embeddings, selection, account, bads, summary, paths)
+
+
+def _selected(
+    embeddings: Embeddings, folder: Path, judge: Criterion, keep: float, duplicates: Duplicates | None, alike: float,
+    progress: bool | None,
+) -> Selection:  # fmt: skip
+    """What is kept: scores, the cut among them, near-duplicates above it."""
+    scores = make_scores(embeddings, folder / "scores", progress)
+    cut = _cut(scores, judge, keep, embeddings)
+    twins = None if duplicates is None else find_twins(
+        embeddings, scores, judge, cut, kind=duplicates, alike=alike, scratch=folder
+    )  # fmt: skip
+    return Selection(scores, judge, cut, twins)
 
 
 def _check(
