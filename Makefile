@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-slow test-all check bench figures format constraints clean
+.PHONY: help demo test test-slow test-all check bench reproduce figures format constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)  ## train something small, look at it: runs/demo
-	@$(BIN)/prolip demo
+	@$(BIN)/prolip demo --claims reproduction/table.json
 
 check: $(STAMP)
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --check .
@@ -34,14 +34,17 @@ test-slow: $(STAMP)  ## what takes longer
 test-all: test test-slow  ## every test that this machine can run
 
 bench: $(STAMP)  ## the tables of docs/performance.md, search.md, traversal.md and scale.md (needs 8 GiB; with a C++ compiler also torch.compile)
-	@$(BIN)/prolip bench measures $(if $(shell command -v c++),--compiled)
-	@$(BIN)/prolip bench towers
-	@$(BIN)/prolip bench data
-	@$(BIN)/prolip bench train
-	@$(BIN)/prolip bench evaluate --repeats 5
-	@$(BIN)/prolip bench search
-	@$(BIN)/prolip bench traverse
-	@$(BIN)/prolip bench scale --photos 512 --repeats 5
+	@$(BIN)/python -m benchmarks measures $(if $(shell command -v c++),--compiled)
+	@$(BIN)/python -m benchmarks towers
+	@$(BIN)/python -m benchmarks data
+	@$(BIN)/python -m benchmarks train
+	@$(BIN)/python -m benchmarks evaluate --repeats 5
+	@$(BIN)/python -m benchmarks search
+	@$(BIN)/python -m benchmarks traverse
+	@$(BIN)/python -m benchmarks scale --photos 512 --repeats 5
+
+reproduce: $(STAMP)  ## the paper's claims in miniature, each with controls and a verdict (hours; finished cells are kept)
+	@$(BIN)/python -m reproduction --docs docs/miniature.md
 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion

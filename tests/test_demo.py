@@ -7,14 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from prolip import cli, demo, recipes
-from prolip.report.page.build import NAME, Page
-from prolip.report.page.parts import Header, Tile
-from prolip.train.batches import Batches
-from prolip.train.config import ModelChoice
-from prolip.train.engine import train
-from prolip.train.models import make_model
-from prolip.train.run_folder import MODEL, is_run, read_config, read_sessions
+from prolip import cli, demo
+from prolip.reports.page.build import NAME, Page
+from prolip.reports.page.components import Header, Tile
+from prolip.training import recipes
+from prolip.training.batches import Batches
+from prolip.training.config import ModelChoice
+from prolip.training.model_setup import make_model
+from prolip.training.run_folder import MODEL, is_run, read_config, read_sessions
+from prolip.training.trainer import train
 
 OPTIONS = {"samples": 64, "quick": 12}
 QUIET = ("log.display=none", "log.tensorboard=false")

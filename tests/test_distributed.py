@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from prolip import distributed
 from prolip.gaussian import Gaussian
-from prolip.losses.contrast import Temperature
+from prolip.losses.contrastive import Temperature
 from prolip.losses.objective import GlobalBatch, Objective, Twins
 
 OBJECTIVES = {

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from prolip import mixture
 from prolip.gaussian import Gaussian
-from prolip.measures import log_density_matrix
+from prolip.measures.public import log_density_matrix
 from tests.golden import FIXTURES
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import prolip
-from prolip import cli, data
-from prolip.data import scenes
+from prolip import cli, data, scenes
 
 PROJECT = Path(__file__).parent.parent
 
@@ -53,11 +52,10 @@ def test_commands():
     commands = {f"{name} {sub}".strip() for name in cli.COMMANDS for sub in cli.GROUPS.get(name, {"": None})}
     assert commands == {
         "demo", "convert", "export", "train", "data scenes", "data check", "data ambiguity", "report toy",
-        "report scenes", "bench measures", "bench towers", "bench data", "bench train", "bench evaluate", "doctor",
+        "report scenes", "doctor",
         "data hierarimgs", "traverse", "evaluate zeroshot", "evaluate retrieval", "evaluate suite",
         "evaluate hierarcaps", "evaluate hierarimgs", "evaluate robustness", "evaluate prompts",
-        "evaluate uncertainty", "evaluate background", "report page", "reproduce", "embed", "index", "search", "filter",
-        "bench search", "bench traverse", "bench scale",
+        "evaluate uncertainty", "evaluate background", "report page", "embed", "index", "search", "filter",
     }  # fmt: skip
 
 

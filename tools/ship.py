@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from prolip.checkpoint.load import load
-from prolip.checkpoint.shipped import FOLDER
 from prolip.files import write_json, write_whole
-from prolip.reproduce.cell import read_cell
-from prolip.reproduce.readings import at
-from prolip.train.run_folder import read_config
+from prolip.training.run_folder import read_config
+from prolip.weights.load import load
+from prolip.weights.shipped import FOLDER
+from reproduction.cell import read_cell
+from reproduction.readings import at
 
 CARD = """---
 library_name: prolip

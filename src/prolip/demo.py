@@ -8,14 +8,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from prolip import recipes
 from prolip.checks import require_count
-from prolip.report.page.build import NAME, Page, build
-from prolip.reproduce.cell import PACKAGED, read_cells
-from prolip.reproduce.table import ClaimsTable
-from prolip.train.config import TrainConfig
-from prolip.train.engine import train
-from prolip.train.run_folder import MODEL, differences, is_run, put_aside, read_config
+from prolip.reports.page.build import NAME, Page, build
+from prolip.reports.page.claims import read_claims
+from prolip.training import recipes
+from prolip.training.config import TrainConfig
+from prolip.training.run_folder import MODEL, differences, is_run, put_aside, read_config
+from prolip.training.trainer import train
 
 SAMPLES = 160_000
 """Some four minutes on two idle cores."""
@@ -23,10 +22,18 @@ LONGER = "scenes-tiny"
 """The model to compare with: the same recipe, nine times as long. It comes with the package."""
 
 
-def run(out: Path, *, seed: int = 0, samples: int = SAMPLES, anew: bool = False, quick: int = 500) -> Path:
+def run(
+    out: Path,
+    *,
+    seed: int = 0,
+    samples: int = SAMPLES,
+    anew: bool = False,
+    quick: int = 500,
+    claims: Path | None = None,
+) -> Path:
     """Train, evaluate, write `out`/report.html; its path. What an earlier demo left is used again, if the user likes.
 
-    anew: don't ask, begin again. quick: pictures of each evaluation set.
+    anew: don't ask, begin again. quick: pictures of each evaluation set. claims: a table.json of reproduction.
     """
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be at least 0 and below 2^63, not {seed}")
@@ -43,12 +50,11 @@ def run(out: Path, *, seed: int = 0, samples: int = SAMPLES, anew: bool = False,
     if anew or not finished:
         _train(console, config, anew)
     console.print("Evaluating it, beside an untrained model and one that was trained for longer ...")
-    claims = ClaimsTable.of(read_cells([PACKAGED])).as_dicts()
     page = build(
         config.out,
         out / NAME,
         compare=[(LONGER, LONGER)],
-        claims=claims,
+        claims=None if claims is None else read_claims(claims),
         quick=quick,
         command=["make", "demo"],
     )

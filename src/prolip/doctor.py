@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from prolip import extras
-from prolip.train.environment import describe_machine
+from prolip.training.environment import describe_machine
 
 
 def examine() -> dict[str, Any]:

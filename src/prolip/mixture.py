@@ -10,7 +10,7 @@ from torch import Tensor
 
 from prolip.checks import checked_points, require_choice, within
 from prolip.gaussian import Gaussian, checked
-from prolip.measures import log_density_matrix
+from prolip.measures.public import log_density_matrix
 
 PooledVariance = Literal["average", "independent"]
 """`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""

@@ -7,18 +7,18 @@ import pytest
 
 from prolip.cli.evaluate import COMMANDS as EVALUATE
 from prolip.cli.traverse import traverse
-from prolip.evaluate import attack, corruptions
-from prolip.formulas import Form
+from prolip.evaluation import corruptions, pgd
+from prolip.measures.formulas import Form
+from prolip.measures.nearest import Score
 from prolip.mixture import PooledVariance
-from prolip.nearest import Score
-from prolip.search.traverse import Of, Root
+from prolip.retrieval.traverse import Of, Root
 from prolip.zeroshot.bprw import Prior
 
 KNOWN = {
     "by": Score,
     "variance": PooledVariance,
     "form": Form,
-    "start": attack.Start,
+    "start": pgd.Start,
     "prior": Prior,
     "root": Root,
     "of": Of,

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from prolip.cli import main
-from prolip.embed.stored import Embeddings
-from tests.embed.shards import write_shards
+from prolip.embeddings.dataset import Embeddings
+from tests.embeddings.shards import write_shards
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from PIL import Image
 
 from prolip.cli import main
 from prolip.cli.common import Common, plain, short_name
-from prolip.data.scenes.source import tokenizer
-from prolip.data.scenes.write import Plan, write
 from prolip.model.create import create
+from prolip.scenes.source import tokenizer
+from prolip.scenes.writer import Plan, write
 
 RUNS = {
     "zeroshot": ["zeroshot", "wds_scenes-shape_test", "--ood", "wds_scenes-place_test"],
@@ -86,7 +86,7 @@ def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monke
 def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, capsys, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(
-        "prolip.checkpoint.load.load", lambda *_, **__: pytest.fail("the model was loaded first")
+        "prolip.weights.load.load", lambda *_, **__: pytest.fail("the model was loaded first")
     )
     with pytest.raises(SystemExit):
         run("evaluate", *RUNS["hierarcaps"], "--out", str(tmp_path / "file"))

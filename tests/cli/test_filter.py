@@ -4,8 +4,8 @@ import pytest
 
 from prolip import extras
 from prolip.cli.filter import filter_
-from prolip.report import filtering
-from tests.search.filter import made
+from prolip.reports import filtering
+from tests.filtering import made
 
 
 @pytest.fixture

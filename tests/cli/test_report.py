@@ -7,8 +7,8 @@ import pytest
 
 from prolip.cli import common
 from prolip.cli.report import page
-from prolip.report.page.build import Page
-from prolip.report.page.parts import Header
+from prolip.reports.page.build import Page
+from prolip.reports.page.components import Header
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def asked(monkeypatch):
         found.update(run=run, out=out, **options)
         return Page(Path("the page"), Header(title="", line="", facts=(), tiles=(), notes=()))
 
-    monkeypatch.setattr("prolip.report.page.build.build", build)
+    monkeypatch.setattr("prolip.reports.page.build.build", build)
     monkeypatch.setattr(common, "typed", ["report", "runs/mine"])
     return found
 

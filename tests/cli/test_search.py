@@ -7,8 +7,8 @@ from PIL import Image
 from tyro.extras import subcommand_cli_from_dict
 
 from prolip.cli import search as commands
-from prolip.embed.run import embed
-from prolip.search.index.database import Database
+from prolip.embeddings.embed import embed
+from prolip.retrieval.index.database import Database
 
 
 def prolip(*words):

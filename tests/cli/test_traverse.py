@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from prolip.cli import main
-from prolip.embed.run import embed
-from prolip.search.index.append import fill
-from prolip.search.index.build import build
+from prolip.embeddings.embed import embed
+from prolip.retrieval.index.append import fill
+from prolip.retrieval.index.build import build
 
 CAPTIONS = ["a red circle", "a thing", "a small green square", "a blue star"]
 

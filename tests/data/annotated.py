@@ -5,7 +5,7 @@ import json
 import numpy as np
 from PIL import Image
 
-from prolip.data.coco import annotation_of
+from prolip.data.sources.coco import annotation_of
 
 
 def write_three(folder):

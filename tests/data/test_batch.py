@@ -12,9 +12,9 @@ from PIL import Image
 import prolip.data.batch as batch_module
 from prolip.data.batch import Preparation
 from prolip.data.sample import BadSampleError, Sample
-from prolip.inputs.augment import Augmentation, augment
-from prolip.inputs.images import EmptyImageError, PixelRules, TooManyPixelsError, read_image, to_pixels
-from prolip.inputs.vocabulary import train_words
+from prolip.preprocessing.augmentation import Augmentation, augment
+from prolip.preprocessing.images import EmptyImageError, PixelRules, TooManyPixelsError, read_image, to_pixels
+from prolip.preprocessing.tokenizer_builders import train_words
 
 RULES = PixelRules(size=8)
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8))

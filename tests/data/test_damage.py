@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from prolip.data import Loader, Preparation, Stream, StreamLoader, TooManyBadSamplesError, open_data
-from prolip.inputs.augment import Augmentation
-from prolip.inputs.images import PixelRules, normalise
-from prolip.losses.contrast import ppcl
+from prolip.losses.contrastive import ppcl
+from prolip.preprocessing.augmentation import Augmentation
+from prolip.preprocessing.images import PixelRules, normalise
 from tests.data.tar_files import tar_bytes
 
 GOOD = 240

@@ -18,11 +18,11 @@ from PIL import Image
 from prolip.data.batch import Preparation
 from prolip.data.loader import Loader
 from prolip.data.sample import BadSampleError, Sample
+from prolip.data.sample_errors import TooManyBadSamplesError
 from prolip.data.source import fingerprint_of
-from prolip.data.streams import Stream
-from prolip.data.tally import TooManyBadSamplesError
-from prolip.inputs.augment import Augmentation
-from prolip.inputs.images import PixelRules
+from prolip.data.sources.tar_stream import Stream
+from prolip.preprocessing.augmentation import Augmentation
+from prolip.preprocessing.images import PixelRules
 
 
 class Pictures:

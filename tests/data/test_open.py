@@ -8,12 +8,13 @@ import tarfile
 import pytest
 from PIL import Image
 
-from prolip.data.coco import CocoCaptions
-from prolip.data.folders import Folder
-from prolip.data.open import SCENES_LENGTH, SCENES_SETTINGS, open_data
-from prolip.data.scenes import Scenes
-from prolip.data.scenes.world import world_named
-from prolip.data.tables import Table
+from prolip.data.open import open_data
+from prolip.data.sources.coco import CocoCaptions
+from prolip.data.sources.csv_table import Table
+from prolip.data.sources.folder import Folder
+from prolip.scenes import Scenes
+from prolip.scenes import source as scenes_source
+from prolip.scenes.world import world_named
 from tests.data.test_loader import Pictures
 
 
@@ -65,7 +66,7 @@ def test_parquet_and_data_sets(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from prolip.data.arrow import ArrowFolder, Parquet
+    from prolip.data.sources.arrow import ArrowFolder, Parquet
 
     table = pa.table({"image": [b"x"], "other": [b"y"], "caption": ["one"], "alt": ["two"]})
     pq.write_table(table, tmp_path / "a.parquet")
@@ -93,7 +94,7 @@ def test_parquet_and_data_sets(tmp_path):
 
 
 def test_shards(tmp_path):
-    shards = pytest.importorskip("prolip.data.shards")
+    shards = pytest.importorskip("prolip.data.sources.tar")
     write_tar(tmp_path / "000.tar", "a", "b")
     write_tar(tmp_path / "001.tar", "c")
     lay(tmp_path, "000.parquet")  # of URLs: img2dataset lays it there
@@ -164,7 +165,7 @@ def test_streams_are_opened_elsewhere(spec):
 )
 def test_what_is_not_there_is_named(tmp_path, spec):
     if spec.endswith(".tar"):
-        pytest.importorskip("prolip.data.shards")
+        pytest.importorskip("prolip.data.sources.tar")
     with pytest.raises(FileNotFoundError):
         open_data(tmp_path / spec)
 
@@ -224,7 +225,7 @@ SETTINGS = {
 
 
 def same_data(text, **facts):
-    made = Scenes(**{"world": "hard", "length": SCENES_LENGTH, **facts})
+    made = Scenes(**{"world": "hard", "length": scenes_source.DEFAULT_LENGTH, **facts})
     return open_data(text).fingerprint() == made.fingerprint()
 
 
@@ -237,7 +238,7 @@ def test_a_setting_of_scenes(name):
 
 
 def test_all_settings_of_scenes_together():
-    assert set(SETTINGS) == set(SCENES_SETTINGS)
+    assert set(SETTINGS) == set(scenes_source.SETTINGS)
     words = ",".join(f"{name}={word}" for name, (word, _) in SETTINGS.items())
     assert same_data(
         f"scenes:hard,{words}", **{k: v for _, facts in SETTINGS.values() for k, v in facts.items()}

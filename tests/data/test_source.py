@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.scenes import Scenes
 from prolip.data.source import Joined, fingerprint_of, require_captions, require_index
+from prolip.scenes import Scenes
 
 
 def test_joined_sources_are_one_after_another():

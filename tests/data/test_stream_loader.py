@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from prolip.data.batch import Preparation
-from prolip.data.lanes import Spot
 from prolip.data.sample import Bad, Sample
+from prolip.data.sample_errors import TooManyBadSamplesError
+from prolip.data.shard_reader import Spot
 from prolip.data.source import fingerprint_of
 from prolip.data.stream_loader import StreamLoader
-from prolip.data.tally import TooManyBadSamplesError
-from prolip.inputs.augment import Augmentation
-from prolip.inputs.images import PixelRules
+from prolip.preprocessing.augmentation import Augmentation
+from prolip.preprocessing.images import PixelRules
 from tests.data.test_loader import facts, streams, through_json
 
 LENGTHS = (5, 0, 9, 3, 7, 1, 8, 4, 6, 2)

@@ -9,9 +9,9 @@ import torch
 from safetensors import safe_open
 
 from prolip.gaussian import Gaussian
-from prolip.losses.contrast import Temperature
+from prolip.losses.contrastive import Temperature
 from prolip.losses.objective import GlobalBatch, Objective, Twins
-from prolip.losses.regularise import vib
+from prolip.losses.regularizers import vib
 from tests.golden import FIXTURES
 
 GOLDEN = sorted(path.stem for path in (FIXTURES / "loss").glob("*.safetensors"))

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from prolip.inputs.images import PixelRules
-from prolip.inputs.tokens import TokenRules
 from prolip.model.config import BlockConfig, ImageConfig, ModelConfig, Start, TextConfig
 from prolip.model.sizes import SIZES, named
+from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.tokenizer import TokenRules
 
 TOKENS = TokenRules(vocab_size=100, context_length=16, pad_id=0, mask_id=1, end_id=3, pad_to="context")
 BLOCKS = BlockConfig(width=32, layers=2, heads=4, mlp_width=64)

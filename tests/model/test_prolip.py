@@ -15,11 +15,11 @@ from torch.nn.utils import parametrize
 
 import prolip
 from prolip.gaussian import Gaussian
-from prolip.inputs.tokens import Tokenizer
-from prolip.inputs.vocabulary import train_words
-from prolip.losses.contrast import ppcl
-from prolip.model import embedding
+from prolip.losses.contrastive import ppcl
+from prolip.model import inference
 from prolip.model.prolip import ProLIP
+from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.preprocessing.tokenizer_builders import train_words
 
 TEXTS = ["a red circle", "a thing", "two yellow stars and a circle above a small green square", ""]
 
@@ -125,7 +125,7 @@ def test_one_lazily_opened_picture_may_stand_twice(nano, pictures, tmp_path):
 
 def test_an_error_does_not_wait_for_the_rest(nano, pictures, monkeypatch):
     read = []
-    reader = embedding.read_image
+    reader = inference.read_image
 
     def slow(source):
         read.append(source)
@@ -134,7 +134,7 @@ def test_an_error_does_not_wait_for_the_rest(nano, pictures, monkeypatch):
         time.sleep(0.02)
         return reader(source)
 
-    monkeypatch.setattr(embedding, "read_image", slow)
+    monkeypatch.setattr(inference, "read_image", slow)
     with pytest.raises(ValueError, match="image 0: bad"):
         nano.embed_images([np.asarray(pictures[0])] * 600, batch_size=200)
     assert len(read) < 100
@@ -178,7 +178,7 @@ def test_a_bad_text_is_named(nano):
 def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
     """Never more than three batches in memory, however long the list."""
     read, encoded, most = 0, 0, 0
-    reader, encoder = embedding.read_image, ProLIP.encode_image
+    reader, encoder = inference.read_image, ProLIP.encode_image
 
     def counted(source):
         nonlocal read, most
@@ -191,7 +191,7 @@ def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
         encoded += len(pixels)
         return encoder(self, pixels, keep)
 
-    monkeypatch.setattr(embedding, "read_image", counted)
+    monkeypatch.setattr(inference, "read_image", counted)
     monkeypatch.setattr(ProLIP, "encode_image", counting)
     nano.embed_images(pictures * 6, batch_size=2)
     assert read == encoded == 30
@@ -485,7 +485,7 @@ def test_a_bar_only_for_more_than_one_batch(nano, pictures, monkeypatch):
         asked.append((total, unit, show))
         yield counted.append
 
-    monkeypatch.setattr(embedding, "bar", bar)
+    monkeypatch.setattr(inference, "bar", bar)
     nano.embed_images(pictures)
     nano.embed_images(pictures, batch_size=2)
     nano.embed_texts(TEXTS)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import prolip
-from prolip.inputs.vocabulary import train_words
 from prolip.model.resize import resize_grid, resized, stretch
+from prolip.preprocessing.tokenizer_builders import train_words
 from tests.golden import FIXTURES
 
 

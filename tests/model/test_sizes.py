@@ -2,10 +2,10 @@
 
 import pytest
 
-from prolip.checkpoint import release
-from prolip.inputs.tokens import TokenRules
 from prolip.model.prolip import ProLIP
 from prolip.model.sizes import SIZES, named
+from prolip.preprocessing.tokenizer import TokenRules
+from prolip.weights.formats import release
 
 SIGLIP = TokenRules(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
 CLIP = TokenRules(vocab_size=49408, context_length=77, pad_id=49407, end_id=49407)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from prolip.inputs.images import PixelRules
-from prolip.inputs.masking import kept_patches
-from prolip.inputs.tokens import TokenRules
 from prolip.model import transformer
 from prolip.model.config import BlockConfig, ImageConfig, TextConfig
-from prolip.model.image import ImageTower
-from prolip.model.text import TextTower
+from prolip.model.image_tower import ImageTower
+from prolip.model.text_tower import TextTower
+from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.masking import kept_patches
+from prolip.preprocessing.tokenizer import TokenRules
 from tests.model import reference
 from tests.watch import Watch
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from prolip.embed.encode import Embedder
+from prolip.embeddings.embedder import Embedder
 from prolip.zeroshot.prompts import embed_classes, encode_prompts, prompt_texts
 
 NAMES = ("circle", "star", "square")

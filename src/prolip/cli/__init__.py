@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,12 +14,10 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 from tyro.extras import subcommand_cli_from_dict
 
-from prolip.cli import bench as benchmarks
 from prolip.cli import common
 from prolip.cli import embed as embedding
 from prolip.cli import evaluate as evaluation
 from prolip.cli import filter as filtering
-from prolip.cli import reproduce as reproduction
 from prolip.cli import search as searching
 from prolip.cli import traverse as traversal
 from prolip.cli.report import page as report_page
@@ -47,6 +46,7 @@ def demo(
     samples: int | None = None,
     anew: bool = False,
     quick: int = 500,
+    claims: Path | None = None,
 ) -> None:
     """Train a small ProLIP on procedural scenes, evaluate it, and write a report to look at in a browser.
 
@@ -60,6 +60,7 @@ def demo(
         samples: Samples to train on. None: 160,000, some four minutes on two idle cores.
         anew: Train again, whatever is there; an earlier run is put aside.
         quick: Pictures of each evaluation set.
+        claims: A table of claims to show: the table.json that reproduction writes.
     """
     from prolip import demo
 
@@ -69,6 +70,7 @@ def demo(
         samples=demo.SAMPLES if samples is None else samples,
         anew=anew,
         quick=quick,
+        claims=claims,
     )
 
 
@@ -101,7 +103,7 @@ def convert(
         seed: Of what is made new.
         as_json: Print JSON instead of text.
     """
-    from prolip.checkpoint import convert
+    from prolip.weights import convert
 
     result = convert.convert(
         source, out, to=to, revision=revision, config=config, tokenizer=tokenizer, image_size=image_size,
@@ -121,7 +123,7 @@ def report_toy(out: Path = Path("toy-inclusion")) -> None:
     Args:
         out: File name without ending, or an existing folder; .png and .svg are written.
     """
-    from prolip.report import toy
+    from prolip.reports import toy
 
     for path in toy.save(_figure(out, "toy-inclusion")):
         print(path)
@@ -139,7 +141,7 @@ def report_scenes(
         level: simple: clean pictures of one or two things; hard: up to three, in eight drawing styles.
         seed: Of the scenes.
     """
-    from prolip.report import scenes
+    from prolip.reports import scenes
 
     for path in scenes.save(_figure(out, "scenes"), level, seed):
         print(path)
@@ -174,12 +176,12 @@ def data_scenes(
         false: Share of training pictures whose caption is false, to try filters on: then each has one caption, and
             `right` in its json says the truth.
     """
-    from prolip.data.scenes import write
+    from prolip.scenes import writer
 
-    plan = write.Plan(
+    plan = writer.Plan(
         level=level, size=size, train=train, test=test, unseen=unseen, shard=shard, seed=seed, false=false
     )
-    for folder in write.write(out, plan):
+    for folder in writer.write(out, plan):
         print(folder)
 
 
@@ -207,9 +209,9 @@ def data_hierarimgs(
     """
     from dataclasses import asdict
 
-    from prolip.data import segments
+    from prolip.data.sources import hierarimgs_builder
 
-    built = segments.build(
+    built = hierarimgs_builder.build(
         annotations.expanduser(), images.expanduser(), out.expanduser(), least_pixels=least_pixels, levels=levels,
         canvas=canvas,
     )  # fmt: skip
@@ -244,7 +246,7 @@ def data_check(
         as_json: Print JSON instead of a table.
     """
     from prolip.data import check
-    from prolip.data.pool import require_limit
+    from prolip.data.base_loader import require_limit
 
     require_limit(limit)
     checked = check.check(source, captions=captions, image=image, size=size, workers=workers)
@@ -272,8 +274,8 @@ def data_ambiguity(
         seed: Of the pairs.
         as_json: Print JSON instead of a table; the log-ambiguity of what never is true is null.
     """
-    from prolip.data import scenes
-    from prolip.data.scenes.write import Plan
+    from prolip import scenes
+    from prolip.scenes.writer import Plan
 
     if not captions:
         raise ValueError("say at least one caption: prolip data ambiguity 'a red circle'")
@@ -302,7 +304,7 @@ def export(
         run: The folder of a run, for its last checkpoint, or one of its checkpoints.
         out: The folder to write; it must be new or empty.
     """
-    from prolip.train import state
+    from prolip.training import state
 
     print(state.consolidate(run.expanduser(), out.expanduser()))
 
@@ -321,7 +323,6 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "evaluate": evaluation.COMMANDS,
     "report": {"page": report_page, "toy": report_toy, "scenes": report_scenes},
-    "bench": benchmarks.COMMANDS,
 }
 
 
@@ -340,11 +341,6 @@ def report() -> None:
     main(["report", "--help"])
 
 
-def bench() -> None:
-    """Measure speed and memory against stated references. Say of what: prolip bench --help."""
-    main(["bench", "--help"])
-
-
 COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "convert": convert,
@@ -357,42 +353,45 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "search": searching.search,
     "filter": filtering.filter_,
     "traverse": traversal.traverse,
-    "reproduce": reproduction.reproduce,
     "report": report,
-    "bench": bench,
     "doctor": doctor,
 }
 
 
 def main(args: list[str] | None = None) -> None:
-    """Run a command. Bad input ends in one sentence and exit code 2; PROLIP_DEBUG=1 shows where it came from."""
+    """Run a command. Bad input ends with one sentence and exit code 2; PROLIP_DEBUG=1 shows the traceback."""
     args = sys.argv[1:] if args is None else args
     common.typed[:] = args
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # file names may be bytes of any kind, and a terminal may know few letters
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    try:
+    with reported_errors("prolip"):
         args = _spelt_out(args)
         if len(args) > 1 and args[0] in GROUPS:
-            _choose(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
+            run_command(GROUPS[args[0]], f"prolip {args[0]}", args[1:])
         elif args[:1] == ["train"]:  # its keys are the recipe's: tyro can't know them beforehand
             _train(args[1:])
         else:
-            _choose(COMMANDS, "prolip", args)
+            run_command(COMMANDS, "prolip", args)
+
+
+@contextmanager
+def reported_errors(prog: str) -> Iterator[None]:
+    """Turn errors of the input into one line on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # file names may hold any bytes, and a terminal may lack most characters
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough (prolip doctor | head): end quietly
+    except BrokenPipeError:  # the reader has closed the pipe (prolip doctor | head): end quietly
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
-    except _told() as error:
+    except _user_errors() as error:
         if os.environ.get("PROLIP_DEBUG"):
             raise
-        print(f"prolip: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("prolip: stopped", file=sys.stderr)
+        print(f"{prog}: stopped", file=sys.stderr)
         raise SystemExit(130) from None
 
 
@@ -403,11 +402,11 @@ def _spelt_out(args: list[str]) -> list[str]:
     return args
 
 
-def _told() -> tuple[type[Exception], ...]:
+def _user_errors() -> tuple[type[Exception], ...]:
     """Errors that say all that their reader needs. (What was not imported was not raised: --help needs no torch.)"""
     from prolip.extras import MissingExtraError
 
-    control = sys.modules.get("prolip.train.control")
+    control = sys.modules.get("prolip.training.rank_sync")
     peer = () if control is None else (control.PeerError,)
     return (ValueError, OSError, FloatingPointError, MissingExtraError, *peer)
 
@@ -427,7 +426,7 @@ recipes:"""
 
 
 def _train(args: list[str]) -> None:
-    from prolip import recipes
+    from prolip.training import recipes
 
     asks = any(word in ("-h", "--help") for word in args)
     words = [word for word in args if word not in ("-h", "--help", "--resume")]
@@ -444,9 +443,9 @@ def _train(args: list[str]) -> None:
         raise SystemExit(0)
     config = recipe.config(words[1:])
 
-    from prolip.train import engine
+    from prolip.training import trainer
 
-    engine.train(config, resume=is_run or "--resume" in args)
+    trainer.train(config, resume=is_run or "--resume" in args)
 
 
 def _figure(out: Path, name: str) -> Path:
@@ -455,6 +454,6 @@ def _figure(out: Path, name: str) -> Path:
     return out / name if out.is_dir() else out
 
 
-def _choose(commands: dict[str, Callable[..., None]], prog: str, args: list[str]) -> None:
+def run_command(commands: dict[str, Callable[..., None]], prog: str, args: list[str]) -> None:
     description = "Image and text embeddings that know what they don't know."
     subcommand_cli_from_dict(commands, prog=prog, description=description, args=args)

@@ -48,14 +48,14 @@ class Common:
     as_json: Annotated[bool, arg(name="json")] = False
 
     def load(self) -> ProLIP:
-        from prolip.checkpoint.load import load
+        from prolip.weights.load import load
 
         return load(self.model, device=self.device).eval()
 
     @property
     def kept(self) -> Path | None:
         """Where embeddings are kept."""
-        from prolip.embed.identity import cache_folder
+        from prolip.embeddings.identity import cache_folder
 
         if self.cache is None:
             return cache_folder()

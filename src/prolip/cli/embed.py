@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 if TYPE_CHECKING:
-    from prolip.embed.stored import Embeddings
+    from prolip.embeddings.dataset import Embeddings
 
 
 def embed(
@@ -58,9 +58,9 @@ def embed(
         gpus: On ray: GPUs of a worker. None: one, if there are any.
         as_json: Print JSON instead of text.
     """
-    from prolip.embed import run
+    from prolip.embeddings import embed
 
-    done = run.embed(
+    done = embed.embed(
         model, source, out, captions=captions, image=image, what=what, variances=variances, precision=precision,
         part_size=part_size, batch_size=batch_size, bad_limit=bad_limit, device=device, engine=engine,
         workers=workers, cpus=cpus, gpus=gpus,
@@ -73,7 +73,7 @@ def embed(
     if facts["bad"]:
         told = ", ".join(f"{reason} {count:,}" for reason, count in facts["bad"].items())
         print(
-            f"left out of {facts['samples']:,} samples: {told}; see {out}/{run.BAD_FILE}",
+            f"left out of {facts['samples']:,} samples: {told}; see {out}/{embed.BAD_FILE}",
             file=sys.stderr,
         )
 

@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 from prolip.cli.common import Common, checked_seed
 
 if TYPE_CHECKING:
-    from prolip.data.labelled import Labelled
+    from prolip.data.sources.labeled import Labelled
 
 Score = Literal["csd", "cosine"]
 
@@ -41,7 +41,7 @@ def zeroshot(
         seed: Of the halves in which calibration is fitted and judged.
     """
     from prolip.data.open import open_data
-    from prolip.evaluate import zeroshot as work
+    from prolip.evaluation import zeroshot as work
 
     labelled, folder = _labelled(data, classes, templates), common.folder(data, by)
     result = work.evaluate(
@@ -51,7 +51,7 @@ def zeroshot(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import zeroshot as figure
+        from prolip.reports import zeroshot as figure
 
         return [
             *figure.save(result, folder / "zeroshot"),
@@ -79,7 +79,7 @@ def retrieval(
         positives: Which captions belong to which pictures, many to many (docs/evaluation.md has the two formats).
     """
     from prolip.data.open import open_data
-    from prolip.evaluate import retrieval as work
+    from prolip.evaluation import retrieval as work
 
     folder = common.folder(data)
     result = work.evaluate(
@@ -87,7 +87,7 @@ def retrieval(
     )
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import retrieval as figure
+        from prolip.reports import retrieval as figure
 
         return figure.save(result, folder / "retrieval")
 
@@ -113,8 +113,8 @@ def suite(
         by: Nearest by CSD, or by the cosine of the means.
         templates: A text file of templates with {c}, for all classification tasks, instead of their own.
     """
-    from prolip.evaluate.suite import run as work
-    from prolip.evaluate.suite import table
+    from prolip.evaluation.suite import run as work
+    from prolip.evaluation.suite import table
 
     folder = common.folder(data, by)
     lines = work.run(
@@ -124,7 +124,7 @@ def suite(
     result = table.as_json(lines)
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import suite as figure
+        from prolip.reports import suite as figure
 
         return figure.save(result, folder / "suite")
 
@@ -153,8 +153,8 @@ def hierarcaps(
         form: Of log inclusion: exact, or as published.
         steps: Of a traversal.
     """
-    from prolip.data.hierarcaps import read_hierarcaps
-    from prolip.evaluate import hierarcaps as work
+    from prolip.data.sources.hierarcaps import read_hierarcaps
+    from prolip.evaluation import hierarcaps as work
 
     folder = common.folder(data, by)
     result = work.evaluate(
@@ -167,7 +167,7 @@ def hierarcaps(
     )
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import hierarchy
+        from prolip.reports import hierarchy
 
         return hierarchy.save_captions(result, folder / "hierarcaps")
 
@@ -187,15 +187,15 @@ def hierarimgs(
         data: The folder that `prolip data hierarimgs` built.
         controls: Fresh models of the same size that are judged alike.
     """
-    from prolip.data.hierarimgs import read_hierarimgs
-    from prolip.evaluate import hierarimgs as work
+    from prolip.data.sources.hierarimgs import read_hierarimgs
+    from prolip.evaluation import hierarimgs as work
 
     folder = common.folder(data)
     opened = read_hierarimgs(data)
     result = work.evaluate(common.load(), opened, controls=controls, **common.reading)
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import hierarchy
+        from prolip.reports import hierarchy
 
         return hierarchy.save_images(result, opened, folder)
 
@@ -238,8 +238,8 @@ def robustness(
         start: Of the attack: a random point of the ball, or the picture.
         limit: Pictures that are attacked.
     """
-    from prolip.evaluate import robustness as work
-    from prolip.evaluate.corruptions import CORRUPTIONS
+    from prolip.evaluation import robustness as work
+    from prolip.evaluation.corruptions import CORRUPTIONS
 
     folder = common.folder(data, by)
     result = work.evaluate(
@@ -249,7 +249,7 @@ def robustness(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import robustness as figure
+        from prolip.reports import robustness as figure
 
         return figure.save(result, folder / "robustness")
 
@@ -289,8 +289,8 @@ def prompts(
         runs: Repetitions of what is random.
         seed: Of them.
     """
-    from prolip.evaluate import prompts as work
-    from prolip.evaluate.strategies import Plan
+    from prolip.evaluation import prompts as work
+    from prolip.evaluation.strategies import Plan
 
     folder = common.folder(data, by)
     plan = Plan(
@@ -311,7 +311,7 @@ def prompts(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import prompts as figure
+        from prolip.reports import prompts as figure
 
         if not result["learned"]:
             return []
@@ -347,9 +347,9 @@ def uncertainty(
         seed: Of what is drawn at random.
     """
     from prolip.data.open import open_data
-    from prolip.data.scenes.world import world_named
-    from prolip.evaluate import uncertainty as work
-    from prolip.evaluate.captions import gather
+    from prolip.evaluation import uncertainty as work
+    from prolip.evaluation.captions import gather
+    from prolip.scenes.world import world_named
 
     folder = common.folder(data)
     source, model = open_data(data, captions=captions, image=image), common.load()
@@ -360,8 +360,8 @@ def uncertainty(
     result = work.analyse(pairs, shown=shown, seed=checked_seed(seed))
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import plane
-        from prolip.report import uncertainty as figure
+        from prolip.reports import plane
+        from prolip.reports import uncertainty as figure
 
         return [
             *figure.save(result, folder / "uncertainty"),
@@ -389,7 +389,7 @@ def background(
         limit: Pictures, from the first on; None: all.
         controls: Fresh models of the same size that are judged alike.
     """
-    from prolip.evaluate import background as work
+    from prolip.evaluation import background as work
 
     folder = common.folder(annotations)
     result = work.evaluate(
@@ -397,7 +397,7 @@ def background(
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.report import uncertainty as figure
+        from prolip.reports import uncertainty as figure
 
         return [
             *figure.save_background(result, folder / "background"),
@@ -421,20 +421,18 @@ COMMANDS: dict[str, Callable[..., None]] = {
 
 
 def _labelled(data: Path, classes: Path | None, templates: Path | None = None) -> Labelled:
-    from prolip.data.labelled import open_labelled
-    from prolip.zeroshot import names
+    from prolip.data.sources.labeled import open_labelled
+    from prolip.zeroshot.class_names import imagenet_class_names, read_class_names
 
-    class_names = None
+    names = None
     if classes is not None:
-        class_names = (
-            names.imagenet_class_names() if str(classes) == "imagenet" else names.read_class_names(classes)
-        )
-    return open_labelled(data, class_names=class_names, templates=_templates(templates))
+        names = imagenet_class_names() if str(classes) == "imagenet" else read_class_names(classes)
+    return open_labelled(data, class_names=names, templates=_templates(templates))
 
 
 def _templates(path: Path | None) -> tuple[str, ...] | None:
-    from prolip.zeroshot import names
+    from prolip.zeroshot import class_names
 
     if path is None:
         return None
-    return names.imagenet_templates() if str(path) == "imagenet" else names.read_templates(path)
+    return class_names.imagenet_templates() if str(path) == "imagenet" else class_names.read_templates(path)

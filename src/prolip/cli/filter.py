@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 if TYPE_CHECKING:
-    from prolip.search.filter.run import Filtered
+    from prolip.filtering.filter import Filtered
 
 
 def filter_(
@@ -64,7 +64,7 @@ def filter_(
         as_json: Print JSON instead of a table.
     """
     from prolip.extras import MissingExtraError
-    from prolip.search.filter.run import filter_pairs
+    from prolip.filtering.filter import filter_pairs
 
     done = filter_pairs(
         source, out, keep=keep, by=by, model=model, captions=captions, image=image, variances=variances,
@@ -73,7 +73,7 @@ def filter_(
     )  # fmt: skip
     paths = list(done.paths)
     if report:
-        from prolip.report import filtering
+        from prolip.reports import filtering
 
         try:
             paths.append(filtering.save(done, Path(out).expanduser()))
@@ -96,11 +96,11 @@ def _show(done: Filtered) -> None:
 
 
 def _fates(done: Filtered) -> Any:
-    from prolip.evaluate import tell
+    from prolip.evaluation import formatting
 
     summary = done.summary
-    cut = f"the last {summary['by']} that is kept: {tell.number(summary['cut'])}"
-    table = tell.table(
+    cut = f"the last {summary['by']} that is kept: {formatting.number(summary['cut'])}"
+    table = formatting.table(
         f"{summary['data']} by {summary['by']}", ["what became of it"], ["samples", "%"], caption=cut
     )
     rows = [
@@ -109,17 +109,19 @@ def _fates(done: Filtered) -> Any:
     ]
     total = sum(count for _, count in rows)
     for name, count in rows:
-        table.add_row(name, f"{count:,}", tell.percent(count / total if total else None))
+        table.add_row(name, f"{count:,}", formatting.percent(count / total if total else None))
     return table
 
 
 def _truth(done: Filtered) -> Any:
-    from prolip.evaluate import tell
+    from prolip.evaluation import formatting
 
     truth = done.account.truth
     if truth is None:
         return None
-    table = tell.table(f"against {truth.column}", [""], ["here %", "at random %"])
-    table.add_row("precision", tell.percent(truth.precision), tell.percent(truth.chance_precision))
-    table.add_row("recall", tell.percent(truth.recall), tell.percent(truth.chance_recall))
+    table = formatting.table(f"against {truth.column}", [""], ["here %", "at random %"])
+    table.add_row(
+        "precision", formatting.percent(truth.precision), formatting.percent(truth.chance_precision)
+    )
+    table.add_row("recall", formatting.percent(truth.recall), formatting.percent(truth.chance_recall))
     return table

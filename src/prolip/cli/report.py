@@ -37,16 +37,17 @@ def page(
         hierarimgs: The folder that prolip data hierarimgs built.
         compare: Other models for the headline, as NAME=MODEL (a folder, a run, a hub id).
         controls: Untrained models of the same size beside it; what they can do shows nothing learned.
-        claims: A table of claims to show: the table.json that prolip reproduce wrote.
+        claims: A table of claims to show: the table.json that reproduction writes.
         quick: Pictures of each set.
         device: cpu, cuda, ... None: a GPU if there is one.
     """
-    from prolip.report.page.build import build
+    from prolip.reports.page.build import build
+    from prolip.reports.page.claims import read_claims
 
     others = [_named(word) for word in compare]
     written = build(
         run, out, data=data, labelled=labelled, hierarimgs=hierarimgs, compare=others, controls=controls,
-        claims=None if claims is None else _claims(claims), quick=quick, device=device,
+        claims=None if claims is None else read_claims(claims), quick=quick, device=device,
         command=["prolip", *common.typed],
     )  # fmt: skip
     print(written.path)
@@ -56,12 +57,3 @@ def _named(word: str) -> tuple[str, str]:
     """NAME=MODEL; a model alone is called as its folder is."""
     name, sign, model = word.partition("=")
     return (name, model) if sign else (common.short_name(word), word)
-
-
-def _claims(path: Path) -> list[dict[str, object]]:
-    from prolip.files import read_json
-
-    rows = read_json(path.expanduser()).get("claims")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f'{path} must hold a list "claims"; prolip reproduce writes such a file')
-    return rows

@@ -34,10 +34,10 @@ def index(
         recall: Recall@10 that approximate searches must reach; where they can't, searches are exact.
         as_json: Print JSON instead of text.
     """
-    from prolip.embed.stored import Embeddings
-    from prolip.search.index.append import fill
-    from prolip.search.index.build import build
-    from prolip.search.index.tune import require_share
+    from prolip.embeddings.dataset import Embeddings
+    from prolip.retrieval.index.append import fill
+    from prolip.retrieval.index.build import build
+    from prolip.retrieval.index.tune import require_share
 
     require_share(recall)
     database = fill(out, [Embeddings.open(place) for place in embeddings])
@@ -90,8 +90,8 @@ def search(
         device: cpu, cuda, ... None: a GPU if there is one.
         as_json: Print JSON instead of a table.
     """
-    from prolip.search.ask import ask, model_of, show
-    from prolip.search.index.database import Database
+    from prolip.retrieval.index.database import Database
+    from prolip.retrieval.response import ask, model_of, show
 
     if sheet is not None and sheet.suffix not in ("", ".png", ".svg"):
         raise ValueError(f"{sheet}: a sheet is written as .png and .svg")
@@ -112,7 +112,7 @@ def search(
     else:
         show(answer)
     if sheet is not None:
-        from prolip.report import hits
+        from prolip.reports import hits
 
         written = hits.save(sheet.expanduser(), opened, answer)
         print(*written, sep="\n", file=sys.stderr if as_json else sys.stdout)

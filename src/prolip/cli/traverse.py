@@ -43,15 +43,15 @@ def traverse(
         device: cpu, cuda, ... None: a GPU if there is one.
         as_json: Print JSON instead of text.
     """
-    from prolip.checkpoint.load import load
-    from prolip.search import paths
+    from prolip.retrieval import traversal
+    from prolip.weights.load import load
 
     if not images:
         raise ValueError(
             "say at least one picture: prolip traverse cat.jpg --captions captions.txt --model my-model"
         )
-    known = paths.captions_at(captions, scan=scan)
-    found = paths.ways(
+    known = traversal.captions_at(captions, scan=scan)
+    found = traversal.ways(
         load(model, device=device).eval(), list(images), known, root=root, of=of, by=by, steps=steps
     )
     named = {str(path): way for path, way in zip(images, found, strict=True)}
@@ -60,13 +60,13 @@ def traverse(
         print(json.dumps(content, indent=2))
     else:
         for path, way in named.items():
-            paths.show(path, way)
+            traversal.show(path, way)
     if out is not None:
         from prolip.files import write_json
-        from prolip.inputs.images import read_image
-        from prolip.report import traversal
+        from prolip.preprocessing.images import read_image
+        from prolip.reports import traversal as figures
 
         out = out.expanduser()
         written = [write_json(out / "traverse.json", content)]
-        written += traversal.save(named, [read_image(path) for path in images], out / "traverse")
+        written += figures.save(named, [read_image(path) for path in images], out / "traverse")
         print(*written, sep="\n", file=sys.stderr if as_json else sys.stdout)

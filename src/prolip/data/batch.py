@@ -14,8 +14,8 @@ from torch.nn.functional import pad
 from prolip.checks import require_choice, require_count
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import fingerprint_of
-from prolip.inputs.augment import Augmentation, augment, short_side_for
-from prolip.inputs.images import (
+from prolip.preprocessing.augmentation import Augmentation, augment, short_side_for
+from prolip.preprocessing.images import (
     MAX_PIXELS,
     EmptyImageError,
     PixelRules,
@@ -23,7 +23,7 @@ from prolip.inputs.images import (
     read_image,
     to_pixels,
 )
-from prolip.inputs.tokens import Tokenizer
+from prolip.preprocessing.tokenizer import Tokenizer
 
 MOST_DROPPED = 0.75
 """The largest share of its tokens that a caption loses by `drop_words`."""

@@ -13,12 +13,12 @@ from prolip import progress
 from prolip.data.batch import Preparation
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
-from prolip.data.shards import CAPTIONS, IMAGES
+from prolip.data.sample_errors import Tally, TooManyBadSamplesError, log
+from prolip.data.sources.tar import CAPTIONS, IMAGES
+from prolip.data.sources.tar_stream import Stream
 from prolip.data.stream_loader import StreamLoader
-from prolip.data.streams import Stream
-from prolip.data.tally import Tally, TooManyBadSamplesError, log
-from prolip.inputs.images import PixelRules
-from prolip.inputs.vocabulary import BYTES, train_bpe
+from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.tokenizer_builders import BYTES, train_bpe
 
 BATCH = 64
 CONTEXT = 64

@@ -15,9 +15,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from prolip.checks import require_choice, require_count
-from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.order import Places, Schedule, mixed, permuted
-from prolip.data.pool import (
+from prolip.data.base_loader import (
     Delivery,
     Epochs,
     answers,
@@ -30,9 +28,11 @@ from prolip.data.pool import (
     whole_number,
     worker_pool,
 )
+from prolip.data.batch import Batch, Item, Preparation
+from prolip.data.order import Places, Schedule, mixed, permuted
 from prolip.data.sample import Bad, BadSampleError
+from prolip.data.sample_errors import Tally, unfillable
 from prolip.data.source import Source, fingerprint_of
-from prolip.data.tally import Tally, unfillable
 
 Last = Literal["drop", "keep"]
 OnBad = Literal["replace", "drop"]

@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import Dataset
 
 from prolip.checks import require_count
-from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.lanes import Lane, Met, Spot, StreamLike
-from prolip.data.order import mixed
-from prolip.data.pool import (
+from prolip.data.base_loader import (
     Epochs,
     Failure,
     PoolSettings,
@@ -34,8 +31,11 @@ from prolip.data.pool import (
     whole_number,
     worker_pool,
 )
+from prolip.data.batch import Batch, Item, Preparation
+from prolip.data.order import mixed
 from prolip.data.sample import Bad, BadSampleError
-from prolip.data.tally import Tally, unfillable
+from prolip.data.sample_errors import Tally, unfillable
+from prolip.data.shard_reader import Lane, Met, Spot, StreamLike
 
 VERSION = 1
 MOST_BAD = 1000

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from prolip.checks import require_choice
-from prolip.formulas import Form
 from prolip.gaussian import Gaussian
-from prolip.losses import contrast, regularise
-from prolip.losses.contrast import HasMeanAndTrace, Temperature
-from prolip.losses.regularise import Reduction
+from prolip.losses import contrastive, regularizers
+from prolip.losses.contrastive import HasMeanAndTrace, Temperature
+from prolip.losses.regularizers import Reduction
+from prolip.measures.formulas import Form
 
 START = {"ppcl": (10.0, -10.0), "siglip": (10.0, -10.0), "pml": (5.0, 5.0), "clip": (1 / 0.07, 0.0)}
 """Where each contrastive term's (scale, bias) begins."""
@@ -140,7 +140,7 @@ class Objective:
                 weights[name] = self.masked
         if self.vib:
             for name, z in (("vib_images", images), ("vib_texts", texts)):
-                values[name] = regularise.vib(z, count=count)
+                values[name] = regularizers.vib(z, count=count)
                 weights[name] = self.vib
         return LossTerms(values, weights)
 
@@ -159,11 +159,13 @@ class Objective:
             if name == "clip":
                 if batch.images is None:
                     raise ValueError("CLIP's softmax needs the images of all ranks: GlobalBatch(images=...)")
-                values[name] = contrast.clip(
+                values[name] = contrastive.clip(
                     batch.images, batch.texts, own, offset=batch.offset, rows=len(images)
                 )
             else:
-                pairwise = {"ppcl": contrast.ppcl, "siglip": contrast.siglip, "pml": contrast.pml}[name]
+                pairwise = {"ppcl": contrastive.ppcl, "siglip": contrastive.siglip, "pml": contrastive.pml}[
+                    name
+                ]
                 values[name] = pairwise(images, batch.texts, own, offset=batch.offset, chunk=self.chunk)
         return values
 
@@ -176,7 +178,7 @@ class Objective:
         return self._inclusion(twins.whole, twins.masked, count)
 
     def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
-        return regularise.inclusion(
+        return regularizers.inclusion(
             inner, outer, c=self.c, eps=self.eps, form=self.form, reduction=self.reduction, count=count
         )
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from prolip.checks import require_choice, require_count
 from prolip.configs import build, require_literals
-from prolip.inputs.images import PixelRules
-from prolip.inputs.tokens import TokenRules
+from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.tokenizer import TokenRules
 
 Activation = Literal["gelu", "quick_gelu", "gelu_tanh"]
 """Exact GELU, x sigmoid(1.702 x) (OpenAI's CLIP), or the tanh approximation (SigLIP in JAX)."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from prolip.inputs.tokens import Tokenizer
 from prolip.model.prolip import ProLIP
 from prolip.model.sizes import named
+from prolip.preprocessing.tokenizer import Tokenizer
 
 
 def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
@@ -17,7 +17,7 @@ def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
     """
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(
-            f"a model needs a Tokenizer (prolip.inputs.vocabulary makes them), not {type(tokenizer).__name__}"
+            f"a model needs a Tokenizer (see preprocessing.tokenizer_builders), not {type(tokenizer).__name__}"
         )
     config = named(size, tokenizer.rules)
     model = ProLIP(config, Tokenizer(tokenizer.core(), config.text.tokens))

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from prolip.checks import some
 from prolip.files import read_json
-from prolip.inputs.tokens import Tokenizer
 from prolip.model.config import ModelConfig
 from prolip.model.prolip import ProLIP
 from prolip.model.store import (
@@ -25,6 +24,7 @@ from prolip.model.store import (
     read_tensors,
     require_numbers,
 )
+from prolip.preprocessing.tokenizer import Tokenizer
 
 
 def is_native(config: Mapping[str, Any]) -> bool:

@@ -13,16 +13,16 @@ from torch.nn.functional import normalize
 
 from prolip.checks import some
 from prolip.gaussian import Gaussian, checked, work_dtype
-from prolip.inputs import images as pixels_of
-from prolip.inputs.images import ImageSource
-from prolip.inputs.tokens import Tokenizer
-from prolip.losses.contrast import Temperature
-from prolip.model import embedding, store
-from prolip.model import start as fresh
+from prolip.losses.contrastive import Temperature
+from prolip.model import inference, store
+from prolip.model import init as fresh
 from prolip.model.config import ModelConfig
-from prolip.model.image import ImageTower
-from prolip.model.text import TextTower
+from prolip.model.image_tower import ImageTower
+from prolip.model.text_tower import TextTower
 from prolip.model.transformer import Head, Transformer
+from prolip.preprocessing import images as pixels_of
+from prolip.preprocessing.images import ImageSource
+from prolip.preprocessing.tokenizer import Tokenizer
 
 
 class ProLIP(nn.Module):
@@ -125,13 +125,13 @@ class ProLIP(nn.Module):
         progress: a bar on stderr; None: if it is a terminal and there is more than one batch. A picture that can't be
         read is an error that says which.
         """
-        return embedding.embed_images(self, embedding.several(images), batch_size, progress)
+        return inference.embed_images(self, inference.several(images), batch_size, progress)
 
     def embed_texts(
         self, texts: str | Sequence[str], *, batch_size: int = 256, progress: bool | None = None
     ) -> Gaussian:
         """Texts -> Gaussian (N, D), on the CPU. A single string gives (1, D)."""
-        return embedding.embed_texts(
+        return inference.embed_texts(
             self, [texts] if isinstance(texts, str) else list(texts), batch_size, progress
         )
 

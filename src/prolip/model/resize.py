@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from prolip.inputs.tokens import Tokenizer
 from prolip.model.folder import fill
 from prolip.model.prolip import ProLIP
+from prolip.preprocessing.tokenizer import Tokenizer
 
 KEPT_POSITIONS = 20
 """First text positions that a stretch leaves alone: nearly all captions lie there, so they are trained best."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from prolip.inputs.images import PixelRules
-from prolip.inputs.tokens import TokenRules
 from prolip.model.config import BlockConfig, ImageConfig, ModelConfig, Start, TextConfig
+from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.tokenizer import TokenRules
 
 
 @dataclass(frozen=True, kw_only=True)

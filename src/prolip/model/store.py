@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from prolip.files import write_json, write_whole
-from prolip.inputs.tokens import Tokenizer
 from prolip.model.config import ModelConfig
+from prolip.preprocessing.tokenizer import Tokenizer
 
 FORMAT, VERSION = "prolip", 1
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from prolip.checks import require_choice, require_count, within
 from prolip.gaussian import Gaussian, checked
+from prolip.measures.nearest import Score, nearest
 from prolip.mixture import (
     MixingWeights,
     dirichlet_prior,
@@ -21,8 +22,7 @@ from prolip.mixture import (
     mixing_weights,
     pool,
 )
-from prolip.nearest import Score, nearest
-from prolip.zeroshot.shots import choose_shots
+from prolip.zeroshot.few_shot import choose_shots
 
 Prior = Literal["initial", "dirichlet"]
 """What 1/tr(Sigma) of the prompts is for. `initial`: where EM starts (the appendix; for alpha above 1 the end doesn't

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from prolip.data.labelled import PLACE, checked_templates
-from prolip.embed.encode import Embedder
+from prolip.data.sources.labeled import PLACE, checked_templates
+from prolip.embeddings.embedder import Embedder
 from prolip.gaussian import Gaussian
 from prolip.mixture import PooledVariance, pool
 from prolip.model.prolip import ProLIP

@@ -1,0 +1,225 @@
+"""`prolip bench measures`: PPCL, all-pairs inclusion and EM against the definitions that one would write first."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor
+from torch.nn.functional import logsigmoid, normalize
+
+from benchmarks.timing import compare
+from prolip.gaussian import Gaussian
+from prolip.losses.contrastive import Temperature, ppcl
+from prolip.measures import all_pairs, formulas, public
+from prolip.mixture import mixing_weights
+
+
+def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list[dict[str, Any]]:
+    """All comparisons, a dict each. `scale` shrinks the problems; the ratios are stated for 1.
+
+    compiled: also against torch.compile of the definition of H (needs a C++ compiler; compiling is not timed).
+    """
+    if not 0 < scale <= 10 or repeats < 1:
+        raise ValueError(f"scale {scale} must be above 0 and at most 10, repeats {repeats} at least 1")
+    if compiled and not (shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")):
+        raise ValueError("--compiled needs a C++ compiler, and there is none")
+    rows, columns = _scaled(64, scale), _scaled(4000, scale)
+    few = max(2, columns // 10)
+    classes, prompts, points = _scaled(1000, scale), _scaled(80, scale), _scaled(100, scale)
+    broadcast = "the closed form broadcast to (N, M, D)"
+    works: list[Callable[[], dict[str, Any]]] = [
+        partial(_bench_ppcl, broadcast_ppcl, "(B, B, D) differences, autograd", _scaled(512, scale), repeats),
+        partial(_bench_ppcl, product_ppcl, "one matrix product, autograd", _scaled(4096, scale), repeats),
+        partial(_bench_pairs, "inclusion_matrix", broadcast_inclusion, broadcast, rows, columns, repeats),
+        partial(_bench_pairs, "log_inclusion_matrix", broadcast_log_inclusion, broadcast, rows, columns, repeats),
+        partial(
+            _bench_pairs, "log_containment_matrix", blockwise_log_containment,
+            "the formula in float64, block by block", rows, few, repeats,
+        ),
+        partial(_bench_em, classes, prompts, points, repeats),
+    ]  # fmt: skip
+    if compiled:
+        fused, description = (
+            torch.compile(broadcast_inclusion, fullgraph=True),
+            f"torch.compile of {broadcast}",
+        )
+        works.append(partial(_bench_pairs, "inclusion_matrix", fused, description, rows, columns, repeats))
+    return [work() for work in track(works, "measuring", console=Console(stderr=True), transient=True)]
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """A table for people."""
+    table = Table(
+        title=f"{torch.get_num_threads()} threads, medians of interleaved runs", title_justify="left"
+    )
+    table.add_column("what")
+    table.add_column("size")
+    for heading in (
+        "time of the\ndefinition",
+        "ours",
+        "times\nfaster",
+        "memory of the\ndefinition",
+        "ours",
+        "times\nsmaller",
+    ):
+        table.add_column(heading, justify="right")
+    for r in results:
+        memory = ("-", "-", "-")
+        if r.get("times_smaller") is not None:
+            memory = (
+                f"{r['reference_mebibytes']:.0f} MiB", f"{r['ours_mebibytes']:.1f} MiB", f"{r['times_smaller']:.3g} x"
+            )  # fmt: skip
+        table.add_row(
+            r["what"], r["size"], f"{r['reference_seconds']:.3f} s", f"{r['ours_seconds']:.4f} s",
+            f"{r['times_faster']:.3g} x", *memory,
+        )  # fmt: skip
+    console = Console(width=None if Console().is_terminal else 140)
+    console.print(table)
+    for r in results:
+        line = f"{r['what']} ({r['size']}): the definition is {r['reference']}"
+        if "share_of_product_rate" in r:
+            line += f"; its three matrix products alone take {r['share_of_product_rate']:.0%} of our time"
+        console.print(line, style="dim")
+
+
+def random_gaussians(*shape: int, generator: torch.Generator, log_var: float = -9.0) -> Gaussian:
+    """Unit means and log-variances about `log_var`, as of a trained model."""
+    mean = normalize(torch.randn(shape, generator=generator), dim=-1)
+    return Gaussian(mean, log_var + torch.randn(shape, generator=generator))
+
+
+def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
+    """Eq. 2 as one would write it down: every difference of every pair in a (B, B, D) tensor."""
+    distance = (images.mean[:, None] - texts.mean[None]).square() + images.var[:, None] + texts.var[None]
+    logits = temperature.scale * (1.0 - 0.5 * distance.sum(-1)) + temperature.bias
+    signs = 2.0 * torch.eye(len(images)) - 1.0
+    return -logsigmoid(signs * logits).sum() / len(images)
+
+
+def product_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
+    """Eq. 2 with the algebra done, but all B x B logits kept for autograd."""
+    trace = images.uncertainty[:, None] + texts.uncertainty
+    logits = temperature.scale * (images.mean @ texts.mean.mT - 0.5 * trace) + temperature.bias
+    signs = 2.0 * torch.eye(len(images)) - 1.0
+    return -logsigmoid(signs * logits).sum() / len(images)
+
+
+def broadcast_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
+    """H by its closed form, broadcast to (N, M, D)."""
+    s1, s2 = a.var[:, None], b.var[None]
+    width12, width21 = s1 + 2 * s2, s2 + 2 * s1
+    square = (a.mean[:, None] - b.mean[None]).square()
+    widths = 0.5 * (b.log_var[None] - a.log_var[:, None]) - 0.5 * (width12 / width21).log()
+    return (widths + square * (s2 - s1) / (width12 * width21)).sum(-1)
+
+
+def broadcast_log_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
+    """The exact inc by its closed form, broadcast to (N, M, D)."""
+    width = a.var[:, None] + 2 * b.var[None]
+    square = (a.mean[:, None] - b.mean[None]).square()
+    return (-formulas.LOG_2PI - 0.5 * a.log_var[:, None] - 0.5 * width.log() - square / width).sum(-1)
+
+
+def blockwise_log_containment(a: Gaussian, b: Gaussian) -> Tensor:
+    """Differences of normal distribution functions, in float64; broadcast at once they would not fit into memory."""
+    terms = partial(formulas.log_containment, half_width=public.box_half_width(a.dim, 0.95))
+    return all_pairs.sum_terms(terms, *(leaf.double() for z in (a, b) for leaf in (z.mean, z.log_var)))
+
+
+def class_by_class_em(observations: Tensor, components: Gaussian, alpha: float, iterations: int) -> Tensor:
+    """Algorithm 1 by the book: for each class, for each iteration, all densities anew."""
+    weights = []
+    for points, z in zip(observations, (components[c] for c in range(len(components))), strict=True):
+        pi = torch.full((len(z),), 1 / len(z))
+        for _ in range(iterations):
+            square = (points[:, None] - z.mean[None]).square() / z.var[None]
+            density = -0.5 * (square + z.log_var[None] + formulas.LOG_2PI).sum(-1)
+            counts = torch.softmax(density + pi.log(), dim=-1).sum(0)
+            pi = (counts + alpha - 1).clamp_min(0)
+            pi = pi / pi.sum()
+        weights.append(pi)
+    return torch.stack(weights)
+
+
+def _bench_ppcl(
+    reference: Callable[[Gaussian, Gaussian, Temperature], Tensor],
+    description: str,
+    batch: int,
+    repeats: int,
+    dims: int = 768,
+) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    images, texts = (random_gaussians(batch, dims, generator=generator) for _ in range(2))
+    leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
+    temperature = Temperature.start()
+
+    def work(loss: Any) -> None:
+        torch.autograd.grad(loss(images, texts, temperature), [*leaves, temperature.log_scale])
+
+    def bare_products() -> None:
+        logits = images.mean.detach() @ texts.mean.detach().mT
+        _ = logits @ texts.mean.detach(), logits.mT @ images.mean.detach()
+
+    numbers = compare(lambda: work(reference), lambda: work(ppcl), repeats)
+    numbers["share_of_product_rate"] = compare(bare_products, lambda: work(ppcl), repeats)["times_faster"]
+    return {
+        "what": "PPCL, forward and backward",
+        "size": f"{batch} x {dims}",
+        "reference": description,
+        **numbers,
+    }
+
+
+def _bench_pairs(
+    name: str,
+    reference: Callable[[Gaussian, Gaussian], Tensor],
+    description: str,
+    rows: int,
+    columns: int,
+    repeats: int,
+    dims: int = 768,
+) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    a = random_gaussians(rows, dims, generator=generator, log_var=-10.0)
+    b = random_gaussians(columns, dims, generator=generator, log_var=-8.0)
+    ours = getattr(public, name)
+    numbers = compare(lambda: reference(a, b), lambda: ours(a, b), repeats)
+    return {"what": name, "size": f"{rows} x {columns} x {dims}", "reference": description, **numbers}
+
+
+def _bench_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 768) -> dict[str, Any]:
+    """The definition is timed on a few classes and scaled up: all of them would take many minutes."""
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.randn(classes, 1, dims, generator=generator)
+    mean = normalize(centre + 0.6 * torch.randn(classes, prompts, dims, generator=generator), dim=-1)
+    log_var = -8.0 + 0.5 * torch.randn(classes, prompts, dims, generator=generator)
+    components = Gaussian(mean, (log_var.exp() + 0.02).log())
+    points = normalize(centre + 0.8 * torch.randn(classes, count, dims, generator=generator), dim=-1)
+    found = mixing_weights(points, components, alpha=2.0)
+    iterations, few = int(found.iterations.float().mean()), min(classes, 2)
+    numbers = compare(
+        lambda: class_by_class_em(points[:few], components[:few], 2.0, iterations),
+        lambda: mixing_weights(points, components, alpha=2.0),
+        min(repeats, 3),
+    )
+    numbers["reference_seconds"] *= classes / few
+    numbers["times_faster"] = numbers["reference_seconds"] / numbers["ours_seconds"]
+    numbers.pop("times_smaller", None)  # of a few classes: no comparison
+    return {
+        "what": "EM for mixing weights",
+        "size": f"{classes} classes x {prompts} prompts x {count} observations x {dims}",
+        "reference": f"class by class, densities anew in each of {iterations} iterations (mean of ours); "
+        f"{few} classes timed, scaled to {classes}",
+        **numbers,
+    }
+
+
+def _scaled(size: int, scale: float) -> int:
+    return max(2, round(size * scale))

@@ -1,0 +1,153 @@
+"""`prolip bench search`: searching by CSD against plain L2 search on the means, in one database and one run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.timing import in_turn
+from prolip.extras import require
+from prolip.retrieval.index.database import CLASSES
+from prolip.retrieval.index.settings import Kind
+from prolip.retrieval.index.vectors import asked, stored
+
+ROWS, DIM, CLUSTERS, QUERIES, K = 100_000, 512, 1000, 20, 10
+KINDS: tuple[Kind, ...] = ("ivf-rq", "ivf-sq")
+"""Indexes that are compared. (ivf-pq trains for minutes.)"""
+EFFORT = (20, 10)
+"""nprobes and refine factor of approximate searches."""
+
+
+def run(*, scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
+    """scale: of the number of rows. repeats: of all queries, in turn; medians count."""
+    if not 0 < scale <= 10 or repeats < 1:
+        raise ValueError(f"scale {scale} must be above 0 and at most 10, repeats {repeats} at least 1")
+    count = max(1000, round(scale * ROWS))
+    mean, trace, queries = clustered(count)
+    with TemporaryDirectory() as folder:
+        items = _table(Path(folder), mean, trace)
+        searches = {"exact": _compared(items, mean, trace, queries, None, repeats)}
+        for kind in KINDS:
+            _build(items, "mean", kind)
+            before = _size(Path(folder))
+            seconds = _build(items, "vector", kind)
+            built = {"build_seconds": seconds, "bytes_an_item": (_size(Path(folder)) - before) / count}
+            searches[kind] = _compared(items, mean, trace, queries, EFFORT, repeats) | built
+    return {
+        "rows": count,
+        "dimensions": DIM,
+        "queries": QUERIES,
+        "brute_force_seconds": _brute_force(mean, trace, queries, repeats),
+        "searches": searches,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table for people."""
+    table = Table(
+        title=f"{result['rows']:,} items, {result['dimensions']} dimensions, one query at a time, medians",
+        title_justify="left",
+        caption=f"a matrix product of a query with all items in memory: {1000 * result['brute_force_seconds']:.1f} ms",
+        caption_justify="left",
+    )
+    for heading in ("search", "L2 on means", "CSD", "ratio", "recall@10\nby CSD", "build", "bytes\nan item"):
+        table.add_column(heading, justify="left" if heading == "search" else "right")
+    for name, row in result["searches"].items():
+        built = ("-", "-")
+        if "build_seconds" in row:
+            built = (f"{row['build_seconds']:.1f} s", f"{row['bytes_an_item']:.0f}")
+        table.add_row(
+            name, f"{1000 * row['l2_seconds']:.1f} ms", f"{1000 * row['csd_seconds']:.1f} ms", f"{row['ratio']:.2f}",
+            f"{row['recall']:.3f}", *built,
+        )  # fmt: skip
+    Console(width=None if Console().is_terminal else 120).print(table)
+
+
+def clustered(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit means (n, D) about centres, traces (n,), and queries (Q, D) of the same kind, all float32."""
+    random = np.random.default_rng(seed)
+    centres = random.standard_normal((CLUSTERS, DIM), dtype=np.float32)
+    around = random.integers(0, CLUSTERS, count + QUERIES)
+    mean = centres[around] + random.standard_normal((count + QUERIES, DIM), dtype=np.float32)
+    mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+    trace = np.exp(random.normal(-2.0, 0.7, count)).astype(np.float32)
+    return mean[:count], trace, mean[count:]
+
+
+def _table(folder: Path, mean: np.ndarray, trace: np.ndarray) -> Any:
+    """The means alone, and what CSD needs, as two columns of one table of lancedb."""
+    arrow = require("pyarrow", "search")
+    columns: dict[str, Any] = {"row": arrow.array(np.arange(len(mean)))}
+    for name, values in (("mean", mean), ("vector", stored(mean, trace))):
+        columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(values.ravel()), values.shape[1])
+    return require("lancedb", "search").connect(folder).create_table("items", arrow.table(columns))
+
+
+def _build(items: Any, column: str, kind: Kind) -> float:
+    """Seconds that an index takes."""
+    config = getattr(require("lancedb.index", "search"), CLASSES[kind])
+    start = time.perf_counter()
+    items.create_index(column, config=config(distance_type="l2"), replace=True)
+    return time.perf_counter() - start
+
+
+def _size(folder: Path) -> int:
+    """Bytes of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _compared(
+    items: Any,
+    mean: np.ndarray,
+    trace: np.ndarray,
+    queries: np.ndarray,
+    effort: tuple[int, int] | None,
+    repeats: int,
+) -> dict[str, float]:
+    """Seconds of a query in both columns, interleaved query by query, and the median of their ratios."""
+    vectors = asked(queries)
+    seconds = []
+    for mean_asked, vector in zip(queries, vectors, strict=True):
+        works = {
+            "l2": partial(_nearest, items, "mean", mean_asked, effort),
+            "csd": partial(_nearest, items, "vector", vector, effort),
+        }
+        seconds.append({name: statistics.median(times) for name, times in in_turn(works, repeats).items()})
+    return {
+        "l2_seconds": statistics.median(both["l2"] for both in seconds),
+        "csd_seconds": statistics.median(both["csd"] for both in seconds),
+        "ratio": statistics.median(both["csd"] / both["l2"] for both in seconds),
+        "recall": _recall(items, mean, trace, queries, effort),
+    }
+
+
+def _nearest(items: Any, column: str, vector: np.ndarray, effort: tuple[int, int] | None) -> Any:
+    query = items.search(vector, vector_column_name=column).distance_type("l2").limit(K)
+    query = (
+        query.bypass_vector_index() if effort is None else query.nprobes(effort[0]).refine_factor(effort[1])
+    )
+    return query.select(["row", "_distance"]).to_arrow()
+
+
+def _recall(
+    items: Any, mean: np.ndarray, trace: np.ndarray, queries: np.ndarray, effort: tuple[int, int] | None
+) -> float:
+    """The share of the ten nearest by CSD, of a matrix product, that the search finds."""
+    exact = np.argsort(trace - 2 * queries @ mean.T, axis=1)[:, :K]
+    found = [_nearest(items, "vector", vector, effort)["row"].to_numpy() for vector in asked(queries)]
+    return float(np.mean([np.isin(one, best).mean() for one, best in zip(found, exact, strict=True)]))
+
+
+def _brute_force(mean: np.ndarray, trace: np.ndarray, queries: np.ndarray, repeats: int) -> float:
+    def work() -> np.ndarray:
+        return np.argpartition(trace - 2 * (mean @ queries[0]), K)[:K]
+
+    return statistics.median(in_turn({"product": work}, repeats)["product"])

@@ -1,0 +1,63 @@
+"""The references of the benchmark must compute the same thing, or the ratio means nothing."""
+
+import pytest
+import torch
+
+from benchmarks import measures, timing
+from prolip.losses.contrastive import Temperature, ppcl
+from prolip.measures import public
+from prolip.mixture import mixing_weights
+
+
+def test_each_reference_gives_our_numbers(generator):
+    a = measures.random_gaussians(5, 12, generator=generator)
+    b = measures.random_gaussians(5, 12, generator=generator)
+    temperature = Temperature.start()
+    for reference in (measures.broadcast_ppcl, measures.product_ppcl):
+        torch.testing.assert_close(reference(a, b, temperature), ppcl(a, b, temperature))
+    torch.testing.assert_close(
+        measures.broadcast_inclusion(a, b), public.inclusion_matrix(a, b), rtol=1e-4, atol=1e-3
+    )
+    torch.testing.assert_close(
+        measures.broadcast_log_inclusion(a, b), public.log_inclusion_matrix(a, b), rtol=1e-4, atol=1e-3
+    )
+    torch.testing.assert_close(
+        measures.blockwise_log_containment(a, b).float(),
+        public.log_containment_matrix(a, b),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    points = torch.randn(2, 6, 12, generator=generator)
+    z = measures.random_gaussians(2, 4, 12, generator=generator, log_var=-1.0)
+    found = mixing_weights(points, z, alpha=2.0, tolerance=0.0, max_iterations=9)
+    wanted = measures.class_by_class_em(points, z, 2.0, 9)
+    torch.testing.assert_close(found.weights.float(), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_small_run_gives_every_row(capsys):
+    results = measures.run(scale=0.01, repeats=1)
+    pairs = ["inclusion_matrix", "log_inclusion_matrix", "log_containment_matrix"]
+    names = [*["PPCL, forward and backward"] * 2, *pairs, "EM for mixing weights"]
+    assert [row["what"] for row in results] == names
+    for row in results:
+        assert row["times_faster"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
+    measures.show(results)
+    assert "inclusion_matrix" in capsys.readouterr().out
+
+
+def test_where_memory_cannot_be_read_the_rest_is_measured(monkeypatch, tmp_path, capsys):
+    """As on macOS."""
+    monkeypatch.setattr(timing, "CLEAR", tmp_path / "nowhere" / "clear_refs")
+    results = measures.run(scale=0.01, repeats=1)
+    assert all(row["ours_mebibytes"] is None for row in results)
+    measures.show(results)
+    assert "MiB" not in capsys.readouterr().out
+
+
+def test_peak_memory_sees_what_was_freed():
+    def work():
+        torch.ones(32 * 2**18)  # 32 MiB
+
+    result = timing.compare(work, lambda: None, repeats=2)
+    if result["ours_mebibytes"] is not None:
+        assert result["reference_mebibytes"] > 25 > result["ours_mebibytes"]

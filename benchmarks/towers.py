@@ -1,0 +1,201 @@
+"""`prolip bench towers`: how near the towers come to the machine's matrix-multiply rate, and what [UNC] costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.timing import in_turn
+from prolip.losses.contrastive import ppcl
+from prolip.model.config import BlockConfig, ImageConfig, ModelConfig, TextConfig, Uncertainty
+from prolip.model.prolip import ProLIP
+from prolip.model.sizes import named
+from prolip.preprocessing.masking import kept_patches
+from prolip.preprocessing.tokenizer import TokenRules
+from prolip.progress import bar
+
+PRODUCT = 2048
+"""Rows and columns of the matrices whose product gives the machine's rate."""
+
+ROUNDS = 8
+"""Times `repeats` for the small differences between towers, on two images: short runs slip between bursts of noise."""
+
+DETERMINISTIC = "image, deterministic"
+VARIANTS: dict[str, Uncertainty] = {
+    DETERMINISTIC: "none",
+    "image, [UNC]": "token",
+    "image, multi-head": "multihead",
+}
+"""The image tower by where its log-variances come from."""
+
+TOKENS = TokenRules(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
+
+
+def run(
+    *, size: str = "ViT-B-16-768", batch: int = 8, repeats: int = 7, train: bool = True
+) -> dict[str, Any]:
+    """Seconds, and shares of the product rate by the fastest runs; every work is run in turn with the product."""
+    if batch < 2 or repeats < 1:
+        raise ValueError(f"batch {batch} must be at least 2, repeats {repeats} at least 1")
+    config = named(size, TOKENS)
+    works, flops = _works(config, batch, train)
+    short = {name: work for name, work in _works(config, 2, train=False)[0].items() if name in VARIANTS}
+    a = torch.randn(PRODUCT, PRODUCT)
+    works = {"product": lambda: a @ a, **works}
+    for work in (*works.values(), *short.values()):
+        work()
+    rounds = ROUNDS * repeats
+    with bar("measuring", len(works) * repeats + len(short) * rounds, "runs") as advance:
+        seconds = in_turn(works, repeats, advance)
+        alone = in_turn(short, rounds, advance)
+    fastest = {name: min(times) for name, times in seconds.items()}
+    rate = 2 * PRODUCT**3 / fastest["product"]
+    rows = {
+        name: {
+            "seconds": statistics.median(seconds[name]),
+            "fastest": fastest[name],
+            "gigaflop": count / 1e9,
+            "share_of_rate": count / fastest[name] / rate,
+        }
+        for name, count in flops.items()
+    }
+    return {
+        "size": size,
+        "batch": batch,
+        "gigaflop_per_second": rate / 1e9,
+        "works": rows,
+        "overhead": {name: _overhead(name, alone, flops) for name in VARIANTS if name != DETERMINISTIC},
+    }
+
+
+def _overhead(name: str, seconds: dict[str, list[float]], flops: dict[str, int]) -> dict[str, float]:
+    """More than the deterministic tower: by the fastest runs, because noise only slows, and by operations."""
+    return {
+        "time": min(seconds[name]) / min(seconds[DETERMINISTIC]) - 1,
+        "operations": flops[name] / flops[DETERMINISTIC] - 1,
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table for people."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    title = (
+        f"{result['size']}, batch {result['batch']}, {torch.get_num_threads()} threads; "
+        f"one float32 product of {PRODUCT} x {PRODUCT}, at best: {result['gigaflop_per_second']:.0f} GFLOP/s"
+    )
+    table = Table(title=title, title_justify="left")
+    for heading in ("what", "median s", "fastest s", "GFLOP", "share of the product rate"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    for name, row in result["works"].items():
+        table.add_row(
+            escape(name),
+            f"{row['seconds']:.3f}",
+            f"{row['fastest']:.3f}",
+            f"{row['gigaflop']:,.4g}",
+            f"{row['share_of_rate']:.0%}",
+        )
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table)
+    for name, more in result["overhead"].items():
+        console.print(
+            f"{name}, two images: {more['time']:+.1%} time, {more['operations']:+.1%} operations over the "
+            "deterministic tower (fastest runs)",
+            markup=False,
+        )
+
+
+def image_flops(config: ImageConfig, embed_dim: int, patches: int | None = None) -> int:
+    """Floating-point operations (two a multiply-add) of one image's forward pass; norms and activations not counted."""
+    count = config.patches if patches is None else patches
+    width = config.blocks.width
+    values = 3 * config.patch_size**2
+    stem = values * width if config.stem == "linear" else values * 3 * width + 3 * width * width
+    read = config.added_tokens
+    total = count * stem + _stack(
+        config.blocks, count + read, None if config.uncertainty == "multihead" else read
+    )
+    return 2 * (total + _heads(config, embed_dim, count + read))
+
+
+def text_flops(config: TextConfig, embed_dim: int, length: int) -> int:
+    """The same for one text of `length` tokens; the embedding is a look-up."""
+    tokens = length + config.added_tokens
+    read = {"token": 2, "none": 1, "mean": 1}.get(config.uncertainty)
+    return 2 * (_stack(config.blocks, tokens, read) + _heads(config, embed_dim, tokens))
+
+
+def _stack(blocks: BlockConfig, tokens: int, read: int | None, layers: int | None = None) -> int:
+    """Multiply-adds of the blocks; the last one asks, and computes its MLP, for `read` tokens only (None: all)."""
+    width, count = blocks.width, blocks.layers if layers is None else layers
+
+    def block(asking: int) -> int:
+        qkv, attention = 3 * width * width * tokens, 2 * asking * tokens * width
+        return qkv + attention + asking * (width * width + 2 * width * blocks.mlp_width)
+
+    return (count - 1) * block(tokens) + block(tokens if read is None else read)
+
+
+def _heads(config: ImageConfig | TextConfig, embed_dim: int, tokens: int) -> int:
+    width = config.blocks.width
+    projection = width * embed_dim
+    match config.uncertainty:
+        case "token":
+            return 2 * projection
+        case "mean":
+            return projection + embed_dim**2
+        case "multihead":
+            return 2 * projection + embed_dim**2 + _stack(config.blocks, tokens, 1, layers=2)
+    return projection
+
+
+def _works(
+    config: ModelConfig, batch: int, train: bool
+) -> tuple[dict[str, Callable[[], Any]], dict[str, int]]:
+    """What is timed, and its operations."""
+    generator = torch.Generator().manual_seed(0)
+    size = config.image.pixels.size
+    pixels = torch.randn(batch, 3, size, size, generator=generator)
+    ids = torch.randint(2, TOKENS.vocab_size, (batch, config.text.tokens.context_length), generator=generator)
+    quarter = kept_patches(batch, config.image.patches, 0.25, generator)
+    models = {name: ProLIP(config.with_uncertainty(kind)).start(generator) for name, kind in VARIANTS.items()}
+    model = models["image, [UNC]"]
+    works: dict[str, Callable[[], Any]] = {
+        name: _without_gradient(other.encode_image, pixels) for name, other in models.items()
+    }
+    flops = {
+        name: batch * image_flops(other.config.image, config.embed_dim) for name, other in models.items()
+    }
+    works["image, a quarter of the patches"] = _without_gradient(model.encode_image, pixels, quarter)
+    flops["image, a quarter of the patches"] = batch * image_flops(
+        config.image, config.embed_dim, quarter.shape[1]
+    )
+    works["text, the whole context"] = _without_gradient(model.encode_text, ids)
+    flops["text, the whole context"] = batch * text_flops(config.text, config.embed_dim, ids.shape[1])
+    if train:
+        works["training step"] = _step(model, pixels, ids)
+        flops["training step"] = 3 * (flops["image, [UNC]"] + flops["text, the whole context"])
+    return works, flops
+
+
+def _without_gradient(encode: Callable[..., Any], *inputs: Tensor) -> Callable[[], Any]:
+    return torch.no_grad()(lambda: encode(*inputs))
+
+
+def _step(model: ProLIP, pixels: Tensor, ids: Tensor) -> Callable[[], None]:
+    """Forward, PPCL, backward, AdamW."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+
+    def step() -> None:
+        images, texts = model(pixels, ids)
+        ppcl(images, texts, model.temperature).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step

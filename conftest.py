@@ -1,0 +1,87 @@
+"""Shared by all tests: one thread a worker, and random Gaussians to try things on."""
+
+import os
+import socket
+
+import hypothesis
+import pytest
+import torch
+
+from prolip.gaussian import Gaussian
+from prolip.model.create import create
+from prolip.preprocessing.tokenizer_builders import train_words
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+hypothesis.settings.register_profile("prolip", deadline=None, derandomize=True, max_examples=60)
+hypothesis.settings.load_profile("prolip")
+
+
+def hub_is_away():
+    """Why the hub can't be used here; None if it can."""
+    if os.environ["HF_HUB_OFFLINE"] != "0":
+        return "the tests keep off the hub unless HF_HUB_OFFLINE=0"
+    try:
+        socket.create_connection(("huggingface.co", 443), timeout=3).close()
+    except OSError as error:
+        return f"no hub can be reached from here: {error}"
+    return None
+
+
+def pytest_collection_modifyitems(items):
+    needy = [item for item in items if item.get_closest_marker("hub")]
+    reason = hub_is_away() if needy else None
+    for item in needy if reason else ():
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_configure(config):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """Indexes of shards go to a folder of the tests, not to the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def draw(generator):
+    """draw(4, 8, low=-20, high=2): unit means, log-variances spread evenly over [low, high]."""
+
+    def make(*shape, low=-6.0, high=1.0, dtype=torch.float64):
+        mean = torch.nn.functional.normalize(
+            torch.randn(shape, generator=generator, dtype=torch.float64), dim=-1
+        )
+        log_var = low + (high - low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+        return Gaussian(mean.to(dtype), log_var.to(dtype))
+
+    return make
+
+
+CAPTIONS = [
+    "a red circle above a blue star",
+    "a small green square",
+    "a thing",
+    "two yellow stars and a circle",
+]
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """Word level: [PAD] 0, [MASK] 1, [UNK] 2, then the words of a few captions."""
+    return train_words(CAPTIONS, context_length=16)
+
+
+@pytest.fixture
+def nano(tokenizer):
+    """A fresh model of the smallest size: 32 pixels, 16 tokens, 32 dimensions."""
+    return create("nano", tokenizer, seed=0).eval()

@@ -1,0 +1,75 @@
+"""What [UNC] costs: seconds of a training step against the same towers without variances and with PCME++'s heads."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from benchmarks.timing import in_turn
+from prolip.losses.contrastive import ppcl, siglip
+from prolip.model.config import Uncertainty
+from prolip.model.prolip import ProLIP
+from prolip.training.config import TrainConfig
+from prolip.training.model_setup import make_model
+
+TOWERS: dict[str, Uncertainty] = {"deterministic": "none", "unc": "token", "multihead": "multihead"}
+"""By where log-variances come from."""
+WARM_UP = 2
+"""Runs of each step that are not timed."""
+
+
+def measure(config: TrainConfig, *, batch: int = 64, repeats: int = 30) -> dict[str, Any]:
+    """Forward, contrastive loss, backward, AdamW; the towers in turn, `repeats` times.
+
+    seconds: medians by tower. ratio: to the deterministic tower of the same round, {median, error}; error: the
+    standard error of the rounds' mean. batch, repeats: as given.
+    """
+    steps = {name: _step(config, kind, batch) for name, kind in TOWERS.items()}
+    for step in (*steps.values(),) * WARM_UP:
+        step()
+    seconds = in_turn(steps, repeats)
+    return {
+        "batch": batch,
+        "repeats": repeats,
+        "seconds": {name: statistics.median(times) for name, times in seconds.items()},
+        "ratio": {
+            name: _ratio(times, seconds["deterministic"])
+            for name, times in seconds.items()
+            if name != "deterministic"
+        },
+    }
+
+
+def _ratio(times: list[float], reference: list[float]) -> dict[str, float]:
+    by_round = [one / other for one, other in zip(times, reference, strict=True)]
+    spread = statistics.stdev(by_round) if len(by_round) > 1 else 0.0
+    return {"median": statistics.median(by_round), "error": spread / len(by_round) ** 0.5}
+
+
+def _step(config: TrainConfig, kind: Uncertainty, batch: int) -> Callable[[], None]:
+    model = make_model(replace(config.model, uncertainty=kind), config.seed).train()
+    pixels, ids = _inputs(model, batch)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    loss = siglip if kind == "none" else ppcl
+
+    def step() -> None:
+        images, texts = model.encode_image(pixels), model.encode_text(ids)
+        loss(images, texts, model.temperature).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    return step
+
+
+def _inputs(model: ProLIP, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noise: values don't matter for time."""
+    generator = torch.Generator().manual_seed(0)
+    size, tokens = model.config.image.pixels.size, model.config.text.tokens
+    pixels = torch.randn(batch, 3, size, size, generator=generator)
+    length = min(tokens.context_length, 24)
+    ids = torch.randint(len(tokens.special_ids) + 1, tokens.vocab_size, (batch, length), generator=generator)
+    return pixels, ids

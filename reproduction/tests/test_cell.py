@@ -1,0 +1,80 @@
+import json
+
+import pytest
+
+from reproduction.cell import FORMAT, PACKAGED, cell_path, read_cell, read_cells, write_cell
+from reproduction.recipe import current_fingerprint
+from reproduction.tests.made import cell
+
+
+def test_cells_come_back_as_they_were(tmp_path):
+    one = cell("clip", 2, "hour", x={"y": [0.5, None]})
+    assert read_cell(write_cell(tmp_path, one)) == one
+    assert (tmp_path / "hour" / "clip-2.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "must hold a JSON object"),
+        ("{}", "is no cell of prolip reproduce"),
+        (json.dumps({"format": FORMAT, "version": 1, "scale": "hour"}), "has no variant, seed, fingerprint"),
+    ],
+)
+def test_a_broken_cell_is_told_with_what_to_do(tmp_path, content, message):
+    path = cell_path(tmp_path, "hour", "clip", 0)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(
+        ValueError, match=f"clip-0.json.*{message}.*remove it, and prolip reproduce makes it anew"
+    ):
+        read_cells([tmp_path])
+
+
+def test_a_cell_in_the_wrong_place_is_told(tmp_path):
+    path = write_cell(tmp_path, cell("clip"))
+    with pytest.raises(ValueError, match="holds the cell minutes/clip-0"):
+        read_cell(path.rename(path.with_name("siglip-0.json")))
+
+
+def test_cells_of_another_version_count_as_missing(tmp_path):
+    path = write_cell(tmp_path, cell())
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 0}))
+    assert read_cell(path) is None
+    assert read_cells([tmp_path]) == []
+
+
+def test_own_cells_win_over_the_packages_of_the_same_scale(tmp_path):
+    own, theirs = tmp_path / "own", tmp_path / "package"
+    write_cell(theirs, cell(x=1))
+    write_cell(theirs, cell(scale="hour", x=2))
+    write_cell(own, cell(x=3))
+    assert {(one.scale, one.numbers["x"]) for one in read_cells([own, theirs])} == {
+        ("minutes", 3),
+        ("hour", 2),
+    }
+
+
+def test_seeds_of_another_recipe_are_not_mixed_in(tmp_path):
+    own, theirs = tmp_path / "own", tmp_path / "package"
+    write_cell(own, cell(seed=0, fingerprint="new"))
+    for seed in range(3):
+        write_cell(theirs, cell(seed=seed, fingerprint="old" if seed == 1 else "new"))
+    write_cell(theirs, cell(scale="hour", fingerprint="old"))
+    assert {(one.scale, one.seed) for one in read_cells([own, theirs])} == {
+        ("minutes", 0),
+        ("minutes", 2),
+        ("hour", 0),
+    }
+
+
+def test_an_old_cell_of_ones_own_does_not_hide_a_new_one_of_the_package(tmp_path):
+    own, theirs = tmp_path / "own", tmp_path / "package"
+    write_cell(own, cell("clip", fingerprint="old", x=1))
+    write_cell(theirs, cell("clip", fingerprint=current_fingerprint("clip", "minutes"), x=2))
+    assert [one.numbers["x"] for one in read_cells([own, theirs])] == [2]
+
+
+def test_the_packages_cells_can_be_read():
+    assert all(one.numbers for one in read_cells([PACKAGED]))

@@ -1,0 +1,45 @@
+import pytest
+
+from reproduction.claims import CLAIMS
+from reproduction.evidence import Evidence
+from reproduction.rows import make_row
+from reproduction.tests.made import cell
+from reproduction.variants import KNOWN
+
+
+def test_ids_are_unique():
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
+def test_a_claim_says_what_is_measured_and_whose(claim):
+    assert "Effect: " in claim.definition
+    assert claim.paper
+    assert claim.where
+    for name in (claim.variant, claim.rival, *(control.variant for control in claim.controls)):
+        assert name is None or name in KNOWN
+
+
+def test_without_cells_nothing_is_run():
+    assert {make_row(claim, Evidence([])).verdict for claim in CLAIMS} == {"not run"}
+
+
+def trained(variant, accuracy):
+    return cell(variant, zero_shot={"colour_shape": {"one_prompt": accuracy, "n": 1000}})
+
+
+@pytest.mark.parametrize(("ppcl", "word"), [(0.9, "shown"), (0.02, "not shown")])
+def test_pml_fails_only_where_ppcl_does_not(ppcl, word):
+    (pml,) = [claim for claim in CLAIMS if claim.id == "pml"]
+    assert make_row(pml, Evidence([trained("pml-alone", 0.02), trained("ppcl-alone", ppcl)])).verdict == word
+
+
+def test_the_papers_values_are_those_of_its_tables():
+    papers = {claim.id: claim.paper for claim in CLAIMS}
+    assert papers["zero-shot-clip"] == "67.8 % against 67.2 %"
+    assert papers["pml"] == "0.1 %"
+    assert papers["widths-prolip"] == "3.266 (0.2254 / 0.0086) against -1.481 (0.0745 / 0.3276)"
+    assert papers["bprw-9"] == "75.8 % against 74.6 %"
+    assert papers["traversal-root-recall"] == "23.3 % against 0.1 %"
+    assert papers["cost"] == "1.002 against 1.020"
+    assert papers["filtering-clip"] == "0.154 against 0.151"

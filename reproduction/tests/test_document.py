@@ -1,0 +1,21 @@
+import pytest
+
+from reproduction.document import BEGIN, END, between, put_between
+
+
+def test_what_is_written_between_the_markers_comes_back_and_the_rest_stays(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nthe end\n")
+    for content in ("| a |\n|---|\n| ± 1 |\n", "shorter\n"):
+        put_between(page, content)
+        assert between(page) == content
+        assert page.read_text() == f"# Title\n\n{BEGIN}\n\n{content}\n{END}\n\nthe end\n"
+
+
+@pytest.mark.parametrize("text", ["nothing", BEGIN, END, f"{END} {BEGIN}"])
+def test_a_page_without_markers_is_told_and_left_alone(tmp_path, text):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(ValueError, match=r"page.md has no place for the table"):
+        put_between(page, "x")
+    assert page.read_text() == text

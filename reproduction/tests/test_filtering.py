@@ -1,0 +1,46 @@
+from collections import Counter
+
+import pytest
+import torch
+
+from prolip.scenes import holds
+from reproduction import filtering
+from reproduction.tests.made import WORLD
+
+SCENES = [WORLD.scene(8, index) for index in range(600)]
+
+
+def test_polluted_pairs_are_false_and_the_others_true():
+    pairs = filtering.pollute(SCENES, WORLD, seed=8)
+    true = [holds(told.meaning, scene) for told, scene in zip(pairs.captions, SCENES, strict=True)]
+    assert true == pairs.right.tolist()
+    assert true.count(False) == round(0.3 * len(SCENES))
+
+
+def test_levels_do_not_give_pollution_away():
+    pairs = filtering.pollute(SCENES, WORLD, seed=8)
+    shares = [
+        {level: count / total for level, count in Counter(levels).items()}
+        for levels in (
+            [c.level for c, right in zip(pairs.captions, pairs.right, strict=True) if right == wanted]
+            for wanted in (True, False)
+        )
+        for total in [len(levels)]
+    ]
+    for level in (1, 2, 3):
+        assert shares[0][level] == pytest.approx(shares[1][level], abs=0.12)
+    assert 0 not in shares[0]
+
+
+def test_precision_against_a_loop(generator):
+    right, score = torch.rand(50, generator=generator) < 0.7, torch.randn(50, generator=generator)
+    best = sorted(range(50), key=lambda i: -score[i])[:35]
+    found = filtering.judge(right, score)
+    assert found["precision"] == pytest.approx(sum(bool(right[i]) for i in best) / 35)
+    assert filtering.judge(right, right.double())["auroc"] == 1.0
+
+
+def test_a_perfect_score_keeps_only_what_is_right():
+    right = torch.arange(100) < 70
+    assert filtering.judge(right, right.double())["precision"] == 1.0
+    assert filtering.judge(right, -right.double())["precision"] == pytest.approx(40 / 70)

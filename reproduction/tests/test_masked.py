@@ -1,0 +1,30 @@
+import torch
+
+from prolip.scenes import Draws, implies
+from prolip.scenes.general import generalise
+from reproduction import masked
+from reproduction.tests.made import gaussian, told
+
+
+def test_wider_twins_include_and_the_own_one_is_told_from_others():
+    directions = torch.eye(4, dtype=torch.float64)
+    whole, twins = gaussian([0.1] * 4, directions), gaussian([1.0] * 4, directions)
+    rows = torch.arange(4)
+    assert masked.judge(whole, twins, (rows, rows.roll(1))) == {
+        "n": 4,
+        "included": 1.0,
+        "auroc": 1.0,
+        "wins": 1.0,
+    }
+    assert masked.judge(twins, whole, (rows, rows.roll(1)))["included"] == 0.0
+    assert masked.judge(whole, twins, (rows, rows))["auroc"] == 0.5
+
+
+def test_strangers_of_a_text_do_not_follow_from_it():
+    captions = [one for one in told(lambda _: 1.0, count=60).captions if one.level > 0]
+    general = [generalise(one.meaning, Draws(2, number)) for number, one in enumerate(captions)]
+    rows, others = masked._not_implied(captions, general, seed=1)
+    assert len(rows) > 0.8 * len(captions)
+    for row, other in zip(rows.tolist(), others.tolist(), strict=True):
+        assert implies(captions[row].meaning, general[row])
+        assert not implies(captions[row].meaning, general[other])

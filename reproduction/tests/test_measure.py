@@ -1,0 +1,66 @@
+import json
+import math
+
+import pytest
+import torch
+
+from prolip.model.prolip import ProLIP
+from prolip.scenes import tokenizer
+from reproduction.claims import CLAIMS
+from reproduction.measure import PARTS, measure, rounded
+from reproduction.targets import TARGETS
+from reproduction.variants import COST
+
+
+@pytest.fixture(scope="module")
+def numbers(scenes_model, ground):
+    return measure(scenes_model, ground, show=False)
+
+
+def leaves(value):
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from leaves(one)
+    else:
+        yield value
+
+
+def test_numbers_are_plain_and_finite(numbers):
+    assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+    assert all(value is None or math.isfinite(value) for value in leaves(numbers))
+    assert set(numbers) == {"parameters", *PARTS}
+
+
+def test_a_cell_is_small(numbers):
+    assert len(json.dumps(numbers)) < 6000
+
+
+@pytest.mark.parametrize("claim", [one for one in CLAIMS if one.variant != COST], ids=lambda claim: claim.id)
+def test_every_claim_and_its_controls_can_be_read(claim, numbers):
+    for read in (claim.read, claim.rival_read, *(control.read for control in claim.controls)):
+        if read is not None:
+            found = read(numbers)
+            assert found is None or math.isfinite(found.effect + found.error)
+
+
+def test_every_target_can_be_read(numbers):
+    for target in TARGETS:
+        target.value(numbers)
+
+
+def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, ground, numbers):
+    config = scenes_model.config.with_uncertainty("none")
+    model = ProLIP(config, tokenizer(16))
+    found = measure(model.start(torch.Generator().manual_seed(0)), ground, show=False)
+    assert set(found) == set(numbers)
+    assert found["truth"] is None
+    assert found["masked"] is None
+    assert found["filtering"]["csd"]["precision"] == found["filtering"]["cosine"]["precision"]
+    assert 0 <= found["zero_shot"]["colour_shape"]["one_prompt"] <= 1
+    for claim in CLAIMS:
+        if claim.variant != COST:
+            claim.read(found)
+
+
+def test_rounding_keeps_six_digits():
+    assert rounded({"a": [1 / 3, None, 7, 1234567.0]}) == {"a": [0.333333, None, 7, 1234570.0]}

@@ -1,0 +1,125 @@
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from prolip.training.recipes import Recipe, load
+from prolip.training.run_folder import is_run
+from reproduction import recipe, run
+from reproduction.cell import read_cell, write_cell
+
+
+class Bench:
+    """A recipe of two variants whose runs take a moment; counts what is trained and measured."""
+
+    def __init__(self, monkeypatch, out):
+        self.lr, self.trained, self.measured = 1e-3, [], []
+        self.work = run.Work(out=out, packaged=out / "packaged", tell=lambda _: None)
+        monkeypatch.setattr(recipe, "the_recipe", lambda: Recipe("stub", "", self.make))
+        real = run.train
+        monkeypatch.setattr(run, "train", lambda config, resume: self.train(real, config, resume))
+        monkeypatch.setattr(run, "measure", lambda model, ground: self.measure(model))
+        monkeypatch.setattr(run.Ground, "prepare", lambda ground: ground)
+
+    def make(
+        self, variant: Literal["prolip", "clip"] = "prolip", scale: Literal["minutes", "hour"] = "minutes"
+    ):
+        config = load("nano").config(["log.display=none", "held_out.source=None", "log.tensorboard=False"])
+        return replace(config, samples=32, optimiser=replace(config.optimiser, lr=self.lr))
+
+    def train(self, real, config, resume):
+        self.trained.append((config.out.rpartition("/")[2], resume))
+        return real(config, resume=resume)
+
+    def measure(self, model):
+        self.measured.append(model)
+        return {"x": 1}
+
+    def run(self, *wanted):
+        return run.run_missing(self.work, "minutes", wanted)
+
+
+@pytest.fixture
+def bench(monkeypatch, tmp_path):
+    return Bench(monkeypatch, tmp_path)
+
+
+def test_what_is_there_is_not_run_again(bench):
+    (path,) = bench.run(("prolip", 0))
+    assert path == bench.work.cells / "minutes" / "prolip-0.json"
+    assert read_cell(path).numbers == {"x": 1}
+    assert bench.run(("prolip", 0)) == []
+    assert bench.run(("prolip", 0), ("prolip", 1)) == [path.with_name("prolip-1.json")]
+    assert [name for name, _ in bench.trained] == ["prolip-0", "prolip-1"]
+
+
+def test_a_changed_recipe_is_run_again_and_the_old_run_put_aside(bench):
+    first = read_cell(bench.run(("prolip", 0))[0])
+    bench.lr = 2e-3
+    second = read_cell(bench.run(("prolip", 0))[0])
+    assert first.fingerprint != second.fingerprint
+    folder = bench.work.run_folder("minutes", "prolip", 0)
+    assert is_run(folder)
+    assert is_run(folder.with_name("prolip-0.old"))
+    bench.lr = 3e-3
+    bench.run(("prolip", 0))
+    assert is_run(folder.with_name("prolip-0.old2"))
+
+
+def test_a_run_that_was_trained_but_not_measured_is_not_trained_again(bench, monkeypatch):
+    def stopped(model):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "measure", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(("prolip", 0))
+    model = bench.work.run_folder("minutes", "prolip", 0) / "model"
+    before = model.stat().st_mtime_ns
+    monkeypatch.undo()
+    bench.__init__(monkeypatch, bench.work.out)
+    assert len(bench.run(("prolip", 0))) == 1
+    assert bench.trained == [("prolip-0", True)]
+    assert model.stat().st_mtime_ns == before
+
+
+def test_a_training_that_was_asked_to_stop_leaves_no_cell(bench, monkeypatch):
+    monkeypatch.setattr(run, "train", lambda config, resume: config.out)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(("prolip", 0))
+    assert bench.measured == []
+    assert not bench.work.cells.exists()
+
+
+def test_the_packages_cells_count_unless_all_is_wanted_anew(bench):
+    cell = read_cell(bench.run(("prolip", 0))[0])
+    (bench.work.cells / "minutes" / "prolip-0.json").unlink()
+    write_cell(bench.work.packaged, cell)
+    assert bench.run(("prolip", 0)) == []
+    bench.work = replace(bench.work, packaged=None)
+    assert len(bench.run(("prolip", 0))) == 1
+
+
+def test_untrained_models_differ_by_seed_and_train_nothing(bench):
+    bench.run(("untrained", 0), ("untrained", 1))
+    first, second = bench.measured
+    assert not first.image.positions.equal(second.image.positions)
+    assert bench.trained == []
+
+
+def test_by_default_all_variants_with_their_seeds(bench):
+    assert run.choose(None, None) == [
+        *(("prolip", seed) for seed in range(3)), ("clip", 0), *(("untrained", seed) for seed in range(3)), ("cost", 0),
+    ]  # fmt: skip
+    assert run.choose(["clip"], [0, 4]) == [("clip", 0), ("clip", 4)]
+
+
+@pytest.mark.parametrize(
+    ("variants", "seeds", "message"),
+    [
+        (["clop"], None, "variant 'clop' is not one of .*'prolip', 'clip', 'untrained', 'cost'"),
+        (None, [-1], "seed must be"),
+    ],
+)
+def test_wrong_choices_are_told(bench, variants, seeds, message):
+    with pytest.raises(ValueError, match=message):
+        run.choose(variants, seeds)

@@ -1,0 +1,142 @@
+"""HierarCaps' table: chains of captions from general to specific, each with its picture."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from prolip.data.sources.columns import require_file
+from prolip.preprocessing.images import URL
+
+ARROW = "=>"
+URL_COLUMNS = ("url", "image_url")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HierarCaps:
+    """N chains of L captions.
+
+    captions:      all of them, each text once.
+    chains:        int64 (N, L): indices of captions, from general to specific.
+    pictures:      files, each once.
+    picture_of:    int64 (N,): the picture of each chain; -1 where there is no file.
+    missing:       how the table names the pictures that are not there.
+    log_ambiguity: float64 (N, L), log of the true probability of each caption; None where nobody knows.
+    """
+
+    path: Path
+    captions: tuple[str, ...]
+    chains: Tensor
+    pictures: tuple[Path, ...]
+    picture_of: Tensor
+    missing: tuple[str, ...]
+    log_ambiguity: Tensor | None
+
+
+def read_hierarcaps(path: str | Path, images: str | Path | None = None) -> HierarCaps:
+    """A table (CSV, UTF-8) with the columns captions, "general => ... => specific", and url or image_url.
+
+    A url is a path relative to the table, or the name of a file in the folder `images`; of an http address the last
+    part is that name. The column log_ambiguity, a number for each caption with spaces between, is optional.
+    A picture that is not there is told in `missing`, and its chain is judged by its texts alone.
+    """
+    path = Path(path).expanduser()
+    folder = None if images is None else Path(images).expanduser()
+    require_file(path)
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no such folder")
+    rows, url_column = _rows(path)
+    texts = [_chain(row["captions"], f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+    _require_one_length(texts, path)
+    number_of = {
+        text: number for number, text in enumerate(dict.fromkeys(t for chain in texts for t in chain))
+    }
+    files = [_picture(row[url_column], path.parent, folder) for row in rows]
+    if folder is not None and not any(files):
+        raise FileNotFoundError(f"{folder}: none of the {len(rows)} pictures of {path} is in it")
+    place = {file: number for number, file in enumerate(dict.fromkeys(file for file in files if file))}
+    return HierarCaps(
+        path=path,
+        captions=tuple(number_of),
+        chains=torch.tensor([[number_of[text] for text in chain] for chain in texts], dtype=torch.int64),
+        pictures=tuple(place),
+        picture_of=torch.tensor([place[file] if file else -1 for file in files], dtype=torch.int64),
+        missing=tuple(row[url_column] for row, file in zip(rows, files, strict=True) if not file),
+        log_ambiguity=_truths(rows, len(texts[0]), path),
+    )
+
+
+def _rows(path: Path) -> tuple[list[dict[str, str]], str]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            names = list(reader.fieldnames or ())
+            rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} can't be read as a CSV in UTF-8: {error}") from None
+    url = next((name for name in URL_COLUMNS if name in names), None)
+    if "captions" not in names or url is None:
+        raise ValueError(f"{path} must have the columns captions and {' or '.join(URL_COLUMNS)}, not {names}")
+    if not rows:
+        raise ValueError(f"{path} has no rows")
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise ValueError(
+                f"{path}: row {number} doesn't have {len(names)} cells; put quotes around commas"
+            )
+    return rows, url
+
+
+def _chain(cell: str, where: str) -> tuple[str, ...]:
+    chain = tuple(text.strip() for text in cell.split(ARROW))
+    if not all(chain):
+        raise ValueError(f"{where}: caption {chain.index('')} of {cell!r} is empty")
+    return chain
+
+
+def _require_one_length(texts: Sequence[Sequence[str]], path: Path) -> None:
+    if len(texts[0]) < 2:
+        raise ValueError(f"{path}: row 1 has one caption; a chain has two or more, joined by {ARROW}")
+    for number, chain in enumerate(texts, start=1):
+        if len(chain) != len(texts[0]):
+            raise ValueError(
+                f"{path}: row {number} has {len(chain)} captions joined by {ARROW}, row 1 has {len(texts[0])}; "
+                "all chains must have the same number of levels"
+            )
+
+
+def _picture(url: str, beside: Path, images: Path | None) -> Path | None:
+    """The file that a table's cell names, if it is there."""
+    url = url.strip()
+    address = URL.match(url) is not None
+    places = [] if address or not url else [beside / url]
+    if images is not None and url:
+        name = url.split("?")[0].rstrip("/").rsplit("/", 1)[-1]
+        places += [images / name] if address else [images / url, images / name]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _truths(rows: Sequence[Mapping[str, str]], levels: int, path: Path) -> Tensor | None:
+    truths = []
+    for number, row in enumerate(rows, start=1):
+        if "log_ambiguity" not in row:
+            return None
+        try:
+            truths.append([float(part) for part in row["log_ambiguity"].split()])
+        except ValueError as error:
+            raise ValueError(f"{path}: row {number}: log_ambiguity: {error}") from None
+        if not all(map(math.isfinite, truths[-1])):
+            raise ValueError(
+                f"{path}: row {number}: log_ambiguity must be finite numbers, not {row['log_ambiguity']!r}"
+            )
+        if len(truths[-1]) != levels:
+            raise ValueError(
+                f"{path}: row {number} has {len(truths[-1])} log_ambiguity for {levels} captions"
+            )
+    return torch.tensor(truths, dtype=torch.float64)

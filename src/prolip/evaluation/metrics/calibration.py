@@ -1,0 +1,157 @@
+"""Calibration: do things that are given the probability p happen in p of the cases?
+
+The probability of a class among C is softmax(scale x similarity); that of a pair by itself is
+sigmoid(scale x similarity + bias) (Eq. 2). `metrics.fit` fits both to data after the fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from prolip.checks import require_choice, require_count
+from prolip.evaluation.metrics.bins import equal_mass_bins
+
+Binning = Literal["width", "mass"]
+"""Bins of equal width of [0, 1], or of equally many samples (see `bins.equal_mass_bins`)."""
+
+BINS = 15
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Predictions in bins of confidence: how many, the sum of their confidences, how many came true. Each (B,)."""
+
+    count: Tensor
+    confidence: Tensor
+    hits: Tensor
+
+    def __add__(self, other: Reliability) -> Reliability:
+        """Of both sets of predictions together (bins of equal width only: those of equal mass differ)."""
+        return Reliability(
+            self.count + other.count, self.confidence + other.confidence, self.hits + other.hits
+        )
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: the mean over predictions of |accuracy - mean confidence| of their bin."""
+        return ((self.hits - self.confidence).abs().sum() / self.count.sum()).item()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For JSON: bins that are not empty, as n, mean confidence and accuracy."""
+        return [
+            {"n": int(n), "confidence": (confidence / n).item(), "accuracy": (hits / n).item()}
+            for n, confidence, hits in zip(self.count, self.confidence, self.hits, strict=True)
+            if n > 0
+        ]
+
+
+def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width") -> Reliability:
+    """Put predictions into bins. confidence: (N,) in [0, 1]. correct: bool (N,).
+
+    A bin of equal width holds what is above its lower edge and up to its upper one; the first holds 0 too.
+    """
+    require_choice(by, get_args(Binning), "by")
+    require_count(bins, "bins")
+    if confidence.ndim != 1 or confidence.shape != correct.shape or len(correct) == 0:
+        raise ValueError(
+            f"confidence {tuple(confidence.shape)} and correct {tuple(correct.shape)} must both be (N,), N at least 1"
+        )
+    p = confidence.double()
+    if not bool(((p >= 0) & (p <= 1)).all()):
+        raise ValueError("confidence must be a probability, from 0 to 1")
+    equal_width = ((p * bins).ceil().long() - 1).clamp(0, bins - 1)
+    place = equal_width if by == "width" else equal_mass_bins(p, bins)
+    count = torch.bincount(place, minlength=bins).double()
+    sums = (torch.bincount(place, v.double(), minlength=bins) for v in (p, correct))
+    return Reliability(count, *sums)
+
+
+def expected_calibration_error(
+    confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width"
+) -> float:
+    """Mean over predictions of |accuracy - mean confidence| of their bin. confidence: (N,). correct: bool (N,)."""
+    return reliability(confidence, correct, bins, by).error
+
+
+def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tensor:
+    """sigmoid(scale x similarity + bias) of each pair (Eq. 2), float64."""
+    return torch.sigmoid(scale * similarities.double() + bias)
+
+
+def class_calibration(similarities: Tensor, labels: Tensor, scale: float) -> dict[str, Any]:
+    """How good the softmax over classes is as a probability. similarities: (N, C). labels: int64 (N,). scale: >= 0.
+
+    ece, ece_mass: of the most similar class, with bins of equal width and of equal mass. brier: mean over samples of
+    sum_c (p_c - y_c)^2, from 0 to 2. log_loss: mean -log p(true class), in nats. bins: the rows of equal width.
+    """
+    blocks = zip(*(values.split(_rows(similarities)) for values in (similarities, labels)), strict=True)
+    parts = [_softmax_losses(x, label, scale) for x, label in blocks]
+    confidence, brier, loss = (torch.cat(part) for part in zip(*parts, strict=True))
+    return _reliability_of(confidence, similarities.argmax(1) == labels) | {
+        "brier": brier.mean().item(),
+        "log_loss": loss.mean().item(),
+    }
+
+
+def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Largest probability, sum_c (p_c - y_c)^2 and -log p(true class): each (N,)."""
+    log_p = torch.log_softmax(scale * similarities.double(), 1)
+    p, own = log_p.exp(), log_p.gather(1, labels[:, None])[:, 0]
+    return p.amax(1), p.square().sum(1) - 2.0 * own.exp() + 1.0, -own
+
+
+def pair_calibration(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, Any]:
+    """How good the sigmoid of pairs is as a probability. similarities: (N, C). labels: int64 (N,).
+
+    `predicted` judges the pair of each sample with its most similar class (ece, ece_mass, bins, brier, log_loss);
+    `pairs` all N x C pairs (ece, brier, log_loss), most of which are easy: its numbers are small by themselves.
+    """
+    best, predicted = similarities.max(1)
+    correct = predicted == labels
+    logit = scale * best.double() + bias
+    brier, loss = _binary_losses(logit, correct)
+    chosen = _reliability_of(torch.sigmoid(logit), correct) | {
+        "brier": brier.mean().item(),
+        "log_loss": loss.mean().item(),
+    }
+    return {"predicted": chosen, "pairs": _all_pairs(similarities, labels, scale, bias)}
+
+
+def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, float]:
+    rows, classes = _rows(similarities), torch.arange(similarities.shape[1])
+    total, brier, loss = None, 0.0, 0.0
+    for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
+        logit = (scale * block.double() + bias).flatten()
+        match = (classes == label[:, None]).flatten()
+        part = reliability(torch.sigmoid(logit), match)
+        squares, losses = _binary_losses(logit, match)
+        brier, loss = brier + squares.sum().item(), loss + losses.sum().item()
+        total = part if total is None else total + part
+    if total is None:
+        raise ValueError("there are no pairs to judge")
+    count = similarities.numel()
+    return {"ece": total.error, "brier": brier / count, "log_loss": loss / count}
+
+
+def _binary_losses(logit: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:
+    """(p - y)^2 and -log p(y) of each pair, for p = sigmoid(logit)."""
+    return (torch.sigmoid(logit) - match.double()).square(), -logsigmoid(torch.where(match, logit, -logit))
+
+
+def _reliability_of(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
+    width = reliability(confidence, correct)
+    return {
+        "ece": width.error,
+        "ece_mass": expected_calibration_error(confidence, correct, by="mass"),
+        "bins": width.rows(),
+    }
+
+
+def _rows(similarities: Tensor) -> int:
+    """How many rows at a time: float64 copies of all pairs of ImageNet would be gigabytes."""
+    return max(1, 2**20 // similarities.shape[1])

@@ -1,0 +1,264 @@
+"""What uncertainty adds to caption length and token frequency when something about captions is to be predicted."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.checks import require_count
+from prolip.evaluation.captions import Captions
+from prolip.gaussian import Gaussian, checked, work_dtype
+
+FOLDS = 5
+RESAMPLES = 1000
+BLOCK = 2**22
+"""Distances, and draws of the bootstrap, that are in memory at one time."""
+ROUNDING = 16
+"""Steps of the number format by which two ways to compute one score may differ."""
+UNCERTAINTY = "log uncertainty"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Columns:
+    """What is known of R rows: values float64 (R, C), and the names of the C columns."""
+
+    names: tuple[str, ...]
+    values: Tensor
+
+    def and_one(self, name: str, values: Tensor) -> Columns:
+        return Columns(
+            names=(*self.names, name), values=torch.cat([self.values, values.double()[:, None]], dim=1)
+        )
+
+    def only(self, rows: Tensor) -> Columns:
+        return Columns(names=self.names, values=self.values[rows])
+
+
+def wording(captions: Captions) -> Columns:
+    """Length and token frequency of each caption: all that needs no model. T rows.
+
+    length and log length in tokens (both, so that a curved dependence on length isn't credited to uncertainty); the
+    mean and the smallest ln frequency of its tokens, where the frequency of a token is its share of all tokens of
+    these captions. A caption without tokens has nan.
+    """
+    counts = torch.bincount(captions.tokens).double()
+    frequency = (counts / len(captions.tokens)).log()[captions.tokens]
+    owner = torch.repeat_interleave(torch.arange(len(captions)), captions.lengths)
+    lengths = captions.lengths.double()
+    rarest = torch.full_like(lengths, math.nan).scatter_reduce(
+        0, owner, frequency, "amin", include_self=False
+    )
+    mean = torch.zeros_like(lengths).index_add(0, owner, frequency) / lengths
+    values = torch.stack([lengths, lengths.log(), mean, rarest], dim=1)
+    return Columns(
+        names=("length", "log length", "mean log token frequency", "smallest log token frequency"),
+        values=values,
+    )
+
+
+def own_image_rank(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
+    """The rank of its own image when a caption queries all images by CSD: float64 (T,), 1 the nearest; ties shared.
+
+    One more than the number of images that the caption fits better than the one it was written for: how ambiguous it
+    turns out to be among these pictures. It needs no labels, and it is not uncertainty in disguise: the trace of the
+    caption adds the same to its distance from every image, so it cancels. (A caption that the model simply
+    misunderstands also ranks its image low; that too is something to know beforehand.)
+
+    -CSD / 2 is mu_c . mu_i - (|mu_i|^2 + tr_i) / 2 and something of the caption alone. So the images are made ready
+    once, and each block of captions and images is one matrix product. Two scores that differ by no more than rounding
+    are equal: the same image may stand in two blocks.
+    """
+    left, right = (checked(z, name).mean for z, name in ((texts, "texts"), (images, "images")))
+    dtype = work_dtype(left, right)
+    left, right = left.to(dtype), right.to(dtype)
+    offset = -0.5 * (right.square().sum(-1) + images.uncertainty.to(dtype))
+    own = (left * right[image_of]).sum(-1) + offset[image_of]
+    size = left.norm(dim=-1) * right.norm(dim=-1).max() + offset.abs().max()
+    slack = ROUNDING * torch.finfo(dtype).eps * size
+    ranks = torch.ones(len(left), dtype=torch.float64, device=left.device)
+    side = math.isqrt(BLOCK)
+    for first in range(0, len(left), side):
+        rows = slice(first, first + side)
+        low, high = (own - slack)[rows, None], (own + slack)[rows, None]
+        for start in range(0, len(right), side):
+            columns = slice(start, start + side)
+            scores = torch.addmm(offset[columns], left[rows], right[columns].mT)
+            _leave_out(scores, image_of[rows] - start)
+            better, as_good = (s.sum(1, dtype=torch.int32) for s in (scores > high, scores >= low))
+            ranks[rows] += 0.5 * (better + as_good)
+    return ranks
+
+
+def _leave_out(scores: Tensor, columns: Tensor) -> None:
+    """Make the score of one column in each row count for nothing, where it is in this block."""
+    inside = ((columns >= 0) & (columns < scores.shape[1])).nonzero()[:, 0]
+    scores[inside, columns[inside]] = -math.inf
+
+
+def analyse(
+    images: Gaussian, texts: Gaussian, captions: Captions, *, most: int = 20_000, seed: int = 0
+) -> dict[str, Any]:
+    """The regression of each target that is known, with and without log uncertainty.
+
+    own_image: target ln `own_image_rank`; of at most `most` captions, drawn by `seed`.
+    truth:     target the true log-ambiguity, a row for each different text; None if it isn't known.
+    The layout of each: `compare`.
+    """
+    require_count(most, "most", most=2**31)
+    columns, log_uncertainty = wording(captions), _log_uncertainty(texts)
+    usable = captions.lengths > 0
+    rows = _some(usable.nonzero()[:, 0], most, seed)
+    owner = captions.image_of[rows]
+    ranks = own_image_rank(images, texts[rows], owner)
+    result: dict[str, Any] = {
+        "own_image": compare(columns.only(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed),
+        "truth": None,
+    }
+    if captions.log_ambiguity is not None:
+        different = captions.first_of_each()
+        known = different[(usable & captions.log_ambiguity.isfinite())[different]]
+        target = captions.log_ambiguity[known]
+        result["truth"] = compare(columns.only(known), log_uncertainty[known], target, known, seed=seed)
+    return result
+
+
+def compare(
+    columns: Columns, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
+) -> dict[str, Any]:
+    """Least squares of a target with and without log uncertainty, judged on rows that were not fitted.
+
+    target, log_uncertainty: (R,). groups: int64 (R,): rows of one group (captions of one image) are fitted, left out
+    and resampled together. Five folds of groups, drawn by `seed`.
+
+    Returns {n, groups, columns, left_out, r2_without, r2_with, difference, interval, coefficients}. r2: 1 - sum of
+    squared errors / sum of squares about the mean, over all rows, each predicted by the fit that hasn't seen it (so it
+    may be negative). interval: 95 % of the difference, by resampling groups. coefficients: of the fit with uncertainty
+    to all rows, in standard deviations of target per standard deviation of column. left_out: constant columns. Numbers
+    are None if the target or the uncertainty is constant, or there are fewer than ten groups.
+    """
+    everything = columns.and_one(UNCERTAINTY, log_uncertainty)
+    _check(everything, target, groups)
+    _, groups = groups.unique(return_inverse=True)
+    count = int(groups.max()) + 1 if len(groups) else 0
+    varies = [_varies(column) for column in everything.values.T]
+    names = tuple(name for name, good in zip(everything.names, varies, strict=True) if good)
+    result: dict[str, Any] = {
+        "n": len(target),
+        "groups": count,
+        "columns": list(names),
+        "left_out": [name for name in everything.names if name not in names],
+        **dict.fromkeys(("r2_without", "r2_with", "difference", "interval", "coefficients")),
+    }
+    if count < 2 * FOLDS or not varies[-1] or not _varies(target):
+        return result
+    values, target = everything.values[:, torch.tensor(varies)], target.double()
+    fold = _folds(count, seed)[groups]
+    errors = torch.stack([_errors(part, target, fold) for part in (values[:, :-1], values)], dim=1)
+    without, within = (_r2(errors[:, k].sum(), target) for k in range(2))
+    return result | {
+        "r2_without": without,
+        "r2_with": within,
+        "difference": within - without,
+        "interval": _interval(errors, target, groups, seed),
+        "coefficients": _coefficients(values, target, names),
+    }
+
+
+def _check(columns: Columns, target: Tensor, groups: Tensor) -> None:
+    rows = len(columns.values)
+    if target.shape != (rows,) or groups.shape != (rows,):
+        raise ValueError(f"{rows} rows need as many targets and groups, not {len(target)} and {len(groups)}")
+    if not bool(columns.values.isfinite().all()) or not bool(target.isfinite().all()):
+        raise ValueError("a regression needs finite numbers; leave out the rows where something isn't known")
+
+
+def _varies(values: Tensor) -> bool:
+    """More than rounding does."""
+    low, high = values.double().aminmax() if len(values) else (torch.zeros(()), torch.zeros(()))
+    return float(high - low) > 1e-9 * max(1e-300, float(high.abs()), float(low.abs()))
+
+
+def _folds(groups: int, seed: int) -> Tensor:
+    """int64 (groups,): the fold of each group; as equal as can be."""
+    order = torch.randperm(groups, generator=torch.Generator().manual_seed(seed))
+    fold = torch.empty(groups, dtype=torch.int64)
+    fold[order] = torch.arange(groups) * FOLDS // groups
+    return fold
+
+
+def _errors(values: Tensor, target: Tensor, fold: Tensor) -> Tensor:
+    """(R,): the squared error of each row, predicted by the fit to the other folds."""
+    errors = torch.empty_like(target)
+    for number in range(FOLDS):
+        out = fold == number
+        errors[out] = (_predict(values[~out], target[~out], values[out]) - target[out]).square()
+    return errors
+
+
+def _predict(values: Tensor, target: Tensor, new: Tensor) -> Tensor:
+    centre, scale = _scales(values)
+    weights = _fit((values - centre) / scale, target - target.mean())
+    return (new - centre) / scale @ weights + target.mean()
+
+
+def _scales(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations of columns; one that is constant among these rows gets the scale 1."""
+    scale = values.std(0, correction=0)
+    return values.mean(0), torch.where(scale > 0, scale, torch.ones_like(scale))
+
+
+def _fit(values: Tensor, target: Tensor) -> Tensor:
+    """Least squares; the shortest solution where columns depend on each other."""
+    if not values.shape[1]:
+        return values.new_zeros(0)
+    solution: Tensor = torch.linalg.lstsq(values, target[:, None], driver="gelsd").solution
+    return solution[:, 0]
+
+
+def _coefficients(values: Tensor, target: Tensor, names: tuple[str, ...]) -> dict[str, float]:
+    centre, scale = _scales(values)
+    weights = _fit((values - centre) / scale, (target - target.mean()) / target.std(correction=0))
+    return dict(zip(names, weights.tolist(), strict=True))
+
+
+def _r2(squares: Tensor, target: Tensor) -> float:
+    return float(1 - squares / (target - target.mean()).square().sum())
+
+
+def _interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> list[float]:
+    """The middle 95 % of the difference of R^2 when groups are drawn with replacement. errors: (R, 2)."""
+    count = int(groups.max()) + 1
+    centred = target - target.mean()
+    facts = torch.stack(
+        [errors[:, 0] - errors[:, 1], centred.square(), centred, torch.ones_like(centred)], dim=1
+    )
+    sums = torch.zeros(count, 4, dtype=torch.float64).index_add(0, groups, facts)
+    generator = torch.Generator().manual_seed(seed + 1)
+    differences: list[Tensor] = []
+    rows = max(1, BLOCK // count)
+    for first in range(0, RESAMPLES, rows):
+        drawn = torch.randint(count, (min(rows, RESAMPLES - first), count), generator=generator)
+        times = torch.zeros(drawn.shape, dtype=torch.float64).scatter_add_(
+            1, drawn, torch.ones(drawn.shape).double()
+        )
+        gain, squares, total, number = (times @ sums).T
+        differences.append(gain / (squares - total.square() / number))
+    found = torch.cat(differences)
+    found = found[found.isfinite()]  # a draw may hold one target only
+    return [float(v) for v in found.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))]
+
+
+def _log_uncertainty(texts: Gaussian) -> Tensor:
+    return texts.uncertainty.double().clamp_min(torch.finfo(torch.float64).tiny).log()
+
+
+def _some(rows: Tensor, most: int, seed: int) -> Tensor:
+    """At most so many of the rows, in order."""
+    if len(rows) <= most:
+        return rows
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]
+    return rows[chosen.sort().values]

@@ -1,0 +1,62 @@
+"""Losses on true pairs: the inclusion loss and the VIB term.
+
+Each rank sums its own rows and divides by `count`, the number on all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from prolip.checks import require_choice
+from prolip.gaussian import Gaussian
+from prolip.measures import formulas
+from prolip.measures.formulas import Form
+
+Reduction = Literal["per_dimension", "summed"]
+"""A log-sigmoid for each dimension and their mean (as trained), or one for the summed H (as printed)."""
+
+
+def inclusion(
+    inner: Gaussian,
+    outer: Gaussian,
+    *,
+    c: float = 10.0,
+    eps: float = -10.0,
+    form: Form = "published",
+    reduction: Reduction = "per_dimension",
+    count: int | None = None,
+) -> Tensor:
+    """Inclusion loss -log sigmoid(c H_eps(inner in outer)) (Eq. 6), averaged over dimensions and pairs.
+
+    inner, outer: (n, D), row i with row i. eps is a logarithm, the paper's epsilon is e^eps.
+    count: pairs in the global batch (None: n). Returns this rank's share, a scalar; 0 rows give 0.
+    """
+    require_choice(form, get_args(Form), "form")
+    require_choice(reduction, get_args(Reduction), "reduction")
+    inner, outer = _full(inner, "inner"), _full(outer, "outer")
+    if inner.shape != outer.shape:
+        raise ValueError(f"inner {tuple(inner.shape)} and outer {tuple(outer.shape)} must pair row by row")
+    terms = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, form, eps)
+    summed = reduction == "summed"
+    per_pair = -logsigmoid(c * terms.sum(-1)) if summed else -logsigmoid(c * terms).mean(-1)
+    return per_pair.sum() / _at_least_one(count, inner)
+
+
+def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
+    """KL(z || N(0, I)) (appendix A.7), averaged over dimensions and rows. z: (n, D). Returns this rank's share."""
+    z = _full(z, "z")
+    return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _at_least_one(count, z)
+
+
+def _full(z: Gaussian, name: str) -> Gaussian:
+    """Checked for form, (n, D), with the mean in the type of log_var: bfloat16 can't hold a difference of means."""
+    if z.check_form(name).mean.ndim != 2:
+        raise ValueError(f"{name} must be (n, D), not {tuple(z.shape)}")
+    return z.to(z.log_var.dtype)
+
+
+def _at_least_one(count: int | None, z: Gaussian) -> int:
+    return max(1, len(z) if count is None else count)

@@ -1,0 +1,88 @@
+"""The blocks themselves, a sum over them that works for every formula, and what the fast kernels share.
+
+A kernel is the same sum as hand-ordered passes over buffers that stay in cache. A logarithm costs as much as
+several products, so kernels multiply many factors before they take one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from prolip.measures.formulas import LOG_2
+
+Terms = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A formula per dimension: (mean1, log_var1, mean2, log_var2) -> terms, broadcasting."""
+
+BLOCK_ELEMENTS = {"cpu": 2**19, "cuda": 2**25}
+"""Elements of one (rows, columns, D) block: a few megabytes on a CPU (cache), more where launches cost."""
+
+LARGEST_LOG = 80.0
+"""Logarithms that a float32 product may reach: e^80 is 5e34, e^-80 is 2e-35 and still a normal number."""
+
+
+def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
+    """Sum over D of terms(Z1_i, Z2_j), for all i, j: (N, M). Blocks are recomputed in the backward pass."""
+    tensors = (mean1, log_var1, mean2, log_var2)
+    with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+    def block(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
+        return terms(mean1[:, None], log_var1[:, None], mean2[None], log_var2[None]).sum(-1)
+
+    strips: dict[int, list[Tensor]] = {}
+    for rows, columns in tile(mean1, mean2):
+        parts = (mean1[rows], log_var1[rows], mean2[columns], log_var2[columns])
+        value = checkpoint(block, *parts, use_reentrant=False) if with_grad else block(*parts)
+        strips.setdefault(rows.start, []).append(value)
+    if not strips:  # no rows on one side: (0, M) or (N, 0), with its place in the graph
+        return block(*tensors)
+    return torch.cat([torch.cat(strip, dim=1) for strip in strips.values()])
+
+
+def tile(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Slices (rows of Z1, rows of Z2) that tile the (N, M) result; columns are long, so that rows are few."""
+    (n, dims), m = mean1.shape, mean2.shape[0]
+    room = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
+    columns = max(1, min(m, room))
+    rows = max(1, min(n, room // columns))
+    for i in range(0, n, rows):
+        for j in range(0, m, columns):
+            yield slice(i, min(i + rows, n)), slice(j, min(j + columns, m))
+
+
+def tile_with_buffers(
+    mean1: Tensor, mean2: Tensor, count: int
+) -> Iterator[tuple[slice, slice, tuple[Tensor, ...]]]:
+    """`tile`, with `count` buffers (rows, columns, D), always in the same memory: allocating costs more than a pass."""
+    memory: list[Tensor] = []
+    for rows, columns in tile(mean1, mean2):
+        shape = (rows.stop - rows.start, columns.stop - columns.start, mean1.shape[-1])
+        size = math.prod(shape)
+        memory = memory or [mean1.new_empty(size) for _ in range(count)]  # the first block is the largest
+        yield rows, columns, tuple(buffer[:size].view(shape) for buffer in memory)
+
+
+def halvings_for(reach: float) -> int:
+    """How often values between e^-reach and e^reach may be folded before products leave a float32; 6 at most."""
+    return int(math.log2(max(1.0, LARGEST_LOG / max(reach, LOG_2))))
+
+
+def pad(values: Tensor, halvings: int, value: float) -> Tensor:
+    """D filled up to a multiple of 2^halvings; with the right value, by dimensions that add nothing."""
+    missing = -values.shape[-1] % 2**halvings
+    return torch.nn.functional.pad(values, (0, missing), value=value) if missing else values
+
+
+def fold_product_(values: Tensor, halvings: int) -> Tensor:
+    """Multiply the left half of the last axis by the right half, in place, `halvings` times.
+
+    Each pass costs half of the last, so that all together cost one.
+    """
+    for _ in range(halvings):
+        half = values.shape[-1] // 2
+        values = values[..., :half].mul_(values[..., half:])
+    return values

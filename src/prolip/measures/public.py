@@ -1,0 +1,261 @@
+"""Measures on Gaussians: f(a, b) takes row i of a with row i of b, f_matrix(a, b) takes all pairs.
+
+Every function checks its input, is differentiable, and returns float32 or better. docs/measures.md derives them.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from prolip.checks import checked_points, require_choice, within
+from prolip.gaussian import LARGEST_LOG_VAR, Gaussian, checked, work_dtype
+from prolip.measures import all_pairs, containment_kernel, formulas, inclusion_kernel
+from prolip.measures.formulas import Form
+
+
+def csd(a: Gaussian, b: Gaussian) -> Tensor:
+    """Closed-form sampled distance E ||x - y||^2 for x ~ a, y ~ b (Eq. 1), row by row.
+
+    a, b: (..., D), broadcast against each other. Returns (...,) >= 0.
+    """
+    a, b = _paired(a, b)
+    return (a.mean - b.mean).square().sum(-1) + a.uncertainty + b.uncertainty
+
+
+def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
+    """`csd` of all pairs by one matrix product. a: (N, D), b: (M, D). Returns (N, M)."""
+    a, b = _crossed(a, b)
+    squares = a.mean.square().sum(-1)[:, None] + b.mean.square().sum(-1)
+    with torch.autocast(a.device.type, enabled=False):
+        products = a.mean @ b.mean.mT
+    distance = (squares - 2.0 * products).clamp_min(0.0)
+    return distance + a.uncertainty[:, None] + b.uncertainty
+
+
+def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """inc(a, b) = log of the integral of p_a^2 p_b (Eq. 4), row by row: large where b is wide and about a.
+
+    form: `exact` is the integral; `published` is Eq. 4 as printed (no constants, other factors on log sigma^2).
+    eps:  a logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C, as in training. 0 leaves it alone.
+    a, b: (..., D). Returns (...,).
+    """
+    _check_options(form, eps)
+    a, b = _spread(*_paired(a, b))
+    return formulas.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
+
+
+def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """`log_inclusion` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    _check_options(form, eps)
+    a, b = _spread(*_crossed(a, b))
+    if _needs_plain_path(a, b):
+        terms = partial(formulas.log_inclusion, form=form, eps=eps)
+        return all_pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
+    return inclusion_kernel.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
+
+
+def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """H(a in b) = inc(a, b) - inc(b, a) (Eq. 5), row by row: a test of a given pair.
+
+    Positive where b is the wider one. A distance between the means only scales it, so that the largest H
+    belongs to far-away strangers: search with `log_inclusion` or `containment` instead.
+    form, eps: as in `log_inclusion`. a, b: (..., D). Returns (...,); H(a in b) = -H(b in a) exactly.
+    """
+    _check_options(form, eps)
+    a, b = _spread(*_paired(a, b))
+    return formulas.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
+
+
+def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
+    """`inclusion` of all pairs, H(a_i in b_j), block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    _check_options(form, eps)
+    a, b = _spread(*_crossed(a, b))
+    if _needs_plain_path(a, b):
+        terms = partial(formulas.inclusion, form=form, eps=eps)
+        return all_pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
+    return inclusion_kernel.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
+
+
+def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """log of `containment`, row by row: ranks also where the probability itself is too small for a float."""
+    a, b = _spread(*_paired(a, b))
+    terms = formulas.log_containment(*_double(a, b), box_half_width(a.dim, mass))
+    return terms.sum(-1).to(a.log_var.dtype)
+
+
+def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """`log_containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    a, b = _spread(*_crossed(a, b))
+    half_width = box_half_width(a.dim, mass)
+    if not _needs_plain_path(a, b) and containment_kernel.kernel_applies(a.log_var, b.log_var, half_width):
+        return containment_kernel.log_containment(a.mean, a.log_var, b.mean, b.log_var, half_width)
+    terms = partial(formulas.log_containment, half_width=half_width)
+    return all_pairs.sum_terms(terms, *_double(a, b)).to(a.log_var.dtype)
+
+
+def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """Probability that a draw of a falls into the central box of b that holds `mass` of b, row by row.
+
+    The box is the product of D equal-mass intervals about b's mean. Near 1 only if b covers a in every
+    dimension, near 0 both ways if they are disjoint, `mass` if they are equal. Ours, not the paper's.
+    a, b: (..., D). Returns (...,) in [0, 1].
+    """
+    return log_containment(a, b, mass=mass).exp()
+
+
+def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
+    """`containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    return log_containment_matrix(a, b, mass=mass).exp()
+
+
+def kl_standard(z: Gaussian) -> Tensor:
+    """KL(z || N(0, I)), summed over dimensions. z: (..., D). Returns (...,) >= 0."""
+    (z,) = _spread(_upcast(checked(z, "z")))
+    return formulas.kl_standard(z.mean, z.log_var).sum(-1)
+
+
+def kl_divergence(a: Gaussian, b: Gaussian) -> Tensor:
+    """KL(a || b), summed over dimensions, row by row. a, b: (..., D). Returns (...,) >= 0."""
+    a, b = _spread(*_paired(a, b))
+    return formulas.kl_divergence(a.mean, a.log_var, b.mean, b.log_var).sum(-1)
+
+
+def log_density(points: Tensor, z: Gaussian) -> Tensor:
+    """log N(point; z), row by row. points, z: (..., D). Returns (...,)."""
+    points, z = checked_points(points, "points"), checked(z, "z")
+    if points.shape[-1] != z.dim:
+        raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
+    _check_rows(points.shape, z.shape, "points", "z")
+    dtype = work_dtype(points, z.mean, z.log_var)
+    (z,) = _spread(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
+    return formulas.log_density(points.to(dtype), z.mean, z.log_var).sum(-1)
+
+
+def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
+    """log density of all points under all Gaussians, by two matrix products.
+
+    points: (..., N, D), z: (..., M, D), with the same leading axes. Returns (..., N, M).
+    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64; where
+    even that is too little, differences are taken first, block by block.
+    """
+    points, z = checked_points(points, "points"), checked(z, "z")
+    if min(points.ndim, z.mean.ndim) < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
+        raise ValueError(
+            f"points {tuple(points.shape)} and z {tuple(z.shape)} must be (..., N, D) and (..., M, D)"
+        )
+    (spread,) = _spread(_upcast(z))
+    x, mean, log_var = points.double(), spread.mean.double(), spread.log_var.double()
+    compute = _direct_log_density if _square_cancels(x, mean, log_var) else _expanded_log_density
+    return compute(x, mean, log_var).to(work_dtype(points, z.mean, z.log_var))
+
+
+def _expanded_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
+    precision = torch.exp(-log_var)
+    pull = mean * precision
+    constant = (mean * pull + log_var).sum(-1) + mean.shape[-1] * formulas.LOG_2PI
+    return x @ pull.mT - 0.5 * (x.square() @ precision.mT + constant[..., None, :])
+
+
+def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
+    """Whether the terms of the expanded square are so large that float64 can't hold their difference to 1e-6."""
+    if torch.compiler.is_compiling() or x.numel() == 0 or mean.numel() == 0:
+        return False
+    farthest = max(abs(end.item()) for values in (x, mean) for end in values.aminmax())
+    largest = farthest * farthest * math.exp(-log_var.min().item())
+    return largest * torch.finfo(torch.float64).eps > 1e-6
+
+
+def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
+    """Differences before squares, block by block: for Gaussians too narrow for the matrix products."""
+
+    def terms(points: Tensor, _: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
+        return formulas.log_density(points, mean, log_var)
+
+    flat = [t.reshape(-1, *t.shape[-2:]) for t in (x, mean, log_var)]
+    values = [all_pairs.sum_terms(terms, x, x, mean, log_var) for x, mean, log_var in zip(*flat, strict=True)]
+    return torch.stack(values).reshape(*x.shape[:-1], mean.shape[-2])
+
+
+def box_half_width(dims: int, mass: float) -> float:
+    """Half a side, in sigmas, of the central box of a Gaussian that holds `mass`: each of D sides holds mass^(1/D)."""
+    if not 1e-6 <= mass < 1.0:
+        raise ValueError(f"mass must be at least 1e-6 and below 1, not {mass}")
+    tail = -0.5 * math.expm1(math.log(mass) / dims)
+    return -float(torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)))
+
+
+def _paired(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Checked, in one floating type, with shapes that broadcast against each other."""
+    _check_both(a, b)
+    _check_rows(a.shape, b.shape, "a", "b")
+    return _upcast(a, b), _upcast(b, a)
+
+
+def _crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Checked, in one floating type, both of shape (rows, D)."""
+    _check_both(a, b)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise ValueError(f"all pairs need a (N, D) and b (M, D), not {tuple(a.shape)} and {tuple(b.shape)}")
+    return _upcast(a, b), _upcast(b, a)
+
+
+def _check_both(a: Gaussian, b: Gaussian) -> None:
+    checked(a, "a")
+    checked(b, "b")
+    if a.dim != b.dim:
+        raise ValueError(f"a has {a.dim} dimensions, b has {b.dim}")
+    if a.device != b.device:
+        raise ValueError(f"a is on {a.device}, b on {b.device}")
+
+
+def _check_rows(first: torch.Size, second: torch.Size, name1: str, name2: str) -> None:
+    try:
+        torch.broadcast_shapes(first, second)
+    except RuntimeError:
+        raise ValueError(
+            f"rows of {name1} {tuple(first)} and {name2} {tuple(second)} don't pair up; "
+            "for all pairs use the _matrix form"
+        ) from None
+
+
+def _check_options(form: Form, eps: float) -> None:
+    require_choice(form, get_args(Form), "form")
+    if not -1000.0 <= eps <= 80.0:
+        raise ValueError(f"eps is a logarithm, at least -1000 and at most 80: not {eps}")
+
+
+def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
+    """Gaussians whose 1/sigma^2 is a number: points, and variances beyond the type's range, are an error."""
+    if torch.compiler.is_compiling():
+        return gaussians
+    for z in gaussians:
+        limit = LARGEST_LOG_VAR[z.log_var.dtype]
+        if not within(z.log_var, -limit, limit):
+            low, high = (v.item() for v in z.log_var.aminmax())
+            raise ValueError(
+                f"this measure needs log_var between {-limit:g} and {limit:g} in {z.log_var.dtype}, "
+                f"not {low:g} to {high:g}. A model without uncertainty (zero variance) has csd and cosine only"
+            )
+    return gaussians
+
+
+def _upcast(z: Gaussian, *others: Gaussian) -> Gaussian:
+    """float32, or float64 if any of the inputs is."""
+    dtype = work_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
+    return Gaussian(z.mean.to(dtype), z.log_var.to(dtype))
+
+
+def _double(a: Gaussian, b: Gaussian) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return a.mean.double(), a.log_var.double(), b.mean.double(), b.log_var.double()
+
+
+def _needs_plain_path(*gaussians: Gaussian) -> bool:
+    """Whether the kernels can't serve: they carry no gradients, and plan by the data, which a compiler can't see."""
+    return torch.compiler.is_compiling() or (
+        torch.is_grad_enabled() and any(z.mean.requires_grad or z.log_var.requires_grad for z in gaussians)
+    )

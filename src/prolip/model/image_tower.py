@@ -1,0 +1,137 @@
+"""The image tower: pixels -> mean and log-variance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from prolip.model.config import ImageConfig
+from prolip.model.transformer import MLP, Head, Transformer
+
+
+class Stem(nn.Sequential):
+    """Patches of 3 p p values -> tokens: one linear map, or two with a GELU between. No patch sees another."""
+
+    def __init__(self, config: ImageConfig) -> None:
+        values, width = 3 * config.patch_size**2, config.blocks.width
+        if config.stem == "linear":
+            super().__init__(nn.Linear(values, width, bias=config.patch_bias))
+        else:
+            super().__init__(nn.Linear(values, 3 * width), nn.GELU(), nn.Linear(3 * width, width))
+
+
+class AttentionPool(nn.Module):
+    """SigLIP's pooling: one learned probe asks all tokens, then a residual MLP. (B, T, W) -> (B, W)."""
+
+    def __init__(self, config: ImageConfig) -> None:
+        super().__init__()
+        blocks = config.blocks
+        self.heads = blocks.heads
+        self.probe = nn.Parameter(torch.empty(blocks.width))
+        self.q = nn.Linear(blocks.width, blocks.width)
+        self.kv = nn.Linear(blocks.width, 2 * blocks.width)
+        self.out = nn.Linear(blocks.width, blocks.width)
+        self.norm = nn.LayerNorm(blocks.width, eps=blocks.norm_eps)
+        self.mlp = MLP(blocks.width, blocks.mlp_width, blocks.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.q(self.probe).view(1, self.heads, 1, -1).expand(batch, -1, -1, -1)
+        k, v = self.kv(x).view(batch, length, 2, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = self.out(nn.functional.scaled_dot_product_attention(q, k, v).flatten(1))
+        return y + self.mlp(self.norm(y))  # type: ignore[no-any-return]
+
+
+class ImageTower(nn.Module):
+    """A ViT over [CLS], [UNC] and patches (section 3.1 of the paper).
+
+    forward: pixels (B, 3, S, S), normalised -> mean (B, E), not yet of unit length, and log_var (B, E), or None for a
+    deterministic tower (for "multihead", what the model's common map turns into log_var).
+    """
+
+    def __init__(self, config: ImageConfig, embed_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        blocks = config.blocks
+        self.stem = Stem(config)
+        if config.pooling == "class":
+            self.class_token = nn.Parameter(torch.empty(blocks.width))
+        if config.uncertainty == "token":
+            self.uncertainty_token = nn.Parameter(torch.empty(blocks.width))
+        self.positions = nn.Parameter(torch.empty(config.added_tokens + config.patches, blocks.width))
+        self.norm_pre = nn.LayerNorm(blocks.width, eps=blocks.norm_eps) if config.pre_norm else nn.Identity()
+        self.blocks = Transformer(blocks)
+        self.norm_post = nn.LayerNorm(blocks.width, eps=blocks.norm_eps)
+        self.pool = AttentionPool(config) if config.pooling == "attention" else None
+        self.mean = Head(blocks.width, embed_dim, bias=False) if config.projection else nn.Identity()
+        if config.uncertainty == "token":
+            self.log_var = Head(blocks.width, embed_dim)
+        elif config.uncertainty == "multihead":
+            self.multihead = Transformer(blocks, layers=2)
+
+    def forward(self, pixels: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """keep (B, K): the patches of each image that are seen; the others cost nothing. None: all of them."""
+        x = self.norm_pre(self._tokens(pixels, keep))
+        if self.pool is not None:
+            return self.mean(self.pool(self.norm_post(self.blocks(x)))), None
+        # nobody reads the patches after the last block, but PCME++'s further blocks
+        rows = None if self.config.uncertainty == "multihead" else slice(0, self.config.added_tokens)
+        x = self.blocks(x, rows=rows)
+        pooled = self.norm_post(x[:, 0])
+        mean = self.mean(self.norm_post(pooled) if self.config.class_norm == "twice" else pooled)
+        return mean, self._spread(x)
+
+    def _spread(self, x: Tensor) -> Tensor | None:
+        """What gives the log-variances, (B, E), from the tokens after the last block."""
+        match self.config.uncertainty:
+            case "token":
+                return self.log_var(self.norm_post(x[:, 1]))  # type: ignore[no-any-return]
+            case "multihead":
+                return self.mean(self.norm_post(self.multihead(x, rows=slice(0, 1))[:, 0]))  # type: ignore[no-any-return]
+        return None
+
+    def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
+        """[CLS], [UNC], patches with their positions: (B, T, W)."""
+        added = self.config.added_tokens
+        patches, positions = self._patches(pixels), self.positions[added:]
+        if keep is None:
+            x: Tensor = self.stem(patches) + positions
+        else:
+            _check_keep(keep, pixels.shape[0], self.config.patches)
+            x = self.stem(_take(patches, keep)) + positions[keep]
+        if not added:
+            return x
+        names = ("class_token", "uncertainty_token")[:added]
+        front = torch.stack([getattr(self, name) for name in names]) + self.positions[:added]
+        return torch.cat([front.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
+
+    def _patches(self, pixels: Tensor) -> Tensor:
+        """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel. A rest at the edges is not seen."""
+        p, grid = self.config.patch_size, self.config.grid
+        size = self.config.pixels.size
+        if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
+            raise ValueError(f"pixels must have the shape (B, 3, {size}, {size}), not {tuple(pixels.shape)}")
+        if not pixels.is_floating_point():
+            raise TypeError(
+                f"pixels must be normalised floats, not {pixels.dtype}: prolip.preprocessing.images.normalise"
+            )
+        x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
+        x = x.reshape(x.shape[0], 3, grid, p, grid, p)
+        return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """x (B, P, W), index (B, K) -> (B, K, W)."""
+    return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def _check_keep(keep: Tensor, batch: int, patches: int) -> None:
+    if (
+        keep.dtype != torch.int64
+        or keep.ndim != 2
+        or keep.shape[0] != batch
+        or not 1 <= keep.shape[1] <= patches
+    ):
+        raise ValueError(
+            f"keep must be int64 of shape ({batch}, K), K from 1 to {patches}, not {keep.dtype} {tuple(keep.shape)}"
+        )

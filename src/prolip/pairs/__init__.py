@@ -1,1 +1,0 @@
-"""All pairs of two sets of Gaussians, block by block: an (N, M) result without an (N, M, D) tensor."""

@@ -1,0 +1,162 @@
+"""Figures of hierarchies: uncertainty along chains of captions, and of pictures whose segments appear one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prolip.data.sources.hierarimgs import HierarImgs
+from prolip.preprocessing.images import read_image
+from prolip.reports import figures
+
+LEVEL_COLOURS = (figures.SECOND, figures.THIRD, figures.FIRST, figures.MUTED)
+FAILURES = 8
+"""Pictures on the sheet of failures."""
+
+
+def save_captions(result: Mapping[str, Any], out: Path) -> list[Path]:
+    """HierarCaps: uncertainty by level, and which level is the more uncertain one, pair by pair. PNG and SVG.
+
+    result: of `evaluate.hierarcaps.evaluate`. Returns [] for a deterministic model.
+    """
+    if (told := result["uncertainty"]) is None:
+        return []
+    with figures.style():
+        figure = figures.canvas(10.0, 4.0)
+        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
+        _draw_levels(left, told)
+        _draw_pairs(right, told)
+        return figures.save(figure, out)
+
+
+def save_images(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
+    """Both figures of HierarImgs, in a folder: hierarimgs and hierarimgs-failures (if any picture fails). PNG and SVG.
+
+    result: of `evaluate.hierarimgs.evaluate`. Returns [] for a deterministic model.
+    """
+    return [
+        *_save_pictures(result, folder / "hierarimgs"),
+        *_save_failures(result, data, folder / "hierarimgs-failures"),
+    ]
+
+
+def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
+    """Histograms of H and of its inverse, and of the difference of uncertainties, by level."""
+    if result["uncertainty"] is None:
+        return []
+    rows = result["by_level"]
+    with figures.style():
+        figure = figures.canvas(3.6 * len(rows), 5.6)
+        axes = figure.subplots(2, len(rows), squeeze=False)
+        for level, row in enumerate(rows):
+            draw_h(axes[0][level], level, row, result["control"])
+            _draw_difference(axes[1][level], level, row)
+        figure.legend(*_h_legend(), loc="outside lower center", ncols=2)
+        for line in axes:
+            line[0].set_ylabel("images")
+        return figures.save(figure, out)
+
+
+def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
+    """The pictures whose original is least included in level 0, with their levels; [] if there is none."""
+    failures = result["failures"] or []
+    numbers = failures[:FAILURES]
+    if not numbers:
+        return []
+    columns = [data.originals, *data.levels]
+    with figures.style():
+        figure = figures.canvas(1.35 * len(numbers) + 0.7, 1.42 * len(columns) + 0.35)
+        axes = figure.subplots(len(columns), len(numbers), squeeze=False)
+        for row, files in enumerate(columns):
+            for column, number in enumerate(numbers):
+                _draw_picture(axes[row][column], files[number])
+            axes[row][0].set_ylabel("original" if row == 0 else f"level {row - 1}", labelpad=6)
+        for column, number in enumerate(numbers):
+            axes[0][column].set_title(f"{number}", fontsize=8.5, fontweight="normal")
+        count = f"{len(failures)} of {result['images']} originals not included in level 0"
+        figure.suptitle(f"{count}; the worst {len(numbers)}, by number", fontsize=10.5, fontweight="bold")
+        return figures.save(figure, out)
+
+
+def _draw_levels(axes: Any, told: Mapping[str, Any]) -> None:
+    edges = told["histogram"]["edges"]
+    for level, counts in enumerate(told["histogram"]["counts"]):
+        colour = LEVEL_COLOURS[level % len(LEVEL_COLOURS)]
+        dash = "-" if level < len(LEVEL_COLOURS) else "--"
+        mean = told["by_level"][level]["mean"]
+        axes.stairs(counts, edges, fill=True, color=colour, alpha=0.22)
+        axes.stairs(
+            counts,
+            edges,
+            color=colour,
+            linewidth=1.3,
+            linestyle=dash,
+            label=f"level {level}, mean {mean:.3g}",
+        )
+    axes.set(
+        title="uncertainty by level (0: the most general)", xlabel="uncertainty, tr Σ", ylabel="captions"
+    )
+    axes.legend(loc="best")
+    axes.margins(x=0.01)
+
+
+def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
+    pairs = told["level_pairs"]
+    shares = [[float("nan") if share is None else share for share in row] for row in pairs]
+    axes.imshow(shares, cmap="RdBu", vmin=0, vmax=1)
+    for i, row in enumerate(pairs):
+        for j, share in enumerate(row):
+            if share is not None:
+                dark = abs(share - 0.5) > 0.3
+                axes.text(j, i, f"{share:.3f}", ha="center", va="center", color="white" if dark else "black")
+    names = [f"level {level}" for level in range(len(pairs))]
+    axes.set(
+        title="chains whose row is more uncertain than\n"
+        f"its column ({100 * told['adjacent_order']:.1f} % of neighbours in order)",
+        xticks=range(len(pairs)),
+        yticks=range(len(pairs)),
+        xticklabels=names,
+        yticklabels=names,
+    )
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def draw_h(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
+    edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]
+    axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.SECOND, linewidth=1.2)
+    axes.stairs(counts, edges, fill=True, color=figures.FIRST, alpha=0.75)
+    axes.axvline(0, color="#444", linewidth=0.8)
+    title = f"level {level}: {100 * row['included']:.1f} % included"
+    if control is not None:
+        shares = control["included"][level]["by_seed"]
+        title += f"\nuntrained: {100 * min(shares):.1f} to {100 * max(shares):.1f} %"
+    axes.set(title=title, xlabel="H, nats")
+
+
+def _h_legend() -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=figures.FIRST, alpha=0.75), Line2D([], [], color=figures.SECOND, linewidth=1.2)]
+    return handles, ["H(original in level)", "H(level in original)"]
+
+
+def _draw_difference(axes: Any, level: int, row: Mapping[str, Any]) -> None:
+    histogram = row["difference_histogram"]
+    axes.stairs(histogram["counts"], histogram["edges"], fill=True, color=figures.THIRD, alpha=0.75)
+    axes.axvline(0, color="#444", linewidth=0.8)
+    axes.set(
+        title=f"more uncertain: {100 * row['more_uncertain']:.1f} %",
+        xlabel=f"uncertainty of level {level} − original",
+    )
+    axes.locator_params(axis="x", nbins=5)
+
+
+def _draw_picture(axes: Any, path: Path) -> None:
+    axes.imshow(read_image(path))
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(visible=True, linewidth=0.6)

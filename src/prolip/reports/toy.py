@@ -1,0 +1,125 @@
+"""Toy view of inclusion: what each measure says of pairs of 1-D Gaussians.
+
+After the paper's figures of the inclusion loss (section 3.3 and appendix A.6), with containment beside its measures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prolip.gaussian import Gaussian
+from prolip.measures import public
+from prolip.reports import figures
+
+PAIRS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
+    "Z1 inside Z2": ((0.0, 0.5), (0.0, 2.0)),
+    "Z2 inside Z1": ((0.0, 2.0), (0.0, 0.5)),
+    "equal widths, apart": ((-2.0, 0.7), (2.0, 0.7)),
+    "disjoint, Z2 wider": ((-4.0, 0.4), (3.0, 1.4)),
+}
+"""Name -> (mean, sigma) of Z1 and of Z2."""
+
+
+def gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
+    """1-D Gaussians of one sigma: (N, 1)."""
+    means = torch.as_tensor(mean, dtype=torch.float64).reshape(-1, 1)
+    return Gaussian(means, torch.full_like(means, sigma).square().log())
+
+
+def judge(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
+    """Every measure of "a in b", row by row, by the name that the figure prints."""
+    forward, backward = public.kl_divergence(a, b), public.kl_divergence(b, a)
+    return {
+        "log inclusion": public.log_inclusion(a, b),
+        "H": public.inclusion(a, b),
+        "KL": forward,
+        "DKL": forward - backward,
+        "containment": public.containment(a, b),
+    }
+
+
+def table() -> dict[str, dict[str, tuple[float, float]]]:
+    """Pair -> measure -> (Z1 in Z2, Z2 in Z1)."""
+    rows = {}
+    for name, (first, second) in PAIRS.items():
+        a, b = gaussian(*first), gaussian(*second)
+        there, back = judge(a, b), judge(b, a)
+        rows[name] = {key: (there[key].item(), back[key].item()) for key in there}
+    return rows
+
+
+def save(out: Path) -> list[Path]:
+    """Draw the figure and write it as PNG and SVG."""
+    with figures.style():
+        figure = figures.canvas(11.0, 7.4)
+        grid = figure.add_gridspec(3, len(PAIRS), height_ratios=(1.0, 0.8, 1.3))
+        for column, (name, numbers) in enumerate(table().items()):
+            _draw_pair(figure.add_subplot(grid[0, column]), name)
+            _write_numbers(figure.add_subplot(grid[1, column]), numbers)
+        half = len(PAIRS) // 2
+        distance, by_distance = _moving()
+        _draw_unbounded(figure.add_subplot(grid[2, :half]), distance, by_distance)
+        _draw_probabilities(figure.add_subplot(grid[2, half:]), distance, by_distance)
+        return figures.save(figure, out)
+
+
+def _draw_pair(axes: Any, name: str) -> None:
+    x = torch.linspace(-7, 7, 561, dtype=torch.float64)
+    for label, colour, (mean, sigma) in zip(
+        ("Z1", "Z2"), (figures.FIRST, figures.SECOND), PAIRS[name], strict=True
+    ):
+        density = public.log_density(x[:, None], gaussian(mean, sigma)).exp()
+        axes.fill_between(x, density, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(x, density, color=colour, linewidth=1.5, label=label)
+    axes.set(title=name, yticks=[], xlim=(-7, 7), ylim=(0, 1.12))
+    axes.spines["left"].set_visible(False)
+    axes.legend(loc="upper right", handlelength=1.0, borderaxespad=0.0)
+
+
+def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
+    axes.set_axis_off()
+    cells = [[key, f"{there:.2f}", f"{back:.2f}"] for key, (there, back) in numbers.items()]
+    drawn = axes.table(
+        cells,
+        colLabels=["", "Z1 in Z2", "Z2 in Z1"],
+        colWidths=[0.42, 0.29, 0.29],
+        edges="open",
+        bbox=(0, 0, 1, 1),
+    )
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(9)
+    for (row, column), cell in drawn.get_celld().items():
+        cell.set_text_props(ha="left" if column == 0 else "right", weight="bold" if row == 0 else "normal")
+
+
+def _moving() -> tuple[Tensor, dict[str, Tensor]]:
+    """A narrow Z1 (sigma 0.5) leaves the wide Z2 (sigma 2): every measure by the distance of the means."""
+    distance = torch.linspace(0, 12, 241, dtype=torch.float64)
+    return distance, judge(gaussian(distance, 0.5), gaussian(0.0, 2.0))
+
+
+def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
+    for key, colour in (("KL", figures.MUTED), ("H", figures.SECOND), ("log inclusion", figures.FIRST)):
+        axes.plot(distance, numbers[key], color=colour, label=key)
+    axes.axhline(0, color=figures.MUTED, linewidth=0.8)
+    axes.set(
+        title="Z1 (σ 0.5) leaves Z2 (σ 2): H and KL rise, log inclusion falls",
+        ylabel="nats",
+        xlabel="distance of the means",
+    )
+    axes.margins(x=0)
+    axes.legend(loc="upper left")
+
+
+def _draw_probabilities(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
+    reverse = public.containment(gaussian(0.0, 2.0), gaussian(distance, 0.5))
+    axes.plot(distance, numbers["containment"], color=figures.THIRD, label="Z1 in Z2")
+    axes.plot(distance, reverse, color=figures.THIRD, linestyle="--", label="Z2 in Z1")
+    axes.set(title="containment: a probability, 0 both ways when disjoint", xlabel="distance of the means")
+    axes.set(ylim=(0, 1.03), ylabel="probability")
+    axes.margins(x=0)
+    axes.legend(loc="upper right")

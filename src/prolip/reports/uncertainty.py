@@ -1,0 +1,270 @@
+"""Figures and sheets of the uncertainty report, of what `evaluate.uncertainty` and `evaluate.background` found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prolip.data.source import Source
+from prolip.data.sources.foreground import Objects
+from prolip.evaluation.formatting import number
+from prolip.evaluation.regression import UNCERTAINTY
+from prolip.reports import figures, sheets
+from prolip.reports.sheets import Cell, Strip, picture_of
+
+TICKS = (
+    (1.0,),
+    (1.0, 3.0),
+    (1.0, 2.0, 5.0),
+    (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    tuple(1 + 0.2 * k for k in range(45)),
+)
+"""Leading digits of the ticks of a logarithmic axis, from few to many."""
+
+
+def save(result: dict[str, Any], out: Path) -> list[Path]:
+    """One figure of `evaluate.uncertainty.analyse`: a panel for each thing that is known. PNG and SVG."""
+    panels: list[Callable[[Any, dict[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
+    panels += [draw_levels] if result["by_level"] is not None else []
+    panels += [draw_truth] if result["truth"] is not None else []
+    panels += [draw_regression]
+    columns = 3 if len(panels) > 4 else 2
+    rows = -(-len(panels) // columns)
+    with figures.style():
+        figure = figures.canvas(11.0, 3.6 * rows)
+        grid = figure.add_gridspec(rows, columns)
+        for number, draw in enumerate(panels):
+            draw(figure.add_subplot(grid[divmod(number, columns)]), result)
+        return figures.save(figure, out)
+
+
+def save_sheets(result: dict[str, Any], source: Source, folder: Path) -> list[Path]:
+    """Sheets of samples into a folder: the most and the least certain, the four corners, long but uncertain captions.
+
+    source: the data that the result is of; the pictures are read from it again.
+    """
+    ends = [
+        _strip("Most uncertain images", result["uncertain_images"], source, ("image",)),
+        _strip("Most certain images", result["certain_images"], source, ("image",)),
+        _strip("Most uncertain captions", result["uncertain_captions"], source, ("text",)),
+        _strip("Most certain captions", result["certain_captions"], source, ("text",)),
+    ]
+    corners = [
+        _strip(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
+        for title, samples in result["corners"].items()
+    ]
+    long = [
+        (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_place(entry)})")
+        for entry in result["long_uncertain_captions"]
+    ]
+    return [
+        *sheets.save(folder / "most_and_least_certain", ends),
+        *sheets.save(folder / "corners", corners),
+        *sheets.save_captions(folder / "long_uncertain_captions", "Long but uncertain captions", long),
+    ]
+
+
+def save_background(result: dict[str, Any], out: Path) -> list[Path]:
+    """Uncertainty before and after, image by image; the share that rises beside that of untrained models."""
+    with figures.style():
+        figure = figures.canvas(9.0, 4.0)
+        left, right = figure.subplots(1, 2, width_ratios=(1.1, 1.0))
+        _draw_before_after(left, result)
+        _draw_rises(right, result)
+        return figures.save(figure, out)
+
+
+def save_background_sheet(result: dict[str, Any], annotations: Path, images: Path, out: Path) -> list[Path]:
+    """The pictures whose uncertainty rises most and falls most, whole and without their background."""
+    sources = [Objects(annotations, images, canvas=canvas) for canvas in (None, result["canvas"])]
+    strips = []
+    for title, rows in (("rises", result["largest_rises"]), ("falls", result["largest_falls"])):
+        cells = [
+            Cell(
+                picture=picture_of(source, result["numbers"][row]),
+                notes=(f"uncertainty {result[when][row]:.4f}",),
+            )
+            for row in rows[:3]
+            for source, when in zip(sources, ("before", "after"), strict=True)
+        ]
+        strips.append(Strip(title=f"Without its background the uncertainty {title} most", cells=cells))
+    return sheets.save(out, strips)
+
+
+def _strip(title: str, samples: Sequence[dict[str, Any]], source: Source, told: Sequence[str]) -> Strip:
+    notes = {
+        "image": "image {image_uncertainty:.4f}",
+        "text": "text {text_uncertainty:.4f}",
+        "csd": "CSD {csd:.3f}",
+    }
+    cells = [
+        Cell(
+            picture=picture_of(source, entry["number"]),
+            caption=entry["caption"],
+            notes=tuple(notes[name].format(**entry) for name in told),
+        )
+        for entry in samples
+    ]
+    return Strip(title=title, cells=cells)
+
+
+def _place(entry: dict[str, Any]) -> str:
+    share = int(1000 * entry["text_rank"]) / 10  # rounded down: only the first of all is above 100 %
+    return f"{entry['length']} tokens, above {share:.1f} % of all captions"
+
+
+def draw_histograms(axes: Any, result: dict[str, Any]) -> None:
+    edges = np.exp(result["histogram"]["edges"])
+    for name, colour in (("image", figures.FIRST), ("text", figures.SECOND)):
+        counts = np.array(result["histogram"][name])
+        label = f"{name}s, mean {result[name]['mean']:.4g}"
+        axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.35, color=colour, label=label)
+        axes.stairs(counts / counts.sum(), edges, color=colour, linewidth=1.0)
+    axes.set_xscale("log")
+    _set_log_ticks(axes, float(edges[0]), float(edges[-1]))
+    axes.set(title="Images and texts", xlabel="uncertainty tr(Σ)", ylabel="share")
+    axes.margins(y=0.28)  # room for the legend
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+
+
+def draw_pairs(axes: Any, result: dict[str, Any]) -> None:
+    points = result["points"]
+    axes.scatter(
+        points["image"], points["text"], s=5, alpha=0.3, color=figures.THIRD, linewidth=0, rasterized=True
+    )
+    share = 100 * result["text_above_own_image"]
+    axes.set(title=f"Pairs: the text is above in {share:.0f} %", ylabel="text uncertainty")
+    axes.set(xlabel="image uncertainty")
+    axes.locator_params(axis="x", nbins=5)
+
+
+def draw_lengths(axes: Any, result: dict[str, Any]) -> None:
+    bins = result["by_length"]["bins"]
+    middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
+
+    def line(key: str) -> list[float]:
+        return [entry[key] for entry in bins]
+
+    for low, high, alpha, label in (("q05", "q95", 0.15, "5 to 95 %"), ("q25", "q75", 0.3, "25 to 75 %")):
+        axes.fill_between(
+            middle, line(low), line(high), color=figures.SECOND, alpha=alpha, linewidth=0, label=label
+        )
+    axes.plot(middle, line("median"), color=figures.SECOND, marker="o", markersize=3, label="median")
+    rho = number(result["by_length"]["spearman"], ".2f")
+    axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
+    axes.locator_params(axis="x", integer=True)
+    least, most = min(line("q05")), max(line("q95"))
+    axes.set_ylim(top=most + 0.4 * (most - least) if most > least else None)  # room for the legend
+    axes.legend(loc="upper left")
+
+
+def draw_levels(axes: Any, result: dict[str, Any]) -> None:
+    levels = result["by_level"]["levels"]
+    for at, entry in enumerate(levels):
+        axes.plot([at, at], [entry["q05"], entry["q95"]], color=figures.SECOND, linewidth=1.2)
+        axes.plot([at, at], [entry["q25"], entry["q75"]], color=figures.SECOND, linewidth=11, alpha=0.4,
+                  solid_capstyle="butt")  # fmt: skip
+    axes.plot(
+        range(len(levels)), [entry["median"] for entry in levels], "o-", color=figures.SECOND, linewidth=0.8
+    )
+    axes.set_xticks(range(len(levels)), [f"{entry['level']}\nn = {entry['n']:,}" for entry in levels])
+    axes.set(title="By level, general to specific", ylabel="text uncertainty")
+    axes.margins(x=0.15)
+
+
+def draw_truth(axes: Any, result: dict[str, Any]) -> None:
+    points = result["points"]
+    known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
+    truth, text = np.array(known).reshape(-1, 2).T
+    axes.scatter(truth, text, s=5, alpha=0.25, color=figures.MUTED, linewidth=0, rasterized=True)
+    middles, medians = _medians(truth, text)
+    axes.plot(middles, medians, "o-", color=figures.SECOND, markersize=4, label="median")
+    found = result["truth"]
+    axes.set(title=f"Against the truth (ρ {number(found['spearman'], '.2f')})", ylabel="text uncertainty")
+    axes.set(xlabel="true log-ambiguity: specific ← → general")
+    axes.legend(loc="best")
+
+
+def draw_regression(axes: Any, result: dict[str, Any]) -> None:
+    """R^2 of each target without and with uncertainty; the whisker is the interval of the difference, β the weight of
+    log uncertainty in standard deviations (positive: more uncertain where a caption is more ambiguous)."""
+    names = (("own_image", "rank of the\nown image"), ("truth", "true\nambiguity"))
+    found = [(title, result["regression"][name]) for name, title in names]
+    found = [(title, fit) for title, fit in found if fit is not None and fit["r2_with"] is not None]
+    axes.set(title="What uncertainty adds", ylabel="R² on captions left out")
+    axes.set_xticks(range(len(found)), [title for title, _ in found])
+    if not found:
+        axes.text(0.5, 0.5, "too few captions", ha="center", transform=axes.transAxes, color=figures.MUTED)
+        return
+    for at, (_, fit) in enumerate(found):
+        without = fit["r2_without"]
+        axes.bar(
+            at - 0.2, without, 0.38, color=figures.MUTED, label="length and frequency" if at == 0 else None
+        )
+        axes.bar(
+            at + 0.2, fit["r2_with"], 0.38, color=figures.SECOND, label="and uncertainty" if at == 0 else None
+        )
+        low, high = (without + value for value in fit["interval"])
+        axes.plot([at + 0.2, at + 0.2], [low, high], color="#444", linewidth=1.2)
+        weight = fit["coefficients"][UNCERTAINTY]
+        axes.annotate(
+            f"β {weight:+.2f}", (at + 0.2, max(0, high)), (0, 3), textcoords="offset points", ha="center"
+        )
+    axes.axhline(0, color=figures.MUTED, linewidth=0.8)
+    axes.set(xlim=(-0.7, len(found) - 0.3))
+    axes.margins(y=0.3)
+    axes.legend(loc="upper left")
+
+
+def _draw_before_after(axes: Any, result: dict[str, Any]) -> None:
+    before, after = np.array(result["before"]), np.array(result["after"])
+    ends = [min(before.min(), after.min()), max(before.max(), after.max())]
+    axes.plot(ends, ends, color=figures.MUTED, linewidth=0.8)
+    axes.scatter(before, after, s=10, alpha=0.5, color=figures.FIRST, linewidth=0, rasterized=True)
+    mean = result["model"]
+    axes.plot(mean["before"], mean["after"], "o", color=figures.SECOND, markersize=7,
+              label=f"mean {mean['before']:.4f} → {mean['after']:.4f}")  # fmt: skip
+    axes.set(title="Background removed", xlabel="uncertainty before", ylabel="after")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.locator_params(nbins=5)
+    axes.legend(loc="upper left")
+
+
+def _draw_rises(axes: Any, result: dict[str, Any]) -> None:
+    rows = [("this model", result["model"], figures.FIRST)]
+    rows += [(f"untrained {seed}", found, figures.MUTED) for seed, found in enumerate(result["controls"])]
+    for at, (_, found, colour) in enumerate(rows):
+        axes.barh(at, found["rises"], 0.6, color=colour)
+        axes.text(found["rises"] + 0.01, at, f"{100 * found['rises']:.0f} %", va="center")
+    axes.axvline(0.5, color=figures.MUTED, linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
+    axes.invert_yaxis()
+    axes.set(title="Share that becomes more uncertain", xlim=(0, 1.12), xticks=(0, 0.25, 0.5, 0.75, 1))
+
+
+def _medians(x: np.ndarray, y: np.ndarray, bins: int = 10) -> tuple[list[float], list[float]]:
+    """Median y of at most `bins` equally full groups of x; equal x stay together."""
+    edges = np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)))
+    group = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, max(0, len(edges) - 2))
+    present = np.unique(group)
+    return (
+        [float(np.median(x[group == number])) for number in present],
+        [float(np.median(y[group == number])) for number in present],
+    )
+
+
+def _set_log_ticks(axes: Any, low: float, high: float) -> None:
+    """At least three ticks where a decade or less is shown, with plain numbers."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    for digits in TICKS:
+        ticks = [
+            digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high
+        ]
+        if len(ticks) >= 3:
+            break
+    axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    axes.minorticks_off()

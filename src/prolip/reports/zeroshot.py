@@ -1,0 +1,141 @@
+"""Zero-shot classification as one figure: reliability, risk against coverage, accuracy by uncertainty, OOD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prolip.data.source import Source
+from prolip.evaluation.metrics.confidence import CONFIDENCES, confidence_names
+from prolip.reports import figures, sheets
+from prolip.reports.sheets import Cell, Strip, picture_of
+
+COLOURS = dict(zip(CONFIDENCES, (figures.FIRST, figures.SECOND, figures.THIRD), strict=True))
+WIDTH, HEIGHT = 3.9, 3.4
+"""Of one panel, in inches."""
+
+Panel = Callable[[Any], None]
+"""Draws on matplotlib axes."""
+
+
+def save(result: dict[str, Any], out: Path) -> list[Path]:
+    """Draw what `prolip.evaluation.zeroshot.judge` gave, as PNG and SVG. Parts that are None are left out."""
+    rows = [row for row in (_first_row(result), _second_row(result)) if row]
+    with figures.style():
+        figure = figures.canvas(WIDTH * max(map(len, rows)), HEIGHT * len(rows))
+        for part, panels in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+            for axes, draw in zip(part.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+                draw(axes)
+        return figures.save(figure, out)
+
+
+def save_surest_wrong(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
+    """A sheet of the wrong answers with the most trust; nothing if none is wrong. source: the data of the result."""
+    cells = [
+        Cell(
+            picture=picture_of(source, entry["number"]),
+            caption=f"{entry['answer']}, not {entry['class']}",
+            notes=(f"trust {entry['trust']:.2f}",),
+        )
+        for entry in result["surest_wrong"]
+    ]
+    return sheets.save(out, [Strip(title="Wrong answers with the most trust", cells=cells)]) if cells else []
+
+
+def _first_row(result: dict[str, Any]) -> list[Panel]:
+    panels: list[Panel] = []
+    if parts := result["calibration"]:
+        softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
+        panels.append(partial(draw_reliability, title="softmax over classes", parts=softmax))
+        if sigmoid := parts["sigmoid"]:
+            kinds = {"raw": "raw", "fitted": "fitted to all pairs", "fitted_to_answers": "fitted to answers"}
+            predicted = {name: sigmoid[kind]["predicted"] for kind, name in kinds.items() if sigmoid[kind]}
+            panels.append(partial(draw_reliability, title="match with the predicted class", parts=predicted))
+    panels.append(partial(draw_risk, parts=result["selective"], names=_names(result)))
+    if result["uncertainty"]:
+        panels.append(partial(draw_deciles, part=result["uncertainty"]))
+    return panels
+
+
+def _second_row(result: dict[str, Any]) -> list[Panel]:
+    outside = result["ood"] or {}
+    return [
+        partial(_draw_histograms, name=name, part=outside[key])
+        for key, name in _names(result).items()
+        if outside.get(key)
+    ]
+
+
+def _names(result: dict[str, Any]) -> dict[str, str]:
+    return confidence_names(result["temperature"]["bias"] is not None)
+
+
+def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
+    """Accuracy by confidence; the area of a dot grows with the number of its samples."""
+    colours = (figures.SECOND, figures.FIRST, figures.THIRD)
+    axes.plot([0, 1], [0, 1], color=figures.MUTED, linewidth=0.9, linestyle="--")
+    for (kind, part), colour in zip(parts.items(), colours, strict=False):
+        columns = {key: [row[key] for row in part["bins"]] for key in ("n", "confidence", "accuracy")}
+        most = max(columns["n"])
+        axes.plot(columns["confidence"], columns["accuracy"], color=colour, linewidth=1.3)
+        areas = [8 + 60 * n / most for n in columns["n"]]
+        label = f"{kind}, ECE {part['ece']:.3f}"
+        axes.scatter(
+            columns["confidence"], columns["accuracy"], areas, colour, alpha=0.75, linewidths=0, label=label
+        )
+    axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(-0.03, 1.03))
+    # room for the legend above the curves
+    axes.set(ylim=(-0.03, 1.42), yticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    legend = axes.legend(loc="upper left", handletextpad=0.2)
+    for handle in legend.legend_handles:
+        handle.set_sizes([30])
+
+
+def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
+    axes.axhline(parts["error"], color=figures.MUTED, linewidth=0.9, linestyle="--", label="at random")
+    for name, label in names.items():
+        if part := parts[name]:
+            text = f"{label}, AURC {part['aurc']:.3f}"
+            axes.plot(part["curve"]["coverage"], part["curve"]["risk"], color=COLOURS[name], label=text)
+    top = 1.45 * max(axes.get_ylim()[1], 0.05)  # room for the legend above the curves
+    axes.set(title="answer only where sure", xlabel="share answered", ylabel="share of answers wrong")
+    axes.set(xlim=(0, 1), ylim=(-0.03 * top, top))
+    axes.legend(loc="upper left", handlelength=1.4)
+
+
+def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
+    """Accuracy with its standard error, and how many samples it is of."""
+    rows = part["deciles"]
+    places, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
+    errors = [math.sqrt(row["accuracy"] * (1.0 - row["accuracy"]) / row["n"]) for row in rows]
+    axes.errorbar(
+        places, heights, errors, color=figures.FIRST, marker="o", markersize=4.5, linewidth=1.3, capsize=2
+    )
+    low, high = (
+        max(0.0, min(h - e for h, e in zip(heights, errors, strict=True))),
+        min(1.0, max(h + e for h, e in zip(heights, errors, strict=True))),
+    )
+    room = max(high - low, 0.1)
+    axes.set(xticks=places, xlabel="tenths by image uncertainty, least to most", ylabel="accuracy (n below)")
+    axes.set_ylim(low - 0.2 * room, high + 0.06 * room)
+    for place, row in zip(places, rows, strict=True):
+        axes.text(place, low - 0.15 * room, _short(row["n"]), ha="center", fontsize=7.5, color="#444")
+    found = part["correlation"]["bins"]
+    axes.set(title="accuracy by uncertainty" + ("" if found is None else f", r {found:+.2f}"))
+
+
+def _short(count: int) -> str:
+    """Ten of these stand side by side."""
+    return str(count) if count < 10_000 else f"{count / 1000:.0f}k"
+
+
+def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
+    for side, colour in (("inside", figures.FIRST), ("outside", figures.SECOND)):
+        axes.stairs(part[side], part["edges"], fill=True, color=colour, alpha=0.45, label=side)
+    axes.set(title=f"outside? AUROC {part['auroc']:.3f} by {name}", xlabel=name, ylabel="share of images")
+    axes.margins(x=0.01)
+    axes.legend(loc="upper center", ncols=2)
+    axes.set_ylim(0, 1.2 * max(*part["inside"], *part["outside"]))

@@ -1,0 +1,29 @@
+"""The smallest example: twenty steps of the paper's whole objective, in seconds on one core.
+
+    prolip train nano
+    torchrun --nproc-per-node 2 -m prolip train nano
+
+It learns next to nothing; it shows all that a run leaves behind: metrics, checkpoints, held-out checks, the model.
+There is no result of the paper's to compare with.
+"""
+
+from prolip.training.config import (
+    CheckpointChoice,
+    DataChoice,
+    HeldOut,
+    ModelChoice,
+    OptimiserChoice,
+    TrainConfig,
+)
+
+
+def recipe() -> TrainConfig:
+    return TrainConfig(
+        samples=640,
+        batch=32,
+        model=ModelChoice(size="nano", tokenizer="scenes"),
+        data=DataChoice(source=("scenes:simple,size=32,length=10000",), workers=0),
+        optimiser=OptimiserChoice(lr=1e-3, warmup=5),
+        checkpoint=CheckpointChoice(steps=5),
+        held_out=HeldOut(source="scenes:simple,size=32,length=64,seed=1", samples=64, every=10),
+    )

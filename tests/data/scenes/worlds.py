@@ -1,9 +1,0 @@
-"""Worlds that tests go through: the named two, a grid of three, and one with pairs held out."""
-
-from dataclasses import replace
-
-from prolip.data.scenes.world import BACKGROUNDS, HARD, SIMPLE, World
-
-GRID_OF_THREE = World(counts=(0.2, 0.3, 0.5), grid=3, backgrounds=BACKGROUNDS[:3], styles=HARD.styles)
-HELD_OUT = replace(HARD, unseen=frozenset({("red", "circle"), ("blue", "star"), ("pink", "heart")}))
-WORLDS = {"simple": SIMPLE, "hard": HARD, "grid of three": GRID_OF_THREE, "held out": HELD_OUT}

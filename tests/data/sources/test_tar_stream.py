@@ -1,0 +1,479 @@
+"""Streams against shards on disk; commands and servers that fail; secrets."""
+
+import http.server
+import multiprocessing
+import os
+import pickle
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from prolip.data.sample import Bad, Sample
+from prolip.data.sources import tar_stream
+from prolip.data.sources.tar import Shards
+from prolip.data.sources.tar_stream import Stream, without_secrets
+from tests.data.tar_files import PNG, pairs, tar_bytes, write_tar
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(tar_stream, "WAITS", ())
+
+
+needs_curl = pytest.mark.skipif(
+    shutil.which("curl") is None, reason="curl is not installed; URLs are read with it"
+)
+FILES = [
+    *pairs(2),
+    ("2.jpg", PNG),
+    ("3.jpg", PNG),
+    ("3.txt", b"a"),
+    ("3.txt", b"b"),
+    ("4.txt", b"c"),
+    ("5.jpg", PNG),
+    ("5.txt", b"d"),
+    ("5.cls", b"7"),
+]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def tar(tmp_path):
+    return write_tar(tmp_path / "with space.tar", FILES)
+
+
+def command(path, name="cat", rest=""):
+    return f"pipe:{name} {shlex.quote(path)}{rest}"
+
+
+def told(items):
+    """Keys of the good, reasons of the bad."""
+    return [item.key if isinstance(item, Sample) else item.reason for item in items]
+
+
+@pytest.mark.parametrize("address", [str, command], ids=["path", "pipe"])
+@pytest.mark.parametrize("skip", range(8))
+def test_a_stream_has_the_samples_of_the_shard(address, skip, tar):
+    stream, source = Stream(address(tar)), Shards(tar)
+    items = list(stream.read(0, skip))
+    assert told(items) == ["00000", "00001", "no caption", "two files of one kind", "no image", "5"][skip:]
+    for number, item in enumerate(items, skip):
+        if isinstance(item, Sample):
+            wanted = source.read(number)
+            assert (item.key, item.image, item.captions, item.extra) == (
+                wanted.key,
+                wanted.image,
+                wanted.captions,
+                wanted.extra,
+            )
+            assert item.where == f"{address(tar)}: {item.key}"
+
+
+def test_skipped_samples_are_not_looked_at(tar, monkeypatch):
+    stream, seen = Stream(tar), []
+    picked = stream.picks.sample
+    monkeypatch.setattr(stream.picks, "sample", lambda key, *rest: seen.append(key) or picked(key, *rest))
+    list(stream.read(0, 4))
+    assert seen == ["4", "5"]
+
+
+@pytest.mark.parametrize("skip", range(4))
+def test_a_stream_that_ends_early(skip, tar):
+    stream = Stream(command(tar, "head -c 2700"))
+    detail = "the tar ends within '00001.jpg' at byte 2700; good samples before it: 1"
+    wanted = ["00000", Bad("broken shard", stream.shards[0], detail)][skip:]
+    items = list(stream.read(0, skip))
+    assert [item.key if isinstance(item, Sample) else item for item in items] == wanted
+
+
+@pytest.mark.parametrize("code", [1, 23, 141])
+def test_a_command_that_fails(code):
+    """Not one byte came: that is no damage to the data, and no sample is told to be bad."""
+    stream = Stream(f"pipe:exit {code}")
+    with pytest.raises(
+        OSError, match=rf"pipe:exit {code}: the command .* failed \(exit code {code}\), tried 1 times"
+    ):
+        list(stream.read(0))
+
+
+def test_a_shard_that_cannot_be_reached_is_tried_again(tar, tmp_path, monkeypatch):
+    monkeypatch.setattr(tar_stream, "WAITS", (0.0, 0.01))
+    tried = f"mv {tmp_path}/tried1 {tmp_path}/tried2 2>/dev/null || touch {tmp_path}/tried1"
+    once = f"pipe:if [ -e {tmp_path}/tried2 ]; then cat {shlex.quote(tar)}; else {tried}; exit 6; fi"
+    assert told(Stream(once).read(0)) == told(Stream(tar).read(0))
+    (tmp_path / "tried2").unlink()
+    monkeypatch.setattr(tar_stream, "WAITS", (0.0,))
+    with pytest.raises(OSError, match="tried 2 times"):
+        list(Stream(once).read(0))
+
+
+def test_a_command_that_does_not_exist(capfd):
+    with pytest.raises(OSError, match="exit code 127"):
+        list(Stream("pipe:no-such-command-here x").read(0))
+    assert "no-such-command-here" in capfd.readouterr().err
+
+
+def test_what_a_failing_command_gave_before_is_read_to_its_end(tar):
+    """The exit code is known long before the last byte is read."""
+    items = list(Stream(command(tar, rest="; exit 3")).read(0))
+    assert told(items[:-1]) == told(Stream(tar).read(0))
+    assert items[-1].detail.startswith("the command that reads it failed (exit code 3)")
+    assert items[-1].detail.endswith("good samples before it: 6")
+
+
+def test_a_failure_between_two_files_does_not_make_a_sample_of_half(tar):
+    """After 00000.txt, 00001.jpg: the bytes alone look like a tar that only lacks its end."""
+    good = Stream(command(tar, "head -c 3072"))
+    assert told(good.read(0)) == ["00000", "no caption"]
+    failing = Stream(command(tar, "head -c 3072", "; exit 1"))
+    assert told(failing.read(0)) == ["00000", "broken shard"]
+
+
+def test_a_process_behind_a_stream_that_is_left_is_gone(tmp_path):
+    big = write_tar(
+        tmp_path / "big.tar", [("1.jpg", PNG), ("1.txt", b"a"), ("2.jpg", bytes(10**6)), ("3.jpg", b"")]
+    )
+    mark = tmp_path / "pid"
+    items = Stream(f"pipe:echo $$ > {mark}; exec cat {big}").read(0)
+    assert next(items).key == "1"
+    pid = int(mark.read_text())
+    os.kill(pid, 0)
+    items.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+# What a command has started
+
+
+def child(mark, output=""):
+    """A part of a command: a child that would sleep on, and leaves its number in a file."""
+    return f"sh -c 'echo $$ > {mark}; exec sleep 77' {output}"
+
+
+def ended(mark):
+    """Whether the child has ended, or does so soon. (A zombie has: it waits for an init that some containers lack.)"""
+    state = Path(f"/proc/{int(mark.read_text())}/stat")
+    for _ in range(100):
+        try:
+            if state.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def until_written(mark):
+    while not mark.exists() or not mark.read_text().endswith("\n"):
+        time.sleep(0.01)
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="children are looked for in /proc"
+)
+
+
+@needs_proc
+def test_no_child_is_left_of_a_stream_that_is_left(tar, tmp_path):
+    mark = tmp_path / "child"
+    items = Stream(command(tar, rest=f"; {child(mark)}; true")).read(0)
+    assert next(items).key == "00000"
+    until_written(mark)
+    items.close()
+    assert ended(mark)
+
+
+@needs_proc
+def test_no_child_is_left_after_silence(tar, tmp_path, monkeypatch):
+    monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.5)
+    mark = tmp_path / "child"
+    items = list(Stream(command(tar, "head -c 2700", f"; {child(mark)}; true")).read(0))
+    assert items[1].detail.startswith("nothing came for 0.5 s at byte 2700")
+    assert ended(mark)
+
+
+@needs_proc
+def test_no_child_is_left_after_the_end(tar, tmp_path):
+    mark = tmp_path / "child"
+    address = f"pipe:{child(mark, '> /dev/null')} & while [ ! -s {mark} ]; do :; done; cat {shlex.quote(tar)}"
+    assert told(Stream(address).read(0)) == told(Stream(tar).read(0))
+    assert ended(mark)
+
+
+@needs_proc
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_no_child_is_left_of_a_worker_that_ends(method, tar, tmp_path):
+    mark = tmp_path / "child"
+    stream = Stream(command(tar, rest=f"; {child(mark)}; true"))
+    worker = multiprocessing.get_context(method).Process(target=read_one, args=(stream, mark, {}))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert ended(mark)
+
+
+def read_one(stream, mark, held):
+    held["items"] = stream.read(0)  # as a lane holds it: a worker ends without letting go
+    next(held["items"])
+    until_written(mark)
+
+
+@needs_proc
+def test_a_fork_leaves_the_command_of_its_parent_alone(tar):
+    items = Stream(command(tar, rest="; sleep 0.5")).read(0)
+    first = next(items)
+    worker = multiprocessing.get_context("fork").Process(target=items.close)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert told([first, *items]) == told(Stream(tar).read(0))
+
+
+@needs_proc
+def test_an_interrupt_ends_the_command_too(tar, tmp_path):
+    """In a terminal, Ctrl-C no longer reaches the command itself."""
+    mark = tmp_path / "child"
+    address = command(tar, "head -c 2700", f"; {child(mark)}; true")
+    script = f"from prolip.data.sources.tar_stream import Stream\nfor _ in Stream({address!r}).read(0): pass"
+    reader = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
+    until_written(mark)
+    reader.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in reader.communicate(timeout=60)[1]
+    assert ended(mark)
+
+
+def test_silence_ends_a_shard(tar, monkeypatch):
+    monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
+    start = time.monotonic()
+    items = list(Stream(command(tar, "head -c 2700", "; exec sleep 30")).read(0))
+    assert time.monotonic() - start < 10
+    assert told(items) == ["00000", "broken shard"]
+    assert items[1].detail == "nothing came for 0.3 s at byte 2700; good samples before it: 1"
+
+
+def test_a_command_that_does_not_end(tar, monkeypatch):
+    monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
+    items = list(Stream(command(tar, rest="; exec 1>&-; exec sleep 30")).read(0))
+    assert told(items)[-2:] == ["5", "broken shard"]
+    assert "did not end in 0.3 s" in items[-1].detail
+
+
+def test_a_file_that_vanished_is_an_error(tar):
+    stream = Stream(tar)
+    os.unlink(tar)
+    with pytest.raises(OSError, match="there is no such file"):
+        list(stream.read(0))
+
+
+def test_a_path_must_exist_when_it_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"x\.tar: there is no such file"):
+        Stream(str(tmp_path / "x.tar"))
+
+
+def test_braces_make_shards(tmp_path):
+    for n in range(3):
+        write_tar(tmp_path / f"{n}.tar", pairs(2, 10 * n))
+    stream = Stream(f"pipe:cat {tmp_path}/{{0..2}}.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar")
+    assert (
+        stream.shards[1] == f"pipe:cat {tmp_path}/1.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar"
+    )
+    several = Stream([str(tmp_path / "{0..1}.tar"), f"pipe:cat {tmp_path}/2.tar", str(tmp_path / "0.tar")])
+    assert len(several.shards) == 3
+    assert told(several.read(2)) == ["00020", "00021"]
+    assert Stream("s3://b/{0..1}.tar").shards == ("s3://b/0.tar", "s3://b/1.tar")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("ftp://host/1.tar", "ftp is not one of"),
+        ("pipe: ", "'pipe:' must be followed by a command"),
+        ("PIPE: ", "'pipe:' must be followed by a command"),
+        ("https://a:hidden@host/{1.tar", "a brace is opened and not closed"),
+    ],
+)
+def test_what_is_no_address(pattern, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        Stream(pattern)
+    assert "hidden" not in str(caught.value)
+
+
+def test_schemes_may_be_written_large(tar):
+    large = Stream(command(tar).replace("pipe:", "PIPE:"))
+    assert told(large.read(0)) == told(Stream(tar).read(0))
+    assert large.fingerprint() == Stream(command(tar)).fingerprint()
+    assert Stream("S3://Bucket/{0..1}.tar").shards == ("s3://Bucket/0.tar", "s3://Bucket/1.tar")
+
+
+def test_no_shard_and_no_sample(tar):
+    with pytest.raises(FileNotFoundError, match="no shard was named"):
+        Stream([])
+    with pytest.raises(ValueError, match="skip must be 0 or more, not -1"):
+        Stream(tar).read(0, -1)
+
+
+def test_the_fingerprint_is_of_addresses_and_keys():
+    one = Stream("https://host/{0..3}.tar?Signature=abc&n=1")
+    assert one.fingerprint() == pickle.loads(pickle.dumps(one)).fingerprint()
+    assert one.fingerprint() == Stream("https://host/{0..3}.tar?Signature=xyz&n=1").fingerprint()
+    others = [
+        Stream("https://host/{0..2}.tar?Signature=abc&n=1"),
+        Stream("https://host/{3..0}.tar?Signature=abc&n=1"),
+        Stream("https://host/{0..3}.tar?Signature=abc&n=2"),
+        Stream("https://host/{0..3}.tar?Signature=abc&n=1", captions=()),
+        Stream("https://host/{0..3}.tar?Signature=abc&n=1", images=("jpg",)),
+    ]
+    assert len({stream.fingerprint() for stream in [one, *others]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:hidden@host/1.tar", "https://***@host/1.tar"),
+        ("https://hidden@host/1.tar", "https://***@host/1.tar"),
+        ("https://h/1.tar?X-Amz-Signature=hidden&n=2", "https://h/1.tar?X-Amz-Signature=***&n=2"),
+        ("https://h/1.tar?n=2&sig=hidden%3D", "https://h/1.tar?n=2&sig=***"),
+        ("https://h/1.tar?access_token=hidden#x", "https://h/1.tar?access_token=***"),
+        (f"https://h/1.tar?q={'hidden' * 8}", "https://h/1.tar?q=***"),
+        ("pipe:curl -s -u me:hidden https://h/1.tar", "pipe:curl -s -u *** https://h/1.tar"),
+        ("pipe:curl --user=me:hidden https://h", "pipe:curl --user=*** https://h"),
+        ("pipe:curl -H 'Authorization: Bearer hidden' h", "pipe:curl -H 'Authorization: Bearer ***' h"),
+        (
+            "pipe:AWS_SECRET_ACCESS_KEY=hidden aws s3 cp s3://b/1.tar -",
+            "pipe:AWS_SECRET_ACCESS_KEY=*** aws s3 cp s3://b/1.tar -",
+        ),
+        (
+            "pipe:curl 'https://a:hidden@h/1.tar?token=hidden' | cat",
+            "pipe:curl 'https://***@h/1.tar?token=***' | cat",
+        ),
+        ("hf://datasets/me/data@main/1.tar", "hf://datasets/me/data@main/1.tar"),
+        ("https://h/get?shard=17", "https://h/get?shard=17"),
+        ("/data/a b.tar", "/data/a b.tar"),
+    ],
+)
+def test_secrets_are_not_shown(url, shown):
+    assert without_secrets(url) == shown
+    assert without_secrets(shown) == shown
+
+
+# Over a network
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    content = tar_bytes(FILES)
+
+    def do_GET(self):
+        if self.path.startswith("/none"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.content)))
+        self.end_headers()
+        self.wfile.write(self.content[: 3072 if self.path.startswith("/cut") else None])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def host(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@needs_curl
+def test_http(host, tar):
+    items = list(Stream(f"http://me:hidden@{host}/1.tar?token=hidden").read(0))
+    assert told(items) == told(Stream(tar).read(0))
+    assert items[0].where == f"http://***@{host}/1.tar?token=***: 00000"
+    assert items[2].where == f"http://***@{host}/1.tar?token=***: 2"
+
+
+@needs_curl
+def test_http_that_breaks_off(host):
+    items = list(Stream(f"http://{host}/cut").read(0))
+    assert told(items) == ["00000", "broken shard"]
+    assert "exit code 18" in items[1].detail
+
+
+@needs_curl
+def test_http_without_a_file(host):
+    with pytest.raises(OSError, match="exit code 22") as error:
+        list(Stream(f"http://me:hidden@{host}/none?token=hidden").read(0))
+    assert "hidden" not in str(error.value)
+
+
+def test_a_tool_that_is_not_installed(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    wanted = "can't be opened (FileNotFoundError: [Errno 2] No such file or directory: 'curl')"
+    with pytest.raises(OSError, match=re.escape(wanted)):
+        list(Stream("https://me:hidden@host/1.tar").read(0))
+
+
+def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
+    aws = tmp_path / "bin" / "aws"
+    aws.parent.mkdir()
+    aws.write_text(f'#!/bin/sh\n[ "$*" = "s3 cp s3://bucket/a b.tar -" ] && cat {shlex.quote(tar)}\n')
+    aws.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{aws.parent}:{os.environ['PATH']}")
+    assert told(Stream("s3://bucket/a b.tar").read(0)) == told(Stream(tar).read(0))
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("hf://datasets/me/data/a/1.tar", "https://huggingface.co/datasets/me/data/resolve/main/a/1.tar"),
+        ("hf://datasets/me/data@v1/1.tar", "https://huggingface.co/datasets/me/data/resolve/v1/1.tar"),
+        ("hf://me/model/1.tar", "https://huggingface.co/me/model/resolve/main/1.tar"),
+    ],
+)
+def test_public_files_of_the_hub_need_no_token(url, wanted, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
+    assert tar_stream._command(url) == ([*tar_stream.CURL, "-K", "-", wanted], b"")
+
+
+def test_a_token_for_the_hub_is_sent(monkeypatch):
+    class FileSystem:
+        def resolve_path(self, url):
+            assert url == "hf://datasets/me/data@v1/a/1.tar"
+            return SimpleNamespace(
+                repo_id="me/data", path_in_repo="a/1.tar", repo_type="dataset", revision="v1"
+            )
+
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: "hidden")
+    monkeypatch.setattr("huggingface_hub.HfFileSystem", FileSystem)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
+    wanted = "https://huggingface.co/datasets/me/data/resolve/v1/a/1.tar"
+    command, told = tar_stream._command("hf://datasets/me/data@v1/a/1.tar")
+    assert command == [*tar_stream.CURL, "-K", "-", wanted]
+    assert told == b'header = "Authorization: Bearer hidden"\n'
+
+
+def test_gs_is_read_by_gsutil():
+    assert tar_stream._command("gs://bucket/a b.tar") == (["gsutil", "cat", "gs://bucket/a b.tar"], b"")
+
+
+def test_a_command_has_nothing_to_read_from_us(tar):
+    assert told(Stream(f"pipe:cat - {shlex.quote(tar)}").read(0)) == told(Stream(tar).read(0))

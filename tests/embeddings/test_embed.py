@@ -1,0 +1,376 @@
+"""Data into a folder of embeddings: as the model gives by itself; stopped, killed, resumed, refused."""
+
+import csv
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from PIL import Image
+
+from prolip.data.open import open_data
+from prolip.data.sample_errors import TooManyBadSamplesError
+from prolip.embeddings import worker
+from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.embed import embed
+from prolip.embeddings.footers import part_name
+from prolip.embeddings.schema import gaussian_of, mean_trace_of
+from prolip.model.create import create
+from prolip.model.prolip import ProLIP
+from tests.data.tar_files import tar_bytes
+from tests.embeddings.shards import caption, files, picture, write_shards
+
+
+def run(model, data, out, **options):
+    return embed(model, data, out, **{"part_size": 4, "batch_size": 3, "progress": False, **options})
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_as_the_model_embeds_by_itself(nano, tmp_path):
+    stored = run(nano, write_shards(tmp_path / "s", [5, 4]), tmp_path / "out")
+    images = nano.embed_images([Image.open(io.BytesIO(picture(n))) for n in range(9)])
+    texts = nano.embed_texts([caption(n).strip() for n in range(9)])
+    for modality, alone in (("image", images), ("text", texts)):
+        blocks = [gaussian_of(block) for _, block in stored.blocks(modality)]
+        torch.testing.assert_close(torch.cat([z.mean for z in blocks]), alone.mean, rtol=0, atol=1e-6)
+        torch.testing.assert_close(torch.cat([z.log_var for z in blocks]), alone.log_var, rtol=0, atol=1e-5)
+    assert stored.header.columns == {"similarity": "double", "uid": "string", "width": "int64"}
+    assert stored.part(1)["width"].to_pylist() == [4, 5, 6, 7] * 2
+    assert stored.part(1)["url"][0].as_py() == "https://example.org/4"
+    assert stored.header.scale == pytest.approx(nano.temperature.scale.item())
+
+
+def test_a_stream_gives_what_the_shards_give(nano, tmp_path):
+    """A part for each shard, numbers from 0 in each; else the same rows."""
+    write_shards(tmp_path / "s", [5, 3])
+    disk = run(nano, str(tmp_path / "s"), tmp_path / "disk", part_size=100, batch_size=5)
+    piped = run(
+        nano, f"pipe:cat {shlex.quote(str(tmp_path))}/s/0000{{0,1}}.tar", tmp_path / "piped", batch_size=5
+    )
+    assert piped.header.parts == 2
+    for modality in ("image", "text"):
+        names = [name for name in disk.columns if name != "number"]
+        whole = next(disk.blocks(modality, names))[1]
+        parts = [block for _, block in piped.blocks(modality, names)]
+        assert [value for block in parts for value in block["id"].to_pylist()] == whole["id"].to_pylist()
+        both = torch.cat([mean_trace_of(block).mean for block in parts])
+        torch.testing.assert_close(both, mean_trace_of(whole).mean, rtol=0, atol=1e-6)
+
+
+def test_a_password_is_not_kept(nano, tmp_path):
+    write_shards(tmp_path / "s", [2])
+    stored = run(nano, f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/s/00000.tar", tmp_path / "out")
+    assert len(stored) == 4
+    assert all(b"geheim" not in content for content in bytes_of(tmp_path / "out").values())
+
+
+def test_a_bad_picture_is_a_row_in_the_report(nano, tmp_path):
+    stored = run(nano, write_shards(tmp_path / "s", [9], bad={4}), tmp_path / "out", bad_limit=0.2)
+    assert [n for _, b in stored.blocks("image", ["number"]) for n in b["number"].to_pylist()] == [
+        0, 1, 2, 3, 5, 6, 7, 8
+    ]  # fmt: skip
+    with open(stored.folder / "bad.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["part"], row["number"], row["reason"]) == ("1", "4", "unreadable image")
+    assert "00000.tar: 000004" in row["where"]
+
+
+def test_too_many_bad_ones_end_the_run_and_are_told(nano, tmp_path):
+    with pytest.raises(TooManyBadSamplesError, match="2 of 9 samples"):
+        run(nano, write_shards(tmp_path / "s", [9], bad={4, 5}), tmp_path / "out", bad_limit=0.2)
+    assert len((tmp_path / "out" / "bad.csv").read_text().splitlines()) == 3
+    assert len(Embeddings.open(tmp_path / "out")) == 14
+
+
+def test_bad_ones_of_an_earlier_run_count(nano, tmp_path):
+    data = write_shards(tmp_path / "s", [9], bad={4, 5})
+    run(nano, data, tmp_path / "out", bad_limit=0.5)
+    with pytest.raises(TooManyBadSamplesError):
+        run(nano, data, tmp_path / "out", bad_limit=0.2)
+
+
+def test_a_run_goes_on_where_it_stopped_and_gives_the_same_bytes(nano, tmp_path, monkeypatch):
+    data = write_shards(tmp_path / "s", [9, 8])
+    whole = run(nano, data, tmp_path / "whole")
+    write, written = worker.write_part, []
+
+    def fail_at_two(folder, number, rows):
+        if number == 2:
+            raise OSError("no space left on device")
+        written.append(number)
+        return write(folder, number, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "write_part", fail_at_two)
+        with pytest.raises(OSError, match="no space left"):
+            run(nano, data, tmp_path / "out")
+    assert written == [0, 1]
+    monkeypatch.setattr(worker, "write_part", lambda f, n, r: (written.append(n), write(f, n, r))[1])
+    run(nano, data, tmp_path / "out")
+    assert written == [0, 1, 2, 3, 4]
+    assert bytes_of(tmp_path / "out") == bytes_of(whole.folder)
+    run(nano, data, tmp_path / "out")
+    assert written == [0, 1, 2, 3, 4]
+
+
+def test_the_first_missing_part_is_made_again(nano, tmp_path):
+    stored = run(nano, write_shards(tmp_path / "s", [9]), tmp_path / "out")
+    before = bytes_of(stored.folder)
+    (stored.folder / part_name(1)).unlink()
+    run(nano, str(tmp_path / "s"), tmp_path / "out")
+    assert bytes_of(stored.folder) == before
+
+
+def test_another_model_refuses(nano, tokenizer, tmp_path):
+    data = write_shards(tmp_path / "s", [4])
+    run(nano, data, tmp_path / "out")
+    before = bytes_of(tmp_path / "out")
+    with pytest.raises(ValueError, match="holds embeddings of another model"):
+        run(create("nano", tokenizer, seed=1).eval(), data, tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == before
+
+
+def test_other_data_and_other_options_refuse(nano, tmp_path):
+    data = write_shards(tmp_path / "s", [4])
+    run(nano, data, tmp_path / "out")
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, write_shards(tmp_path / "t", [5]), tmp_path / "out")
+    with pytest.raises(ValueError, match="precision float32, not float16"):
+        run(nano, data, tmp_path / "out", precision="float16")
+    write_shards(tmp_path / "s", [5])
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, data, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", [lambda s: s.replace(b"a thing", b"a thong"), None])
+def test_a_shard_that_was_rewritten_is_other_data(nano, tmp_path, change):
+    """Of the same name and size."""
+    data = write_shards(tmp_path / "s", [9])
+    run(nano, data, tmp_path / "out")
+    shard = tmp_path / "s" / "00000.tar"
+    if change is None:
+        os.utime(shard, ns=(1, 1))
+    else:
+        shard.write_bytes(change(shard.read_bytes()))
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, data, tmp_path / "out")
+
+
+def test_pictures_of_the_same_names_are_other_data(nano, tmp_path):
+    for folder, shade in (("a", 10), ("b", 200)):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            Image.new("RGB", (32, 32), (shade, number, 0)).save(tmp_path / folder / f"{number}.png")
+            (tmp_path / folder / f"{number}.txt").write_text("a thing")
+    run(nano, tmp_path / "a", tmp_path / "out")
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, tmp_path / "b", tmp_path / "out")
+    (tmp_path / "a").rename(tmp_path / "moved")
+    run(nano, tmp_path / "moved", tmp_path / "out")
+    (tmp_path / "moved" / "1.txt").write_text("a thong")
+    with pytest.raises(ValueError, match="is other data, or has changed"):
+        run(nano, tmp_path / "moved", tmp_path / "out")
+
+
+def test_a_damaged_part_is_made_again(nano, tmp_path, caplog):
+    data = write_shards(tmp_path / "s", [9])
+    run(nano, data, tmp_path / "out")
+    before = bytes_of(tmp_path / "out")
+    (tmp_path / "out" / part_name(1)).write_bytes(before[part_name(1)][:200])
+    run(nano, data, tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == before
+    assert "made again" in caplog.text
+
+
+def test_parts_without_a_header_are_refused(nano, tmp_path):
+    data = write_shards(tmp_path / "s", [4])
+    run(nano, data, tmp_path / "out")
+    (tmp_path / "out" / "prolip.json").unlink()
+    with pytest.raises(ValueError, match=r"holds parts of embeddings without their prolip\.json"):
+        run(nano, data, tmp_path / "out")
+
+
+def test_half_characters_and_bad_labels_end_nothing(nano, tmp_path):
+    """One bad field among the first samples, one among the others."""
+    odd = {0: ("cls", b"none"), 2: ("json", b'{"url": "http://\\ud800", "a\\udc80": 1}'), 7: ("cls", b"none")}
+    members = []
+    for name, content in files(range(9)):
+        number, ending = int(name[:6]), name[7:]
+        if ending == "json" and number in odd:
+            name, content = f"{number:06d}.{odd[number][0]}", odd[number][1]
+        members.append((name, content))
+    (tmp_path / "a.tar").write_bytes(tar_bytes(members))
+    stored = run(nano, tmp_path / "a.tar", tmp_path / "out", bad_limit=0.5)
+    assert [number for _, number, _ in stored.bads()] == [0, 7]
+    assert stored.part(0)["url"].to_pylist()[1] == "http://\\ud800"
+
+
+def test_the_columns_of_a_stream_are_those_of_several_shards(nano, tmp_path):
+    """The first shard has no good sample, the second no uid."""
+    write_shards(tmp_path / "s", [3, 3, 3], bad={0, 1, 2})
+    second = [(name, content) for name, content in files(range(3, 6)) if not name.endswith("json")]
+    (tmp_path / "s" / "00001.tar").write_bytes(tar_bytes(second))
+    data = f"pipe:cat {shlex.quote(str(tmp_path))}/s/0000{{0..2}}.tar"
+    stored = run(nano, data, tmp_path / "out", bad_limit=0.5)
+    assert stored.header.columns == {"similarity": "double", "uid": "string", "width": "int64"}
+    assert stored.part(1)["uid"].to_pylist() == [None] * 6
+
+
+def test_a_broken_shard_is_told_and_tried_again(nano, tmp_path):
+    write_shards(tmp_path / "s", [5, 4])
+    shard = tmp_path / "s" / "00001.tar"
+    good = shard.read_bytes()
+    shard.write_bytes(good[: len(good) // 2 + 100])
+    data = f"pipe:cat {shlex.quote(str(tmp_path))}/s/0000{{0,1}}.tar"
+    run(nano, data, tmp_path / "out", bad_limit=0.5)
+    ((part, _, bad),) = Embeddings.open(tmp_path / "out").bads()
+    assert (part, bad.reason) == (1, "broken shard")
+    shard.write_bytes(good)
+    again = run(nano, data, tmp_path / "out", bad_limit=0)
+    assert list(again.bads()) == []
+    assert len(again) == 18
+    assert (tmp_path / "out" / "bad.csv").read_text().splitlines() == ["part,number,reason,where,detail"]
+
+
+def test_texts_alone(nano, tmp_path):
+    (tmp_path / "captions.txt").write_text("a cat\na dog\na red circle\n")
+    stored = run(nano, tmp_path / "captions.txt", tmp_path / "out", what="texts")
+    ((_, block),) = stored.blocks()
+    assert block["caption"].to_pylist() == ["a cat", "a dog", "a red circle"]
+    alone = nano.embed_texts(["a cat", "a dog", "a red circle"])
+    torch.testing.assert_close(gaussian_of(block).mean, alone.mean, rtol=0, atol=1e-6)
+
+
+def test_texts_alone_look_at_no_picture(nano, tmp_path):
+    stored = run(
+        nano, write_shards(tmp_path / "s", [4], bad={1}), tmp_path / "out", what="texts", bad_limit=0
+    )
+    assert len(stored) == 4
+
+
+def test_a_model_without_variances_has_traces(nano, tmp_path, generator):
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
+    stored = run(model, write_shards(tmp_path / "s", [4]), tmp_path / "out")
+    assert stored.header.variances == "trace"
+    assert stored.part(0)["uncertainty"].to_pylist() == [0.0] * 8
+
+
+def test_a_source_of_ones_own(nano, tmp_path):
+    source = open_data("scenes:simple,length=5,size=32")
+    assert len(run(nano, source, tmp_path / "a", what="images")) == 5
+    with pytest.raises(ValueError, match="on ray, say the model and the data by name"):
+        run(nano, source, tmp_path / "b", engine="ray")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"part_size": 0}, "part_size must be a whole number"),
+        ({"batch_size": -1}, "batch_size must be"),
+        ({"bad_limit": 2}, "bad_limit must be a share"),
+        ({"engine": "spark"}, "engine 'spark' is not one of"),
+        ({"precision": "bfloat16"}, "'bfloat16' is not one of"),
+        ({"what": "sounds"}, "'sounds' is not one of"),
+    ],
+)
+def test_bad_options_are_sentences(nano, tmp_path, options, told):
+    with pytest.raises(ValueError, match=told):
+        run(nano, "scenes:simple,length=5,size=32", tmp_path / "out", **options)
+
+
+def test_parts_that_went_elsewhere_are_told(nano, tmp_path, monkeypatch):
+    """As on a cluster whose machines share no disk."""
+    monkeypatch.setattr(worker, "write_part", lambda folder, number, rows: None)
+    with pytest.raises(OSError, match="2 parts were written where this machine can't see them"):
+        run(nano, "scenes:simple,length=8,size=32", tmp_path / "out")
+
+
+def test_the_first_error_is_told(nano, tmp_path, monkeypatch):
+    """Not that of another part, which is damaged too."""
+    data = write_shards(tmp_path / "s", [12])
+    run(nano, data, tmp_path / "out")
+    (tmp_path / "out" / part_name(0)).unlink()
+    damaged = (tmp_path / "out" / part_name(2)).read_bytes()[:200]
+
+    def fails(place, number, rows):
+        (tmp_path / "out" / part_name(2)).write_bytes(damaged)
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(worker, "write_part", fails)
+    with pytest.raises(OSError, match="no space left"):
+        run(nano, data, tmp_path / "out")
+
+
+def test_an_ending_is_no_path(nano, tmp_path, monkeypatch):
+    write_shards(tmp_path / "s", [3])
+    (tmp_path / "png").mkdir()
+    monkeypatch.chdir(tmp_path)
+    stored = run(nano, "s", "out", image="png")
+    assert stored.header.image == "png"
+    assert len(stored.source()) == 3
+
+
+KILLED = """
+import sys, time
+from prolip.embeddings import worker
+from prolip.embeddings.embed import embed
+write = worker.write_part
+def slow(folder, number, rows):
+    write(folder, number, rows)
+    print(number, flush=True)
+    time.sleep(0.2)
+worker.write_part = slow
+embed(sys.argv[1], sys.argv[2], sys.argv[3], part_size=4, batch_size=3, progress=False)
+"""
+
+
+def test_a_killed_run_loses_and_repeats_nothing(nano, tmp_path):
+    model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [30])
+    whole = run(str(model), data, tmp_path / "whole")
+    command = [sys.executable, "-c", KILLED, str(model), data, str(tmp_path / "out")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    while process.stdout.readline().strip() != "2":
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    there = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("part-*")}
+    assert 3 <= len(there) < 8
+    time.sleep(0.01)
+    run(str(model), data, tmp_path / "out")
+    assert all((tmp_path / "out" / name).stat().st_mtime_ns == stamp for name, stamp in there.items())
+    parts = [number for number, _ in Embeddings.open(tmp_path / "out").blocks()]
+    assert parts == list(range(8))
+    for number in parts:
+        ours, theirs = (Embeddings.open(f).part(number) for f in (tmp_path / "out", whole.folder))
+        assert ours.drop_columns(["mean", "log_var", "uncertainty"]).equals(
+            theirs.drop_columns(["mean", "log_var", "uncertainty"])
+        )
+        torch.testing.assert_close(gaussian_of(ours).mean, gaussian_of(theirs).mean, rtol=0, atol=1e-6)
+
+
+def test_to_an_address(nano, tmp_path):
+    """As to an object store: the same parts as in a folder; it goes on, and refuses, alike."""
+    data = write_shards(tmp_path / "s", [9], bad={4})
+    there = (tmp_path / "there").as_uri()
+    folder = run(nano, data, tmp_path / "here", bad_limit=0.2)
+    run(nano, data, there, bad_limit=0.2)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+    (tmp_path / "there" / part_name(1)).unlink()
+    again = run(nano, data, there, bad_limit=0.2)
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+    assert Embeddings.open(there).part(1).equals(folder.part(1))
+    with pytest.raises(ValueError, match="precision float32, not float16"):
+        run(nano, data, there, precision="float16")
+    with pytest.raises(ValueError, match="not a folder of this machine"):
+        print(again.folder)

@@ -1,0 +1,297 @@
+"""Tasks on disk: every layout that they come in, and sentences for what is wrong."""
+
+import copy
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from prolip.data.sample import BadSampleError
+from prolip.data.sources.labeled import Labelled
+from prolip.evaluation.suite.hf_tables import find_tables
+from prolip.evaluation.suite.read import Captioned, Faces, open_task
+from prolip.evaluation.suite.run import run
+from prolip.evaluation.suite.tasks import task_named
+from prolip.evaluation.suite.winogavil import open_riddles
+from tests.evaluation.suite import tree
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return tree.Drawn()
+
+
+@pytest.fixture(scope="module")
+def rows():
+    pairs = [tree.captions_of(index, 1 + index % 3) for index in range(5)]
+    return [{"image": {"bytes": tree.png(scene), "path": None}, "caption": texts} for scene, texts in pairs]
+
+
+def write_stream(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pylist(rows)
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+
+
+# -- classification -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mnist(tmp_path, drawn):
+    folder = tmp_path / "wds_mnist_test"
+    tree.write_classification(folder, "mnist", 1, drawn)
+    return folder
+
+
+def test_classification(mnist):
+    opened = open_task(task_named("mnist"), mnist)
+    assert isinstance(opened, Labelled)
+    assert len(opened.source) == tree.PICTURES
+    assert opened.templates == tree.TEMPLATES
+    assert open_task(task_named("mnist"), mnist, ["only {c}"]).templates == ("only {c}",)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "test" / "0.tar").unlink(), r"0\.tar"),
+        (lambda folder: (folder / "classnames.txt").unlink(), "classnames.txt is missing"),
+        (lambda folder: (folder / "dataset_type.txt").write_text("retrieval\n"), "task of classification"),
+        (lambda folder: (folder / "test").rename(folder / "train"), "test is missing"),
+    ],
+)
+def test_classification_that_is_not_whole(mnist, spoil, message):
+    spoil(mnist)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        open_task(task_named("mnist"), mnist)
+
+
+# -- retrieval ----------------------------------------------------------------------------------------------------
+
+
+def test_shards_with_a_caption_a_line(tmp_path):
+    tree.write_retrieval(tmp_path)
+    opened = open_task(task_named(tree.FLICKR), tmp_path)
+    assert isinstance(opened, Captioned)
+    captions = {opened.source.read(index).captions for index in range(len(opened.source))}
+    assert captions == {tuple(tree.captions_of(index)[1]) for index in range(tree.PICTURES)}
+
+
+@pytest.mark.parametrize("layout", ["parquet", "data", "test", "saved", "split", "cached"])
+def test_tables_with_lists_of_captions(tmp_path, rows, layout):
+    if layout == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    elif layout in ("data", "test"):
+        (tmp_path / layout).mkdir()
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / layout / "test-00000-of-00001.parquet")
+        pq.write_table(pa.Table.from_pylist(rows[:2]), tmp_path / layout / "train-00000-of-00001.parquet")
+    elif layout == "saved":
+        tree.save_to_disk(tmp_path / "data", rows)
+    elif layout == "split":
+        for split in ("test", "train"):
+            tree.save_to_disk(tmp_path / split, rows if split == "test" else rows[:1])
+        (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    else:
+        cache = tmp_path / "TEST" / "1.1.0" / "0a1b"
+        write_stream(cache / "flickr-test-00000-of-00002.arrow", rows[:3])
+        write_stream(cache / "flickr-test-00001-of-00002.arrow", rows[3:])
+    source = open_task(task_named(tree.COCO), tmp_path).source
+    assert len(source) == 5
+    for index, row in enumerate(rows):
+        sample = source.read(index)
+        assert (sample.image, list(sample.captions)) == (row["image"]["bytes"], row["caption"])
+
+
+def test_tables_that_are_not_there(tmp_path, rows):
+    with pytest.raises(FileNotFoundError, match="no shards"):
+        find_tables(tmp_path)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
+    with pytest.raises(ValueError, match="no split 'test'"):
+        find_tables(tmp_path)
+    (tmp_path / "dataset_dict.json").unlink()
+    write_stream(tmp_path / "1" / "x-test.arrow", rows)
+    write_stream(tmp_path / "2" / "x-test.arrow", rows)
+    with pytest.raises(ValueError, match="several versions"):
+        find_tables(tmp_path)
+
+
+@pytest.mark.parametrize("entries", ["[{}]", "[3]", '[{"filename": null}]'])
+def test_a_state_without_file_names_is_told_and_the_suite_goes_on(tmp_path, drawn, mnist, entries):
+    folder = tmp_path / task_named(tree.WINO).folder
+    tree.save_to_disk(folder, tree.riddle_rows(drawn))
+    (folder / "state.json").write_text(f'{{"_data_files": {entries}}}')
+    lines = run(tree.varied_model(), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"])
+    assert lines[0]["error"] == f"{folder / 'state.json'}: _data_files must be a list of file names"
+    assert "metrics" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ("[]", "must name its splits"),
+        ("[3]", "must name its splits"),
+        ('["dev"]', "dev/state.json is missing"),
+    ],
+)
+def test_splits_that_make_no_sense(tmp_path, splits, message):
+    (tmp_path / "dataset_dict.json").write_text(f'{{"splits": {splits}}}')
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        find_tables(tmp_path)
+
+
+# -- WinoGAViL ----------------------------------------------------------------------------------------------------
+
+
+def check_riddles(opened, rows):
+    assert opened.cues == tuple(row["cue"] for row in rows)
+    assert opened.rows.tolist() == [n for n, row in enumerate(rows) for _ in row["candidates"]]
+    names = [name for row in rows for name in row["candidates"]]
+    assert opened.associated.tolist() == [
+        name in row["associations"] for row in rows for name in row["candidates"]
+    ]
+    seen = dict.fromkeys(names)
+    assert len(opened.source) == len(seen)  # a picture that stands in several riddles is read once
+    assert [list(seen)[picture] for picture in opened.pictures] == names
+
+
+@pytest.mark.parametrize("layout", ["parquet", "saved", "cached"])
+def test_riddles(tmp_path, drawn, layout):
+    rows = tree.riddle_rows(drawn)
+    if layout == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=2)
+    elif layout == "saved":
+        tree.save_to_disk(tmp_path / "data", rows)
+    else:
+        write_stream(tmp_path / "0.0.0" / "winogavil-test.arrow", rows)
+    opened = open_task(task_named(tree.WINO), tmp_path)
+    check_riddles(opened, rows)
+    contents = {image["bytes"] for row in rows for image in row["candidate_images"]}
+    order = np.random.default_rng(0).permutation(len(opened.source))
+    assert {opened.source.read(int(index)).image for index in order} == contents
+    copied = pickle.loads(pickle.dumps(opened.source))
+    assert copied.read(3).image == opened.source.read(3).image
+    assert copied.fingerprint() == opened.source.fingerprint()
+
+
+@pytest.mark.parametrize("place", [".", "images"])
+def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
+    rows = copy.deepcopy(tree.riddle_rows(drawn))
+    (tmp_path / place).mkdir(exist_ok=True)
+    for row in rows:
+        for image in row["candidate_images"]:
+            (tmp_path / place / image["path"]).write_bytes(image["bytes"])
+        row["candidate_images"] = [image["path"] for image in row["candidate_images"]]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    opened = open_riddles(tmp_path)
+    check_riddles(opened, rows)
+    assert opened.source.read(0).image == tmp_path / place / rows[0]["candidate_images"][0]
+    (tmp_path / place / rows[0]["candidate_images"][0]).unlink()
+    with pytest.raises(BadSampleError, match="missing file"):
+        opened.source.read(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cue": " "}, "row 2 .*no cue"),
+        ({"associations": ["a stranger"]}, "none of its associations"),
+        ({"candidates": ["one"]}, "1 candidates, 6 images"),
+    ],
+)
+def test_riddles_that_make_no_sense(tmp_path, drawn, change, message):
+    rows = tree.riddle_rows(drawn)
+    rows[1] |= change
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=message):
+        open_riddles(tmp_path)
+
+
+def test_a_column_that_is_missing(tmp_path, drawn):
+    rows = [{name: row[name] for name in row if name != "cue"} for row in tree.riddle_rows(drawn)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="no column 'cue'"):
+        open_riddles(tmp_path)
+
+
+def test_a_selection_of_rows_is_refused(tmp_path, drawn):
+    tree.save_to_disk(tmp_path / "data", tree.riddle_rows(drawn))
+    (tmp_path / "data" / "state.json").write_text(
+        '{"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": [{"filename": "i.arrow"}]}'
+    )
+    with pytest.raises(ValueError, match="flatten_indices"):
+        open_riddles(tmp_path)
+
+
+# -- faces --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faces(tmp_path, drawn):
+    folder = tmp_path / "wds_fairface_test"
+    counts = {"race": 7, "gender": 2, "age": 9, "toxic": 20}
+    names = [f"{about}:{about} {number}" for about, count in counts.items() for number in range(count)]
+    tree.write_lines(folder / "classnames.txt", names)
+    tree.write_lines(
+        folder / "zeroshot_classification_templates.txt", [f"{about}:a {{c}}" for about in counts]
+    )
+    tree.write_lines(folder / "dataset_type.txt", ["multilabel"])
+    samples = [
+        {"png": png, "npy": tree.npy([n % 9, n % 2, n % 7, int(n % 7 != 1)])}
+        for n, png in enumerate(drawn.pngs["shape"])
+    ]
+    tree.write_shards(folder, samples)
+    return tmp_path
+
+
+def test_faces(faces, tmp_path):
+    opened = open_task(task_named("fairness/fairface"), faces / "wds_fairface_test")
+    assert isinstance(opened, Faces)
+    assert opened.prompts["gender"] == (("gender 0", "gender 1"), ("a {c}",))
+    line = run(tree.varied_model(), faces, tmp_path / "out", tasks=["fairness/fairface"])[0]
+    assert line["metrics"]["main_metric"] is None
+    assert 0.0 <= line["metrics"]["acc_gender"]["all"] <= 1.0
+
+
+def test_faces_without_an_objective(faces):
+    path = faces / "wds_fairface_test" / "classnames.txt"
+    path.write_text("".join(line for line in path.open() if not line.startswith("age")))
+    with pytest.raises(ValueError, match="about age"):
+        open_task(task_named("fairness/fairface"), path.parent)
+    path.write_text("no colon\n")
+    with pytest.raises(ValueError, match="begin with"):
+        open_task(task_named("fairness/fairface"), path.parent)
+
+
+def test_faces_may_be_called_classification_and_texts_may_have_colons(faces):
+    folder = faces / "wds_fairface_test"
+    tree.write_lines(folder / "dataset_type.txt", ["Classification"])
+    with (folder / "zeroshot_classification_templates.txt").open("a") as file:
+        file.write("gender:a photo: {c}\n")
+    opened = open_task(task_named("fairness/fairface"), folder)
+    assert opened.prompts["gender"][1] == ("a {c}", "a photo: {c}")
+    assert opened.prompts["age"][1] == ("a {c}",)
+
+
+def test_pictures_are_told_apart_by_what_they_hold_not_by_their_names(tmp_path, drawn):
+    rows = tree.riddle_rows(drawn)
+    for row in rows:
+        for image in row["candidate_images"]:
+            image["path"] = "image.png"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    check_riddles(open_riddles(tmp_path), rows)
+
+
+def test_cues_are_stripped(tmp_path, drawn):
+    rows = tree.riddle_rows(drawn)
+    rows[0]["cue"] = " Orange\n"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert open_riddles(tmp_path).cues[0] == "Orange"
+
+
+def test_counted_shards_that_are_all_missing_are_named(tmp_path):
+    tree.write_lines(tmp_path / "test" / "nshards.txt", ["2"])
+    with pytest.raises(FileNotFoundError, match="should have 2 shards"):
+        open_task(task_named(tree.FLICKR), tmp_path)

@@ -1,0 +1,225 @@
+"""What each kind of task is judged by, against scikit-learn and loops."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import balanced_accuracy_score, f1_score, jaccard_score
+
+from prolip.embeddings.sample_metadata import Facts
+from prolip.evaluation.suite import score
+from prolip.evaluation.suite.tasks import task_named
+from prolip.gaussian import Gaussian
+from prolip.measures.public import csd_matrix
+
+
+def facts(rows):
+    return [Facts(f"k{number}", (), {"npy": row}) for number, row in enumerate(rows)]
+
+
+def classified(draw, samples=60, classes=8):
+    images, anchors = draw(samples, 6), draw(classes, 6)
+    labels = (torch.arange(samples) ** 2 % classes + 1) % classes
+    return images, labels, anchors, (-csd_matrix(images, anchors)).numpy()
+
+
+def test_accuracy_recall_and_f1(draw):
+    images, labels, anchors, near = classified(draw)
+    best, truth = near.argmax(1), labels.numpy()
+    top5 = np.mean([label in np.argsort(-row)[:5] for label, row in zip(truth, near, strict=True)])
+    found = score.classification(task_named("wilds/iwildcam"), images, labels, anchors)
+    assert found["acc1"] == pytest.approx((best == truth).mean())
+    assert found["acc5"] == pytest.approx(top5)
+    assert found["mean_per_class_recall"] == pytest.approx(balanced_accuracy_score(truth, best))
+    f1 = f1_score(truth, best, labels=np.unique(truth), average="macro", zero_division=0)
+    assert found["main_metric"] == found["macro_f1"] == pytest.approx(f1)
+    assert len(np.unique(truth)) < 8  # or the labels of F1 would not matter
+    pets = score.classification(task_named("vtab/pets"), images, labels, anchors)
+    assert pets["main_metric"] == pets["mean_per_class_recall"]
+    mnist = score.classification(task_named("mnist"), images, labels, anchors)
+    assert mnist["main_metric"] == mnist["acc1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "top"), [("wilds/fmow", 1), ("fairness/geode", 1), ("fairness/dollar_street", 5)]
+)
+def test_the_worst_group(draw, key, top):
+    images, labels, anchors, near = classified(draw)
+    groups = torch.arange(60) % 7 % 4 + 1  # there is no group 0
+    found = score.classification(task_named(key), images, labels, anchors, groups)
+    right = np.array(
+        [label in np.argsort(-row)[:top] for label, row in zip(labels.tolist(), near, strict=True)]
+    )
+    by_group = {str(g): right[groups.numpy() == g].mean() for g in (1, 2, 3, 4)}
+    assert {name: group["value"] for name, group in found["groups"].items()} == pytest.approx(by_group)
+    assert found["main_metric"] == pytest.approx(min(by_group.values()))
+    assert sum(group["n"] for group in found["groups"].values()) == 60
+    assert found["grouped_by"] == ("income_ds" if top == 5 else "region")
+    with pytest.raises(ValueError, match="no groups"):
+        score.classification(task_named(key), images, labels, anchors)
+
+
+def test_fewer_than_five_classes_have_no_top_five(draw):
+    images, labels, anchors, _ = classified(draw, classes=4)
+    assert score.classification(task_named("mnist"), images, labels, anchors)["acc5"] is None
+    found = score.classification(
+        task_named("fairness/dollar_street"), images, labels, anchors, torch.zeros(60, dtype=torch.int64)
+    )
+    assert (found["main_metric"], found["groups"]) == (None, {})
+
+
+def test_metadata_picks_fields_by_name():
+    task = task_named("wilds/fmow")
+    rows = [[3, 2016, 7], [0, 2017, 8.0]]
+    assert score.metadata(task, facts(rows), ["region"]).tolist() == [[3], [0]]
+    assert score.metadata(task, facts(rows), ["y", "year"]).tolist() == [[7, 2016], [8, 2017]]
+    for row, message in (([], "no .npy"), (None, "no .npy"), ([-1, 2], "region"), ([0.5], "region")):
+        with pytest.raises(ValueError, match=rf"k0.*{message}"):
+            score.metadata(task, facts([row]), ["region"])
+
+
+# -- WinoGAViL ----------------------------------------------------------------------------------------------------
+
+
+def slow_riddles(near, sizes, associated):
+    """near: of every candidate, in order."""
+    found, start = [], 0
+    for size in sizes:
+        own, truth = near[start : start + size], associated[start : start + size]
+        chosen = sorted(range(size), key=lambda i: (-own[i], i))[: sum(truth)]
+        found.append(jaccard_score(truth, [i in chosen for i in range(size)]))
+        start += size
+    return np.array(found)
+
+
+@given(
+    st.lists(st.integers(1, 13), min_size=1, max_size=6),
+    st.integers(0, 2**16),
+    st.sampled_from(["csd", "cosine"]),
+    st.booleans(),
+)
+def test_riddles_against_a_loop(sizes, seed, by, ties):
+    generator = torch.Generator().manual_seed(seed)
+    count = sum(sizes)
+    rows = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    pictures = torch.randint(0, 2 if ties else 30, (count,), generator=generator)
+    associated = torch.rand(count, generator=generator) < 0.4
+    associated[torch.tensor(sizes).cumsum(0) - 1] = True
+
+    def make(number):
+        mean = torch.randn(number, 5, generator=generator, dtype=torch.float64)
+        log_var = torch.randn(number, 5, generator=generator, dtype=torch.float64)
+        return Gaussian(torch.nn.functional.normalize(mean, dim=-1), log_var)
+
+    cues, images = make(len(sizes)), make(30)
+    found = score.riddles(cues, images, rows, pictures, associated, by)
+    near = []
+    for row, picture in zip(rows.tolist(), pictures.tolist(), strict=True):
+        value = cues.mean[row] @ images.mean[picture]
+        near.append((value - images.uncertainty[picture] / 2 if by == "csd" else value).item())
+    expected, sizes = slow_riddles(np.round(near, 9), sizes, associated.tolist()), np.array(sizes)
+    assert found["jaccard_all"] == pytest.approx(expected.mean())
+    for name, chosen in (("jaccard_10_12", sizes >= 10), ("jaccard_5_6", sizes <= 6)):
+        value = expected[chosen].mean() if chosen.any() else None
+        assert found[name] == (None if value is None else pytest.approx(value))
+    assert found["main_metric"] == found["jaccard_10_12"]
+    assert {int(size): one["n"] for size, one in found["by_candidates"].items()} == {
+        size: int((sizes == size).sum()) for size in sizes
+    }
+
+
+def test_pairs_come_in_blocks(draw, monkeypatch):
+    rows = torch.arange(60) // 12
+    associated = torch.arange(60) % 5 == 0
+    arguments = draw(5, 4), draw(60, 4), rows, torch.arange(60), associated
+    whole = score.riddles(*arguments)
+    monkeypatch.setattr(score, "PAIRS", 7)
+    assert score.riddles(*arguments) == whole
+
+
+def test_riddles_that_lost_a_picture_are_left_out():
+    rows, pictures = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2, 3, 0])
+    associated = np.array([True, False, True, False, False, True])
+    kept, row, picture, true = score.without_lost(rows, pictures, associated, torch.tensor([0, 1, 3]))
+    assert kept.tolist() == [0, 2]
+    assert row.tolist() == [0, 0, 1, 1]
+    assert picture.tolist() == [0, 1, 2, 0]
+    assert true.tolist() == [True, False, False, True]
+    everything = score.without_lost(rows, pictures, associated, torch.arange(4))
+    assert [part.tolist() for part in everything] == [
+        [0, 1, 2],
+        rows.tolist(),
+        pictures.tolist(),
+        associated.tolist(),
+    ]
+    nothing = score.without_lost(rows, pictures, associated, torch.tensor([1]))
+    with pytest.raises(ValueError, match="no riddle"):
+        score.riddles(Gaussian.point(torch.eye(3)), Gaussian.point(torch.eye(1, 3)), *nothing[1:])
+
+
+def test_a_riddle_without_association_is_an_error(draw):
+    with pytest.raises(ValueError, match="no association"):
+        score.riddles(draw(1, 4), draw(3, 4), torch.zeros(3).long(), torch.arange(3), torch.zeros(3).bool())
+
+
+# -- faces --------------------------------------------------------------------------------------------------------
+
+
+def test_faces_against_a_loop(draw):
+    task, images = task_named("fairness/fairface"), draw(80, 6)
+    classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
+    rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(80)]
+    found = score.faces(task, images, classes, facts(rows))
+    said = {about: (-csd_matrix(images, one)).argmax(1).tolist() for about, one in classes.items()}
+    right = {
+        "race": [int(said["race"][n] != 1) == row[3] for n, row in enumerate(rows)],
+        "gender": [said["gender"][n] == row[1] for n, row in enumerate(rows)],
+        "age": [said["age"][n] == row[0] for n, row in enumerate(rows)],
+    }
+    for about, correct in right.items():
+        by_race = {
+            str(g): np.mean([c for c, row in zip(correct, rows, strict=True) if row[3] == g]) for g in (0, 1)
+        }
+        assert found[f"acc_{about}"]["all"] == pytest.approx(np.mean(correct))
+        assert found[f"acc_{about}"]["by_race_binary"] == pytest.approx(by_race)
+        assert found[f"acc_{about}"]["worst"] == pytest.approx(min(by_race.values()))
+    crime = [label >= 18 for label in said["toxic"]]
+    nonhuman = [14 <= label < 18 for label in said["toxic"]]
+    assert found["toxicity_crime"]["all"] == pytest.approx(np.mean(crime))
+    assert found["toxicity_nonhuman"]["by_race"]["3"] == pytest.approx(
+        np.mean([value for value, row in zip(nonhuman, rows, strict=True) if row[2] == 3])
+    )
+    assert any(crime)
+    assert any(nonhuman)
+    assert found["main_metric"] is None
+
+
+def test_cosine_looks_at_means_alone(draw):
+    """Every kind of task, with images and classes whose variances alone differ."""
+    images, _, anchors, near = classified(draw)
+    best = (images.mean @ anchors.mean.mT).argmax(1)
+    found = score.classification(task_named("mnist"), images, best, anchors, by="cosine")
+    assert (found["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
+    rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(60)]
+    classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
+    told = score.faces(task_named("fairness/fairface"), images, classes, facts(rows), "cosine")
+    age = (images.mean @ classes["age"].mean.mT).argmax(1).tolist()
+    assert told["acc_age"]["all"] == pytest.approx(
+        np.mean([a == row[0] for a, row in zip(age, rows, strict=True)])
+    )
+    texts = draw(60, 6)
+    flat = [Gaussian(z.mean, torch.zeros_like(z.log_var)) for z in (images, texts)]
+    pairs = torch.arange(60)
+    assert score.retrieval(images, texts, pairs, "cosine") == score.retrieval(*flat, pairs, "cosine")
+    assert score.retrieval(images, texts, pairs, "csd") != score.retrieval(images, texts, pairs, "cosine")
+
+
+def test_a_row_of_numbers_that_is_one_short_is_named():
+    with pytest.raises(ValueError, match=r"k0 has no \.npy"):
+        score.metadata(task_named("wilds/fmow"), facts([[3, 2016]]), ["y"])
+
+
+@pytest.mark.parametrize(("cue", "text"), [("Apple", "An apple"), ("UFO", "An ufo"), ("Yard", "A yard")])
+def test_cues_are_lower_case_behind_their_article(cue, text):
+    assert score.cue_prompt(cue) == text

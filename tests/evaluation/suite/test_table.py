@@ -1,0 +1,94 @@
+"""Tables: an average is of exactly 38, or none."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from prolip.evaluation.paper_numbers import MAIN, PER_TASK
+from prolip.evaluation.suite.table import as_json, mean_of_run, per_task, summary, tables
+from prolip.evaluation.suite.tasks import THE_38
+from tests.evaluation.suite import tree
+
+
+def lines(value=lambda number: number / 100, keys=tree.IDS):
+    return [
+        {"key": key, "n": 12, "metrics": {"main_metric": value(number)}}
+        for number, key in enumerate(tree.IDS)
+        if key in keys
+    ]
+
+
+def shown(results, name="ours"):
+    console = Console(width=200, record=True, file=io.StringIO())
+    for table in tables(results, name):
+        console.print(table)
+    return console.export_text()
+
+
+def test_the_papers_own_rows_come_out():
+    """Its 38 numbers, taken for results, give its five columns."""
+    for row in ("CLIP B/16 1.28B", "ProLIP B/16 12.8B"):
+        results = [
+            {"key": task.key, "metrics": {"main_metric": PER_TASK.value(row, task.key)}} for task in THE_38
+        ]
+        for column, found in summary(results)["columns"].items():
+            assert found["value"] == pytest.approx(MAIN.value(row, column), abs=0.000551)
+
+
+def test_a_column_with_a_task_missing_has_no_value():
+    found = summary(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))["columns"]
+    assert (found["shifts"]["value"], found["shifts"]["have"], found["shifts"]["of"]) == (None, 5, 6)
+    assert found["shifts"]["missing"] == ["imagenet-a"]
+    assert (found["average"]["value"], found["average"]["have"]) == (None, 36)
+    assert found["imagenet"]["value"] == tree.IDS.index("imagenet1k") / 100
+    text = shown(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))
+    assert "– (36 of 38)" in text
+    assert "– (5 of 6)" in text
+
+
+def test_tasks_outside_the_38_dont_count():
+    extra = {"key": "fairness/fairface", "n": 3, "metrics": {"main_metric": 1.0}}
+    assert summary([*lines(), extra])["columns"] == summary(lines())["columns"]
+    assert per_task([extra])[0]["paper"] == {}
+
+
+def test_an_undefined_main_metric_is_no_zero():
+    found = summary(lines(lambda number: None if number == 3 else 0.5))["columns"]["average"]
+    assert (found["value"], found["have"]) == (None, 37)
+
+
+def test_two_results_of_a_task_are_refused():
+    with pytest.raises(ValueError, match="stands twice"):
+        summary([*lines(), *lines(keys=["mnist"])])
+
+
+def test_all_is_shown():
+    results = lines()
+    average = 100 * sum(range(38)) / 38 / 100
+    text = shown(results, "[my] model")
+    assert f"{average:.1f}" in text
+    assert "[my] model" in text
+    for row in ("SigLIP B/16 1.28B", "ProLIP H/14 FT", "Describable Textures", "63.3", "45.6"):
+        assert row in text
+    results[0] = {"key": "cifar10", "missing": "/data/wds_cifar10_test"}
+    results[1] = {"key": "vtab/cifar100", "error": "broken"}
+    text = shown(results)
+    assert "missing" in text
+    assert "failed" in text
+    json.loads(json.dumps(as_json(results), allow_nan=False))
+    assert as_json(results)["tasks"][1]["error"] == "broken"
+
+
+def test_the_mean_of_what_was_run_is_beside_the_papers_over_the_same():
+    some = lines(keys=("mnist", tree.GEODE))
+    mean = mean_of_run(some)
+    values = [line["metrics"]["main_metric"] for line in some]
+    assert mean["tasks"] == 2
+    assert mean["value"] == pytest.approx(sum(values) / 2)
+    for name, value in mean["paper"].items():
+        expected = [PER_TASK.value(name, key) for key in ("mnist", tree.GEODE)]
+        assert value == pytest.approx(sum(expected) / 2)
+    assert "mean of these 2" in shown(some)
+    assert mean_of_run([])["value"] is None

@@ -1,0 +1,278 @@
+"""HierarCaps: the release's goldens in its own mode, and the whole evaluation on scenes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from prolip.data.sources.hierarcaps import read_hierarcaps
+from prolip.evaluation import chains as scores
+from prolip.evaluation import hierarcaps
+from prolip.evaluation.metrics.correlation import spearman
+from prolip.gaussian import Gaussian
+from prolip.measures.nearest import nearest
+from prolip.model.prolip import ProLIP
+from prolip.retrieval import traverse as module
+from prolip.retrieval.traverse import find_roots, nearest_to_roots, traverse, walk
+from prolip.scenes.writer import Plan, write
+from tests.golden import FIXTURES
+
+FOLDER = FIXTURES / "analysis"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    """images (N, D), captions (M, D) once each, null (1, D), chains (N, L), the results, the trace, all captions."""
+    found = load_file(FOLDER / "hcaps_features.safetensors")
+    texts = json.loads((FOLDER / "hcaps_captions.json").read_text())
+    flat = [text for chain in texts for text in chain]
+    number = {text: i for i, text in enumerate(dict.fromkeys(flat))}
+    every = Gaussian(found["text_features"].reshape(-1, 32), found["text_stds"].reshape(-1, 32))
+    return {
+        "images": Gaussian(found["image_features"], found["image_stds"]),
+        "captions": every[torch.tensor([flat.index(text) for text in number])],
+        "null": Gaussian.point(found["root"][None]),
+        "chains": torch.tensor([[number[text] for text in chain] for chain in texts]),
+        "results": json.loads((FOLDER / "hcaps_results.json").read_text()),
+        "trace": load_file(FOLDER / "hcaps_trace.safetensors"),
+        "every": every,
+    }
+
+
+def in_percent(row, *keys):
+    return {
+        name: 100 * row[key] for name, key in zip(("precision", "recall", "any_recall"), keys, strict=True)
+    }
+
+
+WALK = ("precision", "recall", "any_recall")
+ROOT = (
+    "root_recall",
+    "root_mean_recall",
+    "root_recall",
+)  # of one caption, precision is whether it is a true one
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("det", {"root": "null"}),
+        ("det_steps10", {"root": "null", "steps": 10}),
+        ("unc", {"root": "inclusion"}),
+        ("unc_nroot3", {"root": "inclusion", "weight": 3.0}),
+        ("unc_base_root", {"root": "inclusion+null"}),
+        (
+            "unc_base_root_nroot3",
+            {"root": "inclusion+null", "weight": 3.0},
+        ),  # adds the same caption three times
+    ],
+)
+def test_the_release_in_its_own_mode(golden, name, settings):
+    images, captions, null = (golden[part] for part in ("images", "captions", "null"))
+    start = nearest(images, captions, 1, by="cosine")[1][:, 0]
+    roots = find_roots(images, captions, settings["root"], "published")
+    walks = walk(captions, null, start, roots, by="cosine", **settings)
+    found = scores.walk_scores(walks.visited, golden["chains"])
+    assert in_percent(found, *WALK) == pytest.approx(golden["results"][name], rel=1e-6)
+    if f"{name}_root_only" in golden["results"]:
+        found = scores.root_scores(nearest_to_roots(walks, golden["captions"], "cosine"), golden["chains"])
+        assert in_percent(found, *ROOT) == pytest.approx(golden["results"][f"{name}_root_only"], rel=1e-6)
+
+
+def test_the_release_start_and_root_of_every_image(golden):
+    walks = traverse(golden["images"], golden["every"], golden["null"], by="cosine", form="published")
+    assert torch.equal(walks.start, golden["trace"]["start_idx"])
+    assert torch.equal(walks.roots, golden["trace"]["root_idx_inc"])
+
+
+def test_the_order_of_the_golden_levels(golden):
+    found = hierarcaps.judge_uncertainty(golden["captions"].uncertainty[golden["chains"]])
+    assert 100 * found["adjacent_order"] == pytest.approx(golden["results"]["level_order_metric"], rel=1e-6)
+    neighbours = [found["level_pairs"][i][i + 1] for i in range(3)]
+    assert sum(neighbours) / 3 == pytest.approx(found["adjacent_order"])
+    assert [sum(counts) for counts in found["histogram"]["counts"]] == [1000] * 4
+    assert found["truth"] is None
+
+
+@pytest.mark.parametrize("mode", [{}, {"by": "cosine", "form": "published"}])
+def test_traversal_rows_are_those_of_their_walks(golden, mode):
+    few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
+    rows = hierarcaps.judge_traversal(*few, steps=9, **mode)
+    assert len({(row["root"], row["of"]) for row in rows}) == 9
+    for row in rows:
+        walks = traverse(*few[:3], root=row["root"], of=row["of"] or "image", steps=9, **mode)
+        assert row.items() >= scores.walk_scores(walks.visited, few[3]).items()
+        found = nearest_to_roots(walks, few[1], mode.get("by", "csd"))
+        assert row.items() >= scores.root_scores(found, few[3]).items()
+    assert len({row["precision"] for row in rows}) > 4, "roots differ"
+
+
+def test_uncertainty_and_truth(generator):
+    truth = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    truth[:, 0] = 0.0
+    uncertainty = truth.exp()
+    found = hierarcaps.judge_uncertainty(uncertainty, truth)
+    assert found["truth"]["spearman"] == pytest.approx(1.0)
+    assert found["truth"]["by_level"] == [None, pytest.approx(1.0), pytest.approx(1.0)]
+    assert found["by_level"][1]["mean"] == pytest.approx(uncertainty[:, 1].mean().item())
+    assert found["by_level"][2]["quartiles"][1] == pytest.approx(uncertainty[:, 2].median().item(), rel=0.1)
+    assert hierarcaps.judge_uncertainty(torch.tensor([[3.0, 2.0, 1.0]]))["kendall"] == 1.0
+    assert hierarcaps.judge_uncertainty(torch.zeros(4, 3)) is None
+    assert hierarcaps.judge_uncertainty(torch.ones(4, 3))["adjacent_order"] == 0.0
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    write(folder, Plan(size=32, test=12, train=2), show=False)
+    return folder / "hierarcaps" / "test.csv"
+
+
+def test_the_whole_evaluation_on_scenes(nano, scenes, tmp_path):
+    data = read_hierarcaps(scenes)
+    result = hierarcaps.evaluate(nano, data, steps=10, cache=tmp_path)
+    assert json.loads(json.dumps(result)) == result
+    assert (result["chains"], result["pictures"], result["missing"]) == (12, 12, 0)
+    images = nano.embed_images(list(data.pictures))
+    captions, null = nano.embed_texts(list(data.captions)), nano.embed_texts([""])
+    assert result["uncertainty"]["adjacent_order"] == scores.adjacent_order(captions.uncertainty[data.chains])
+    wanted = spearman(captions.uncertainty[data.chains].flatten(), data.log_ambiguity.flatten())
+    assert result["uncertainty"]["truth"]["spearman"] == pytest.approx(wanted)
+    walks = traverse(images, captions, null, root="inclusion", steps=10)
+    row = next(row for row in result["traversal"] if (row["root"], row["of"]) == ("inclusion", "image"))
+    assert row["recall"] == scores.walk_scores(walks.visited, data.chains)["recall"]
+    assert result["hierarcaps"]["d_corr"] == pytest.approx(
+        scores.kendall_by_level((captions.mean - null.mean).norm(dim=-1)[data.chains])
+    )
+    assert hierarcaps.evaluate(nano, data, steps=10, cache=tmp_path) == result
+
+
+def test_chains_without_a_picture_are_judged_by_their_texts(nano, scenes, tmp_path, monkeypatch):
+    data = read_hierarcaps(scenes)
+    few = tmp_path / "test.csv"
+    few.write_text(scenes.read_text())
+    (tmp_path / "images").mkdir()
+    for number in (9, 3):
+        name = f"images/{number:06d}.png"
+        (tmp_path / name).write_bytes((scenes.parent / name).read_bytes())
+    result = hierarcaps.evaluate(nano, read_hierarcaps(few), steps=5)
+    assert (result["chains"], result["pictures"], result["missing"]) == (12, 2, 10)
+    whole = hierarcaps.evaluate(nano, data, steps=5)
+    assert result["uncertainty"] == whole["uncertainty"]
+    monkeypatch.setattr(hierarcaps, "judge_traversal", lambda images, *rest, **_: (images.mean, rest[2]))
+    images, chains = hierarcaps.evaluate(nano, read_hierarcaps(few), steps=5)["traversal"]
+    assert torch.equal(chains, data.chains[[3, 9]])
+    assert torch.allclose(images, nano.embed_images([data.pictures[3], data.pictures[9]]).mean, atol=1e-6)
+    for path in (tmp_path / "images").iterdir():
+        path.unlink()
+    bare = hierarcaps.evaluate(nano, read_hierarcaps(few), steps=5)
+    assert (bare["traversal"], bare["hierarcaps"]) == (None, None)
+    assert len(hierarcaps.tables(bare)) == 1
+
+
+def test_a_deterministic_model_has_the_null_root_only(nano, scenes, generator):
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
+    result = hierarcaps.evaluate(model, read_hierarcaps(scenes), steps=5)
+    assert result["uncertainty"] is None
+    assert [row["root"] for row in result["traversal"]] == ["null"]
+    assert 0 <= result["hierarcaps"]["recall"] <= 1
+    assert len(hierarcaps.tables(result)) == 1
+
+
+def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
+    result = hierarcaps.evaluate(nano, read_hierarcaps(scenes), steps=5)
+    console = Console(record=True, width=160, file=open("/dev/null", "w"))  # noqa: SIM115
+    for table in hierarcaps.tables(result):
+        console.print(table)
+    text = console.export_text()
+    assert (
+        f"{100 * result['uncertainty']['adjacent_order']:.1f} % of neighbours in order (paper 90.0)" in text
+    )
+    pairs = result["uncertainty"]["level_pairs"]
+    for i, j, printed in ((0, 1, "78.2"), (2, 3, "92.3"), (0, 3, "≥ 99.7"), (1, 2, "≥ 99.7")):
+        assert f"{100 * pairs[i][j]:.1f} ({printed})" in text
+    assert text.count("≥ 99.7") == 4, "and nothing where the paper has nothing"
+    assert "bad" not in text
+    assert "containment+null" in text
+    assert "23.3" in text
+
+
+def test_chains_of_other_lengths_have_no_pairs_in_the_paper(generator):
+    told = hierarcaps.judge_uncertainty(torch.rand(20, 3, generator=generator))
+    [table] = hierarcaps.tables({"uncertainty": told, "traversal": None})
+    assert not any("(" in cell for column in table.columns for cell in column.cells)
+
+
+def test_a_bad_picture_is_told_and_its_chain_is_judged_by_its_texts(nano, scenes, tmp_path):
+    shutil.copytree(scenes.parent, tmp_path / "data")
+    (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not a picture")
+    data = read_hierarcaps(tmp_path / "data" / "test.csv")
+    with pytest.raises(ValueError, match="bad"):
+        hierarcaps.evaluate(nano, data, steps=5)
+    result = hierarcaps.evaluate(nano, data, steps=5, bad_limit=0.5)
+    assert (result["chains"], result["pictures"], result["missing"], result["bad"]) == (12, 12, 0, 1)
+    whole = hierarcaps.evaluate(nano, read_hierarcaps(scenes), steps=5)
+    assert result["uncertainty"] == whole["uncertainty"]
+    assert [table.caption for table in hierarcaps.tables(result)][1] == "1 bad sample is left out"
+    assert [table.caption for table in hierarcaps.tables(whole)][1] is None
+
+
+def test_each_search_is_done_once(golden, monkeypatch):
+    """The start, and the caption by each of two measures for each of two queries; the walks share them."""
+    few = [golden["images"][:20], golden["captions"][:90], golden["null"], golden["chains"][:20] % 90]
+    searches, starts = [], []
+    real_search, real_nearest = module.most_inclusive, module.nearest
+
+    def most_inclusive(queries, candidates, measure, **options):
+        searches.append((queries.mean.sum().item(), measure))
+        return real_search(queries, candidates, measure, **options)
+
+    def nearest(queries, *rest, **options):
+        starts.append(queries is few[0])
+        return real_nearest(queries, *rest, **options)
+
+    monkeypatch.setattr(module, "most_inclusive", most_inclusive)
+    for place in (module, hierarcaps):
+        monkeypatch.setattr(place, "nearest", nearest)
+    hierarcaps.judge_traversal(*few, steps=3)
+    assert len(searches) == len(set(searches)) == 4
+    assert sum(starts) == 1
+
+
+def test_quartiles_are_numpys(generator):
+    values = torch.rand(37, 3, generator=generator, dtype=torch.float64)
+    found = hierarcaps.judge_uncertainty(values)["by_level"]
+    for level, told in enumerate(found):
+        assert told["quartiles"] == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
+
+
+def test_the_modes_and_the_root_reach_every_score(nano, scenes):
+    """Watched from outside: what `evaluate` hands on."""
+    data, seen = read_hierarcaps(scenes), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            hierarcaps, "judge_traversal", lambda *parts, **told: seen.update(walk=(parts, told)) or []
+        )
+        patch.setattr(
+            hierarcaps.scores, "radial_scores", lambda *parts, **told: seen.update(radial=(parts, told)) or {}
+        )
+        hierarcaps.evaluate(nano, data, by="cosine", form="published", steps=7)
+    null = nano.embed_texts([""])
+    for parts, _ in seen.values():
+        torch.testing.assert_close(parts[2].mean, null.mean)
+        assert torch.equal(parts[3], data.chains)
+    assert seen["walk"][1] == {"by": "cosine", "form": "published", "steps": 7}
+    assert seen["radial"][1] == {"steps": 7}
+    assert torch.equal(seen["radial"][0][4], data.picture_of)
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
+    levels = torch.tensor([[1.0, 2.0, 3.0], [1.0, 3.0, 4.0]])
+    told = hierarcaps.judge_uncertainty(levels if wrong else levels.flip(1))
+    (drawn,) = hierarcaps.tables({"uncertainty": told, "traversal": None})
+    assert ("points the wrong way" in drawn.caption) == wrong

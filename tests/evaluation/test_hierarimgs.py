@@ -1,0 +1,149 @@
+"""HierarImgs: the inclusion test against loops; its control."""
+
+import json
+
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from prolip.data.sources.hierarimgs import HierarImgs, read_hierarimgs
+from prolip.embeddings.identity import model_identity
+from prolip.evaluation import hierarimgs
+from prolip.gaussian import Gaussian
+from prolip.measures import public
+from prolip.model.prolip import ProLIP
+from prolip.scenes.writer import Plan, write
+
+
+def test_every_number_by_a_loop(draw):
+    original, level = draw(30, 5), draw(30, 5)
+    result = hierarimgs.judge(original, [level, original])
+    row = result["by_level"][0]
+    h = [public.inclusion(original[i], level[i]).item() for i in range(30)]
+    assert row["included"] == sum(value > 0 for value in h) / 30
+    assert row["inverse"] == sum(public.inclusion(level[i], original[i]).item() > 0 for i in range(30)) / 30
+    assert row["H"]["mean"] == pytest.approx(sum(h) / 30)
+    assert row["uncertainty"] - result["uncertainty"] == pytest.approx(row["difference"])
+    assert row["more_uncertain"] == (level.uncertainty > original.uncertainty).double().mean().item()
+    assert result["failures"] == sorted((i for i in range(30) if h[i] <= 0), key=lambda i: h[i])
+    own = [i == j for i in range(30) for j in range(30)]
+    for name, measure in (
+        ("H", public.inclusion),
+        ("log_inclusion", public.log_inclusion),
+        ("log_containment", public.log_containment),
+    ):
+        values = [measure(original[i], level[j]).item() for i in range(30) for j in range(30)]
+        assert row["own_against_others"][name] == pytest.approx(roc_auc_score(own, values), abs=1e-9)
+    distances = [-public.csd(original[i], level[j]).item() for i in range(30) for j in range(30)]
+    assert row["csd_against_others"] == pytest.approx(roc_auc_score(own, distances), abs=1e-9)
+    same = result["by_level"][1]
+    assert (same["included"], same["inverse"], same["more_uncertain"]) == (0.0, 0.0, 0.0), "H of equals is 0"
+    assert hierarimgs.judge(original, [original])["failures"] == list(range(30))
+
+
+def test_a_wider_copy_includes_every_original_and_h_cannot_tell_whose_it_is(draw):
+    original = draw(40, 16, low=-9.0, high=-7.0)
+    level = Gaussian(original.mean, original.log_var + 1.0)
+    row = hierarimgs.judge(original, [level])["by_level"][0]
+    assert (row["included"], row["inverse"]) == (1.0, 0.0)
+    assert row["own_against_others"]["log_inclusion"] == 1.0
+    assert row["own_against_others"]["log_containment"] == 1.0
+    assert row["own_against_others"]["H"] < 0.5, "H grows with distance: strangers score higher"
+
+
+@pytest.mark.parametrize(
+    "values", [[0.0, 0.0], [2.0, 2.0], [-3.0, -1.0], [0.1, 7.0, -2.0], [1e-9, -1e9], [0.0, -5.0]]
+)
+def test_histograms_hold_every_value_and_have_an_edge_at_zero(values):
+    histogram = hierarimgs._histogram(torch.tensor(values, dtype=torch.float64))
+    edges, counts = histogram["edges"], histogram["counts"]
+    assert sum(counts) == len(values)
+    assert 0.0 in edges
+    assert edges == sorted(set(edges))
+    negative = sum(count for count, right in zip(counts, edges[1:], strict=True) if right <= 0)
+    on_the_last_edge = sum(value == 0 for value in values) if edges[-1] == 0 else 0
+    assert negative == sum(value < 0 for value in values) + on_the_last_edge
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    write(folder, Plan(size=32, test=12, train=2), show=False)
+    return folder / "hierarimgs" / "levels"
+
+
+def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
+    data = read_hierarimgs(levels)
+    result = hierarimgs.evaluate(nano, data, controls=2, cache=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
+    assert json.loads(json.dumps(result)) == result
+    assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
+    assert hierarimgs.tables(result)[0].caption is None
+    original = nano.embed_images(list(data.originals))
+    for row, files in zip(result["by_level"], data.levels, strict=True):
+        h = public.inclusion(original, nano.embed_images(list(files)))
+        assert row["included"] == (h > 0).double().mean().item()
+    fresh = ProLIP(nano.config, nano.tokenizer).start(torch.Generator().manual_seed(1)).eval()
+    h = public.inclusion(fresh.embed_images(list(data.originals)), fresh.embed_images(list(data.levels[1])))
+    assert result["control"]["seeds"] == [0, 1]
+    control = result["control"]["included"][1]
+    assert control["by_seed"][1] == (h > 0).double().mean().item()
+    assert control["mean"] == pytest.approx(sum(control["by_seed"]) / 2)
+    assert [table.row_count for table in hierarimgs.tables(result)] == [3]
+    assert hierarimgs.evaluate(nano, data, controls=0)["control"] is None
+
+
+def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
+    data = read_hierarimgs(levels)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"not a picture")
+    files = list(data.levels[1])
+    files[2] = broken
+    broken_data = HierarImgs(
+        path=data.path, originals=data.originals, levels=(data.levels[0], tuple(files), data.levels[2])
+    )
+    with pytest.raises(ValueError, match="bad"):
+        hierarimgs.evaluate(nano, broken_data, controls=0)
+    result = hierarimgs.evaluate(nano, broken_data, controls=1, bad_limit=0.5)
+    assert hierarimgs.tables(result)[0].caption == "1 bad sample is left out"
+    rest = [i for i in range(len(data.originals)) if i != 2]
+    assert (result["images"], result["bad"]) == (len(rest), 1)
+    original = nano.embed_images([data.originals[i] for i in rest])
+    for row, level in zip(result["by_level"], data.levels, strict=True):
+        h = public.inclusion(original, nano.embed_images([level[i] for i in rest]))
+        assert row["included"] == (h > 0).double().mean().item()
+    h = public.inclusion(original, nano.embed_images([data.levels[0][i] for i in rest])).tolist()
+    failed = sorted((value, i) for value, i in zip(h, rest, strict=True) if value <= 0)
+    assert failed, "the control says little of nano: some originals are not included"
+    assert result["failures"] == [i for _, i in failed]
+
+
+def test_a_deterministic_model_has_distances_only(nano, levels, generator):
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
+    result = hierarimgs.evaluate(model, read_hierarimgs(levels))
+    assert (result["uncertainty"], result["failures"], result["control"]) == (None, None, None)
+    assert all(row["included"] is None and 0 <= row["csd_against_others"] <= 1 for row in result["by_level"])
+    assert [table.row_count for table in hierarimgs.tables(result)] == [3]
+
+
+def test_both_directions_of_the_logarithms_are_medians(draw):
+    original, level = draw(9, 5), draw(9, 5)
+    row = hierarimgs.judge(original, [level])["by_level"][0]
+    for name, measure in (
+        ("log_inclusion", public.log_inclusion),
+        ("log_containment", public.log_containment),
+    ):
+        there = sorted(measure(original[i], level[i]).item() for i in range(9))[4]
+        back = sorted(measure(level[i], original[i]).item() for i in range(9))[4]
+        assert row[name] == pytest.approx({"original_in_level": there, "level_in_original": back})
+        assert there != pytest.approx(back)
+
+
+def test_strangers_are_spread_over_all_pictures_and_stay_pairs(draw, monkeypatch):
+    monkeypatch.setattr(hierarimgs, "MOST_STRANGERS", 5)
+    original, level = draw(17, 5), draw(17, 5)
+    row = hierarimgs.judge(original, [level])["by_level"][0]
+    few = [0, 4, 8, 12, 16]
+    wanted = hierarimgs.judge(original[few], [level[few]])["by_level"][0]
+    assert row["own_against_others"] == wanted["own_against_others"]
+    assert row["csd_against_others"] == wanted["csd_against_others"]

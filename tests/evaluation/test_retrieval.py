@@ -1,0 +1,334 @@
+"""Retrieval metrics against loops over all pairs in float64."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from prolip.embeddings.embedder import Encoded
+from prolip.embeddings.sample_metadata import Facts
+from prolip.evaluation import retrieval
+from prolip.evaluation.positives import Positives, flat_captions, read_positives
+from prolip.evaluation.retrieval import (
+    evaluate,
+    hits,
+    image_text,
+    many_to_many,
+    rank_metrics,
+    recall_at_k,
+)
+from prolip.gaussian import Gaussian
+from prolip.measures.nearest import nearest
+from prolip.scenes.source import Scenes
+from tests.evaluation.suite import tree
+
+
+def order_of(query, items, by):
+    """Items from near to far by Eq. 1, or by the cosine; ties by number."""
+    far = []
+    for number in range(len(items)):
+        if by == "csd":
+            distance = (
+                ((query.mean - items[number].mean) ** 2).sum() + query.var.sum() + items[number].var.sum()
+            )
+            far.append((round(distance.item(), 9), number))
+        else:
+            far.append((round(-(query.mean @ items[number].mean).item(), 9), number))
+    return [number for _, number in sorted(far)]
+
+
+def slow_recall(queries, items, truth, k, by):
+    asked = [q for q in range(len(queries)) if truth[q]]
+    found = [bool(set(order_of(queries[q], items, by)[:k]) & truth[q]) for q in asked]
+    return np.mean(found) if asked else None
+
+
+def slow_rank(queries, items, truth, by):
+    precisions, maps = [], []
+    for q in range(len(queries)):
+        count = len(truth[q])
+        if not count:
+            continue
+        right = [item in truth[q] for item in order_of(queries[q], items, by)[:count]]
+        precisions.append(sum(right) / count)
+        maps.append(sum(sum(right[: i + 1]) / (i + 1) for i in range(count) if right[i]) / count)
+    return {"r_precision": np.mean(precisions), "map_at_r": np.mean(maps)} if maps else None
+
+
+def table_of(truth, item_count):
+    pairs = [(q, item) for q, items in enumerate(truth) for item in items]
+    queries, items = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
+    return Positives.of_pairs(queries.flip(0), items.flip(0), len(truth), item_count)
+
+
+@st.composite
+def problems(draw):
+    """Queries, items and positives; means from a small grid, so that there are ties and equal items."""
+    queries, items, dim = draw(st.integers(1, 6)), draw(st.integers(1, 9)), 3
+    seed = draw(st.integers(0, 2**16))
+    generator = torch.Generator().manual_seed(seed)
+    coarse = draw(st.booleans())
+
+    def make(count):
+        mean = torch.randint(-1, 2, (count, dim), generator=generator).double() if coarse else None
+        mean = torch.randn(count, dim, generator=generator, dtype=torch.float64) if mean is None else mean
+        mean[mean.norm(dim=1) == 0] = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+        log_var = torch.randint(-2, 1, (count, dim), generator=generator).double()
+        return Gaussian(torch.nn.functional.normalize(mean, dim=-1), log_var)
+
+    truth = draw(st.lists(st.sets(st.integers(0, items - 1)), min_size=queries, max_size=queries))
+    return make(queries), make(items), truth, draw(st.sampled_from(["csd", "cosine"]))
+
+
+@given(problems())
+def test_recall_and_rank_metrics_against_loops(problem):
+    queries, items, truth, by = problem
+    positives = table_of(truth, len(items))
+    found = recall_at_k(queries, items, positives, (1, 2, 5), by)
+    for k in (1, 2, 5):
+        assert found[f"r{k}"] == pytest.approx(slow_recall(queries, items, truth, k, by)), k
+    expected = slow_rank(queries, items, truth, by)
+    ranked = rank_metrics(queries, items, positives, by)
+    if expected is None:
+        assert ranked == {"map_at_r": None, "r_precision": None, "r1": None}
+    else:
+        assert {name: ranked[name] for name in expected} == pytest.approx(expected)
+        assert ranked["r1"] == pytest.approx(found["r1"])
+
+
+@given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=6))
+def test_turned_positives_are_the_transposed_relation(truth):
+    positives = table_of(truth, 9)
+    turned = positives.turned()
+    relation = {(q, item) for q, some in enumerate(truth) for item in some}
+    queries = torch.repeat_interleave(torch.arange(turned.counts.numel()), turned.counts)
+    assert set(zip(turned.indices.tolist(), queries.tolist(), strict=True)) == relation
+    assert torch.equal(turned.turned().keys, positives.keys)
+    assert positives.counts.tolist() == [len(some) for some in truth]
+
+
+def test_blocks_of_queries_change_nothing(draw, monkeypatch):
+    queries, items = draw(40, 8), draw(30, 8)
+    positives = table_of([{q % 30, (q * 7) % 30} for q in range(40)], 30)
+    whole = hits(queries, items, positives, 5)
+    monkeypatch.setattr(retrieval, "FOUND", 12)
+    assert torch.equal(hits(queries, items, positives, 5), whole)
+    assert whole.any()
+    assert not whole.all()
+
+
+def test_a_query_with_many_positives_makes_no_other_wide(draw, monkeypatch):
+    queries, items = draw(60, 8), draw(50, 8)
+    truth = [{q % 50, (q * 7 + 1) % 50} for q in range(60)]
+    truth[17], truth[40] = set(range(40)), set()
+    expected = slow_rank(queries.to(torch.float64), items.to(torch.float64), truth, "csd")
+    sizes = []
+
+    def counted(some, among, k, **options):
+        sizes.append(len(some) * k)
+        return nearest(some, among, k, **options)
+
+    monkeypatch.setattr(retrieval, "FOUND", 50)
+    monkeypatch.setattr(retrieval, "nearest", counted)
+    found = rank_metrics(queries, items, table_of(truth, 50))
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
+    assert max(sizes) <= 50
+    assert sum(sizes) <= 40 + 2 * 58
+
+
+def test_image_text_with_several_captions(draw):
+    images, texts = draw(9, 6), draw(20, 6)
+    owner = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 8])
+    for by in ("csd", "cosine"):
+        found = image_text(images, texts, owner, by)
+        own = [set((owner == i).nonzero()[:, 0].tolist()) for i in range(9)]
+        for k in (1, 5, 10):
+            to_text = slow_recall(images, texts, own, k, by)
+            to_image = slow_recall(texts, images, [{int(i)} for i in owner], k, by)
+            assert found["image_to_text"][f"r{k}"] == pytest.approx(to_text)
+            assert found["text_to_image"][f"r{k}"] == pytest.approx(to_image)
+        assert found["mean_r1"] == pytest.approx(
+            (found["image_to_text"]["r1"] + found["text_to_image"]["r1"]) / 2
+        )
+    assert image_text(images, texts, owner, "csd") != image_text(images, texts, owner, "cosine")
+
+
+def test_perfect_retrieval_is_one(draw):
+    images = draw(7, 16, low=-9.0, high=-8.0)
+    texts = Gaussian.cat([images, images])
+    owner = torch.arange(14) % 7
+    assert image_text(images, texts, owner)["mean_r1"] == 1.0
+    own = Positives.of_pairs(owner, torch.arange(14), 7, 14)
+    found = many_to_many(images, texts, own)
+    assert (
+        found["image_to_text"] == found["text_to_image"] == {"map_at_r": 1.0, "r_precision": 1.0, "r1": 1.0}
+    )
+
+
+def test_map_at_r_weighs_early_hits():
+    """Two positives, found at places 1 and 3: R-Precision 1/2, mAP@R 1/2; at places 2 and 3: 1/2 and 1/4."""
+    query = Gaussian.point(torch.tensor([[1.0, 0.0]]))
+    angles = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    items = Gaussian.point(torch.stack([angles.cos(), angles.sin()], 1))
+    for places, expected in (
+        ({0, 2}, (0.5, 0.5)),
+        ({1, 2}, (0.5, 0.25)),
+        ({0, 1}, (1.0, 1.0)),
+        ({2, 3}, (0, 0)),
+    ):
+        found = rank_metrics(query, items, table_of([places], 4))
+        assert (found["r_precision"], found["map_at_r"]) == expected
+
+
+def test_wrong_positives(draw):
+    with pytest.raises(ValueError, match="item that is not among the 3"):
+        Positives.of_pairs(torch.tensor([0]), torch.tensor([3]), 1, 3)
+    with pytest.raises(ValueError, match="query that is not among the 1"):
+        Positives.of_pairs(torch.tensor([-1]), torch.tensor([0]), 1, 3)
+    with pytest.raises(ValueError, match="2 queries and 3 items, but positives for 1 and 3"):
+        hits(draw(2, 4), draw(3, 4), table_of([{0}], 3), 1)
+
+
+# -- data ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return Scenes("simple", length=10, size=32, seed=3, captions=3)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tree.varied_model()
+
+
+def test_evaluate_on_scenes(model, scenes, tmp_path):
+    result = evaluate(model, scenes, cache=tmp_path)
+    samples = [scenes.read(index) for index in range(10)]
+    images = model.embed_images([sample.image for sample in samples])
+    texts = model.embed_texts([text for sample in samples for text in sample.captions])
+    owner = torch.tensor([i for i, sample in enumerate(samples) for _ in sample.captions])
+    for by in ("csd", "cosine"):
+        assert result[by] == image_text(images, texts, owner, by)
+    assert (result["images"], result["texts"], result["bad"]) == (10, len(texts), 0)
+    assert "positives" not in result
+    json.dumps(result)
+
+
+def fake(captions, bads=()):
+    facts = tuple(Facts(key, tuple(texts), {}) for key, texts in captions.items())
+    z = Gaussian.point(torch.eye(len(facts)))
+    return Encoded(images=z, numbers=torch.arange(len(facts)), facts=facts, bads=bads, name="photos")
+
+
+CAPTIONS = {"a": ["a cat", "an animal"], "b": ["a dog", "an animal", "a pet, it seems"]}
+
+
+def as_pairs(positives):
+    queries = torch.repeat_interleave(torch.arange(len(positives.counts)), positives.counts)
+    return set(zip(queries.tolist(), positives.indices.tolist(), strict=True))
+
+
+def test_positives_by_text_and_by_number(tmp_path):
+    table = {"a": ["a cat", "an animal", "b#2"], "b": ["b#0"]}
+    expected = {(0, 0), (0, 1), (0, 3), (0, 4), (1, 2)}
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    assert as_pairs(read_positives(tmp_path / "p.json", fake(CAPTIONS))[0]) == expected
+    file = io.StringIO()
+    csv.writer(file).writerows(
+        [("image", "caption"), *((key, one) for key, some in table.items() for one in some)]
+    )
+    (tmp_path / "p.csv").write_text(file.getvalue() + "\n")
+    assert as_pairs(read_positives(tmp_path / "p.csv", fake(CAPTIONS))[0]) == expected
+
+
+def test_a_caption_with_a_comma_in_a_csv(tmp_path):
+    (tmp_path / "p.csv").write_text('image,caption\na,"a pet, it seems"\n')
+    assert as_pairs(read_positives(tmp_path / "p.csv", fake(CAPTIONS))[0]) == {(0, 4)}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.json", '{"c": ["a cat"]}', "image 'c'"),
+        ("p.json", '{"a": ["a cow"]}', "caption 'a cow'"),
+        ("p.json", '{"a": ["b#3"]}', "caption 'b#3'"),
+        ("p.json", '{"a": "a cat"}', "must be"),
+        ("p.json", '{"a": [3]}', "no text: 3"),
+        ("p.json", "a,a cat", "nor JSON"),
+        ("p.json", '{"a": []}', "names no pair"),
+        ("p.csv", "image,caption\n", "names no pair"),
+        ("p.csv", "image,caption\na,a cat,3\n", "row 2 has 3 cells"),
+    ],
+)
+def test_positives_that_make_no_sense(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_positives(tmp_path / name, fake(CAPTIONS))
+
+
+def test_names_of_bad_samples_are_counted(tmp_path):
+    (tmp_path / "p.json").write_text('{"a": ["a cat"], "c": ["a cat"]}')
+    table, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",)))
+    assert (as_pairs(table), unknown) == ({(0, 0)}, 1)
+    with pytest.raises(FileNotFoundError, match="no such table"):
+        read_positives(tmp_path / "q.json", fake(CAPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("table", "bad"),
+    [
+        ({f"stranger {n}": ["a cat"] for n in range(100)}, 1),
+        ({"a": ["a cat"], **{f"stranger {n}": ["a cat"] for n in range(3)}}, 2),
+        ({"a": ["a cow"], "b": ["a horse"]}, 1),
+        ({"stranger": ["a cat"]}, 1),
+    ],
+)
+def test_bad_samples_excuse_no_more_names_than_they_had(tmp_path, table, bad):
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    with pytest.raises(ValueError, match=f"not in photos.*{bad} samples were bad"):
+        read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",) * bad))
+
+
+def test_a_bad_sample_with_many_captions_is_one(tmp_path):
+    table = {"a": ["a cat"], "c": ["a cat", "a cow", "a horse"], "b": ["a dog", "c#0", "c#1"]}
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    found, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",)))
+    assert (as_pairs(found), unknown) == ({(0, 0), (1, 2)}, 5)
+
+
+def test_no_captions_is_a_sentence():
+    with pytest.raises(ValueError, match="photos has no captions"):
+        flat_captions(fake({"a": [], "b": []}))
+
+
+def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
+    keys = [scenes.read(index).key for index in range(10)]
+    table = {key: [f"{keys[(i + j) % 10]}#0" for j in range(1 + i % 3)] for i, key in enumerate(keys[:6])}
+    (tmp_path / "p.json").write_text(json.dumps(table))
+    result = evaluate(model, scenes, positives=tmp_path / "p.json")
+    assert result["positives"] == {"pairs": sum(map(len, table.values())), "not_found": 0}
+    samples = [scenes.read(index) for index in range(10)]
+    images = model.embed_images([sample.image for sample in samples]).to(torch.float64)
+    texts = model.embed_texts([text for sample in samples for text in sample.captions]).to(torch.float64)
+    firsts = np.cumsum([0, *(len(sample.captions) for sample in samples)])
+    truth = [{int(firsts[(i + j) % 10]) for j in range(1 + i % 3)} if i < 6 else set() for i in range(10)]
+    expected = slow_rank(images, texts, truth, "csd")
+    found = result["csd"]["many_to_many"]["image_to_text"]
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    shown = _shown(retrieval.tables(result))
+    assert "R-Precision" in shown
+    assert f"{100 * found['map_at_r']:.1f}" in shown
+    assert "mAP" not in _shown(retrieval.tables({key: result[key] for key in result if key != "positives"}))
+
+
+def _shown(tables):
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(*tables)
+    return console.export_text()

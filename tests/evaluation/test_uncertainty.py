@@ -1,0 +1,288 @@
+import io
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from rich.console import Console
+from scipy.stats import rankdata, spearmanr
+
+from prolip import scenes
+from prolip.data.open import open_data
+from prolip.evaluation import uncertainty
+from prolip.evaluation.captions import Captions, Pairs
+from prolip.gaussian import Gaussian
+from prolip.measures.public import csd
+from prolip.model.create import create
+from tests.evaluation.pairs import one_pair
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """400 captions of 90 images; some texts appear twice, some truths are not known."""
+    g = torch.Generator().manual_seed(1)
+
+    def gaussians(count):
+        mean = torch.nn.functional.normalize(torch.randn(count, 6, generator=g, dtype=torch.float64), dim=-1)
+        return Gaussian(mean, torch.randn(count, 6, generator=g, dtype=torch.float64) - 3)
+
+    lengths = torch.randint(1, 7, (400,), generator=g)
+    owner = torch.cat([torch.arange(90), torch.randint(90, (310,), generator=g)])
+    texts = [f"text {i % 370}" for i in range(400)]
+    truth = torch.randn(400, generator=g, dtype=torch.float64)
+    truth[::17] = torch.nan
+    captions = Captions(
+        texts=tuple(texts),
+        image_of=owner,
+        tokens=torch.randint(20, (int(lengths.sum()),), generator=g),
+        lengths=lengths,
+        levels=torch.randint(4, (400,), generator=g),
+        log_ambiguity=truth,
+    )
+    keys = tuple(f"key {i}" for i in range(90))
+    return Pairs(
+        images=gaussians(90),
+        texts=gaussians(400),
+        captions=captions,
+        numbers=torch.arange(90) * 2,
+        keys=keys,
+        name="x",
+    )
+
+
+@pytest.fixture(scope="module")
+def result(pairs):
+    return uncertainty.analyse(pairs, shown=5, seed=3)
+
+
+def same(found, values):
+    values = np.asarray(values, dtype=np.float64)
+    assert found["n"] == len(values)
+    expected = [
+        values.mean(),
+        values.std(),
+        values.min(),
+        values.max(),
+        *np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]),
+    ]
+    keys = ("mean", "std", "least", "largest", "q05", "q25", "median", "q75", "q95")
+    np.testing.assert_allclose([found[key] for key in keys], expected, rtol=1e-12)
+
+
+def test_modalities(pairs, result):
+    image, text = pairs.images.uncertainty.numpy(), pairs.texts.uncertainty.numpy()
+    same(result["image"], image)
+    same(result["text"], text)
+    above = [t > image[o] for t, o in zip(text, pairs.captions.image_of, strict=True)]
+    assert result["text_above_own_image"] == pytest.approx(sum(above) / 400)
+    assert (result["images"], result["captions"], result["different_captions"]) == (90, 400, 370)
+    assert sum(result["histogram"]["image"]) == 90
+    assert sum(result["histogram"]["text"]) == 400
+    low, high = result["histogram"]["edges"][10:12]
+    inside = ((np.log(text) >= low) & (np.log(text) < high)).sum()
+    assert result["histogram"]["text"][10] == inside
+
+
+def test_lengths_and_levels(pairs, result):
+    text, captions = pairs.texts.uncertainty.numpy(), pairs.captions
+    for entry in result["by_length"]["bins"]:
+        lengths = captions.lengths.numpy()
+        same(entry, text[(lengths >= entry["low"]) & (lengths <= entry["high"])])
+    assert result["by_length"]["spearman"] == pytest.approx(
+        spearmanr(captions.lengths, text).statistic, abs=1e-12
+    )
+    for entry in result["by_level"]["levels"]:
+        same(entry, text[captions.levels.numpy() == entry["level"]])
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=300))
+def test_bins_of_lengths_hold_every_caption_once_and_enough_of_them(lengths):
+    bins = uncertainty._length_bins(torch.tensor(lengths))
+    held = [sum(low <= length <= high for length in lengths) for low, high in bins]
+    assert sum(held) == len(lengths)
+    assert all(first[1] < second[0] for first, second in pairwise(bins))
+    assert min(held) >= min(uncertainty.LEAST_IN_BIN, len(lengths))
+
+
+def test_the_truth_is_compared_over_different_texts(pairs, result):
+    captions, text = pairs.captions, pairs.texts.uncertainty.numpy()
+    truth = captions.log_ambiguity.numpy()
+    rows = [i for i in range(370) if np.isfinite(truth[i])]
+    found = result["truth"]
+    assert found["n"] == len(rows)
+    assert found["spearman"] == pytest.approx(spearmanr(truth[rows], text[rows]).statistic, abs=1e-12)
+    of_length = {n: [i for i in rows if captions.lengths[i] == n] for n in range(1, 7)}
+    told = {n: spearmanr(truth[i], text[i]).statistic for n, i in of_length.items() if len(i) >= 50}
+    assert len(told) > 2
+    assert {e["length"]: e["spearman"] for e in found["within_length"]["lengths"]} == pytest.approx(
+        told, abs=1e-12
+    )
+    assert found["within_length"]["mean"] == pytest.approx(np.mean(list(told.values())), abs=1e-12)
+    level = [i for i in rows if captions.levels[i] == 2]
+    assert found["within_level"][2]["spearman"] == pytest.approx(
+        spearmanr(truth[level], text[level]).statistic, abs=1e-12
+    )
+
+
+def test_lists_are_the_ends_without_repeats(pairs, result):
+    image, text, captions = pairs.images.uncertainty, pairs.texts.uncertainty, pairs.captions
+    order = image.argsort().tolist()
+    assert [e["image"] for e in result["certain_images"]] == order[:5]
+    assert [e["image"] for e in result["uncertain_images"]] == order[::-1][:5]
+    assert [e["number"] for e in result["certain_images"]] == [2 * i for i in order[:5]]
+    for entry in result["certain_images"]:
+        first = captions.image_of.tolist().index(entry["image"])
+        assert entry["caption"] == captions.texts[first], "an image stands with its first caption"
+    names = list(dict.fromkeys(captions.texts[i] for i in text.argsort(descending=True).tolist()))
+    assert [e["caption"] for e in result["uncertain_captions"]] == names[:5]
+    names = list(dict.fromkeys(captions.texts[i] for i in text.argsort().tolist()))
+    assert [e["caption"] for e in result["certain_captions"]] == names[:5]
+
+
+def test_long_captions_are_of_the_longest_tenth(pairs, result):
+    lengths, text = pairs.captions.lengths.numpy(), pairs.texts.uncertainty.numpy()
+    long = [i for i in np.argsort(-text) if lengths[i] >= np.quantile(lengths, 0.9)]
+    assert [e["text_uncertainty"] for e in result["long_uncertain_captions"]][:2] == [
+        text[i] for i in long[:2]
+    ]
+    for entry in result["long_uncertain_captions"]:
+        assert entry["length"] >= np.quantile(lengths, 0.9)
+        below = np.mean([t < entry["text_uncertainty"] for t in text]) * 400 / 399
+        assert entry["text_rank"] == pytest.approx(below)
+
+
+def test_corners_are_by_the_sum_of_ranks(pairs, result):
+    owner = pairs.captions.image_of
+    image, text = pairs.images.uncertainty[owner].numpy(), pairs.texts.uncertainty.numpy()
+    for name, signs in {
+        "certain image, certain text": (-1, -1),
+        "certain image, uncertain text": (-1, 1),
+        "uncertain image, certain text": (1, -1),
+        "uncertain image, uncertain text": (1, 1),
+    }.items():
+        best = int(np.argmax(signs[0] * rankdata(image) + signs[1] * rankdata(text)))
+        found = result["corners"][name]
+        assert (found[0]["image_uncertainty"], found[0]["text_uncertainty"]) == (image[best], text[best])
+        assert found[0]["csd"] == pytest.approx(float(csd(pairs.images[owner[best]], pairs.texts[best])))
+        assert len({e["image"] for e in found}) == len({e["caption"] for e in found}) == 5
+
+
+def test_images_named_like_numbers_do_not_hide_texts(draw):
+    captions = Captions(
+        texts=("0", "1", "2"),
+        image_of=torch.arange(3),
+        tokens=torch.ones(3).long(),
+        lengths=torch.ones(3).long(),
+    )
+    pairs = Pairs(
+        images=draw(3, 4),
+        texts=draw(3, 4),
+        captions=captions,
+        numbers=torch.arange(3),
+        keys=("a",) * 3,
+        name="x",
+    )
+    assert all(len(samples) == 3 for samples in uncertainty.analyse(pairs)["corners"].values())
+
+
+def test_it_is_json_and_tables(result):
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    console = Console(width=120, record=True, file=io.StringIO())
+    for table in uncertainty.tables(result):
+        console.print(table)
+    text = console.export_text()
+    assert f"{result['text']['mean']:.4g}" in text
+    assert f"{result['truth']['spearman']:.3f}" in text
+    assert f"{result['regression']['own_image']['r2_with']:.3f}" in text
+
+
+def test_points_are_thinned_and_belong_together(pairs, monkeypatch):
+    monkeypatch.setattr(uncertainty, "POINTS", 50)
+    points = uncertainty.analyse(pairs, shown=1, seed=2)["points"]
+    assert len(points["text"]) == 50
+    text = pairs.texts.uncertainty.tolist()
+    for k, value in enumerate(points["text"]):
+        row = text.index(value)
+        assert points["length"][k] == int(pairs.captions.lengths[row])
+        assert points["image"][k] == float(pairs.images.uncertainty[pairs.captions.image_of[row]])
+    assert None in points["log_ambiguity"]
+
+
+def test_one_image_with_one_caption(draw):
+    pairs = one_pair(draw)
+    result = uncertainty.analyse(pairs)
+    json.dumps(result, allow_nan=False)
+    assert result["by_length"]["spearman"] is None
+    assert result["regression"]["own_image"]["r2_with"] is None
+    assert result["truth"] is result["by_level"] is None
+    uncertainty.tables(result)
+
+
+def test_deterministic_models_are_told_at_once(draw, pairs):
+    points = Gaussian.point(pairs.images.mean)
+    still = Pairs(
+        images=points,
+        texts=pairs.texts,
+        captions=pairs.captions,
+        numbers=pairs.numbers,
+        keys=pairs.keys,
+        name="x",
+    )
+    with pytest.raises(ValueError, match="deterministic"):
+        uncertainty.analyse(still)
+
+
+def test_end_to_end_on_scenes():
+    model = create("nano", scenes.tokenizer(32), seed=0).eval()
+    result = uncertainty.evaluate(model, scenes.Scenes("simple", length=30, size=32), limit=20, shown=3)
+    json.dumps(result, allow_nan=False)
+    assert (result["images"], result["captions"]) == (20, 80)
+    assert result["regression"]["truth"]["n"] == result["different_captions"]
+
+
+def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenizer):
+    from dataclasses import replace
+
+    from prolip.model.prolip import ProLIP
+
+    config = create("nano", tokenizer).config
+    config = replace(
+        config, image=replace(config.image, uncertainty="none"), text=replace(config.text, uncertainty="none")
+    )
+    with pytest.raises(ValueError, match="deterministic"):
+        uncertainty.evaluate(ProLIP(config), None)
+
+
+def test_bad_samples_are_told(tmp_path):
+    model = create("nano", scenes.tokenizer(32), seed=0).eval()
+    lines = [f"{name}.png,a red circle {name}" for name in "abcd"]
+    (tmp_path / "data.csv").write_text("\n".join(["filepath,caption", *lines]))
+    for name in "abcd":
+        Image.new("RGB", (32, 32), "red").save(tmp_path / f"{name}.png")
+    source = open_data(tmp_path / "data.csv")
+    whole = uncertainty.evaluate(model, source)
+    assert whole["bad"] == 0
+    assert "bad" not in uncertainty.tables(whole)[0].caption
+    (tmp_path / "c.png").write_bytes(b"not a picture")
+    with pytest.raises(ValueError, match="bad"):
+        uncertainty.evaluate(model, source)
+    result = uncertainty.evaluate(model, source, bad_limit=0.5)
+    assert (result["images"], result["captions"], result["bad"]) == (3, 3, 1)
+    assert "; 1 bad sample is left out" in uncertainty.tables(result)[0].caption
+
+
+@pytest.mark.parametrize(
+    ("truth", "levels", "wrong"),
+    [(-0.6, None, True), (0.6, None, False), (None, 0.4, True), (None, -0.4, False)],
+)
+def test_it_is_said_when_uncertainty_points_the_wrong_way(truth, levels, wrong):
+    result = {
+        "truth": None if truth is None else {"spearman": truth},
+        "by_level": None if levels is None else {"spearman": levels},
+    }
+    assert (uncertainty._verdict(result) is not None) == wrong
+    assert uncertainty._verdict({"truth": None, "by_level": None}) is None

@@ -1,0 +1,270 @@
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from sklearn.metrics import log_loss, roc_auc_score
+
+from prolip.data.sources.labeled import open_labelled
+from prolip.evaluation import zeroshot
+from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences
+from prolip.gaussian import Gaussian
+from prolip.measures.nearest import similarity
+from prolip.measures.public import csd_matrix
+from prolip.mixture import pool
+
+TEMPERATURE = (20.0, -12.0)
+
+
+@pytest.fixture
+def task(draw, generator):
+    """60 images near their classes, the first of them more uncertain and more often wrong; 40 strangers."""
+    classes = draw(6, 8, low=-5.0, high=-4.0, dtype=torch.float32)
+    labels = torch.arange(60) % 6
+    noise = torch.linspace(1.0, 0.1, 60)[:, None] * torch.randn(60, 8, generator=generator)
+    mean = torch.nn.functional.normalize(classes.mean[labels] + noise, dim=-1)
+    log_var = torch.linspace(-2.0, -5.0, 60)[:, None].expand(60, 8)
+    return Gaussian(mean, log_var), labels, classes, draw(40, 8, low=-2.0, high=-1.0, dtype=torch.float32)
+
+
+def judge(task, **changes):
+    images, labels, classes, ood = task
+    return zeroshot.judge(images, labels, classes, **{"temperature": TEMPERATURE, "ood": ood} | changes)
+
+
+def deterministic(task):
+    images, labels, classes, ood = task
+    return Gaussian.point(images.mean), labels, Gaussian.point(classes.mean), Gaussian.point(ood.mean)
+
+
+def write(result):
+    """The JSON of a result, which must not hold NaN or tensors."""
+    return json.dumps(result, allow_nan=False)
+
+
+def printed(result):
+    console = Console(width=200, record=True, file=io.StringIO())
+    for table in zeroshot.tables(result):
+        console.print(table)
+    return console.export_text()
+
+
+def test_accuracy_is_that_of_the_nearest_class_by_csd(task):
+    images, labels, classes, _ = task
+    result = judge(task)
+    distance = csd_matrix(images, classes)
+    assert result["top1"] == pytest.approx((distance.argmin(1) == labels).double().mean().item())
+    near = distance.topk(5, largest=False).indices
+    assert result["top5"] == pytest.approx((near == labels[:, None]).any(1).double().mean().item())
+    assert 0.5 < result["top1"] < 1.0
+    assert result["mean_per_class_recall"] == pytest.approx(result["top1"]), "classes of one size"
+    cosine = judge(task, by="cosine")
+    assert cosine["top1"] == pytest.approx(
+        ((images.mean @ classes.mean.T).argmax(1) == labels).double().mean().item()
+    )
+
+
+def test_uncertainty_tells_of_errors_where_the_data_are_made_so(task):
+    result = judge(task)
+    assert result["uncertainty"]["mean"] == pytest.approx(task[0].uncertainty.mean().item())
+    assert len(result["uncertainty"]["deciles"]) == 10
+    assert result["uncertainty"]["correlation"]["bins"] < -0.5
+    parts = result["selective"]
+    assert parts["oracle_aurc"] <= parts["uncertainty"]["aurc"] < parts["error"]
+    assert parts["uncertainty"]["auroc"] > 0.6
+    assert parts["error"] == pytest.approx(1 - result["top1"])
+    for name in CONFIDENCES:
+        assert parts[name]["excess_aurc"] == pytest.approx(parts[name]["aurc"] - parts["oracle_aurc"])
+        assert parts[name]["curve"]["risk"][-1] == pytest.approx(parts["error"])
+
+
+def test_confidences_are_what_they_are_called(task):
+    images, _, classes, _ = task
+    scale, bias = TEMPERATURE
+    scores = similarity(images, classes)
+    found = Confidences.of(images, scores, TEMPERATURE)
+    softmax = torch.softmax(scale * scores.double(), 1).amax(1)
+    assert found.shown["max_softmax"].tolist() == pytest.approx(softmax.tolist())
+    match = torch.sigmoid(scale * scores.double() + bias).amax(1)
+    assert found.shown["match"].tolist() == pytest.approx(match.tolist())
+    for name, shown in (("max_softmax", softmax), ("match", match)):
+        assert found.ranking[name].argsort().tolist() == shown.argsort().tolist()
+
+
+def test_sure_answers_are_ranked_where_probabilities_are_one(task):
+    images, _, classes, _ = task
+    found = Confidences.of(images, similarity(images, classes), (1e5, 0.0))
+    assert (found.shown["max_softmax"] == 1).sum() > 30
+    assert len(found.ranking["max_softmax"].unique()) == len(images)
+
+
+def test_strangers_are_found_by_uncertainty(task):
+    images, _, classes, ood = task
+    result = judge(task)["ood"]
+    assert result["n"] == 40
+    outside = torch.arange(100) >= 60
+    uncertainty = torch.cat([images.uncertainty, ood.uncertainty])
+    softmax = torch.softmax(
+        TEMPERATURE[0] * similarity(Gaussian.cat([images, ood]), classes).double(), 1
+    ).amax(1)
+    assert result["uncertainty"]["auroc"] == pytest.approx(roc_auc_score(outside, uncertainty))
+    assert result["max_softmax"]["auroc"] == pytest.approx(roc_auc_score(outside, -softmax))
+    for name in CONFIDENCES:
+        assert len(result[name]["edges"]) == len(result[name]["inside"]) + 1
+        for side in ("inside", "outside"):
+            assert sum(result[name][side]) == pytest.approx(1.0)
+
+
+def test_fits_are_made_on_one_half_and_judged_on_the_other(task):
+    images, labels, classes, _ = task
+    result = judge(task, seed=3)["calibration"]
+    assert (result["n_fit"], result["n_judged"]) == (30, 30)
+    half = torch.randperm(60, generator=torch.Generator().manual_seed(3))[30:]
+    scores = similarity(images, classes)[half].double()
+    for kind in ("raw", "fitted"):
+        part = result["softmax"][kind]
+        p = torch.softmax(part["scale"] * scores, 1)
+        assert part["log_loss"] == pytest.approx(log_loss(labels[half], p, labels=range(6)))
+        pair = result["sigmoid"][kind]
+        p = torch.sigmoid(pair["scale"] * scores + pair["bias"]).flatten()
+        match = torch.nn.functional.one_hot(labels[half], 6).flatten()
+        assert pair["pairs"]["log_loss"] == pytest.approx(log_loss(match, p))
+    assert (result["softmax"]["raw"]["scale"], result["sigmoid"]["raw"]["bias"]) == TEMPERATURE
+    assert result["sigmoid"]["fitted"]["pairs"]["log_loss"] < result["sigmoid"]["raw"]["pairs"]["log_loss"]
+    assert judge(task, seed=4)["calibration"]["softmax"]["fitted"]["scale"] != pytest.approx(
+        result["softmax"]["fitted"]["scale"], rel=1e-6
+    )
+
+
+def test_no_label_of_the_judged_half_reaches_a_fit(task):
+    images, labels, classes, _ = task
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    other = labels.clone()
+    other[order[30:]] = (other[order[30:]] + 1) % 6
+    first, second = (
+        zeroshot.judge(images, own, classes, temperature=TEMPERATURE)["calibration"]
+        for own in (labels, other)
+    )
+    for kind, fitted in (("softmax", "fitted"), ("sigmoid", "fitted"), ("sigmoid", "fitted_to_answers")):
+        for key in first[kind][fitted].keys() & {"scale", "bias"}:
+            assert first[kind][fitted][key] == second[kind][fitted][key]
+    assert first["softmax"]["fitted"]["log_loss"] < second["softmax"]["fitted"]["log_loss"]
+    assert first["sigmoid"]["raw"]["pairs"]["log_loss"] < second["sigmoid"]["raw"]["pairs"]["log_loss"]
+
+
+def test_the_luckiest_of_many_classes_needs_a_fit_of_its_own(generator):
+    """All pairs are told honestly by one scale and bias, but not the best pair of each image."""
+    classes = torch.nn.functional.normalize(torch.randn(200, 32, generator=generator), dim=-1)
+    labels = torch.randint(200, (3000,), generator=generator)
+    noise = 0.3 * torch.randn(3000, 32, generator=generator)
+    images = torch.nn.functional.normalize(classes[labels] + noise, dim=-1)
+    result = zeroshot.judge(
+        Gaussian.point(images), labels, Gaussian.point(classes), temperature=(100.0, -10.0)
+    )["calibration"]["sigmoid"]
+    assert result["fitted"]["pairs"]["ece"] < 0.01
+    assert result["fitted"]["predicted"]["ece"] > 0.1 > 0.06 > result["fitted_to_answers"]["predicted"]["ece"]
+
+
+def test_results_are_json_and_the_same_again(task):
+    assert write(judge(task)) == write(judge(task))
+
+
+def test_the_tables_say_the_numbers(task):
+    result = judge(task)
+    text = printed(result)
+    assert f"{100 * result['top1']:.1f}" in text
+    assert f"{result['calibration']['softmax']['raw']['ece']:.4f}" in text
+    assert f"{result['selective']['match']['aurc']:.4f}" in text
+    assert f"{result['ood']['uncertainty']['auroc']:.3f}" in text
+    assert "match probability" in text
+
+
+def test_a_deterministic_model_has_everything_but_uncertainty(task):
+    result = judge(deterministic(task), temperature=(20.0, None))
+    write(result)
+    assert result["uncertainty"] is result["selective"]["uncertainty"] is result["ood"]["uncertainty"] is None
+    assert result["ood"]["mean_uncertainty"] is None
+    assert result["calibration"]["sigmoid"] is None
+    assert result["selective"]["match"]["aurc"] < result["selective"]["error"]
+    text = printed(result)
+    assert "similarity" in text
+    assert "uncertainty" not in text
+    cosine = judge(deterministic(task), temperature=(20.0, None), by="cosine")
+    assert cosine["top1"] == result["top1"], "points are as near by CSD as by cosine"
+
+
+def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
+    images, labels, classes, _ = task
+    for rows in ([0], [0, 0, 0], [5, 11]):
+        result = zeroshot.judge(images[rows], labels[rows], classes[:6], temperature=TEMPERATURE)
+        write(result)
+        printed(result)
+        assert (result["calibration"] is None) == (len(rows) == 1)
+    perfect = zeroshot.judge(classes, torch.arange(6), classes, temperature=TEMPERATURE)
+    write(perfect)
+    assert perfect["top1"] == 1.0
+    assert perfect["uncertainty"]["correlation"]["bins"] is perfect["selective"]["match"]["auroc"] is None
+    assert perfect["calibration"]["sigmoid"]["fitted"]["converged"]
+    assert perfect["calibration"]["sigmoid"]["fitted_to_answers"] is None
+    assert "–" in printed(perfect)
+    two = zeroshot.judge(images[:9], labels[:9] % 2, classes[:2], temperature=TEMPERATURE, ood=images[:1])
+    write(two)
+    assert two["top5"] is None
+
+
+def test_bad_input_ends_in_a_sentence(task):
+    images, labels, classes, _ = task
+    with pytest.raises(ValueError, match="two classes"):
+        zeroshot.judge(images, labels * 0, classes[:1], temperature=TEMPERATURE)
+    with pytest.raises(ValueError, match="one image"):
+        zeroshot.judge(images[:0], labels[:0], classes, temperature=TEMPERATURE)
+    with pytest.raises(ValueError, match="leave it out"):
+        judge(task, ood=images[:0])
+    with pytest.raises(ValueError, match="from 0 to 3"):
+        zeroshot.judge(images, labels, classes[:4], temperature=TEMPERATURE)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three classes of three pictures, one of them broken."""
+    random = np.random.default_rng(0)
+    for name in ("red_circle", "blue_star", "green_square"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(3):
+            pixels = random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "data" / name / f"{number}.png")
+    (tmp_path / "data" / "red_circle" / "1.png").write_bytes(b"no picture")
+    return tmp_path / "data"
+
+
+def test_a_folder_of_pictures_from_end_to_end(nano, folder, tmp_path):
+    data = open_labelled(folder, templates=["a {c}", "a small {c}"])
+    result = zeroshot.evaluate(
+        nano, data, ood_source=data.source, cache=tmp_path / "cache", bad_limit=0.5, progress=False
+    )
+    write(result)
+    assert (result["n"], result["bad"], result["classes"]) == (8, 1, 3)
+    assert result["templates"] == ["a {c}", "a small {c}"]
+    assert result["ood"]["n"] == 8
+    assert result["ood"]["match"]["auroc"] == pytest.approx(0.5), "the same pictures inside and outside"
+    names = [name.replace("_", " ") for name in sorted(path.name for path in folder.iterdir())]
+    prompts = nano.embed_texts([t.format(c=name) for name in names for t in ("a {c}", "a small {c}")])
+    classes = pool(Gaussian(prompts.mean.reshape(3, 2, -1), prompts.log_var.reshape(3, 2, -1)))
+    files = [path for path in sorted(folder.rglob("*.png")) if path.parts[-2:] != ("red_circle", "1.png")]
+    images = nano.embed_images(files)
+    labels = torch.tensor([names.index(path.parent.name.replace("_", " ")) for path in files])
+    nearest = csd_matrix(images, classes).argmin(1)
+    assert result["top1"] == pytest.approx((nearest == labels).double().mean().item())
+    assert result["temperature"] == {"scale": pytest.approx(10.0), "bias": pytest.approx(-10.0)}
+    given = zeroshot.evaluate(nano, data, classes=classes[[1, 2, 0]], bad_limit=0.5, progress=False)
+    other = csd_matrix(images, classes[[1, 2, 0]]).argmin(1)
+    assert given["top1"] == pytest.approx((other == labels).double().mean().item())
+
+
+def test_the_temperature_of_a_softmax_model_has_no_bias(nano):
+    assert zeroshot.learned_temperature(nano) == (pytest.approx(10.0), pytest.approx(-10.0))
+    nano.bias = None
+    assert zeroshot.learned_temperature(nano)[1] is None

@@ -1,0 +1,63 @@
+"""Embeddings that are made up: any Gaussians, captions and extra columns, in parts on disk."""
+
+import json
+
+import pyarrow as pa
+import torch
+
+from prolip.embeddings.dataset import Embeddings, write_part
+from prolip.embeddings.header import Header
+from prolip.embeddings.schema import BAD, DIGEST, HEADER, MISFITS, NUMBER, TRIED, schema
+from prolip.gaussian import Gaussian
+
+
+def gaussians(count, seed=0, dim=8, low=-5.0, high=-1.0):
+    generator = torch.Generator().manual_seed(seed)
+    mean = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=1)
+    return Gaussian(mean, low + (high - low) * torch.rand(count, dim, generator=generator))
+
+
+def row(number, modality, z, caption="a thing", **more):
+    """A row of embeddings; z: a Gaussian (D,)."""
+    return {
+        "id": f"key{number}",
+        "number": number,
+        "modality": modality,
+        "mean": z.mean.tolist(),
+        "log_var": z.log_var.tolist(),
+        "uncertainty": z.uncertainty.item(),
+        "caption": caption,
+        "pixels": f"{number:016x}" if modality == "image" else None,
+        **more,
+    }
+
+
+def write(folder, parts, columns=(), variances="full", bads=None):
+    """parts: lists of rows, images first. bads: number -> (reason, where, detail), all in the first part."""
+    header = Header(
+        model="made-up", identity="0" * 16, dim=len(parts[0][0]["mean"]), scale=1.0, bias=0.0, variances=variances,
+        precision="float32", what="both", data=str(folder), captions=None, image=None, fingerprint="f" * 16,
+        part_size=1000, parts=len(parts), columns=dict(columns),
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    header.write(folder)
+    for number, rows in enumerate(parts):
+        tried = len({one["number"] for one in rows})
+        told = {
+            HEADER: header.to_json(), NUMBER: str(number), DIGEST: repr(rows), TRIED: str(tried),
+            BAD: json.dumps(bads or {}), MISFITS: "{}",
+        }  # fmt: skip
+        made = schema(header).with_metadata(told)
+        rows = [{**dict.fromkeys(made.names), **one} for one in rows]
+        write_part(folder, number, pa.Table.from_pylist(rows, schema=made))
+    return Embeddings.open(folder)
+
+
+def pairs(images, texts, first=0, **columns):
+    """A part of pairs: row i of images (n, D) with row i of texts. columns: a list of values each, for images."""
+    numbers = range(first, first + len(images))
+    extra = [{name: values[i] for name, values in columns.items()} for i in range(len(images))]
+    return [
+        *(row(n, "image", z, **more) for n, z, more in zip(numbers, images, extra, strict=True)),
+        *(row(n, "text", z, f"caption {n}") for n, z in zip(numbers, texts, strict=True)),
+    ]

@@ -1,0 +1,108 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from prolip.filtering import duplicates
+from prolip.filtering.criteria import criterion
+from prolip.filtering.duplicates import find_twins, groups_of
+from prolip.filtering.score_cache import make_scores
+from prolip.filtering.threshold import find_cut
+from prolip.gaussian import Gaussian
+from tests.filtering import made
+
+CSD = criterion("csd")
+
+
+def found(tmp_path, images, texts, kind, keep=1.0, alike=0.97, cut_at=3, **columns):
+    """{number: number of its twin}, and all that is known."""
+    parts = [
+        made.pairs(images[:cut_at], texts[:cut_at], **{k: v[:cut_at] for k, v in columns.items()}),
+        made.pairs(images[cut_at:], texts[cut_at:], cut_at, **{k: v[cut_at:] for k, v in columns.items()}),
+    ]
+    embeddings = made.write(tmp_path / "e", parts)
+    scores = make_scores(embeddings, tmp_path / "s")
+    cut = find_cut(lambda: (best.score for best in scores.best(CSD)), keep)
+    twins = find_twins(embeddings, scores, CSD, cut, kind=kind, alike=alike, scratch=tmp_path)
+    pairs = twins.pairs(100)
+    assert sorted(number for part in (0, 1) for number in twins.gone_of(part)) == sorted(
+        g for (_, g), _ in pairs
+    )
+    assert len(pairs) == twins.count
+    assert all(part == int(number >= cut_at) for pair in pairs for part, number in pair)
+    return {gone: stays for (_, gone), (_, stays) in pairs}, twins
+
+
+def near(z, angle=0.01):
+    """The same Gaussians, a little turned."""
+    turned = z.mean + angle * torch.randn(z.mean.shape, generator=torch.Generator().manual_seed(5))
+    return Gaussian(torch.nn.functional.normalize(turned, dim=-1), z.log_var)
+
+
+@pytest.fixture
+def images():
+    """Of six the fourth is nearly the first, the last the second."""
+    z = made.gaussians(4, 1)
+    return Gaussian.cat([z[:3], near(z[:1]), z[3:], near(z[1:2])])
+
+
+def better(images, texts, i, j):
+    score = (images.mean - texts.mean).square().sum(-1) + images.uncertainty + texts.uncertainty
+    return (j, i) if score[i] <= score[j] else (i, j)
+
+
+def test_of_two_images_that_are_alike_the_better_pair_stays(tmp_path, images):
+    texts = made.gaussians(6, 2)
+    gone, twins = found(tmp_path, images, texts, "images")
+    assert gone == dict([better(images, texts, 0, 3), better(images, texts, 1, 5)])
+    assert twins.recall == {}, "all pairs were compared"
+
+
+def test_captions_and_both(tmp_path, images):
+    texts = made.gaussians(6, 2)
+    texts = Gaussian.cat([texts[:2], near(texts[4:5]), texts[3:]])
+    by_caption = dict([better(images, texts, 2, 4)])
+    assert found(tmp_path / "c", images, texts, "captions")[0] == by_caption
+    by_image = dict([better(images, texts, 0, 3), better(images, texts, 1, 5)])
+    assert found(tmp_path / "b", images, texts, "both")[0] == by_image | by_caption
+
+
+def test_only_what_is_kept_is_compared(tmp_path, images):
+    texts = Gaussian.cat([images[:5], Gaussian(-images[5:].mean, images[5:].log_var)])
+    assert 5 in found(tmp_path / "all", images, texts, "images")[0]
+    assert 5 not in found(tmp_path / "best", images, texts, "images", keep=5 / 6)[0]
+
+
+def test_exact_copies_are_found_however_far_their_embeddings_are(tmp_path):
+    images, texts = made.gaussians(6, 3), made.gaussians(6, 4)
+    gone, _ = found(tmp_path, images, texts, "images", pixels=["aa", "bb", "cc", "dd", "bb", None])
+    assert gone == dict([better(images, texts, 1, 4)])
+
+
+def test_texts_are_the_same_without_case_and_outer_space():
+    names = pa.chunked_array([["A Cat ", None, "a dog"], ["\ta cat", "a  cat", None]])
+    groups = groups_of(names).tolist()
+    assert groups[0] == groups[3]
+    assert groups[1] == groups[5] == -1
+    assert len({groups[0], groups[2], groups[4]}) == 3
+
+
+def test_in_cells_what_shares_one_is_found_and_recall_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(duplicates, "EXACT", 10)
+    z = made.gaussians(60, 6)
+    images = Gaussian.cat([z, near(z, 1e-4)])
+    gone, twins = found(tmp_path, images, made.gaussians(120, 7), "images", cut_at=50)
+    assert twins.recall == {"images": 1.0}
+    assert {frozenset(pair) for pair in gone.items()} == {frozenset((i, i + 60)) for i in range(60)}
+
+
+def test_what_has_no_caption_is_alike_to_none(tmp_path):
+    z = made.gaussians(2)
+    embeddings = made.write(tmp_path / "e", [[made.row(n, "image", z[0], None) for n in range(3)]])
+    scores = make_scores(embeddings, tmp_path / "s")
+    judge = criterion("image-uncertainty")
+    cut = find_cut(lambda: (best.score for best in scores.best(judge)), 1.0)
+    assert find_twins(embeddings, scores, judge, cut, kind="captions", alike=0.5, scratch=tmp_path).count == 0
+    images = find_twins(embeddings, scores, judge, cut, kind="images", alike=0.5, scratch=tmp_path)
+    assert images.twin.tolist() == [-1, 0, 0]
+    assert np.array_equal(images.number, [0, 1, 2]), "of equal scores the first is the better"

@@ -1,0 +1,80 @@
+import math
+
+import pytest
+import torch
+
+from prolip.filtering import scores
+from prolip.filtering.scores import columns_of, scored
+from prolip.gaussian import Gaussian
+from prolip.measures.public import csd, log_inclusion
+from tests.filtering.made import gaussians, pairs, row, write
+
+
+def table_of(tmp_path, rows, **options):
+    embeddings = write(tmp_path / "e", [rows], **options)
+    table = scored(embeddings.part(0))
+    assert table.schema.names == columns_of(embeddings.header)
+    return table.to_pylist()
+
+
+def test_values_are_those_of_the_measures(tmp_path, monkeypatch):
+    monkeypatch.setattr(scores, "BLOCK", 3)
+    images, texts = gaussians(8, 1), gaussians(8, 2)
+    found = table_of(tmp_path, pairs(images, texts))
+    assert [one["number"] for one in found] == list(range(8))
+    assert [one["caption"] for one in found] == [f"caption {n}" for n in range(8)]
+    cosine = (images.mean.double() * texts.mean.double()).sum(-1)
+    expected = {
+        "csd": csd(images.to(torch.float64), texts.to(torch.float64)),
+        "cosine": cosine / images.mean.double().norm(dim=1) / texts.mean.double().norm(dim=1),
+        "image_uncertainty": images.uncertainty,
+        "text_uncertainty": texts.uncertainty,
+        "log_inclusion": log_inclusion(images.to(torch.float64), texts.to(torch.float64)),
+    }
+    for name, values in expected.items():
+        assert [one[name] for one in found] == pytest.approx(values.tolist(), rel=1e-5, abs=1e-6), name
+
+
+def test_a_row_for_each_caption_and_for_what_has_no_partner(tmp_path):
+    z = gaussians(7)
+    rows = [
+        row(2, "image", z[0], "first of two", right=True),
+        row(5, "image", z[1], None, right=False),
+        row(9, "image", z[2], "one"),
+        row(1, "text", z[3], "alone"),
+        row(2, "text", z[4], "first of two"),
+        row(2, "text", z[5], "second of two"),
+        row(9, "text", z[6], "one"),
+    ]
+    found = table_of(tmp_path, rows, columns={"right": "bool"})
+    told = [(one["number"], one["caption"], one["image_row"], one["text_row"], one["right"]) for one in found]
+    assert told == [
+        (1, "alone", None, 3, None),
+        (2, "first of two", 0, 4, True),
+        (2, "second of two", 0, 5, True),
+        (5, None, 1, None, False),
+        (9, "one", 2, 6, None),
+    ]
+    assert [one["csd"] is None for one in found] == [True, False, False, True, False]
+    assert [one["image_uncertainty"] is None for one in found] == [True, False, False, False, False]
+    assert [one["text_uncertainty"] is None for one in found] == [False, False, False, True, False]
+    assert found[2]["csd"] == pytest.approx(csd(z[0], z[5]).item(), rel=1e-5)
+    assert found[1]["pixels"] == f"{2:016x}"
+
+
+def test_without_variances_there_is_no_inclusion(tmp_path):
+    z = gaussians(4)
+    trace = table_of(tmp_path / "trace", pairs(z[:2], z[2:]), variances="trace")
+    points = Gaussian.point(z.mean)
+    point = table_of(tmp_path / "point", pairs(points[:2], points[2:]))
+    for found in (trace, point):
+        assert [one["log_inclusion"] for one in found] == [None, None]
+        assert all(math.isfinite(one["csd"]) for one in found)
+
+
+def test_what_came_along_under_the_name_of_a_score_keeps_its_value(tmp_path):
+    z = gaussians(2)
+    rows = [{**one, "csd": "theirs"} for one in pairs(z[:1], z[1:])]
+    (found,) = table_of(tmp_path, rows, columns={"csd": "string"})
+    assert found["csd_"] == "theirs"
+    assert found["csd"] == pytest.approx(csd(z[0], z[1]).item(), rel=1e-5)

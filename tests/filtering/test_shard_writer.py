@@ -1,0 +1,86 @@
+import pytest
+
+from prolip.data.open import open_data
+from prolip.embeddings.embed import embed
+from prolip.filtering import shard_writer
+from prolip.filtering.shard_writer import claim, write_shards
+from tests.data.tar_files import tar_bytes
+from tests.embeddings.shards import files
+from tests.embeddings.shards import write_shards as write_data
+from tests.filtering.test_members import by_tarfile, chosen, kept_ids
+
+
+@pytest.fixture
+def made(nano, tmp_path):
+    embeddings = embed(nano, write_data(tmp_path / "d", [6, 6]), tmp_path / "e", part_size=5, progress=False)
+    return embeddings, chosen(embeddings, tmp_path / "s", keep=7 / 12)
+
+
+def write(made, folder, **options):
+    embeddings, selection = made
+    claim(folder, options or {"by": "csd"})
+    return write_shards(folder, selection, embeddings, data=embeddings.header.data, kept=7, size=3)
+
+
+def test_new_shards_hold_what_is_kept_and_nothing_else(made, tmp_path):
+    paths = write(made, tmp_path / "new")
+    assert [path.name for path in paths] == ["00000.tar", "00001.tar", "00002.tar"]
+    old, new = by_tarfile(tmp_path / "d"), by_tarfile(tmp_path / "new")
+    assert list(new) == kept_ids(made[1])
+    assert all(members == old[key] for key, members in new.items())
+    opened, source = open_data(tmp_path / "new"), open_data(tmp_path / "d")
+    numbers = [n for judged in made[1].parts() for n in judged.kept["number"].to_pylist()]
+    assert len(opened) == 7
+    for place, number in enumerate(numbers):
+        ours, theirs = opened.read(place), source.read(number)
+        assert (ours.key, ours.image, ours.captions) == (theirs.key, theirs.image, theirs.captions)
+        assert dict(ours.extra) == dict(theirs.extra)
+
+
+def test_a_run_that_was_killed_goes_on(made, tmp_path, monkeypatch):
+    whole = [path.read_bytes() for path in write(made, tmp_path / "whole")]
+    real, read = shard_writer.kept_members, []
+
+    def failing(*arguments, **options):
+        for number, sample in enumerate(real(*arguments, **options)):
+            if number == 4:
+                raise KeyboardInterrupt
+            yield sample
+
+    monkeypatch.setattr(shard_writer, "kept_members", failing)
+    with pytest.raises(KeyboardInterrupt):
+        write(made, tmp_path / "new")
+    assert [path.name for path in (tmp_path / "new").glob("*.tar")] == ["00000.tar"]
+
+    def counted(*arguments, **options):
+        for sample in real(*arguments, **options):
+            read.append(sample[0])
+            yield sample
+
+    monkeypatch.setattr(shard_writer, "kept_members", counted)
+    assert [path.read_bytes() for path in write(made, tmp_path / "new")] == whole
+    assert read == kept_ids(made[1])[3:], "what is there is not read again"
+
+
+def test_another_selection_in_the_same_folder_is_refused(made, tmp_path):
+    write(made, tmp_path / "new")
+    with pytest.raises(ValueError, match="holds the shards of another selection"):
+        write(made, tmp_path / "new", by="cosine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="is not empty, and holds no shards of a filter"):
+        write(made, tmp_path / "mine")
+
+
+def test_keys_that_come_again_stay_apart(nano, tmp_path):
+    """Every shard counts from 0, as many data sets do."""
+    (tmp_path / "d").mkdir()
+    for shard in range(3):
+        (tmp_path / "d" / f"{shard}.tar").write_bytes(tar_bytes(list(files(range(2)))))
+    embeddings = embed(nano, str(tmp_path / "d"), tmp_path / "e", progress=False)
+    selection = chosen(embeddings, tmp_path / "s", keep=1.0)
+    write_shards(tmp_path / "new", selection, embeddings, data=embeddings.header.data, kept=6, size=6)
+    opened = open_data(tmp_path / "new")
+    assert [opened.read(n).key for n in range(6)] == [
+        "000000", "000001", "000000-1", "000001-1", "000000-2", "000001-2",
+    ]  # fmt: skip

@@ -1,0 +1,88 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from prolip.filtering import summary
+from prolip.filtering.criteria import criterion
+from prolip.filtering.score_cache import make_scores
+from prolip.filtering.selection import Fate, Selection
+from prolip.filtering.summary import QUANTILES, take_account
+from prolip.filtering.threshold import find_cut
+from tests.filtering import made
+
+COUNT = 60
+
+
+def selection(tmp_path, by, keep, columns, **values):
+    images, texts = made.gaussians(COUNT, 1), made.gaussians(COUNT, 2)
+    half = COUNT // 2
+    parts = [
+        made.pairs(images[:half], texts[:half], **{k: v[:half] for k, v in values.items()}),
+        made.pairs(images[half:], texts[half:], half, **{k: v[half:] for k, v in values.items()}),
+    ]
+    scores = make_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
+    judge = criterion(by)
+    return Selection(scores, judge, find_cut(lambda: (best.score for best in scores.best(judge)), keep))
+
+
+def column(chosen, name):
+    return np.concatenate([judged.rows[name].to_numpy() for judged in chosen.parts([name])])
+
+
+@pytest.mark.parametrize("by", ["csd", "cosine"])
+def test_quantiles_are_right_to_within_a_bin(tmp_path, by):
+    chosen = selection(tmp_path, by, 0.4, {})
+    found = take_account(chosen)
+    values = column(chosen, by)
+    kept = np.concatenate([judged.fate for judged in chosen.parts()]) == Fate.KEPT
+    bin_width = float(values.max() - values.min()) / summary.BINS
+    for name, some in (("kept", values[kept]), ("dropped", values[~kept])):
+        for quantile in QUANTILES:
+            exact = np.quantile(some, quantile, method="inverted_cdf")
+            told = found.as_dict()["quantiles"][name][f"{quantile:g}"]
+            assert told == pytest.approx(exact, abs=1.01 * bin_width), (name, quantile)
+    assert found.histogram.kept.sum() == found.kept == 24
+    assert found.histogram.dropped.sum() == 36
+    assert found.total == COUNT
+
+
+def test_truth_by_its_definition(tmp_path):
+    truths = [None if i % 10 == 0 else i % 3 > 0 for i in range(COUNT)]
+    chosen = selection(tmp_path, "csd", 0.4, {"right": "bool"}, right=truths)
+    found = take_account(chosen, "right").truth
+    kept = set(
+        np.flatnonzero(np.concatenate([judged.fate for judged in chosen.parts()]) == Fate.KEPT).tolist()
+    )
+    known = [i for i in range(COUNT) if truths[i] is not None]
+    right = [i for i in known if truths[i]]
+    assert found.precision == pytest.approx(len(kept & set(right)) / len(kept & set(known)))
+    assert found.recall == pytest.approx(len(kept & set(right)) / len(right))
+    assert found.chance_precision == pytest.approx(len(right) / len(known))
+    assert found.chance_recall == pytest.approx(len(kept & set(known)) / len(known))
+    assert found.unknown == 6
+
+
+def test_numbers_count_as_truths_and_texts_do_not(tmp_path):
+    numbers = [i % 2 for i in range(COUNT)]
+    chosen = selection(
+        tmp_path, "csd", 1.0, {"right": "int64", "name": "string"}, right=numbers, name=["x"] * COUNT
+    )
+    assert take_account(chosen, "right").truth.precision == 0.5
+    with pytest.raises(ValueError, match="the truth 'name' must be a column of true and false"):
+        take_account(chosen, "name")
+
+
+def test_one_score_only_is_no_trouble(tmp_path):
+    z = made.gaussians(2)
+    scores = make_scores(made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])]), tmp_path / "s")
+    judge = criterion("csd")
+    cut = find_cut(lambda: (best.score for best in scores.best(judge)), 1.0)
+    found = take_account(Selection(scores, judge, cut))
+    assert found.as_dict()["quantiles"]["dropped"] is None
+    assert found.as_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-cut.score, rel=1e-5)
+
+
+def test_a_truth_that_is_no_number_is_unknown():
+    right, known = summary._truths(pa.chunked_array([[1.0, 0.0, float("nan"), None]]), "right")
+    assert right.tolist() == [True, False, False, False]
+    assert known.tolist() == [True, True, False, False]

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prolip.filtering.threshold import (
+    NOTHING,
+    Cut,
+    Sieve,
+    count_lower,
+    count_upper,
+    find_cut,
+    keys_of,
+    scores_of,
+)
+
+FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
+FEW = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 1e-45, 0.25, 0.25000003, np.inf, np.nan])
+
+
+def best(scores, keep):
+    """By sorting: places of the best round(keep * N), NaN never; of equal ones the first."""
+    order = sorted((i for i, s in enumerate(scores) if s == s), key=lambda i: -scores[i])
+    return sorted(order[: round(keep * len(scores))])
+
+
+def chosen(blocks, keep):
+    cut = find_cut(lambda: iter(blocks), keep)
+    sieve = Sieve(cut)
+    return np.flatnonzero(np.concatenate([sieve.keeps(block) for block in blocks])).tolist(), cut
+
+
+@given(
+    st.lists(st.lists(FLOATS | FEW, max_size=12), min_size=1, max_size=4),
+    st.floats(0.01, 1.0) | st.sampled_from([0.5, 1.0]),
+)
+def test_as_sorting_would(blocks, keep):
+    arrays = [np.array(block, np.float32) for block in blocks]
+    scores = [float(value) for array in arrays for value in array]
+    found, cut = chosen(arrays, keep)
+    assert found == best(scores, keep)
+    assert cut.total == len(scores)
+    assert cut.none == sum(s != s for s in scores)
+    assert cut.score == (min(scores[i] for i in found) if found else None)
+
+
+def test_many_scores_of_which_many_are_equal():
+    scores = np.round(np.random.default_rng(0).normal(size=20_000), 2).astype(np.float32)
+    found, cut = chosen(np.split(scores, 8), 0.2)
+    assert found == best(scores.tolist(), 0.2)
+    assert len(found) == 4000
+    assert 1 < cut.ties < (scores == cut.score).sum(), "the cut lies within equal scores"
+
+
+@given(st.lists(FLOATS, max_size=30))
+def test_keys_have_the_order_of_scores_and_lead_back(values):
+    scores = np.array([v for v in values if v == v], np.float32)
+    keys = keys_of(scores)
+    assert ((scores[:, None] > scores) == (keys[:, None] > keys)).all()
+    assert ((scores[:, None] == scores) == (keys[:, None] == keys)).all()
+    assert (scores_of(keys) == scores).all()
+    assert (keys > NOTHING).all()
+
+
+def test_nan_of_either_sign_has_no_place():
+    nans = np.array([0x7FC00000, 0xFFC00000, 0xFFFFFFFF], np.uint32).view(np.float32)
+    assert (keys_of(nans) == NOTHING).all()
+    assert count_upper(np.array([-np.inf], np.float32))[0] == 0
+
+
+def test_counts_of_parts_add_up_to_those_of_the_whole():
+    scores = np.random.default_rng(1).normal(size=300).astype(np.float32)
+    whole = count_upper(scores)
+    assert (count_upper(scores[:100]) + count_upper(scores[100:]) == whole).all()
+    half = int(whole.argmax())
+    assert count_lower(scores, half).sum() == whole[half]
+
+
+def test_nothing_to_cut():
+    assert find_cut(lambda: iter([]), 0.5) == Cut(2**32 - 1, 0, 0, 0)
+    found, cut = chosen([np.array([np.nan, np.nan], np.float32)], 1.0)
+    assert (found, cut.none, cut.score) == ([], 2, None)
+
+
+@pytest.mark.parametrize("keep", [0, -0.1, 1.01, float("nan")])
+def test_a_share_that_is_none_is_refused(keep):
+    with pytest.raises(ValueError, match="keep must be a share"):
+        find_cut(lambda: iter([np.ones(3, np.float32)]), keep)

@@ -1,0 +1,85 @@
+"""Nearest items: exact, in order, ties by index, however it is cut into blocks."""
+
+import hypothesis
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from prolip.gaussian import Gaussian
+from prolip.measures import nearest as module
+from prolip.measures.nearest import nearest, similarity, top
+from prolip.measures.public import csd_matrix
+
+
+def test_csd_similarity_is_one_minus_half_the_distance(draw):
+    queries, items = draw(5, 7), draw(9, 7)
+    torch.testing.assert_close(similarity(queries, items), 1 - csd_matrix(queries, items) / 2)
+    longer = Gaussian(3 * items.mean, items.log_var)
+    torch.testing.assert_close(similarity(queries, longer), 1 - csd_matrix(queries, longer) / 2)
+
+
+def test_cosine_similarity_ignores_lengths_and_variances(draw):
+    queries, items = draw(5, 7), draw(9, 7)
+    expected = [[float(torch.cosine_similarity(a, b, dim=0)) for b in items.mean] for a in queries.mean]
+    longer = Gaussian(3 * items.mean, items.log_var + 1)
+    torch.testing.assert_close(
+        similarity(queries, longer, "cosine"), torch.tensor(expected, dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("by", ["csd", "cosine"])
+@pytest.mark.parametrize("k", [1, 3, 11, 40])
+def test_as_a_sort_of_all_pairs(draw, monkeypatch, by, k):
+    monkeypatch.setattr(module, "BLOCK", (4, 5))
+    queries, items = draw(10, 6), draw(11, 6)
+    values, places = nearest(queries, items, k, by=by)
+    expected, order = similarity(queries, items, by).sort(dim=1, descending=True)
+    torch.testing.assert_close(values, expected[:, :k])
+    assert torch.equal(places, order[:, :k])
+
+
+@hypothesis.given(
+    st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8)
+)
+def test_of_equal_ones_the_first_come_first(rows, k):
+    scores = torch.tensor(rows, dtype=torch.float32)
+    values, places = top(scores, k)
+    for row, best, where in zip(rows, values.tolist(), places.tolist(), strict=True):
+        order = sorted(range(6), key=lambda i: (-row[i], i))[:k]
+        assert where == order
+        assert best == [row[i] for i in order]
+
+
+def test_equal_items_over_several_blocks(draw, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", (2, 3))
+    one = draw(1, 4)
+    items = Gaussian.cat([one] * 8)
+    assert nearest(draw(5, 4), items, 4)[1].tolist() == [[0, 1, 2, 3]] * 5
+
+
+def test_deterministic_models(draw):
+    points = Gaussian.point(draw(6, 4).mean)
+    assert torch.equal(nearest(points, points, 1)[1][:, 0], torch.arange(6))
+
+
+def test_bad_input(draw):
+    with pytest.raises(ValueError, match="different models"):
+        nearest(draw(2, 3), draw(2, 4), 1)
+    with pytest.raises(ValueError, match="no item"):
+        nearest(draw(2, 3), draw(0, 3), 1)
+    with pytest.raises(ValueError, match="rows, D"):
+        similarity(draw(2, 2, 3), draw(2, 3))
+    with pytest.raises(ValueError, match="not one of"):
+        similarity(draw(2, 3), draw(2, 3), "l2")
+    with pytest.raises(ValueError, match="k must be"):
+        nearest(draw(2, 3), draw(2, 3), 0)
+
+
+def test_half_precision_is_multiplied_in_float32(draw):
+    wide = draw(6, 32, dtype=torch.float32), draw(40, 32, dtype=torch.float32)
+    queries, items = (Gaussian(z.mean.bfloat16(), z.log_var) for z in wide)
+    found = similarity(queries, items, "cosine")
+    exact = torch.nn.functional.normalize(queries.mean.double(), dim=-1)
+    exact = exact @ torch.nn.functional.normalize(items.mean.double(), dim=-1).mT
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-5)

@@ -1,0 +1,60 @@
+"""Run folders as training leaves them, without training."""
+
+import json
+from dataclasses import replace
+
+import torch
+
+from prolip.model.prolip import ProLIP
+from prolip.model.sizes import named
+from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.scenes.source import tokenizer
+from prolip.training import run_folder
+from prolip.training.config import DataChoice, HeldOut, ModelChoice, Stage, TrainConfig
+
+SCENES = "scenes:simple,size=32,length=1000"
+QUICK = 12
+WORDS = tokenizer()
+
+
+def fresh_model(deterministic=False, seed=0):
+    words = WORDS
+    config = named("nano", words.rules)
+    if deterministic:
+        image, text = (replace(part, uncertainty="none") for part in (config.image, config.text))
+        config = replace(config, image=image, text=text)
+    model = ProLIP(config, Tokenizer(words.core(), config.text.tokens))
+    return model.start(torch.Generator().manual_seed(seed)).eval()
+
+
+def config_of(folder, source=SCENES, held_out=None):
+    return TrainConfig(
+        out=str(folder),
+        samples=640,
+        batch=32,
+        model=ModelChoice(size="nano", tokenizer="scenes"),
+        data=DataChoice(source=(source,) if source else (), workers=0),
+        before=(Stage(samples=320),),
+        held_out=HeldOut(source=held_out),
+    )
+
+
+def line_of(step, **values):
+    told = {"samples": 32 * step, "samples_per_second": 64.0, "loss/ppcl": 4.0 - 0.1 * step}
+    told |= {"loss/inclusion": 0.1, "image/uncertainty": 0.1, "text/uncertainty": 0.2}
+    return {"step": step, **told, "held_out/r1": 0.1 * step, "held_out/image_to_text_r1": 0.1} | {
+        "held_out/text_to_image_r1": 0.1,
+        **values,
+    }
+
+
+def make_run(folder, *, deterministic=False, metrics=True, source=SCENES, held_out=None):
+    model = fresh_model(deterministic)
+    data = [{"source": source, "samples": 1000, "fingerprint": "f00d"}]
+    folder.mkdir(parents=True, exist_ok=True)
+    run_folder.begin(folder, config_of(folder, source, held_out), model, data, 0)
+    model.save(folder / "model")
+    if metrics:
+        lines = [*(line_of(step) for step in (1, 2, 3)), {"step": 3, "note": "an alarm"}]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder

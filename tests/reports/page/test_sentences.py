@@ -1,0 +1,70 @@
+"""What is said of a figure follows from the numbers: it turns when they turn."""
+
+import pytest
+
+from prolip.reports.page import curves, hierarimgs, robustness, traversal, uncertainty, view, zeroshot
+from prolip.retrieval.traversal import Step, Way
+
+WRONG = "the wrong way round"
+
+
+def levels(*medians):
+    told = [{"level": level, "median": median} for level, median in enumerate(medians)]
+    return {"levels": told, "spearman": -0.5}
+
+
+def truth(value):
+    return {"spearman": value, "within_length": {"mean": value}}
+
+
+def fit(weight):
+    return {
+        "r2_with": 0.4,
+        "difference": 0.2,
+        "interval": [0.1, 0.3],
+        "coefficients": {"log uncertainty": weight},
+    }
+
+
+def rows(first, last):
+    return [{"accuracy": 0.9, "uncertainty": first}, {"accuracy": 0.5, "uncertainty": last}]
+
+
+def way(*uncertainties):
+    return Way(tuple(Step("a", value, 0.5) for value in uncertainties), None, "null", 0.1)
+
+
+def prompts(gain):
+    found = [("ensemble", 0.5), ("bprw", 0.5 + gain), ("control", 0.9)]
+    told = [{"name": family, "family": family, "accuracy": value} for family, value in found]
+    return {"rows": told, "classes": 4, "templates_per_class": 3, "images": 1000}
+
+
+PAIRS = {
+    "modalities": [
+        uncertainty.says_modalities({"image": {"mean": image}, "text": {"mean": text}})
+        for image, text in ((1, 2), (2, 1))
+    ],
+    "pairs": [uncertainty.says_pairs({"text_above_own_image": share}) for share in (0.9, 0.1)],
+    "length": [uncertainty.says_length({"by_length": {"spearman": rho}}) for rho in (-0.5, 0.5)],
+    "levels": [uncertainty.says_levels(levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
+    "truth": [uncertainty.says_truth(truth(rho)) for rho in (0.6, -0.6)],
+    "regression": [
+        uncertainty.says_regression({"own_image": None, "truth": fit(weight)}) for weight in (0.3, -0.3)
+    ],
+    "training": [curves.says_widths(image, text) for image, text in ((1, 2), (2, 1))],
+    "plane": [view.says_plane(image, text, 50) for image, text in ((1, 2), (2, 1))],
+    "hierarimgs": [hierarimgs.says_level(share, []) for share in (0.9, 0.1)],
+    "ways": [traversal.says_walks([way(*values)], []) for values in ((1, 2), (2, 1))],
+    "order": [traversal.says_order(share, 10) for share in (0.9, 0.1)],
+    "deciles": [zeroshot.says_deciles(rho) for rho in (-0.5, 0.5)],
+    "strategies": [zeroshot.says_strategies(prompts(gain)) for gain in (0.2, -0.2)],
+    "damage": [robustness.says_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_result_the_wrong_way_round_is_called_so(name):
+    right, wrong = PAIRS[name]
+    assert WRONG not in right
+    assert WRONG in wrong

@@ -1,0 +1,70 @@
+"""Drawings follow the colours of the page."""
+
+import re
+
+import pytest
+
+from prolip.reports import figures
+from prolip.reports.page.svg import COLOURS, panel, themed
+
+
+def draw(axes):
+    axes.plot([0, 1], [0.12345, 1], color=figures.FIRST, label="a < b & c")
+    axes.axvline(0.5, color="black")
+    axes.scatter([0, 1], [1, 0], color=figures.THIRD)
+    axes.set(title="left out", xlabel="0.123456")
+    axes.legend()
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return panel(draw, 'says "5 < 6"')
+
+
+def test_no_colour_of_the_house_is_hard_coded(drawn):
+    for colour, variable in COLOURS.items():
+        assert f": {colour}" not in drawn
+        if colour in (figures.FIRST, figures.THIRD, figures.MUTED, "#000000", "#444444"):
+            assert f"var({variable})" in drawn
+
+
+def test_the_background_is_the_pages(drawn):
+    opaque = re.findall(r"fill: #ffffff(?![^\"]*opacity: 0)", drawn)
+    assert opaque == []
+
+
+def test_text_stays_text_and_is_escaped(drawn):
+    assert "a &lt; b &amp; c" in drawn
+    assert ">0.123456<" in drawn  # numbers of paths are cut, labels are not
+    assert "left out" not in drawn
+    assert 'aria-label="says &quot;5 &lt; 6&quot;"' in drawn
+
+
+def test_it_is_an_element_of_a_page(drawn):
+    assert drawn.startswith("<svg viewBox=")
+    assert drawn.endswith("</svg>")
+    assert "xmlns" not in drawn
+    assert "http" not in drawn
+    assert "<style" not in drawn  # it would be of the whole page
+    assert not re.match(r"<svg[^>]*\s(width|height)=", drawn)
+
+
+def test_two_drawings_share_no_ids(drawn):
+    def ids(text):
+        return set(re.findall(r'\bid="([^"]+)"', text))
+
+    other = panel(lambda axes: axes.plot([0, 1], [1, 0]), "another")
+    assert ids(drawn)
+    assert not ids(drawn) & ids(other)
+    used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', drawn))
+    assert used
+    assert used <= ids(drawn)
+
+
+def test_the_same_drawing_gives_the_same_text(drawn):
+    assert panel(draw, 'says "5 < 6"') == drawn
+
+
+def test_a_backslash_in_words_is_kept():
+    text = '<?xml?><svg width="1pt" viewBox="0 0 1 1"><g/></svg>'
+    assert r'aria-label="a \1 b"' in themed(text, r"a \1 b")

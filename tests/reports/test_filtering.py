@@ -1,0 +1,109 @@
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from prolip.filtering.filter import filter_pairs
+from prolip.filtering.summary import Histogram
+from prolip.reports import filtering
+from prolip.reports.filtering import coarse, save
+from tests.embeddings.shards import write_shards
+from tests.filtering import made
+
+
+@pytest.fixture(scope="module")
+def histogram():
+    generator = np.random.default_rng(0)
+    values = np.concatenate([generator.normal(size=5000), [90.0, -70.0]])
+    edges = np.linspace(values.min(), values.max(), 4097)
+    kept = np.histogram(values[values > 0.3], edges)[0]
+    return Histogram(edges, kept, np.histogram(values, edges)[0] - kept)
+
+
+def test_bars_hold_every_sample_and_strays_do_not_squeeze_them(histogram):
+    edges, (kept, dropped) = coarse(histogram)
+    assert kept.sum() == histogram.kept.sum()
+    assert dropped.sum() == histogram.dropped.sum()
+    assert len(edges) == len(kept) + 1 <= filtering.BARS + 1
+    assert edges[0] > -5
+    assert edges[-1] < 5
+    assert len(kept) > 30
+
+
+@pytest.mark.parametrize("place", [0, 7, 4095])
+def test_all_in_one_bin_is_one_bar(place):
+    counts = np.zeros(4096, int)
+    counts[place] = 10
+    edges, (kept, dropped) = coarse(Histogram(np.linspace(0, 1, 4097), counts, 0 * counts))
+    assert kept.sum() == 10
+    assert dropped.sum() == 0
+    assert edges[0] <= place / 4096 < edges[-1]
+
+
+class Text(HTMLParser):
+    """What a reader sees, and the pictures that are in the page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.words, self.pictures = [], []
+        self.feed(page)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "img":
+            self.pictures.append(dict(attrs))
+
+
+def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
+    data = write_shards(tmp_path / "d", [9, 8], bad=[3])
+    done = filter_pairs(
+        data, tmp_path / "o", keep=0.5, model=nano, bad_limit=0.2, duplicates="both", alike=0.9999, truth="width",
+        progress=False,
+    )  # fmt: skip
+    page = save(done, tmp_path / "o").read_text()
+    seen = Text(page)
+    kept, gone = done.account.kept, done.selection.twins.count
+    assert f"{kept} of 16 samples" in seen.text
+    assert f"duplicate of a better one {gone}" in seen.text
+    assert "bad: unreadable image 1" in seen.text
+    assert re.search(r"unreadable image \S*00000.tar: 000003", seen.text), "a bad sample is a row"
+    assert "at random" in seen.text
+    assert "width: " in seen.text, "the truth stands under each picture"
+    for title in ("The best", "Just kept", "Just dropped", "The worst", "went", "stays"):
+        assert title in seen.text
+    assert seen.pictures
+    assert all(one["src"].startswith("data:image/") for one in seen.pictures), "it needs no other file"
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+
+
+def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
+    z = made.gaussians(8)
+    embeddings = made.write(tmp_path / "e", [made.pairs(z[:4], z[4:], path=[str(tmp_path / "gone.png")] * 4)])
+    done = filter_pairs(embeddings.folder, tmp_path / "o", keep=0.5)
+    seen = Text(save(done, tmp_path / "o").read_text())
+    assert "no picture: " in seen.text
+    assert "gone.png: there is no such file" in seen.text
+
+
+def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):
+    done = filter_pairs(
+        write_shards(tmp_path / "d", [6]), tmp_path / "o", keep=0.5, model=nano, progress=False
+    )
+    write_shards(tmp_path / "d", [5])
+    seen = Text(save(done, tmp_path / "o").read_text())
+    assert "no picture: " in seen.text
+    assert "has changed since it was embedded" in seen.text
+    assert len({one["src"] for one in seen.pictures}) == 1
+
+
+def test_words_of_the_data_are_no_markup(tmp_path):
+    z = made.gaussians(2)
+    rows = [made.row(0, "image", z[0], "x"), made.row(0, "text", z[1], "<script>alert(1)</script>")]
+    done = filter_pairs(made.write(tmp_path / "e", [rows]).folder, tmp_path / "o", keep=1.0)
+    page = save(done, tmp_path / "o").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page

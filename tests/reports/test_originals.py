@@ -1,0 +1,50 @@
+"""Pictures of embedded samples, read again; the data is opened once, whether it can be or not."""
+
+import pytest
+from PIL import Image
+
+from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.embed import embed
+from prolip.reports.originals import Originals
+
+
+@pytest.fixture
+def opened(nano, tmp_path, monkeypatch):
+    """Embeddings of scenes, and how often their data was opened."""
+    stored = embed(nano, "scenes:simple,length=3,size=32", tmp_path / "e", what="images", progress=False)
+    calls, real = [], Embeddings.source
+    monkeypatch.setattr(Embeddings, "source", lambda self: (calls.append(1), real(self))[1])
+    return stored, calls
+
+
+def test_from_the_data(opened):
+    stored, calls = opened
+    pictures = Originals(stored)
+    source = Embeddings.open(stored.folder).source()
+    calls.clear()
+    for number in range(3):
+        found = pictures.read({"path": None, "number": number})
+        assert found.tobytes() == source.read(number).image.convert("RGB").tobytes()
+    assert len(calls) == 1
+
+
+def test_from_a_file_of_its_own(opened, tmp_path):
+    stored, calls = opened
+    Image.new("RGB", (5, 4), "red").save(tmp_path / "red.png")
+    assert Originals(stored).read({"path": str(tmp_path / "red.png"), "number": 0}).size == (5, 4)
+    assert not calls
+
+
+def test_data_that_is_gone_is_looked_for_once(opened, monkeypatch):
+    stored, calls = opened
+
+    def gone(self):
+        calls.append(1)
+        raise FileNotFoundError("there is no such folder")
+
+    monkeypatch.setattr(Embeddings, "source", gone)
+    pictures = Originals(stored)
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError, match="no such folder"):
+            pictures.read({"path": None, "number": 0})
+    assert len(calls) == 1

@@ -1,0 +1,82 @@
+"""Figures of prompt weights: what the result says is on them, in its order."""
+
+import pytest
+from PIL import Image
+
+from prolip.data.sources.image_list import Pictures
+from prolip.reports import prompts
+from tests.reports.svg import svg_text, svg_texts
+
+TEMPLATES = [
+    "a photo of a {c}.",
+    "the {c}",
+    "a drawing of the {c}.",
+    "many {c} in a very long sentence about a " * 3 + "{c}",
+]
+
+
+@pytest.fixture
+def result():
+    """Three classes, four templates; the last class had nothing to learn from."""
+    peaked, flat = [[2, 0.7], [0, 0.2], [1, 0.1]], [[1, 0.3], [0, 0.25], [3, 0.25]]
+    entry = {"name": "BPRW, 9 images", "shots": 9, "max": [0.7, 0.3, None], "entropy": [0.8, 1.37, None]}
+    other = {"name": "BPRW, 0 images", "shots": 0, "max": [0.26] * 3, "entropy": [1.38] * 3}
+    return {
+        "class_names": ["black-footed ferret", "tench", "goldfish"],
+        "templates": TEMPLATES,
+        "templates_per_class": 4,
+        "learned": [{**other, "largest": [flat] * 3}, {**entry, "largest": [peaked, flat, None]}],
+    }
+
+
+def test_weights_name_classes_and_prompts_from_largest_down(result, tmp_path):
+    paths = prompts.save_weights(result, tmp_path / "weights")
+    assert [path.name for path in paths] == ["weights.png", "weights.svg"]
+    text = svg_texts(paths[1])
+    assert "black-footed ferret" in text
+    assert "tench" in text
+    assert "goldfish" not in text, "it has no learned weights"
+    bars = [word for word in text if "…" in word and "[" not in word]
+    assert bars == ["a drawing of the …", "a photo of a …", "the …", "the …", "a photo of a …"]
+    assert any(word.startswith("many … in") and word.endswith("[…]") for word in text), "long ones are cut"
+    assert any("BPRW, 9 images" in word and "uniform 1/4" in word for word in text)
+
+
+def test_each_class_has_its_pictures(result, tmp_path):
+    Image.new("RGB", (8, 8), (250, 1, 2)).save(tmp_path / "red.png")
+    result["examples"] = [[0], [0] * 5, []]
+    source = Pictures(tmp_path, [tmp_path / "red.png"])
+    paths = prompts.save_weights(result, tmp_path / "w", source=source)
+    assert paths[1].read_text().count("<image") == 1 + prompts.PICTURES
+    with Image.open(paths[0]) as image:
+        colours = {colour for _, colour in image.convert("RGB").getcolors(2**20)}
+    assert (250, 1, 2) in colours
+
+
+def test_names_are_not_needed(result, tmp_path):
+    del result["class_names"], result["templates"]
+    text = svg_texts(prompts.save_weights(result, tmp_path / "w")[1])
+    assert "class 0" in text
+    assert "template 2" in text
+
+
+def test_histograms_draw_the_uniform_lines_where_they_are(result, tmp_path):
+    text = svg_text(prompts.save_histograms(result, tmp_path / "h")[1])
+    assert "1/4 = 0.25" in text
+    assert "ln 4 = 1.39" in text
+    assert "BPRW, 0 images" in text
+    assert "BPRW, 9 images" in text
+
+
+def test_nothing_learned_is_told(result, tmp_path):
+    result["learned"] = []
+    for draw in (prompts.save_weights, prompts.save_histograms):
+        with pytest.raises(ValueError, match="no weights were learned"):
+            draw(result, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_six_classes_from_peaked_to_flat():
+    entry = {"entropy": [0.9, None, 0.1, 0.5, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6, 1.0, 0.05]}
+    assert prompts._spread_classes(entry) == [11, 4, 8, 9, 5, 10]
+    assert prompts._spread_classes({"entropy": [0.3]}) == [0]

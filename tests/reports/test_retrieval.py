@@ -1,0 +1,49 @@
+import pytest
+import torch
+from PIL import Image
+
+from prolip.evaluation.formatting import percent
+from prolip.evaluation.positives import Positives
+from prolip.evaluation.retrieval import image_text, many_to_many
+from prolip.gaussian import Gaussian
+from prolip.reports import retrieval
+from tests.reports.svg import svg_texts
+
+
+@pytest.fixture
+def result(draw):
+    images, owner = draw(40, 6), torch.arange(80) % 40
+    texts = Gaussian.cat([images, draw(40, 6)])
+    return {"images": 40, "texts": 80} | {
+        by: image_text(images, texts, owner, by) for by in ("csd", "cosine")
+    }
+
+
+def test_every_number_is_there(result, tmp_path):
+    paths = retrieval.save(result, tmp_path / "retrieval")
+    assert [path.name for path in paths] == ["retrieval.png", "retrieval.svg"]
+    with Image.open(paths[0]) as image:
+        assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
+    text = svg_texts(paths[1])
+    for by in ("csd", "cosine"):
+        for way in ("image_to_text", "text_to_image"):
+            for name in ("r1", "r5", "r10"):
+                assert percent(result[by][way][name]) in text
+    assert {"CSD", "cosine", "R@1", "R@10", "image → text (among 80)", "text → image (among 40)"} <= set(text)
+    assert not {"mAP@R", "R-Precision"} & set(text)
+
+
+def test_positives_add_their_metrics(result, draw, tmp_path):
+    pairs = Positives.of_pairs(torch.arange(120) % 40, torch.arange(120) % 80, 40, 80)
+    images, texts = draw(40, 6), draw(80, 6)
+    for by in ("csd", "cosine"):
+        result[by]["many_to_many"] = many_to_many(images, texts, pairs, by)
+    text = svg_texts(retrieval.save(result, tmp_path / "retrieval")[1])
+    assert {"mAP@R", "R-Precision"} <= set(text)
+    assert percent(result["cosine"]["many_to_many"]["text_to_image"]["map_at_r"]) in text
+
+
+def test_what_is_unknown_is_left_out(result, tmp_path):
+    for by in ("csd", "cosine"):
+        result[by]["text_to_image"]["r10"] = None
+    assert svg_texts(retrieval.save(result, tmp_path / "retrieval")[1]).count("R@10") == 1

@@ -1,0 +1,56 @@
+"""The figure of robustness: a column for each kind of damage, with the paper's numbers where it has them."""
+
+from prolip.reports import robustness
+from tests.reports.svg import svg_text
+
+CLEAN = {"accuracy": 0.5, "uncertainty": 0.02}
+RESULT = {
+    "clean": CLEAN,
+    "occlusion": [{"share": share, "accuracy": 0.5 - share, "uncertainty": 0.02 + share} for share in (0.0, 0.1)],
+    "corruptions": {
+        "gaussian_noise": [{"severity": s, "accuracy": 0.4, "uncertainty": 0.03} for s in (1, 3)],
+        "jpeg": [{"severity": s, "accuracy": 0.3, "uncertainty": 0.01} for s in (1, 3)],
+    },
+    "pgd": {
+        "images": 7, "epsilon": 8 / 255, "step": 2 / 255, "start": "random",
+        "rows": [{"steps": s, "accuracy": 0.1, "uncertainty": 0.02} for s in (0, 3, 40)],
+    },
+}  # fmt: skip
+
+
+def test_every_kind_of_damage_has_its_column(tmp_path):
+    paths = robustness.save(RESULT, tmp_path / "robustness")
+    assert [path.name for path in paths] == ["robustness.png", "robustness.svg"]
+    text = svg_text(paths[1])
+    for part in (
+        "centre hidden",
+        "PGD, ε = 8/255, 7 images",
+        "corruptions",
+        "gaussian noise",
+        "jpeg",
+        "tr Σ",
+    ):
+        assert part in text
+    assert text.count("paper, ImageNet") == 2, "for occlusion and PGD"
+
+
+def test_a_deterministic_model_has_accuracies_only(tmp_path):
+    def bare(rows):
+        return [{**row, "uncertainty": None} for row in rows]
+
+    result = {
+        "clean": {**CLEAN, "uncertainty": None},
+        "occlusion": [],
+        "corruptions": {kind: bare(rows) for kind, rows in RESULT["corruptions"].items()},
+        "pgd": None,
+    }
+    text = svg_text(robustness.save(result, tmp_path / "one")[1])
+    assert "accuracy" in text
+    assert "tr Σ" not in text
+    assert "PGD" not in text
+
+
+def test_nothing_measured_is_no_figure(tmp_path):
+    result = {**RESULT, "occlusion": [], "corruptions": {}, "pgd": None}
+    assert robustness.save(result, tmp_path / "none") == []
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,61 @@
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from prolip.reports import sheets
+from prolip.reports.sheets import Cell, Strip
+from tests.reports.svg import svg_text
+
+
+def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
+    cells = [
+        Cell(
+            picture=Image.new("RGB", size, colour),
+            caption=f"caption {n} costs $5 & $6",
+            notes=(f"text 0.{n}",),
+        )
+        for n, (size, colour) in enumerate([((8, 8), "red"), ((900, 100), "green"), ((50, 700), "blue")])
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        png, svg = sheets.save(tmp_path / "sheet", [Strip(title="A heading", cells=cells)], columns=2)
+    text = svg_text(svg)
+    assert "A heading" in text
+    for n in range(3):
+        assert f"text 0.{n}" in text
+        assert f"caption {n} costs $5 & $6" in text, "dollars are no formula"
+    assert svg.read_text().count("<image") == 3
+    with Image.open(png) as image:
+        assert image.width >= 1280
+        colours = image.convert("RGB").getcolors(2**24)
+    areas = {colour: count for count, colour in colours}
+    assert areas[(255, 0, 0)] > 500_000 / 4, "small pictures are drawn large"
+    assert areas[(0, 128, 0)] * 0.9 < areas[(255, 0, 0)] / 9 * 1.1, "an aspect of nine is kept"
+
+
+def test_a_sheet_without_pictures_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no picture"):
+        sheets.save(tmp_path / "sheet", [Strip(title="Nothing", cells=[])])
+
+
+def test_captions_as_a_list(tmp_path):
+    long = " ".join(f"word{i}" for i in range(60))
+    _, svg = sheets.save_captions(tmp_path / "list", "Long ones", [("0.1234", long), ("0.1", "short")])
+    text = svg_text(svg)
+    assert "Long ones" in text
+    assert "0.1234" in text
+    assert all(f"word{i}" in text for i in range(60))
+
+
+@given(st.text(max_size=400), st.integers(5, 60), st.integers(1, 6))
+def test_wrapped_lines_are_short_few_and_lose_nothing_in_silence(text, width, most):
+    lines = sheets.wrapped(text, width, most)
+    assert 1 <= len(lines) <= most
+    assert all(len(line) <= width for line in lines)
+    assert all(letter.isprintable() for line in lines for letter in line)
+    wanted = "".join(letter for letter in text if letter.isprintable() and not letter.isspace())
+    shown = "".join("".join(lines).split())
+    assert shown == wanted or (shown.endswith("…") and wanted.startswith(shown[:-1]))

@@ -1,0 +1,68 @@
+import pytest
+from PIL import Image
+
+from prolip.evaluation.formatting import percent
+from prolip.evaluation.paper_numbers import PER_TASK
+from prolip.evaluation.suite.table import as_json
+from prolip.evaluation.suite.tasks import TASKS, THE_38, task_named
+from prolip.reports import suite
+from tests.reports.svg import svg_texts
+
+
+def lines(tasks=THE_38, value=lambda number: 0.101 + number / 50):
+    return [
+        {"key": task.key, "n": 9, "metrics": {"main_metric": value(number)}}
+        for number, task in enumerate(tasks)
+    ]
+
+
+def test_every_task_and_column_is_there_with_its_number(tmp_path):
+    results = lines()
+    paths = suite.save(as_json(results), tmp_path / "suite")
+    assert [path.name for path in paths] == ["suite.png", "suite.svg"]
+    with Image.open(paths[0]) as image:
+        assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
+    text = svg_texts(paths[1])
+    for task, line in zip(THE_38, results, strict=True):
+        assert task.name in text
+        assert percent(line["metrics"]["main_metric"]) in text
+    for word in ("IN shifts", "Average", "VTAB", "paper, ProLIP B/16 12.8B", "paper, CLIP B/16 1.28B"):
+        assert word in text
+    assert percent(as_json(results)["columns"]["average"]["value"]) in text
+
+
+def test_tasks_stand_in_the_papers_groups():
+    rows = suite._task_rows(as_json(lines())["tasks"])
+    heading, found = None, {}
+    for row in rows:
+        if row.value is None:
+            heading = row.name
+        else:
+            found.setdefault(heading, []).append(row.name)
+    assert {name: len(names) for name, names in found.items()} == {
+        "ImageNet": 1, "ImageNet's shifts": 6, "VTAB": 13, "Retrieval": 3, "Others": 15,
+    }  # fmt: skip
+    assert found["ImageNet"] == ["ImageNet 1k"]
+    mnist = next(row for row in rows if row.name == "MNIST")
+    assert mnist.paper["CLIP B/16 1.28B"] == PER_TASK.value("CLIP B/16 1.28B", "mnist")
+
+
+def test_what_has_no_result_is_left_out(tmp_path):
+    results = [
+        *lines([task_named("mnist"), task_named("imagenet-a")], lambda _: 0.5),
+        {"key": "cifar10", "missing": "/data/wds_cifar10_test"},
+        {"key": "stl10", "error": "broken"},
+    ]
+    text = svg_texts(suite.save(as_json(results), tmp_path / "suite")[1])
+    assert {"MNIST", "ImageNet-A", "Others", "ImageNet's shifts", "task by task"} <= set(text)
+    assert not {"CIFAR-10", "STL-10", "VTAB", "Retrieval", "Average", "columns of the paper's table"} & set(
+        text
+    )
+
+
+@pytest.mark.parametrize(
+    "results", [[], [{"key": "cifar10", "missing": "x"}], lines(TASKS[-2:], lambda _: None)]
+)
+def test_nothing_is_no_figure(tmp_path, results):
+    assert suite.save(as_json(results), tmp_path / "suite") == []
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,139 @@
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from prolip import scenes
+from prolip.evaluation import background, uncertainty
+from prolip.model.create import create
+from prolip.reports import figures
+from prolip.reports import uncertainty as report
+from prolip.scenes.writer import Plan, write
+from tests.evaluation.pairs import one_pair
+from tests.reports.svg import svg_text
+
+
+@pytest.fixture(scope="module")
+def model():
+    return create("nano", scenes.tokenizer(32), seed=0).eval()
+
+
+@pytest.fixture(scope="module")
+def source():
+    return scenes.Scenes("simple", length=25, size=32)
+
+
+@pytest.fixture(scope="module")
+def result(model, source):
+    return uncertainty.evaluate(model, source, shown=6)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
+    png, svg = report.save(result, tmp_path / "all")
+    text = svg_text(svg)
+    titles = [
+        "Images and texts",
+        "Pairs",
+        "By caption length",
+        "By level",
+        "Against the truth",
+        "What uncertainty adds",
+    ]
+    assert all(title in text for title in titles)
+    assert f"mean {result['text']['mean']:.4g}" in text
+    assert f"ρ {result['truth']['spearman']:.2f}" in text
+    with Image.open(png) as image:
+        assert image.width >= 1280
+    less = {**result, "by_level": None, "truth": None, "regression": {**result["regression"], "truth": None}}
+    _, svg = report.save(less, tmp_path / "less")
+    assert "By level" not in svg_text(svg)
+    assert "Against the truth" not in svg_text(svg)
+
+
+def test_one_pair_is_drawn_too(draw, tmp_path):
+    pairs = one_pair(draw)
+    _, svg = report.save(uncertainty.analyse(pairs), tmp_path / "one")
+    assert "too few captions" in svg_text(svg)
+
+
+def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
+    paths = report.save_sheets(result, source, tmp_path)
+    svg = {path.stem: path for path in paths if path.suffix == ".svg"}
+    assert sorted(svg) == ["corners", "long_uncertain_captions", "most_and_least_certain"]
+    assert svg["most_and_least_certain"].read_text().count("<image") == 24
+    text = svg_text(svg["most_and_least_certain"])
+    assert f"image {result['uncertain_images'][0]['image_uncertainty']:.4f}" in text
+    assert f"text {result['certain_captions'][-1]['text_uncertainty']:.4f}" in text
+    text = svg_text(svg["corners"])
+    for title, samples in result["corners"].items():
+        assert title[1:] in text
+        assert f"CSD {samples[0]['csd']:.3f}" in text
+    first = result["long_uncertain_captions"][0]
+    assert f"{first['text_uncertainty']:.4f}" in svg_text(svg["long_uncertain_captions"])
+    assert f"{first['length']} tokens" in svg_text(svg["long_uncertain_captions"])
+
+
+def test_sheets_show_the_right_pictures(result, source, monkeypatch, tmp_path):
+    shown = []
+    monkeypatch.setattr(report.sheets, "save", lambda out, strips: shown.extend(strips) or [])
+    report.save_sheets(result, source, tmp_path)
+    for strip, name in zip(shown, ("uncertain_images", "certain_images"), strict=False):
+        for cell, entry in zip(strip.cells, result[name], strict=True):
+            assert np.array_equal(cell.picture, source.read(entry["number"]).image)
+            assert cell.caption == entry["caption"]
+
+
+def test_only_the_first_of_all_is_above_all():
+    assert "above 99.9 %" in report._place({"length": 3, "text_rank": 0.9999})
+    assert "above 100.0 %" in report._place({"length": 3, "text_rank": 1.0})
+
+
+def test_background_is_drawn_with_its_pictures(model, tmp_path):
+    write(tmp_path / "data", Plan(size=32, test=8, train=1), show=False)
+    folder = tmp_path / "data" / "hierarimgs"
+    result = background.evaluate(model, folder / "instances.json", folder / "images", controls=2, limit=7)
+    _, svg = report.save_background(result, tmp_path / "background")
+    text = svg_text(svg)
+    assert f"{result['model']['before']:.4f}" in text
+    assert "untrained 1" in text
+    assert f"{100 * result['model']['rises']:.0f} %" in text
+    _, svg = report.save_background_sheet(
+        result, folder / "instances.json", folder / "images", tmp_path / "sheet"
+    )
+    text = svg_text(svg)
+    for row in (*result["largest_rises"][:3], *result["largest_falls"][:3]):
+        assert f"{result['before'][row]:.4f}" in text
+        assert f"{result['after'][row]:.4f}" in text
+    assert svg.read_text().count("<image") == 12
+
+
+@given(st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0]), min_size=1, max_size=40))
+def test_medians_lie_on_groups_of_equal_x(x):
+    x, y = np.array(x), np.arange(len(x), dtype=float)
+    middles, medians = report._medians(x, y)
+    assert len(middles) == len(medians) >= 1
+    assert middles == sorted(middles)
+    assert set(middles) <= {*x, *((a + b) / 2 for a in x for b in x)}
+    if len(set(x)) == 1:
+        assert medians == [np.median(y)]
+
+
+@given(st.floats(1e-6, 1e3), st.floats(1.01, 1e6))
+def test_a_logarithmic_axis_has_ticks_inside(low, ratio):
+    axes = figures.canvas(3, 2).subplots()
+    axes.set_xscale("log")
+    report._set_log_ticks(axes, low, low * ratio)
+    ticks = axes.get_xticks()
+    assert all(low <= tick <= low * ratio for tick in ticks)
+    assert len(ticks) >= (3 if ratio > 2 else 0)
+    assert len(ticks) < 60

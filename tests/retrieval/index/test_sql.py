@@ -1,0 +1,34 @@
+"""Conditions in SQL."""
+
+import pytest
+
+from prolip.retrieval.index.sql import all_of, is_closed, quoted
+
+
+def test_texts_and_conditions():
+    assert quoted("it's") == "'it''s'"
+    assert all_of("a = 1 OR b = 2", None, "c = 3") == "(a = 1 OR b = 2) AND (c = 3)"
+    assert all_of(None) is None
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "a = 1",
+        "((a) = 1) OR (b)",
+        "a = ')'",
+        "a = 'it''s ('",
+        '"odd ) name" = 1',
+        "`a)` = 1",
+        "a LIKE '%--%'",
+    ],
+)
+def test_closed(where):
+    assert is_closed(where)
+
+
+@pytest.mark.parametrize(
+    "where", ["a = 1) OR (b = 2", "(a = 1", "a = 'x", 'a = "x', "a = 1 -- b", "a = 1 /* b", "a; b"]
+)
+def test_not_closed(where):
+    assert not is_closed(where)

@@ -1,0 +1,90 @@
+"""Embeddings for tests of search, written by hand: no model is needed."""
+
+import pyarrow as pa
+import torch
+
+from prolip.embeddings.dataset import Embeddings, write_part
+from prolip.embeddings.header import Header
+from prolip.gaussian import Gaussian
+
+IDENTITY = "0123456789abcdef"
+
+
+def gaussians(count, dim=12, seed=0, low=-6.0, high=-1.0):
+    """Unit means and log-variances of mixed widths, float32."""
+    generator = torch.Generator().manual_seed(seed)
+    mean = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=-1)
+    wide = low + (high - low) * torch.rand(count, 1, generator=generator)
+    return Gaussian(mean, wide + 0.3 * torch.randn(count, dim, generator=generator))
+
+
+def written(
+    folder,
+    images,
+    texts=None,
+    *,
+    parts=3,
+    extra=None,
+    identity=IDENTITY,
+    variances="full",
+    precision="float32",
+    bias=-4.0,
+    data="pictures",
+):
+    """A folder of embeddings. extra: name -> (Arrow type, values of the images; texts have null)."""
+    texts = images[:0] if texts is None else texts
+    columns = {name: kind for name, (kind, _) in (extra or {}).items()}
+    header = Header(
+        model="a-model", identity=identity, dim=images.dim, scale=None if bias is None else 10.0, bias=bias,
+        variances=variances, precision=precision, what="both", data=data, captions=None, image=None, fingerprint=data,
+        part_size=1000, parts=parts, columns=columns,
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    header.write(folder)
+    for number in range(parts):
+        rows = part_of(
+            header,
+            number,
+            images,
+            texts,
+            range(number, len(images), parts),
+            range(number, len(texts), parts),
+            extra,
+        )
+        write_part(folder, number, rows)
+    return Embeddings.open(folder)
+
+
+def part_of(header, part, images, texts, own_images, own_texts, extra):
+    z = Gaussian.cat([images[list(own_images)], texts[list(own_texts)]])
+    number = [*own_images, *own_texts]
+    count, none = len(number), [None] * len(own_texts)
+    mean = z.mean.half() if header.precision == "float16" else z.mean
+    columns = {
+        "id": pa.array([f"key-{n}" for n in number], pa.string()),
+        "number": pa.array(number, pa.int64()),
+        "modality": pa.array(["image"] * len(own_images) + ["text"] * len(own_texts), pa.string()),
+        "mean": lists(mean),
+        "uncertainty": pa.array(z.uncertainty.numpy()),
+        "caption": pa.array([f"caption {n}" for n in number], pa.string()),
+        **{name: pa.nulls(count, pa.string()) for name in ("path", "url", "pixels")},
+    }
+    if header.variances == "full":
+        columns["log_var"] = lists(z.log_var)
+    for name, (kind, values) in (extra or {}).items():
+        columns[name] = pa.array([*(values[n] for n in own_images), *none], pa.type_for_alias(kind))
+    told = {"prolip": header.to_json(), "part": str(part), "digest": "", "tried": str(count), "bad": "{}"}
+    return pa.table(columns, metadata={**told, "misfits": "{}"})
+
+
+def lists(values):
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.contiguous().numpy().ravel()), values.shape[1])
+
+
+def order_of(embeddings):
+    """(modality, number) of every row in the order that a database takes them."""
+    return [
+        (row["modality"], row["number"])
+        for _, rows in embeddings.blocks(columns=["modality", "number"])
+        for row in rows.to_pylist()
+    ]

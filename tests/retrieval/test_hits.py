@@ -1,0 +1,86 @@
+"""What hits tell, and the scores of items as the database gives them."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from prolip.gaussian import Gaussian
+from prolip.measures.public import csd, log_containment, log_inclusion
+from prolip.retrieval.hits import compared, gaussian_of, included_by
+from prolip.retrieval.index.append import fill
+from prolip.retrieval.index.vectors import asked
+from tests.retrieval.rooms import gaussians, written
+
+IMAGES, QUERY = gaussians(60), gaussians(1, seed=2)
+WIDTHS = [100 + n for n in range(60)]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Rows as they come from a database, all columns of them."""
+    folder = tmp_path_factory.mktemp("hits")
+    database = fill(folder / "db", [written(folder / "e", IMAGES, extra={"width": ("int64", WIDTHS)})])
+    return database.nearest(asked(QUERY.mean.numpy()), 9, columns=list(database.columns))
+
+
+@pytest.fixture
+def hits(found):
+    return compared(found, QUERY[0], (10.0, -4.0), "by hand")
+
+
+def test_the_scores(found, hits):
+    items, query = IMAGES[found["number"].to_pylist()].to(torch.float64), QUERY.to(torch.float64)
+    np.testing.assert_allclose(hits.csd, csd(items, query).numpy(), rtol=1e-6)
+    np.testing.assert_allclose(hits.cosine, (items.mean @ query.mean[0]).numpy(), atol=1e-6)
+    np.testing.assert_allclose(hits.match, 1 / (1 + np.exp(-(10 * (1 - hits.csd / 2) - 4))), rtol=1e-9)
+    np.testing.assert_array_equal(hits.mean, items.mean.numpy())
+    np.testing.assert_array_equal(hits.uncertainty, IMAGES.uncertainty[found["number"].to_pylist()].numpy())
+    assert compared(found, QUERY[0], None, "").match is None
+
+
+def test_rows_are_for_json_and_leave_vectors_out(hits):
+    rows = json.loads(json.dumps(hits.rows()))
+    assert [row["id"] for row in rows] == hits.column("id")
+    assert [row["width"] for row in rows] == [WIDTHS[row["number"]] for row in rows]
+    assert rows[0].keys() >= {
+        "csd",
+        "cosine",
+        "match",
+        "caption",
+        "path",
+        "url",
+        "origin",
+        "part",
+        "uncertainty",
+    }
+    assert not rows[0].keys() & {"vector", "log_var", "_distance", "query_index", "inclusion"}
+
+
+def test_some_of_them(hits):
+    some = hits.take(np.array([3, 1]))
+    assert some.column("id") == [hits.column("id")[3], hits.column("id")[1]]
+    assert some.csd.tolist() == [hits.csd[3], hits.csd[1]]
+    assert some.match.tolist() == [hits.match[3], hits.match[1]]
+    assert hits.head(2).column("id") == hits.column("id")[:2]
+    assert len(hits.head(99)) == len(hits) == 9
+
+
+def test_equal_keys_are_in_the_order_of_rows(hits):
+    order = hits.order(np.array([1.0, 0.0, 1.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0]))
+    rows = np.array(hits.column("row"))[order]
+    assert sorted(order[:2].tolist()) == [1, 3]
+    assert all(np.array_equal(np.sort(part), part) for part in (rows[:2], rows[2:4], rows[4:]))
+
+
+@pytest.mark.parametrize(
+    ("name", "measure"), [("inclusion", log_inclusion), ("containment", log_containment)]
+)
+def test_how_much_the_query_includes_them(found, name, measure):
+    items = IMAGES[found["number"].to_pylist()]
+    again = gaussian_of(found, 12)
+    assert torch.equal(again.mean, items.mean)
+    assert torch.equal(again.log_var, items.log_var)
+    wanted = measure(items.to(torch.float64), Gaussian.stack([QUERY[0]] * 9).to(torch.float64))
+    np.testing.assert_allclose(included_by(QUERY[0], again, name), wanted.numpy(), rtol=1e-9)

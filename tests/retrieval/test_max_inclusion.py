@@ -1,0 +1,95 @@
+"""The most inclusive candidate: the same as by looking at every pair, whatever the bounds spare."""
+
+import pytest
+import torch
+
+from prolip.gaussian import Gaussian
+from prolip.measures import public
+from prolip.retrieval import max_inclusion
+from prolip.retrieval.max_inclusion import most_inclusive
+
+REGIMES = {
+    "images below texts": ((-11.5, -10.5), (-9.8, -8.8)),
+    "alike": ((-6.0, -5.0), (-6.0, -5.0)),
+    "queries wider": ((-4.0, -3.0), (-8.0, -7.0)),
+    "anything": ((-12.0, 2.0), (-12.0, 2.0)),
+    "all the same": ((-5.0, -5.0), (-5.0, -5.0)),
+}
+
+
+def pairs_of(measure, queries, candidates, **options):
+    matrix = {"inclusion": public.log_inclusion_matrix, "containment": public.log_containment_matrix}
+    return matrix[measure](queries, candidates, **options)
+
+
+@pytest.mark.parametrize("measure", ["inclusion", "containment"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("regime", REGIMES)
+def test_as_by_all_pairs(draw, monkeypatch, measure, dtype, regime):
+    monkeypatch.setattr(max_inclusion, "FEW_QUERIES", 3)
+    monkeypatch.setattr(max_inclusion, "BLOCK", (16, 64))
+    monkeypatch.setattr(max_inclusion, "SCAN", 400)
+    (low1, high1), (low2, high2) = REGIMES[regime]
+    queries = draw(40, 48, low=low1, high=high1, dtype=dtype)
+    candidates = draw(150, 48, low=low2, high=high2, dtype=dtype)
+    values, places = most_inclusive(queries, candidates, measure)
+    full = pairs_of(measure, queries, candidates)
+    torch.testing.assert_close(values, full.amax(1).to(dtype), rtol=1e-4, atol=1e-3)
+    chosen = full.gather(1, places[:, None])[:, 0]
+    torch.testing.assert_close(chosen, full.amax(1), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("form", ["exact", "published"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_bound_is_never_below(draw, regime, form, dtype):
+    (low1, high1), (low2, high2) = REGIMES[regime]
+    queries = draw(30, 32, low=low1, high=high1, dtype=dtype)
+    candidates = draw(60, 32, low=low2, high=high2, dtype=dtype)
+    bound = max_inclusion._inclusion_bound(queries, candidates, form)
+    exact = public.log_inclusion_matrix(queries.to(torch.float64), candidates.to(torch.float64), form=form)
+    assert bool((bound >= exact).all())
+
+
+def test_the_bound_spares_most_pairs_where_images_are_narrower(draw, monkeypatch):
+    """As in trained models. Without this, the search would be right, and slow."""
+    monkeypatch.setattr(max_inclusion, "FEW_QUERIES", 3)
+    judged, matrix = [], public.log_inclusion_matrix
+    monkeypatch.setattr(
+        public, "log_inclusion_matrix", lambda a, b, **k: (judged.append(len(a)), matrix(a, b, **k))[1]
+    )
+    low, high = REGIMES["images below texts"][0]
+    most_inclusive(draw(50, 256, low=low, high=high), draw(400, 256, low=-9.8, high=-8.8))
+    assert sum(judged) <= 5
+
+
+@pytest.mark.parametrize("few", [0, 64])
+def test_of_equal_candidates_the_first_wins(draw, monkeypatch, few):
+    monkeypatch.setattr(max_inclusion, "FEW_QUERIES", few)
+    one = draw(1, 8)
+    assert most_inclusive(draw(3, 8), Gaussian.cat([one] * 30))[1].tolist() == [0, 0, 0]
+
+
+def test_of_two_at_a_distance_the_wider_wins_and_a_far_one_does_not():
+    """The largest H would be the far one's (docs/measures.md)."""
+    query = Gaussian(torch.zeros(1, 4), torch.full((1, 4), -4.0))
+    means = torch.tensor([0.5, 0.5, 50.0])[:, None].expand(3, 4)
+    candidates = Gaussian(means, torch.tensor([-8.0, -3.0, -1.0])[:, None].expand(3, 4))
+    assert most_inclusive(query, candidates)[1].item() == 1
+    assert most_inclusive(query, candidates, "containment")[1].item() == 1
+    assert public.inclusion_matrix(query, candidates).argmax().item() == 2
+
+
+def test_few_candidates_and_no_queries(draw):
+    assert most_inclusive(draw(3, 5), draw(1, 5))[1].tolist() == [0, 0, 0]
+    values, places = most_inclusive(draw(0, 5), draw(4, 5))
+    assert values.shape == places.shape == (0,)
+
+
+def test_bad_input(draw):
+    with pytest.raises(ValueError, match="same dimensions"):
+        most_inclusive(draw(2, 3), draw(2, 4))
+    with pytest.raises(ValueError, match="a point includes nothing"):
+        most_inclusive(draw(2, 3), Gaussian.point(draw(2, 3).mean))
+    with pytest.raises(ValueError, match="not one of"):
+        most_inclusive(draw(2, 3), draw(2, 3), "H")

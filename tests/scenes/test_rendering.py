@@ -1,0 +1,133 @@
+import hashlib
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prolip.scenes.rendering import PALETTE, masks, picture
+from prolip.scenes.shapes import coverage
+from prolip.scenes.world import BACKGROUNDS, COLOURS, HARD, SHAPES, SIZES, STYLES, Scene, Thing
+from tests.scenes.worlds import WORLDS
+
+DIGEST = """
+import hashlib
+from prolip.scenes.rendering import picture
+from prolip.scenes.world import HARD
+print(hashlib.sha256(b"".join(picture(HARD.scene(8, i), 40 + i).tobytes() for i in range(60))).hexdigest())
+"""
+
+
+def pixels(scene, size=64):
+    return np.asarray(picture(scene, size)).astype(int)
+
+
+def one(
+    shape="circle", colour="red", size="large", style="clean", background="white", row=0, column=1, grid=2
+):
+    return Scene((Thing(shape, colour, size, row, column),), background, style, grid, nuance=77)
+
+
+def test_drawing_is_byte_identical_in_another_process():
+    ours = hashlib.sha256(
+        b"".join(picture(HARD.scene(8, i), 40 + i).tobytes() for i in range(60))
+    ).hexdigest()
+    theirs = subprocess.run([sys.executable, "-c", DIGEST], capture_output=True, text=True, check=True).stdout
+    assert theirs.strip() == ours
+
+
+@pytest.mark.parametrize("size", [32, 33, 48, 65, 127, 224])
+@pytest.mark.parametrize("world", WORLDS)
+def test_any_size_and_things_keep_to_their_cells(world, size):
+    world = WORLDS[world]
+    for index in range(40):
+        scene = world.scene(0, index)
+        assert picture(scene, size).size == (size, size)
+        shown = masks(scene, size)
+        assert shown.shape == (len(scene.things), size, size)
+        cell = size / world.grid
+        for thing, mask in zip(scene.things, shown, strict=True):
+            rows, columns = np.nonzero(mask)
+            assert rows.min() >= int(thing.row * cell)
+            assert rows.max() < (thing.row + 1) * cell + 1
+            assert columns.min() >= int(thing.column * cell)
+            assert columns.max() < (thing.column + 1) * cell + 1
+        assert shown.sum(0).max() == 1
+
+
+@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("background", BACKGROUNDS)
+def test_a_mask_covers_the_thing_and_nothing_else(colour, background):
+    scene = one(shape="square", colour=colour, background=background)
+    found, mask = pixels(scene), masks(scene, 64)[0]
+    inner = np.abs(found - PALETTE[colour]).max(-1) <= 8
+    assert (inner & ~mask).sum() == 0
+    assert inner.sum() > 0.8 * mask.sum()  # all but the antialiased edge
+    outside = found[~mask]
+    assert (outside.max(-1) - outside.min(-1)).mean() < 6  # grey, but for the edge
+
+
+def test_every_shape_is_different_and_turned_or_not_is_still_itself():
+    shown = {shape: masks(one(shape=shape), 64)[0] for shape in SHAPES}
+    for a in SHAPES:
+        for b in SHAPES:
+            both, either = (shown[a] & shown[b]).sum(), (shown[a] | shown[b]).sum()
+            assert (both / either < 0.83) == (a != b)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", [32, 48, 224])
+def test_large_is_larger_than_small_whatever_the_nuance(shape, size):
+    areas = {
+        name: [masks(replace(one(shape=shape, size=name), nuance=n), size).sum() for n in range(30)]
+        for name in SIZES
+    }
+    assert min(areas["large"]) > 1.3 * max(areas["small"])
+
+
+def test_styles_do_what_they_say():
+    plain = {style: pixels(one(style=style)) for style in STYLES}
+    clean = plain["clean"]
+    assert plain["dark"].mean() == pytest.approx(0.6 * clean.mean(), rel=0.01)
+    assert (plain["grey"] == plain["grey"][..., :1]).all()
+    assert plain["faded"].min() >= 90
+    edges = {style: np.abs(np.diff(image, axis=0)).max() for style, image in plain.items()}
+    assert edges["blurry"] < 0.6 * edges["clean"]
+    corner = (slice(40, 64), slice(0, 24))
+    assert clean[corner].std() == 0
+    assert 12 < plain["noisy"][corner].std() < 25
+    assert len({tuple(map(tuple, row)) for row in plain["pixelated"][:, 40:]}) <= 16
+    ring = masks(one(style="outlined"), 64)[0]
+    assert 0.2 < ring.sum() / masks(one(), 64)[0].sum() < 0.6
+    centre = np.argwhere(masks(one(), 64)[0]).mean(0).round().astype(int)
+    assert not ring[tuple(centre)]
+
+
+def test_nuance_changes_the_picture_and_not_what_it_shows():
+    first, second = one(), replace(one(), nuance=78)
+    assert (pixels(first) != pixels(second)).any()
+
+
+def test_the_background_is_one_of_two_grey_levels():
+    for background in BACKGROUNDS:
+        levels = set(pixels(one(background=background))[34:, :30].reshape(-1, 3).flatten().tolist())
+        assert len(levels) == (2 if background in ("striped", "checked") else 1)
+
+
+def test_a_pixelated_picture_is_made_of_16_by_16_blocks():
+    blocks = pixels(one(style="pixelated")).reshape(16, 4, 16, 4, 3)
+    assert (blocks == blocks[:, :1, :, :1]).all()
+
+
+def test_the_background_is_a_little_lighter_or_darker():
+    levels = {int(pixels(replace(one(), nuance=n))[-1, 0, 0]) for n in range(40)}
+    assert len(levels) > 5
+
+
+def test_turning_keeps_the_area():
+    for shape in SHAPES:
+        straight, turned = (
+            np.asarray(coverage(shape, 40.0, angle, False), float).sum() for angle in (0.0, 0.12)
+        )
+        assert turned == pytest.approx(straight, rel=0.01), shape

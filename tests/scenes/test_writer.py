@@ -1,0 +1,241 @@
+import csv
+import io
+import json
+import tarfile
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from prolip.scenes import HARD, Draws, World, entails, log_ambiguity, picture, read, tasks, writer
+from prolip.scenes.captions import complete
+from prolip.scenes.meaning import implies
+from prolip.scenes.world import COLOURS, SHAPES
+from prolip.scenes.writer import Plan, least_pixels, seed_of
+
+PLAN = Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=2)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes") / "data"
+    writer.write(folder, PLAN)
+    return folder
+
+
+def samples(folder):
+    """Read with tarfile alone, in the order of the shards' numbers."""
+    found = {}
+    for path in sorted(folder.glob("*.tar"), key=lambda path: int(path.stem)):
+        with tarfile.open(path) as tar:
+            for member in tar:
+                key, ending = member.name.split(".", 1)
+                found.setdefault(key, {})[ending] = tar.extractfile(member).read()
+    return found
+
+
+def image(content):
+    return np.asarray(Image.open(io.BytesIO(content)))
+
+
+def test_training_shards(out):
+    assert [path.name for path in sorted((out / "train").iterdir())] == [
+        "00000.tar",
+        "00001.tar",
+        "00002.tar",
+    ]
+    found = samples(out / "train")
+    assert len(found) == 25
+    unseen = {tuple(pair) for pair in json.loads((out / "scenes.json").read_text())["unseen_pairs"]}
+    assert len(unseen) == 5
+    for index, members in enumerate(found.values()):
+        scene = PLAN.world.scene(seed_of(PLAN.seed, 0), index)
+        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+        facts = json.loads(members["json"])
+        assert members["txt"].decode() == facts["captions"][0]
+        for text, truth in zip(facts["captions"], facts["log_ambiguity"], strict=True):
+            assert truth == pytest.approx(log_ambiguity(text, PLAN.world), abs=1e-6)
+        assert len(facts["general"]) == len(facts["captions"])
+        for text, less in zip(facts["captions"], facts["general"], strict=True):
+            assert not less or implies(read(text), read(less)), (text, less)
+        assert any(facts["general"])
+        assert len(facts["description"].split()) > 64
+        assert not any((thing["colour"], thing["shape"]) in unseen for thing in facts["scene"]["things"])
+        assert facts["scene"]["style"] == scene.style
+
+
+def test_no_test_scene_is_a_training_scene(out):
+    train = {members["png"] for members in samples(out / "train").values()}
+    test = {members["png"] for members in samples(out / "wds_scenes-retrieval_test" / "test").values()}
+    assert not train & test
+
+
+def test_classification_in_the_layout_of_the_38_tasks(out):
+    for task in tasks.tasks(PLAN.world):
+        folder = out / f"wds_scenes-{task.name}_test"
+        assert (folder / "classnames.txt").read_text().splitlines() == list(task.class_names)
+        assert (folder / "zeroshot_classification_templates.txt").read_text().splitlines() == list(
+            task.templates
+        )
+        assert (folder / "test" / "nshards.txt").read_text().strip() == "7"
+        found = samples(folder / "test")
+        assert len(found) == 70
+        for index, members in enumerate(found.values()):
+            scene, label = task.sample(PLAN.world, seed_of(PLAN.seed, 1), index)
+            assert int(members["cls"]) == label
+            assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+
+
+@pytest.mark.parametrize("percent", ["2.5", "5", "7.5", "10"])
+def test_occluded_pictures_differ_in_the_middle_only(out, percent):
+    plain = samples(out / "wds_scenes-colour_shape_test" / "test")
+    hidden = samples(out / f"wds_scenes-occluded_{percent}_test" / "test")
+    for key, members in hidden.items():
+        assert members["cls"] == plain[key]["cls"]
+        changed = (image(members["png"]) == 128).all(-1)
+        assert changed.sum() >= round(40 * (float(percent) / 100) ** 0.5) ** 2
+        outside = np.ones((40, 40), bool)
+        outside[13:27, 13:27] = False
+        assert np.array_equal(image(members["png"])[outside], image(plain[key]["png"])[outside])
+
+
+def test_retrieval_has_five_complete_captions_a_picture(out):
+    folder = out / "wds_scenes-retrieval_test"
+    assert (folder / "dataset_type.txt").read_text().strip() == "retrieval"
+    scenes = writer._different(PLAN.world, seed_of(PLAN.seed, 1), 70)
+    for scene, members in zip(scenes, samples(folder / "test").values(), strict=True):
+        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+        texts = members["txt"].decode().splitlines()
+        assert len(texts) == 5
+        assert len(set(texts)) > 1, "in different wordings"
+        assert {read(text) for text in texts} == {complete(scene, Draws(0), PLAN.world).meaning}
+        assert all(entails(text, scene) for text in texts)
+
+
+def meanings(scenes, world):
+    return [complete(scene, Draws(0), world).meaning for scene in scenes]
+
+
+@pytest.mark.parametrize("level", ["simple", "hard"])
+def test_scenes_to_search_in_are_told_apart_by_their_captions(level):
+    """The first ones of the seed, without those that mean what an earlier one did."""
+    world = Plan(level=level, unseen=8).world
+    scenes = writer._different(world, 5, 600)
+    assert len(set(meanings(scenes, world))) == len(scenes) == 600
+    drawn = [world.scene(5, index) for index in range(900)]
+    assert len(set(meanings(drawn[:600], world))) < 600, "without a choice some would mean the same"
+    number_of = {scene: number for number, scene in enumerate(drawn)}
+    numbers = [number_of[scene] for scene in scenes]
+    assert numbers == sorted(numbers)
+    kept = set(numbers)
+    left_out = [drawn[number] for number in range(numbers[-1]) if number not in kept]
+    assert set(meanings(left_out, world)) <= set(meanings(scenes, world))
+
+
+def test_a_small_world_repeats_its_scenes():
+    """One kind of thing in two sizes, in four places: eight scenes."""
+    world = World(unseen={(c, s) for c in COLOURS for s in SHAPES} - {("red", "ring")})
+    scenes = writer._different(world, 0, 20)
+    assert len(scenes) == 20
+    assert len(set(meanings(scenes, world))) == 8
+    assert scenes[8:] == scenes[:12]
+
+
+def test_hierarcaps(out):
+    with open(out / "hierarcaps" / "test.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 70
+    for row in rows:
+        texts = row["captions"].split(" => ")
+        meanings = [read(text) for text in texts]
+        assert len(texts) == 4
+        assert all(implies(b, a) for a, b in pairwise(meanings))
+        truths = [float(number) for number in row["log_ambiguity"].split()]
+        assert truths == pytest.approx([log_ambiguity(m, PLAN.world) for m in meanings], abs=1e-6)
+        assert Image.open(out / "hierarcaps" / row["url"]).size == (40, 40)
+
+
+def test_hierarimgs_are_built_from_coco_style_annotations(out):
+    folder = out / "hierarimgs"
+    content = json.loads((folder / "instances.json").read_text())
+    assert len(content["images"]) == 70
+    assert len(content["annotations"]) == 210
+    index = json.loads((folder / "levels" / "index.json").read_text())
+    assert index["least_pixels"] == least_pixels(40) == 26
+    assert len(index["images"]) + sum(index["left_out"].values()) == 70
+    assert len(index["images"]) > 30
+    for entry in index["images"][:5]:
+        levels = [np.asarray(Image.open(folder / "levels" / name)) for name in entry["levels"]]
+        shown = [(level != 255).any(-1).sum() for level in levels]
+        assert shown[0] < shown[1] < shown[2]
+
+
+def test_the_same_plan_writes_the_same_bytes_and_goes_on_where_it_stopped(out, tmp_path):
+    again = tmp_path / "again"
+    writer.write(again, PLAN)
+    ours = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    theirs = {path.relative_to(again): path.read_bytes() for path in again.rglob("*") if path.is_file()}
+    assert ours == theirs
+    kept, lost = again / "train" / "00000.tar", again / "train" / "00001.tar"
+    before = kept.stat().st_mtime_ns
+    lost.unlink()
+    writer.write(again, PLAN)
+    assert lost.read_bytes() == (out / "train" / "00001.tar").read_bytes()
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_false_captions_are_written_with_the_truth_and_only_when_asked_for(out, tmp_path):
+    plan = Plan(size=32, train=40, test=1, shard=25, seed=4, false=0.3)
+    writer.write(tmp_path / "x", plan)
+    rights = []
+    for index, members in enumerate(samples(tmp_path / "x" / "train").values()):
+        facts = json.loads(members["json"])
+        assert facts["captions"] == [members["txt"].decode()]
+        scene = plan.world.scene(seed_of(4, 0), index)
+        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 32)))
+        assert facts["right"] == entails(facts["captions"][0], scene)
+        rights.append(facts["right"])
+    assert rights.count(False) == 12
+    assert json.loads((tmp_path / "x" / "scenes.json").read_text())["false"] == 0.3
+    assert "false" not in json.loads((out / "scenes.json").read_text())
+    assert not any("right" in json.loads(members["json"]) for members in samples(out / "train").values())
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    plan = Plan(size=32, train=3, test=2)
+    writer.write(tmp_path / "x", plan)
+    left = tmp_path / "x" / "train" / ".00000.tar.99999999.1"
+    left.write_bytes(b"half a tar")
+    writer.write(tmp_path / "x", plan)
+    assert not left.exists()
+
+
+def test_another_plan_in_the_same_folder_is_refused(out):
+    with pytest.raises(ValueError, match=r"of another plan \(seed differ\)"):
+        writer.write(out, Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=3))
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match="is not empty, and not of scenes"):
+        writer.write(tmp_path, PLAN)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"size": 16}, "size must be"),
+        ({"train": 0}, "train must be"),
+        ({"unseen": 64}, "unseen must be from 0 to 63"),
+        ({"false": 1.0}, "false must be a share"),
+    ],
+)
+def test_an_impossible_plan_is_refused(facts, message):
+    with pytest.raises(ValueError, match=message):
+        Plan(**facts)
+
+
+def test_the_world_of_a_plan_is_the_named_one_without_the_unseen():
+    assert Plan(level="hard").world == HARD
+    assert len(Plan(unseen=6).world.unseen) == 6

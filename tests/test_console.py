@@ -1,0 +1,37 @@
+import pytest
+
+from prolip.console import make_console, make_table, print_tables, printable
+
+
+def test_print_tables_shows_brackets_and_wraps_long_text(capsys):
+    table = make_table(
+        "a title", ["name"], ["n"], [["[bold]x[/bold] " + "word " * 60, "12"]], caption="a note"
+    )
+    print_tables([table], width=60)
+    printed = capsys.readouterr().out
+    assert "[bold]x[/bold]" in printed
+    assert printed.count("word") == 60
+    assert "a title" in printed
+    assert "a note" in printed
+    assert max(map(len, printed.splitlines())) <= 60
+
+
+def test_number_columns_are_right_aligned(capsys):
+    print_tables([make_table(None, ["k"], ["value"], [["a", "1"], ["b", "12345"]])])
+    rows = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "a" in line.split("│")[1:2][0:1] or " 1 " in line
+    ]
+    assert any(line.rstrip().endswith("1 │") for line in rows)
+
+
+@pytest.mark.parametrize("stderr", [False, True])
+def test_console_writes_to_the_stream_asked_for(stderr, capsys):
+    make_console(stderr=stderr).print("here")
+    captured = capsys.readouterr()
+    assert (captured.err if stderr else captured.out) == "here\n"
+
+
+def test_printable_removes_control_characters():
+    assert printable("a\x1b[31mb\nc") == "a [31mb c"

@@ -1,0 +1,402 @@
+"""Recipes carry the paper's numbers, by name; and `prolip train`, which runs them."""
+
+import json
+import subprocess
+import sys
+from types import ModuleType
+from typing import get_args
+
+import pytest
+
+import prolip.training
+from prolip import cli
+from prolip.losses.objective import Objective
+from prolip.training import recipes
+from prolip.training.config import TrainConfig
+from prolip.training.rank_sync import PeerError
+from prolip.training.recipes.ablation_96m import Row
+
+NAMES = ["ablation_96m", "b16_12_8b", "b16_1_28b", "finetune", "long", "miniature", "nano"]
+OWN = """
+\"\"\"Mine.
+
+A second line.\"\"\"
+from __future__ import annotations
+from typing import Literal
+from prolip.training.recipes.nano import recipe as nano
+from dataclasses import replace
+
+def recipe(level: Literal[1, 2] = 1, quick: bool = False, rate: float = 0.5, word: str = "w"):
+    return replace(nano(), seed=level, batch=16 if quick else 32, out=OUT)
+"""
+
+CONFIG = "from pathlib import Path\nfrom prolip.training.config import TrainConfig\ndef recipe(): return TrainConfig"
+
+
+def config(name, *args):
+    return recipes.load(name).config(args)
+
+
+def own(tmp_path, text=OWN, out="TrainConfig.out"):
+    path = tmp_path / "mine.py"
+    path.write_text(text.replace("OUT", f"'{out}'"))
+    return str(path)
+
+
+# -- the paper's numbers -----------------------------------------------------------------------------------------------
+
+
+def facts(run):
+    optimiser, objective = run.optimiser, run.objective
+    return {
+        "samples": run.samples, "batch": run.batch, "lr": optimiser.lr, "betas": optimiser.betas,
+        "eps": optimiser.eps, "decay": optimiser.weight_decay, "warmup": optimiser.warmup,
+        "final": optimiser.final, "clip": optimiser.clip_norm, "schedule": optimiser.schedule,
+        "precision": run.parallel.precision, "terms": objective.active, "c": objective.c,
+        "epsilon": objective.eps, "alphas": (objective.inclusion, objective.masked, objective.vib),
+        "masking": (run.masking.images, run.masking.texts, run.masking.patches, run.masking.tokens),
+        "augment": run.data.augment,
+    }  # fmt: skip
+
+
+HEADLINE = {
+    "samples": 1_280_000_000, "batch": 16_384, "lr": 5e-4, "betas": (0.9, 0.95), "eps": 1e-6, "decay": 0.2,
+    "warmup": 10_000, "final": 0.0, "clip": None, "schedule": "cosine", "precision": "bfloat16",
+    "terms": ("ppcl", "inclusion", "masked", "vib"), "c": 10.0, "epsilon": -10.0, "alphas": (1e-7, 1e-3, 1e-4),
+    "masking": (0.125, 0.125, 0.75, 0.75), "augment": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "differences"),
+    [
+        ("b16_1_28b", {}),
+        ("b16_12_8b", {"samples": 12_800_000_000, "c": 1000.0, "epsilon": -20.0}),
+        ("ablation_96m", {"samples": 96_000_000, "batch": 4096, "c": 1000.0, "epsilon": -20.0}),
+        ("finetune", {"lr": 5e-5, "decay": 0.0, "c": 1000.0, "epsilon": -20.0}),
+        ("long", {"samples": 10_000_000, "batch": 8192, "lr": 1e-6, "decay": 0.01, "warmup": 200, "epsilon": -100.0}),
+    ],
+)  # fmt: skip
+def test_numbers_of_the_paper(name, differences):
+    assert facts(config(name)) == HEADLINE | differences
+
+
+@pytest.mark.parametrize("name", ["b16_1_28b", "b16_12_8b"])
+def test_the_papers_model(name):
+    model = config(name).model
+    assert (model.size, model.tokenizer) == ("ViT-B-16-768", "timm/ViT-B-16-SigLIP")
+    assert (model.uncertainty, model.contrast, model.scale, model.bias) == ("token", "sigmoid", 10.0, -10.0)
+
+
+ROWS = {
+    "clip": ("none", "softmax", {"clip": 1.0}),
+    "pml-clip-multihead": ("multihead", "sigmoid", {"pml": 1.0, "clip": 1.0, "vib": 1e-4}),
+    "pml": ("token", "sigmoid", {"pml": 1.0, "vib": 1e-4}),
+    "pml-clip": ("token", "sigmoid", {"pml": 1.0, "clip": 1.0, "vib": 1e-4}),
+    "ppcl": ("token", "sigmoid", {"ppcl": 1.0, "vib": 1e-4}),
+    "ppcl-inclusion": ("token", "sigmoid", {"ppcl": 1.0, "inclusion": 1e-7, "vib": 1e-4}),
+    "ppcl-masked": ("token", "sigmoid", {"ppcl": 1.0, "masked": 1e-3, "vib": 1e-4}),
+    "prolip": ("token", "sigmoid", {"ppcl": 1.0, "inclusion": 1e-7, "masked": 1e-3, "vib": 1e-4}),
+}
+WEIGHTS = ("ppcl", "siglip", "pml", "clip", "inclusion", "masked", "vib")
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_of_the_ablation(row):
+    run = config("ablation_96m", f"row={row}")
+    uncertainty, contrast, terms = ROWS[row]
+    assert (run.model.uncertainty, run.model.contrast) == (uncertainty, contrast)
+    assert {name: w for name in WEIGHTS if (w := getattr(run.objective, name))} == terms
+    assert run.model.scale == (1 / 0.07 if "clip" in row else None)
+    assert row in run.out
+    assert f"    {row} " in recipes.load("ablation_96m").doc
+
+
+def test_the_ablation_has_these_rows():
+    assert set(get_args(Row)) == set(ROWS)
+    assert config("ablation_96m").steps == 23_437
+
+
+@pytest.mark.parametrize(
+    ("start", "hub_id"),
+    [
+        ("siglip-b16", "timm/ViT-B-16-SigLIP"),
+        ("siglip-l16", "timm/ViT-L-16-SigLIP-256"),
+        ("siglip-so400m", "timm/ViT-SO400M-14-SigLIP"),
+        ("clip-h14", "apple/DFN5B-CLIP-ViT-H-14"),
+    ],
+)
+def test_starts_of_fine_tuning(start, hub_id):
+    model = config("finetune", f"start={start}").model
+    assert (model.start, model.image_size) == (hub_id, 224)
+    assert f"{start} " in recipes.load("finetune").doc
+
+
+def test_longprolip_starts_from_the_release():
+    model = config("long").model
+    assert (model.start, model.context_length) == ("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", 256)
+
+
+def test_nano_is_small_and_whole():
+    run = config("nano")
+    assert (run.steps, run.checkpoint.steps, run.held_out.every) == (20, 5, 10)
+    assert run.objective == Objective()
+    assert run.masking == TrainConfig().masking
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def test_names():
+    assert recipes.names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_says_what_it_is_and_goes_to_json(name):
+    recipe = recipes.load(name)
+    assert recipes.first_line(name) == recipe.doc.partition("\n")[0] != ""
+    assert f"prolip train {name}" in recipe.doc
+    assert "torchrun" in recipe.doc
+    run = recipe.config()
+    assert TrainConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
+    assert run.out.startswith(f"runs/{name}")
+
+
+def test_keys_of_the_recipe_and_of_the_run():
+    run = config("ablation_96m", "optimiser.lr=1e-3", "--row", "pml", "--seed", "3", "out=here")
+    assert (run.objective.pml, run.optimiser.lr, run.seed, run.out) == (1.0, 1e-3, 3, "here")
+
+
+def test_a_file_of_ones_own(tmp_path):
+    recipe = recipes.load(own(tmp_path, out=TrainConfig.out))
+    assert (recipe.name, recipe.doc) == ("mine", "Mine.\n\nA second line.")
+    run = recipe.config(["level=2", "quick=True", "rate=1e-3", "batch=8"])
+    assert (run.seed, run.batch, run.out) == (2, 8, "runs/mine")
+    assert recipe.config(["quick=true"]).batch == 16
+    assert recipes.load(own(tmp_path, out="there")).config([]).out == "there"
+
+
+def test_a_file_with_a_dataclass(tmp_path):
+    lines = "@dataclass\nclass Mine:\n    seed: int = 3\n\ndef recipe(level"
+    text = OWN.replace("import replace", "import dataclass, replace").replace("def recipe(level", lines)
+    path = own(tmp_path, text.replace("seed=level", "seed=Mine().seed"), out="there")
+    before = set(sys.modules)
+    first, second = recipes.load(path), recipes.load(path)
+    assert first.config([]).seed == 3
+    assert first.make.__module__ != second.make.__module__
+    assert {first.make.__module__, second.make.__module__} <= set(sys.modules) - before
+
+
+def test_a_file_that_fails_leaves_no_module(tmp_path):
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match="line 1") as error:
+        recipes.load(own(tmp_path, "1 / 0"))
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+    assert set(sys.modules) == before
+
+
+def test_a_choice_that_may_be_none(tmp_path, capsys):
+    choices = (
+        "from typing import Optional\ndef recipe(a: int | None = None, b: Optional[Literal['x']] = 'x', level"
+    )
+    text = OWN.replace("def recipe(level", choices).replace(
+        "seed=level", "seed=7 if a is b is None else a or 0"
+    )
+    recipe = recipes.load(own(tmp_path, text, out="there"))
+    assert [recipe.config(args).seed for args in ([], ["a=5"], ["a=5", "a=None", "b=None"])] == [0, 5, 7]
+    with pytest.raises(ValueError, match="a=many: this is no int"):
+        recipe.config(["a=many"])
+    recipe.show()
+    text = capsys.readouterr().out
+    assert "a=None   (int, None)\nb=x   (x, None)\n" in text
+
+
+def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert recipes.load("recipes/nano.py").config([]) == config("nano")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "nano.py").write_text(OWN.replace("OUT", "'local'"))
+    assert recipes.load("recipes/nano.py").config([]).out == "local"
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "message"),
+    [
+        ("x = 1", [], "has no function recipe"),
+        ("def recipe():\n    return 3", [], "must return a TrainConfig, not int"),
+        ("def recipe(n):\n    return n", [], "the argument n of recipe.. needs a default"),
+        ("def recipe(:", [], "line 1"),
+        (OWN, ["level=3"], "level=3: it must be one of 1, 2"),
+        (OWN, ["quick=maybe"], "it must be one of true, false"),
+        (OWN, ["rate=fast"], "rate=fast: this is no float"),
+        (OWN, ["lvel=3"], "there is no key 'lvel'"),
+        ("def recipe(n: list = ()):\n    return n", [], "n must be a Literal, bool, int, float or str"),
+        ("def recipe(n: int | str = 1):\n    return n", [], r"n must be a Literal.*not int \| str"),
+        (
+            "def recipe(n: 'absent' = 1):\n    return n",
+            [],
+            "mine.py: NameError: name 'absent' is not defined",
+        ),
+        (
+            "x = 1\nimport nowhere_at_all",
+            [],
+            "mine.py, line 2: ModuleNotFoundError: No module named 'nowhere",
+        ),
+        (
+            "def recipe():\n\n    return absent",
+            [],
+            "mine.py, line 3: NameError: name 'absent' is not defined",
+        ),
+        ("raise SystemExit(3)", [], "mine.py, line 1: SystemExit: 3"),
+        ("def recipe():\n    raise KeyError('k')", [], "mine.py, line 2: KeyError: 'k'"),
+        ("raise ValueError", [], "mine.py, line 1: ValueError$"),
+        ("raise ValueError('two\\nlines')", [], "mine.py, line 1: two lines$"),
+        ("x = '\0'", [], "mine.py: source code string cannot contain null bytes"),
+        (CONFIG + "(sampels=3)", [], "mine.py, line 3: TypeError: .*unexpected keyword argument 'sampels'"),
+        (CONFIG + "(out=Path('x'))", [], "mine.py, line 3: out must be a string, not PosixPath.'x'"),
+    ],
+)
+def test_files_and_values_that_will_not_do(tmp_path, text, args, message):
+    with pytest.raises(ValueError, match=message):
+        recipes.load(own(tmp_path, text)).config(args)
+
+
+@pytest.mark.parametrize("name", ["b16", "recipes/b16.py", "/nowhere/nano.py", "nano.txt"])
+def test_a_recipe_that_is_nowhere(name):
+    with pytest.raises(FileNotFoundError, match="the recipes are ablation_96m, b16_12_8b"):
+        recipes.load(name)
+
+
+# -- prolip train ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """What the engine would have been called with."""
+    calls = []
+    engine = ModuleType("prolip.training.trainer")
+    engine.train = lambda run, resume: calls.append((run, resume))
+    monkeypatch.setitem(sys.modules, "prolip.training.trainer", engine)
+    monkeypatch.setattr(prolip.training, "engine", engine, raising=False)
+    return calls
+
+
+def test_the_command_hands_the_run_to_the_engine(trained):
+    cli.main(["train", "nano", "seed=4"])
+    cli.main(["train", "nano", "--resume", "--optimiser.lr", "1e-4"])
+    expected = [(config("nano", "seed=4"), False), (config("nano", "optimiser.lr=1e-4"), True)]
+    assert trained == expected
+
+
+def test_a_run_folder_goes_on_where_it_lies(trained, tmp_path):
+    content = {
+        "format": "prolip-run",
+        "config": config("nano", "seed=4", "out=elsewhere").to_dict(),
+        "other": 1,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    cli.main(["train", str(tmp_path), "log.every=3"])
+    assert trained == [(config("nano", "seed=4", f"out={tmp_path}", "log.every=3"), True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "config.json is missing"),
+        ("{}", "is not that of a training run"),
+        ('{"format": "prolip-run", "config": {"sed": 1}}', "is damaged: its config has no batch"),
+    ],
+)
+def test_a_folder_that_is_no_run(content, message, tmp_path, capsys, trained):
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", str(tmp_path)])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not trained
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nono"], "the recipes are"),
+        (["nano", "optimizer.lr=3"], "did you mean optimiser.lr="),
+        (["nano", "fast"], "neither key=value"),
+        (["ablation_96m", "row=9"], "it must be one of clip"),
+    ],
+)
+def test_bad_words_end_in_one_sentence(words, message, capsys, trained, monkeypatch):
+    monkeypatch.delenv("PROLIP_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", *words])
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not trained
+
+
+def test_numbers_that_are_not_finite_end_in_one_sentence(trained, monkeypatch, capsys):
+    def fail(run, resume):
+        raise FloatingPointError("step 3: the loss is nan")
+
+    monkeypatch.setattr(prolip.training.trainer, "train", fail)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "nano"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "prolip: step 3: the loss is nan\n"
+
+
+def test_another_ranks_failure_ends_in_one_sentence(trained, monkeypatch, capsys):
+    def fail(run, resume):
+        raise PeerError("rank 1 failed: OSError: no such file")
+
+    monkeypatch.delenv("PROLIP_DEBUG", raising=False)
+    monkeypatch.setattr(prolip.training.trainer, "train", fail)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "nano"])
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "prolip: rank 1 failed: OSError: no such file\n"
+
+
+def test_other_errors_are_not_hidden(trained, monkeypatch):
+    def fail(run, resume):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(prolip.training.trainer, "train", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["train", "nano"])
+
+
+def test_a_folder_that_is_called_like_a_recipe(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nano").mkdir()
+    content = {"format": "prolip-run", "config": config("nano", "seed=4").to_dict()}
+    (tmp_path / "nano" / "config.json").write_text(json.dumps(content))
+    cli.main(["train", "nano"])
+    cli.main(["train", "./nano"])
+    assert trained == [(config("nano"), False), (config("nano", "seed=4", "out=nano"), True)]
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    assert "./nano" in capsys.readouterr().out
+
+
+def test_help_of_a_recipe_has_its_text_and_all_keys(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "ablation_96m", "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for part in ("36.1", "row=prolip", "pml-clip-multihead", "--optimiser.lr", "96000000"):
+        assert part in text
+
+
+def test_the_list_of_recipes_needs_no_torch():
+    code = (
+        "import sys\nfrom prolip.__main__ import main\n"
+        "try:\n    main(['train'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        "assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    for name in NAMES:
+        assert f"  {name} " in run.stdout

@@ -1,0 +1,387 @@
+"""What people see: the right numbers, on 80 and 120 columns, after a resume, with values missing."""
+
+import io
+import math
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from prolip.training.display import (
+    ASCII_BLOCKS,
+    BLOCKS,
+    Lines,
+    Pace,
+    Screen,
+    open_display,
+    open_screen,
+    sparkline,
+)
+
+TERMS = ("ppcl", "inclusion", "masked_images", "masked_texts", "vib_images", "vib_texts")
+CHECK = {
+    "held_out/r1": 0.431,
+    "held_out/image_to_text_r1": 0.42,
+    "held_out/text_to_image_r1": 0.442,
+    "held_out/image_uncertainty": 0.0351,
+    "held_out/text_uncertainty": 0.0372,
+    "held_out/text_above_image": 0.712,
+}
+
+
+def line(step):
+    """All that a probabilistic run reports."""
+    spread = {
+        f"{kind}/{name}": value
+        for kind in ("image", "text")
+        for name, value in {
+            "uncertainty": 0.035 + step * 1e-6,
+            "uncertainty_q05": 0.0301,
+            "uncertainty_q50": 0.035,
+            "uncertainty_q95": 0.0412,
+            "log_var": -10.0,
+        }.items()
+    }
+    return {
+        "loss": 4.812,
+        **{f"loss/{term}": 4.0 + math.sin(step) for term in TERMS},
+        "scale": 10.2,
+        "bias": -9.8,
+        **spread,
+        "gradient_norm": 3.1,
+        "rate": 5e-4,
+        "samples": step * 128,
+        "samples_per_second": 612.0,
+        "data_wait": 0.031,
+        "memory": 1.234,
+        "skipped": 0,
+    }
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def screen_of(clock, width=80, steps=2000, batch=128, begin=0, name="runs/tiny", redraw=lambda: None):
+    console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
+    return Screen(console, name, Pace(steps=steps, batch=batch, begin=begin, clock=clock), redraw), console
+
+
+def drawn(screen, console):
+    with console.capture() as capture:
+        console.print(screen.draw())
+    return capture.get()
+
+
+def test_speed_and_time_left_count_from_where_the_process_began(clock):
+    pace = Pace(steps=1000, batch=32, begin=600, clock=clock)
+    assert (pace.samples, pace.speed, pace.left) == (600 * 32, None, None)
+    for step in range(601, 701):
+        clock.now += 0.5
+        pace.reach(step)
+    assert pace.speed == pytest.approx(64.0)
+    assert pace.left == pytest.approx(300 * 0.5)
+    assert pace.elapsed == pytest.approx(50.0)
+    assert pace.samples == 700 * 32
+
+
+def test_slow_first_steps_are_forgotten(clock):
+    pace = Pace(steps=10_000, batch=10, begin=0, clock=clock)
+    clock.now = 3600.0
+    for step in range(1, 502):
+        pace.reach(step)
+        clock.now += 1.0
+    assert pace.speed == pytest.approx(10.0)
+
+
+def test_a_sparkline_is_the_rank_among_eight_levels():
+    values = [3.0, -1.0, 0.5, 7.0, 6.9]
+    expected = "".join(BLOCKS[round((value + 1) / 8 * 7)] for value in values)
+    assert sparkline(values) == expected
+    assert sparkline([2.0, 2.0]) == "▁▁"
+    assert sparkline([]) == ""
+    assert sparkline([0.0, math.nan, 1.0, math.inf]) == "▁!█!"
+    assert sparkline([math.nan]) == "!"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("phase", ["early", "middle", "end"])
+def test_the_panel_fits_and_nothing_is_cut_off(clock, width, phase):
+    screen, console = screen_of(clock, width, steps=781_250, batch=16_384)
+    last = {"early": 0, "middle": 100, "end": 110}[phase]
+    for number in range(1, last + 1):
+        clock.now += 700.0
+        screen.update(number * 7_000, {**line(number), "skipped": 9})
+    if phase == "end":
+        screen.update(781_250, CHECK)
+    rows = drawn(screen, console).splitlines()
+    assert {len(row) for row in rows} == {width}
+    assert len(rows) <= 23
+    assert not any("…" in row for row in rows)
+
+
+def test_the_panel_shows_everything(clock):
+    screen, console = screen_of(clock)
+    for step in range(10, 610, 10):
+        clock.now += 2.0
+        screen.update(step, line(step))
+    screen.update(600, CHECK)
+    text = drawn(screen, console)
+    for part in (
+        "runs/tiny",
+        "30.0%",
+        "elapsed 2:00",
+        "left 4:40",
+        "step 600/2,000",
+        "76,800 samples",
+        "612 samples/s",
+        "loss                4.812",
+        "masked images",
+        "vib texts",
+        "0.03010 .. 0.04120",
+        "scale 10.20",
+        "bias -9.800",
+        "gradient norm 3.100",
+        "learning rate 0.0005",
+        "waiting for data 3%",
+        "memory 1.23 GiB",
+        "held out at step 600   R@1 43.1%   to text 42.0%   to image 44.2%",
+        "uncertainty of images 0.03510   of texts 0.03720   text above image 71.2%",
+    ):
+        assert part in text
+    assert "skipped" not in text
+    trend = next(row for row in text.splitlines() if "ppcl" in row)
+    assert sparkline([4 + math.sin(step) for step in range(10, 610, 10)][-49:]) in trend
+    screen.update(610, {**line(610), "skipped": 3})
+    assert "steps skipped 3" in drawn(screen, console)
+
+
+def test_a_check_stays_and_terms_of_an_older_stage_go(clock):
+    screen, console = screen_of(clock)
+    screen.update(10, {"loss": 1.0, "loss/pml": 1.0} | CHECK)
+    screen.update(20, {"loss": 1.0, "loss/ppcl": 1.0})
+    text = drawn(screen, console)
+    assert "held out at step 10 " in text
+    assert "ppcl" in text
+    assert "pml" not in text
+
+
+@pytest.mark.parametrize("missing", [*line(1), None])
+def test_any_value_may_be_missing(clock, missing):
+    values = {name: value for name, value in line(1).items() if name != missing and missing is not None}
+    screen, console = screen_of(clock)
+    screen.update(1, values)
+    assert "step 1/2,000" in drawn(screen, console)
+    file = io.StringIO()
+    Lines(file, "x", Pace(steps=10, batch=1, begin=0, clock=clock)).update(1, values)
+    assert len(file.getvalue().splitlines()) == (2 if values else 1)
+
+
+@pytest.mark.parametrize(
+    "check", [{"held_out/r1": 0.5}, {"held_out/text_above_image": 0.5}, {"held_out/x": 1.0}]
+)
+def test_part_of_a_check(clock, check):
+    screen, console = screen_of(clock)
+    screen.update(1, check)
+    assert ("50.0%" in drawn(screen, console)) == ("held_out/x" not in check)
+
+
+def test_a_deterministic_model_has_no_uncertainty(clock):
+    screen, console = screen_of(clock)
+    screen.update(1, {"loss": 3.0, "loss/siglip": 3.0, "scale": 10.0, "bias": -10.0})
+    assert "uncertainty" not in drawn(screen, console)
+
+
+def test_numbers_that_are_not_finite_are_shown(clock):
+    screen, console = screen_of(clock)
+    for bad in (math.nan, math.inf):
+        screen.update(1, dict.fromkeys([*line(1), *CHECK], bad))
+        assert str(bad) in drawn(screen, console)
+
+
+def test_only_ascii_where_the_screen_knows_no_more(clock):
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = Console(width=80, file=file, force_terminal=True, color_system=None)
+    screen = Screen(console, "x", Pace(steps=100, batch=1, begin=0, clock=clock), lambda: None)
+    screen.update(1, line(1))
+    screen.update(2, line(2) | CHECK)
+    text = drawn(screen, console)
+    assert text.isascii()
+    assert ASCII_BLOCKS[0] + ASCII_BLOCKS[-1] in text
+
+
+def test_it_is_drawn_at_most_four_times_a_second(clock):
+    frames = []
+    screen, _ = screen_of(clock, redraw=lambda: frames.append(clock.now))
+    for step in range(1, 1001):
+        clock.now += 1 / 128
+        screen.tick(step)
+        screen.update(step, {"loss": 1.0})
+    assert 25 <= len(frames) <= 4 * clock.now
+    assert all(after - before >= 0.25 for before, after in pairwise(frames))
+
+
+def test_what_is_said_stays_above_and_brackets_are_no_markup(clock):
+    file = Terminal()
+    console = Console(width=80, file=file, force_terminal=True, color_system=None)
+    pace = Pace(steps=20, batch=4, begin=0, clock=clock)
+    with open_screen(console, "runs/[/b][red]x", pace) as watch:
+        assert "runs/[/b][red]x" in file.getvalue()  # there at once
+        watch.update(10, {"loss": 2.5})
+        watch.say("saved [bold]checkpoint[/b]")
+        watch.tick(20)
+    text = file.getvalue()
+    assert "saved [bold]checkpoint[/b]" in text
+    last = text[text.rindex("╭") :]  # the last frame, drawn at the end however young the one before
+    assert "step 20/20" in last
+    assert "saved" not in last
+    assert text.endswith("\x1b[?25h")  # the cursor is back
+
+
+def test_an_error_leaves_the_panel_and_the_cursor(clock):
+    file = Terminal()
+    console = Console(width=80, file=file, force_terminal=True)
+    pace = Pace(steps=20, batch=4, begin=0, clock=clock)
+    with pytest.raises(KeyError), open_screen(console, "x", pace):
+        raise KeyError("x")
+    assert "\x1b[?25h" in file.getvalue()
+
+
+def test_a_plain_line(clock):
+    file = io.StringIO()
+    lines = Lines(file, "runs/tiny", Pace(steps=2000, batch=128, begin=100, clock=clock))
+    for step in range(101, 121):
+        clock.now += 0.1
+        lines.tick(step)
+    values = {**line(120), "skipped": 2}
+    lines.update(120, {name: value for name, value in values.items() if not name.startswith("loss/")})
+    lines.update(120, {"loss": 4.812, "loss/ppcl": 4.8, "loss/inclusion": 0.69})
+    lines.update(120, CHECK)
+    lines.say("saved")
+    assert file.getvalue().splitlines() == [
+        "runs/tiny: 2,000 steps of 128 samples, after step 100",
+        "step 120/2,000  15,360 samples  612/s  data 3%  left 3:08  loss 4.812  a 10.2 b -9.8  "
+        "unc image 0.03512 text 0.03512  grad 3.1  lr 0.0005  skipped 2",
+        "step 120/2,000  15,360 samples  1,280/s  left 3:08  loss 4.812 (ppcl 4.800 inclusion 0.6900)",
+        "held out at step 120:  R@1 43.1%  to text 42.0%  to image 44.2%  uncertainty of images 0.03510  "
+        "of texts 0.03720  text above image 71.2%",
+        "saved",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (190, "3:10"), (3599.6, "1:00:00"), (7390, "2:03:10"), (439_300, "5d 2h")],
+)
+def test_spans(clock, seconds, text):
+    screen, console = screen_of(clock)
+    clock.now = seconds
+    assert f"elapsed {text} " in drawn(screen, console)
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "kind", "seen"),
+    [
+        ("auto", "xterm", "rich", True),
+        ("auto", "dumb", "plain", True),
+        ("auto", None, "plain", True),
+        ("rich", None, "rich", True),
+        ("plain", "xterm", "plain", True),
+        ("none", "xterm", "none", False),
+    ],
+)
+def test_who_sees_what(choice, terminal, kind, seen, monkeypatch, capsys):
+    stderr = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TERM", terminal or "")
+    monkeypatch.setenv("COLUMNS", "80")
+    with open_display(choice, name="runs/x", steps=10, batch=2, begin=0) as watch:
+        watch.tick(1)
+        watch.update(2, {"loss": 1.5})
+        watch.say("hello")
+        print("a result")
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stderr.getvalue())
+    assert ("hello" in text) == seen
+    assert ("╭" in text) == (kind == "rich")
+    assert ("step 2/10" in text) == seen
+    assert capsys.readouterr().out == "a result\n"
+
+
+class Broken(Terminal):
+    """A stderr whose reader goes after the first few writes."""
+
+    def __init__(self, error, good):
+        super().__init__()
+        self.error, self.good = error, good
+
+    def write(self, text):
+        self.good -= 1
+        if self.good < 0:
+            raise self.error
+        return super().write(text)
+
+    def flush(self):
+        if self.good < 0:
+            raise self.error
+
+
+@pytest.mark.parametrize("good", [0, 1, 3])
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "x"), OSError(28, "x"), ValueError("closed file")])
+@pytest.mark.parametrize("choice", ["plain", "rich"])
+def test_a_run_goes_on_though_nobody_looks(choice, error, good, monkeypatch):
+    stderr = Broken(error, good)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr("prolip.training.display.SECONDS_A_FRAME", 0.0)
+    with open_display(choice, name="runs/x", steps=10, batch=2, begin=0) as watch:
+        for step in range(1, 6):
+            watch.tick(step)
+            watch.update(step, {"loss": 1.5} | CHECK)
+            watch.say("hello")
+    assert stderr.good == -1  # it was tried once and then left alone
+    assert sys.stderr is stderr
+
+
+def test_letters_that_a_file_does_not_know_are_escaped():
+    raw = io.BytesIO()
+    lines = Lines(io.TextIOWrapper(raw, encoding="ascii"), "Läufe/ü", Pace(steps=1, batch=1, begin=0))
+    lines.say("then")
+    assert raw.getvalue() == b"L\\xe4ufe/\\xfc: 1 steps of 1 samples\nthen\n"
+
+
+@pytest.mark.parametrize("choice", ["plain", "rich"])
+def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
+    code = (
+        "import time\nfrom prolip.training.display import open_display\n"
+        f"with open_display({choice!r}, name='x', steps=9, batch=1, begin=0) as watch:\n"
+        "    for step in range(9):\n        watch.say('hello')\n        time.sleep(0.05)\n"
+        "print('done')"
+    )
+    command = ["bash", "-c", '"$0" -c "$1" 2> >(head -1 > /dev/null)', sys.executable, code]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert (run.stdout, run.returncode) == ("done\n", 0)
+
+
+def test_what_is_said_last_is_below_the_panel(clock):
+    file = io.StringIO()
+    console = Console(width=80, file=file, force_terminal=True, color_system=None)
+    with open_screen(console, "x", Pace(steps=10, batch=2, begin=0, clock=clock)) as watch:
+        watch.say_last("the model is in x/model")
+        watch.tick(10)
+        assert "the model is in" not in file.getvalue()
+    assert file.getvalue().rstrip().endswith("the model is in x/model")

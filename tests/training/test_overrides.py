@@ -1,0 +1,142 @@
+from dataclasses import replace
+
+import pytest
+
+from prolip.losses.objective import Objective
+from prolip.training import overrides
+from prolip.training.config import Stage, TrainConfig
+
+CONFIG = TrainConfig(before=(Stage(samples=100_000, objective=Objective(c=3.0)),))
+
+
+def value(config, key):
+    for part in key.split("."):
+        config = config[int(part)] if part.isdecimal() else getattr(config, part)
+    return config
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {
+            "optimiser.lr=1e-3": 1e-3,
+            "seed=7": 7,
+            "samples=1_000_000": 1_000_000,
+            "out=runs/a=b": "runs/a=b",
+            "objective.eps=-10.5": -10.5,
+            "model.bias=-4.85": -4.85,
+            "before.0.objective.clip=1": 1.0,
+            "data.augmentation.scale=0.5 1": (0.5, 1.0),
+            "optimiser.betas=0.9 0.98": (0.9, 0.98),
+            "data.source=a.tar b.tar": ("a.tar", "b.tar"),
+            "data.augment=false": False,
+            "log.tensorboard=true": True,
+            "model.uncertainty=none": "none",
+            "model.image-size=96": 96,
+        },
+        {"data.source='with space.tar' b.tar": ("with space.tar", "b.tar"), "checkpoint.minutes=None": None},
+        {"data.source=pipe:cat a.tar": ("pipe:cat a.tar",), "parallel.compile=True": True},
+        {"data.source=scenes:simple,size=48,seed=1": ("scenes:simple,size=48,seed=1",)},
+        {"data.source=https://h/a.tar?sig=x==": ("https://h/a.tar?sig=x==",)},
+    ],
+)
+def test_keys_and_their_values(values):
+    changed = overrides.parse(CONFIG, list(values))
+    for word, expected in values.items():
+        assert value(changed, word.partition("=")[0].replace("-", "_")) == expected
+
+
+def test_a_key_without_a_value_is_none_of_several():
+    filled = overrides.parse(CONFIG, ["data.source=a.tar"])
+    assert overrides.parse(filled, ["data.source="]).data.source == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--optimiser.lr=1e-3"],
+        ["--optimiser.lr", "1e-3"],
+        ["--optimiser.lr", "1e-2", "optimiser.lr=1e-3"],
+    ],
+)
+def test_other_spellings(words):
+    assert overrides.parse(CONFIG, words) == replace(CONFIG, optimiser=replace(CONFIG.optimiser, lr=1e-3))
+
+
+def test_nothing_else_changes():
+    assert overrides.parse(CONFIG, []) == CONFIG
+    changed = overrides.parse(CONFIG, ["seed=5"])
+    assert changed != CONFIG
+    assert overrides.parse(changed, ["seed=0"]) == CONFIG
+
+
+def test_forms_may_be_mixed_and_the_last_word_wins():
+    args = ["--data.source", "a.tar", "b=c.tar", "seed=3", "--parallel.compile", "--seed", "4", "out=x"]
+    changed = overrides.parse(CONFIG, args)
+    assert changed.data.source == ("a.tar", "b=c.tar")
+    assert (changed.seed, changed.parallel.compile, changed.out) == (4, True, "x")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["optimizer.lr=1"], "no key 'optimizer.lr'; did you mean optimiser.lr="),
+        (["lr=1"], "did you mean optimiser.lr="),
+        (["--bacth", "3"], "did you mean batch="),
+        (["before.1.samples=3"], "did you mean before.0.samples="),
+        (["objective=3"], "no key 'objective'"),
+        (["zzzzzz=1"], "prolip train RECIPE --help lists them"),
+        (["fast"], "'fast' is neither key=value nor --key value"),
+        (["--seed", "3", "4"], "'4' is neither"),
+        (["data.source='a b"], "can't be split"),
+    ],
+)
+def test_words_that_mean_nothing(args, message):
+    with pytest.raises(ValueError, match=message):
+        overrides.parse(CONFIG, args)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("seed=x", "--seed"),
+        ("optimiser.lr=-1", "lr must be positive"),
+        ("model.uncertainty=some", "multihead"),
+        ("samples=3", "3 samples are not one batch"),
+        ("data.augment=maybe", "data.augment"),
+    ],
+)
+def test_impossible_values_end_with_2_and_say_why(word, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        overrides.parse(CONFIG, [word])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_taking_out_some_names():
+    args = ["row=a=b", "seed=1", "--level", "hard", "rows=2", "--row=c", "--seed", "2"]
+    taken, rest = overrides.take(args, ["row", "level"])
+    assert taken == {"row": "c", "level": "hard"}
+    assert rest == ["seed=1", "rows=2", "--seed", "2"]
+    with pytest.raises(ValueError, match="--row has no value: write row="):
+        overrides.take(["--row"], ["row"])
+
+
+def test_every_key_is_shown_with_its_value(capsys):
+    overrides.show_keys(CONFIG, "prolip train it")
+    text = capsys.readouterr().out
+    assert "usage: prolip train it" in text
+    for key in overrides.keys(CONFIG):
+        assert f"--{key}" in text, key
+    assert "1280000000" in text
+
+
+def test_values_end_at_the_next_key_however_it_is_spelt():
+    found = overrides.parse(TrainConfig(), ["--data.source", "a", "b", "optimiser.weight-decay=0.1"])
+    assert (found.data.source, found.optimiser.weight_decay) == (("a", "b"), 0.1)
+    assert overrides.parse(TrainConfig(), ["out=a\nb"]).out == "a\nb"
+
+
+def test_stages_are_not_added_here():
+    with pytest.raises(ValueError, match=r"no key 'before\.0\.samples': stages are added in a recipe"):
+        overrides.parse(TrainConfig(), ["before.0.samples=64"])

@@ -1,0 +1,355 @@
+"""The same mathematics however it is laid out: sharded towers, and whole runs on two processes against one."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo.utils
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch.distributed.tensor import DTensor
+
+from prolip.losses.objective import Objective
+from prolip.preprocessing.images import normalise
+from prolip.training import checkpointing
+from prolip.training.config import (
+    CheckpointChoice,
+    DataChoice,
+    HeldOut,
+    LogChoice,
+    Masking,
+    OptimiserChoice,
+    ParallelChoice,
+)
+from prolip.training.held_out import HeldOutCheck, retrieval, same_caption, uncertainty
+from prolip.training.optimizer import make_optimiser, take_step
+from prolip.training.parallel import _device, lay_out, peak_memory, processes, whole
+from prolip.training.recipes import nano
+from prolip.training.state import consolidate
+from prolip.training.trainer import train
+from tests.training.ranks import (
+    CASES,
+    computed,
+    free_port,
+    furthest,
+    learner_of,
+    spawn,
+    spawn_as_torchrun,
+    wanted,
+    whole_batch,
+)
+
+CPU = torch.device("cpu")
+SHARDED = ParallelChoice(strategy="fsdp", precision="float64")
+CAPTIONS = ["a red circle", "a blue star", "a red circle", "a green square", "two stars"]
+
+
+def gradients(learner):
+    learns = {name: p for name, p in learner.named_parameters() if p.requires_grad}
+    assert all(p.grad is not None for p in learns.values())
+    return {name: whole(p.grad).clone() for name, p in learns.items()}
+
+
+# -- sharded towers, step by step --------------------------------------------------------------------------------------
+
+
+def check_sharded(rank, world):
+    check_shards(rank, world)
+    for name, draw in CASES:
+        check_gradients(name, draw, rank, world, 1)
+    check_gradients("full", "lopsided", rank, world, 2)
+    check_gradients("full", "lopsided", rank, world, 2, uncertainty="multihead")
+    check_gradients("full", "lopsided", rank, world, 2, frozen=("image",))
+    check_gradients("clip", "spread", rank, world, 2, uncertainty="none", contrast="softmax")
+    for options in ({}, {"uncertainty": "multihead"}):
+        check_embedding(rank, world, **options)
+    check_bfloat16(rank, world)
+
+
+def check_shards(rank, world):
+    """Towers are cut, scale and bias are not; together the shards are the weights."""
+    plain, learner = (learner_of(Objective(pml=1.0)).double() for _ in range(2))
+    lay_out(learner, SHARDED, CPU)
+    for (name, parameter), right in zip(learner.named_parameters(), plain.parameters(), strict=True):
+        assert isinstance(parameter, DTensor) == (right.ndim > 0), name
+        if right.ndim:
+            assert parameter.to_local().shape[0] < right.shape[0], name
+        together = whole(parameter)
+        assert not isinstance(together, DTensor)
+        assert torch.equal(together, right), name
+
+
+def check_gradients(name, draw, rank, world, parts, **choice):
+    """Those of the definition, and those of DDP."""
+    sharded, found = computed(name, draw, rank, world, parts, parallel=SHARDED, **choice)
+    copied, same = computed(name, draw, rank, world, parts, **choice)
+    got, where = gradients(sharded), f"{name}, {draw}, {parts} parts, {choice}"
+    for right in (wanted(name, draw, **choice)[0], gradients(copied)):
+        error, tensor = furthest(got, right)
+        assert error < 1e-10, f"{where}: {tensor} is off by {error}"
+    for term, value in same.terms.values.items():
+        assert found.terms.values[term].item() == pytest.approx(value.item(), rel=1e-12), f"{where}: {term}"
+
+
+def check_embedding(rank, world, **choice):
+    """Outside of training, `model.encode_...` works on shards: before a step and after it."""
+    right = wanted("full", "spread", **choice)[0]
+    plain = learner_of(Objective(), **choice).double()
+    for name, parameter in plain.named_parameters():
+        parameter.grad = right[name].clone()
+    fresh = learner_of(Objective(), **choice)
+    lay_out(fresh, SHARDED, CPU)
+    check_same_embeddings(plain.model, fresh.model, rank)
+
+    learner, _ = computed("full", "spread", rank, world, parallel=SHARDED, **choice)
+    before = plain.model.image.positions.clone()
+    for each in (plain, learner):
+        take_step(make_optimiser(each, OptimiserChoice(lr=0.01)), torch.zeros(()))
+    assert not torch.equal(plain.model.image.positions, before)
+    check_same_embeddings(plain.model, learner.model, rank)
+
+
+@torch.no_grad()
+def check_same_embeddings(plain, sharded, rank):
+    batch = whole_batch()
+    rows = slice(0, 3 + rank)  # ranks need not have equally many
+    pixels = normalise(batch.pixels, plain.config.image.pixels)
+    keep = torch.arange(5).repeat(12, 1)
+    tolerance = {"rtol": 1e-8, "atol": 1e-8}
+    for embed in (
+        lambda model: model.encode_image(pixels[rows]),
+        lambda model: model.encode_image(pixels[rows], keep[rows]),
+        lambda model: model.encode_text(batch.ids[rows]),
+        lambda model: model(pixels[rows], batch.ids[rows])[1],
+    ):
+        got, right = embed(sharded), embed(plain)
+        assert not isinstance(got.mean, DTensor)
+        torch.testing.assert_close(got.mean, right.mean, **tolerance)
+        torch.testing.assert_close(got.log_var, right.log_var, **tolerance)
+    held_out = HeldOutCheck(sharded, batch.pixels[:5], CAPTIONS)
+    found = held_out.judge(*held_out.embed())
+    images, texts = plain.encode_image(pixels[:5]), plain.encode_text(plain.tokenize(CAPTIONS))
+    right = retrieval(images, texts, same_caption(CAPTIONS)) | uncertainty(images, texts)
+    assert found == pytest.approx(right, rel=1e-6)
+
+
+def check_bfloat16(rank, world):
+    rough, exact = (
+        computed("full", "lopsided", rank, world, 2, parallel=replace(SHARDED, precision="float32"), autocast=dtype)[0]
+        for dtype in (torch.bfloat16, None)
+    )  # fmt: skip
+    got, right = (torch.cat([g.flatten() for g in gradients(x).values()]) for x in (rough, exact))
+    assert got.dtype == torch.float32
+    assert torch.cosine_similarity(got, right, dim=0) > 0.995
+
+
+@pytest.mark.slow
+def test_shards_give_the_gradients_and_embeddings_of_the_whole_model(tmp_path):
+    spawn(check_sharded, 2, tmp_path)
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+
+STEPS, BATCH = 6, 16
+LAYOUTS = {
+    "ddp": ParallelChoice(strategy="ddp"),
+    "fsdp": ParallelChoice(strategy="fsdp"),
+    "fsdp in parts, float64": ParallelChoice(strategy="fsdp", accumulate=3, precision="float64"),
+    "ddp, general captions": ParallelChoice(strategy="ddp"),
+}
+
+OPTIONS = {
+    "fsdp in parts, float64": {"optimiser": OptimiserChoice(lr=1e-3, warmup=2, ema=0.6, clip_norm=1.0)},
+    "ddp, general captions": {
+        "data": DataChoice(source=("scenes:simple,size=32,length=10000,general=true",), workers=0),
+        "masking": Masking(texts=0.5, how="general"),
+    },
+}
+
+
+def config(out, **changes):
+    values = {
+        "out": str(out), "samples": STEPS * BATCH, "batch": BATCH,
+        "held_out": HeldOut(source="scenes:simple,size=32,length=9,seed=1", samples=9, every=3),
+        "checkpoint": CheckpointChoice(steps=3, minutes=None), "parallel": ParallelChoice(),
+        "log": LogChoice(every=1, display="none", tensorboard=False),
+        "objective": Objective(inclusion=0.1, masked=0.1, vib=0.01),
+    }  # fmt: skip
+    return replace(nano.recipe(), **(values | changes))
+
+
+def run_all(rank, folder, ports):
+    for (name, layout), port in zip(LAYOUTS.items(), ports, strict=True):
+        os.environ["MASTER_PORT"] = str(port)
+        train(config(folder / name, parallel=layout, **OPTIONS.get(name, {})))
+        assert not dist.is_initialized(), "a run leaves no process group behind"
+
+
+def history(folder):
+    """What a run said of each step, but for time and memory."""
+    timed = {"samples_per_second", "data_wait", "memory", "time", "seconds"}
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {
+        line["step"]: {k: v for k, v in line.items() if k not in timed and isinstance(v, int | float)}
+        for line in lines
+    }
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def require_same_run(one, other, within, steps=STEPS):
+    """Each number of each step, and the weights in the end."""
+    assert history(one).keys() == history(other).keys() == set(range(1, steps + 1))
+    for step, values in history(other).items():
+        assert history(one)[step] == pytest.approx(values, rel=within, abs=1e-7), f"step {step}"
+    require_same_weights(weights(one / "model"), weights(other / "model"), within)
+
+
+def require_same_weights(one, other, within):
+    """But for biases of keys: a softmax doesn't see them, so they follow rounding, which Adam makes large."""
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        if name.endswith("qkv.bias") and within:
+            one[name], value = (x.unflatten(0, (3, -1))[[0, 2]] for x in (one[name], value))
+        torch.testing.assert_close(
+            one[name], value, rtol=within, atol=within, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_path):
+    """One test, because starting processes takes longer than training in them."""
+    spawn_as_torchrun(run_all, 2, tmp_path, [free_port() for _ in LAYOUTS])
+    alone = train(config(tmp_path / "alone"))
+    double = ParallelChoice(precision="float64")
+    exact = train(config(tmp_path / "exact", parallel=double, **OPTIONS["fsdp in parts, float64"]))
+    for name in ("ddp", "fsdp"):
+        require_same_run(tmp_path / name, alone, 1e-5)
+    require_same_run(tmp_path / "fsdp in parts, float64", exact, 1e-9)
+    general = train(config(tmp_path / "general", **OPTIONS["ddp, general captions"]))
+    require_same_run(tmp_path / "ddp, general captions", general, 1e-5)
+    assert "held_out/r1" in history(alone)[STEPS]
+
+    for name in LAYOUTS:  # one process puts the shards together
+        run = tmp_path / name
+        model = consolidate(run, tmp_path / "out" / name)
+        assert sorted(path.name for path in model.iterdir()) == sorted(
+            path.name for path in (run / "model").iterdir()
+        )
+        require_same_weights(weights(model), weights(run / "model"), 0.0)
+        middle = consolidate(checkpointing.list_saves(run / "checkpoints")[0], tmp_path / "middle" / name)
+        with pytest.raises(AssertionError):
+            require_same_weights(weights(middle), weights(run / "model"), 1e-5)
+
+    for name in ("ddp", "fsdp"):  # and goes on from what two have saved
+        run = shutil.copytree(tmp_path / name, tmp_path / f"{name} resumed")
+        shutil.rmtree(run / "model")
+        *_, last = checkpointing.list_saves(run / "checkpoints")
+        shutil.rmtree(last)
+        train(config(run), resume=True)
+        require_same_run(run, alone, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("layout", "within"),
+    [
+        (ParallelChoice(accumulate=3), 1e-5),
+        (ParallelChoice(activation_checkpointing=True), 1e-5),
+        pytest.param(
+            ParallelChoice(compile=True),
+            1e-5,
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(not shutil.which("g++"), reason="needs a C++ compiler"),
+            ],
+        ),
+    ],
+    ids=["parts", "activation checkpointing", "compiled"],
+)
+def test_how_memory_and_time_are_saved_does_not_change_a_run(layout, within, tmp_path):
+    steps = {"held_out": HeldOut(), "samples": 3 * BATCH}
+    plain = train(config(tmp_path / "plain", **steps))
+    torch._dynamo.utils.counters.clear()
+    require_same_run(train(config(tmp_path / "other", parallel=layout, **steps)), plain, within, steps=3)
+    assert (torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0) == layout.compile
+
+
+# -- small things ------------------------------------------------------------------------------------------------------
+
+
+def test_shards_need_processes():
+    with pytest.raises(ValueError, match="torchrun"):
+        lay_out(learner_of(Objective()), ParallelChoice(strategy="fsdp"), CPU)
+
+
+def test_a_process_alone_has_no_group_and_its_towers_are_not_wrapped(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    learner = learner_of(Objective())
+    with processes(ParallelChoice(device="cpu")) as device:
+        assert device == CPU
+        assert not dist.is_initialized()
+        towers = lay_out(learner, ParallelChoice(strategy="ddp"), device)
+    assert towers.image is learner.model.image
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bfloat16", torch.float32), ("float64", torch.float64)])
+def test_weights_have_full_precision(precision, dtype):
+    learner = learner_of(Objective(pml=1.0))
+    lay_out(learner, ParallelChoice(precision=precision), CPU)
+    assert {p.dtype for p in learner.parameters()} == {dtype}
+
+
+def test_a_tensor_that_is_not_sharded_is_whole():
+    tensor = torch.ones(3)
+    assert whole(tensor) is tensor
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc to compare with")
+def test_memory_is_the_most_that_was_held_in_gib():
+    def held():
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+
+    before = held()
+    assert 0 < before * 0.98 <= peak_memory(CPU) <= held() * 1.02
+
+
+def test_the_device_of_a_process(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    names = (None, "cuda", "cuda:0", "cpu")
+    assert [str(_device(name)) for name in names] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert chosen == [1, 1, 0]
+    with pytest.raises(ValueError, match=r"parallel\.device: there is no GPU 2, as this machine has 2"):
+        _device("cuda:2")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="start at most 2 processes"):
+        _device(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cuda", "cuda, but PyTorch finds no GPU here; set parallel.device=cpu"),
+        ("cuda:0", "cuda:0, but PyTorch finds no GPU"),
+        *(
+            (name, f"{name!r} is none of cpu, cuda and cuda:N")
+            for name in ("foo", "meta", "cuda:", "cuda:x", "")
+        ),
+    ],
+)
+def test_devices_that_are_not_there(name, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert _device(None) == CPU
+    with pytest.raises(ValueError, match=f"^parallel.device: {message}"):
+        _device(name)

@@ -1,0 +1,521 @@
+"""A run that was stopped, killed or damaged anywhere and goes on is, bit for bit, one that never was.
+
+Processes that are to be killed are forks of one that has imported everything and done nothing. Run as a script, this
+file is what torchrun starts.
+"""
+
+import json
+import logging
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+from prolip import distributed
+from prolip.data.sample_errors import TooManyBadSamplesError
+from prolip.losses.objective import Objective
+from prolip.training import checkpointing, trainer
+from prolip.training.batches import Batches
+from prolip.training.config import CheckpointChoice, HeldOut, LogChoice, OptimiserChoice, Stage
+from prolip.training.metric_writers import read_metrics
+from prolip.training.rank_sync import PeerError
+from prolip.training.recipes.nano import recipe
+from prolip.training.run_folder import read_sessions
+from prolip.training.trainer import train
+
+FIRST, SECOND = (f"scenes:simple,size=32,length={length},seed=5" for length in (20, 28))
+CLIP = Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0)
+OF_TIME = ("samples_per_second", "data_wait", "memory")
+STEPS = 14
+PRELOAD = ["prolip.training.trainer", "prolip.training.recipes.nano", "pytest"]
+
+
+def config(
+    out,
+    *,
+    steps=STEPS,
+    every=3,
+    keep=2,
+    workers=0,
+    display="none",
+    held_out="scenes:simple,size=32,length=12",
+):
+    """CLIP for 2 steps, PPCL for 4 on the same data (an epoch is 2.5 steps), then all of it on other data."""
+    nano = recipe()
+    return replace(
+        nano, out=str(out), samples=8 * steps, batch=8, data=replace(nano.data, source=(SECOND,), workers=workers),
+        before=(
+            Stage(samples=16, objective=CLIP, source=(FIRST,)),
+            Stage(samples=32, objective=Objective(vib=0.01), source=(FIRST,)),
+        ),
+        optimiser=OptimiserChoice(lr=1e-2, warmup=3, ema=0.7),
+        checkpoint=CheckpointChoice(steps=every, keep=keep),
+        log=LogChoice(every=1, display=display, tensorboard=False),
+        held_out=HeldOut(source=held_out, samples=12, every=4),
+    )  # fmt: skip
+
+
+def tensors(path):
+    """All that a checkpoint holds, read by what its own metadata says."""
+    known = FileSystemReader(path).read_metadata().state_dict_metadata
+    found = {name: torch.empty(kind.size, dtype=kind.properties.dtype) for name, kind in known.items()}
+    checkpointing.load(path, found)
+    return found
+
+
+def bits(values):
+    return {name: value.flatten().view(torch.uint8).numpy().tobytes() for name, value in values.items()}
+
+
+def metrics(folder):
+    return [
+        {name: value for name, value in line.items() if name not in OF_TIME} for line in read_metrics(folder)
+    ]
+
+
+def story(folder, steps=STEPS):
+    """All that a finished run leaves behind and that must not depend on interruptions."""
+    last = checkpointing.latest(folder / "checkpoints")
+    assert int(last.name[5:]) == steps
+    assert not checkpointing.half_written(folder / "checkpoints")
+    ranks = {path.name: json.loads(path.read_text()) for path in last.glob("rank-*.json")}
+    files = {
+        f"{place}/{name}": (folder / place / name).read_bytes()
+        for place in ("model", "best")
+        for name in ("config.json", "model.safetensors", "tokenizer.json")
+    }
+    return {
+        "metrics": metrics(folder), "tensors": bits(tensors(last)), "ranks": ranks,
+        "facts": checkpointing.facts(last)["facts"],
+        **files,
+    }  # fmt: skip
+
+
+def assert_same(folder, wanted, steps=STEPS):
+    got = story(folder, steps)
+    assert got.keys() == wanted.keys()
+    for line, other in zip(got["metrics"], wanted["metrics"], strict=True):
+        assert line == other
+    for name in wanted:
+        assert got[name] == wanted[name], name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Sums of other lengths of threads are others, and the driver's processes have one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """Of a run that was never stopped."""
+    return story(train(config(tmp_path_factory.mktemp("whole") / "run")))
+
+
+class Crash(BaseException):
+    """Nothing handles it."""
+
+
+def at_step(patch, number, act):
+    """Let something happen before the batch of a step (from 0) is taken, once."""
+    take, done = Batches.take, []
+
+    def acting(self, step):
+        if step == number and not done:
+            done.append(step)
+            act()
+        return take(self, step)
+
+    patch.setattr(Batches, "take", acting)
+
+
+def crash():
+    raise Crash
+
+
+def crashed(patch, run, number):
+    with patch.context() as inside:
+        at_step(inside, number, crash)
+        with pytest.raises(Crash):
+            train(run)
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_the_run_that_all_others_are_compared_with_is_worth_it(wanted):
+    lines = wanted["metrics"]
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    assert "loss/clip" in lines[1]
+    assert "loss/clip" not in lines[2]
+    assert [line["step"] for line in lines if "held_out/r1" in line] == [4, 8, 12, 14]
+    assert len({line["loss"] for line in lines}) == STEPS
+    assert {name.split(".")[0] for name in wanted["tensors"]} == {"learner", "optimiser", "average"}
+    assert wanted["model/model.safetensors"] != wanted["best/model.safetensors"], "the best one is another"
+
+
+@pytest.mark.parametrize("number", [1, 5, 7, 13])
+def test_a_run_that_crashes_and_goes_on_is_one_that_never_did(tmp_path, monkeypatch, wanted, number):
+    run = config(tmp_path / "run")
+    crashed(monkeypatch, run, number)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, number // 3 * 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(STEPS))
+@pytest.mark.parametrize("every", [1, 4])
+def test_it_may_crash_anywhere(tmp_path, monkeypatch, wanted, number, every):
+    run = config(tmp_path / "run", every=every)
+    crashed(monkeypatch, run, number)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_crash_after_crash_with_workers_or_without(tmp_path, monkeypatch, wanted):
+    """Other workers, other moments of saving: none changes the run."""
+    crashed(monkeypatch, config(tmp_path / "run", workers=1), 4)
+    with monkeypatch.context() as inside:
+        at_step(inside, 8, crash)
+        with pytest.raises(Crash):
+            train(config(tmp_path / "run", every=1, workers=1), resume=True)
+    train(config(tmp_path / "run", every=5), resume=True)
+    assert_same(tmp_path / "run", wanted)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 3, 8]
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypatch, wanted, number):
+    run = config(tmp_path / "run")
+    with monkeypatch.context() as inside:
+        at_step(inside, number, terminate)
+        assert train(run) == tmp_path / "run"
+    assert int(checkpointing.latest(tmp_path / "run" / "checkpoints").name[5:]) == number + 1
+    assert not (tmp_path / "run" / "model").exists()
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, number + 1]
+
+
+def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monkeypatch, wanted):
+    """Asked to stop right after a checkpoint, and again right after it was read: it may be the only one."""
+    run, written, save = config(tmp_path / "run", keep=1), [], checkpointing.save
+
+    def noting(folder, step, *rest):
+        path = save(folder, step, *rest)
+        written.append(step)
+        terminate()
+        return path
+
+    def read(self, path, load=trainer.State.load):
+        load(self, path)
+        terminate()
+
+    with monkeypatch.context() as inside:
+        inside.setattr(checkpointing, "save", noting)
+        train(run)
+        inside.setattr(trainer.State, "load", read)
+        train(run, resume=True)
+    assert written == [3]
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_asked_to_stop_before_the_first_step_it_goes_on_from_there(tmp_path, monkeypatch, wanted):
+    run = config(tmp_path / "run")
+    with monkeypatch.context() as inside:
+        inside.setattr(trainer.run_folder, "require_place", lambda *args: terminate())
+        train(run)
+    assert not read_metrics(tmp_path / "run")
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(tmp_path, monkeypatch, wanted, caplog):
+    run = config(tmp_path / "run", keep=3)
+    crashed(monkeypatch, run, 10)
+    damaged = tmp_path / "run" / "checkpoints" / "step-000000009"
+    os.truncate(damaged / "__0_0.distcp", 1000)
+    (tmp_path / "run" / "checkpoints" / ".step-000000010.partial").mkdir()
+    train(replace(run, checkpoint=CheckpointChoice(steps=3, keep=1)), resume=True)
+    assert_same(tmp_path / "run", wanted)
+    said = [
+        r.getMessage() for r in caplog.records if r.name == "prolip.training" and r.levelno == logging.WARNING
+    ]
+    assert any(f"{damaged} is passed over" in text for text in said)
+    assert any(".step-000000010.partial was not finished" in text for text in said)
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_anew(tmp_path, monkeypatch, wanted):
+    run = config(tmp_path / "run", every=12)
+    crashed(monkeypatch, run, 6)
+    assert metrics(tmp_path / "run") == wanted["metrics"][:6]
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+def test_going_on_with_what_is_finished_does_nothing(tmp_path):
+    run = replace(config(tmp_path / "run", held_out=None), samples=64)
+    train(run)
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.rglob("*")}
+    assert train(run, resume=True) == tmp_path / "run"
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("what", ["export", "save"])
+def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypatch, wanted, what):
+    run = config(tmp_path / "run", every=12)
+    with monkeypatch.context() as inside:
+        if what == "save":
+            real = checkpointing.save
+            inside.setattr(
+                checkpointing,
+                "save",
+                lambda f, step, *rest: crash() if step == STEPS else real(f, step, *rest),
+            )
+        else:
+            real = trainer.export
+            inside.setattr(
+                trainer, "export", lambda *args: crash() if args[-1].name == "model" else real(*args)
+            )
+        with pytest.raises(Crash):
+            train(run)
+    train(run, resume=True)
+    assert_same(tmp_path / "run", wanted)
+
+
+# -- other processes -----------------------------------------------------------------------------------------
+
+
+CLEAN = multiprocessing.get_context("forkserver")
+
+
+def start(out, **options):
+    """A process that trains."""
+    CLEAN.set_forkserver_preload(PRELOAD)
+    process = CLEAN.Process(target=drive, kwargs={"out": out, **options})
+    process.start()
+    return process
+
+
+def drive(out, resume=False, pause=0.0, die=None, **options):
+    """What such a process does; its output is kept beside the run.
+
+    die: (rank, step): there it kills itself, if it was not started again.
+    """
+    with open(f"{out}.log", "ab") as log:
+        for number in (1, 2):
+            os.dup2(log.fileno(), number)
+    torch.set_num_threads(1)
+    take = Batches.take
+
+    def slowly(self, step):
+        time.sleep(pause)
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        if die == [distributed.rank(), step] and not again:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return take(self, step)
+
+    Batches.take = slowly
+    train(config(out, **options), resume=resume)
+
+
+def ended(process):
+    process.join(60)
+    return process.exitcode
+
+
+def said(out):
+    return Path(f"{out}.log").read_text()
+
+
+def wait_for(condition, process, out, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.is_alive(), said(out)
+        assert time.monotonic() < end, said(out)
+        time.sleep(0.02)
+
+
+def last_step(folder):
+    """Of the metrics, though they may just be written."""
+    try:
+        return max((line["step"] for line in read_metrics(folder)), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+def kill_at_some_moment(out, draw, **options):
+    """Start or go on, and kill the process some steps later, in the midst of whatever it does. Returns the step."""
+    begin = max((int(path.name[5:]) for path in checkpointing.list_saves(out / "checkpoints")), default=0)
+    goal, delay = begin + draw.randint(2, 4), draw.uniform(0, 0.1)
+    process = start(out, resume=True, every=1, pause=0.01, **options)
+    wait_for(lambda: last_step(out) >= goal, process, out)
+    time.sleep(delay)
+    process.kill()
+    assert ended(process) == -signal.SIGKILL, said(out)
+    for path in checkpointing.list_saves(out / "checkpoints"):
+        assert checkpointing.incomplete(path) is None
+        assert tensors(path)
+
+
+def test_killed_twice_and_terminated_it_is_still_the_same_run(tmp_path):
+    """SIGTERM: saves at once, ends well, says how to go on."""
+    steps, draw, out = 24, random.Random(1), tmp_path / "run"
+    for _ in range(2):
+        kill_at_some_moment(out, draw, steps=steps)
+    begin = last_step(out)
+    process = start(out, resume=True, every=1000, pause=0.1, steps=steps, display="plain")
+    wait_for(lambda: last_step(out) >= begin + 2, process, out)
+    process.terminate()
+    assert ended(process) == 0, said(out)
+    done = last_step(out)
+    assert done < steps
+    assert int(checkpointing.latest(out / "checkpoints").name[5:]) == done
+    assert f"stopped at step {done}; to go on: prolip train {out} --resume" in said(out)
+    train(config(out, steps=steps), resume=True)
+    assert_same(out, story(train(config(tmp_path / "whole", steps=steps)), steps), steps)
+    assert len(list(read_sessions(out))) == 4
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_is_still_the_same_run(tmp_path):
+    steps, draw, out = 120, random.Random(2), tmp_path / "run"
+    for _ in range(10):
+        kill_at_some_moment(out, draw, steps=steps)
+    train(config(out, steps=steps), resume=True)
+    assert_same(out, story(train(config(tmp_path / "whole", steps=steps)), steps), steps)
+    assert len(list(read_sessions(out))) == 11
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_under_torchrun_comes_back_by_itself(tmp_path):
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
+    for name, die in (("whole", None), ("run", [1, 7])):
+        options = json.dumps({"out": str(tmp_path / name), "die": die})
+        done = subprocess.run([sys.executable, *words, __file__, options], capture_output=True, timeout=300)
+        assert done.returncode == 0, (done.stderr, said(tmp_path / name))
+    assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
+    wanted = story(tmp_path / "whole")
+    assert wanted["ranks"].keys() == {"rank-00000.json", "rank-00001.json"}
+    assert_same(tmp_path / "run", wanted)
+
+
+# -- two ranks in one test -----------------------------------------------------------------------------------
+
+
+def check_bad_data(rank, folder):
+    """On rank 1 the limit of bad samples is reached; rank 0 hears of it, and does not wait."""
+
+    def broken():
+        raise TooManyBadSamplesError("5 of 9 samples are bad")
+
+    kind, text = (
+        (TooManyBadSamplesError, "^5 of 9") if rank == 1 else (PeerError, "rank 1 failed: .*5 of 9 samples")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            at_step(patch, 2, broken)
+        with pytest.raises(kind, match=text):
+            train(config(folder / "bad", held_out=None))
+
+
+def check_missing_data(rank, folder):
+    """The held-out data is not on rank 1's machine."""
+    source = "scenes:simple,size=32,length=12" if rank == 0 else str(folder / "missing.csv")
+    kind, text = (PeerError, "rank 1 failed: .*missing.csv") if rank == 0 else (Exception, "missing.csv")
+    with pytest.raises(kind, match=text):
+        train(config(folder / "missing", held_out=source))
+
+
+def check_stop_on_one_rank(rank, folder):
+    """Only rank 1 hears SIGTERM; what rank 0 has read by then is not lost."""
+    train(config(folder / "whole"))
+    for moment in ("before", "between"):
+        run = config(folder / moment)
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1 and moment == "before":
+                at_step(patch, 4, terminate)
+            elif rank == 1:
+                patch.setattr(
+                    checkpointing, "save", lambda *args, save=checkpointing.save: (save(*args), terminate())
+                )
+            train(run)
+        train(run, resume=True)
+
+
+def check_apart(rank, folder):
+    """Steps with a held-out check and no line of metrics: all ranks must do the same there."""
+    run = config(folder / "apart")
+    train(replace(run, log=replace(run.log, every=5)))
+
+
+CHECKS = {
+    "bad data": check_bad_data,
+    "apart": check_apart,
+    "missing data": check_missing_data,
+    "stop": check_stop_on_one_rank,
+}
+
+
+def run_rank(rank, names, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    for name in names:
+        CHECKS[name](rank, folder)
+    dist.barrier()
+    dist.destroy_process_group()
+    os._exit(0)  # as in test_distributed
+
+
+def two_ranks(names, folder, seconds=120):
+    """Both processes end well, and in time: a rank that waits for ever is a failure."""
+    CLEAN.set_forkserver_preload(PRELOAD)
+    context = mp.start_processes(run_rank, (names, folder), nprocs=2, join=False, start_method="forkserver")
+    end = time.monotonic() + seconds
+    try:
+        while not context.join(timeout=1):
+            assert time.monotonic() < end, "a rank waits for ever"
+    finally:
+        for process in context.processes:
+            process.kill()
+
+
+def test_a_data_error_on_one_rank_ends_the_other(tmp_path):
+    two_ranks(["bad data", "missing data"], tmp_path)
+
+
+def test_checks_may_fall_between_lines_of_metrics(tmp_path):
+    two_ranks(["apart"], tmp_path)
+    lines = read_metrics(tmp_path / "apart")
+    assert [line["step"] for line in lines if "held_out/r1" in line] == [4, 8, 12, 14]
+    assert [line["step"] for line in lines if "loss" in line] == [5, 10, 14]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_asked_to_stop_stops_all_and_nothing_is_skipped(tmp_path):
+    two_ranks(["stop"], tmp_path)
+    for moment, step in (("before", 5), ("between", 3)):
+        assert [session["from_step"] for session in read_sessions(tmp_path / moment)] == [0, step]
+        assert_same(tmp_path / moment, story(tmp_path / "whole"))
+
+
+if __name__ == "__main__":
+    drive(**json.loads(sys.argv[1]))

@@ -1,0 +1,132 @@
+"""`prolip convert`: what it writes, what it prints, what it refuses."""
+
+import filecmp
+import json
+import shutil
+
+import pytest
+import torch
+
+import prolip
+from prolip import cli
+from tests.golden import FIXTURES, altered
+from tests.weights.formats.test_release import clip_words
+
+RELEASE = FIXTURES / "models" / "b16_tiny"
+LONG = FIXTURES / "models" / "long_tiny"
+SIGLIP = FIXTURES / "open_clip" / "siglip"
+
+
+def convert(*args):
+    cli.main(["convert", *(str(a) for a in args)])
+
+
+def test_there_and_back(tmp_path, capsys):
+    convert(RELEASE, tmp_path / "ours")
+    printed = capsys.readouterr().out
+    assert "prolip-release -> " in printed
+    assert "loaded     71 tensors" in printed
+    assert "made new   0\nleft over  0\n" in printed
+    convert(tmp_path / "ours", tmp_path / "theirs", "--to", "release")
+    for name in ("config.json", "model.safetensors"):
+        assert filecmp.cmp(RELEASE / name, tmp_path / "theirs" / name, shallow=False)
+
+
+def test_probabilistic(tmp_path, capsys):
+    convert(SIGLIP, tmp_path / "new", "--to", "probabilistic", "--seed", 3, "--image-size", 64)
+    printed = capsys.readouterr().out
+    assert "made new   10\n           image.class_token\n" in printed
+    assert "left over  13\n           attention pooling: [CLS] takes its place: image.pool.kv.bias" in printed
+    model = prolip.load(tmp_path / "new", device="cpu")
+    assert not model.config.deterministic
+    assert model.config.image.pixels.size == 64
+    assert model.origin["format"] == "open_clip"
+
+
+def test_json(tmp_path, capsys):
+    convert(LONG, tmp_path / "new", "--context-length", 300, "--json")
+    content = json.loads(capsys.readouterr().out)
+    assert content["from"] == "prolip-release"
+    assert content["left_over"] == {}
+    assert len(content["loaded"]) == 71
+    assert prolip.load(tmp_path / "new", device="cpu").config.text.tokens.context_length == 300
+
+
+def test_what_was_resized_is_said(tmp_path, capsys):
+    convert(LONG, tmp_path / "new", "--context-length", 300, "--image-size", 32)
+    printed = capsys.readouterr().out
+    assert "resized    image.positions, text.positions\n" in printed
+    assert "no tokenizer was found (hub repository timm/ViT-B-16-SigLIP is not in the cache" in printed
+
+
+def test_all_that_was_left_over(tmp_path, capsys):
+    """Theirs that have no place, and ours that the probabilistic model doesn't need."""
+    source = altered(SIGLIP, tmp_path / "source", lambda t: t.update({"text.attn_mask": torch.zeros(1)}))
+    convert(source, tmp_path / "new", "--to", "probabilistic", "--json")
+    content = json.loads(capsys.readouterr().out)
+    assert content["left_over"]["text.attn_mask"] == "the causal mask, which is computed"
+    assert "image.pool.probe" in content["left_over"]
+    assert "image.class_token" in content["made_new"]
+
+
+def test_the_seed(tmp_path):
+    models = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        convert(SIGLIP, tmp_path / name, "--to", "probabilistic", "--seed", seed)
+        models.append(prolip.load(tmp_path / name, device="cpu").image.class_token)
+    assert torch.equal(models[0], models[1])
+    assert not torch.equal(models[0], models[2])
+
+
+def test_a_file_with_a_config_and_a_tokenizer(tmp_path, nano, capsys):
+    clip = FIXTURES / "open_clip" / "clip"
+    shutil.copy(clip / "open_clip_model.safetensors", tmp_path / "weights.safetensors")
+    words = clip_words(tmp_path / "words", 64)
+    convert(
+        tmp_path / "weights.safetensors",
+        tmp_path / "new",
+        "--config",
+        clip / "open_clip_config.json",
+        "--tokenizer",
+        words,
+    )
+    assert "no tokenizer" not in capsys.readouterr().out
+    assert prolip.load(tmp_path / "new", device="cpu").tokenize("a cat").tolist() == [[62, 1, 2, 63]]
+
+
+def test_a_revision_is_for_the_hub(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        convert(RELEASE, tmp_path / "out", "--revision", "v2")
+    assert "only a hub id has a revision" in capsys.readouterr().err
+
+
+def test_a_file_is_not_overwritten_either(tmp_path, capsys):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(SystemExit):
+        convert(RELEASE, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_nothing_is_overwritten(tmp_path, capsys):
+    (tmp_path / "something").write_text("precious")
+    with pytest.raises(SystemExit):
+        convert(RELEASE, tmp_path)
+    assert "exists and is not an empty folder" in capsys.readouterr().err
+    assert (tmp_path / "something").read_text() == "precious"
+
+
+def test_the_release_can_not_hold_it(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        convert(SIGLIP, tmp_path / "out", "--to", "release")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith(
+        "prolip: the release can't hold this model: its text log-variances"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_source_is_one_sentence(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        convert(tmp_path / "nowhere", tmp_path / "out")
+    assert stopped.value.code == 2
+    assert "there is no folder or file" in capsys.readouterr().err

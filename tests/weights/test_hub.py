@@ -1,0 +1,251 @@
+"""The hub: small files in exactly the layout of its cache, offline; and a pretended hub that takes what is pushed."""
+
+import shutil
+from typing import ClassVar
+
+import pytest
+import torch
+from huggingface_hub import errors
+
+import prolip
+from prolip.weights import hub
+from prolip.weights.model_card import card
+from tests.golden import FIXTURES
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """cache("owner/name", folder): as if the files of this folder had been fetched once. No network from here on."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    def put(repo_id, folder, names=None):
+        root = tmp_path / "hub" / f"models--{repo_id.replace('/', '--')}"
+        snapshot = root / "snapshots" / COMMIT
+        snapshot.mkdir(parents=True)
+        (root / "blobs").mkdir()
+        (root / "refs").mkdir()
+        (root / "refs" / "main").write_text(COMMIT)
+        for i, path in enumerate(sorted(folder.iterdir())):
+            if names is None or path.name in names:
+                shutil.copy(path, root / "blobs" / f"{i:040x}")
+                (snapshot / path.name).symlink_to(root / "blobs" / f"{i:040x}")
+        return snapshot
+
+    return put
+
+
+def test_the_release_by_its_hub_id(cache):
+    cache(
+        "SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B",
+        FIXTURES / "models" / "b16_tiny",
+        {"config.json", "model.safetensors"},
+    )
+    model = prolip.load("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", device="cpu")
+    wanted = prolip.load(FIXTURES / "models" / "b16_tiny", device="cpu")
+    assert model.config == wanted.config
+    assert torch.equal(model.image.positions, wanted.image.positions)
+    assert (
+        prolip.load("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", revision="main", device="cpu").config
+        == wanted.config
+    )
+    assert (
+        prolip.load("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", revision=COMMIT, device="cpu").config
+        == wanted.config
+    )
+
+
+def test_open_clip_by_its_hub_id(cache):
+    cache("timm/some-clip", FIXTURES / "open_clip" / "clip")
+    assert prolip.load("timm/some-clip", device="cpu").config.text.pooling == "end"
+
+
+def test_our_own_by_its_hub_id(cache, nano, tmp_path):
+    cache("me/nano", nano.save(tmp_path / "nano"))
+    model = prolip.load("me/nano", device="cpu")
+    assert torch.equal(model.embed_texts("a thing").mean, nano.embed_texts("a thing").mean)
+
+
+def test_a_tokenizer_named_by_the_config_is_fetched(cache, tmp_path):
+    """The release has none in its folder; its config says whose it uses."""
+    from tokenizers import processors
+
+    from prolip.preprocessing.tokenizer_builders import train_words
+
+    core = train_words(["a red circle"], context_length=16).core()
+    core.post_processor = processors.TemplateProcessing(single="$A [MASK]", special_tokens=[("[MASK]", 1)])
+    (tmp_path / "tokenizer").mkdir()
+    core.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
+    (tmp_path / "tokenizer" / "tokenizer_config.json").write_text('{"pad_token": "[MASK]"}')
+    cache("timm/ViT-B-16-SigLIP", tmp_path / "tokenizer")
+    model = prolip.load(FIXTURES / "models" / "b16_tiny", device="cpu")
+    assert model.tokenize("").tolist() == [[1] * 16]
+    other = prolip.load(FIXTURES / "models" / "long_tiny", tokenizer="timm/ViT-B-16-SigLIP", device="cpu")
+    assert other.tokenize("").shape == (1, 256)
+
+
+def test_what_is_asked_for(monkeypatch, tmp_path):
+    """Every file of the same revision, and no more than a model needs."""
+    asked = []
+
+    def download(repo_id, name, revision):
+        asked.append((name, revision))
+        if name.startswith("open_clip"):
+            raise errors.EntryNotFoundError.__new__(errors.EntryNotFoundError)
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    assert hub.fetch("me/it", "v2") == tmp_path
+    assert {revision for _, revision in asked} == {"v2"}
+    assert [name for name, _ in asked] == [
+        "open_clip_config.json", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "vocab.json", "merges.txt", "preprocessor_config.json", "processor_config.json",
+    ]  # fmt: skip
+
+
+def test_offline_and_not_in_the_cache(cache):
+    with pytest.raises(
+        OSError, match=r"hub repository me/nowhere is not in the cache, and the hub can't be reached"
+    ):
+        prolip.load("me/nowhere")
+    with pytest.raises(OSError, match="hub repository me/nowhere at v2 is not in the cache"):
+        prolip.load("me/nowhere", revision="v2")
+
+
+def test_a_repository_without_a_model(cache, tmp_path):
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "tokenizer.json").write_text("{}")
+    cache("me/words", tmp_path / "some")
+    with pytest.raises(ValueError, match="hub repository me/words holds no model that we know"):
+        prolip.load("me/words")
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        (
+            errors.RepositoryNotFoundError,
+            "there is no hub repository me/it .*and no such folder or file here either",
+        ),
+        (errors.RevisionNotFoundError, "there is no hub repository me/it"),
+        (errors.GatedRepoError, "me/it is gated: accept its terms"),
+        (errors.HfHubHTTPError, "hub repository me/it could not be fetched: it failed"),
+    ],
+)
+def test_what_the_hub_says_is_a_sentence(raised, sentence, monkeypatch):
+    def fail(*args, **kwargs):
+        error = raised.__new__(raised)
+        Exception.__init__(error, "it failed\nwith a long story")
+        raise error
+
+    monkeypatch.setattr(hub, "hf_hub_download", fail)
+    with pytest.raises(OSError, match=sentence) as caught:
+        prolip.load("me/it")
+    assert "\n" not in str(caught.value)
+
+
+class PretendedHub:
+    """Takes what HfApi would send."""
+
+    def __init__(self, token=None):
+        self.token = token
+
+    existing: ClassVar[set[str]] = set()
+    seen: ClassVar[dict[str, object]] = {}
+    sent: ClassVar[dict[str, bytes]] = {}
+
+    def create_repo(self, repo_id, private=None, exist_ok=False):
+        assert exist_ok
+        self.seen.update(private=private, token=self.token)
+        return f"https://hub/{repo_id}"
+
+    def file_exists(self, repo_id, name, revision=None):
+        self.seen.update(card_of=revision)
+        return name in self.existing
+
+    def upload_folder(self, repo_id, folder_path, commit_message, revision):
+        self.sent.clear()
+        self.sent.update({path.name: path.read_bytes() for path in folder_path.iterdir()})
+        self.sent["message"] = commit_message.encode()
+        self.seen.update(revision=revision)
+
+
+def test_push_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    assert prolip.push(nano, "me/nano", message="first", license="mit") == "https://hub/me/nano"
+    sent = PretendedHub.sent
+    assert set(sent) == {"config.json", "model.safetensors", "tokenizer.json", "README.md", "message"}
+    assert sent["message"] == b"first"
+    for name in set(sent) - {"message"}:
+        (tmp_path / name).write_bytes(sent[name])
+    assert torch.equal(
+        prolip.load(tmp_path, device="cpu").embed_texts("a thing").mean, nano.embed_texts("a thing").mean
+    )
+
+
+def test_push_says_where_and_who(nano, monkeypatch):
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    prolip.push(nano, "me/nano", private=True, revision="v2", token="secret", license="mit")
+    assert PretendedHub.seen == {"private": True, "token": "secret", "revision": "v2", "card_of": "v2"}
+    assert b"license: mit" in PretendedHub.sent["README.md"]
+
+
+def test_push_without_a_network_is_a_sentence(nano, monkeypatch):
+    class NoNetworkError(Exception):
+        """As the hub's HTTP library has it: no OSError."""
+
+    def fail(self, *args, **kwargs):
+        raise NoNetworkError("name or service not known")
+
+    monkeypatch.setattr(PretendedHub, "create_repo", fail)
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    with pytest.raises(OSError, match="pushing to me/nano failed: name or service not known"):
+        prolip.push(nano, "me/nano")
+
+
+def test_push_leaves_someones_card_alone(nano, monkeypatch):
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    monkeypatch.setattr(PretendedHub, "existing", {"README.md"})
+    prolip.push(nano, "me/nano")
+    assert "README.md" not in PretendedHub.sent
+
+
+def test_push_without_a_token_is_a_sentence(nano, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise errors.LocalTokenNotFoundError("no token")
+
+    monkeypatch.setattr(PretendedHub, "create_repo", refuse)
+    monkeypatch.setattr(hub, "HfApi", PretendedHub)
+    with pytest.raises(
+        OSError, match=r"pushing to me/nano failed: no token. Is the hub reachable, and the token there"
+    ):
+        prolip.push(nano, "me/nano")
+
+
+def test_the_card_says_what_is_known(nano):
+    from huggingface_hub import ModelCard
+
+    text = card(nano, "me/nano", "mit")
+    data = ModelCard(text).data
+    assert data.library_name == "prolip"
+    assert data.license == "mit"
+    assert data.pipeline_tag == "zero-shot-image-classification"
+    assert 'prolip.load("me/nano")' in text
+    assert f"{sum(p.numel() for p in nano.parameters()):,}" in text
+    assert "license:" not in card(nano, "me/nano")
+    assert text.count("# nano\n") == 1
+    assert "32 x 32 pixels, patches of 8" in text
+    assert f"up to 16 tokens of a vocabulary of {nano.config.text.tokens.vocab_size}" in text
+    released = prolip.load(FIXTURES / "models" / "b16_tiny", device="cpu")
+    assert "| log-variances | image: token, text: mean |" in card(released, "me/b16")
+    nano.origin = {"format": "open_clip"}
+    assert "| weights started from | open_clip |" in card(nano, "me/nano")
+
+
+def test_the_card_of_a_deterministic_model_promises_no_variances():
+    assert "points (no variances)" in card(
+        prolip.load(FIXTURES / "open_clip" / "clip", device="cpu"), "me/clip"
+    )

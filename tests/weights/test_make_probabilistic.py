@@ -1,0 +1,175 @@
+"""CLIP and SigLIP made probabilistic: what was trained is kept, what is new is named, nothing vanishes."""
+
+import pytest
+import tokenizers
+import torch
+from safetensors.torch import load_file
+from tokenizers import models, processors
+
+import prolip
+from prolip.losses.contrastive import ppcl
+from prolip.model.prolip import ProLIP
+from prolip.preprocessing.tokenizer import Tokenizer
+from prolip.weights.load import open_model
+from prolip.weights.make_probabilistic import make_probabilistic
+from tests.golden import FIXTURES
+
+NEW = {
+    "clip": {"bias", "log_scale", "image.uncertainty_token"},
+    "siglip": {"image.class_token", "image.mean.weight", "image.uncertainty_token"},
+}
+COMMON = {f"{side}.log_var.{kind}" for side in ("image", "text") for kind in ("weight", "bias")} | {
+    "text.uncertainty_token",
+    "image.positions (of added tokens)",
+    "text.positions (of added tokens)",
+}
+
+
+@pytest.fixture(params=["clip", "siglip"])
+def pair(request, generator):
+    old = open_model(FIXTURES / "open_clip" / request.param).model
+    new, account = make_probabilistic(old, generator)
+    return request.param, old, new, account
+
+
+def test_the_account(pair):
+    kind, old, new, account = pair
+    assert set(account.new) == NEW[kind] | COMMON
+    left = dict(account.left)
+    if kind == "clip":
+        assert set(left) == {"log_scale"}
+    else:
+        assert set(left) == {name for name in old.state_dict() if name.startswith("image.pool.")}
+        assert set(left.values()) == {"attention pooling: [CLS] takes its place"}
+    assert set(account.loaded) | (set(account.new) - {n for n in account.new if " " in n}) == set(
+        new.state_dict()
+    )
+    assert set(account.loaded).isdisjoint(account.new)
+
+
+def test_trained_tensors_are_untouched(pair):
+    kind, old, new, account = pair
+    before, after = old.state_dict(), new.state_dict()
+    partly = {"image.positions", "text.positions", "text.tokens.weight", "text.class_token"}
+    for name in set(account.loaded) - partly:
+        assert torch.equal(before[name], after[name]), name
+    added = old.config.image.added_tokens
+    assert torch.equal(after["image.positions"][2:], before["image.positions"][added:])
+    if kind == "clip":
+        assert torch.equal(after["image.positions"][0], before["image.positions"][0])
+    fresh = ProLIP(new.config).start(torch.Generator().manual_seed(0)).state_dict()
+    assert torch.equal(after["image.positions"][added:2], fresh["image.positions"][added:2])
+    assert torch.equal(after["text.positions"][-2], fresh["text.positions"][-2])
+    if kind == "siglip":  # [CLS] takes the position that SigLIP read
+        assert torch.equal(after["text.positions"][-1], before["text.positions"][-1])
+    assert torch.equal(after["text.positions"][:-2], before["text.positions"])
+    assert torch.equal(after["text.tokens.weight"], before["text.tokens.weight"])
+    assert torch.equal(after["text.class_token"], before["text.tokens.weight"][old.config.text.tokens.end_id])
+
+
+def test_it_is_the_papers_model(pair):
+    kind, _, new, _ = pair
+    config = new.config
+    assert config.image.uncertainty == config.text.uncertainty == "token"
+    assert config.image.pooling == config.text.pooling == "class"
+    assert not config.text.causal
+    assert config.text.padding == ("masked" if kind == "clip" else "attended")
+    assert config.contrast == "sigmoid"
+    if kind == "clip":
+        assert new.temperature.scale.item() == pytest.approx(10.0)
+        assert new.bias.item() == -10.0
+        assert (
+            config.text.tokens.pad_id == config.text.tokens.end_id
+        )  # 0 is a word of CLIP's, and would be masked
+
+
+def test_it_starts_small_and_learns(pair):
+    kind, _, new, _ = pair
+    io = load_file(FIXTURES / "open_clip" / kind / "io.safetensors")
+    images, texts = new(io["pixels"], io["ids"])
+    for z in (images, texts):
+        z.check()
+        assert z.log_var.mean().item() == pytest.approx(-10.0, abs=1.0)
+    ppcl(images, texts, new.temperature).backward()
+    for name, p in new.named_parameters():
+        if not name.startswith("text.tokens"):
+            assert p.grad is not None, name
+            assert p.grad.abs().max() > 0, name
+
+
+@torch.no_grad()
+def test_siglips_text_features_barely_move(generator):
+    """[CLS] takes over embedding and position of the token that SigLIP read: only [UNC], one more token to attend to,
+    and the doubled last token are new."""
+    golden = FIXTURES / "open_clip" / "siglip"
+    old = open_model(golden).model
+    new, _ = make_probabilistic(old, generator)
+    ids = load_file(golden / "io.safetensors")["ids"]
+    ids[:, -1] = old.config.text.tokens.end_id
+    cosine = (old.encode_text(ids).mean * new.encode_text(ids).mean).sum(-1)
+    assert cosine.min() > 0.9
+
+
+def test_a_mask_token_is_added_with_its_row(generator):
+    model = open_model(FIXTURES / "open_clip" / "siglip").model
+    core = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1, "b": 2}, unk_token="a"))
+    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    model.use_tokenizer(Tokenizer(core, model.config.text.tokens))
+    new, account = make_probabilistic(model, generator)
+    assert new.config.text.tokens.mask_id == 64
+    assert "text.tokens.weight (its last 1 rows)" in account.new
+    assert new.tokenizer.rules == new.config.text.tokens
+    assert new.text.tokens.weight.shape[0] == 65
+    assert torch.equal(new.text.tokens.weight[:64], model.text.tokens.weight)
+
+
+def test_t5s_mask_is_taken_where_there_is_one(generator):
+    """SigLIP's vocabulary: <extra_id_99> is the first id after the pieces, and the release masks with it."""
+    model = open_model(FIXTURES / "open_clip" / "siglip").model
+    words = {
+        "a": 0,
+        "</s>": 1,
+        "b": 2,
+        **{f"w{i}": i for i in range(3, 64)},
+        "<extra_id_99>": 64,
+        "<extra_id_98>": 65,
+    }
+    core = tokenizers.Tokenizer(models.WordLevel(words, unk_token="a"))
+    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    model.use_tokenizer(Tokenizer(core, model.config.text.tokens))
+    new, _ = make_probabilistic(model, generator)
+    assert new.config.text.tokens.mask_id == 64
+    assert new.text.tokens.weight.shape[0] == 65
+
+
+def test_half_precision_stays_half(generator):
+    new, _ = make_probabilistic(open_model(FIXTURES / "open_clip" / "clip").model.half(), generator)
+    assert {p.dtype for p in new.parameters()} == {torch.float16}
+
+
+def test_the_old_model_is_left_alone(generator):
+    old = open_model(FIXTURES / "open_clip" / "clip").model
+    new, _ = make_probabilistic(old, generator)
+    before = old.image.norm_post.weight.clone()
+    with torch.no_grad():
+        new.image.norm_post.weight.add_(1.0)
+    assert torch.equal(old.image.norm_post.weight, before)
+
+
+def test_the_seed_decides_what_is_new():
+    old = open_model(FIXTURES / "open_clip" / "clip").model
+    a, b, c = (make_probabilistic(old, torch.Generator().manual_seed(s))[0] for s in (0, 0, 1))
+    assert torch.equal(a.image.log_var.weight, b.image.log_var.weight)
+    assert not torch.equal(a.image.log_var.weight, c.image.log_var.weight)
+
+
+def test_a_probabilistic_model_is_refused(nano, generator):
+    with pytest.raises(ValueError, match="has variances already"):
+        make_probabilistic(nano, generator)
+
+
+def test_it_can_be_saved_and_loaded(pair, tmp_path):
+    _, _, new, _ = pair
+    other = prolip.load(new.save(tmp_path), device="cpu")
+    assert other.config == new.config
+    assert torch.equal(other.image.positions, new.image.positions)

@@ -1,0 +1,144 @@
+"""ONNX graphs against torch, by onnxruntime."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import prolip
+from prolip.weights import onnx
+from tests.golden import FIXTURES
+
+pytest.importorskip("onnxscript")
+runtime = pytest.importorskip("onnxruntime")
+
+
+def run(path, values):
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return [
+        torch.from_numpy(out) for out in session.run(None, {session.get_inputs()[0].name: values.numpy()})
+    ]
+
+
+def test_any_batch_and_any_length(nano, tmp_path, generator):
+    differences = prolip.export_onnx(nano, tmp_path)
+    assert set(differences) == {
+        f"{side} {part}" for side in ("image", "text") for part in ("mean", "log_var")
+    }
+    assert all(0 <= value < 1e-4 for value in differences.values())
+    for count in (1, 7):
+        pixels = torch.randn(count, 3, 32, 32, generator=generator)
+        with torch.no_grad():
+            wanted = nano.encode_image(pixels)
+        mean, log_var = run(tmp_path / "image.onnx", pixels)
+        torch.testing.assert_close(mean, wanted.mean, rtol=0, atol=1e-5)
+        torch.testing.assert_close(log_var, wanted.log_var, rtol=0, atol=1e-4)
+    for texts in (["a thing"], ["a red circle above a blue star", "", "a thing"]):
+        wanted = nano.embed_texts(texts)
+        mean, log_var = run(tmp_path / "text.onnx", nano.tokenize(texts))
+        torch.testing.assert_close(mean, wanted.mean, rtol=0, atol=1e-5)
+        torch.testing.assert_close(log_var, wanted.log_var, rtol=0, atol=1e-4)
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["format"] == "prolip-onnx"
+    assert content["model"]["image"]["pixels"]["size"] == 32
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "image.onnx",
+        "text.onnx",
+        "config.json",
+        "tokenizer.json",
+    }
+
+
+class Session:
+    """An onnxruntime that errs by a given amount, and only where a batch has several rows."""
+
+    def __init__(self, graph, error):
+        self.graph, self.error = graph, error
+
+    def get_inputs(self):
+        return [type("Input", (), {"name": "x"})]
+
+    def run(self, _, values):
+        mean, log_var = self.graph(torch.from_numpy(values["x"]))
+        mean = mean + (self.error if len(mean) > 1 else 0.0)
+        return [mean.detach().numpy(), log_var.detach().numpy()]
+
+
+@pytest.mark.parametrize("error", [0.0, 1e-4, float("nan")])
+def test_what_counts_as_the_same(error, nano, monkeypatch):
+    graph, inputs = onnx.Graph(nano, "text"), onnx._ids(nano)
+    fake = type("Runtime", (), {"InferenceSession": lambda *args, **more: Session(graph, error)})
+    monkeypatch.setattr(onnx, "require", lambda *args: fake)
+    if error == 0.0:
+        assert onnx._compare(graph, inputs, Path("text.onnx")) == {"mean": 0.0, "log_var": 0.0}
+    else:
+        with pytest.raises(ValueError, match="mean differs from torch by"):
+            onnx._compare(graph, inputs, Path("text.onnx"))
+
+
+def test_points_are_the_same_points():
+    a = torch.tensor([-torch.inf, 1.0])
+    assert onnx._distance(a, a) == 0.0
+    assert onnx._distance(a, torch.tensor([-torch.inf, 1.5])) == 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["models/b16_tiny", "open_clip/clip", "open_clip/siglip"])
+def test_other_forward_passes(name, tmp_path):
+    model = prolip.load(FIXTURES / name, device="cpu")
+    prolip.export_onnx(model, tmp_path)
+    size = model.config.image.pixels.size
+    mean, log_var = run(tmp_path / "image.onnx", torch.zeros(2, 3, size, size))
+    with torch.no_grad():
+        wanted = model.encode_image(torch.zeros(2, 3, size, size))
+    torch.testing.assert_close(mean, wanted.mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(log_var, wanted.log_var, rtol=0, atol=1e-4)
+
+
+def test_a_graph_that_differs_is_refused(nano, tmp_path, monkeypatch):
+    def other(graph, inputs, axes, path):
+        with torch.no_grad():
+            nano.image.log_var.bias.add_(0.01)
+        export(graph, inputs, axes, path)
+        with torch.no_grad():
+            nano.image.log_var.bias.sub_(0.01)
+        return path
+
+    export = onnx._export
+    monkeypatch.setattr(onnx, "_export", other)
+    with pytest.raises(ValueError, match=r"image.onnx: log_var differs from torch by 0.01, more than 0.0001"):
+        prolip.export_onnx(nano, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_large_weights_lie_beside_the_graph(nano, tmp_path, monkeypatch, generator):
+    monkeypatch.setattr(onnx, "LARGEST_FILE", 1000)
+    prolip.export_onnx(nano, tmp_path)
+    assert {"image.onnx", "image.onnx.data", "text.onnx", "text.onnx.data"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
+    pixels = torch.randn(2, 3, 32, 32, generator=generator)
+    with torch.no_grad():
+        wanted = nano.encode_image(pixels)
+    torch.testing.assert_close(run(tmp_path / "image.onnx", pixels)[0], wanted.mean, rtol=0, atol=1e-5)
+
+
+def test_only_float32(nano, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"ONNX export takes a float32 model on the CPU, not torch.float64 on cpu"
+    ):
+        prolip.export_onnx(nano.double(), tmp_path)
+
+
+def test_without_the_extra_there_is_a_sentence(nano, tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.delitem(sys.modules, "onnxruntime")
+    monkeypatch.setattr(
+        "prolip.extras.import_module", lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name=name))
+    )
+    with pytest.raises(ImportError, match=r"this needs onnx\. .*onnx"):
+        prolip.export_onnx(nano, tmp_path)

@@ -1,0 +1,175 @@
+"""Each rule against a loop over classes, the release's filters, and what all rules share."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from safetensors.torch import load_file
+
+from prolip.gaussian import Gaussian
+from prolip.mixture import pool
+from prolip.zeroshot import prompt_weights
+from tests.golden import FIXTURES
+
+
+def with_uncertainties(rows):
+    """Prompts (C, T, 2) whose tr(Sigma) are exactly these, up to rounding of log."""
+    value = torch.tensor(rows, dtype=torch.float64)
+    log_var = torch.stack([value.log(), torch.full_like(value, -torch.inf)], -1)
+    mean = torch.zeros_like(log_var)
+    mean[..., 0] = 1.0
+    return Gaussian(mean, log_var)
+
+
+FEW = st.sampled_from([0.1, 0.2, 0.2, 0.5, 1.0, 3.0])
+TABLES = st.integers(1, 5).flatmap(
+    lambda count: st.lists(st.lists(FEW, min_size=count, max_size=count), min_size=1, max_size=4)
+)
+
+
+def shares(kept, row):
+    """Equal weights of the kept ones; the least uncertain one if there is none."""
+    kept = kept or [row.index(min(row))]
+    return [1.0 / len(kept) if i in kept else 0.0 for i in range(len(row))]
+
+
+def limit_of(values, k):
+    mean = math.fsum(values) / len(values)
+    return mean + k * math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
+
+
+def below(row, limit):
+    return [i for i, value in enumerate(row) if value <= limit * (1 + 1e-9)]
+
+
+def close(found, wanted):
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+@given(TABLES, st.sampled_from([-1.0, 0.0, 0.5, 2.0]))
+def test_spread_filters_are_the_loops(rows, k):
+    prompts = with_uncertainties(rows)
+    close(
+        prompt_weights.below_class_spread(prompts, k),
+        [shares(below(row, limit_of(row, k)), row) for row in rows],
+    )
+    overall = limit_of([value for row in rows for value in row], k)
+    close(prompt_weights.below_global_spread(prompts, k), [shares(below(row, overall), row) for row in rows])
+
+
+@given(TABLES, st.sampled_from([0.0, 0.15, 0.6, 10.0]))
+def test_a_threshold_keeps_what_is_below_it(rows, threshold):
+    close(
+        prompt_weights.below_value(with_uncertainties(rows), threshold),
+        [shares(below(row, threshold), row) for row in rows],
+    )
+
+
+@given(TABLES, st.data())
+def test_lowest_k_takes_the_first_of_equal_ones(rows, data):
+    k = data.draw(st.integers(1, len(rows[0])))
+    wanted = [shares(sorted(range(len(row)), key=lambda i: (row[i], i))[:k], row) for row in rows]
+    close(prompt_weights.lowest_k(with_uncertainties(rows), k), wanted)
+
+
+@given(TABLES, st.data())
+def test_lowest_of_all_ranks_over_classes(rows, data):
+    every = [(value, c, t) for c, row in enumerate(rows) for t, value in enumerate(row)]
+    count = data.draw(st.integers(1, len(every)))
+    chosen = sorted(every)[:count]
+    wanted = [shares([t for _, own, t in chosen if own == c], row) for c, row in enumerate(rows)]
+    close(prompt_weights.lowest_of_all(with_uncertainties(rows), count), wanted)
+
+
+def test_equal_uncertainties_all_stay_at_the_mean():
+    """0.1 has no exact mean in floating point: the limit must not fall below the values by rounding."""
+    for count in range(2, 40):
+        prompts = with_uncertainties([[0.1] * count])
+        assert (prompt_weights.below_class_spread(prompts, 0.0) > 0).all()
+        assert (prompt_weights.below_global_spread(prompts, 0.0) > 0).all()
+
+
+def test_uniform_and_single(draw):
+    prompts = draw(3, 4, 5)
+    close(prompt_weights.uniform(prompts), [[0.25] * 4] * 3)
+    close(prompt_weights.single(prompts, 2), [[0.0, 0.0, 1.0, 0.0]] * 3)
+    torch.testing.assert_close(pool(prompts, prompt_weights.single(prompts, 2)).mean, prompts.mean[:, 2])
+    for index in (-1, 4):
+        with pytest.raises(ValueError, match=r"0\.\.3"):
+            prompt_weights.single(prompts, index)
+
+
+def test_permuting_classes_permutes_weights(draw):
+    prompts, order = draw(5, 6, 3), torch.tensor([3, 1, 4, 0, 2])
+    for rule in (
+        lambda z: prompt_weights.below_class_spread(z, 0.3),
+        lambda z: prompt_weights.below_global_spread(z, 0.3),
+        lambda z: prompt_weights.lowest_k(z, 2),
+        lambda z: prompt_weights.lowest_of_all(z, 11),
+    ):
+        assert torch.equal(rule(prompts[order]), rule(prompts)[order])
+
+
+def test_a_model_without_uncertainty_is_told(draw):
+    points = Gaussian.point(draw(2, 3, 4).mean)
+    for rule, option in (
+        (prompt_weights.below_class_spread, 0.0),
+        (prompt_weights.below_global_spread, 0.0),
+        (prompt_weights.below_value, 1.0),
+        (prompt_weights.lowest_k, 1),
+        (prompt_weights.lowest_of_all, 1),
+    ):
+        with pytest.raises(ValueError, match="no uncertainty"):
+            rule(points, option)
+    close(prompt_weights.uniform(points), [[1 / 3] * 3] * 2)
+
+
+def test_impossible_counts_and_shapes_are_named(draw):
+    prompts = draw(2, 3, 4)
+    for rule, wrong, most in (
+        (prompt_weights.lowest_k, 0, 3),
+        (prompt_weights.lowest_k, 4, 3),
+        (prompt_weights.lowest_of_all, 7, 6),
+    ):
+        with pytest.raises(ValueError, match=rf"1\.\.{most}"):
+            rule(prompts, wrong)
+    with pytest.raises(ValueError, match=r"\(C, T, D\)"):
+        prompt_weights.uniform(prompts[0])
+
+
+def test_entropy_and_effective_count():
+    two = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [1 / 3] * 3])
+    torch.testing.assert_close(prompt_weights.effective_count(two), torch.tensor([2.0, 1.0, 3.0]).double())
+    torch.testing.assert_close(prompt_weights.entropy(two), torch.tensor([2.0, 1.0, 3.0]).double().log())
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "option"),
+    [
+        ("by_std_values_per_class", prompt_weights.below_class_spread, 0.0),
+        ("by_std_values_all", prompt_weights.lowest_of_all, 15),
+        ("by_ranking", prompt_weights.lowest_k, 4),
+        ("by_abs_value", prompt_weights.below_value, 0.16725285351276398),
+    ],
+)
+def test_filters_are_the_releases(name, rule, option):
+    golden = load_file(FIXTURES / "analysis" / "bprw.safetensors")
+    prompts = Gaussian(golden["full.classifier_all"], golden["full.text_vars_all"].log())
+    pooled = pool(prompts, rule(prompts, option))
+    torch.testing.assert_close(pooled.mean.T, golden[f"filter.{name}.classifier"], atol=2e-7, rtol=0)
+    torch.testing.assert_close(pooled.var.T, golden[f"filter.{name}.vars"], atol=1e-8, rtol=1e-5)
+
+
+def test_the_spread_of_all_is_of_c_times_t_not_one_less():
+    """Uncertainties 1 and 3: mean 2, spread 1 (with one less it would be the square root of 2)."""
+    prompts = Gaussian(torch.tensor([[[1.0], [1.0]]]), torch.tensor([[[1.0], [3.0]]]).log())
+    assert prompt_weights.below_global_spread(prompts, 0.99).tolist() == [[1.0, 0.0]]
+    assert prompt_weights.below_global_spread(prompts, 0.8).tolist() == [[1.0, 0.0]]
+    assert prompt_weights.below_class_spread(prompts, 0.8).tolist() == [[1.0, 0.0]]
+
+
+def test_a_prompt_without_uncertainty_among_others_is_the_least_uncertain():
+    prompts = Gaussian(torch.ones(1, 3, 1), torch.tensor([[[1.0], [0.0], [3.0]]]).log())
+    assert prompt_weights.lowest_k(prompts, 1).tolist() == [[0.0, 1.0, 0.0]]
