@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-slow test-all check bench reproduce figures format constraints clean
+.PHONY: help demo test test-slow test-all check bench reproduce figures map format constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,10 +26,10 @@ check: $(STAMP)
 	@$(BIN)/mypy
 
 test: check  ## style, types, and the quick tests
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m "not slow" -rs --durations=5
+	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -rs --durations=5
 
 test-slow: $(STAMP)  ## what takes longer
-	@HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 -m slow --durations=5
+	@HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m slow --durations=5
 
 test-all: test test-slow  ## every test that this machine can run
 
@@ -49,6 +49,9 @@ reproduce: $(STAMP)  ## the paper's claims in miniature, each with controls and 
 figures: $(STAMP)  ## the figures of the docs
 	@$(BIN)/prolip report toy --out docs/figures/toy-inclusion
 	@$(BIN)/prolip report scenes --out docs/figures/scenes
+
+map: $(STAMP)  ## the map of the source tree in docs/architecture.md
+	@$(BIN)/python tools/architecture_map.py
 
 format: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .

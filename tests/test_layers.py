@@ -1,39 +1,15 @@
-"""The architecture is one-way: a file imports only from layers below its own, or from its own folder; no circles."""
+"""Imports go one way: a module imports only from lower layers or its own package, without cycles."""
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import prolip
+from tools.architecture_map import BESIDE, LAYERS, PAGE, page_with_map, write_map
 
 SOURCE = Path(prolip.__file__).parent
-
-LAYERS = [
-    {
-        "checks",
-        "configs",
-        "console",
-        "extras",
-        "files",
-        "progress",
-        "gaussian",
-        "measures",
-        "mixture",
-        "distributed",
-    },
-    {"losses", "preprocessing"},
-    {"model", "data"},
-    {"weights", "scenes"},
-    {"training", "embeddings"},
-    {"zeroshot", "retrieval", "filtering"},
-    {"evaluation"},
-    {"reports", "app", "demo", "doctor", "cli", "__main__"},
-]
-"""From the bottom up. A room is a file or a folder of src/prolip; docs/architecture.md draws the same picture."""
-
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
 
 
@@ -45,8 +21,8 @@ def module_name(path):
 MODULES = {module_name(path) for path in FILES} | {"prolip"}
 
 
-def imports(path):
-    """Modules of this package that a file imports, at its top or inside its functions."""
+def imported_names(path):
+    """Every module that a file imports, at its top or inside its functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -55,50 +31,57 @@ def imports(path):
             assert node.level == 0, f"{path}: imports are absolute"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {name if name in MODULES else node.module for name in names}
-    return {name for name in found if name.split(".")[0] == "prolip"}
+    return found
 
 
-def room(module):
+IMPORTED = {module_name(path): imported_names(path) for path in FILES}
+IMPORTS = {name: {one for one in found if one.split(".")[0] == "prolip"} for name, found in IMPORTED.items()}
+
+
+def package(module):
     return module.split(".")[1]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_no_arrow_points_up(path):
-    own = room(module_name(path))
-    assert own in LEVEL, (
-        f"{own} has no layer: give it one in {Path(__file__).name} and in docs/architecture.md"
+def test_every_package_has_a_layer():
+    assert {package(module) for module in IMPORTS} <= set(LEVEL), (
+        "add it to LAYERS in tools/architecture_map.py"
     )
-    for imported in imports(path) - {"prolip"}:
-        below = LEVEL[room(imported)] < LEVEL[own]
-        same_folder = room(imported) == own
-        both_at_the_bottom_or_top = LEVEL[room(imported)] == LEVEL[own] in (0, len(LAYERS) - 1)
-        assert below or same_folder or both_at_the_bottom_or_top, f"{module_name(path)} imports {imported}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_name)
-def test_inside_the_package_names_come_from_their_own_file(path):
-    """`from prolip import csd` inside would hide an arrow behind the lazy public face."""
-    assert imports(path) - {"prolip"} <= MODULES
-    assert "prolip" not in imports(path)
+def test_modules_import_from_lower_layers_or_their_own_package():
+    flat = (0, len(LAYERS) - 1)  # modules of the lowest and of the highest layer may import each other
+    upward = [
+        f"{module} imports {imported}"
+        for module, found in IMPORTS.items()
+        for imported in found - {"prolip"}
+        if package(imported) != package(module)
+        and not LEVEL[package(imported)] < LEVEL[package(module)]
+        and not LEVEL[package(imported)] == LEVEL[package(module)] in flat
+    ]
+    assert upward == []
 
 
-def test_there_are_no_circles():
-    graph = {module_name(path): imports(path) & MODULES for path in FILES}
-
-    def visit(module, trail):
-        assert module not in trail, f"a circle: {' -> '.join([*trail, module])}"
-        for target in graph.get(module, ()):
-            visit(target, [*trail, module])
-
-    for module in graph:
-        visit(module, [])
+def test_modules_import_names_from_where_they_are_defined():
+    """`from prolip import csd` inside the package would hide an import behind the lazy public names."""
+    for module, found in IMPORTS.items():
+        assert found <= MODULES - {"prolip"}, module
 
 
-def test_the_picture_names_every_room():
-    drawn = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
-    rooms = {room(module_name(path)) for path in FILES} - {"__main__"}
-    missing = {name for name in rooms if f"{name}.py" not in drawn and f"{name}/" not in drawn}
-    assert not missing
-    labels = re.findall(r"^      ([\w]+)[./]\S*\s+L(\d)", drawn, re.MULTILINE)
-    assert {name for name, _ in labels} == rooms
-    assert all(LEVEL[name] == int(level) for name, level in labels)
+def test_imports_have_no_cycle():
+    TopologicalSorter(IMPORTS).prepare()
+
+
+def test_package_does_not_import_what_lies_beside_it():
+    for module, found in IMPORTED.items():
+        assert not {name.split(".")[0] for name in found} & set(BESIDE), module
+
+
+def test_architecture_map_is_current():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == page_with_map(page), "docs/architecture.md is not current: run make map"
+
+
+def test_architecture_map_lists_every_module():
+    listed = set(re.findall(r"^ *(\w+)(?:\.py|/) ", write_map(), re.MULTILINE))
+    names = {path.parent.name if path.name == "__init__.py" else path.stem for path in FILES}
+    assert names - {"__main__"} <= listed

@@ -1,0 +1,1 @@
+"""Distance, inclusion, containment, KL and densities of Gaussians, for pairs and for all pairs."""
