@@ -2,19 +2,19 @@
 
 import torch
 
-from prolip.evaluation.captions import Captions, Pairs
+from prolip.evaluation.captions import TokenizedCaptions, EmbeddedPairs
 
 
 def one_pair(draw):
     """One image with one caption."""
-    captions = Captions(
-        texts=("a",), image_of=torch.tensor([0]), tokens=torch.tensor([1]), lengths=torch.tensor([1])
+    captions = TokenizedCaptions(
+        texts=("a",), image_index=torch.tensor([0]), tokens=torch.tensor([1]), lengths=torch.tensor([1])
     )
-    return Pairs(
+    return EmbeddedPairs(
         images=draw(1, 4),
         texts=draw(1, 4),
         captions=captions,
-        numbers=torch.tensor([0]),
+        indices=torch.tensor([0]),
         keys=("k",),
         name="x",
     )

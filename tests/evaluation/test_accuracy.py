@@ -64,7 +64,7 @@ def test_large_random_task_against_scikit_learn(generator):
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=40))
 def test_the_worst_group_is_the_least_mean_over_groups_that_have_samples(pairs):
     values, groups = torch.tensor([v for v, _ in pairs]), torch.tensor([g for _, g in pairs])
-    worst, by_group = accuracy.worst_group(values, groups)
+    worst, by_group = accuracy.worst_group_mean(values, groups)
     wanted = {g: [v for v, own in pairs if own == g] for g in {g for _, g in pairs}}
     assert by_group == pytest.approx({g: sum(vs) / len(vs) for g, vs in wanted.items()})
     assert worst == min(by_group.values())
@@ -73,7 +73,7 @@ def test_the_worst_group_is_the_least_mean_over_groups_that_have_samples(pairs):
 def test_the_worst_group_takes_top_5(generator):
     scores = torch.randn(60, 9, generator=generator)
     labels, groups = torch.randint(9, (60,), generator=generator), torch.arange(60) % 3
-    worst, by_group = accuracy.worst_group(accuracy.top_k_correct(scores, labels, 5), groups)
+    worst, by_group = accuracy.worst_group_mean(accuracy.top_k_correct(scores, labels, 5), groups)
     each = [accuracy.top_k_accuracy(scores[groups == g], labels[groups == g], 5) for g in range(3)]
     assert list(by_group.values()) == pytest.approx(each)
     assert worst == pytest.approx(min(each))
@@ -97,4 +97,4 @@ def test_bad_input_ends_in_a_sentence(scores, labels, sentence):
 
 def test_negative_groups_are_refused():
     with pytest.raises(ValueError, match="not negative"):
-        accuracy.worst_group(torch.ones(2), torch.tensor([0, -1]))
+        accuracy.worst_group_mean(torch.ones(2), torch.tensor([0, -1]))

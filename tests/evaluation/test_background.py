@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from prolip.data.sources.foreground import Objects
+from prolip.data.sources.foreground import ForegroundImages
 from prolip.embeddings.identity import model_identity
 from prolip.evaluation import background, paper_numbers
-from prolip.evaluation.background import compare
+from prolip.evaluation.background import compare_backgrounds
 from prolip.gaussian import Gaussian
 from prolip.scenes.writer import Plan, write
 from tests.data.annotated import write_three
@@ -28,31 +28,31 @@ def two(tmp_path):
 
 def shown(result):
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(*background.tables(result))
+    console.print(*background.background_tables(result))
     return console.export_text()
 
 
 def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
     folder, _, _ = two
     with pytest.raises(ValueError, match="bad"):
-        background.evaluate(nano, folder / "instances.json", folder, controls=0)
-    result = background.evaluate(nano, folder / "instances.json", folder, controls=1, bad_limit=1.0)
+        background.evaluate_background(nano, folder / "instances.json", folder, controls=0)
+    result = background.evaluate_background(nano, folder / "instances.json", folder, controls=1, max_bad_fraction=1.0)
     assert (result["numbers"], result["bad"]) == ([0], 1)
     assert "1 bad sample is left out" in shown(result)
     assert len(result["before"]) == len(result["after"]) == result["model"]["images"] == 1
 
 
 def test_numbers_are_those_of_the_pictures(folder, nano):
-    result = background.evaluate(nano, folder / "instances.json", folder / "images", canvas=200, controls=2)
-    plain, cut = (Objects(folder / "instances.json", folder / "images", canvas=c) for c in (None, 200))
+    result = background.evaluate_background(nano, folder / "instances.json", folder / "images", canvas=200, controls=2)
+    plain, cut = (ForegroundImages(folder / "instances.json", folder / "images", canvas=c) for c in (None, 200))
     before = nano.embed_images([plain.read(i).image for i in range(9)]).uncertainty.double()
     after = nano.embed_images([cut.read(i).image for i in range(9)]).uncertainty.double()
     np.testing.assert_allclose(result["before"], before, rtol=1e-5)
     np.testing.assert_allclose(result["after"], after, rtol=1e-5)
     assert result["model"]["before"] == pytest.approx(float(before.mean()), rel=1e-5)
     assert result["model"]["difference"] == pytest.approx(float((after - before).mean()), rel=1e-3, abs=1e-7)
-    assert result["largest_rises"][0] == int((after - before).argmax())
-    assert result["largest_falls"][0] == int((after - before).argmin())
+    assert result["largest_increases"][0] == int((after - before).argmax())
+    assert result["largest_decreases"][0] == int((after - before).argmin())
     assert tuple(result["paper"].values()) == paper_numbers.BACKGROUND_REMOVED
     assert len(result["controls"]) == 2
     assert result["controls"][0] == result["model"], "the model is itself the fresh one of seed 0"
@@ -68,25 +68,25 @@ def test_numbers_are_those_of_the_pictures(folder, nano):
 
 def test_compare_against_a_loop(draw):
     whole, objects = draw(7, 5), draw(7, 5)
-    found = compare(whole, objects)
+    found = compare_backgrounds(whole, objects)
     cosine = [[float(a @ b) for b in objects.mean] for a in whole.mean]
     assert found["cosine"] == pytest.approx(np.mean([cosine[i][i] for i in range(7)]))
-    assert found["cosine_others"] == pytest.approx(
+    assert found["cosine_negatives"] == pytest.approx(
         np.mean([cosine[i][j] for i in range(7) for j in range(7) if i != j])
     )
     rises = [objects[i].uncertainty > whole[i].uncertainty for i in range(7)]
     assert found["rises"] == pytest.approx(sum(rises) / 7)
     wider = Gaussian(whole.mean, whole.log_var + 1)
-    assert compare(whole, wider)["rises"] == 1.0
-    assert compare(whole, whole)["rises"] == 0.0
-    assert compare(whole[:1], wider[:1])["cosine_others"] is None
+    assert compare_backgrounds(whole, wider)["rises"] == 1.0
+    assert compare_backgrounds(whole, whole)["rises"] == 0.0
+    assert compare_backgrounds(whole[:1], wider[:1])["cosine_negatives"] is None
 
 
 def test_what_untrained_models_make_is_not_kept(folder, nano, tmp_path):
-    background.evaluate(nano, folder / "instances.json", folder / "images", controls=2, cache=tmp_path)
+    background.evaluate_background(nano, folder / "instances.json", folder / "images", controls=2, cache=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)]
 
 
 def test_a_wrong_number_of_controls_is_told(folder, nano):
     with pytest.raises(ValueError, match="controls"):
-        background.evaluate(nano, folder / "instances.json", folder / "images", controls=-1)
+        background.evaluate_background(nano, folder / "instances.json", folder / "images", controls=-1)

@@ -34,7 +34,7 @@ def test_deciles_are_means_of_the_sorted_tenths(generator):
     assert [row["n"] for row in rows] == [10] * 10
     assert [row["accuracy"] for row in rows] == pytest.approx(correct[order].double().mean(1).tolist())
     assert [row["uncertainty"] for row in rows] == pytest.approx(uncertainty[order].mean(1).tolist())
-    found = bins.correlations(correct, uncertainty)
+    found = bins.accuracy_correlations(correct, uncertainty)
     wanted = scipy.stats.pearsonr(range(10), [row["accuracy"] for row in rows])[0]
     assert found["bins"] == pytest.approx(wanted)
     assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(uncertainty, correct)[0])
@@ -52,7 +52,7 @@ def test_the_remainder_is_spread():
 def test_few_samples_leave_bins_out(n):
     rows = bins.accuracy_by_uncertainty(torch.ones(n).bool(), torch.arange(float(n)))
     assert [row["n"] for row in rows] == [1] * n
-    assert bins.correlations(torch.ones(n).bool(), torch.arange(float(n)))["bins"] is None
+    assert bins.accuracy_correlations(torch.ones(n).bool(), torch.arange(float(n)))["bins"] is None
 
 
 def test_constant_uncertainty_is_one_bin_and_correlates_with_nothing():
@@ -60,7 +60,7 @@ def test_constant_uncertainty_is_one_bin_and_correlates_with_nothing():
     assert bins.accuracy_by_uncertainty(correct, torch.full((3,), 0.1)) == [
         {"bin": 0, "n": 3, "uncertainty": pytest.approx(0.1), "accuracy": pytest.approx(2 / 3)}
     ]
-    assert set(bins.correlations(correct, torch.full((3,), 0.1)).values()) == {None}
+    assert set(bins.accuracy_correlations(correct, torch.full((3,), 0.1)).values()) == {None}
 
 
 def test_nan_has_no_bin():

@@ -38,7 +38,7 @@ def test_ece_of_equal_mass_is_the_loop(generator):
     order = confidence.argsort().reshape(9, 10)
     wanted = (correct[order].double().mean(1) - confidence[order].mean(1)).abs().mean().item()
     assert cal.expected_calibration_error(confidence, correct, 9, "mass") == pytest.approx(wanted)
-    rows = cal.reliability(confidence, correct, 9, "mass").rows()
+    rows = cal.bin_by_confidence(confidence, correct, 9, "mass").rows()
     assert [row["n"] for row in rows] == [10] * 9
 
 
@@ -52,8 +52,8 @@ def test_honest_probabilities_have_little_error_and_shifted_ones_the_shift(by, g
 
 def test_parts_add_up(generator):
     p, chance = torch.rand(2, 500, generator=generator)
-    parts = cal.reliability(p[:123], chance[:123] < 0.5) + cal.reliability(p[123:], chance[123:] < 0.5)
-    assert parts.error == pytest.approx(cal.reliability(p, chance < 0.5).error)
+    parts = cal.bin_by_confidence(p[:123], chance[:123] < 0.5) + cal.bin_by_confidence(p[123:], chance[123:] < 0.5)
+    assert parts.error == pytest.approx(cal.bin_by_confidence(p, chance < 0.5).error)
     assert sum(row["n"] for row in parts.rows()) == 500
 
 
@@ -66,7 +66,7 @@ def task(generator):
 def test_losses_of_the_softmax_are_scikit_learns(task, monkeypatch):
     similarities, labels = task
     p = torch.softmax(1.7 * similarities.double(), 1)
-    found = cal.class_calibration(similarities, labels, 1.7)
+    found = cal.softmax_calibration(similarities, labels, 1.7)
     assert found["log_loss"] == pytest.approx(log_loss(labels, p, labels=range(6)))
     one_hot = torch.nn.functional.one_hot(labels, 6)
     assert found["brier"] == pytest.approx((p - one_hot).square().sum(1).mean().item())
@@ -77,7 +77,7 @@ def test_losses_of_the_softmax_are_scikit_learns(task, monkeypatch):
     )
     assert sum(row["n"] for row in found["bins"]) == 80
     monkeypatch.setattr(cal, "_rows", lambda _: 7)
-    blocks = cal.class_calibration(similarities, labels, 1.7)
+    blocks = cal.softmax_calibration(similarities, labels, 1.7)
     assert [blocks[key] for key in ("ece", "brier", "log_loss")] == pytest.approx(
         [found[key] for key in ("ece", "brier", "log_loss")]
     )
@@ -87,7 +87,7 @@ def test_losses_of_pairs_are_scikit_learns(task, monkeypatch):
     similarities, labels = task
     p = cal.pair_probabilities(similarities, 1.7, -0.6)
     match = torch.nn.functional.one_hot(labels, 6).bool()
-    found = cal.pair_calibration(similarities, labels, 1.7, -0.6)
+    found = cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)
     assert found["pairs"]["log_loss"] == pytest.approx(log_loss(match.flatten(), p.flatten()))
     assert found["pairs"]["brier"] == pytest.approx(brier_score_loss(match.flatten(), p.flatten()))
     assert found["pairs"]["ece"] == pytest.approx(
@@ -99,14 +99,14 @@ def test_losses_of_pairs_are_scikit_learns(task, monkeypatch):
     assert found["predicted"]["brier"] == pytest.approx(brier_score_loss(right, best))
     assert found["predicted"]["ece"] == pytest.approx(cal.expected_calibration_error(best, right))
     monkeypatch.setattr(cal, "_rows", lambda _: 7)
-    assert cal.pair_calibration(similarities, labels, 1.7, -0.6)["pairs"] == pytest.approx(found["pairs"])
+    assert cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)["pairs"] == pytest.approx(found["pairs"])
 
 
 def test_saturated_logits_have_finite_losses():
     similarities, labels = torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.tensor([0, 1])
-    found = cal.class_calibration(similarities, labels, 1e5)
+    found = cal.softmax_calibration(similarities, labels, 1e5)
     assert found["log_loss"] == pytest.approx(1e5)
-    pairs = cal.pair_calibration(similarities, labels, 1e5, 0.0)["pairs"]
+    pairs = cal.sigmoid_calibration(similarities, labels, 1e5, 0.0)["pairs"]
     assert pairs["log_loss"] == pytest.approx(5e4)
     assert math.isfinite(pairs["ece"])
 
@@ -114,10 +114,10 @@ def test_saturated_logits_have_finite_losses():
 def test_bad_input_ends_in_a_sentence():
     right = torch.tensor([True, False])
     with pytest.raises(ValueError, match="probability"):
-        cal.reliability(torch.tensor([0.5, 1.1]), right)
+        cal.bin_by_confidence(torch.tensor([0.5, 1.1]), right)
     with pytest.raises(ValueError, match="probability"):
-        cal.reliability(torch.tensor([0.5, torch.nan]), right)
+        cal.bin_by_confidence(torch.tensor([0.5, torch.nan]), right)
     with pytest.raises(ValueError, match="N at least 1"):
-        cal.reliability(torch.zeros(0), right[:0])
+        cal.bin_by_confidence(torch.zeros(0), right[:0])
     with pytest.raises(ValueError, match="by 'height'"):
-        cal.reliability(torch.tensor([0.5, 0.1]), right, by="height")
+        cal.bin_by_confidence(torch.tensor([0.5, 0.1]), right, by="height")

@@ -8,7 +8,7 @@ from PIL import Image
 
 from prolip import scenes
 from prolip.data.open import open_data
-from prolip.evaluation.captions import Captions, Pairs, gather, tokens_of
+from prolip.evaluation.captions import TokenizedCaptions, EmbeddedPairs, embed_pairs, tokenize_captions
 from prolip.model.create import create
 from prolip.scenes.writer import Plan, write
 
@@ -34,11 +34,11 @@ def write_table(folder, captions):
 
 def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv")
-    pairs = gather(model, source)
+    pairs = embed_pairs(model, source)
     captions = pairs.captions
     assert len(pairs.images) == 12
     assert captions.levels.tolist() == [0, 1, 2, 3] * 12
-    assert captions.image_of.tolist() == [i for i in range(12) for _ in range(4)]
+    assert captions.image_index.tolist() == [i for i in range(12) for _ in range(4)]
     row = source.read(7)
     assert list(captions.texts[28:32]) == [text.strip() for text in row.captions[0].split("=>")]
     assert captions.log_ambiguity[28:32].tolist() == [float(v) for v in row.extra["log_ambiguity"].split()]
@@ -50,9 +50,9 @@ def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, f
 
 def test_shards_of_scenes_tell_levels_and_truth(model, folder):
     source = open_data(folder / "train", captions=["json:captions"])
-    captions = gather(model, source).captions
+    captions = embed_pairs(model, source).captions
     record = json.loads(source.read(2).extra["json"])
-    own = (captions.image_of == 2).nonzero()[:, 0]
+    own = (captions.image_index == 2).nonzero()[:, 0]
     assert [captions.texts[i] for i in own] == record["captions"]
     assert captions.levels[own].tolist() == record["caption_levels"]
     assert captions.log_ambiguity[own].tolist() == record["log_ambiguity"]
@@ -60,7 +60,7 @@ def test_shards_of_scenes_tell_levels_and_truth(model, folder):
 
 def test_scenes_that_are_drawn_tell_both(model):
     source = scenes.Scenes("simple", length=5, size=32, captions=3)
-    captions = gather(model, source, limit=2).captions  # numbers 0 and 4
+    captions = embed_pairs(model, source, limit=2).captions  # numbers 0 and 4
     told = [*source.captions(0), *source.captions(4)]
     assert captions.levels.tolist() == [caption.level for caption in told]
     assert captions.log_ambiguity.tolist() == [scenes.log_ambiguity(c.meaning, source.world) for c in told]
@@ -68,10 +68,10 @@ def test_scenes_that_are_drawn_tell_both(model):
 
 def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
     source = write_table(tmp_path, ["a red circle", "what a lovely day", "something round"])
-    captions = gather(model, source).captions
+    captions = embed_pairs(model, source).captions
     assert captions.levels is None
     assert captions.log_ambiguity is None
-    truth = gather(model, source, world=scenes.SIMPLE).captions.log_ambiguity.tolist()
+    truth = embed_pairs(model, source, world=scenes.SIMPLE).captions.log_ambiguity.tolist()
     assert truth[0] == scenes.log_ambiguity("a red circle", scenes.SIMPLE)
     assert math.isnan(truth[1])
     assert truth[2] == scenes.log_ambiguity("something round", scenes.SIMPLE)
@@ -79,46 +79,46 @@ def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
 
 def test_a_world_does_not_overrule_the_data(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv")
-    told = gather(model, source).captions.log_ambiguity
-    assert torch.equal(gather(model, source, world=scenes.HARD).captions.log_ambiguity, told)
+    told = embed_pairs(model, source).captions.log_ambiguity
+    assert torch.equal(embed_pairs(model, source, world=scenes.HARD).captions.log_ambiguity, told)
 
 
 def test_other_words_and_a_world_are_a_mistake(model, tmp_path):
     source = write_table(tmp_path, ["what a lovely day"])
     with pytest.raises(ValueError, match="words of scenes"):
-        gather(model, source, world=scenes.SIMPLE)
+        embed_pairs(model, source, world=scenes.SIMPLE)
 
 
 def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
-    captions = gather(model, write_table(tmp_path, ["a => b", "c"])).captions
+    captions = embed_pairs(model, write_table(tmp_path, ["a => b", "c"])).captions
     assert captions.texts == ("a => b", "c")
-    captions = gather(model, write_table(tmp_path, ["a => b", "c => d => e"])).captions
+    captions = embed_pairs(model, write_table(tmp_path, ["a => b", "c => d => e"])).captions
     assert captions.levels is None
-    captions = gather(model, write_table(tmp_path, ["a", "b"])).captions
+    captions = embed_pairs(model, write_table(tmp_path, ["a", "b"])).captions
     assert captions.levels is None, "without an arrow there is no chain"
 
 
 def test_a_chain_with_a_hole_is_told(model, tmp_path):
     with pytest.raises(ValueError, match="is empty"):
-        gather(model, write_table(tmp_path, ["a => b", "c => "]))
+        embed_pairs(model, write_table(tmp_path, ["a => b", "c => "]))
 
 
 def test_a_source_without_captions_is_told(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv", captions=())
     with pytest.raises(ValueError, match="no captions"):
-        gather(model, source)
+        embed_pairs(model, source)
 
 
 def test_a_limit_is_spread_over_the_source(model):
     source = scenes.Scenes("simple", length=101, size=32)
-    pairs = gather(model, source, limit=3)
-    assert pairs.numbers.tolist() == [0, 50, 100]
+    pairs = embed_pairs(model, source, limit=3)
+    assert pairs.indices.tolist() == [0, 50, 100]
     assert pairs.keys == tuple(source.read(n).key for n in (0, 50, 100))
 
 
 def test_tokens_are_those_between_start_and_end(model):
     texts = ["a red circle", "a", "a red circle"]
-    tokens, lengths = tokens_of(texts, model.tokenizer)
+    tokens, lengths = tokenize_captions(texts, model.tokenizer)
     assert lengths.tolist() == [3, 1, 3]
     rules = model.tokenizer.rules
     ids = model.tokenizer.encode(texts[0])
@@ -130,7 +130,7 @@ def test_what_does_not_fit_together_is_told(draw):
     def captions(**change):
         plain = {"texts": ("a", "b"), "image_of": torch.tensor([0, 1])}
         plain |= {"tokens": torch.tensor([1, 2, 3]), "lengths": torch.tensor([1, 2])}
-        return Captions(**plain | change)
+        return TokenizedCaptions(**plain | change)
 
     with pytest.raises(ValueError, match="levels must be of shape"):
         captions(levels=torch.tensor([1]))
@@ -144,8 +144,8 @@ def test_what_does_not_fit_together_is_told(draw):
         "name": "n",
     }
     with pytest.raises(ValueError, match="rows of 2 images"):
-        Pairs(**good, captions=captions(image_of=torch.tensor([0, 2])))
+        EmbeddedPairs(**good, captions=captions(image_of=torch.tensor([0, 2])))
     with pytest.raises(ValueError, match="don't fit"):
-        Pairs(**good | {"texts": draw(3, 4)}, captions=captions())
-    assert captions(texts=("a", "a")).first_of_each().tolist() == [0]
-    assert np.array_equal(captions().first_of_each(), [0, 1])
+        EmbeddedPairs(**good | {"texts": draw(3, 4)}, captions=captions())
+    assert captions(texts=("a", "a")).first_occurrences().tolist() == [0]
+    assert np.array_equal(captions().first_occurrences(), [0, 1])

@@ -30,7 +30,7 @@ def test_walks_are_scored_as_sets_of_texts_are(visited, chains):
         precision += len(seen & set(own)) / len(seen) / 5
         recall += sum(text in seen for text in own) / 4 / 5
         some += bool(seen & set(own)) / 5
-    found = scores.walk_scores(torch.tensor(visited), torch.tensor(chains))
+    found = scores.traversal_scores(torch.tensor(visited), torch.tensor(chains))
     assert found == pytest.approx({"precision": precision, "recall": recall, "any_recall": some}, abs=1e-12)
 
 

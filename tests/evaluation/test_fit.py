@@ -29,7 +29,7 @@ def test_scale_and_bias_are_those_of_a_logistic_regression(pairs, weighted, gene
     assert found.bias == pytest.approx(reference.intercept_[0], rel=1e-4)
     if not weighted:
         assert found.scale == pytest.approx(40, rel=0.1), "the scale that made the data"
-    monkeypatch.setattr(fit, "AT_ONCE", 700)
+    monkeypatch.setattr(fit, "BLOCK_PAIRS", 700)
     blocks = fit.fit_scale_and_bias(x, match, weights)
     assert (blocks.scale, blocks.bias) == pytest.approx((found.scale, found.bias), rel=1e-6)
 
@@ -102,7 +102,7 @@ def test_the_temperature_is_the_least_of_cross_entropy(task, monkeypatch):
     assert found.scale == pytest.approx(wanted.x, rel=1e-5)
     assert found.loss == pytest.approx(wanted.fun)
     assert found.scale == pytest.approx(8, rel=0.1), "the scale that made the data"
-    monkeypatch.setattr(fit, "AT_ONCE", 700)
+    monkeypatch.setattr(fit, "BLOCK_PAIRS", 700)
     assert fit.fit_temperature(x, labels).scale == pytest.approx(found.scale, rel=1e-6)
 
 

@@ -14,10 +14,10 @@ from prolip.evaluation import chains as scores
 from prolip.evaluation import hierarcaps
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import nearest
+from prolip.measures.nearest import find_nearest
 from prolip.model.prolip import ProLIP
-from prolip.retrieval import traverse as module
-from prolip.retrieval.traverse import find_roots, nearest_to_roots, traverse, walk
+from prolip.retrieval.traversal import traverse as module
+from prolip.retrieval.traversal.traverse import find_roots, find_captions_at_roots, traverse, walk
 from prolip.scenes.writer import Plan, write
 from tests.golden import FIXTURES
 
@@ -73,13 +73,13 @@ ROOT = (
 )
 def test_the_release_in_its_own_mode(golden, name, settings):
     images, captions, null = (golden[part] for part in ("images", "captions", "null"))
-    start = nearest(images, captions, 1, by="cosine")[1][:, 0]
+    start = find_nearest(images, captions, 1, metric="cosine")[1][:, 0]
     roots = find_roots(images, captions, settings["root"], "published")
-    walks = walk(captions, null, start, roots, by="cosine", **settings)
-    found = scores.walk_scores(walks.visited, golden["chains"])
+    walks = traverse_to_roots(captions, null, start, roots, by="cosine", **settings)
+    found = scores.traversal_scores(walks.visited, golden["chains"])
     assert in_percent(found, *WALK) == pytest.approx(golden["results"][name], rel=1e-6)
     if f"{name}_root_only" in golden["results"]:
-        found = scores.root_scores(nearest_to_roots(walks, golden["captions"], "cosine"), golden["chains"])
+        found = scores.root_scores(find_captions_at_roots(walks, golden["captions"], "cosine"), golden["chains"])
         assert in_percent(found, *ROOT) == pytest.approx(golden["results"][f"{name}_root_only"], rel=1e-6)
 
 
@@ -90,7 +90,7 @@ def test_the_release_start_and_root_of_every_image(golden):
 
 
 def test_the_order_of_the_golden_levels(golden):
-    found = hierarcaps.judge_uncertainty(golden["captions"].uncertainty[golden["chains"]])
+    found = hierarcaps.evaluate_chain_uncertainty(golden["captions"].uncertainty[golden["chains"]])
     assert 100 * found["adjacent_order"] == pytest.approx(golden["results"]["level_order_metric"], rel=1e-6)
     neighbours = [found["level_pairs"][i][i + 1] for i in range(3)]
     assert sum(neighbours) / 3 == pytest.approx(found["adjacent_order"])
@@ -101,12 +101,12 @@ def test_the_order_of_the_golden_levels(golden):
 @pytest.mark.parametrize("mode", [{}, {"by": "cosine", "form": "published"}])
 def test_traversal_rows_are_those_of_their_walks(golden, mode):
     few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
-    rows = hierarcaps.judge_traversal(*few, steps=9, **mode)
+    rows = hierarcaps.evaluate_traversal(*few, steps=9, **mode)
     assert len({(row["root"], row["of"]) for row in rows}) == 9
     for row in rows:
         walks = traverse(*few[:3], root=row["root"], of=row["of"] or "image", steps=9, **mode)
-        assert row.items() >= scores.walk_scores(walks.visited, few[3]).items()
-        found = nearest_to_roots(walks, few[1], mode.get("by", "csd"))
+        assert row.items() >= scores.traversal_scores(walks.visited, few[3]).items()
+        found = find_captions_at_roots(walks, few[1], mode.get("by", "csd"))
         assert row.items() >= scores.root_scores(found, few[3]).items()
     assert len({row["precision"] for row in rows}) > 4, "roots differ"
 
@@ -115,14 +115,14 @@ def test_uncertainty_and_truth(generator):
     truth = torch.randn(50, 3, generator=generator, dtype=torch.float64)
     truth[:, 0] = 0.0
     uncertainty = truth.exp()
-    found = hierarcaps.judge_uncertainty(uncertainty, truth)
+    found = hierarcaps.evaluate_chain_uncertainty(uncertainty, truth)
     assert found["truth"]["spearman"] == pytest.approx(1.0)
     assert found["truth"]["by_level"] == [None, pytest.approx(1.0), pytest.approx(1.0)]
     assert found["by_level"][1]["mean"] == pytest.approx(uncertainty[:, 1].mean().item())
     assert found["by_level"][2]["quartiles"][1] == pytest.approx(uncertainty[:, 2].median().item(), rel=0.1)
-    assert hierarcaps.judge_uncertainty(torch.tensor([[3.0, 2.0, 1.0]]))["kendall"] == 1.0
-    assert hierarcaps.judge_uncertainty(torch.zeros(4, 3)) is None
-    assert hierarcaps.judge_uncertainty(torch.ones(4, 3))["adjacent_order"] == 0.0
+    assert hierarcaps.evaluate_chain_uncertainty(torch.tensor([[3.0, 2.0, 1.0]]))["kendall"] == 1.0
+    assert hierarcaps.evaluate_chain_uncertainty(torch.zeros(4, 3)) is None
+    assert hierarcaps.evaluate_chain_uncertainty(torch.ones(4, 3))["adjacent_order"] == 0.0
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def scenes(tmp_path_factory):
 
 def test_the_whole_evaluation_on_scenes(nano, scenes, tmp_path):
     data = read_hierarcaps(scenes)
-    result = hierarcaps.evaluate(nano, data, steps=10, cache=tmp_path)
+    result = hierarcaps.evaluate_hierarcaps(nano, data, steps=10, cache=tmp_path)
     assert json.loads(json.dumps(result)) == result
     assert (result["chains"], result["pictures"], result["missing"]) == (12, 12, 0)
     images = nano.embed_images(list(data.pictures))
@@ -144,11 +144,11 @@ def test_the_whole_evaluation_on_scenes(nano, scenes, tmp_path):
     assert result["uncertainty"]["truth"]["spearman"] == pytest.approx(wanted)
     walks = traverse(images, captions, null, root="inclusion", steps=10)
     row = next(row for row in result["traversal"] if (row["root"], row["of"]) == ("inclusion", "image"))
-    assert row["recall"] == scores.walk_scores(walks.visited, data.chains)["recall"]
+    assert row["recall"] == scores.traversal_scores(walks.visited, data.chains)["recall"]
     assert result["hierarcaps"]["d_corr"] == pytest.approx(
         scores.kendall_by_level((captions.mean - null.mean).norm(dim=-1)[data.chains])
     )
-    assert hierarcaps.evaluate(nano, data, steps=10, cache=tmp_path) == result
+    assert hierarcaps.evaluate_hierarcaps(nano, data, steps=10, cache=tmp_path) == result
 
 
 def test_chains_without_a_picture_are_judged_by_their_texts(nano, scenes, tmp_path, monkeypatch):
@@ -159,34 +159,34 @@ def test_chains_without_a_picture_are_judged_by_their_texts(nano, scenes, tmp_pa
     for number in (9, 3):
         name = f"images/{number:06d}.png"
         (tmp_path / name).write_bytes((scenes.parent / name).read_bytes())
-    result = hierarcaps.evaluate(nano, read_hierarcaps(few), steps=5)
+    result = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(few), steps=5)
     assert (result["chains"], result["pictures"], result["missing"]) == (12, 2, 10)
-    whole = hierarcaps.evaluate(nano, data, steps=5)
+    whole = hierarcaps.evaluate_hierarcaps(nano, data, steps=5)
     assert result["uncertainty"] == whole["uncertainty"]
-    monkeypatch.setattr(hierarcaps, "judge_traversal", lambda images, *rest, **_: (images.mean, rest[2]))
-    images, chains = hierarcaps.evaluate(nano, read_hierarcaps(few), steps=5)["traversal"]
+    monkeypatch.setattr(hierarcaps, "evaluate_traversal", lambda images, *rest, **_: (images.mean, rest[2]))
+    images, chains = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(few), steps=5)["traversal"]
     assert torch.equal(chains, data.chains[[3, 9]])
     assert torch.allclose(images, nano.embed_images([data.pictures[3], data.pictures[9]]).mean, atol=1e-6)
     for path in (tmp_path / "images").iterdir():
         path.unlink()
-    bare = hierarcaps.evaluate(nano, read_hierarcaps(few), steps=5)
+    bare = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(few), steps=5)
     assert (bare["traversal"], bare["hierarcaps"]) == (None, None)
-    assert len(hierarcaps.tables(bare)) == 1
+    assert len(hierarcaps.hierarcaps_tables(bare)) == 1
 
 
 def test_a_deterministic_model_has_the_null_root_only(nano, scenes, generator):
-    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
-    result = hierarcaps.evaluate(model, read_hierarcaps(scenes), steps=5)
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
+    result = hierarcaps.evaluate_hierarcaps(model, read_hierarcaps(scenes), steps=5)
     assert result["uncertainty"] is None
     assert [row["root"] for row in result["traversal"]] == ["null"]
     assert 0 <= result["hierarcaps"]["recall"] <= 1
-    assert len(hierarcaps.tables(result)) == 1
+    assert len(hierarcaps.hierarcaps_tables(result)) == 1
 
 
 def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
-    result = hierarcaps.evaluate(nano, read_hierarcaps(scenes), steps=5)
+    result = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(scenes), steps=5)
     console = Console(record=True, width=160, file=open("/dev/null", "w"))  # noqa: SIM115
-    for table in hierarcaps.tables(result):
+    for table in hierarcaps.hierarcaps_tables(result):
         console.print(table)
     text = console.export_text()
     assert (
@@ -202,8 +202,8 @@ def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
 
 
 def test_chains_of_other_lengths_have_no_pairs_in_the_paper(generator):
-    told = hierarcaps.judge_uncertainty(torch.rand(20, 3, generator=generator))
-    [table] = hierarcaps.tables({"uncertainty": told, "traversal": None})
+    told = hierarcaps.evaluate_chain_uncertainty(torch.rand(20, 3, generator=generator))
+    [table] = hierarcaps.hierarcaps_tables({"uncertainty": told, "traversal": None})
     assert not any("(" in cell for column in table.columns for cell in column.cells)
 
 
@@ -212,22 +212,22 @@ def test_a_bad_picture_is_told_and_its_chain_is_judged_by_its_texts(nano, scenes
     (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not a picture")
     data = read_hierarcaps(tmp_path / "data" / "test.csv")
     with pytest.raises(ValueError, match="bad"):
-        hierarcaps.evaluate(nano, data, steps=5)
-    result = hierarcaps.evaluate(nano, data, steps=5, bad_limit=0.5)
+        hierarcaps.evaluate_hierarcaps(nano, data, steps=5)
+    result = hierarcaps.evaluate_hierarcaps(nano, data, steps=5, max_bad_fraction=0.5)
     assert (result["chains"], result["pictures"], result["missing"], result["bad"]) == (12, 12, 0, 1)
-    whole = hierarcaps.evaluate(nano, read_hierarcaps(scenes), steps=5)
+    whole = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(scenes), steps=5)
     assert result["uncertainty"] == whole["uncertainty"]
-    assert [table.caption for table in hierarcaps.tables(result)][1] == "1 bad sample is left out"
-    assert [table.caption for table in hierarcaps.tables(whole)][1] is None
+    assert [table.caption for table in hierarcaps.hierarcaps_tables(result)][1] == "1 bad sample is left out"
+    assert [table.caption for table in hierarcaps.hierarcaps_tables(whole)][1] is None
 
 
 def test_each_search_is_done_once(golden, monkeypatch):
     """The start, and the caption by each of two measures for each of two queries; the walks share them."""
     few = [golden["images"][:20], golden["captions"][:90], golden["null"], golden["chains"][:20] % 90]
     searches, starts = [], []
-    real_search, real_nearest = module.most_inclusive, module.nearest
+    real_search, real_nearest = module.find_max_inclusion, module.find_nearest
 
-    def most_inclusive(queries, candidates, measure, **options):
+    def find_max_inclusion(queries, candidates, measure, **options):
         searches.append((queries.mean.sum().item(), measure))
         return real_search(queries, candidates, measure, **options)
 
@@ -235,17 +235,17 @@ def test_each_search_is_done_once(golden, monkeypatch):
         starts.append(queries is few[0])
         return real_nearest(queries, *rest, **options)
 
-    monkeypatch.setattr(module, "most_inclusive", most_inclusive)
+    monkeypatch.setattr(module, "most_inclusive", find_max_inclusion)
     for place in (module, hierarcaps):
         monkeypatch.setattr(place, "nearest", nearest)
-    hierarcaps.judge_traversal(*few, steps=3)
+    hierarcaps.evaluate_traversal(*few, steps=3)
     assert len(searches) == len(set(searches)) == 4
     assert sum(starts) == 1
 
 
 def test_quartiles_are_numpys(generator):
     values = torch.rand(37, 3, generator=generator, dtype=torch.float64)
-    found = hierarcaps.judge_uncertainty(values)["by_level"]
+    found = hierarcaps.evaluate_chain_uncertainty(values)["by_level"]
     for level, told in enumerate(found):
         assert told["quartiles"] == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
 
@@ -255,24 +255,24 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
     data, seen = read_hierarcaps(scenes), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            hierarcaps, "judge_traversal", lambda *parts, **told: seen.update(walk=(parts, told)) or []
+            hierarcaps, "evaluate_traversal", lambda *parts, **told: seen.update(walk=(parts, told)) or []
         )
         patch.setattr(
             hierarcaps.scores, "radial_scores", lambda *parts, **told: seen.update(radial=(parts, told)) or {}
         )
-        hierarcaps.evaluate(nano, data, by="cosine", form="published", steps=7)
+        hierarcaps.evaluate_hierarcaps(nano, data, by="cosine", form="published", steps=7)
     null = nano.embed_texts([""])
     for parts, _ in seen.values():
         torch.testing.assert_close(parts[2].mean, null.mean)
         assert torch.equal(parts[3], data.chains)
     assert seen["walk"][1] == {"by": "cosine", "form": "published", "steps": 7}
     assert seen["radial"][1] == {"steps": 7}
-    assert torch.equal(seen["radial"][0][4], data.picture_of)
+    assert torch.equal(seen["radial"][0][4], data.image_index)
 
 
 @pytest.mark.parametrize("wrong", [True, False])
 def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
     levels = torch.tensor([[1.0, 2.0, 3.0], [1.0, 3.0, 4.0]])
-    told = hierarcaps.judge_uncertainty(levels if wrong else levels.flip(1))
-    (drawn,) = hierarcaps.tables({"uncertainty": told, "traversal": None})
+    told = hierarcaps.evaluate_chain_uncertainty(levels if wrong else levels.flip(1))
+    (drawn,) = hierarcaps.hierarcaps_tables({"uncertainty": told, "traversal": None})
     assert ("points the wrong way" in drawn.caption) == wrong

@@ -17,7 +17,7 @@ from prolip.scenes.writer import Plan, write
 
 def test_every_number_by_a_loop(draw):
     original, level = draw(30, 5), draw(30, 5)
-    result = hierarimgs.judge(original, [level, original])
+    result = hierarimgs.compute_inclusion_metrics(original, [level, original])
     row = result["by_level"][0]
     h = [public.inclusion(original[i], level[i]).item() for i in range(30)]
     assert row["included"] == sum(value > 0 for value in h) / 30
@@ -33,22 +33,22 @@ def test_every_number_by_a_loop(draw):
         ("log_containment", public.log_containment),
     ):
         values = [measure(original[i], level[j]).item() for i in range(30) for j in range(30)]
-        assert row["own_against_others"][name] == pytest.approx(roc_auc_score(own, values), abs=1e-9)
+        assert row["own_level_auroc"][name] == pytest.approx(roc_auc_score(own, values), abs=1e-9)
     distances = [-public.csd(original[i], level[j]).item() for i in range(30) for j in range(30)]
-    assert row["csd_against_others"] == pytest.approx(roc_auc_score(own, distances), abs=1e-9)
+    assert row["own_level_auroc_csd"] == pytest.approx(roc_auc_score(own, distances), abs=1e-9)
     same = result["by_level"][1]
     assert (same["included"], same["inverse"], same["more_uncertain"]) == (0.0, 0.0, 0.0), "H of equals is 0"
-    assert hierarimgs.judge(original, [original])["failures"] == list(range(30))
+    assert hierarimgs.compute_inclusion_metrics(original, [original])["failures"] == list(range(30))
 
 
 def test_a_wider_copy_includes_every_original_and_h_cannot_tell_whose_it_is(draw):
     original = draw(40, 16, low=-9.0, high=-7.0)
     level = Gaussian(original.mean, original.log_var + 1.0)
-    row = hierarimgs.judge(original, [level])["by_level"][0]
+    row = hierarimgs.compute_inclusion_metrics(original, [level])["by_level"][0]
     assert (row["included"], row["inverse"]) == (1.0, 0.0)
-    assert row["own_against_others"]["log_inclusion"] == 1.0
-    assert row["own_against_others"]["log_containment"] == 1.0
-    assert row["own_against_others"]["H"] < 0.5, "H grows with distance: strangers score higher"
+    assert row["own_level_auroc"]["log_inclusion"] == 1.0
+    assert row["own_level_auroc"]["log_containment"] == 1.0
+    assert row["own_level_auroc"]["H"] < 0.5, "H grows with distance: strangers score higher"
 
 
 @pytest.mark.parametrize(
@@ -74,23 +74,23 @@ def levels(tmp_path_factory):
 
 def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     data = read_hierarimgs(levels)
-    result = hierarimgs.evaluate(nano, data, controls=2, cache=tmp_path)
+    result = hierarimgs.evaluate_hierarimgs(nano, data, controls=2, cache=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
-    assert hierarimgs.tables(result)[0].caption is None
+    assert hierarimgs.hierarimgs_tables(result)[0].caption is None
     original = nano.embed_images(list(data.originals))
     for row, files in zip(result["by_level"], data.levels, strict=True):
         h = public.inclusion(original, nano.embed_images(list(files)))
         assert row["included"] == (h > 0).double().mean().item()
-    fresh = ProLIP(nano.config, nano.tokenizer).start(torch.Generator().manual_seed(1)).eval()
+    fresh = ProLIP(nano.config, nano.tokenizer).init_weights(torch.Generator().manual_seed(1)).eval()
     h = public.inclusion(fresh.embed_images(list(data.originals)), fresh.embed_images(list(data.levels[1])))
     assert result["control"]["seeds"] == [0, 1]
     control = result["control"]["included"][1]
     assert control["by_seed"][1] == (h > 0).double().mean().item()
     assert control["mean"] == pytest.approx(sum(control["by_seed"]) / 2)
-    assert [table.row_count for table in hierarimgs.tables(result)] == [3]
-    assert hierarimgs.evaluate(nano, data, controls=0)["control"] is None
+    assert [table.row_count for table in hierarimgs.hierarimgs_tables(result)] == [3]
+    assert hierarimgs.evaluate_hierarimgs(nano, data, controls=0)["control"] is None
 
 
 def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
@@ -103,9 +103,9 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
         path=data.path, originals=data.originals, levels=(data.levels[0], tuple(files), data.levels[2])
     )
     with pytest.raises(ValueError, match="bad"):
-        hierarimgs.evaluate(nano, broken_data, controls=0)
-    result = hierarimgs.evaluate(nano, broken_data, controls=1, bad_limit=0.5)
-    assert hierarimgs.tables(result)[0].caption == "1 bad sample is left out"
+        hierarimgs.evaluate_hierarimgs(nano, broken_data, controls=0)
+    result = hierarimgs.evaluate_hierarimgs(nano, broken_data, controls=1, max_bad_fraction=0.5)
+    assert hierarimgs.hierarimgs_tables(result)[0].caption == "1 bad sample is left out"
     rest = [i for i in range(len(data.originals)) if i != 2]
     assert (result["images"], result["bad"]) == (len(rest), 1)
     original = nano.embed_images([data.originals[i] for i in rest])
@@ -119,16 +119,16 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
 
 
 def test_a_deterministic_model_has_distances_only(nano, levels, generator):
-    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
-    result = hierarimgs.evaluate(model, read_hierarimgs(levels))
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
+    result = hierarimgs.evaluate_hierarimgs(model, read_hierarimgs(levels))
     assert (result["uncertainty"], result["failures"], result["control"]) == (None, None, None)
-    assert all(row["included"] is None and 0 <= row["csd_against_others"] <= 1 for row in result["by_level"])
-    assert [table.row_count for table in hierarimgs.tables(result)] == [3]
+    assert all(row["included"] is None and 0 <= row["own_level_auroc_csd"] <= 1 for row in result["by_level"])
+    assert [table.row_count for table in hierarimgs.hierarimgs_tables(result)] == [3]
 
 
 def test_both_directions_of_the_logarithms_are_medians(draw):
     original, level = draw(9, 5), draw(9, 5)
-    row = hierarimgs.judge(original, [level])["by_level"][0]
+    row = hierarimgs.compute_inclusion_metrics(original, [level])["by_level"][0]
     for name, measure in (
         ("log_inclusion", public.log_inclusion),
         ("log_containment", public.log_containment),
@@ -140,10 +140,10 @@ def test_both_directions_of_the_logarithms_are_medians(draw):
 
 
 def test_strangers_are_spread_over_all_pictures_and_stay_pairs(draw, monkeypatch):
-    monkeypatch.setattr(hierarimgs, "MOST_STRANGERS", 5)
+    monkeypatch.setattr(hierarimgs, "MAX_NEGATIVES", 5)
     original, level = draw(17, 5), draw(17, 5)
-    row = hierarimgs.judge(original, [level])["by_level"][0]
+    row = hierarimgs.compute_inclusion_metrics(original, [level])["by_level"][0]
     few = [0, 4, 8, 12, 16]
-    wanted = hierarimgs.judge(original[few], [level[few]])["by_level"][0]
-    assert row["own_against_others"] == wanted["own_against_others"]
-    assert row["csd_against_others"] == wanted["csd_against_others"]
+    wanted = hierarimgs.compute_inclusion_metrics(original[few], [level[few]])["by_level"][0]
+    assert row["own_level_auroc"] == wanted["own_level_auroc"]
+    assert row["own_level_auroc_csd"] == wanted["own_level_auroc_csd"]

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from prolip.evaluation.pgd import Attack, attack_all, attack_batch
+from prolip.evaluation.pgd import PGDAttack, attack_batch, attack_images
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import normalise
+from prolip.preprocessing.images import normalize
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def pixels(generator):
 def task(nano, pixels, draw):
     """Classes about the middle of the pictures' embeddings, and the model's own clean predictions as labels."""
     with torch.no_grad():
-        images = nano.encode_image(normalise(pixels, nano.config.image.pixels))
+        images = nano.encode_image(normalize(pixels, nano.config.image.pixels))
     offsets = draw(6, 32, low=-8.0, high=-6.0, dtype=torch.float32)
     mean = torch.nn.functional.normalize(images.mean.mean(0) + 0.6 * offsets.mean, dim=-1)
     classes = Gaussian(mean, offsets.log_var)
@@ -35,7 +35,7 @@ def accuracy(images, labels, classes, by="csd"):
 @pytest.mark.parametrize("start", ["random", "clean"])
 def test_accuracy_falls_and_the_pixels_stay_in_the_ball(nano, pixels, task, start):
     classes, labels = task
-    attack = Attack(steps=(1, 4, 12), epsilon=16 / 255, step=4 / 255, start=start)
+    attack = PGDAttack(steps=(1, 4, 12), epsilon=16 / 255, step_size=4 / 255, start=start)
     done = attack_batch(nano, pixels, labels, classes, attack)
     assert [one.steps for one in done] == [1, 4, 12]
     clean = pixels.float() / 255
@@ -60,7 +60,7 @@ def _constants(model, name):
 def test_the_first_step_is_the_sign_of_the_losss_slope(nano, pixels, task):
     """By central differences in float64 along single pixels."""
     classes, labels = task
-    attack = Attack(steps=(1,), epsilon=2 / 255, step=1 / 255, start="clean")
+    attack = PGDAttack(steps=(1,), epsilon=2 / 255, step_size=1 / 255, start="clean")
     model = nano.double()
     wide = Gaussian(classes.mean.double(), classes.log_var.double())
     inner = pixels.clamp(10, 245)
@@ -80,7 +80,7 @@ def test_the_first_step_is_the_sign_of_the_losss_slope(nano, pixels, task):
             nudge[place] = 1e-5
             slope = loss(clean + nudge) - loss(clean - nudge)
             moved = (done.pixels.double() - clean)[place].item()
-            assert moved == pytest.approx(attack.step * (1 if slope > 0 else -1), abs=1e-6)
+            assert moved == pytest.approx(attack.step_size * (1 if slope > 0 else -1), abs=1e-6)
 
 
 def test_nothing_is_left_on_the_model(nano, pixels, task):
@@ -93,7 +93,7 @@ def test_nothing_is_left_on_the_model(nano, pixels, task):
     before = {name: value.clone() for name, value in nano.state_dict().items()}
     assert all(parameter.grad is None for parameter in nano.parameters())
     with torch.no_grad():  # also where the caller wants no gradients
-        done = attack_batch(nano, pixels, labels, classes, Attack(steps=(2,)))
+        done = attack_batch(nano, pixels, labels, classes, PGDAttack(steps=(2,)))
     assert all(parameter.grad is None for parameter in nano.parameters())
     assert [parameter.requires_grad for parameter in nano.parameters()] == wanted
     assert [module.training for module in nano.modules()] == modes
@@ -111,34 +111,34 @@ def test_an_error_inside_leaves_the_mode_as_it_was(nano, pixels, task, monkeypat
 
     monkeypatch.setattr(nano, "encode_image", fail)
     with pytest.raises(RuntimeError, match="no"):
-        attack_batch(nano, pixels, labels, classes, Attack())
+        attack_batch(nano, pixels, labels, classes, PGDAttack())
     assert nano.training
 
 
 def test_fewer_steps_are_the_same_walk_stopped_earlier(nano, pixels, task):
     classes, labels = task
-    once = attack_batch(nano, pixels, labels, classes, Attack(steps=(3, 1)))
+    once = attack_batch(nano, pixels, labels, classes, PGDAttack(steps=(3, 1)))
     assert [one.steps for one in once] == [3, 1]
     for one in once:
-        (alone,) = attack_batch(nano, pixels, labels, classes, Attack(steps=(one.steps,)))
+        (alone,) = attack_batch(nano, pixels, labels, classes, PGDAttack(steps=(one.steps,)))
         assert torch.equal(alone.pixels, one.pixels)
 
 
 def test_batches_change_nothing(nano, pixels, task):
     classes, labels = task
-    attack, numbers = Attack(steps=(2,), epsilon=16 / 255, step=4 / 255), list(range(40, 52))
-    whole = attack_all(nano, pixels, labels, classes, attack, numbers=numbers)[2]
-    parts = attack_all(nano, list(pixels), labels, classes, attack, numbers=numbers, batch_size=5)[2]
+    attack, numbers = PGDAttack(steps=(2,), epsilon=16 / 255, step_size=4 / 255), list(range(40, 52))
+    whole = attack_images(nano, pixels, labels, classes, attack, numbers=numbers)[2]
+    parts = attack_images(nano, list(pixels), labels, classes, attack, numbers=numbers, batch_size=5)[2]
     assert torch.allclose(whole.mean, parts.mean, atol=1e-4)
-    others = attack_all(nano, pixels, labels, classes, attack)[2]
+    others = attack_images(nano, pixels, labels, classes, attack)[2]
     assert not torch.allclose(whole.mean, others.mean, atol=1e-4), "the random start is the number's"
 
 
 def test_a_deterministic_model_and_cosine(nano, pixels, task, generator):
     classes, labels = task
-    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
     points = Gaussian.point(classes.mean)
-    done = attack_batch(model, pixels, labels, points, Attack(steps=(1,), by="cosine"))
+    done = attack_batch(model, pixels, labels, points, PGDAttack(steps=(1,), by="cosine"))
     assert not done[0].images.uncertainty.any()
     assert torch.isfinite(done[0].images.mean).all()
 
@@ -156,25 +156,25 @@ def test_a_deterministic_model_and_cosine(nano, pixels, task, generator):
 )
 def test_an_attack_that_cannot_be(facts, message):
     with pytest.raises(ValueError, match=message):
-        Attack(**facts)
+        PGDAttack(**facts)
 
 
 def test_what_is_wrong_with_the_pictures_is_said(nano, pixels, task):
     classes, labels = task
     with pytest.raises(ValueError, match="uint8"):
-        attack_batch(nano, pixels.float(), labels, classes, Attack())
+        attack_batch(nano, pixels.float(), labels, classes, PGDAttack())
     with pytest.raises(ValueError, match="one a picture"):
-        attack_batch(nano, pixels, labels[:3], classes, Attack())
+        attack_batch(nano, pixels, labels[:3], classes, PGDAttack())
     with pytest.raises(ValueError, match="0 to 5"):
-        attack_batch(nano, pixels, labels + 6, classes, Attack())
+        attack_batch(nano, pixels, labels + 6, classes, PGDAttack())
     with pytest.raises(ValueError, match="no picture"):
-        attack_all(nano, pixels[:0], labels[:0], classes, Attack())
+        attack_images(nano, pixels[:0], labels[:0], classes, PGDAttack())
 
 
 def test_another_seed_is_another_start(nano, pixels, task):
     classes, labels = task
     first, again, other = (
-        attack_batch(nano, pixels[:2], labels[:2], classes, Attack(steps=(1,), seed=seed))[0].pixels
+        attack_batch(nano, pixels[:2], labels[:2], classes, PGDAttack(steps=(1,), seed=seed))[0].pixels
         for seed in (0, 0, 1)
     )
     assert torch.equal(first, again)
@@ -185,7 +185,7 @@ def test_the_first_step_follows_the_loss_of_the_models_own_logits_everywhere(nan
     classes, labels = task
     wide = Gaussian(classes.mean.double(), classes.log_var.double() + 5.0)
     model, inner = nano.double(), pixels.clamp(10, 245)
-    (done,) = attack_batch(model, inner, labels, wide, Attack(steps=(1,), start="clean"))
+    (done,) = attack_batch(model, inner, labels, wide, PGDAttack(steps=(1,), start="clean"))
     shares = (inner.double() / 255).requires_grad_()
     images = model.encode_image((shares - _constants(model, "mean")) / _constants(model, "std"))
     loss = cross_entropy(model.temperature.scale * similarity(images, wide), labels, reduction="sum")

@@ -5,7 +5,7 @@ import csv
 import pytest
 import torch
 
-from prolip.data.sources.labeled import open_labelled
+from prolip.data.sources.labeled import open_labeled
 from prolip.embeddings.embedder import encode_images
 from prolip.evaluation import zeroshot
 from prolip.evaluation.predictions import COLUMNS
@@ -14,7 +14,7 @@ from prolip.mixture import pool
 from prolip.model.create import create
 from prolip.scenes.source import tokenizer
 from prolip.scenes.writer import Plan, write
-from prolip.zeroshot.prompts import encode_prompts
+from prolip.zeroshot.prompts import embed_class_prompts
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def model():
 def data(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes")
     write(out, Plan(size=32, train=1, test=24))
-    return open_labelled(out / "wds_scenes-shape_test")
+    return open_labeled(out / "wds_scenes-shape_test")
 
 
 def read(path):
@@ -36,17 +36,17 @@ def read(path):
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_rows_say_what_the_model_answers(model, data, tmp_path, by):
-    result = zeroshot.evaluate(model, data, by=by, answers=tmp_path / "a.csv")
+    result = zeroshot.evaluate_zeroshot(model, data, by=by, answers=tmp_path / "a.csv")
     rows = read(tmp_path / "a.csv")
     encoded = encode_images(model, data.source)
-    classes = pool(encode_prompts(model, data.class_names, data.templates))
-    scores, labels = similarity(encoded.images, classes, by), data.labels(encoded.facts)
+    classes = pool(embed_class_prompts(model, data.class_names, data.templates))
+    scores, labels = similarity(encoded.images, classes, by), data.labels(encoded.metadata)
     assert tuple(rows[0]) == COLUMNS
-    assert [row["key"] for row in rows] == [fact.key for fact in encoded.facts]
+    assert [row["key"] for row in rows] == [fact.key for fact in encoded.metadata]
     assert [row["class"] for row in rows] == [data.class_names[label] for label in labels]
     assert [row["answer"] for row in rows] == [data.class_names[answer] for answer in scores.argmax(1)]
     assert sum(int(row["right"]) for row in rows) == round(result["top1"] * len(rows))
-    scale, bias = zeroshot.learned_temperature(model)
+    scale, bias = zeroshot.get_logit_parameters(model)
     expected = torch.sigmoid(scale * scores.amax(1).double() + bias)
     assert [float(row["match"]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-4)
     softmax = torch.softmax(scale * scores.double(), 1).amax(1)
@@ -64,16 +64,16 @@ def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatc
     image, text = model.encode_image, model.encode_text
     monkeypatch.setattr(model, "encode_image", lambda pixels: Gaussian.point(image(pixels).mean))
     monkeypatch.setattr(model, "encode_text", lambda ids: Gaussian.point(text(ids).mean))
-    zeroshot.evaluate(model, data, answers=tmp_path / "a.csv")
+    zeroshot.evaluate_zeroshot(model, data, answers=tmp_path / "a.csv")
     assert {row["uncertainty"] for row in read(tmp_path / "a.csv")} == {""}
 
 
 def test_the_surest_wrong_answers(model, data, tmp_path):
-    result = zeroshot.evaluate(model, data, answers=tmp_path / "a.csv")
+    result = zeroshot.evaluate_zeroshot(model, data, answers=tmp_path / "a.csv")
     wrong = sorted(
         (row for row in read(tmp_path / "a.csv") if row["right"] == "0"), key=lambda r: -float(r["trust"])
     )
-    shown = result["surest_wrong"]
+    shown = result["most_confident_errors"]
     assert [entry["trust"] for entry in shown] == pytest.approx(
         [float(row["trust"]) for row in wrong[:12]], rel=1e-4
     )

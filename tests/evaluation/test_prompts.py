@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from PIL import Image
 from rich.console import Console
 
-from prolip.data.sources.labeled import open_labelled
+from prolip.data.sources.labeled import open_labeled
 from prolip.evaluation import prompts as evaluation
 from prolip.evaluation import strategies
-from prolip.evaluation.prompts import compare, tables
-from prolip.evaluation.strategies import Plan
+from prolip.evaluation.prompts import compare_strategies, prompt_tables
+from prolip.evaluation.strategies import StrategyConfig
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
 from prolip.scenes.writer import Plan as ScenesPlan
 from prolip.scenes.writer import write
 from prolip.zeroshot import prompt_weights as rules
-from prolip.zeroshot.bprw import ZERO_SHOT, zero_shot_weights
+from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
 
 CLASSES, TEMPLATES, DIM = 4, 6, 8
-QUICK = Plan(few=(1, 3), runs=2, lowest=(1, 3), spreads=(0.0, 1.0))
+QUICK = StrategyConfig(shots=(1, 3), runs=2, top_k=(1, 3), std_multiples=(0.0, 1.0))
 
 
 def unit(values):
@@ -64,16 +64,16 @@ def by_name(result):
 @pytest.mark.parametrize("variance", ["average", "independent"])
 def test_rows_are_what_a_loop_finds(by, variance):
     prompts, images, labels = made()
-    plan = Plan(few=(), single=2, by=by, variance=variance, lowest=(3,), spreads=(1.0,), limits=(0.03,))
-    rows = by_name(compare(prompts, images, labels, plan=plan))
+    plan = StrategyConfig(shots=(), single_template=2, by=by, variance=variance, top_k=(3,), std_multiples=(1.0,), max_uncertainties=(0.03,))
+    rows = by_name(compare_strategies(prompts, images, labels, plan=plan))
     for name, weights in {
-        "one prompt": rules.single(prompts, 2),
-        "all prompts": rules.uniform(prompts),
-        "class mean + 1 std": rules.below_class_spread(prompts, 1.0),
-        "global mean + 1 std": rules.below_global_spread(prompts, 1.0),
-        "uncertainty up to 0.03": rules.below_value(prompts, 0.03),
-        "least uncertain half of all": rules.lowest_of_all(prompts, 12),
-        "top-3 of each class": rules.lowest_k(prompts, 3),
+        "one prompt": rules.single_template_weights(prompts, 2),
+        "all prompts": rules.uniform_weights(prompts),
+        "class mean + 1 std": rules.class_std_filter(prompts, 1.0),
+        "global mean + 1 std": rules.global_std_filter(prompts, 1.0),
+        "uncertainty up to 0.03": rules.threshold_filter(prompts, 0.03),
+        "least uncertain half of all": rules.global_top_k_filter(prompts, 12),
+        "top-3 of each class": rules.top_k_filter(prompts, 3),
     }.items():
         wanted = accuracy_by_loop(pool(prompts, weights, variance=variance), images, labels, by)
         assert rows[name]["accuracy"] == pytest.approx(wanted), name
@@ -86,8 +86,8 @@ def test_rows_are_what_a_loop_finds(by, variance):
 
 def test_without_shots_everything_is_scored_and_nothing_kept():
     prompts, images, labels = made()
-    result = compare(prompts, images, labels, plan=Plan(few=(), runs=1))
-    assert (result["images"], result["kept"], result["kept_from"]) == (48, 0, "split")
+    result = compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(), runs=1))
+    assert (result["images"], result["kept"], result["training_source"]) == (48, 0, "split")
     assert not any("images" in row["name"] and row["family"] == "control" for row in result["rows"])
     assert [entry["name"] for entry in result["learned"]] == ["BPRW, 0 images"]
 
@@ -95,7 +95,7 @@ def test_without_shots_everything_is_scored_and_nothing_kept():
 def test_the_result_is_json_and_repeats_itself():
     prompts, images, labels = made()
     first, again, other = (
-        json.dumps(compare(prompts, images, labels, plan=Plan(few=(2,), runs=2, seed=seed)))
+        json.dumps(compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(2,), runs=2, seed=seed)))
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -104,7 +104,7 @@ def test_the_result_is_json_and_repeats_itself():
 
 def test_the_papers_numbers_stand_beside():
     prompts, images, labels = made(per_class=20)
-    rows = by_name(compare(prompts, images, labels, plan=Plan(runs=1)))
+    rows = by_name(compare_strategies(prompts, images, labels, plan=StrategyConfig(runs=1)))
     wanted = {
         "one prompt": 0.737,
         "all prompts": 0.746,
@@ -131,21 +131,21 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
     )
     scored, learned = set(), set()
     with pytest.MonkeyPatch.context() as patch:
-        nearest, few = strategies.nearest, strategies.few_shot_weights
+        nearest, few = strategies.find_nearest, strategies.few_shot_weights
 
         def watch_nearest(queries, items, k, *, by):
             scored.update(row.tobytes() for row in queries.mean.numpy())
-            return nearest(queries, items, k, by=by)
+            return nearest(queries, items, k, metric=by)
 
         def watch_few(prompts, images, labels, shots, settings, generator):
             found = few(prompts, images, labels, shots, settings, generator)
-            chosen = found.chosen[found.chosen >= 0]
+            chosen = found.image_indices[found.image_indices >= 0]
             learned.update(row.tobytes() for row in images.mean[chosen].numpy())
             return found
 
         patch.setattr(strategies, "nearest", watch_nearest)
         patch.setattr(strategies, "few_shot_weights", watch_few)
-        result = compare(prompts, images, labels, plan=Plan(few=(most,), runs=1, seed=seed))
+        result = compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(most,), runs=1, seed=seed))
     assert not scored & learned
     assert len(scored) == result["images"] == len(labels) - result["kept"]
     assert result["kept"] == sum(min(2 * most, n // 2) for n in torch.bincount(labels).tolist())
@@ -155,15 +155,15 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
 def test_a_second_set_is_learned_from_and_all_of_the_first_is_scored():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
-    result = compare(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
-    assert (result["images"], result["kept"], result["kept_from"]) == (48, 48, "train")
+    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
+    assert (result["images"], result["kept"], result["training_source"]) == (48, 48, "train")
 
 
 def test_centroids_are_the_pooled_images():
     """As many shots as the second set has images of a class: there is nothing to choose."""
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5, per_class=3)
-    result = compare(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
     classes = pool(Gaussian(train.mean.reshape(4, 3, DIM), train.log_var.reshape(4, 3, DIM)))
     row = by_name(result)["centroid of 3 images, no prompts"]
     assert row["accuracy"] == pytest.approx(accuracy_by_loop(classes, images, labels, "csd"))
@@ -175,7 +175,7 @@ def test_classes_without_images_to_learn_from_fall_back_on_prompts():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     some = train_labels < 2
-    result = compare(prompts, images, labels, train=train[some], train_labels=train_labels[some], plan=QUICK)
+    result = compare_strategies(prompts, images, labels, train=train[some], train_labels=train_labels[some], plan=QUICK)
     rows = by_name(result)
     assert rows["BPRW, 3 images"]["short_classes"] == 2
     entry = result["learned"][-1]
@@ -188,7 +188,7 @@ def test_learned_weights_help_where_one_prompt_is_right():
     prompts, images, labels = made(noise=0.5, per_class=30)
     wrong = Gaussian(prompts.mean.roll(1, dims=0), prompts.log_var).mean
     mean = torch.where((torch.arange(TEMPLATES) == 3)[None, :, None], unit(torch.eye(4, DIM))[:, None], wrong)
-    result = compare(Gaussian(mean, prompts.log_var), images, labels, plan=Plan(few=(5,), runs=2))
+    result = compare_strategies(Gaussian(mean, prompts.log_var), images, labels, plan=StrategyConfig(shots=(5,), runs=2))
     rows = by_name(result)
     assert rows["BPRW, 5 images"]["accuracy"] > rows["all prompts"]["accuracy"] + 0.2
     entry = result["learned"][-1]
@@ -201,7 +201,7 @@ def test_learned_weights_help_where_one_prompt_is_right():
 def test_a_model_without_uncertainty_passes_through():
     prompts, images, labels = made()
     points = Gaussian.point(prompts.mean), Gaussian.point(images.mean)
-    result = compare(*points, labels, plan=QUICK)
+    result = compare_strategies(*points, labels, plan=QUICK)
     rows = by_name(result)
     assert "NaN" not in json.dumps(result)
     assert result["learned"] == []
@@ -223,13 +223,13 @@ def test_a_model_without_uncertainty_passes_through():
 def rendered(result):
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(*tables(result))
+        console.print(*prompt_tables(result))
     return captured.get()
 
 
 def test_the_table_holds_every_row_in_percent():
     prompts, images, labels = made()
-    result = compare(prompts, images, labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, plan=QUICK)
     text = rendered(result)
     for row in result["rows"]:
         assert row["name"] in text
@@ -256,11 +256,11 @@ def test_bad_input_is_named(change, message):
     if "prompts" in change:
         prompts = prompts[:, :1]
     with pytest.raises(ValueError, match=message):
-        compare(prompts, images, labels, **options)
+        compare_strategies(prompts, images, labels, **options)
     with pytest.raises(ValueError, match="runs must be"):
-        Plan(runs=0)
+        StrategyConfig(runs=0)
     with pytest.raises(ValueError, match="each number of `few` must be"):
-        Plan(few=(0,))
+        StrategyConfig(shots=(0,))
 
 
 @pytest.fixture(scope="module")
@@ -273,35 +273,35 @@ def folder(tmp_path_factory):
 class TestOnData:
     @pytest.fixture
     def data(self, folder):
-        return open_labelled(folder / "wds_scenes-shape_test")
+        return open_labeled(folder / "wds_scenes-shape_test")
 
     def test_a_model_and_a_folder_are_enough(self, nano, data, tmp_path):
-        result = evaluation.evaluate(nano, data, plan=QUICK, cache=tmp_path, progress=False)
+        result = evaluation.evaluate_prompts(nano, data, plan=QUICK, cache=tmp_path, progress=False)
         assert result["templates"] == list(data.templates)
         assert result["class_names"] == list(data.class_names)
         assert result["images"] + result["kept"] == 12
-        again = evaluation.evaluate(nano, data, plan=QUICK, cache=tmp_path, progress=False)
+        again = evaluation.evaluate_prompts(nano, data, plan=QUICK, cache=tmp_path, progress=False)
         assert json.dumps(again) == json.dumps(result)
 
     def test_the_plain_template_stands_alone(self, nano, data):
         templates = ("{c}", "the {c}", "a photo of a {}.")
-        result = evaluation.evaluate(nano, data, templates=templates, progress=False)
+        result = evaluation.evaluate_prompts(nano, data, templates=templates, progress=False)
         assert result["single"] == 2
         assert "one prompt: a photo of a {c}." in rendered(result)
 
     def test_data_with_one_template_gets_imagenets(self, nano, data):
         alone = replace(data, templates=("a {c}",))
-        result = evaluation.evaluate(nano, alone, plan=Plan(few=(), runs=1), progress=False)
+        result = evaluation.evaluate_prompts(nano, alone, plan=StrategyConfig(shots=(), runs=1), progress=False)
         assert result["templates_per_class"] == len(result["templates"]) == 80
 
     def test_the_scored_data_cannot_be_learned_from(self, nano, data):
         with pytest.raises(ValueError, match="is the data that is scored"):
-            evaluation.evaluate(nano, data, train=data, progress=False)
+            evaluation.evaluate_prompts(nano, data, train=data, progress=False)
 
     def test_other_classes_cannot_be_learned_from(self, nano, data, folder):
-        other = open_labelled(folder / "wds_scenes-colour_test")
+        other = open_labeled(folder / "wds_scenes-colour_test")
         with pytest.raises(ValueError, match="has other classes than"):
-            evaluation.evaluate(nano, data, train=other, progress=False)
+            evaluation.evaluate_prompts(nano, data, train=other, progress=False)
 
     def test_other_folders_cannot_be_learned_from_under_equal_names(self, nano, tmp_path):
         names = ["one", "two"]
@@ -310,9 +310,9 @@ class TestOnData:
             for number, name in enumerate(classes):
                 (tmp_path / side / name).mkdir(parents=True)
                 Image.new("RGB", (32, 32), (99 * number, 0, 0)).save(tmp_path / side / name / "1.png")
-        val, train = (open_labelled(tmp_path / side, class_names=names) for side in sides)
+        val, train = (open_labeled(tmp_path / side, class_names=names) for side in sides)
         with pytest.raises(ValueError, match="has other classes than"):
-            evaluation.evaluate(nano, val, train=train, progress=False)
+            evaluation.evaluate_prompts(nano, val, train=train, progress=False)
 
     def test_copies_of_scored_pictures_are_not_learned_from(self, nano, data, tmp_path):
         """By their pixels: in a batch of another shape the same picture has not quite the same Gaussian."""
@@ -325,14 +325,14 @@ class TestOnData:
         labels = sorted(path.name for path in (tmp_path / "train").iterdir())
         for number, name in enumerate(labels):
             Image.new("RGB", (32, 32), (number, 7, 9)).save(tmp_path / "train" / name / "0-new.png")
-        val, train = (open_labelled(tmp_path / side, templates=["a {c}", "{c}"]) for side in ("val", "train"))
-        result = evaluation.evaluate(nano, val, train=train, plan=QUICK, batch_size=5, progress=False)
+        val, train = (open_labeled(tmp_path / side, templates=["a {c}", "{c}"]) for side in ("val", "train"))
+        result = evaluation.evaluate_prompts(nano, val, train=train, plan=QUICK, batch_size=5, progress=False)
         assert result["copies"] == len(data.source)
         assert result["kept"] == len(labels)
         assert result["images"] == len(data.source)
 
     def test_examples_are_of_their_class(self, nano, data):
-        result = evaluation.evaluate(nano, data, plan=Plan(few=(), runs=1), progress=False)
+        result = evaluation.evaluate_prompts(nano, data, plan=StrategyConfig(shots=(), runs=1), progress=False)
         for label, numbers in enumerate(result["examples"]):
             assert 1 <= len(numbers) <= 3
             assert all(int(data.source.read(number).extra["cls"]) == label for number in numbers)
@@ -341,12 +341,12 @@ class TestOnData:
 @pytest.mark.parametrize("prior", ["initial", "dirichlet"])
 def test_nearest_and_prior_are_those_of_the_plan(prior):
     prompts, images, labels = made()
-    plan = Plan(few=(), runs=1, nearest=3, prior=prior)
-    row = by_name(compare(prompts, images, labels, plan=plan))["BPRW, 0 images"]
-    settings = replace(ZERO_SHOT, nearest=3, prior=prior)
-    generator = strategies.Task(prompts, images, labels, images[:0], labels[:0], plan).generator(0, 0)
+    plan = StrategyConfig(shots=(), runs=1, nearest=3, prior=prior)
+    row = by_name(compare_strategies(prompts, images, labels, plan=plan))["BPRW, 0 images"]
+    settings = replace(ZERO_SHOT_CONFIG, nearest=3, prior=prior)
+    generator = strategies.StrategyInputs(prompts, images, labels, images[:0], labels[:0], plan).generator(0, 0)
     found = zero_shot_weights(prompts, images, settings, generator).weights
-    assert row["effective_prompts"] == pytest.approx(float(rules.effective_count(found).mean()))
+    assert row["effective_prompts"] == pytest.approx(float(rules.effective_prompt_count(found).mean()))
 
 
 @pytest.fixture
@@ -355,8 +355,8 @@ def task():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     some = train_labels < 3
-    plan = Plan(few=(1,), runs=2, by="cosine", variance="independent")
-    return strategies.Task(prompts, images, labels, train[some], train_labels[some], plan)
+    plan = StrategyConfig(shots=(1,), runs=2, by="cosine", variance="independent")
+    return strategies.StrategyInputs(prompts, images, labels, train[some], train_labels[some], plan)
 
 
 def test_draws_differ_by_run_by_seed_and_by_shots(task):
@@ -375,7 +375,7 @@ def test_draws_differ_by_run_by_seed_and_by_shots(task):
 
 def test_the_split_is_the_seeds():
     _, images, labels = made()
-    parts = [evaluation._apart(images, labels, CLASSES, None, None, Plan(seed=seed))[0] for seed in (0, 0, 1)]
+    parts = [evaluation._apart(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[0] for seed in (0, 0, 1)]
     assert torch.equal(parts[0], parts[1])
     assert not torch.equal(parts[0], parts[2])
 
@@ -386,22 +386,26 @@ def test_short_classes_have_fewer_images_than_asked_for(task):
 
 def test_top_k_of_all_templates_is_no_row():
     prompts, images, labels = made()
-    rows = by_name(compare(prompts, images, labels, plan=Plan(few=(), runs=1, lowest=(5, 6, 7))))
+    rows = by_name(compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(), runs=1, top_k=(5, 6, 7))))
     assert [name for name in rows if name.startswith("top-")] == ["top-5 of each class"]
 
 
 def test_every_strategy_pools_and_ranks_as_the_plan_says(task, monkeypatch):
     """All of them: prompts, learned weights, centroids."""
     pooled, ranked = [], []
-    own_pool, own_nearest, own_zero = strategies.pool, strategies.nearest, strategies.zero_shot_weights
+    own_pool, own_nearest, own_zero = strategies.pool, strategies.find_nearest, strategies.zero_shot_weights
     monkeypatch.setattr(
         strategies,
         "pool",
         lambda *a, variance=None: (pooled.append(variance), own_pool(*a, variance=variance))[1],
     )
-    monkeypatch.setattr(strategies, "nearest", lambda *a, by: (ranked.append(by), own_nearest(*a, by=by))[1])
+    monkeypatch.setattr(strategies, "nearest", lambda *a, by: (ranked.append(by), own_nearest(*a, metric=by))[1])
     monkeypatch.setattr(strategies, "zero_shot_weights", lambda *a: (ranked.append(a[4]), own_zero(*a))[1])
-    rows = [*strategies.fixed_rows(task), *strategies.zero_shot_rows(task), *strategies.few_shot_rows(task)]
+    rows = [
+        *strategies.fixed_strategies(task),
+        *strategies.zero_shot_strategies(task),
+        *strategies.few_shot_strategies(task),
+    ]
     assert len(rows) > 10
     assert set(pooled) == {"independent"}
     assert set(ranked) == {"cosine"}
@@ -412,10 +416,10 @@ def test_what_each_bprw_learns_from(task, monkeypatch):
     own_zero, own_few = strategies.zero_shot_weights, strategies.few_shot_weights
     monkeypatch.setattr(strategies, "zero_shot_weights", lambda *a: (zero.append(a[1]), own_zero(*a))[1])
     monkeypatch.setattr(strategies, "few_shot_weights", lambda *a: (few.append(a[:2]), own_few(*a))[1])
-    list(strategies.zero_shot_rows(task))
+    list(strategies.zero_shot_strategies(task))
     assert [len(images) for images in zero] == [48, 48, 36, 36]
     assert torch.equal(zero[2].mean, task.learn.mean)
-    list(strategies.few_shot_rows(task))
+    list(strategies.few_shot_strategies(task))
     assert [prompts.log_var.unique().numel() > 1 for prompts, _ in few] == [True, True, False, False]
     assert [images.log_var.unique().numel() > 1 for _, images in few] == [True, True, False, False]
     for z, flat in zip((task.prompts, task.learn), few[2], strict=True):
@@ -427,7 +431,7 @@ def test_the_images_that_are_scored_keep_their_labels():
     prompts, images, labels = made()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
     images, labels = images[order], labels[order]
-    result = compare(prompts, images, labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, plan=QUICK)
     scored, learn, learn_labels, _ = evaluation._apart(images, labels, CLASSES, None, None, QUICK)
     assert len(scored) < len(labels)
     wanted = accuracy_by_loop(pool(prompts), images[scored], labels[scored], "csd")
@@ -437,7 +441,7 @@ def test_the_images_that_are_scored_keep_their_labels():
 
 
 def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task):
-    (row,) = [row for row, _ in strategies.few_shot_rows(task) if row["name"].startswith("centroid")]
+    (row,) = [row for row, _ in strategies.few_shot_strategies(task) if row["name"].startswith("centroid")]
     values = []
     for run in range(2):
         chosen = choose_shots(task.learn_labels, CLASSES, 1, task.generator(1, run))[:3, 0]
@@ -457,22 +461,22 @@ def test_the_table_says_what_chance_alone_does():
 def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monkeypatch, plain):
     plans = []
     monkeypatch.setattr(evaluation, "compare", lambda *_, plan, **__: plans.append(plan) or {})
-    data = open_labelled(folder / "wds_scenes-shape_test")
-    evaluation.evaluate(nano, data, templates=["the {c}", plain], progress=False)
+    data = open_labeled(folder / "wds_scenes-shape_test")
+    evaluation.evaluate_prompts(nano, data, templates=["the {c}", plain], progress=False)
     assert plans[0].single == 1
 
 
 def test_the_very_first_image_is_an_image_too():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5, per_class=1)
-    plan = Plan(few=(1,), runs=1)
-    result = compare(prompts, images, labels, train=train, train_labels=train_labels, plan=plan)
+    plan = StrategyConfig(shots=(1,), runs=1)
+    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, plan=plan)
     assert None not in result["learned"][-1]["entropy"]
 
 
 def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monkeypatch):
     seen = []
-    monkeypatch.setattr(strategies.Task, "accuracy", lambda _, classes: seen.append(classes) or 0.5)
+    monkeypatch.setattr(strategies.StrategyInputs, "accuracy", lambda _, classes: seen.append(classes) or 0.5)
     strategies._centroid_row(task, 1)
     wanted = pool(task.prompts, variance="independent")
     for classes in seen:
@@ -482,7 +486,7 @@ def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monke
 
 def test_the_papers_numbers_stand_beside_imagenets_classes_only():
     prompts, images, labels = made()
-    result = compare(prompts, images, labels, plan=Plan(few=(), runs=1))
+    result = compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(), runs=1))
     assert "paper" not in rendered(result)
     assert "paper" in rendered({**result, "classes": 1000})
 
@@ -490,8 +494,8 @@ def test_the_papers_numbers_stand_beside_imagenets_classes_only():
 def test_the_table_tells_of_classes_with_too_few_images():
     prompts, images, labels = made()
     assert "fewer images to learn from" in rendered(
-        compare(prompts, images, labels, plan=Plan(few=(50,), runs=1))
+        compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(50,), runs=1))
     )
     assert "fewer images to learn from" not in rendered(
-        compare(prompts, images, labels, plan=Plan(few=(1,), runs=1))
+        compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(1,), runs=1))
     )

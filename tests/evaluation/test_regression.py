@@ -9,16 +9,16 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, PredefinedSplit, cross_val_predict
 
 from prolip.evaluation import regression
-from prolip.evaluation.captions import Captions
-from prolip.evaluation.regression import Columns, compare, own_image_rank, wording
+from prolip.evaluation.captions import TokenizedCaptions
+from prolip.evaluation.regression import Features, compare_regressions, compute_caption_features, own_image_ranks
 from prolip.measures.public import csd_matrix
 
 
 def captions_of(rows, texts=None, **known):
     """Captions with given tokens, each of an image of its own."""
-    return Captions(
+    return TokenizedCaptions(
         texts=tuple(texts or (f"caption {i}" for i in range(len(rows)))),
-        image_of=known.pop("image_of", torch.arange(len(rows))),
+        image_index=known.pop("image_of", torch.arange(len(rows))),
         tokens=torch.tensor([i for row in rows for i in row], dtype=torch.int64),
         lengths=torch.tensor([len(row) for row in rows]),
         **known,
@@ -26,12 +26,12 @@ def captions_of(rows, texts=None, **known):
 
 
 def planted(seed=0, n=600):
-    """Random rows of wording, log uncertainty and noise."""
+    """Random rows of compute_caption_features, log uncertainty and noise."""
     g = torch.Generator().manual_seed(seed)
     values = torch.randn(n, 3, generator=g, dtype=torch.float64)
     values[:, 1] = values[:, 0] ** 2
     return (
-        Columns(names=("a", "b", "c"), values=values * torch.tensor([5.0, 0.1, 1.0]) + 3),
+        Features(names=("a", "b", "c"), values=values * torch.tensor([5.0, 0.1, 1.0]) + 3),
         torch.randn(n, generator=g, dtype=torch.float64) - 2,
         torch.randn(n, generator=g, dtype=torch.float64),
     )
@@ -39,7 +39,7 @@ def planted(seed=0, n=600):
 
 def test_wording_is_a_count_of_tokens():
     rows = [[3, 3, 5], [5], [7, 3], []]
-    found = wording(captions_of(rows))
+    found = compute_caption_features(captions_of(rows))
     share = {3: 3 / 6, 5: 2 / 6, 7: 1 / 6}
     for values, row in zip(found.values[:3], rows[:3], strict=True):
         logs = [np.log(share[i]) for i in row]
@@ -53,7 +53,7 @@ def test_own_image_rank_is_a_count(draw, monkeypatch, block):
     monkeypatch.setattr(regression, "BLOCK", block)
     images, texts = draw(7, 4), draw(11, 4)
     owner = torch.arange(11) % 7
-    found = own_image_rank(images, texts, owner)
+    found = own_image_ranks(images, texts, owner)
     distance = csd_matrix(texts, images)
     expected = [1 + sum(d < row[own] for d in row) for row, own in zip(distance, owner, strict=True)]
     assert found.tolist() == [float(v) for v in expected]
@@ -62,7 +62,7 @@ def test_own_image_rank_is_a_count(draw, monkeypatch, block):
 def test_equal_images_share_their_ranks(draw):
     image, text = draw(1, 4), draw(1, 4)
     five = image[torch.zeros(5, dtype=torch.int64)]
-    assert own_image_rank(five, text, torch.tensor([2])).tolist() == [3.0]
+    assert own_image_ranks(five, text, torch.tensor([2])).tolist() == [3.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -75,7 +75,7 @@ def test_ranks_and_ties_are_scipys_wherever_blocks_end(draw, monkeypatch, dtype,
     owner = torch.arange(50) * 7 % 90
     distance = csd_matrix(texts.to(torch.float64), images[:30].to(torch.float64)).repeat(1, 3)
     expected = rankdata(distance.numpy(), axis=1)[torch.arange(50), owner]
-    assert own_image_rank(images, texts, owner).tolist() == expected.tolist()
+    assert own_image_ranks(images, texts, owner).tolist() == expected.tolist()
 
 
 def test_means_of_any_length_are_ranked_by_their_distance(draw):
@@ -83,7 +83,7 @@ def test_means_of_any_length_are_ranked_by_their_distance(draw):
     images = type(images)(images.mean * torch.linspace(0.5, 2, 9)[:, None], images.log_var)
     owner = torch.arange(20) % 9
     expected = rankdata(csd_matrix(texts, images).numpy(), axis=1)[torch.arange(20), owner]
-    assert own_image_rank(images, texts, owner).tolist() == expected.tolist()
+    assert own_image_ranks(images, texts, owner).tolist() == expected.tolist()
 
 
 def test_images_are_made_ready_once_however_many_blocks(draw, monkeypatch):
@@ -92,7 +92,7 @@ def test_images_are_made_ready_once_however_many_blocks(draw, monkeypatch):
     real = type(images).var.fget
     monkeypatch.setattr(type(images), "var", property(lambda z: asked.append(1) or real(z)))
     monkeypatch.setattr(regression, "BLOCK", 4)
-    own_image_rank(images, texts, torch.arange(8) % 6)
+    own_image_ranks(images, texts, torch.arange(8) % 6)
     assert len(asked) == 1
 
 
@@ -100,13 +100,13 @@ def test_the_captions_own_uncertainty_does_not_change_the_rank(draw):
     images, texts = draw(30, 6), draw(30, 6)
     wider = type(texts)(texts.mean, texts.log_var + 3)
     owner = torch.arange(30)
-    assert torch.equal(own_image_rank(images, texts, owner), own_image_rank(images, wider, owner))
+    assert torch.equal(own_image_ranks(images, texts, owner), own_image_ranks(images, wider, owner))
 
 
 def test_the_same_as_scikit_learn():
     columns, uncertainty, noise = planted()
     target = 0.3 * columns.values[:, 0] + 0.7 * uncertainty + 0.5 * noise
-    found = compare(columns, uncertainty, target, torch.arange(len(target)), seed=5)
+    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)), seed=5)
     fold = regression._folds(len(target), 5)
     assert sorted(torch.bincount(fold).tolist()) == sorted(len(test) for _, test in KFold(5).split(target))
     for name, x in (
@@ -128,7 +128,7 @@ def test_the_same_as_scikit_learn():
 def test_what_wording_explains_leaves_nothing_to_uncertainty():
     columns, uncertainty, noise = planted(1)
     target = columns.values[:, 0] + 0.5 * noise
-    found = compare(columns, uncertainty, target, torch.arange(len(target)))
+    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)))
     assert found["r2_without"] > 0.9
     assert abs(found["difference"]) < 0.01
     assert found["interval"][0] < 0.005
@@ -139,7 +139,7 @@ def test_what_wording_explains_leaves_nothing_to_uncertainty():
 def test_what_uncertainty_explains_is_credited_to_it(sign):
     columns, uncertainty, noise = planted(2)
     target = sign * 2 * uncertainty + 0.5 * noise
-    found = compare(columns, uncertainty, target, torch.arange(len(target)))
+    found = compare_regressions(columns, uncertainty, target, torch.arange(len(target)))
     assert found["r2_without"] < 0.05
     assert found["difference"] > 0.85
     low, high = found["interval"]
@@ -151,7 +151,7 @@ def test_the_interval_is_that_of_a_loop_over_resamples():
     columns, uncertainty, noise = planted(3, n=200)
     target = uncertainty + 2 * noise
     groups = torch.arange(200) // 2  # two rows a group
-    found = compare(columns, uncertainty, target, groups, seed=1)
+    found = compare_regressions(columns, uncertainty, target, groups, seed=1)
     fold = regression._folds(100, 1)[groups]
     both = torch.cat([columns.values, uncertainty[:, None]], 1)
     errors = [regression._errors(x, target, fold).numpy() for x in (columns.values, both)]
@@ -170,9 +170,9 @@ def test_groups_are_left_out_together():
     # each group has a target and a column of its own: were a part of it fitted, the rest would be known exactly
     g = torch.Generator().manual_seed(0)
     target, uncertainty = (torch.randn(20, generator=g, dtype=torch.float64)[groups] for _ in range(2))
-    own = Columns(names=tuple(map(str, range(20))), values=torch.nn.functional.one_hot(groups).double())
-    assert compare(own, uncertainty, target, groups)["r2_without"] < 0.1
-    assert compare(own, uncertainty, target, torch.arange(100))["r2_without"] > 0.9
+    own = Features(names=tuple(map(str, range(20))), values=torch.nn.functional.one_hot(groups).double())
+    assert compare_regressions(own, uncertainty, target, groups)["r2_without"] < 0.1
+    assert compare_regressions(own, uncertainty, target, torch.arange(100))["r2_without"] > 0.9
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_what_can_not_be_judged_is_none(change, left_out):
     if change == "uncertainty":
         uncertainty = torch.full_like(uncertainty, -3.7)
     groups = torch.arange(50) % 9 if change == "few" else torch.arange(50)
-    found = compare(columns, uncertainty, target, groups)
+    found = compare_regressions(columns, uncertainty, target, groups)
     assert found["left_out"] == left_out
     assert all(
         found[key] is None for key in ("r2_with", "r2_without", "difference", "interval", "coefficients")
@@ -197,15 +197,15 @@ def test_constant_columns_are_named_and_change_nothing():
     columns, uncertainty, noise = planted(6)
     target = uncertainty + noise
     groups = torch.arange(len(target))
-    plain = compare(columns, uncertainty, target, groups)
-    more = Columns(
+    plain = compare_regressions(columns, uncertainty, target, groups)
+    more = Features(
         names=(*columns.names, "flat"),
         values=torch.cat([columns.values, torch.full((600, 1), 0.3).double()], 1),
     )
-    found = compare(more, uncertainty, target, groups)
+    found = compare_regressions(more, uncertainty, target, groups)
     assert found["left_out"] == ["flat"]
     assert found["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-12)
-    twice = compare(columns.and_one("again", columns.values[:, 0]), uncertainty, target, groups)
+    twice = compare_regressions(columns.with_column("again", columns.values[:, 0]), uncertainty, target, groups)
     assert twice["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-9)
 
 
@@ -215,8 +215,8 @@ def test_ties_and_near_constant_columns_never_break_it(target, seed):
     values = torch.zeros(n, 2, dtype=torch.float64)
     values[0, 0] = 1.0  # constant in every fold but one
     uncertainty = torch.tensor([i % 2 for i in range(n)], dtype=torch.float64)
-    found = compare(
-        Columns(names=("once", "never"), values=values),
+    found = compare_regressions(
+        Features(names=("once", "never"), values=values),
         uncertainty,
         torch.tensor(target).double(),
         torch.arange(n),
@@ -231,9 +231,9 @@ def test_ties_and_near_constant_columns_never_break_it(target, seed):
 def test_bad_rows_are_told():
     columns, uncertainty, target = planted(7, n=20)
     with pytest.raises(ValueError, match="as many targets"):
-        compare(columns, uncertainty, target[:-1], torch.arange(19))
+        compare_regressions(columns, uncertainty, target[:-1], torch.arange(19))
     with pytest.raises(ValueError, match="finite"):
-        compare(columns, uncertainty, target.log(), torch.arange(20))
+        compare_regressions(columns, uncertainty, target.log(), torch.arange(20))
 
 
 def test_analyse_takes_each_text_once_for_the_truth_and_leaves_out_empty_captions(draw):
@@ -242,9 +242,9 @@ def test_analyse_takes_each_text_once_for_the_truth_and_leaves_out_empty_caption
     truth = torch.linspace(-5, 0, 44, dtype=torch.float64)
     truth[2] = torch.nan
     captions = captions_of(rows, texts, log_ambiguity=truth)
-    found = regression.analyse(draw(44, 8), draw(44, 8), captions)
+    found = regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)
     assert found["own_image"]["n"] == 43
     assert found["truth"]["n"] == 41
-    assert regression.analyse(draw(44, 8), draw(44, 8), captions, most=20)["own_image"]["n"] == 20
+    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions, most=20)["own_image"]["n"] == 20
     captions = captions_of(rows, texts)
-    assert regression.analyse(draw(44, 8), draw(44, 8), captions)["truth"] is None
+    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)["truth"] is None

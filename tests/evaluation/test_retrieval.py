@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from prolip.embeddings.embedder import Encoded
-from prolip.embeddings.sample_metadata import Facts
+from prolip.embeddings.embedder import EncodedImages
+from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation import retrieval
-from prolip.evaluation.positives import Positives, flat_captions, read_positives
+from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.evaluation.retrieval import (
-    evaluate,
-    hits,
-    image_text,
-    many_to_many,
-    rank_metrics,
+    evaluate_retrieval,
+    find_hits,
+    image_text_recall,
+    many_to_many_metrics,
+    precision_metrics,
     recall_at_k,
 )
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import nearest
+from prolip.measures.nearest import find_nearest
 from prolip.scenes.source import Scenes
 from tests.evaluation.suite import tree
 
@@ -64,7 +64,7 @@ def slow_rank(queries, items, truth, by):
 def table_of(truth, item_count):
     pairs = [(q, item) for q, items in enumerate(truth) for item in items]
     queries, items = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
-    return Positives.of_pairs(queries.flip(0), items.flip(0), len(truth), item_count)
+    return Positives.from_pairs(queries.flip(0), items.flip(0), len(truth), item_count)
 
 
 @st.composite
@@ -94,7 +94,7 @@ def test_recall_and_rank_metrics_against_loops(problem):
     for k in (1, 2, 5):
         assert found[f"r{k}"] == pytest.approx(slow_recall(queries, items, truth, k, by)), k
     expected = slow_rank(queries, items, truth, by)
-    ranked = rank_metrics(queries, items, positives, by)
+    ranked = precision_metrics(queries, items, positives, by)
     if expected is None:
         assert ranked == {"map_at_r": None, "r_precision": None, "r1": None}
     else:
@@ -105,20 +105,20 @@ def test_recall_and_rank_metrics_against_loops(problem):
 @given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=6))
 def test_turned_positives_are_the_transposed_relation(truth):
     positives = table_of(truth, 9)
-    turned = positives.turned()
+    transpose = positives.transpose()
     relation = {(q, item) for q, some in enumerate(truth) for item in some}
-    queries = torch.repeat_interleave(torch.arange(turned.counts.numel()), turned.counts)
-    assert set(zip(turned.indices.tolist(), queries.tolist(), strict=True)) == relation
-    assert torch.equal(turned.turned().keys, positives.keys)
+    queries = torch.repeat_interleave(torch.arange(transpose.counts.numel()), transpose.counts)
+    assert set(zip(transpose.indices.tolist(), queries.tolist(), strict=True)) == relation
+    assert torch.equal(transpose.transpose().keys, positives.keys)
     assert positives.counts.tolist() == [len(some) for some in truth]
 
 
 def test_blocks_of_queries_change_nothing(draw, monkeypatch):
     queries, items = draw(40, 8), draw(30, 8)
     positives = table_of([{q % 30, (q * 7) % 30} for q in range(40)], 30)
-    whole = hits(queries, items, positives, 5)
+    whole = find_hits(queries, items, positives, 5)
     monkeypatch.setattr(retrieval, "FOUND", 12)
-    assert torch.equal(hits(queries, items, positives, 5), whole)
+    assert torch.equal(find_hits(queries, items, positives, 5), whole)
     assert whole.any()
     assert not whole.all()
 
@@ -132,11 +132,11 @@ def test_a_query_with_many_positives_makes_no_other_wide(draw, monkeypatch):
 
     def counted(some, among, k, **options):
         sizes.append(len(some) * k)
-        return nearest(some, among, k, **options)
+        return find_nearest(some, among, k, **options)
 
     monkeypatch.setattr(retrieval, "FOUND", 50)
     monkeypatch.setattr(retrieval, "nearest", counted)
-    found = rank_metrics(queries, items, table_of(truth, 50))
+    found = precision_metrics(queries, items, table_of(truth, 50))
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
     assert max(sizes) <= 50
     assert sum(sizes) <= 40 + 2 * 58
@@ -146,7 +146,7 @@ def test_image_text_with_several_captions(draw):
     images, texts = draw(9, 6), draw(20, 6)
     owner = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 8])
     for by in ("csd", "cosine"):
-        found = image_text(images, texts, owner, by)
+        found = image_text_recall(images, texts, owner, by)
         own = [set((owner == i).nonzero()[:, 0].tolist()) for i in range(9)]
         for k in (1, 5, 10):
             to_text = slow_recall(images, texts, own, k, by)
@@ -156,16 +156,16 @@ def test_image_text_with_several_captions(draw):
         assert found["mean_r1"] == pytest.approx(
             (found["image_to_text"]["r1"] + found["text_to_image"]["r1"]) / 2
         )
-    assert image_text(images, texts, owner, "csd") != image_text(images, texts, owner, "cosine")
+    assert image_text_recall(images, texts, owner, "csd") != image_text_recall(images, texts, owner, "cosine")
 
 
 def test_perfect_retrieval_is_one(draw):
     images = draw(7, 16, low=-9.0, high=-8.0)
     texts = Gaussian.cat([images, images])
     owner = torch.arange(14) % 7
-    assert image_text(images, texts, owner)["mean_r1"] == 1.0
-    own = Positives.of_pairs(owner, torch.arange(14), 7, 14)
-    found = many_to_many(images, texts, own)
+    assert image_text_recall(images, texts, owner)["mean_r1"] == 1.0
+    own = Positives.from_pairs(owner, torch.arange(14), 7, 14)
+    found = many_to_many_metrics(images, texts, own)
     assert (
         found["image_to_text"] == found["text_to_image"] == {"map_at_r": 1.0, "r_precision": 1.0, "r1": 1.0}
     )
@@ -182,17 +182,17 @@ def test_map_at_r_weighs_early_hits():
         ({0, 1}, (1.0, 1.0)),
         ({2, 3}, (0, 0)),
     ):
-        found = rank_metrics(query, items, table_of([places], 4))
+        found = precision_metrics(query, items, table_of([places], 4))
         assert (found["r_precision"], found["map_at_r"]) == expected
 
 
 def test_wrong_positives(draw):
     with pytest.raises(ValueError, match="item that is not among the 3"):
-        Positives.of_pairs(torch.tensor([0]), torch.tensor([3]), 1, 3)
+        Positives.from_pairs(torch.tensor([0]), torch.tensor([3]), 1, 3)
     with pytest.raises(ValueError, match="query that is not among the 1"):
-        Positives.of_pairs(torch.tensor([-1]), torch.tensor([0]), 1, 3)
+        Positives.from_pairs(torch.tensor([-1]), torch.tensor([0]), 1, 3)
     with pytest.raises(ValueError, match="2 queries and 3 items, but positives for 1 and 3"):
-        hits(draw(2, 4), draw(3, 4), table_of([{0}], 3), 1)
+        find_hits(draw(2, 4), draw(3, 4), table_of([{0}], 3), 1)
 
 
 # -- data ---------------------------------------------------------------------------------------------------------
@@ -209,22 +209,22 @@ def model():
 
 
 def test_evaluate_on_scenes(model, scenes, tmp_path):
-    result = evaluate(model, scenes, cache=tmp_path)
+    result = evaluate_retrieval(model, scenes, cache=tmp_path)
     samples = [scenes.read(index) for index in range(10)]
     images = model.embed_images([sample.image for sample in samples])
     texts = model.embed_texts([text for sample in samples for text in sample.captions])
     owner = torch.tensor([i for i, sample in enumerate(samples) for _ in sample.captions])
     for by in ("csd", "cosine"):
-        assert result[by] == image_text(images, texts, owner, by)
+        assert result[by] == image_text_recall(images, texts, owner, by)
     assert (result["images"], result["texts"], result["bad"]) == (10, len(texts), 0)
     assert "positives" not in result
     json.dumps(result)
 
 
 def fake(captions, bads=()):
-    facts = tuple(Facts(key, tuple(texts), {}) for key, texts in captions.items())
+    facts = tuple(SampleMetadata(key, tuple(texts), {}) for key, texts in captions.items())
     z = Gaussian.point(torch.eye(len(facts)))
-    return Encoded(images=z, numbers=torch.arange(len(facts)), facts=facts, bads=bads, name="photos")
+    return EncodedImages(images=z, indices=torch.arange(len(facts)), metadata=facts, errors=bads, name="photos")
 
 
 CAPTIONS = {"a": ["a cat", "an animal"], "b": ["a dog", "an animal", "a pet, it seems"]}
@@ -305,14 +305,14 @@ def test_a_bad_sample_with_many_captions_is_one(tmp_path):
 
 def test_no_captions_is_a_sentence():
     with pytest.raises(ValueError, match="photos has no captions"):
-        flat_captions(fake({"a": [], "b": []}))
+        flatten_captions(fake({"a": [], "b": []}))
 
 
 def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
     keys = [scenes.read(index).key for index in range(10)]
     table = {key: [f"{keys[(i + j) % 10]}#0" for j in range(1 + i % 3)] for i, key in enumerate(keys[:6])}
     (tmp_path / "p.json").write_text(json.dumps(table))
-    result = evaluate(model, scenes, positives=tmp_path / "p.json")
+    result = evaluate_retrieval(model, scenes, positives=tmp_path / "p.json")
     assert result["positives"] == {"pairs": sum(map(len, table.values())), "not_found": 0}
     samples = [scenes.read(index) for index in range(10)]
     images = model.embed_images([sample.image for sample in samples]).to(torch.float64)
@@ -322,10 +322,10 @@ def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
     expected = slow_rank(images, texts, truth, "csd")
     found = result["csd"]["many_to_many"]["image_to_text"]
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    shown = _shown(retrieval.tables(result))
+    shown = _shown(retrieval.retrieval_tables(result))
     assert "R-Precision" in shown
     assert f"{100 * found['map_at_r']:.1f}" in shown
-    assert "mAP" not in _shown(retrieval.tables({key: result[key] for key in result if key != "positives"}))
+    assert "mAP" not in _shown(retrieval.retrieval_tables({key: result[key] for key in result if key != "positives"}))
 
 
 def _shown(tables):

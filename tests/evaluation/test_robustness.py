@@ -6,14 +6,14 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.data.sources.labeled import open_labelled
+from prolip.data.sources.labeled import open_labeled
 from prolip.evaluation import robustness
-from prolip.evaluation.corruptions import corruption, occlusion
-from prolip.evaluation.pgd import Attack, attack_batch
+from prolip.evaluation.corruptions import make_corruption, make_occlusion
+from prolip.evaluation.pgd import PGDAttack, attack_batch
 from prolip.measures.nearest import similarity
 from prolip.mixture import pool
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import normalise, read_image, to_pixels
+from prolip.preprocessing.images import normalize, read_image, resize_and_crop
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def folder(tmp_path, generator):
 
 
 def by_hand(model, folder, change=None, count=None):
-    data = open_labelled(folder)
+    data = open_labeled(folder)
     assert len(data.templates) == 2
     files = sorted(folder.rglob("*.png"), key=lambda path: str(path.relative_to(folder)))
     rules = model.config.image.pixels
-    pixels = torch.stack([to_pixels(read_image(path), rules) for path in files])
+    pixels = torch.stack([resize_and_crop(read_image(path), rules) for path in files])
     if change is not None:
         pixels = torch.stack([change.apply(one, number) for number, one in enumerate(pixels)])
     names = sorted({path.parent.name for path in files})
@@ -44,7 +44,7 @@ def by_hand(model, folder, change=None, count=None):
     ]
     classes = type(prompts[0]).stack(prompts)
     with torch.no_grad():
-        images = model.encode_image(normalise(pixels, rules))
+        images = model.encode_image(normalize(pixels, rules))
     return pixels, labels, classes, images
 
 
@@ -69,42 +69,42 @@ def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_
         "limit": 4,
         "cache": tmp_path / "cache",
     }
-    result = robustness.evaluate(nano, open_labelled(folder), **settings)
+    result = robustness.evaluate_robustness(nano, open_labeled(folder), **settings)
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["classes"], result["by"]) == (9, 3, "csd")
     pixels, labels, classes, images = by_hand(nano, folder)
     assert result["clean"] == told(images, labels, classes)
     assert [row["share"] for row in result["occlusion"]] == [0, 0.1]
     assert without(result["occlusion"][0], "share") == result["clean"]
-    hidden = by_hand(nano, folder, occlusion(0.1))[3]
+    hidden = by_hand(nano, folder, make_occlusion(0.1))[3]
     assert without(result["occlusion"][1], "share") == told(hidden, labels, classes)
     for kind, rows in result["corruptions"].items():
         for row in rows:
-            worse = by_hand(nano, folder, corruption(kind, row["severity"]))[3]
+            worse = by_hand(nano, folder, make_corruption(kind, row["severity"]))[3]
             assert without(row, "severity") == told(worse, labels, classes)
     few = [0, 3, 5, 8]
-    attacked = attack_batch(nano, pixels[few], labels[few], classes, Attack(steps=(2, 1)), few)
+    attacked = attack_batch(nano, pixels[few], labels[few], classes, PGDAttack(steps=(2, 1)), few)
     rows = result["pgd"]["rows"]
     assert [row["steps"] for row in rows] == [2, 0, 1]
     assert result["pgd"]["images"] == 4
     assert without(rows[0], "steps") == told(attacked[0].images, labels[few], classes)
     assert without(rows[1], "steps") == told(images[few], labels[few], classes)
     assert without(rows[2], "steps") == told(attacked[1].images, labels[few], classes)
-    assert robustness.evaluate(nano, open_labelled(folder), **settings) == result, (
+    assert robustness.evaluate_robustness(nano, open_labeled(folder), **settings) == result, (
         "the same from what was kept"
     )
 
 
 def test_parts_can_be_left_out(nano, folder):
-    result = robustness.evaluate(nano, open_labelled(folder), occluded=(), corruptions=(), pgd_steps=())
+    result = robustness.evaluate_robustness(nano, open_labeled(folder), occluded=(), corruptions=(), pgd_steps=())
     assert (result["occlusion"], result["corruptions"], result["pgd"]) == ([], {}, None)
-    assert robustness.tables(result) == []
+    assert robustness.robustness_tables(result) == []
 
 
 def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
     monkeypatch.setattr(robustness.Embedder, "images", lambda *_, **__: pytest.fail("work was done"))
     monkeypatch.setattr(robustness, "embed_classes", lambda *_, **__: pytest.fail("work was done"))
-    data = open_labelled(folder)
+    data = open_labeled(folder)
     for wrong in (
         {"occluded": (7,)},
         {"severities": (9,)},
@@ -113,14 +113,14 @@ def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
         {"pgd_steps": (-1,)},
     ):
         with pytest.raises(ValueError):  # noqa: PT011 (each part's own tests know its sentence)
-            robustness.evaluate(nano, data, **wrong)
+            robustness.evaluate_robustness(nano, data, **wrong)
 
 
 def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
-    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
-    result = robustness.evaluate(
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
+    result = robustness.evaluate_robustness(
         model,
-        open_labelled(folder),
+        open_labeled(folder),
         occluded=(0.1,),
         corruptions=("jpeg",),
         severities=(1,),
@@ -128,40 +128,40 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
     )
     rows = [result["clean"], *result["occlusion"], *result["corruptions"]["jpeg"], *result["pgd"]["rows"]]
     assert all(row["uncertainty"] is None and 0 <= row["accuracy"] <= 1 for row in rows)
-    assert len(robustness.tables(result)) == 3
+    assert len(robustness.robustness_tables(result)) == 3
 
 
 def test_bad_pictures_are_left_out_and_told(nano, folder):
     settings = {"occluded": (0, 0.1), "corruptions": ("jpeg",), "severities": (1,), "pgd_steps": (1,)}
-    whole = robustness.evaluate(nano, open_labelled(folder), **settings)
+    whole = robustness.evaluate_robustness(nano, open_labeled(folder), **settings)
     assert whole["bad"] == 0
-    assert [table.caption for table in robustness.tables(whole)] == [None] * 4
+    assert [table.caption for table in robustness.robustness_tables(whole)] == [None] * 4
     (folder / "red_star" / "0.png").write_bytes(b"not a picture")
     with pytest.raises(ValueError, match="bad"):
-        robustness.evaluate(nano, open_labelled(folder), **settings)
-    result = robustness.evaluate(nano, open_labelled(folder), bad_limit=0.5, **settings)
+        robustness.evaluate_robustness(nano, open_labeled(folder), **settings)
+    result = robustness.evaluate_robustness(nano, open_labeled(folder), max_bad_fraction=0.5, **settings)
     assert (result["images"], result["bad"], result["pgd"]["images"]) == (8, 1, 8)
-    assert robustness.tables(result)[0].caption == "1 bad sample is left out"
+    assert robustness.robustness_tables(result)[0].caption == "1 bad sample is left out"
 
 
 def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkeypatch):
     attacks, ranked = [], []
-    real, near = robustness.attack_all, robustness.similarity
-    monkeypatch.setattr(robustness, "attack_all", lambda *a, **k: (attacks.append(a[4]), real(*a, **k))[1])
+    real, near = robustness.attack_images, robustness.similarity
+    monkeypatch.setattr(robustness, "attack_images", lambda *a, **k: (attacks.append(a[4]), real(*a, **k))[1])
     monkeypatch.setattr(
         robustness, "similarity", lambda a, b, by="csd": (ranked.append(by), near(a, b, by))[1]
     )
     asked = {"epsilon": 6 / 255, "step": 3 / 255, "start": "clean", "by": "cosine"}
-    result = robustness.evaluate(
+    result = robustness.evaluate_robustness(
         nano,
-        open_labelled(folder),
+        open_labeled(folder),
         occluded=(0, 0.1),
         corruptions=("jpeg",),
         severities=(1,),
         pgd_steps=(0, 1),
         **asked,
     )
-    assert attacks == [Attack(steps=(1,), **asked)]
+    assert attacks == [PGDAttack(steps=(1,), **asked)]
     assert ranked == ["cosine"] * 6  # jpeg, clean, two shares, two counts of steps
     assert {key: result["pgd"][key] for key in ("epsilon", "step", "start")} == {
         key: asked[key] for key in ("epsilon", "step", "start")
@@ -172,17 +172,19 @@ def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
     """PGD reads by the numbers of the source, and labels go with them."""
     bad = sorted(folder.rglob("*.png"), key=lambda path: str(path.relative_to(folder)))[1]
     bad.write_bytes(b"no picture")
-    data = open_labelled(folder)
+    data = open_labeled(folder)
     with pytest.MonkeyPatch.context() as patch:
         seen = {}
         patch.setattr(
-            robustness, "attack_all", lambda model, pixels, labels, *_, numbers, **__: seen.update(
+            robustness, "attack_images", lambda model, pixels, labels, *_, numbers, **__: seen.update(
                 pixels=list(pixels), labels=labels, numbers=numbers
             ) or {1: model.embed_images([Image.new("RGB", (8, 8))] * len(pixels))},
         )  # fmt: skip
-        robustness.evaluate(nano, data, occluded=(), corruptions=(), pgd_steps=(1,), limit=3, bad_limit=0.5)
+        robustness.evaluate_robustness(
+            nano, data, occluded=(), corruptions=(), pgd_steps=(1,), limit=3, max_bad_fraction=0.5
+        )
     assert seen["numbers"] == [0, 5, 8]  # of 0, 2, ..., 8
     assert seen["labels"].tolist() == [0, 1, 2]
     rules = nano.config.image.pixels
     for pixels, number in zip(seen["pixels"], seen["numbers"], strict=True):
-        assert torch.equal(pixels, to_pixels(read_image(data.source.read(number).image), rules))
+        assert torch.equal(pixels, resize_and_crop(read_image(data.source.read(number).image), rules))

@@ -81,7 +81,7 @@ def test_auroc_takes_infinite_scores():
 @pytest.mark.parametrize(("n", "points"), [(1, 1), (7, 7), (100, 100), (1003, 100)])
 def test_curves_are_thinned_and_end_at_full_coverage(n, points, generator):
     correct, confidence = torch.rand(2, n, generator=generator)
-    curve = selective.curve(correct > 0.5, confidence)
+    curve = selective.sample_risk_coverage(correct > 0.5, confidence)
     coverage, risk = selective.risk_coverage(correct > 0.5, confidence)
     assert len(curve["coverage"]) == len(curve["risk"]) == points
     assert curve["coverage"][-1] == 1.0

@@ -14,7 +14,7 @@ from scipy.stats import rankdata, spearmanr
 from prolip import scenes
 from prolip.data.open import open_data
 from prolip.evaluation import uncertainty
-from prolip.evaluation.captions import Captions, Pairs
+from prolip.evaluation.captions import TokenizedCaptions, EmbeddedPairs
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.model.create import create
@@ -35,20 +35,20 @@ def pairs():
     texts = [f"text {i % 370}" for i in range(400)]
     truth = torch.randn(400, generator=g, dtype=torch.float64)
     truth[::17] = torch.nan
-    captions = Captions(
+    captions = TokenizedCaptions(
         texts=tuple(texts),
-        image_of=owner,
+        image_index=owner,
         tokens=torch.randint(20, (int(lengths.sum()),), generator=g),
         lengths=lengths,
         levels=torch.randint(4, (400,), generator=g),
         log_ambiguity=truth,
     )
     keys = tuple(f"key {i}" for i in range(90))
-    return Pairs(
+    return EmbeddedPairs(
         images=gaussians(90),
         texts=gaussians(400),
         captions=captions,
-        numbers=torch.arange(90) * 2,
+        indices=torch.arange(90) * 2,
         keys=keys,
         name="x",
     )
@@ -56,7 +56,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def result(pairs):
-    return uncertainty.analyse(pairs, shown=5, seed=3)
+    return uncertainty.analyze_uncertainty(pairs, shown=5, seed=3)
 
 
 def same(found, values):
@@ -105,7 +105,7 @@ def test_bins_of_lengths_hold_every_caption_once_and_enough_of_them(lengths):
     held = [sum(low <= length <= high for length in lengths) for low, high in bins]
     assert sum(held) == len(lengths)
     assert all(first[1] < second[0] for first, second in pairwise(bins))
-    assert min(held) >= min(uncertainty.LEAST_IN_BIN, len(lengths))
+    assert min(held) >= min(uncertainty.MIN_BIN_SIZE, len(lengths))
 
 
 def test_the_truth_is_compared_over_different_texts(pairs, result):
@@ -172,27 +172,27 @@ def test_corners_are_by_the_sum_of_ranks(pairs, result):
 
 
 def test_images_named_like_numbers_do_not_hide_texts(draw):
-    captions = Captions(
+    captions = TokenizedCaptions(
         texts=("0", "1", "2"),
-        image_of=torch.arange(3),
+        image_index=torch.arange(3),
         tokens=torch.ones(3).long(),
         lengths=torch.ones(3).long(),
     )
-    pairs = Pairs(
+    pairs = EmbeddedPairs(
         images=draw(3, 4),
         texts=draw(3, 4),
         captions=captions,
-        numbers=torch.arange(3),
+        indices=torch.arange(3),
         keys=("a",) * 3,
         name="x",
     )
-    assert all(len(samples) == 3 for samples in uncertainty.analyse(pairs)["corners"].values())
+    assert all(len(samples) == 3 for samples in uncertainty.analyze_uncertainty(pairs)["corners"].values())
 
 
 def test_it_is_json_and_tables(result):
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     console = Console(width=120, record=True, file=io.StringIO())
-    for table in uncertainty.tables(result):
+    for table in uncertainty.uncertainty_tables(result):
         console.print(table)
     text = console.export_text()
     assert f"{result['text']['mean']:.4g}" in text
@@ -202,7 +202,7 @@ def test_it_is_json_and_tables(result):
 
 def test_points_are_thinned_and_belong_together(pairs, monkeypatch):
     monkeypatch.setattr(uncertainty, "POINTS", 50)
-    points = uncertainty.analyse(pairs, shown=1, seed=2)["points"]
+    points = uncertainty.analyze_uncertainty(pairs, shown=1, seed=2)["points"]
     assert len(points["text"]) == 50
     text = pairs.texts.uncertainty.tolist()
     for k, value in enumerate(points["text"]):
@@ -214,31 +214,31 @@ def test_points_are_thinned_and_belong_together(pairs, monkeypatch):
 
 def test_one_image_with_one_caption(draw):
     pairs = one_pair(draw)
-    result = uncertainty.analyse(pairs)
+    result = uncertainty.analyze_uncertainty(pairs)
     json.dumps(result, allow_nan=False)
     assert result["by_length"]["spearman"] is None
     assert result["regression"]["own_image"]["r2_with"] is None
     assert result["truth"] is result["by_level"] is None
-    uncertainty.tables(result)
+    uncertainty.uncertainty_tables(result)
 
 
 def test_deterministic_models_are_told_at_once(draw, pairs):
     points = Gaussian.point(pairs.images.mean)
-    still = Pairs(
+    still = EmbeddedPairs(
         images=points,
         texts=pairs.texts,
         captions=pairs.captions,
-        numbers=pairs.numbers,
+        indices=pairs.numbers,
         keys=pairs.keys,
         name="x",
     )
     with pytest.raises(ValueError, match="deterministic"):
-        uncertainty.analyse(still)
+        uncertainty.analyze_uncertainty(still)
 
 
 def test_end_to_end_on_scenes():
     model = create("nano", scenes.tokenizer(32), seed=0).eval()
-    result = uncertainty.evaluate(model, scenes.Scenes("simple", length=30, size=32), limit=20, shown=3)
+    result = uncertainty.evaluate_uncertainty(model, scenes.Scenes("simple", length=30, size=32), limit=20, shown=3)
     json.dumps(result, allow_nan=False)
     assert (result["images"], result["captions"]) == (20, 80)
     assert result["regression"]["truth"]["n"] == result["different_captions"]
@@ -254,7 +254,7 @@ def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenize
         config, image=replace(config.image, uncertainty="none"), text=replace(config.text, uncertainty="none")
     )
     with pytest.raises(ValueError, match="deterministic"):
-        uncertainty.evaluate(ProLIP(config), None)
+        uncertainty.evaluate_uncertainty(ProLIP(config), None)
 
 
 def test_bad_samples_are_told(tmp_path):
@@ -264,15 +264,15 @@ def test_bad_samples_are_told(tmp_path):
     for name in "abcd":
         Image.new("RGB", (32, 32), "red").save(tmp_path / f"{name}.png")
     source = open_data(tmp_path / "data.csv")
-    whole = uncertainty.evaluate(model, source)
+    whole = uncertainty.evaluate_uncertainty(model, source)
     assert whole["bad"] == 0
-    assert "bad" not in uncertainty.tables(whole)[0].caption
+    assert "bad" not in uncertainty.uncertainty_tables(whole)[0].caption
     (tmp_path / "c.png").write_bytes(b"not a picture")
     with pytest.raises(ValueError, match="bad"):
-        uncertainty.evaluate(model, source)
-    result = uncertainty.evaluate(model, source, bad_limit=0.5)
+        uncertainty.evaluate_uncertainty(model, source)
+    result = uncertainty.evaluate_uncertainty(model, source, max_bad_fraction=0.5)
     assert (result["images"], result["captions"], result["bad"]) == (3, 3, 1)
-    assert "; 1 bad sample is left out" in uncertainty.tables(result)[0].caption
+    assert "; 1 bad sample is left out" in uncertainty.uncertainty_tables(result)[0].caption
 
 
 @pytest.mark.parametrize(

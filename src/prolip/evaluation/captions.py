@@ -13,17 +13,17 @@ from torch import Tensor
 
 from prolip import scenes
 from prolip.data.source import Source
-from prolip.data.sources.hierarcaps import ARROW
-from prolip.data.subset import Spread
-from prolip.embeddings.embedder import Embedder, Encoded
-from prolip.embeddings.sample_metadata import Facts
+from prolip.data.sources.hierarcaps import CAPTION_SEPARATOR
+from prolip.data.subset import Subset
+from prolip.embeddings.embedder import Embedder, EncodedImages
+from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Captions:
+class TokenizedCaptions:
     """T captions of some images.
 
     texts:         as they stand.
@@ -37,7 +37,7 @@ class Captions:
     """
 
     texts: tuple[str, ...]
-    image_of: Tensor
+    image_index: Tensor
     tokens: Tensor
     lengths: Tensor
     levels: Tensor | None = None
@@ -59,13 +59,13 @@ class Captions:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def first_of_each(self) -> Tensor:
+    def first_occurrences(self) -> Tensor:
         """int64: the number of the first caption of each text, in order."""
         return torch.tensor(list(_first_numbers(self.texts).values()), dtype=torch.int64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pairs:
+class EmbeddedPairs:
     """N images (N, D) and their T captions (T, D), on the CPU.
 
     numbers: int64 (N,): the sample of each image in its source. keys: what the source calls it. name: of the source.
@@ -74,25 +74,25 @@ class Pairs:
 
     images: Gaussian
     texts: Gaussian
-    captions: Captions
-    numbers: Tensor
+    captions: TokenizedCaptions
+    indices: Tensor
     keys: tuple[str, ...]
     name: str
     bad: int = 0
 
     def __post_init__(self) -> None:
-        if not len(self.images) == len(self.numbers) == len(self.keys):
+        if not len(self.images) == len(self.indices) == len(self.keys):
             raise ValueError(
-                f"{len(self.images)} images, {len(self.numbers)} numbers and {len(self.keys)} keys differ"
+                f"{len(self.images)} images, {len(self.indices)} numbers and {len(self.keys)} keys differ"
             )
         if len(self.texts) != len(self.captions) or not len(self.captions):
             raise ValueError(f"{len(self.texts)} embedded texts don't fit {len(self.captions)} captions")
-        low, high = (int(v) for v in self.captions.image_of.aminmax())
+        low, high = (int(v) for v in self.captions.image_index.aminmax())
         if low < 0 or high >= len(self.images):
             raise ValueError(f"image_of must be rows of {len(self.images)} images, not {low} to {high}")
 
 
-def gather(
+def embed_pairs(
     model: ProLIP,
     source: Source,
     *,
@@ -100,51 +100,51 @@ def gather(
     world: scenes.World | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
-    bad_limit: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: bool | None = None,
-) -> Pairs:
+) -> EmbeddedPairs:
     """Embed the images of a source and all their captions.
 
     limit: at most so many images, evenly spread over the source; None: all.
     world: the captions are of scenes of this world: what the data doesn't tell of their true ambiguity is computed from
            their words.
     cache: where embeddings are kept; None: nowhere.
-    bad_limit: more than this share of bad samples is an error.
+    max_bad_fraction: more than this share of bad samples is an error.
 
     A table whose every caption is a chain "general => ... => specific" of one length (HierarCaps) has levels. Of scenes
     (`Scenes`, or shards that `prolip data scenes` wrote, captions from "json:captions") levels and ambiguity are known.
     """
-    part = source if limit is None else Spread(source, limit)
+    part = source if limit is None else Subset(source, limit)
     embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
     )
-    encoded = embedder.images(part)
-    numbers = torch.from_numpy(part.numbers)[encoded.numbers] if isinstance(part, Spread) else encoded.numbers
+    encoded = embedder.embed_images(part)
+    numbers = torch.from_numpy(part.numbers)[encoded.indices] if isinstance(part, Subset) else encoded.indices
     captions = _read(encoded, numbers, source, _tokenizer(model), world)
-    texts = embedder.texts(captions.texts)
-    keys = tuple(fact.key for fact in encoded.facts)
-    return Pairs(
-        images=encoded.images, texts=texts, captions=captions, numbers=numbers, keys=keys, name=source.name,
-        bad=len(encoded.bads),
+    texts = embedder.embed_texts(captions.texts)
+    keys = tuple(fact.key for fact in encoded.metadata)
+    return EmbeddedPairs(
+        images=encoded.images, texts=texts, captions=captions, indices=numbers, keys=keys, name=source.name,
+        bad=len(encoded.errors),
     )  # fmt: skip
 
 
-def tokens_of(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
+def tokenize_captions(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
     """The tokens of all texts one after another, without start and end: int64 (all,); and each one's number of them."""
-    ends = {tokenizer.rules.start_id, tokenizer.rules.end_id}
+    ends = {tokenizer.config.start_id, tokenizer.config.end_id}
     rows = {text: [i for i in tokenizer.encode(text) if i not in ends] for text in dict.fromkeys(texts)}
     lengths = torch.tensor([len(rows[text]) for text in texts], dtype=torch.int64)
     return torch.tensor([i for text in texts for i in rows[text]], dtype=torch.int64), lengths
 
 
 def _read(
-    encoded: Encoded, numbers: Tensor, source: Source, tokenizer: Tokenizer, world: scenes.World | None
-) -> Captions:
+    encoded: EncodedImages, numbers: Tensor, source: Source, tokenizer: Tokenizer, world: scenes.World | None
+) -> TokenizedCaptions:
     if isinstance(source, scenes.Scenes):
         told = [_told_by_scenes(source, int(number)) for number in numbers]
     else:
-        chained = _are_chains([fact.captions for fact in encoded.facts])
-        told = [_told(fact, chained) for fact in encoded.facts]
+        chained = _are_chains([fact.captions for fact in encoded.metadata])
+        told = [_told(fact, chained) for fact in encoded.metadata]
     texts = tuple(text for captions, _, _ in told for text in captions)
     if not texts:
         raise ValueError(f"{source.name} has no captions; open it with captions, or choose other data")
@@ -153,10 +153,10 @@ def _read(
     truths = [truth for captions, _, found in told for truth in found or [math.nan] * len(captions)]
     if world is not None:
         truths = _filled(truths, texts, world)
-    tokens, lengths = tokens_of(texts, tokenizer)
-    return Captions(
+    tokens, lengths = tokenize_captions(texts, tokenizer)
+    return TokenizedCaptions(
         texts=texts,
-        image_of=torch.tensor(image_of, dtype=torch.int64),
+        image_index=torch.tensor(image_of, dtype=torch.int64),
         tokens=tokens,
         lengths=lengths,
         levels=torch.tensor(levels, dtype=torch.int64) if len(levels) == len(texts) else None,
@@ -168,7 +168,7 @@ Told = tuple[Sequence[str], list[int] | None, list[float] | None]
 """The captions of an image; their levels and their log-ambiguities, if they are known."""
 
 
-def _told(fact: Facts, chained: bool) -> Told:
+def _told(fact: SampleMetadata, chained: bool) -> Told:
     """By a `json` member beside the captions, as scenes have it, or by a column `log_ambiguity`.
 
     chained: its one caption is a chain, whose links are captions of the levels 0, 1, ...
@@ -194,12 +194,12 @@ def _are_chains(captions: Sequence[tuple[str, ...]]) -> bool:
     """Whether each image has one caption, a chain, and all chains have as many links."""
     if any(len(texts) != 1 for texts in captions):
         return False
-    arrows = {texts[0].count(ARROW) for texts in captions}
+    arrows = {texts[0].count(CAPTION_SEPARATOR) for texts in captions}
     return len(arrows) == 1 and 0 not in arrows
 
 
-def _links(fact: Facts) -> tuple[str, ...]:
-    links = tuple(link.strip() for link in fact.captions[0].split(ARROW))
+def _links(fact: SampleMetadata) -> tuple[str, ...]:
+    links = tuple(link.strip() for link in fact.captions[0].split(CAPTION_SEPARATOR))
     if not all(links):
         raise ValueError(f"sample {fact.key}: a caption of its chain {fact.captions[0]!r} is empty; fill it")
     return links

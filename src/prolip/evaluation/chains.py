@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.gaussian import Gaussian, work_dtype
+from prolip.gaussian import Gaussian, compute_dtype
 from prolip.measures.nearest import similarity
 
 ROWS = 1024
@@ -51,7 +51,7 @@ def kendall_by_level(values: Tensor) -> float | None:
     return signs[:, later].mean().item()
 
 
-def walk_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
+def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
     """What the captions that a walk visits have of the image's own chain; means over images.
 
     visited: int64 (N, S), captions; repeats count once. chains: int64 (N, L).
@@ -81,7 +81,7 @@ def root_scores(found: Tensor, chains: Tensor) -> dict[str, float]:
     root_mean_recall: that other reading.
     root_level_0:     share of images for which it is the most general caption of the own chain.
     """
-    scores = walk_scores(found[:, None], chains)
+    scores = traversal_scores(found[:, None], chains)
     return {
         "root_recall": scores["any_recall"],
         "root_mean_recall": scores["recall"],
@@ -151,7 +151,7 @@ def _visited_levels(visited: Tensor, chains: Tensor) -> Tensor:
 
 def _radius(captions: Gaussian, null: Gaussian) -> Tensor:
     """Distance of each caption's mean from that of the root: (M,), float64. (Differences first: no digits cancel.)"""
-    means = captions.mean.to(work_dtype(captions.mean)).double()
+    means = captions.mean.to(compute_dtype(captions.mean)).double()
     distance: Tensor = torch.linalg.vector_norm(means - null.mean.double().reshape(1, -1), dim=-1)
     return distance
 

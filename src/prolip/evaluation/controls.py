@@ -23,5 +23,5 @@ def untrained_models(model: ProLIP, count: int) -> Iterator[ProLIP]:
 
 def untrained(model: ProLIP, seed: int) -> ProLIP:
     """A model of the same config and tokenizer with fresh weights, on the same device."""
-    fresh = ProLIP(model.config, model.tokenizer).start(torch.Generator().manual_seed(seed))
+    fresh = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
     return fresh.to(model.device).eval()

@@ -15,11 +15,11 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from prolip.checks import describe, require_choice
-from prolip.data.order import mixed
-from prolip.data.sources.occlusion import GREY, occlude_centre
-from prolip.embeddings.embedder import Change
-from prolip.preprocessing.images import pixels_of
+from prolip.checks import describe_type, require_choice
+from prolip.data.order import derive_seed
+from prolip.data.sources.occlusion import GRAY, occlude_center
+from prolip.embeddings.embedder import ImageTransform
+from prolip.preprocessing.images import pil_to_tensor
 
 Corruption = Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"]
 CORRUPTIONS: tuple[Corruption, ...] = get_args(Corruption)
@@ -39,47 +39,47 @@ share of full scale. pixelate: the share of the side that is kept."""
 BLUR_SIDE = 224
 
 
-def corruption(kind: Corruption, severity: int, *, seed: int = 0) -> Change:
+def make_corruption(kind: Corruption, severity: int, *, seed: int = 0) -> ImageTransform:
     """One of the common corruptions, at a severity from 1 to 5. seed: of the noise."""
     require_choice(kind, CORRUPTIONS, "kind")
     if severity not in (1, 2, 3, 4, 5):
         raise ValueError(f"severity must be a whole number from 1 to 5, not {severity!r}")
     amount = SEVERITIES[kind][severity - 1]
     if kind == "gaussian_noise":
-        return Change(f"{kind} {amount:g} seed {seed}", partial(_noise, sigma=amount, seed=seed))
+        return ImageTransform(f"{kind} {amount:g} seed {seed}", partial(_noise, sigma=amount, seed=seed))
     work = _WORK[kind]
-    return Change(f"{kind} {amount:g}", lambda pixels, _: work(_checked(pixels), amount))
+    return ImageTransform(f"{kind} {amount:g}", lambda pixels, _: work(_checked(pixels), amount))
 
 
-def occlusion(share: float, level: int = GREY) -> Change:
+def make_occlusion(share: float, level: int = GRAY) -> ImageTransform:
     """The centre hidden behind one grey level: `share` of the area that the model sees. Nothing else changes."""
 
     def hide(pixels: Tensor, _: int) -> Tensor:
-        return pixels_of(occlude_centre(_picture(_checked(pixels)), share, level))
+        return pil_to_tensor(occlude_center(_picture(_checked(pixels)), share, level))
 
-    occlude_centre(
+    occlude_center(
         Image.new("RGB", (1, 1)), share, level
     )  # a share that can't be is told now, not in a thread
-    return Change(f"occluded centre {share:g} level {level}", hide)
+    return ImageTransform(f"occluded centre {share:g} level {level}", hide)
 
 
 def _noise(pixels: Tensor, number: int, *, sigma: float, seed: int) -> Tensor:
     """The same draw for every severity, so that a severer one is the same picture further away."""
-    generator = torch.Generator().manual_seed(mixed(seed, "gaussian noise", number))
+    generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian noise", number))
     draw = torch.randn(_checked(pixels).shape, generator=generator)
     return _levels(pixels / 255 + sigma * draw)
 
 
 def _blur(pixels: Tensor, sigma: float) -> Tensor:
     radius = sigma * pixels.shape[-1] / BLUR_SIDE
-    return pixels_of(_picture(pixels).filter(ImageFilter.GaussianBlur(radius)))
+    return pil_to_tensor(_picture(pixels).filter(ImageFilter.GaussianBlur(radius)))
 
 
 def _jpeg(pixels: Tensor, quality: float) -> Tensor:
     file = io.BytesIO()
     _picture(pixels).save(file, format="jpeg", quality=int(quality))
     with Image.open(file) as image:
-        return pixels_of(image.convert("RGB"))
+        return pil_to_tensor(image.convert("RGB"))
 
 
 def _contrast(pixels: Tensor, factor: float) -> Tensor:
@@ -99,7 +99,7 @@ def _brightness(pixels: Tensor, added: float) -> Tensor:
 def _pixelate(pixels: Tensor, share: float) -> Tensor:
     picture = _picture(pixels)
     small = picture.resize([max(1, int(side * share)) for side in picture.size], Image.Resampling.BOX)
-    return pixels_of(small.resize(picture.size, Image.Resampling.NEAREST))
+    return pil_to_tensor(small.resize(picture.size, Image.Resampling.NEAREST))
 
 
 _WORK: dict[str, Callable[[Tensor, float], Tensor]] = {
@@ -122,7 +122,7 @@ def _picture(pixels: Tensor) -> Image.Image:
 
 def _checked(pixels: Tensor) -> Tensor:
     if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
-        raise TypeError(f"pixels to change must be a torch.uint8 tensor, not {describe(pixels)}")
+        raise TypeError(f"pixels to change must be a torch.uint8 tensor, not {describe_type(pixels)}")
     if pixels.ndim != 3 or pixels.shape[0] != 3:
         raise ValueError(f"pixels to change must have the shape (3, S, S), not {tuple(pixels.shape)}")
     return pixels

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-UNKNOWN = "–"
+MISSING = "–"
 
 
 def table(
@@ -23,17 +23,17 @@ def table(
     return made
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """A share, 0 to 1, in percent with one decimal and no sign: 0.618 is "61.8"."""
-    return UNKNOWN if share is None else f"{100 * share:.1f}"
+    return MISSING if share is None else f"{100 * share:.1f}"
 
 
-def number(value: float | None, form: str = ".4g") -> str:
+def format_number(value: float | None, form: str = ".4g") -> str:
     """Four significant digits, if no other form is asked for: 0.00123456 is "0.001235"."""
-    return UNKNOWN if value is None else format(value, form)
+    return MISSING if value is None else format(value, form)
 
 
-def bad_samples(count: int) -> str | None:
+def describe_bad_samples(count: int) -> str | None:
     """What a table says of samples that could not be used; None if there are none."""
     if not count:
         return None

@@ -18,32 +18,32 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip.data.sources.hierarimgs import HierarImgs
-from prolip.data.sources.image_list import Pictures
-from prolip.data.subset import evenly
+from prolip.data.sources.image_list import ImageList
+from prolip.data.subset import evenly_spaced
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import paper_numbers
 from prolip.evaluation.controls import untrained_models
-from prolip.evaluation.formatting import UNKNOWN, bad_samples, number, percent, table
+from prolip.evaluation.formatting import MISSING, describe_bad_samples, format_number, format_percent, table
 from prolip.evaluation.metrics.selective import auroc
 from prolip.gaussian import Gaussian
 from prolip.measures import public
 from prolip.model.prolip import ProLIP
 
 BINS = 40
-MOST_STRANGERS = 1000
+MAX_NEGATIVES = 1000
 """Pictures, evenly spread over the set, whose levels are compared with each other."""
 
 Paired = Callable[[Gaussian, Gaussian], Tensor]
 
 
-def evaluate(
+def evaluate_hierarimgs(
     model: ProLIP,
     data: HierarImgs,
     *,
     controls: int = 3,
     cache: Path | None = None,
     batch_size: int = 64,
-    bad_limit: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """`judge` of a model, and beside it what fresh models of the same config give.
@@ -51,14 +51,14 @@ def evaluate(
     controls: how many fresh models, of the seeds 0, 1, ...
     Layout: data, levels; that of `judge`; control: None without controls or uncertainty, else seeds and, by level, the
     shares of `included` by seed and their mean. bad: pictures that could not be used, they or one of their levels.
-    cache, batch_size, bad_limit, progress: as in `encode_images`; what the fresh models make is not kept.
+    cache, batch_size, max_bad_fraction, progress: as in `encode_images`; what the fresh models make is not kept.
     """
     fresh_models = untrained_models(model, controls)
     embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
     )
     original, levels, numbers = _encoded(embedder, data)
-    result = judge(original, levels, numbers)
+    result = compute_inclusion_metrics(original, levels, numbers)
     control = None
     if controls and result["by_level"][0]["included"] is not None:
         control = _control([
@@ -74,7 +74,7 @@ def evaluate(
     }
 
 
-def judge(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None = None) -> dict[str, Any]:
+def compute_inclusion_metrics(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None = None) -> dict[str, Any]:
     """original: (N, D). levels: (N, D) each. numbers: of the pictures in their data, by default 0 to N - 1.
 
     images:   N.
@@ -84,8 +84,8 @@ def judge(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None
       included:  share with H(original in level) > 0, the paper's test; inverse: with H(level in original) > 0.
       H:         its mean, median and histogram; that of the inverse is the mirror image, H being antisymmetric.
       log_inclusion, log_containment: medians of original in level, and of the inverse.
-      own_against_others: AUROC by which original i in level i is told from original i in level j.
-      csd_against_others: the same by CSD, which deterministic models have too.
+      own_level_auroc: AUROC by which original i in level i is told from original i in level j.
+      own_level_auroc_csd: the same by CSD, which deterministic models have too.
     failures: numbers of the pictures whose original is not included in level 0, the worst first.
     """
     numbers = torch.arange(len(original)) if numbers is None else numbers
@@ -98,35 +98,35 @@ def judge(original: Gaussian, levels: Sequence[Gaussian], numbers: Tensor | None
     }
 
 
-def tables(result: Mapping[str, Any]) -> list[Table]:
+def hierarimgs_tables(result: Mapping[str, Any]) -> list[Table]:
     """For people: by level, the paper's test beside its control, and what tells a picture's own level from others'."""
     title = (
         f"{result['images']} images (paper: over {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} % included)"
     )
     by = (f"own/others by {name}" for name in ("H", "log inclusion", "containment", "CSD"))
     headings = ("included %", "untrained %, from to", "uncertainty", "difference", *by)
-    made = table(title, ["level"], headings, caption=bad_samples(result["bad"]))
+    made = table(title, ["level"], headings, caption=describe_bad_samples(result["bad"]))
     for level, row in enumerate(result["by_level"]):
-        others = row["own_against_others"] or {}
+        others = row["own_level_auroc"] or {}
         made.add_row(
-            str(level), percent(row["included"]), _range_of_seeds(result["control"], level),
-            *(number(row[key]) for key in ("uncertainty", "difference")),
-            *(number(others.get(key)) for key in ("H", "log_inclusion", "log_containment")),
-            number(row["csd_against_others"]),
+            str(level), format_percent(row["included"]), _range_of_seeds(result["control"], level),
+            *(format_number(row[key]) for key in ("uncertainty", "difference")),
+            *(format_number(others.get(key)) for key in ("H", "log_inclusion", "log_containment")),
+            format_number(row["own_level_auroc_csd"]),
         )  # fmt: skip
     return [made]
 
 
 def _level(original: Gaussian, level: Gaussian, probabilistic: bool) -> dict[str, Any]:
-    few = torch.from_numpy(evenly(len(original), MOST_STRANGERS))
+    few = torch.from_numpy(evenly_spaced(len(original), MAX_NEGATIVES))
     some, others = original[few], level[few]
     by_csd = _own_against_others(-public.csd_matrix(some, others))
     if not probabilistic:
         missing = dict.fromkeys((
             "uncertainty", "difference", "difference_histogram", "more_uncertain", "included", "inverse", "H",
-            "log_inclusion", "log_containment", "own_against_others",
+            "log_inclusion", "log_containment", "own_level_auroc",
         ))  # fmt: skip
-        return {**missing, "csd_against_others": by_csd}
+        return {**missing, "own_level_auroc_csd": by_csd}
     h = public.inclusion(original, level).double()
     difference = (level.uncertainty - original.uncertainty).double()
     return {
@@ -139,12 +139,12 @@ def _level(original: Gaussian, level: Gaussian, probabilistic: bool) -> dict[str
         "H": {"mean": h.mean().item(), "median": h.median().item(), "histogram": _histogram(h)},
         "log_inclusion": _both_ways(public.log_inclusion, original, level),
         "log_containment": _both_ways(public.log_containment, original, level),
-        "own_against_others": {
+        "own_level_auroc": {
             "H": _own_against_others(public.inclusion_matrix(some, others)),
             "log_inclusion": _own_against_others(public.log_inclusion_matrix(some, others)),
             "log_containment": _own_against_others(public.log_containment_matrix(some, others)),
         },
-        "csd_against_others": by_csd,
+        "own_level_auroc_csd": by_csd,
     }
 
 
@@ -177,11 +177,11 @@ def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
 
 def _encoded(embedder: Embedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
     """The originals and each level, of the pictures that could be read in all of them, and their numbers."""
-    encoded = [embedder.images(Pictures(data.path, files)) for files in (data.originals, *data.levels)]
-    numbers = encoded[0].numbers
+    encoded = [embedder.embed_images(ImageList(data.path, files)) for files in (data.originals, *data.levels)]
+    numbers = encoded[0].indices
     for one in encoded[1:]:
-        numbers = numbers[torch.isin(numbers, one.numbers)]
-    rows = [one.images[torch.isin(one.numbers, numbers)] for one in encoded]
+        numbers = numbers[torch.isin(numbers, one.indices)]
+    rows = [one.images[torch.isin(one.indices, numbers)] for one in encoded]
     return rows[0], rows[1:], numbers
 
 
@@ -202,4 +202,4 @@ def _control(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
 def _range_of_seeds(control: Mapping[str, Any] | None, level: int) -> str:
     """The least and the largest of the seeds: they may lie far apart, and then a mean would say little."""
     shares = [] if control is None else control["included"][level]["by_seed"]
-    return f"{percent(min(shares))} – {percent(max(shares))}" if shares else UNKNOWN
+    return f"{format_percent(min(shares))} – {format_percent(max(shares))}" if shares else MISSING

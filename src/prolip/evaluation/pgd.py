@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from prolip.checks import describe, require_choice, require_count
-from prolip.data.order import mixed
-from prolip.gaussian import Gaussian, checked
-from prolip.measures.nearest import Score, similarity
+from prolip.checks import describe_type, require_choice, require_positive_int
+from prolip.data.order import derive_seed
+from prolip.gaussian import Gaussian, check_gaussian
+from prolip.measures.nearest import SimilarityMetric, similarity
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import PixelRules
-from prolip.progress import bar
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.progress import progress_bar
 
 Start = Literal["random", "clean"]
 EPSILON, STEP = 8 / 255, 2 / 255
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack:
+class PGDAttack:
     """Which attack. PGD with fewer steps is the same walk, stopped earlier: one walk gives all counts.
 
     steps:   after how many steps to look, each at least 1.
@@ -41,18 +41,18 @@ class Attack:
 
     steps: tuple[int, ...] = (1, 5, 10, 40)
     epsilon: float = EPSILON
-    step: float = STEP
+    step_size: float = STEP
     start: Start = "random"
     seed: int = 0
-    by: Score = "csd"
+    by: SimilarityMetric = "csd"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", tuple(self.steps))
         if not self.steps:
             raise ValueError("an attack needs at least one count of steps")
         for count in self.steps:
-            require_count(
-                count, "each number of steps of an attack (0, where it is allowed, is none)", most=10_000
+            require_positive_int(
+                count, "each number of steps of an attack (0, where it is allowed, is none)", maximum=10_000
             )
         for name in ("epsilon", "step"):
             if not 0 < getattr(self, name) <= 1:
@@ -61,10 +61,10 @@ class Attack:
                     "divide grey levels by 255"
                 )
         require_choice(self.start, get_args(Start), "start")
-        require_choice(self.by, get_args(Score), "by")
+        require_choice(self.by, get_args(SimilarityMetric), "by")
 
 
-class Attacked(NamedTuple):
+class AttackResult(NamedTuple):
     """After so many steps: pixels (B, 3, S, S), shares of full scale; and what the model makes of them, (B, D)."""
 
     steps: int
@@ -77,9 +77,9 @@ def attack_batch(
     pixels: Tensor,
     labels: Tensor,
     classes: Gaussian,
-    attack: Attack,
+    attack: PGDAttack,
     numbers: Sequence[int] | None = None,
-) -> tuple[Attacked, ...]:
+) -> tuple[AttackResult, ...]:
     """PGD on one batch: what it is after each of `attack.steps`, in their order, on the model's device.
 
     pixels: uint8 (B, 3, S, S), the model's own. labels: int64 (B,). classes: (C, D).
@@ -91,24 +91,24 @@ def attack_batch(
     labels, classes = labels.to(model.device), classes.to(model.device)
     clean = pixels.to(model.device).float() / 255
     low, high = (clean - attack.epsilon).clamp_min(0.0), (clean + attack.epsilon).clamp_max(1.0)
-    found: dict[int, Attacked] = {}
+    found: dict[int, AttackResult] = {}
     with _still(model):
         here = torch.clamp(_begin(clean, attack, numbers), low, high)
         for count in range(1, max(attack.steps) + 1):
             slope = _slope(model, here, labels, classes, attack.by)
-            here = torch.clamp(here + attack.step * slope.sign(), low, high)
+            here = torch.clamp(here + attack.step_size * slope.sign(), low, high)
             if count in attack.steps:
                 with torch.no_grad():
-                    found[count] = Attacked(count, here, _seen(model, here))
+                    found[count] = AttackResult(count, here, _seen(model, here))
     return tuple(found[count] for count in attack.steps)
 
 
-def attack_all(
+def attack_images(
     model: ProLIP,
     pixels: Sequence[Tensor],
     labels: Tensor,
     classes: Gaussian,
-    attack: Attack,
+    attack: PGDAttack,
     *,
     numbers: Sequence[int] | None = None,
     batch_size: int = 64,
@@ -118,12 +118,12 @@ def attack_all(
 
     pixels: N of uint8 (3, S, S), or one tensor of them. A random start depends on a sample's number, not on its batch.
     """
-    require_count(batch_size, "batch_size")
+    require_positive_int(batch_size, "batch_size")
     if not len(pixels):
         raise ValueError("there is no picture to attack")
     numbers = range(len(pixels)) if numbers is None else numbers
     parts: dict[int, list[Gaussian]] = {count: [] for count in attack.steps}
-    with bar("attacking", len(pixels), "images", progress) as advance:
+    with progress_bar("attacking", len(pixels), "images", progress) as advance:
         for first in range(0, len(pixels), batch_size):
             rows = slice(first, first + batch_size)
             batch = torch.stack(list(pixels[rows]))
@@ -133,7 +133,7 @@ def attack_all(
     return {count: Gaussian.cat(part) for count, part in parts.items()}
 
 
-def _slope(model: ProLIP, here: Tensor, labels: Tensor, classes: Gaussian, by: Score) -> Tensor:
+def _slope(model: ProLIP, here: Tensor, labels: Tensor, classes: Gaussian, by: SimilarityMetric) -> Tensor:
     """Gradient of the loss by the pixels alone: none is left on the weights."""
     with torch.enable_grad():
         here = here.detach().requires_grad_()
@@ -146,21 +146,21 @@ def _slope(model: ProLIP, here: Tensor, labels: Tensor, classes: Gaussian, by: S
 
 
 def _seen(model: ProLIP, shares: Tensor) -> Gaussian:
-    return model.encode_image(_normalised(shares, model.config.image.pixels))
+    return model.encode_image(_normalised(shares, model.config.image.preprocessing))
 
 
-def _normalised(shares: Tensor, rules: PixelRules) -> Tensor:
-    """`normalise` for shares of full scale instead of bytes; differentiable."""
+def _normalised(shares: Tensor, rules: ImagePreprocessing) -> Tensor:
+    """`normalize` for shares of full scale instead of bytes; differentiable."""
     mean, std = (shares.new_tensor(values)[:, None, None] for values in (rules.mean, rules.std))
     return (shares - mean) / std
 
 
-def _begin(clean: Tensor, attack: Attack, numbers: Sequence[int]) -> Tensor:
+def _begin(clean: Tensor, attack: PGDAttack, numbers: Sequence[int]) -> Tensor:
     if attack.start == "clean":
         return clean
     draws = []
     for number in numbers:
-        generator = torch.Generator().manual_seed(mixed(attack.seed, "pgd", int(number)))
+        generator = torch.Generator().manual_seed(derive_seed(attack.seed, "pgd", int(number)))
         draws.append(torch.rand(clean.shape[1:], generator=generator))
     return clean + attack.epsilon * (2 * torch.stack(draws).to(clean.device) - 1)
 
@@ -178,7 +178,7 @@ def _still(model: ProLIP) -> Iterator[None]:
 
 
 def _check(pixels: Tensor, labels: Tensor, classes: Gaussian) -> None:
-    checked(classes, "classes")
+    check_gaussian(classes, "classes")
     if (
         not isinstance(pixels, Tensor)
         or pixels.dtype != torch.uint8
@@ -186,10 +186,10 @@ def _check(pixels: Tensor, labels: Tensor, classes: Gaussian) -> None:
         or pixels.shape[1] != 3
     ):
         shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else ""
-        raise ValueError(f"pixels must be uint8 (B, 3, S, S), not {describe(pixels)} {shape}")
+        raise ValueError(f"pixels must be uint8 (B, 3, S, S), not {describe_type(pixels)} {shape}")
     if labels.shape != pixels.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(
-            f"labels must be int64 ({len(pixels)},), one a picture, not {describe(labels)} {tuple(labels.shape)}"
+            f"labels must be int64 ({len(pixels)},), one a picture, not {describe_type(labels)} {tuple(labels.shape)}"
         )
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
         raise ValueError(f"labels must lie in 0 to {len(classes) - 1}, one for each class")

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from prolip.checks import some
-from prolip.embeddings.embedder import Encoded
+from prolip.checks import join_names
+from prolip.embeddings.embedder import EncodedImages
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Positives:
     item_count: int
 
     @classmethod
-    def of_pairs(cls, queries: Tensor, items: Tensor, query_count: int, item_count: int) -> Positives:
+    def from_pairs(cls, queries: Tensor, items: Tensor, query_count: int, item_count: int) -> Positives:
         """Of pairs (query, item), int64 (P,) each, in any order; the same pair counts once."""
         for numbers, count, name in ((queries, query_count, "query"), (items, item_count, "item")):
             if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
@@ -49,22 +49,22 @@ class Positives:
         queries = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
         return queries * self.item_count + self.indices
 
-    def turned(self) -> Positives:
+    def transpose(self) -> Positives:
         """The same pairs, asked from the other side: items are queries."""
         queries, items = self.keys // max(self.item_count, 1), self.indices
-        return Positives.of_pairs(items, queries, self.item_count, len(self.counts))
+        return Positives.from_pairs(items, queries, self.item_count, len(self.counts))
 
 
-def flat_captions(encoded: Encoded) -> tuple[list[str], Tensor]:
+def flatten_captions(encoded: EncodedImages) -> tuple[list[str], Tensor]:
     """All captions, image after image, and the row of each one's image: int64 (T,)."""
-    counts = torch.tensor([len(fact.captions) for fact in encoded.facts])
+    counts = torch.tensor([len(fact.captions) for fact in encoded.metadata])
     if not int(counts.sum()):
         raise ValueError(f"{encoded.name} has no captions; retrieval needs at least one a picture")
-    captions = [caption for fact in encoded.facts for caption in fact.captions]
+    captions = [caption for fact in encoded.metadata for caption in fact.captions]
     return captions, torch.repeat_interleave(torch.arange(len(counts)), counts)
 
 
-def read_positives(path: Path, encoded: Encoded) -> tuple[Positives, int]:
+def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
     """The texts of each image, out of a file; and how many of its names were not found.
 
     JSON: {"image key": ["caption", ...], ...}. CSV: a header, then rows of two cells: image key, caption. A caption is
@@ -73,13 +73,13 @@ def read_positives(path: Path, encoded: Encoded) -> tuple[Positives, int]:
     searched, but doesn't ask. A name that isn't found is an error, unless it may be that of a sample that was left out
     as bad: no more images may be missing than samples are bad. A table of which nothing is found is always one.
     """
-    captions, image_of_text = flat_captions(encoded)
-    row_of = {fact.key: row for row, fact in enumerate(encoded.facts)}
+    captions, image_of_text = flatten_captions(encoded)
+    row_of = {fact.key: row for row, fact in enumerate(encoded.metadata)}
     texts_of: dict[str, list[int]] = {}
     for number, caption in enumerate(captions):
         texts_of.setdefault(caption, []).append(number)
     firsts = torch.searchsorted(image_of_text, torch.arange(len(encoded))).tolist()
-    for row, fact in enumerate(encoded.facts):
+    for row, fact in enumerate(encoded.metadata):
         for number in range(len(fact.captions)):
             texts_of.setdefault(f"{fact.key}#{number}", [firsts[row] + number])
     pairs: list[tuple[int, int]] = []
@@ -91,15 +91,15 @@ def read_positives(path: Path, encoded: Encoded) -> tuple[Positives, int]:
         else:
             unknown.append(f"image {image!r}" if image not in row_of else f"caption {caption[:60]!r}")
             strangers |= {image} - row_of.keys()
-    if unknown and (not pairs or len(strangers) > len(encoded.bads) or not encoded.bads):
+    if unknown and (not pairs or len(strangers) > len(encoded.errors) or not encoded.errors):
         raise ValueError(
-            f"{path}: {len(unknown)} names are not in {encoded.name}: {some(unknown, 2)}; an image goes by its key, a "
-            f'caption by its text or as "key#n" ({len(encoded.bads)} samples were bad and have no name)'
+            f"{path}: {len(unknown)} names are not in {encoded.name}: {join_names(unknown, 2)}; an image goes by its key, a "
+            f'caption by its text or as "key#n" ({len(encoded.errors)} samples were bad and have no name)'
         )
     if not pairs:
         raise ValueError(f"{path} names no pair of an image and a caption")
     queries, items = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
-    return Positives.of_pairs(queries, items, len(encoded), len(captions)), len(unknown)
+    return Positives.from_pairs(queries, items, len(encoded), len(captions)), len(unknown)
 
 
 def _named_pairs(path: Path) -> Iterator[tuple[str, str]]:

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
-from prolip.data.sources.labeled import Labelled
-from prolip.embeddings.embedder import Encoded
+from prolip.data.sources.labeled import LabeledData
+from prolip.embeddings.embedder import EncodedImages
 from prolip.evaluation.metrics.confidence import Confidences, max_softmax
-from prolip.files import write_whole
+from prolip.files import atomic_write
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import Score, similarity
+from prolip.measures.nearest import SimilarityMetric, similarity
 
 SHOWN = 12
 """Wrong answers that the result names."""
@@ -23,7 +23,7 @@ COLUMNS = ("key", "class", "answer", "right", "trust", "match", "max_softmax", "
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class Predictions:
     """scores: similarities (N, C). labels: int64 (N,). confidences: in the nearest class. temperature: scale and bias
     of the model's logits, None for a bias that it doesn't have."""
 
@@ -33,21 +33,21 @@ class Answers:
     temperature: tuple[float, float | None]
 
     @classmethod
-    def of(
+    def from_embeddings(
         cls,
         images: Gaussian,
         labels: Tensor,
         classes: Gaussian,
-        by: Score,
+        by: SimilarityMetric,
         temperature: tuple[float, float | None],
-    ) -> Answers:
+    ) -> Predictions:
         """images: (N, D), classes: (C, D)."""
         scores = similarity(images, classes, by)
-        return cls(scores, labels, Confidences.of(images, scores, temperature), temperature)
+        return cls(scores, labels, Confidences.from_scores(images, scores, temperature), temperature)
 
 
-def write_answers(
-    path: Path, answers: Answers, encoded: Encoded, data: Labelled, result: dict[str, Any]
+def write_predictions(
+    path: Path, answers: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
 ) -> Path:
     """A CSV with a row for each picture, by `COLUMNS`. result: what `zeroshot.judge` found.
 
@@ -64,11 +64,11 @@ def write_answers(
             writer.writeheader()
             writer.writerows(_rows(answers, encoded, data, columns))
 
-    return write_whole(path, fill)
+    return atomic_write(path, fill)
 
 
-def surest_wrong(
-    answers: Answers, encoded: Encoded, data: Labelled, result: dict[str, Any]
+def most_confident_errors(
+    answers: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """The wrong answers with the most trust, the surest first: {number (in the source), key, class, answer, trust}."""
     trust, predicted = _trust(answers, result), answers.scores.argmax(1)
@@ -78,8 +78,8 @@ def surest_wrong(
     order = wrong[trust[wrong].argsort(descending=True, stable=True)][:SHOWN].tolist()
     return [
         {
-            "number": int(encoded.numbers[row]),
-            "key": encoded.facts[row].key,
+            "number": int(encoded.indices[row]),
+            "key": encoded.metadata[row].key,
             "class": data.class_names[answers.labels[row]],
             "answer": data.class_names[predicted[row]],
             "trust": float(trust[row]),
@@ -89,14 +89,14 @@ def surest_wrong(
 
 
 def _rows(
-    answers: Answers, encoded: Encoded, data: Labelled, columns: dict[str, Tensor | None]
+    answers: Predictions, encoded: EncodedImages, data: LabeledData, columns: dict[str, Tensor | None]
 ) -> Iterator[dict[str, object]]:
     values = {name: None if column is None else column.tolist() for name, column in columns.items()}
     pairs = zip(answers.labels.tolist(), answers.scores.argmax(1).tolist(), strict=True)
     for row, (label, answer) in enumerate(pairs):
         numbers = {name: "" if found is None else f"{found[row]:.6g}" for name, found in values.items()}
         yield {
-            "key": encoded.facts[row].key,
+            "key": encoded.metadata[row].key,
             "class": data.class_names[label],
             "answer": data.class_names[answer],
             "right": int(label == answer),
@@ -104,7 +104,7 @@ def _rows(
         }
 
 
-def _trust(answers: Answers, result: dict[str, Any]) -> Tensor | None:
+def _trust(answers: Predictions, result: dict[str, Any]) -> Tensor | None:
     if result["calibration"] is None:
         return None
     scale = result["calibration"]["softmax"]["fitted"]["scale"]

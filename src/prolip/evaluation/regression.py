@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.checks import require_count
-from prolip.evaluation.captions import Captions
-from prolip.gaussian import Gaussian, checked, work_dtype
+from prolip.checks import require_positive_int
+from prolip.evaluation.captions import TokenizedCaptions
+from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 
 FOLDS = 5
 RESAMPLES = 1000
@@ -23,22 +23,22 @@ UNCERTAINTY = "log uncertainty"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Columns:
+class Features:
     """What is known of R rows: values float64 (R, C), and the names of the C columns."""
 
     names: tuple[str, ...]
     values: Tensor
 
-    def and_one(self, name: str, values: Tensor) -> Columns:
-        return Columns(
+    def with_column(self, name: str, values: Tensor) -> Features:
+        return Features(
             names=(*self.names, name), values=torch.cat([self.values, values.double()[:, None]], dim=1)
         )
 
-    def only(self, rows: Tensor) -> Columns:
-        return Columns(names=self.names, values=self.values[rows])
+    def select(self, rows: Tensor) -> Features:
+        return Features(names=self.names, values=self.values[rows])
 
 
-def wording(captions: Captions) -> Columns:
+def compute_caption_features(captions: TokenizedCaptions) -> Features:
     """Length and token frequency of each caption: all that needs no model. T rows.
 
     length and log length in tokens (both, so that a curved dependence on length isn't credited to uncertainty); the
@@ -54,13 +54,13 @@ def wording(captions: Captions) -> Columns:
     )
     mean = torch.zeros_like(lengths).index_add(0, owner, frequency) / lengths
     values = torch.stack([lengths, lengths.log(), mean, rarest], dim=1)
-    return Columns(
+    return Features(
         names=("length", "log length", "mean log token frequency", "smallest log token frequency"),
         values=values,
     )
 
 
-def own_image_rank(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
+def own_image_ranks(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
     """The rank of its own image when a caption queries all images by CSD: float64 (T,), 1 the nearest; ties shared.
 
     One more than the number of images that the caption fits better than the one it was written for: how ambiguous it
@@ -72,8 +72,8 @@ def own_image_rank(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tenso
     once, and each block of captions and images is one matrix product. Two scores that differ by no more than rounding
     are equal: the same image may stand in two blocks.
     """
-    left, right = (checked(z, name).mean for z, name in ((texts, "texts"), (images, "images")))
-    dtype = work_dtype(left, right)
+    left, right = (check_gaussian(z, name).mean for z, name in ((texts, "texts"), (images, "images")))
+    dtype = compute_dtype(left, right)
     left, right = left.to(dtype), right.to(dtype)
     offset = -0.5 * (right.square().sum(-1) + images.uncertainty.to(dtype))
     own = (left * right[image_of]).sum(-1) + offset[image_of]
@@ -99,35 +99,35 @@ def _leave_out(scores: Tensor, columns: Tensor) -> None:
     scores[inside, columns[inside]] = -math.inf
 
 
-def analyse(
-    images: Gaussian, texts: Gaussian, captions: Captions, *, most: int = 20_000, seed: int = 0
+def analyze_regressions(
+    images: Gaussian, texts: Gaussian, captions: TokenizedCaptions, *, most: int = 20_000, seed: int = 0
 ) -> dict[str, Any]:
     """The regression of each target that is known, with and without log uncertainty.
 
-    own_image: target ln `own_image_rank`; of at most `most` captions, drawn by `seed`.
+    own_image: target ln `own_image_ranks`; of at most `most` captions, drawn by `seed`.
     truth:     target the true log-ambiguity, a row for each different text; None if it isn't known.
     The layout of each: `compare`.
     """
-    require_count(most, "most", most=2**31)
-    columns, log_uncertainty = wording(captions), _log_uncertainty(texts)
+    require_positive_int(most, "most", maximum=2**31)
+    columns, log_uncertainty = compute_caption_features(captions), _log_uncertainty(texts)
     usable = captions.lengths > 0
     rows = _some(usable.nonzero()[:, 0], most, seed)
-    owner = captions.image_of[rows]
-    ranks = own_image_rank(images, texts[rows], owner)
+    owner = captions.image_index[rows]
+    ranks = own_image_ranks(images, texts[rows], owner)
     result: dict[str, Any] = {
-        "own_image": compare(columns.only(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed),
+        "own_image": compare_regressions(columns.select(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed),
         "truth": None,
     }
     if captions.log_ambiguity is not None:
-        different = captions.first_of_each()
+        different = captions.first_occurrences()
         known = different[(usable & captions.log_ambiguity.isfinite())[different]]
         target = captions.log_ambiguity[known]
-        result["truth"] = compare(columns.only(known), log_uncertainty[known], target, known, seed=seed)
+        result["truth"] = compare_regressions(columns.select(known), log_uncertainty[known], target, known, seed=seed)
     return result
 
 
-def compare(
-    columns: Columns, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
+def compare_regressions(
+    columns: Features, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
 ) -> dict[str, Any]:
     """Least squares of a target with and without log uncertainty, judged on rows that were not fitted.
 
@@ -140,7 +140,7 @@ def compare(
     to all rows, in standard deviations of target per standard deviation of column. left_out: constant columns. Numbers
     are None if the target or the uncertainty is constant, or there are fewer than ten groups.
     """
-    everything = columns.and_one(UNCERTAINTY, log_uncertainty)
+    everything = columns.with_column(UNCERTAINTY, log_uncertainty)
     _check(everything, target, groups)
     _, groups = groups.unique(return_inverse=True)
     count = int(groups.max()) + 1 if len(groups) else 0
@@ -168,7 +168,7 @@ def compare(
     }
 
 
-def _check(columns: Columns, target: Tensor, groups: Tensor) -> None:
+def _check(columns: Features, target: Tensor, groups: Tensor) -> None:
     rows = len(columns.values)
     if target.shape != (rows,) or groups.shape != (rows,):
         raise ValueError(f"{rows} rows need as many targets and groups, not {len(target)} and {len(groups)}")

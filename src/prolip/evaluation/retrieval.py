@@ -15,10 +15,10 @@ from torch import Tensor
 
 from prolip.data.source import Source
 from prolip.embeddings.embedder import Embedder
-from prolip.evaluation.formatting import percent, table
-from prolip.evaluation.positives import Positives, flat_captions, read_positives
+from prolip.evaluation.formatting import format_percent, table
+from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import Score, nearest
+from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.model.prolip import ProLIP
 
 KS = (1, 5, 10)
@@ -28,7 +28,7 @@ FOUND = 2**22
 """Found items that are held at one time: 50 MB of indices and similarities."""
 
 
-def hits(queries: Gaussian, items: Gaussian, positives: Positives, k: int, by: Score = "csd") -> Tensor:
+def find_hits(queries: Gaussian, items: Gaussian, positives: Positives, k: int, by: SimilarityMetric = "csd") -> Tensor:
     """Whether each of the k nearest items of a query is a positive: bool (Q, k), best first (M columns if k > M)."""
     _require_fit(queries, items, positives)
     keys, k = positives.keys, min(k, len(items))
@@ -46,9 +46,9 @@ def _require_fit(queries: Gaussian, items: Gaussian, positives: Positives) -> No
         )
 
 
-def _hits_of(rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, by: Score) -> Tensor:
+def _hits_of(rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, by: SimilarityMetric) -> Tensor:
     """`hits` of some queries: bool (len(rows), k). keys: of the positives."""
-    _, places = nearest(queries[rows], items, k, by=by)
+    _, places = find_nearest(queries[rows], items, k, metric=by)
     return _among(rows[:, None] * len(items) + places, keys)
 
 
@@ -61,7 +61,7 @@ def _among(wanted: Tensor, keys: Tensor) -> Tensor:
 
 
 def recall_at_k(
-    queries: Gaussian, items: Gaussian, positives: Positives, ks: Sequence[int] = KS, by: Score = "csd"
+    queries: Gaussian, items: Gaussian, positives: Positives, ks: Sequence[int] = KS, by: SimilarityMetric = "csd"
 ) -> dict[str, float | None]:
     """R@k: share of queries with any positive among their k nearest items. {"r1": ..., "r5": ...}.
 
@@ -70,12 +70,12 @@ def recall_at_k(
     asked = positives.counts > 0
     if not bool(asked.any()):
         return {f"r{k}": None for k in ks}
-    found = hits(queries, items, positives, max(ks), by)[asked]
+    found = find_hits(queries, items, positives, max(ks), by)[asked]
     return {f"r{k}": _mean(found[:, :k].any(1)) for k in ks}
 
 
-def rank_metrics(
-    queries: Gaussian, items: Gaussian, positives: Positives, by: Score = "csd"
+def precision_metrics(
+    queries: Gaussian, items: Gaussian, positives: Positives, by: SimilarityMetric = "csd"
 ) -> dict[str, float | None]:
     """mAP@R and R-Precision, as ECCV Caption defines them, and R@1. R: the number of positives of the query.
 
@@ -106,13 +106,15 @@ def _ranked(found: Tensor, counts: Tensor) -> Tensor:
     return torch.stack([averages, right.sum(1).double() / counts, found[:, 0].double()], 1)
 
 
-def image_text(images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: Score = "csd") -> dict[str, Any]:
+def image_text_recall(
+    images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: SimilarityMetric = "csd"
+) -> dict[str, Any]:
     """R@1, 5, 10 both ways, each text belonging to one image. image_of_text: int64 (T,), the image's row.
 
     {"image_to_text": {"r1", "r5", "r10"}, "text_to_image": {...}, "mean_r1"}.
     """
-    own = Positives.of_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
-    to_text = recall_at_k(images, texts, own.turned(), by=by)
+    own = Positives.from_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
+    to_text = recall_at_k(images, texts, own.transpose(), by=by)
     to_image = recall_at_k(texts, images, own, by=by)
     return {
         "image_to_text": to_text,
@@ -121,54 +123,54 @@ def image_text(images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: Sco
     }
 
 
-def many_to_many(
-    images: Gaussian, texts: Gaussian, positives: Positives, by: Score = "csd"
+def many_to_many_metrics(
+    images: Gaussian, texts: Gaussian, positives: Positives, by: SimilarityMetric = "csd"
 ) -> dict[str, Any]:
-    """`rank_metrics` both ways. positives: the texts of each image; the same pairs serve both ways."""
+    """`precision_metrics` both ways. positives: the texts of each image; the same pairs serve both ways."""
     return {
-        "image_to_text": rank_metrics(images, texts, positives, by),
-        "text_to_image": rank_metrics(texts, images, positives.turned(), by),
+        "image_to_text": precision_metrics(images, texts, positives, by),
+        "text_to_image": precision_metrics(texts, images, positives.transpose(), by),
     }
 
 
-def evaluate(
+def evaluate_retrieval(
     model: ProLIP,
     source: Source,
     *,
     positives: str | Path | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
-    bad_limit: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Retrieval on pictures with captions, one or several each, by CSD and by cosine.
 
     positives: a table of all that is true, beyond each picture's own captions, for mAP@R and R-Precision: see
     `read_positives`.
-    Returns {"data", "images", "texts", "bad", "csd": `image_text`, "cosine": ...}; with positives each score also has
+    Returns {"data", "images", "texts", "bad", "csd": `image_text_recall`, "cosine": ...}; with positives each score also has
     "many_to_many", and "positives" tells how many pairs there are and how many names of the table were not found.
     """
     embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
     )
-    encoded = embedder.images(source)
-    captions, image_of_text = flat_captions(encoded)
-    texts = embedder.texts(captions)
+    encoded = embedder.embed_images(source)
+    captions, image_of_text = flatten_captions(encoded)
+    texts = embedder.embed_texts(captions)
     result: dict[str, Any] = {
-        "data": encoded.name, "images": len(encoded), "texts": len(captions), "bad": len(encoded.bads),
+        "data": encoded.name, "images": len(encoded), "texts": len(captions), "bad": len(encoded.errors),
     }  # fmt: skip
-    scores: tuple[Score, ...] = ("csd", "cosine")
+    scores: tuple[SimilarityMetric, ...] = ("csd", "cosine")
     for by in scores:
-        result[by] = image_text(encoded.images, texts, image_of_text, by)
+        result[by] = image_text_recall(encoded.images, texts, image_of_text, by)
     if positives is not None:
         truth, unknown = read_positives(Path(positives), encoded)
         result["positives"] = {"pairs": len(truth.indices), "not_found": unknown}
         for by in scores:
-            result[by]["many_to_many"] = many_to_many(encoded.images, texts, truth, by)
+            result[by]["many_to_many"] = many_to_many_metrics(encoded.images, texts, truth, by)
     return result
 
 
-def tables(result: Mapping[str, Any]) -> list[Table]:
+def retrieval_tables(result: Mapping[str, Any]) -> list[Table]:
     """What `evaluate` found, for people; percent."""
     title = f"Retrieval: {result['images']:,} images, {result['texts']:,} texts (percent)"
     columns = [name for name in NAMES if "positives" in result or not name.startswith(("map", "r_"))]
@@ -176,7 +178,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for by in ("csd", "cosine"):
         for way in ("image_to_text", "text_to_image"):
             values = {**result[by].get("many_to_many", {}).get(way, {}), **result[by][way]}
-            shown.add_row(by, way.replace("_", " "), *(percent(values[name]) for name in columns))
+            shown.add_row(by, way.replace("_", " "), *(format_percent(values[name]) for name in columns))
     return [shown]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from prolip.evaluation.captions import Pairs
+from prolip.evaluation.captions import EmbeddedPairs
 from prolip.evaluation.metrics.correlation import ranks
 from prolip.measures.public import csd
 
@@ -18,9 +18,9 @@ LONG = 0.9
 class Samples:
     """The samples that the report shows."""
 
-    def __init__(self, pairs: Pairs, shown: int) -> None:
+    def __init__(self, pairs: EmbeddedPairs, shown: int) -> None:
         self.pairs, self.shown = pairs, shown
-        self.owner = pairs.captions.image_of
+        self.owner = pairs.captions.image_index
         self.image, self.text = pairs.images.uncertainty.double(), pairs.texts.uncertainty.double()
         self.image_rank, self.text_rank = ranks(self.image[self.owner]), ranks(self.text)
 
@@ -65,7 +65,7 @@ class Samples:
         row = int(self.owner[number])
         return {
             "image": row,
-            "number": int(self.pairs.numbers[row]),
+            "number": int(self.pairs.indices[row]),
             "key": self.pairs.keys[row],
             "caption": self.pairs.captions.texts[number],
             "length": int(self.pairs.captions.lengths[number]),

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.evaluation import paper_numbers
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import Score, nearest
+from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.mixture import PooledVariance, inverse_uncertainty_weights, pool
 from prolip.zeroshot import prompt_weights as rules
-from prolip.zeroshot.bprw import ZERO_SHOT, Prior, few_shot, few_shot_weights, zero_shot_weights
+from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, Prior, few_shot_config, few_shot_weights, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
 
 LARGEST = 5
@@ -26,7 +26,7 @@ NO_SHOTS = "no class has images to spare for learning"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StrategyConfig:
     """What is compared.
 
     single:   number of the template that stands alone. None: that of "a photo of a {c}." where it is known, else 0.
@@ -41,27 +41,27 @@ class Plan:
     variance: of pooled prompts; see `prolip.mixture.pool`.
     """
 
-    single: int | None = None
-    spreads: tuple[float, ...] = (0.0, 1.0, 2.0)
-    limits: tuple[float, ...] = ()
-    lowest: tuple[int, ...] = (1, 5, 10, 20, 40)
-    few: tuple[int, ...] = (5, 9)
+    single_template: int | None = None
+    std_multiples: tuple[float, ...] = (0.0, 1.0, 2.0)
+    max_uncertainties: tuple[float, ...] = ()
+    top_k: tuple[int, ...] = (1, 5, 10, 20, 40)
+    shots: tuple[int, ...] = (5, 9)
     nearest: int = 10
     prior: Prior = "initial"
     runs: int = 3
-    by: Score = "csd"
+    by: SimilarityMetric = "csd"
     variance: PooledVariance = "average"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_count(self.runs, "runs")
-        require_count(self.nearest, "nearest")
+        require_positive_int(self.runs, "runs")
+        require_positive_int(self.nearest, "nearest")
         for name in ("few", "lowest"):
             for count in getattr(self, name):
-                require_count(count, f"each number of `{name}`")
+                require_positive_int(count, f"each number of `{name}`")
 
 
-class Judged(NamedTuple):
+class StrategyResult(NamedTuple):
     """The row of a strategy, and what figures need of the weights that it learned, if it is one that learns."""
 
     row: dict[str, Any]
@@ -69,7 +69,7 @@ class Judged(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class StrategyInputs:
     """What every strategy is given."""
 
     prompts: Gaussian
@@ -77,7 +77,7 @@ class Task:
     labels: Tensor
     learn: Gaussian
     learn_labels: Tensor
-    plan: Plan
+    plan: StrategyConfig
 
     @cached_property
     def uncertain(self) -> bool:
@@ -85,7 +85,7 @@ class Task:
 
     def accuracy(self, classes: Gaussian) -> float:
         """Share of the scored images whose nearest class (C, D) is their own."""
-        found = nearest(self.images, classes, 1, by=self.plan.by)[1][:, 0]
+        found = find_nearest(self.images, classes, 1, metric=self.plan.by)[1][:, 0]
         return (found == self.labels).double().mean().item()
 
     def generator(self, shots: int, run: int) -> torch.Generator:
@@ -102,90 +102,90 @@ class Task:
         """A row from the weights (C, T) of each run."""
         pooled = (pool(self.prompts, weights, variance=self.plan.variance) for weights in runs)
         values = [self.accuracy(classes) for classes in pooled]
-        count = torch.stack([rules.effective_count(weights).mean() for weights in runs]).mean().item()
+        count = torch.stack([rules.effective_prompt_count(weights).mean() for weights in runs]).mean().item()
         return _row(name, family, values, paper_row) | {"effective_prompts": count}
 
 
-def fixed_rows(task: Task) -> Iterator[Judged]:
+def fixed_strategies(task: StrategyInputs) -> Iterator[StrategyResult]:
     """Strategies without anything random."""
     prompts, plan = task.prompts, task.plan
-    single = rules.single(prompts, plan.single or 0)
-    yield Judged(task.row("one prompt", "one", [single], "a photo of a {c}"))
-    yield Judged(task.row("all prompts", "ensemble", [rules.uniform(prompts)], "80 prompts"))
+    single = rules.single_template_weights(prompts, plan.single_template or 0)
+    yield StrategyResult(task.row("one prompt", "one", [single], "a photo of a {c}"))
+    yield StrategyResult(task.row("all prompts", "ensemble", [rules.uniform_weights(prompts)], "80 prompts"))
     named = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
     for name, family, rule in _uncertainty_rules(prompts, plan):
         if task.uncertain:
-            yield Judged(task.row(name, family, [rule(prompts)], named.get(family)))
+            yield StrategyResult(task.row(name, family, [rule(prompts)], named.get(family)))
         else:
-            yield Judged(_row(name, family, (), named.get(family), left_out=NO_UNCERTAINTY))
+            yield StrategyResult(_row(name, family, (), named.get(family), left_out=NO_UNCERTAINTY))
 
 
 def _uncertainty_rules(
-    prompts: Gaussian, plan: Plan
+    prompts: Gaussian, plan: StrategyConfig
 ) -> Iterator[tuple[str, str, Callable[[Gaussian], Tensor]]]:
     """Name, family and rule of what reads the prompts' uncertainty."""
     classes, count = prompts.shape[:2]
     yield "all prompts by 1/uncertainty", "ensemble", inverse_uncertainty_weights
-    for k in plan.spreads:
-        yield f"class mean + {k:g} std", "filter", partial(rules.below_class_spread, k=k)
-    for k in plan.spreads:
-        yield f"global mean + {k:g} std", "filter", partial(rules.below_global_spread, k=k)
-    for limit in plan.limits:
-        yield f"uncertainty up to {limit:g}", "filter", partial(rules.below_value, threshold=limit)
+    for k in plan.std_multiples:
+        yield f"class mean + {k:g} std", "filter", partial(rules.class_std_filter, k=k)
+    for k in plan.std_multiples:
+        yield f"global mean + {k:g} std", "filter", partial(rules.global_std_filter, k=k)
+    for limit in plan.max_uncertainties:
+        yield f"uncertainty up to {limit:g}", "filter", partial(rules.threshold_filter, threshold=limit)
     half = max(1, classes * count // 2)
-    yield "least uncertain half of all", "filter", partial(rules.lowest_of_all, count=half)
-    for number in plan.lowest:
+    yield "least uncertain half of all", "filter", partial(rules.global_top_k_filter, count=half)
+    for number in plan.top_k:
         if number < count:
-            yield f"top-{number} of each class", "top", partial(rules.lowest_k, k=number)
+            yield f"top-{number} of each class", "top", partial(rules.top_k_filter, k=number)
 
 
-def zero_shot_rows(task: Task) -> Iterator[Judged]:
+def zero_shot_strategies(task: StrategyInputs) -> Iterator[StrategyResult]:
     """BPRW without labels: from the scored images themselves, as in the paper, and from others."""
     sources: list[tuple[str, Gaussian, str | None]] = [("BPRW, 0 images", task.images, "BPRW, 0 images")]
     if len(task.learn_labels):
         sources.append(("BPRW, 0 images, learned from others", task.learn, None))
     for name, images, paper_row in sources:
         if not task.uncertain:
-            yield Judged(_row(name, "bprw", (), paper_row, left_out=NO_UNCERTAINTY))
+            yield StrategyResult(_row(name, "bprw", (), paper_row, left_out=NO_UNCERTAINTY))
             continue
-        settings = replace(ZERO_SHOT, nearest=task.plan.nearest, prior=task.plan.prior)
+        settings = replace(ZERO_SHOT_CONFIG, nearest=task.plan.nearest, prior=task.plan.prior)
         runs = [
             zero_shot_weights(task.prompts, images, settings, task.generator(0, run), task.plan.by).weights
             for run in range(task.plan.runs)
         ]
-        yield Judged(task.row(name, "bprw", runs, paper_row), _learned(name, 0, runs[0]))
+        yield StrategyResult(task.row(name, "bprw", runs, paper_row), _learned(name, 0, runs[0]))
 
 
-def few_shot_rows(task: Task) -> Iterator[Judged]:
+def few_shot_strategies(task: StrategyInputs) -> Iterator[StrategyResult]:
     """BPRW with labels; then its controls: the same without learned variances, the same images without prompts."""
-    for shots in task.plan.few:
+    for shots in task.plan.shots:
         name = f"BPRW, {shots} images"
         paper_row = name if name in paper_numbers.PROMPTS.rows else None
         yield _bprw(task, shots, name, "bprw", task.prompts, task.learn, paper_row)
-    for shots in task.plan.few:
+    for shots in task.plan.shots:
         name = f"BPRW, {shots} images, equal variances"
         control = _bprw(task, shots, name, "control", _flat(task.prompts), _flat(task.learn), None)
-        yield Judged(control.row)  # figures don't draw the weights of a control
-        yield Judged(_centroid_row(task, shots))
+        yield StrategyResult(control.row)  # figures don't draw the weights of a control
+        yield StrategyResult(_centroid_row(task, shots))
 
 
 def _bprw(
-    task: Task, shots: int, name: str, family: str, prompts: Gaussian, learn: Gaussian, paper_row: str | None
-) -> Judged:
+    task: StrategyInputs, shots: int, name: str, family: str, prompts: Gaussian, learn: Gaussian, paper_row: str | None
+) -> StrategyResult:
     if not len(task.learn_labels) or not task.uncertain:
         why = NO_SHOTS if task.uncertain else NO_UNCERTAINTY
-        return Judged(_row(name, family, (), paper_row, left_out=why))
-    settings = replace(few_shot(shots), prior=task.plan.prior)
+        return StrategyResult(_row(name, family, (), paper_row, left_out=why))
+    settings = replace(few_shot_config(shots), prior=task.plan.prior)
     found = [
         few_shot_weights(prompts, learn, task.learn_labels, shots, settings, task.generator(shots, run))
         for run in range(task.plan.runs)
     ]
     row = task.row(name, family, [run.weights for run in found], paper_row)
-    learned = _learned(name, shots, found[0].weights, found[0].chosen[:, 0] >= 0)
-    return Judged(row | {"short_classes": task.short(shots)}, learned)
+    learned = _learned(name, shots, found[0].weights, found[0].image_indices[:, 0] >= 0)
+    return StrategyResult(row | {"short_classes": task.short(shots)}, learned)
 
 
-def _centroid_row(task: Task, shots: int) -> dict[str, Any]:
+def _centroid_row(task: StrategyInputs, shots: int) -> dict[str, Any]:
     """Each class pools its images, the ones that BPRW saw, instead of prompts (which stand in where it has none)."""
     name = f"centroid of {shots} images, no prompts"
     if not len(task.learn_labels):

@@ -10,11 +10,11 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.source import Source
 from prolip.evaluation import regression
-from prolip.evaluation.captions import Pairs, gather
-from prolip.evaluation.formatting import bad_samples, number, percent, table
+from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
+from prolip.evaluation.formatting import describe_bad_samples, format_number, format_percent, table
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.evaluation.samples import Samples
 from prolip.gaussian import Gaussian
@@ -25,7 +25,7 @@ SHOWN = 12
 BINS = 60
 POINTS = 4000
 """Captions that a figure draws as points."""
-LEAST_IN_BIN, LEAST_OF_LENGTH = 20, 50
+MIN_BIN_SIZE, MIN_LENGTH_GROUP = 20, 50
 """Captions in a bin of lengths; captions of one length whose correlation with the truth is worth telling."""
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
@@ -38,7 +38,7 @@ def require_uncertainty(model: ProLIP) -> None:
         )
 
 
-def evaluate(
+def evaluate_uncertainty(
     model: ProLIP,
     source: Source,
     *,
@@ -48,19 +48,19 @@ def evaluate(
     shown: int = SHOWN,
     seed: int = 0,
     batch_size: int = 64,
-    bad_limit: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """`analyse` of any data with captions; limit, world, cache and bad_limit as in `gather`."""
+    """`analyse` of any data with captions; limit, world, cache and max_bad_fraction as in `gather`."""
     require_uncertainty(model)
-    pairs = gather(
-        model, source, limit=limit, world=world, cache=cache, batch_size=batch_size, bad_limit=bad_limit,
+    pairs = embed_pairs(
+        model, source, limit=limit, world=world, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction,
         progress=progress,
     )  # fmt: skip
-    return analyse(pairs, shown=shown, seed=seed)
+    return analyze_uncertainty(pairs, shown=shown, seed=seed)
 
 
-def analyse(pairs: Pairs, *, shown: int = SHOWN, seed: int = 0) -> dict[str, Any]:
+def analyze_uncertainty(pairs: EmbeddedPairs, *, shown: int = SHOWN, seed: int = 0) -> dict[str, Any]:
     """All of the report as one JSON-able dict. shown: samples of each list. seed: of what is drawn at random.
 
     data, images, captions, different_captions: the name of the source, and numbers of each. bad: samples left out.
@@ -80,31 +80,31 @@ def analyse(pairs: Pairs, *, shown: int = SHOWN, seed: int = 0) -> dict[str, Any
     text_rank (share of captions that are less uncertain), csd}. Lists hold no image and no text twice; an image stands
     there with its first caption.
     """
-    require_count(shown, "shown", most=10_000)
+    require_positive_int(shown, "shown", maximum=10_000)
     _require_spread(pairs.images, pairs.texts)
     captions = pairs.captions
     image, text = (z.uncertainty.double() for z in (pairs.images, pairs.texts))
-    own = image[captions.image_of]
+    own = image[captions.image_index]
     return {
         "data": pairs.name,
         "images": len(image),
         "bad": pairs.bad,
         "captions": len(text),
-        "different_captions": len(captions.first_of_each()),
-        "image": spread(image),
-        "text": spread(text),
+        "different_captions": len(captions.first_occurrences()),
+        "image": summarize(image),
+        "text": summarize(text),
         "text_above_own_image": float((text > own).double().mean()),
         "histogram": _histogram(image, text),
         "by_length": _by_length(captions.lengths, text),
         "by_level": None if captions.levels is None else _by_level(captions.levels, text),
         "truth": _truth(pairs, text),
-        "regression": regression.analyse(pairs.images, pairs.texts, captions, seed=seed),
+        "regression": regression.analyze_regressions(pairs.images, pairs.texts, captions, seed=seed),
         **Samples(pairs, shown).lists(),
         "points": _points(pairs, own, text, seed),
     }
 
 
-def spread(values: Tensor) -> dict[str, Any]:
+def summarize(values: Tensor) -> dict[str, Any]:
     """What is told of some numbers: n, mean, standard deviation, range and quantiles. values: (n,), n at least 1."""
     array = values.double().numpy()
     found = dict(zip(QUANTILES, np.quantile(array, list(QUANTILES.values())).tolist(), strict=True))
@@ -137,18 +137,18 @@ def _by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
     bins = []
     for low, high in _length_bins(lengths):
         inside = (lengths >= low) & (lengths <= high)
-        bins.append({"low": low, "high": high, **spread(text[inside])})
+        bins.append({"low": low, "high": high, **summarize(text[inside])})
     return {"spearman": spearman(lengths, text), "bins": bins}
 
 
 def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
-    """Bins (low, high) of lengths, both inside: one a length, neighbours joined until each has LEAST_IN_BIN."""
+    """Bins (low, high) of lengths, both inside: one a length, neighbours joined until each has MIN_BIN_SIZE."""
     found, counts = (v.tolist() for v in lengths.unique(return_counts=True))
     bins: list[tuple[int, int]] = []
     low, held = None, 0
     for length, count in zip(found, counts, strict=True):
         low, held = length if low is None else low, held + count
-        if held >= LEAST_IN_BIN:
+        if held >= MIN_BIN_SIZE:
             bins.append((low, length))
             low, held = None, 0
     if low is not None:  # what is left at the end is too few: it joins the last bin
@@ -157,21 +157,21 @@ def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
 
 
 def _by_level(levels: Tensor, text: Tensor) -> dict[str, Any]:
-    found = [{"level": int(level), **spread(text[levels == level])} for level in levels.unique()]
+    found = [{"level": int(level), **summarize(text[levels == level])} for level in levels.unique()]
     return {"spearman": spearman(levels, text), "levels": found}
 
 
-def _truth(pairs: Pairs, text: Tensor) -> dict[str, Any] | None:
+def _truth(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any] | None:
     captions = pairs.captions
     if captions.log_ambiguity is None:
         return None
-    rows = captions.first_of_each()
+    rows = captions.first_occurrences()
     rows = rows[captions.log_ambiguity[rows].isfinite()]
     truth, text, lengths = captions.log_ambiguity[rows], text[rows], captions.lengths[rows]
     by_length = [
         {"length": value, "n": int(same.sum()), "spearman": spearman(truth[same], text[same])}
         for value, same in ((int(v), lengths == v) for v in lengths.unique())
-        if int(same.sum()) >= LEAST_OF_LENGTH
+        if int(same.sum()) >= MIN_LENGTH_GROUP
     ]
     told = [entry["spearman"] for entry in by_length if entry["spearman"] is not None]
     levels = None if captions.levels is None else captions.levels[rows]
@@ -187,7 +187,7 @@ def _truth(pairs: Pairs, text: Tensor) -> dict[str, Any] | None:
     }
 
 
-def _points(pairs: Pairs, own: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
+def _points(pairs: EmbeddedPairs, own: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
     captions = pairs.captions
     chosen = torch.randperm(len(text), generator=torch.Generator().manual_seed(seed))[:POINTS].sort().values
     truth = captions.log_ambiguity
@@ -200,7 +200,7 @@ def _points(pairs: Pairs, own: Tensor, text: Tensor, seed: int) -> dict[str, Any
     }
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
+def uncertainty_tables(result: dict[str, Any]) -> list[Table]:
     """What people read: the modalities; what caption uncertainty goes with; what it adds to length and frequency."""
     return [_modalities(result), _correlations(result), _regressions(result["regression"])]
 
@@ -208,13 +208,13 @@ def tables(result: dict[str, Any]) -> list[Table]:
 def _modalities(result: dict[str, Any]) -> Table:
     title = f"Uncertainty, {result['images']:,} images and {result['captions']:,} captions"
     shown = ("mean", "q05", "median", "q95")
-    above = f"{percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
-    caption = "; ".join(part for part in (above, bad_samples(result["bad"])) if part)
+    above = f"{format_percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
+    caption = "; ".join(part for part in (above, describe_bad_samples(result["bad"])) if part)
     drawn = table(title, [""], shown, caption=caption)
     for name in ("image", "text"):
-        drawn.add_row(name, *(number(result[name][key]) for key in shown))
+        drawn.add_row(name, *(format_number(result[name][key]) for key in shown))
     for entry in (result["by_level"] or {"levels": ()})["levels"]:
-        drawn.add_row(f"text, level {entry['level']}", *(number(entry[key]) for key in shown))
+        drawn.add_row(f"text, level {entry['level']}", *(format_number(entry[key]) for key in shown))
     return drawn
 
 
@@ -261,4 +261,4 @@ def _regressions(results: dict[str, Any]) -> Table:
 
 
 def _correlation(value: float | None) -> str:
-    return number(value, ".3f")
+    return format_number(value, ".3f")

@@ -9,7 +9,7 @@
     calibration   None for a single sample; else n_fit, n_judged (disjoint, by seed; all numbers are of the second),
                   softmax {raw, fitted}, each {scale, ece, ece_mass, brier, log_loss, bins}; fitted also {converged};
                   sigmoid {raw, fitted (to all pairs), fitted_to_answers}, each {scale, bias, predicted, pairs}, see
-                  `pair_calibration`; None without a bias. Two fits, for two questions: is this class in this image,
+                  `sigmoid_calibration`; None without a bias. Two fits, for two questions: is this class in this image,
                   and is the best of C classes the right one? The best is the luckiest, too: an honest answer to the
                   first is no honest answer to the second. fitted_to_answers: None where all answers are right or wrong
     selective     error (the risk at full coverage), oracle_aurc, and by each confidence
@@ -33,16 +33,16 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip.data.source import Source
-from prolip.data.sources.labeled import Labelled
+from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import paper_numbers
-from prolip.evaluation.formatting import number, percent
+from prolip.evaluation.formatting import format_number, format_percent
 from prolip.evaluation.metrics import accuracy, bins, selective
-from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences, confidence_names
-from prolip.evaluation.metrics.posthoc import raw_and_fitted
-from prolip.evaluation.predictions import Answers, surest_wrong, write_answers
+from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences, confidence_labels
+from prolip.evaluation.metrics.posthoc import evaluate_calibration
+from prolip.evaluation.predictions import Predictions, most_confident_errors, write_predictions
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import Score, similarity
+from prolip.measures.nearest import SimilarityMetric, similarity
 from prolip.mixture import PooledVariance
 from prolip.model.prolip import ProLIP
 from prolip.zeroshot.prompts import embed_classes
@@ -50,58 +50,58 @@ from prolip.zeroshot.prompts import embed_classes
 HISTOGRAM_BINS = 30
 
 
-def evaluate(
+def evaluate_zeroshot(
     model: ProLIP,
-    data: Labelled,
+    data: LabeledData,
     *,
     classes: Gaussian | None = None,
     variance: PooledVariance = "average",
-    by: Score = "csd",
+    by: SimilarityMetric = "csd",
     ood_source: Source | None = None,
     seed: int = 0,
     answers: Path | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
-    bad_limit: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: bool | None = None,
 ) -> dict[str, Any]:
     """Encode the data, then `judge` it; with data, templates, bad (samples left out), equal_names (class names that
-    another class has too), surest_wrong (the wrong answers with the most trust) and ood_data beside.
+    another class has too), most_confident_errors (the wrong answers with the most trust) and ood_data beside.
 
     classes: (C, D), if they are made already; None: the data's class names in its templates, pooled with `variance`.
-    ood_source: pictures of none of the classes. answers: a CSV to write, a row a picture (`write_answers`).
-    cache, batch_size, bad_limit, progress: as in `encode_images`.
+    ood_source: pictures of none of the classes. answers: a CSV to write, a row a picture (`write_predictions`).
+    cache, batch_size, max_bad_fraction, progress: as in `encode_images`.
     """
     embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
     )
     if classes is None:
         classes = embed_classes(embedder, data.class_names, data.templates, variance)
     sources = [data.source] if ood_source is None else [data.source, ood_source]
-    inside, *outside = map(embedder.images, sources)
+    inside, *outside = map(embedder.embed_images, sources)
     ood = outside[0].images if outside else None
     _check(inside.images, classes, ood)
-    given = Answers.of(inside.images, data.labels(inside.facts), classes, by, learned_temperature(model))
+    given = Predictions.from_embeddings(inside.images, data.labels(inside.metadata), classes, by, get_logit_parameters(model))
     result = _judged(given, inside.images, classes, by, ood, seed)
     if answers is not None:
-        write_answers(answers, given, inside, data, result)
-    told: dict[str, Any] = {"data": inside.name, "templates": list(data.templates), "bad": len(inside.bads)}
-    told["surest_wrong"] = surest_wrong(given, inside, data, result)
+        write_predictions(answers, given, inside, data, result)
+    told: dict[str, Any] = {"data": inside.name, "templates": list(data.templates), "bad": len(inside.errors)}
+    told["most_confident_errors"] = most_confident_errors(given, inside, data, result)
     told["equal_names"] = len(data.class_names) - len(set(data.class_names))
     return told | {"ood_data": outside[0].name if outside else None} | result
 
 
-def learned_temperature(model: ProLIP) -> tuple[float, float | None]:
+def get_logit_parameters(model: ProLIP) -> tuple[float, float | None]:
     """The model's scale and bias; None for the bias of one that was trained with a softmax."""
-    return model.temperature.scale.item(), None if model.bias is None else model.bias.item()
+    return model.temperature.scale.item(), None if model.logit_bias is None else model.logit_bias.item()
 
 
-def judge(
+def compute_zeroshot_metrics(
     images: Gaussian,
     labels: Tensor,
     classes: Gaussian,
     *,
-    by: Score = "csd",
+    by: SimilarityMetric = "csd",
     temperature: tuple[float, float | None],
     ood: Gaussian | None = None,
     seed: int = 0,
@@ -112,7 +112,7 @@ def judge(
     Memory: a few times N x C numbers. Returns the dict that is described above.
     """
     _check(images, classes, ood)
-    return _judged(Answers.of(images, labels, classes, by, temperature), images, classes, by, ood, seed)
+    return _judged(Predictions.from_embeddings(images, labels, classes, by, temperature), images, classes, by, ood, seed)
 
 
 def _check(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
@@ -126,7 +126,7 @@ def _check(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
 
 @torch.no_grad()
 def _judged(
-    answers: Answers, images: Gaussian, classes: Gaussian, by: Score, ood: Gaussian | None, seed: int
+    answers: Predictions, images: Gaussian, classes: Gaussian, by: SimilarityMetric, ood: Gaussian | None, seed: int
 ) -> dict[str, Any]:
     scores, labels, temperature = answers.scores, answers.labels, answers.temperature
     correct = accuracy.label_ranks(scores, labels) == 0
@@ -141,12 +141,12 @@ def _judged(
         "top5": accuracy.top_k_accuracy(scores, labels, 5),
         "mean_per_class_recall": accuracy.mean_per_class_recall(scores, labels),
         "uncertainty": _uncertainty(images, classes, correct),
-        "calibration": raw_and_fitted(scores, labels, temperature, seed),
+        "calibration": evaluate_calibration(scores, labels, temperature, seed),
         "selective": _selective(correct, answers.confidences),
         "ood": None
         if ood is None
         else _ood(
-            images, ood, answers.confidences, Confidences.of(ood, similarity(ood, classes, by), temperature)
+            images, ood, answers.confidences, Confidences.from_scores(ood, similarity(ood, classes, by), temperature)
         ),
     }
 
@@ -160,7 +160,7 @@ def _uncertainty(images: Gaussian, classes: Gaussian, correct: Tensor) -> dict[s
         "std": uncertainty.std(correction=0).item(),
         "class_mean": classes.uncertainty.double().mean().item(),
         "deciles": bins.accuracy_by_uncertainty(correct, uncertainty),
-        "correlation": bins.correlations(correct, uncertainty),
+        "correlation": bins.accuracy_correlations(correct, uncertainty),
     }
 
 
@@ -178,7 +178,7 @@ def _by_confidence(correct: Tensor, values: Tensor) -> dict[str, Any]:
         "aurc": selective.aurc(correct, values),
         "excess_aurc": selective.excess_aurc(correct, values),
         "auroc": selective.auroc(correct, values),
-        "curve": selective.curve(correct, values),
+        "curve": selective.sample_risk_coverage(correct, values),
     }
 
 
@@ -211,7 +211,7 @@ def _histograms(inside: Tensor, outside: Tensor) -> dict[str, list[float]]:
     return dict(zip(("edges", "inside", "outside"), (t.tolist() for t in (edges, *shares)), strict=True))
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
+def zeroshot_tables(result: dict[str, Any]) -> list[Table]:
     """The result for people: accuracy; calibration before and after the fit; what each confidence is good for."""
     return [
         part
@@ -228,12 +228,12 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
         )
     drawn = _table(title, "", "")
     error = math.sqrt(result["top1"] * (1 - result["top1"]) / result["n"])
-    drawn.add_row("top-1, % (± a standard error)", f"{percent(result['top1'])} ± {percent(error)}")
+    drawn.add_row("top-1, % (± a standard error)", f"{format_percent(result['top1'])} ± {format_percent(error)}")
     for key, name in (
         ("top5", "top-5, %"),
         ("mean_per_class_recall", "mean recall of classes, %"),
     ):
-        drawn.add_row(name, percent(result[key]))
+        drawn.add_row(name, format_percent(result[key]))
     for key, name in (
         ("bad", "bad pictures, left out"),
         ("equal_names", "class names that another class has"),
@@ -249,7 +249,7 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
             ("bins", f"correlation of uncertainty and accuracy, by tenths (paper: {told})"),
             ("spearman", "the same by pictures (Spearman); below 0: the uncertain ones are wrong"),
         ):
-            drawn.add_row(name, number(uncertainty["correlation"][key], "+.3f"))
+            drawn.add_row(name, format_number(uncertainty["correlation"][key], "+.3f"))
     return drawn
 
 
@@ -264,7 +264,7 @@ def _calibration_table(result: dict[str, Any]) -> Table | None:
         rows["match with the answer, fitted to answers"] = (raw["predicted"], answers["predicted"])
         rows["match of any pair, fitted to pairs"] = (raw["pairs"], sigmoid["fitted"]["pairs"])
     for name, pair in rows.items():
-        drawn.add_row(name, *(number(part.get(key), ".4f") for key in ("ece", "log_loss") for part in pair))
+        drawn.add_row(name, *(format_number(part.get(key), ".4f") for key in ("ece", "log_loss") for part in pair))
     return drawn
 
 
@@ -275,11 +275,11 @@ def _confidence_table(result: dict[str, Any]) -> Table:
     columns = ["AUROC, right from wrong", *(["AUROC, outside from inside"] if outside else [])]
     drawn = _table(title, "by", "AURC", *columns)
     drawn.caption = "AUROC: 0.5 is chance"
-    for key, name in confidence_names(result["temperature"]["bias"] is not None).items():
+    for key, name in confidence_labels(result["temperature"]["bias"] is not None).items():
         if part := parts[key]:
-            cells = [number(part["aurc"], ".4f"), number(part["auroc"], ".3f")]
+            cells = [format_number(part["aurc"], ".4f"), format_number(part["auroc"], ".3f")]
             far = outside[key] if outside else None
-            drawn.add_row(name, *cells, *([number(far["auroc"] if far else None, ".3f")] if outside else []))
+            drawn.add_row(name, *cells, *([format_number(far["auroc"] if far else None, ".3f")] if outside else []))
     return drawn
 
 

@@ -48,7 +48,7 @@ def scores(one, other, by):
 
 
 def classes(model, names, templates):
-    """Each prompt normalised, averaged, normalised again; variances averaged."""
+    """Each prompt normalized, averaged, normalized again; variances averaged."""
     texts = [template.replace("{c}", name) for name in names for template in templates]
     mean, variance = embed(model, texts)
     means, variances = [], []

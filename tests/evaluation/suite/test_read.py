@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from prolip.data.sample import BadSampleError
-from prolip.data.sources.labeled import Labelled
-from prolip.evaluation.suite.hf_tables import find_tables
-from prolip.evaluation.suite.read import Captioned, Faces, open_task
-from prolip.evaluation.suite.run import run
-from prolip.evaluation.suite.tasks import task_named
-from prolip.evaluation.suite.winogavil import open_riddles
+from prolip.data.sources.labeled import LabeledData
+from prolip.evaluation.suite.hf_tables import find_table_files
+from prolip.evaluation.suite.read import CaptionedImages, FaceImages, open_task
+from prolip.evaluation.suite.run import evaluate_suite
+from prolip.evaluation.suite.tasks import get_task
+from prolip.evaluation.suite.winogavil import open_winogavil
 from tests.evaluation.suite import tree
 
 
@@ -47,11 +47,11 @@ def mnist(tmp_path, drawn):
 
 
 def test_classification(mnist):
-    opened = open_task(task_named("mnist"), mnist)
-    assert isinstance(opened, Labelled)
+    opened = open_task(get_task("mnist"), mnist)
+    assert isinstance(opened, LabeledData)
     assert len(opened.source) == tree.PICTURES
     assert opened.templates == tree.TEMPLATES
-    assert open_task(task_named("mnist"), mnist, ["only {c}"]).templates == ("only {c}",)
+    assert open_task(get_task("mnist"), mnist, ["only {c}"]).templates == ("only {c}",)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_classification(mnist):
 def test_classification_that_is_not_whole(mnist, spoil, message):
     spoil(mnist)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        open_task(task_named("mnist"), mnist)
+        open_task(get_task("mnist"), mnist)
 
 
 # -- retrieval ----------------------------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ def test_classification_that_is_not_whole(mnist, spoil, message):
 
 def test_shards_with_a_caption_a_line(tmp_path):
     tree.write_retrieval(tmp_path)
-    opened = open_task(task_named(tree.FLICKR), tmp_path)
-    assert isinstance(opened, Captioned)
+    opened = open_task(get_task(tree.FLICKR), tmp_path)
+    assert isinstance(opened, CaptionedImages)
     captions = {opened.source.read(index).captions for index in range(len(opened.source))}
     assert captions == {tuple(tree.captions_of(index)[1]) for index in range(tree.PICTURES)}
 
@@ -98,7 +98,7 @@ def test_tables_with_lists_of_captions(tmp_path, rows, layout):
         cache = tmp_path / "TEST" / "1.1.0" / "0a1b"
         write_stream(cache / "flickr-test-00000-of-00002.arrow", rows[:3])
         write_stream(cache / "flickr-test-00001-of-00002.arrow", rows[3:])
-    source = open_task(task_named(tree.COCO), tmp_path).source
+    source = open_task(get_task(tree.COCO), tmp_path).source
     assert len(source) == 5
     for index, row in enumerate(rows):
         sample = source.read(index)
@@ -107,23 +107,23 @@ def test_tables_with_lists_of_captions(tmp_path, rows, layout):
 
 def test_tables_that_are_not_there(tmp_path, rows):
     with pytest.raises(FileNotFoundError, match="no shards"):
-        find_tables(tmp_path)
+        find_table_files(tmp_path)
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
     with pytest.raises(ValueError, match="no split 'test'"):
-        find_tables(tmp_path)
+        find_table_files(tmp_path)
     (tmp_path / "dataset_dict.json").unlink()
     write_stream(tmp_path / "1" / "x-test.arrow", rows)
     write_stream(tmp_path / "2" / "x-test.arrow", rows)
     with pytest.raises(ValueError, match="several versions"):
-        find_tables(tmp_path)
+        find_table_files(tmp_path)
 
 
 @pytest.mark.parametrize("entries", ["[{}]", "[3]", '[{"filename": null}]'])
 def test_a_state_without_file_names_is_told_and_the_suite_goes_on(tmp_path, drawn, mnist, entries):
-    folder = tmp_path / task_named(tree.WINO).folder
+    folder = tmp_path / get_task(tree.WINO).folder
     tree.save_to_disk(folder, tree.riddle_rows(drawn))
     (folder / "state.json").write_text(f'{{"_data_files": {entries}}}')
-    lines = run(tree.varied_model(), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"])
+    lines = evaluate_suite(tree.varied_model(), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"])
     assert lines[0]["error"] == f"{folder / 'state.json'}: _data_files must be a list of file names"
     assert "metrics" in lines[1]
 
@@ -139,7 +139,7 @@ def test_a_state_without_file_names_is_told_and_the_suite_goes_on(tmp_path, draw
 def test_splits_that_make_no_sense(tmp_path, splits, message):
     (tmp_path / "dataset_dict.json").write_text(f'{{"splits": {splits}}}')
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        find_tables(tmp_path)
+        find_table_files(tmp_path)
 
 
 # -- WinoGAViL ----------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_riddles(tmp_path, drawn, layout):
         tree.save_to_disk(tmp_path / "data", rows)
     else:
         write_stream(tmp_path / "0.0.0" / "winogavil-test.arrow", rows)
-    opened = open_task(task_named(tree.WINO), tmp_path)
+    opened = open_task(get_task(tree.WINO), tmp_path)
     check_riddles(opened, rows)
     contents = {image["bytes"] for row in rows for image in row["candidate_images"]}
     order = np.random.default_rng(0).permutation(len(opened.source))
@@ -185,7 +185,7 @@ def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
             (tmp_path / place / image["path"]).write_bytes(image["bytes"])
         row["candidate_images"] = [image["path"] for image in row["candidate_images"]]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    opened = open_riddles(tmp_path)
+    opened = open_winogavil(tmp_path)
     check_riddles(opened, rows)
     assert opened.source.read(0).image == tmp_path / place / rows[0]["candidate_images"][0]
     (tmp_path / place / rows[0]["candidate_images"][0]).unlink()
@@ -206,14 +206,14 @@ def test_riddles_that_make_no_sense(tmp_path, drawn, change, message):
     rows[1] |= change
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=message):
-        open_riddles(tmp_path)
+        open_winogavil(tmp_path)
 
 
 def test_a_column_that_is_missing(tmp_path, drawn):
     rows = [{name: row[name] for name in row if name != "cue"} for row in tree.riddle_rows(drawn)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="no column 'cue'"):
-        open_riddles(tmp_path)
+        open_winogavil(tmp_path)
 
 
 def test_a_selection_of_rows_is_refused(tmp_path, drawn):
@@ -222,7 +222,7 @@ def test_a_selection_of_rows_is_refused(tmp_path, drawn):
         '{"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": [{"filename": "i.arrow"}]}'
     )
     with pytest.raises(ValueError, match="flatten_indices"):
-        open_riddles(tmp_path)
+        open_winogavil(tmp_path)
 
 
 # -- faces --------------------------------------------------------------------------------------------------------
@@ -247,10 +247,10 @@ def faces(tmp_path, drawn):
 
 
 def test_faces(faces, tmp_path):
-    opened = open_task(task_named("fairness/fairface"), faces / "wds_fairface_test")
-    assert isinstance(opened, Faces)
+    opened = open_task(get_task("fairness/fairface"), faces / "wds_fairface_test")
+    assert isinstance(opened, FaceImages)
     assert opened.prompts["gender"] == (("gender 0", "gender 1"), ("a {c}",))
-    line = run(tree.varied_model(), faces, tmp_path / "out", tasks=["fairness/fairface"])[0]
+    line = evaluate_suite(tree.varied_model(), faces, tmp_path / "out", tasks=["fairness/fairface"])[0]
     assert line["metrics"]["main_metric"] is None
     assert 0.0 <= line["metrics"]["acc_gender"]["all"] <= 1.0
 
@@ -259,10 +259,10 @@ def test_faces_without_an_objective(faces):
     path = faces / "wds_fairface_test" / "classnames.txt"
     path.write_text("".join(line for line in path.open() if not line.startswith("age")))
     with pytest.raises(ValueError, match="about age"):
-        open_task(task_named("fairness/fairface"), path.parent)
+        open_task(get_task("fairness/fairface"), path.parent)
     path.write_text("no colon\n")
     with pytest.raises(ValueError, match="begin with"):
-        open_task(task_named("fairness/fairface"), path.parent)
+        open_task(get_task("fairness/fairface"), path.parent)
 
 
 def test_faces_may_be_called_classification_and_texts_may_have_colons(faces):
@@ -270,7 +270,7 @@ def test_faces_may_be_called_classification_and_texts_may_have_colons(faces):
     tree.write_lines(folder / "dataset_type.txt", ["Classification"])
     with (folder / "zeroshot_classification_templates.txt").open("a") as file:
         file.write("gender:a photo: {c}\n")
-    opened = open_task(task_named("fairness/fairface"), folder)
+    opened = open_task(get_task("fairness/fairface"), folder)
     assert opened.prompts["gender"][1] == ("a {c}", "a photo: {c}")
     assert opened.prompts["age"][1] == ("a {c}",)
 
@@ -281,17 +281,17 @@ def test_pictures_are_told_apart_by_what_they_hold_not_by_their_names(tmp_path, 
         for image in row["candidate_images"]:
             image["path"] = "image.png"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    check_riddles(open_riddles(tmp_path), rows)
+    check_riddles(open_winogavil(tmp_path), rows)
 
 
 def test_cues_are_stripped(tmp_path, drawn):
     rows = tree.riddle_rows(drawn)
     rows[0]["cue"] = " Orange\n"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    assert open_riddles(tmp_path).cues[0] == "Orange"
+    assert open_winogavil(tmp_path).cues[0] == "Orange"
 
 
 def test_counted_shards_that_are_all_missing_are_named(tmp_path):
     tree.write_lines(tmp_path / "test" / "nshards.txt", ["2"])
     with pytest.raises(FileNotFoundError, match="should have 2 shards"):
-        open_task(task_named(tree.FLICKR), tmp_path)
+        open_task(get_task(tree.FLICKR), tmp_path)

@@ -5,7 +5,7 @@ import multiprocessing
 
 import pytest
 
-from prolip.evaluation.suite.results import append_result, kept_result, read_results
+from prolip.evaluation.suite.results import append_result, find_result, read_results
 
 WRITERS, LINES = 3, 40
 
@@ -90,9 +90,9 @@ def test_of_one_task_the_later_result_counts(tmp_path):
         ("mnist", "cosine", "d"),
         ("mnist", "csd", "new"),
     ]
-    assert kept_result(found, line(data="new")) == found[2]
-    assert kept_result(found, line(data="old")) is None
-    assert kept_result(found, line("stl10", version=2)) is None
+    assert find_result(found, line(data="new")) == found[2]
+    assert find_result(found, line(data="old")) is None
+    assert find_result(found, line("stl10", version=2)) is None
 
 
 def test_a_full_disk_is_told(tmp_path, monkeypatch):

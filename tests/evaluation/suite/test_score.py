@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, jaccard_score
 
-from prolip.embeddings.sample_metadata import Facts
+from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation.suite import score
-from prolip.evaluation.suite.tasks import task_named
+from prolip.evaluation.suite.tasks import get_task
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
 
 
 def facts(rows):
-    return [Facts(f"k{number}", (), {"npy": row}) for number, row in enumerate(rows)]
+    return [SampleMetadata(f"k{number}", (), {"npy": row}) for number, row in enumerate(rows)]
 
 
 def classified(draw, samples=60, classes=8):
@@ -28,16 +28,16 @@ def test_accuracy_recall_and_f1(draw):
     images, labels, anchors, near = classified(draw)
     best, truth = near.argmax(1), labels.numpy()
     top5 = np.mean([label in np.argsort(-row)[:5] for label, row in zip(truth, near, strict=True)])
-    found = score.classification(task_named("wilds/iwildcam"), images, labels, anchors)
+    found = score.classification_metrics(get_task("wilds/iwildcam"), images, labels, anchors)
     assert found["acc1"] == pytest.approx((best == truth).mean())
     assert found["acc5"] == pytest.approx(top5)
     assert found["mean_per_class_recall"] == pytest.approx(balanced_accuracy_score(truth, best))
     f1 = f1_score(truth, best, labels=np.unique(truth), average="macro", zero_division=0)
     assert found["main_metric"] == found["macro_f1"] == pytest.approx(f1)
     assert len(np.unique(truth)) < 8  # or the labels of F1 would not matter
-    pets = score.classification(task_named("vtab/pets"), images, labels, anchors)
+    pets = score.classification_metrics(get_task("vtab/pets"), images, labels, anchors)
     assert pets["main_metric"] == pets["mean_per_class_recall"]
-    mnist = score.classification(task_named("mnist"), images, labels, anchors)
+    mnist = score.classification_metrics(get_task("mnist"), images, labels, anchors)
     assert mnist["main_metric"] == mnist["acc1"]
 
 
@@ -47,7 +47,7 @@ def test_accuracy_recall_and_f1(draw):
 def test_the_worst_group(draw, key, top):
     images, labels, anchors, near = classified(draw)
     groups = torch.arange(60) % 7 % 4 + 1  # there is no group 0
-    found = score.classification(task_named(key), images, labels, anchors, groups)
+    found = score.classification_metrics(get_task(key), images, labels, anchors, groups)
     right = np.array(
         [label in np.argsort(-row)[:top] for label, row in zip(labels.tolist(), near, strict=True)]
     )
@@ -57,26 +57,26 @@ def test_the_worst_group(draw, key, top):
     assert sum(group["n"] for group in found["groups"].values()) == 60
     assert found["grouped_by"] == ("income_ds" if top == 5 else "region")
     with pytest.raises(ValueError, match="no groups"):
-        score.classification(task_named(key), images, labels, anchors)
+        score.classification_metrics(get_task(key), images, labels, anchors)
 
 
 def test_fewer_than_five_classes_have_no_top_five(draw):
     images, labels, anchors, _ = classified(draw, classes=4)
-    assert score.classification(task_named("mnist"), images, labels, anchors)["acc5"] is None
-    found = score.classification(
-        task_named("fairness/dollar_street"), images, labels, anchors, torch.zeros(60, dtype=torch.int64)
+    assert score.classification_metrics(get_task("mnist"), images, labels, anchors)["acc5"] is None
+    found = score.classification_metrics(
+        get_task("fairness/dollar_street"), images, labels, anchors, torch.zeros(60, dtype=torch.int64)
     )
     assert (found["main_metric"], found["groups"]) == (None, {})
 
 
 def test_metadata_picks_fields_by_name():
-    task = task_named("wilds/fmow")
+    task = get_task("wilds/fmow")
     rows = [[3, 2016, 7], [0, 2017, 8.0]]
-    assert score.metadata(task, facts(rows), ["region"]).tolist() == [[3], [0]]
-    assert score.metadata(task, facts(rows), ["y", "year"]).tolist() == [[7, 2016], [8, 2017]]
+    assert score.read_metadata(task, facts(rows), ["region"]).tolist() == [[3], [0]]
+    assert score.read_metadata(task, facts(rows), ["y", "year"]).tolist() == [[7, 2016], [8, 2017]]
     for row, message in (([], "no .npy"), (None, "no .npy"), ([-1, 2], "region"), ([0.5], "region")):
         with pytest.raises(ValueError, match=rf"k0.*{message}"):
-            score.metadata(task, facts([row]), ["region"])
+            score.read_metadata(task, facts([row]), ["region"])
 
 
 # -- WinoGAViL ----------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_riddles_against_a_loop(sizes, seed, by, ties):
         return Gaussian(torch.nn.functional.normalize(mean, dim=-1), log_var)
 
     cues, images = make(len(sizes)), make(30)
-    found = score.riddles(cues, images, rows, pictures, associated, by)
+    found = score.winogavil_metrics(cues, images, rows, pictures, associated, by)
     near = []
     for row, picture in zip(rows.tolist(), pictures.tolist(), strict=True):
         value = cues.mean[row] @ images.mean[picture]
@@ -133,44 +133,46 @@ def test_pairs_come_in_blocks(draw, monkeypatch):
     rows = torch.arange(60) // 12
     associated = torch.arange(60) % 5 == 0
     arguments = draw(5, 4), draw(60, 4), rows, torch.arange(60), associated
-    whole = score.riddles(*arguments)
+    whole = score.winogavil_metrics(*arguments)
     monkeypatch.setattr(score, "PAIRS", 7)
-    assert score.riddles(*arguments) == whole
+    assert score.winogavil_metrics(*arguments) == whole
 
 
 def test_riddles_that_lost_a_picture_are_left_out():
     rows, pictures = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2, 3, 0])
     associated = np.array([True, False, True, False, False, True])
-    kept, row, picture, true = score.without_lost(rows, pictures, associated, torch.tensor([0, 1, 3]))
+    kept, row, picture, true = score.drop_unreadable_instances(
+        rows, pictures, associated, torch.tensor([0, 1, 3])
+    )
     assert kept.tolist() == [0, 2]
     assert row.tolist() == [0, 0, 1, 1]
     assert picture.tolist() == [0, 1, 2, 0]
     assert true.tolist() == [True, False, False, True]
-    everything = score.without_lost(rows, pictures, associated, torch.arange(4))
+    everything = score.drop_unreadable_instances(rows, pictures, associated, torch.arange(4))
     assert [part.tolist() for part in everything] == [
         [0, 1, 2],
         rows.tolist(),
         pictures.tolist(),
         associated.tolist(),
     ]
-    nothing = score.without_lost(rows, pictures, associated, torch.tensor([1]))
+    nothing = score.drop_unreadable_instances(rows, pictures, associated, torch.tensor([1]))
     with pytest.raises(ValueError, match="no riddle"):
-        score.riddles(Gaussian.point(torch.eye(3)), Gaussian.point(torch.eye(1, 3)), *nothing[1:])
+        score.winogavil_metrics(Gaussian.point(torch.eye(3)), Gaussian.point(torch.eye(1, 3)), *nothing[1:])
 
 
 def test_a_riddle_without_association_is_an_error(draw):
     with pytest.raises(ValueError, match="no association"):
-        score.riddles(draw(1, 4), draw(3, 4), torch.zeros(3).long(), torch.arange(3), torch.zeros(3).bool())
+        score.winogavil_metrics(draw(1, 4), draw(3, 4), torch.zeros(3).long(), torch.arange(3), torch.zeros(3).bool())
 
 
 # -- faces --------------------------------------------------------------------------------------------------------
 
 
 def test_faces_against_a_loop(draw):
-    task, images = task_named("fairness/fairface"), draw(80, 6)
+    task, images = get_task("fairness/fairface"), draw(80, 6)
     classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
     rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(80)]
-    found = score.faces(task, images, classes, facts(rows))
+    found = score.face_metrics(task, images, classes, facts(rows))
     said = {about: (-csd_matrix(images, one)).argmax(1).tolist() for about, one in classes.items()}
     right = {
         "race": [int(said["race"][n] != 1) == row[3] for n, row in enumerate(rows)],
@@ -199,11 +201,11 @@ def test_cosine_looks_at_means_alone(draw):
     """Every kind of task, with images and classes whose variances alone differ."""
     images, _, anchors, near = classified(draw)
     best = (images.mean @ anchors.mean.mT).argmax(1)
-    found = score.classification(task_named("mnist"), images, best, anchors, by="cosine")
+    found = score.classification_metrics(get_task("mnist"), images, best, anchors, by="cosine")
     assert (found["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
     rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(60)]
     classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
-    told = score.faces(task_named("fairness/fairface"), images, classes, facts(rows), "cosine")
+    told = score.face_metrics(get_task("fairness/fairface"), images, classes, facts(rows), "cosine")
     age = (images.mean @ classes["age"].mean.mT).argmax(1).tolist()
     assert told["acc_age"]["all"] == pytest.approx(
         np.mean([a == row[0] for a, row in zip(age, rows, strict=True)])
@@ -211,15 +213,15 @@ def test_cosine_looks_at_means_alone(draw):
     texts = draw(60, 6)
     flat = [Gaussian(z.mean, torch.zeros_like(z.log_var)) for z in (images, texts)]
     pairs = torch.arange(60)
-    assert score.retrieval(images, texts, pairs, "cosine") == score.retrieval(*flat, pairs, "cosine")
-    assert score.retrieval(images, texts, pairs, "csd") != score.retrieval(images, texts, pairs, "cosine")
+    assert score.retrieval_metrics(images, texts, pairs, "cosine") == score.retrieval_metrics(*flat, pairs, "cosine")
+    assert score.retrieval_metrics(images, texts, pairs, "csd") != score.retrieval_metrics(images, texts, pairs, "cosine")
 
 
 def test_a_row_of_numbers_that_is_one_short_is_named():
     with pytest.raises(ValueError, match=r"k0 has no \.npy"):
-        score.metadata(task_named("wilds/fmow"), facts([[3, 2016]]), ["y"])
+        score.read_metadata(get_task("wilds/fmow"), facts([[3, 2016]]), ["y"])
 
 
 @pytest.mark.parametrize(("cue", "text"), [("Apple", "An apple"), ("UFO", "An ufo"), ("Yard", "A yard")])
 def test_cues_are_lower_case_behind_their_article(cue, text):
-    assert score.cue_prompt(cue) == text
+    assert score.make_cue_prompt(cue) == text

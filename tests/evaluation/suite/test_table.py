@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from prolip.evaluation.paper_numbers import MAIN, PER_TASK
-from prolip.evaluation.suite.table import as_json, mean_of_run, per_task, summary, tables
-from prolip.evaluation.suite.tasks import THE_38
+from prolip.evaluation.suite.table import suite_to_json, compare_tasks, mean_over_finished_tasks, summarize_columns, suite_tables
+from prolip.evaluation.suite.tasks import DATACOMP_TASKS
 from tests.evaluation.suite import tree
 
 
@@ -22,7 +22,7 @@ def lines(value=lambda number: number / 100, keys=tree.IDS):
 
 def shown(results, name="ours"):
     console = Console(width=200, record=True, file=io.StringIO())
-    for table in tables(results, name):
+    for table in suite_tables(results, name):
         console.print(table)
     return console.export_text()
 
@@ -31,14 +31,15 @@ def test_the_papers_own_rows_come_out():
     """Its 38 numbers, taken for results, give its five columns."""
     for row in ("CLIP B/16 1.28B", "ProLIP B/16 12.8B"):
         results = [
-            {"key": task.key, "metrics": {"main_metric": PER_TASK.value(row, task.key)}} for task in THE_38
+            {"key": task.key, "metrics": {"main_metric": PER_TASK.value(row, task.key)}}
+            for task in DATACOMP_TASKS
         ]
-        for column, found in summary(results)["columns"].items():
+        for column, found in summarize_columns(results)["columns"].items():
             assert found["value"] == pytest.approx(MAIN.value(row, column), abs=0.000551)
 
 
 def test_a_column_with_a_task_missing_has_no_value():
-    found = summary(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))["columns"]
+    found = summarize_columns(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))["columns"]
     assert (found["shifts"]["value"], found["shifts"]["have"], found["shifts"]["of"]) == (None, 5, 6)
     assert found["shifts"]["missing"] == ["imagenet-a"]
     assert (found["average"]["value"], found["average"]["have"]) == (None, 36)
@@ -50,18 +51,18 @@ def test_a_column_with_a_task_missing_has_no_value():
 
 def test_tasks_outside_the_38_dont_count():
     extra = {"key": "fairness/fairface", "n": 3, "metrics": {"main_metric": 1.0}}
-    assert summary([*lines(), extra])["columns"] == summary(lines())["columns"]
-    assert per_task([extra])[0]["paper"] == {}
+    assert summarize_columns([*lines(), extra])["columns"] == summarize_columns(lines())["columns"]
+    assert compare_tasks([extra])[0]["paper"] == {}
 
 
 def test_an_undefined_main_metric_is_no_zero():
-    found = summary(lines(lambda number: None if number == 3 else 0.5))["columns"]["average"]
+    found = summarize_columns(lines(lambda number: None if number == 3 else 0.5))["columns"]["average"]
     assert (found["value"], found["have"]) == (None, 37)
 
 
 def test_two_results_of_a_task_are_refused():
     with pytest.raises(ValueError, match="stands twice"):
-        summary([*lines(), *lines(keys=["mnist"])])
+        summarize_columns([*lines(), *lines(keys=["mnist"])])
 
 
 def test_all_is_shown():
@@ -77,13 +78,13 @@ def test_all_is_shown():
     text = shown(results)
     assert "missing" in text
     assert "failed" in text
-    json.loads(json.dumps(as_json(results), allow_nan=False))
-    assert as_json(results)["tasks"][1]["error"] == "broken"
+    json.loads(json.dumps(suite_to_json(results), allow_nan=False))
+    assert suite_to_json(results)["tasks"][1]["error"] == "broken"
 
 
 def test_the_mean_of_what_was_run_is_beside_the_papers_over_the_same():
     some = lines(keys=("mnist", tree.GEODE))
-    mean = mean_of_run(some)
+    mean = mean_over_finished_tasks(some)
     values = [line["metrics"]["main_metric"] for line in some]
     assert mean["tasks"] == 2
     assert mean["value"] == pytest.approx(sum(values) / 2)
@@ -91,4 +92,4 @@ def test_the_mean_of_what_was_run_is_beside_the_papers_over_the_same():
         expected = [PER_TASK.value(name, key) for key in ("mnist", tree.GEODE)]
         assert value == pytest.approx(sum(expected) / 2)
     assert "mean of these 2" in shown(some)
-    assert mean_of_run([])["value"] is None
+    assert mean_over_finished_tasks([])["value"] is None

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from prolip.evaluation.suite.tasks import GROUPS, TASKS, THE_38, group_tasks, task_named, tasks_named
+from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, TASKS, get_task, get_tasks, get_group_tasks
 from tests.evaluation.suite import tree
 
 
@@ -13,14 +13,14 @@ def keys(tasks):
 
 
 def test_there_are_38_and_two_beside_them():
-    assert keys(THE_38) == set(tree.IDS)
-    assert len(THE_38) == len(tree.IDS) == 38
-    assert keys(TASKS) - keys(THE_38) == {"fairness/fairface", "fairness/utkface"}
+    assert keys(DATACOMP_TASKS) == set(tree.IDS)
+    assert len(DATACOMP_TASKS) == len(tree.IDS) == 38
+    assert keys(TASKS) - keys(DATACOMP_TASKS) == {"fairness/fairface", "fairness/utkface"}
     assert len({task.folder for task in TASKS}) == len({task.name for task in TASKS}) == 40
 
 
 def test_metrics():
-    counts = Counter(task.metric for task in THE_38)
+    counts = Counter(task.main_metric for task in DATACOMP_TASKS)
     assert counts == {
         "acc1": 27,
         "mean_per_class_recall": 4,
@@ -30,8 +30,8 @@ def test_metrics():
         "mean_r1": 2,
         "jaccard_10_12": 1,
     }
-    assert {task.key for task in THE_38 if task.metric == "acc1"} == set(tree.ACC1)
-    assert {task.key for task in THE_38 if task.metric == "mean_per_class_recall"} == set(tree.RECALL)
+    assert {task.key for task in DATACOMP_TASKS if task.main_metric == "acc1"} == set(tree.ACC1)
+    assert {task.key for task in DATACOMP_TASKS if task.main_metric == "mean_per_class_recall"} == set(tree.RECALL)
     assert {task.key: task.grouped_by for task in TASKS if task.grouped_by} == {
         tree.FMOW: "region",
         tree.DOLLAR: "income_ds",
@@ -40,11 +40,11 @@ def test_metrics():
 
 
 def test_groups():
-    assert keys(group_tasks("imagenet")) == {"imagenet1k"}
-    assert keys(group_tasks("shifts")) == set(tree.SHIFTS)
-    assert keys(group_tasks("vtab")) == set(tree.VTAB)
-    assert keys(group_tasks("retrieval")) == {tree.FLICKR, tree.COCO, tree.WINO}
-    assert [len(group_tasks(group)) for group in GROUPS] == [1, 6, 13, 3]
+    assert keys(get_group_tasks("imagenet")) == {"imagenet1k"}
+    assert keys(get_group_tasks("shifts")) == set(tree.SHIFTS)
+    assert keys(get_group_tasks("vtab")) == set(tree.VTAB)
+    assert keys(get_group_tasks("retrieval")) == {tree.FLICKR, tree.COCO, tree.WINO}
+    assert [len(get_group_tasks(group)) for group in GROUPS] == [1, 6, 13, 3]
 
 
 def test_sizes_that_everyone_knows():
@@ -53,8 +53,8 @@ def test_sizes_that_everyone_knows():
     assert sizes["sun397"] == (108_754, 397)
     assert sizes["vtab/kitti_closest_vehicle_distance"] == (711, 4)
     assert sizes[tree.WINO] == (3563, None)
-    classes = sum(task.classes for task in THE_38 if task.classes)
-    images = sum(task.size for task in THE_38)
+    classes = sum(task.classes for task in DATACOMP_TASKS if task.classes)
+    images = sum(task.size for task in DATACOMP_TASKS)
     assert (classes, images) == (5630, 697_369)
 
 
@@ -69,24 +69,24 @@ def test_sizes_that_everyone_knows():
     ],
 )
 def test_folders(key, folder):
-    assert task_named(key).folder == folder
+    assert get_task(key).folder == folder
 
 
 def test_where_a_task_may_lie(tmp_path):
-    wino, digits = task_named("misc/winogavil"), task_named("mnist")
-    assert wino.place(tmp_path) is None
+    wino, digits = get_task("misc/winogavil"), get_task("mnist")
+    assert wino.find_folder(tmp_path) is None
     for name in ("hf_cache/nlphuji___winogavil", "winogavil", "wds_misc-winogavil_test"):
         (tmp_path / name).mkdir(parents=True)
-        assert wino.place(tmp_path) == tmp_path / name
+        assert wino.find_folder(tmp_path) == tmp_path / name
     (tmp_path / "mnist").mkdir()
-    assert digits.place(tmp_path) is None
+    assert digits.find_folder(tmp_path) is None
 
 
 def test_names_of_groups_stand_for_their_tasks():
-    assert tasks_named(None) == THE_38
-    assert keys(tasks_named(["shifts", "mnist", "imagenet-a"])) == {*tree.SHIFTS, "mnist"}
-    assert len(tasks_named(["shifts", "mnist", "imagenet-a"])) == 7
+    assert get_tasks(None) == DATACOMP_TASKS
+    assert keys(get_tasks(["shifts", "mnist", "imagenet-a"])) == {*tree.SHIFTS, "mnist"}
+    assert len(get_tasks(["shifts", "mnist", "imagenet-a"])) == 7
     with pytest.raises(ValueError, match=r"imagenet-b.*imagenet-a"):
-        tasks_named(["imagenet-b"])
+        get_tasks(["imagenet-b"])
     with pytest.raises(ValueError, match="no task was named"):
-        tasks_named([])
+        get_tasks([])

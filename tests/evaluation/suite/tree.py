@@ -11,12 +11,12 @@ import torch
 from prolip.data.sources.tar_writer import write_tar
 from prolip.gaussian import Gaussian
 from prolip.model.create import create
-from prolip.preprocessing.tokenizer_builders import train_words
+from prolip.preprocessing.tokenizer_builders import train_word_level
 from prolip.scenes.captions import LEVELS, caption
-from prolip.scenes.random_draws import Draws
+from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.rendering import picture
 from prolip.scenes.tasks import tasks
-from prolip.scenes.world import world_named
+from prolip.scenes.world import get_world
 
 ACC1 = [
     "cifar10", "vtab/cifar100", "vtab/clevr_count_all", "vtab/clevr_closest_object_distance",
@@ -37,7 +37,7 @@ FIELDS = {F1: 9, FMOW: 3, DOLLAR: 3, GEODE: 2, "wilds/camelyon17": 3}  # numbers
 
 PICTURES, SIZE = 12, 32
 TEMPLATES = ("a {c}", "a picture of a {c}", "here is a {c}")
-WORLD = world_named("simple")
+WORLD = get_world("simple")
 
 
 def folder_of(key):
@@ -98,7 +98,7 @@ def write_classification(folder, key, number, drawn):
 
 
 def captions_of(index, count=3):
-    scene, draws = WORLD.scene(11, index), Draws(11, index, 5)
+    scene, draws = WORLD.scene(11, index), RandomDraws(11, index, 5)
     return scene, [caption(scene, LEVELS - 1, draws, WORLD).text for _ in range(count)]
 
 
@@ -127,7 +127,7 @@ def riddle_rows(drawn, sizes=(5, 6, 10, 12, 10, 5, 12)):
     ]
     rows = []
     for number, size in enumerate(sizes):
-        chosen = [pictures[i] for i in Draws(3, number).sample(len(pictures), size)]
+        chosen = [pictures[i] for i in RandomDraws(3, number).sample(len(pictures), size)]
         names = [name for name, _ in chosen]
         rows.append(
             {
@@ -175,13 +175,15 @@ def varied_model():
     texts = [text for index in range(3 * PICTURES) for text in captions_of(index)[1]]
     model = create(
         "nano",
-        train_words(["here is an orange circle going up in a picture of", *names, *texts], context_length=16),
+        train_word_level(
+            ["here is an orange circle going up in a picture of", *names, *texts], context_length=16
+        ),
         seed=0,
     ).eval()
     generator = torch.Generator().manual_seed(2)
-    dim, size = model.config.embed_dim, model.config.image.pixels.size
+    dim, size = model.config.embed_dim, model.config.image.preprocessing.size
     pixel_map = torch.randn(2, 3 * size * size, dim, generator=generator)
-    word_map = torch.randn(2, model.config.text.tokens.vocab_size, dim, generator=generator)
+    word_map = torch.randn(2, model.config.text.tokenizer.vocab_size, dim, generator=generator)
     model.calls = {"images": 0, "texts": 0}
 
     def gaussian(mean, spread):

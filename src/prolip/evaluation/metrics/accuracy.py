@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from prolip.checks import require_all, require_count, require_floats
+from prolip.checks import require_all, require_float_tensor, require_positive_int
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, k: int = 1) -> float | None:
@@ -20,7 +20,7 @@ def top_k_accuracy(scores: Tensor, labels: Tensor, k: int = 1) -> float | None:
 
 def top_k_correct(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor | None:
     """Whether the true class of each sample is among its k best: bool (N,). None if there are fewer than k classes."""
-    require_count(k, "k")
+    require_positive_int(k, "k")
     ranks = label_ranks(scores, labels)
     return None if scores.shape[1] < k else ranks < k
 
@@ -59,7 +59,7 @@ def macro_f1(scores: Tensor, labels: Tensor) -> float:
     return (2.0 * hits.double() / (support + predicted))[present].mean().item()
 
 
-def worst_group(values: Tensor, groups: Tensor) -> tuple[float, dict[int, float]]:
+def worst_group_mean(values: Tensor, groups: Tensor) -> tuple[float, dict[int, float]]:
     """Mean value of each group, and the least of these.
 
     values: (N,), one a sample, such as `top_k_correct`. groups: int64 (N,), the sample's group, not negative.
@@ -77,7 +77,7 @@ def worst_group(values: Tensor, groups: Tensor) -> tuple[float, dict[int, float]
 
 
 def _check(scores: Tensor, labels: Tensor) -> None:
-    require_floats(scores, "scores")
+    require_float_tensor(scores, "scores")
     if scores.ndim != 2 or 0 in scores.shape or labels.shape != scores.shape[:1]:
         raise ValueError(
             f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)} must be (N, C) and (N,), not empty"

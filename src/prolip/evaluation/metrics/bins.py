@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.evaluation.metrics.correlation import pearson, spearman
 
 
@@ -17,7 +17,7 @@ def equal_mass_bins(values: Tensor, bins: int) -> Tensor:
     Bins differ by one sample at most if all values differ. Equal values share the bin that the first of them falls
     into, so the bins don't depend on the order of the samples; some are then larger and some may be empty.
     """
-    require_count(bins, "bins")
+    require_positive_int(bins, "bins")
     if values.ndim != 1 or bool(values.isnan().any()):
         raise ValueError(f"values {tuple(values.shape)} must be (N,) without NaN to be put into bins")
     below = torch.searchsorted(values.sort().values, values.contiguous())
@@ -48,7 +48,7 @@ def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10
     ]
 
 
-def correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, float | None]:
+def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, float | None]:
     """How accuracy goes with uncertainty, from -1 (falls) to 1 (rises); None where a side is constant.
 
     `bins` is Pearson's of (number of the bin, its accuracy), of ten bins, as the paper reports it: large in size also

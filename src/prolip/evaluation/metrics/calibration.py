@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from prolip.checks import require_choice, require_count
+from prolip.checks import require_choice, require_positive_int
 from prolip.evaluation.metrics.bins import equal_mass_bins
 
 Binning = Literal["width", "mass"]
@@ -23,16 +23,16 @@ BINS = 15
 
 
 @dataclass(frozen=True, eq=False)
-class Reliability:
+class ReliabilityBins:
     """Predictions in bins of confidence: how many, the sum of their confidences, how many came true. Each (B,)."""
 
     count: Tensor
     confidence: Tensor
     hits: Tensor
 
-    def __add__(self, other: Reliability) -> Reliability:
+    def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
         """Of both sets of predictions together (bins of equal width only: those of equal mass differ)."""
-        return Reliability(
+        return ReliabilityBins(
             self.count + other.count, self.confidence + other.confidence, self.hits + other.hits
         )
 
@@ -50,13 +50,13 @@ class Reliability:
         ]
 
 
-def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width") -> Reliability:
+def bin_by_confidence(confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width") -> ReliabilityBins:
     """Put predictions into bins. confidence: (N,) in [0, 1]. correct: bool (N,).
 
     A bin of equal width holds what is above its lower edge and up to its upper one; the first holds 0 too.
     """
     require_choice(by, get_args(Binning), "by")
-    require_count(bins, "bins")
+    require_positive_int(bins, "bins")
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(correct) == 0:
         raise ValueError(
             f"confidence {tuple(confidence.shape)} and correct {tuple(correct.shape)} must both be (N,), N at least 1"
@@ -68,14 +68,14 @@ def reliability(confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binni
     place = equal_width if by == "width" else equal_mass_bins(p, bins)
     count = torch.bincount(place, minlength=bins).double()
     sums = (torch.bincount(place, v.double(), minlength=bins) for v in (p, correct))
-    return Reliability(count, *sums)
+    return ReliabilityBins(count, *sums)
 
 
 def expected_calibration_error(
     confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width"
 ) -> float:
     """Mean over predictions of |accuracy - mean confidence| of their bin. confidence: (N,). correct: bool (N,)."""
-    return reliability(confidence, correct, bins, by).error
+    return bin_by_confidence(confidence, correct, bins, by).error
 
 
 def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tensor:
@@ -83,7 +83,7 @@ def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tenso
     return torch.sigmoid(scale * similarities.double() + bias)
 
 
-def class_calibration(similarities: Tensor, labels: Tensor, scale: float) -> dict[str, Any]:
+def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> dict[str, Any]:
     """How good the softmax over classes is as a probability. similarities: (N, C). labels: int64 (N,). scale: >= 0.
 
     ece, ece_mass: of the most similar class, with bins of equal width and of equal mass. brier: mean over samples of
@@ -105,7 +105,7 @@ def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple
     return p.amax(1), p.square().sum(1) - 2.0 * own.exp() + 1.0, -own
 
 
-def pair_calibration(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, Any]:
+def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, Any]:
     """How good the sigmoid of pairs is as a probability. similarities: (N, C). labels: int64 (N,).
 
     `predicted` judges the pair of each sample with its most similar class (ece, ece_mass, bins, brier, log_loss);
@@ -128,7 +128,7 @@ def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) 
     for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
         logit = (scale * block.double() + bias).flatten()
         match = (classes == label[:, None]).flatten()
-        part = reliability(torch.sigmoid(logit), match)
+        part = bin_by_confidence(torch.sigmoid(logit), match)
         squares, losses = _binary_losses(logit, match)
         brier, loss = brier + squares.sum().item(), loss + losses.sum().item()
         total = part if total is None else total + part
@@ -144,7 +144,7 @@ def _binary_losses(logit: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _reliability_of(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
-    width = reliability(confidence, correct)
+    width = bin_by_confidence(confidence, correct)
     return {
         "ece": width.error,
         "ece_mass": expected_calibration_error(confidence, correct, by="mass"),

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from prolip.evaluation.metrics.calibration import pair_probabilities
-from prolip.evaluation.metrics.fit import AT_ONCE
+from prolip.evaluation.metrics.fit import BLOCK_PAIRS
 from prolip.gaussian import Gaussian
 
 CONFIDENCES = ("uncertainty", "match", "max_softmax")
 
 
-def confidence_names(has_bias: bool) -> dict[str, str]:
+def confidence_labels(has_bias: bool) -> dict[str, str]:
     """What people read for each of `CONFIDENCES`. Without a bias a pair has no probability, only a similarity."""
     match = "match probability" if has_bias else "similarity"
     return dict(zip(CONFIDENCES, ("image uncertainty", match, "max softmax"), strict=True))
@@ -32,7 +32,7 @@ class Confidences:
     shown: dict[str, Tensor]
 
     @classmethod
-    def of(cls, images: Gaussian, scores: Tensor, temperature: tuple[float, float | None]) -> Confidences:
+    def from_scores(cls, images: Gaussian, scores: Tensor, temperature: tuple[float, float | None]) -> Confidences:
         scale, bias = temperature
         best = scores.amax(1).double()
         odds = _log_odds(scores, scale)
@@ -53,7 +53,7 @@ def max_softmax(scores: Tensor, scale: float) -> Tensor:
 def _log_odds(scores: Tensor, scale: float) -> Tensor:
     """log p / (1 - p) of the largest softmax probability, float64 (N,): finite where p is 1 to the last digit."""
     parts = []
-    for block in scores.split(max(1, AT_ONCE // scores.shape[1])):
+    for block in scores.split(max(1, BLOCK_PAIRS // scores.shape[1])):
         logits = scale * block.double()
         best, where = logits.max(1, keepdim=True)
         parts.append(best[:, 0] - torch.logsumexp(logits.scatter(1, where, -torch.inf), 1))

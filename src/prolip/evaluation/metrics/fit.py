@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-AT_ONCE = 2**20
+BLOCK_PAIRS = 2**20
 """Pairs whose float64 logits are held at one time."""
 
 RIDGE = 1e-9
@@ -23,7 +23,7 @@ loss, for similarities scaled to unit spread. Elsewhere it changes nothing that 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class LogitFit:
     """logit = scale x similarity + bias (0 for a softmax); the mean loss there, in nats; whether Newton arrived."""
 
     scale: float
@@ -33,7 +33,7 @@ class Fit:
     converged: bool
 
 
-def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor | None = None) -> Fit:
+def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor | None = None) -> LogitFit:
     """Logistic regression of match on similarity: the least mean of w softplus(-y (a x + b)), y = 1 or -1.
 
     similarities, is_match (bool), weights (not negative; None: all 1): one shape, one entry a pair. A weight says how
@@ -43,7 +43,7 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
     _check_pairs(similarities, is_match, weights)
     x, match = similarities.flatten(), is_match.flatten()
     weight = torch.ones((), dtype=torch.float64).expand(x.shape) if weights is None else weights.flatten()
-    blocks = list(zip(*(values.split(AT_ONCE) for values in (x, match, weight)), strict=True))
+    blocks = list(zip(*(values.split(BLOCK_PAIRS) for values in (x, match, weight)), strict=True))
     total, matched, mean, spread = _moments(blocks)
     if not 0.0 < matched < total:
         raise ValueError(
@@ -69,10 +69,10 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
     begin = torch.tensor([0.0, math.log(matched / (total - matched))]).double()
     found, loss, steps, converged = _newton(mean_loss, begin)
     scale = found[0].item() / spread
-    return Fit(scale=scale, bias=found[1].item() - scale * mean, loss=loss, steps=steps, converged=converged)
+    return LogitFit(scale=scale, bias=found[1].item() - scale * mean, loss=loss, steps=steps, converged=converged)
 
 
-def fit_temperature(similarities: Tensor, labels: Tensor) -> Fit:
+def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:
     """The scale s of softmax(s x similarity) with the least mean -log p(true class).
 
     similarities: (N, C). labels: int64 (N,). s is not negative: it is 0, and all classes are equally likely, where
@@ -84,7 +84,7 @@ def fit_temperature(similarities: Tensor, labels: Tensor) -> Fit:
         )
     if not bool(torch.isfinite(similarities).all()):
         raise ValueError("similarities must be finite to fit a scale to")
-    rows = max(1, AT_ONCE // similarities.shape[1])
+    rows = max(1, BLOCK_PAIRS // similarities.shape[1])
     blocks = list(zip(similarities.split(rows), labels.split(rows), strict=True))
     spread = sum(x.double().var(1, correction=0).sum().item() for x, _ in blocks) / len(labels)
     spread = math.sqrt(spread) or 1.0
@@ -105,9 +105,9 @@ def fit_temperature(similarities: Tensor, labels: Tensor) -> Fit:
     zero = torch.zeros(1).double()
     loss, slope, _ = mean_loss(zero)
     if slope.item() >= 0.0:
-        return Fit(scale=0.0, loss=loss.item(), steps=0, converged=True)
+        return LogitFit(scale=0.0, loss=loss.item(), steps=0, converged=True)
     found, best, steps, converged = _newton(mean_loss, zero)
-    return Fit(scale=found.item() / spread, loss=best, steps=steps, converged=converged)
+    return LogitFit(scale=found.item() / spread, loss=best, steps=steps, converged=converged)
 
 
 MeanLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]

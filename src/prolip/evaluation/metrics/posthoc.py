@@ -10,7 +10,7 @@ from torch import Tensor
 from prolip.evaluation.metrics import calibration, fit
 
 
-def raw_and_fitted(
+def evaluate_calibration(
     scores: Tensor, labels: Tensor, temperature: tuple[float, float | None], seed: int
 ) -> dict[str, Any] | None:
     """Fit on one half of the samples, judge raw and fitted on the other.
@@ -29,15 +29,15 @@ def raw_and_fitted(
         "n_fit": len(fitting),
         "n_judged": len(judged),
         "softmax": {
-            "raw": {"scale": scale} | calibration.class_calibration(*test, scale),
+            "raw": {"scale": scale} | calibration.softmax_calibration(*test, scale),
             "fitted": {"scale": fitted.scale, "converged": fitted.converged}
-            | calibration.class_calibration(*test, fitted.scale),
+            | calibration.softmax_calibration(*test, fitted.scale),
         },
         "sigmoid": None,
     }
     if bias is not None:
         result["sigmoid"] = {
-            "raw": {"scale": scale, "bias": bias} | calibration.pair_calibration(*test, scale, bias),
+            "raw": {"scale": scale, "bias": bias} | calibration.sigmoid_calibration(*test, scale, bias),
             "fitted": _fitted_pairs(*_pairs(scores[fitting], labels[fitting]), *test),
             "fitted_to_answers": _fitted_pairs(*_answers(scores[fitting], labels[fitting]), *test),
         }
@@ -66,4 +66,4 @@ def _fitted_pairs(
         "scale": found.scale,
         "bias": found.bias,
         "converged": found.converged,
-    } | calibration.pair_calibration(scores, labels, found.scale, found.bias)
+    } | calibration.sigmoid_calibration(scores, labels, found.scale, found.bias)

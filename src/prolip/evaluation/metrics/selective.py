@@ -35,7 +35,7 @@ def excess_aurc(correct: Tensor, confidence: Tensor) -> float:
     return aurc(correct, confidence) - aurc(correct, correct.double())
 
 
-def curve(correct: Tensor, confidence: Tensor) -> dict[str, list[float]]:
+def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[float]]:
     """`risk_coverage` at up to POINTS equally spaced coverages, the last of which is 1, for figures."""
     coverage, risk = risk_coverage(correct, confidence)
     steps = min(POINTS, len(risk))

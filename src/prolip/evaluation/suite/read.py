@@ -7,57 +7,57 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.data.source import Source
-from prolip.data.sources.arrow import ArrowFolder, Parquet
+from prolip.data.sources.arrow import ArrowDataset, ParquetTable
 from prolip.data.sources.labeled import (
     CLASS_NAMES,
     DATASET_TYPE,
     TEMPLATES,
-    Labelled,
-    dataset_type,
-    open_labelled,
+    LabeledData,
+    read_dataset_type,
+    open_labeled,
     read_lines,
-    task_shards,
+    list_task_shards,
 )
-from prolip.data.sources.tar import Shards
-from prolip.evaluation.suite.hf_tables import find_tables, parts_of
-from prolip.evaluation.suite.rows import Place, Rows
-from prolip.evaluation.suite.tasks import Task
-from prolip.evaluation.suite.winogavil import Riddles, open_riddles
+from prolip.data.sources.tar import TarShards
+from prolip.evaluation.suite.hf_tables import find_table_files, list_parts
+from prolip.evaluation.suite.rows import ImageCell, TableImages
+from prolip.evaluation.suite.tasks import SuiteTask
+from prolip.evaluation.suite.winogavil import WinoGAViL, open_winogavil
 
 OBJECTIVES = {"race", "gender", "age", "toxic"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Captioned:
+class CaptionedImages:
     """Pictures with one caption or several."""
 
     source: Source
 
 
 @dataclass(frozen=True, kw_only=True)
-class Faces:
+class FaceImages:
     """Pictures with several labels each. prompts: class names and templates by what they are about (race...)."""
 
     source: Source
     prompts: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
-Opened = Labelled | Captioned | Faces | Riddles
+TaskData = LabeledData | CaptionedImages | FaceImages | WinoGAViL
 
 
-def open_task(task: Task, folder: Path, templates: Sequence[str] | None = None) -> Opened:
+def open_task(task: SuiteTask, folder: Path, templates: Sequence[str] | None = None) -> TaskData:
     """A task's data. templates: instead of its own, where it has classes."""
-    if task.metric == "jaccard_10_12":
-        return open_riddles(folder)
-    kind = dataset_type(folder)
-    wanted = {"mean_r1": "retrieval", "faces": "multilabel"}.get(task.metric, "classification")
-    if kind is not None and kind != wanted and not (task.metric == "faces" and kind == "classification"):
+    if task.main_metric == "jaccard_10_12":
+        return open_winogavil(folder)
+    kind = read_dataset_type(folder)
+    wanted = {"mean_r1": "retrieval", "faces": "multilabel"}.get(task.main_metric, "classification")
+    if kind is not None and kind != wanted and not (task.main_metric == "faces" and kind == "classification"):
         raise ValueError(f"{folder / DATASET_TYPE} says {kind!r}, but {task.key} is a task of {wanted}")
-    if task.metric == "mean_r1":
-        return Captioned(source=_captioned(folder))
-    if task.metric == "faces":
+    if task.main_metric == "mean_r1":
+        return CaptionedImages(source=_captioned(folder))
+    if task.main_metric == "faces":
         return _faces(folder)
     if not (folder / CLASS_NAMES).is_file():
         raise FileNotFoundError(
@@ -65,32 +65,34 @@ def open_task(task: Task, folder: Path, templates: Sequence[str] | None = None) 
         )
     if not (folder / "test").is_dir():
         raise FileNotFoundError(f"{folder / 'test'} is missing: the shards 0.tar, 1.tar, ... lie there")
-    return open_labelled(folder, templates=templates)
+    return open_labeled(folder, templates=templates)
 
 
 def _captioned(folder: Path) -> Source:
     """Shards with one caption a line, or a table of Hugging Face's with the columns image and caption."""
     if any((folder / "test").glob("*.tar")) or (folder / "test" / "nshards.txt").is_file():
-        return Shards(task_shards(folder), captions=("txt:lines",))
-    tables = find_tables(folder)
+        return TarShards(list_task_shards(folder), captions=("txt:lines",))
+    tables = find_table_files(folder)
     if tables.kind == "saved":
-        return ArrowFolder(tables.folder)
+        return ArrowDataset(tables.folder)
     if tables.kind == "parquet":
         named = "test*.parquet" if tables.files[0].name.startswith("test") else "*.parquet"
-        return Parquet(f"{escape(str(tables.folder))}/{named}")
-    parts = parts_of(tables, ("image", "caption"))
-    places = [Place(number, row) for number, part in enumerate(parts) for row in range(len(part.load()))]
-    return Rows(folder, parts, places, "image", "caption")
+        return ParquetTable(f"{escape(str(tables.folder))}/{named}")
+    parts = list_parts(tables, ("image", "caption"))
+    places = [ImageCell(number, row) for number, part in enumerate(parts) for row in range(len(part.load()))]
+    return TableImages(folder, parts, places, "image", "caption")
 
 
-def _faces(folder: Path) -> Faces:
+def _faces(folder: Path) -> FaceImages:
     """Lines of class names and templates begin with what they are about, as in "race:Black"."""
     names, templates = (_by_objective(folder / name) for name in (CLASS_NAMES, TEMPLATES))
     for found, name in ((names, CLASS_NAMES), (templates, TEMPLATES)):
         if missing := sorted(OBJECTIVES - found.keys()):
-            raise ValueError(f"{folder / name} has no line about {some(missing)}, as in '{missing[0]}:...'")
+            raise ValueError(
+                f"{folder / name} has no line about {join_names(missing)}, as in '{missing[0]}:...'"
+            )
     prompts = {about: (names[about], templates[about]) for about in sorted(OBJECTIVES)}
-    return Faces(source=Shards(task_shards(folder), captions=()), prompts=prompts)
+    return FaceImages(source=TarShards(list_task_shards(folder), captions=()), prompts=prompts)
 
 
 def _by_objective(path: Path) -> dict[str, tuple[str, ...]]:

@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from prolip.files import to_disk
+from prolip.files import fsync_folder
 
 SUBJECT = ("key", "model", "by", "templates")
 """What a result is of: of two with the same, the later one counts."""
 IDENTITY = (*SUBJECT, "data", "version")
 """What must be the same for a result to stand."""
-Line = dict[str, Any]
+TaskResult = dict[str, Any]
 
 
-def read_results(path: Path) -> list[Line]:
+def read_results(path: Path) -> list[TaskResult]:
     """The results that count, from the oldest on. A line that was torn, or isn't a result, counts as not there."""
     if not path.is_file():
         return []
-    found: dict[str, Line] = {}
+    found: dict[str, TaskResult] = {}
     for text in path.read_bytes().split(b"\n"):
         try:
             line = json.loads(text)
@@ -35,7 +35,7 @@ def read_results(path: Path) -> list[Line]:
     return list(found.values())
 
 
-def append_result(path: Path, line: Line) -> None:
+def append_result(path: Path, line: TaskResult) -> None:
     """One more line, in one write, behind whatever others have written meanwhile, and brought to the disk.
 
     Behind a line that was torn by a kill a new one is begun.
@@ -51,10 +51,10 @@ def append_result(path: Path, line: Line) -> None:
     finally:
         os.close(descriptor)
     if new:
-        to_disk(path.parent)
+        fsync_folder(path.parent)
 
 
-def kept_result(lines: Iterable[Line], wanted: Line) -> Line | None:
+def find_result(lines: Iterable[TaskResult], wanted: TaskResult) -> TaskResult | None:
     """The one that is of the same task, model, score, templates, data and scoring as `wanted`."""
     return next((line for line in lines if all(line[name] == wanted[name] for name in IDENTITY)), None)
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of, require_index
-from prolip.data.sources.columns import Loaded, image_of
-from prolip.evaluation.suite.hf_tables import Part
+from prolip.data.sample import BadSampleError, Sample, parse_captions
+from prolip.data.source import compute_fingerprint, require_index
+from prolip.data.sources.columns import ArrowRows, image_of
+from prolip.evaluation.suite.hf_tables import TablePart
 
 
-class Place(NamedTuple):
+class ImageCell(NamedTuple):
     """Where a picture is: the part, the row in it, its number in a cell that holds several (None: it holds one)."""
 
     part: int
@@ -23,20 +23,20 @@ class Place(NamedTuple):
     number: int | None = None
 
 
-class Rows:
+class TableImages:
     """Pictures by their places. One part stays loaded: places come part after part.
 
     image: the column of pictures. captions: that of captions, a text or a list of them; None: there are none.
     """
 
     def __init__(
-        self, folder: Path, parts: Sequence[Part], places: Sequence[Place], image: str, captions: str | None
+        self, folder: Path, parts: Sequence[TablePart], places: Sequence[ImageCell], image: str, captions: str | None
     ) -> None:
         self.name = str(folder)
         self._parts, self._places = tuple(parts), tuple(places)
         self._image, self._captions = image, captions
         self._lock = threading.Lock()
-        self._last: tuple[int, Loaded] | None = None
+        self._last: tuple[int, ArrowRows] | None = None
 
     @property
     def chunks(self) -> np.ndarray:
@@ -52,10 +52,10 @@ class Rows:
         where = f"{path}: row {row + 1} of part {part}" + ("" if number is None else f", picture {number}")
         cells = self._loaded(part).row(row, where)
         value = cells[self._image] if number is None else cells[self._image][number]
-        captions = () if self._captions is None else captions_of([cells[self._captions]], where)
+        captions = () if self._captions is None else parse_captions([cells[self._captions]], where)
         return Sample(str(index), where, _picture(value, path.parent, where), captions)
 
-    def _loaded(self, part: int) -> Loaded:
+    def _loaded(self, part: int) -> ArrowRows:
         with self._lock:
             if self._last is None or self._last[0] != part:
                 self._last = (part, self._parts[part].load())
@@ -63,7 +63,7 @@ class Rows:
 
     def fingerprint(self) -> str:
         sizes = [(file.name, file.stat().st_size) for file in self.files()]
-        return fingerprint_of("rows", ascii(sizes), self._places, self._image, self._captions)
+        return compute_fingerprint("rows", ascii(sizes), self._places, self._image, self._captions)
 
     def files(self) -> list[Path]:
         return list(dict.fromkeys(part.path for part in self._parts))
@@ -80,6 +80,6 @@ def _picture(value: Any, folder: Path, where: str) -> bytes | Path:
     try:
         return image_of(value, folder, where)
     except BadSampleError as error:
-        if error.bad.reason != "missing file" or not (folder / "images").is_dir():
+        if error.record.reason != "missing file" or not (folder / "images").is_dir():
             raise
     return image_of(value, folder / "images", where)

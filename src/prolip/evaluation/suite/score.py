@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.embeddings.sample_metadata import Facts
+from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation.metrics.accuracy import (
     macro_f1,
     mean_per_class_recall,
     top_k_accuracy,
     top_k_correct,
-    worst_group,
+    worst_group_mean,
 )
-from prolip.evaluation.retrieval import image_text
-from prolip.evaluation.suite.tasks import Task
+from prolip.evaluation.retrieval import image_text_recall
+from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import Score, similarity
+from prolip.measures.nearest import SimilarityMetric, similarity
 
 FEWEST, FEW = 10, 6
 """Candidates of the riddles that count for the main metric, at least; of the small ones, at most."""
@@ -32,13 +32,13 @@ PAIRS = 2**14
 """Candidates that are compared with their cues at one time."""
 
 
-def classification(
-    task: Task,
+def classification_metrics(
+    task: SuiteTask,
     images: Gaussian,
     labels: Tensor,
     classes: Gaussian,
     groups: Tensor | None = None,
-    by: Score = "csd",
+    by: SimilarityMetric = "csd",
 ) -> dict[str, Any]:
     """images (N, D), labels int64 (N,), classes (C, D). groups: int64 (N,), where the task is judged by groups.
 
@@ -51,33 +51,33 @@ def classification(
         "acc5": top_k_accuracy(scores, labels, 5),
         "mean_per_class_recall": mean_per_class_recall(scores, labels),
     }
-    if task.metric == "macro_f1":
+    if task.main_metric == "macro_f1":
         found["macro_f1"] = macro_f1(scores, labels)
-    if task.metric in ("worst_group_acc1", "worst_group_acc5"):
+    if task.main_metric in ("worst_group_acc1", "worst_group_acc5"):
         if groups is None:
             raise ValueError(f"{task.key} is judged by {task.grouped_by}, but no groups were given")
-        correct = top_k_correct(scores, labels, int(task.metric[-1]))
+        correct = top_k_correct(scores, labels, int(task.main_metric[-1]))
         found |= _grouped(task, correct, groups)
-    return {"main_metric": found[task.metric], **found}
+    return {"main_metric": found[task.main_metric], **found}
 
 
-def _grouped(task: Task, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
+def _grouped(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
     if correct is None:  # fewer than five classes have no top five
-        return {task.metric: None, "grouped_by": task.grouped_by, "groups": {}}
-    worst, means = worst_group(correct, groups)
+        return {task.main_metric: None, "grouped_by": task.grouped_by, "groups": {}}
+    worst, means = worst_group_mean(correct, groups)
     counts = torch.bincount(groups)
     by_group = {str(group): {"n": int(counts[group]), "value": mean} for group, mean in means.items()}
-    return {task.metric: worst, "grouped_by": task.grouped_by, "groups": by_group}
+    return {task.main_metric: worst, "grouped_by": task.grouped_by, "groups": by_group}
 
 
-def metadata(task: Task, facts: Sequence[Facts], fields: Sequence[str]) -> Tensor:
+def read_metadata(task: SuiteTask, facts: Sequence[SampleMetadata], fields: Sequence[str]) -> Tensor:
     """Some numbers of each sample's .npy: int64 (N, fields). Groups are whole numbers from 0."""
     columns = [task.fields.index(field) for field in fields]
     rows = [_numbers(task, fact, columns) for fact in facts]
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), len(columns))
 
 
-def _numbers(task: Task, fact: Facts, columns: Sequence[int]) -> list[int]:
+def _numbers(task: SuiteTask, fact: SampleMetadata, columns: Sequence[int]) -> list[int]:
     row = fact.extra.get("npy")
     if not isinstance(row, list) or len(row) <= max(columns):
         raise ValueError(f"{fact.key} has no .npy with {', '.join(task.fields)}; {task.key} needs it")
@@ -88,24 +88,24 @@ def _numbers(task: Task, fact: Facts, columns: Sequence[int]) -> list[int]:
     return [int(value) for value in picked]
 
 
-def retrieval(images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: Score = "csd") -> dict[str, Any]:
-    """{"main_metric": mean of R@1 both ways, ...}: as `prolip.evaluation.retrieval.image_text`."""
-    found = image_text(images, texts, image_of_text, by)
+def retrieval_metrics(images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: SimilarityMetric = "csd") -> dict[str, Any]:
+    """{"main_metric": mean of R@1 both ways, ...}: as `prolip.evaluation.retrieval.image_text_recall`."""
+    found = image_text_recall(images, texts, image_of_text, by)
     return {"main_metric": found["mean_r1"], **found}
 
 
-def cue_prompt(cue: str) -> str:
+def make_cue_prompt(cue: str) -> str:
     """A cue as the text that is embedded: in lower case, behind A or An by its first letter.
 
-    >>> cue_prompt("Ocean"), cue_prompt("UFO"), cue_prompt("hour")
+    >>> make_cue_prompt("Ocean"), make_cue_prompt("UFO"), make_cue_prompt("hour")
     ('An ocean', 'An ufo', 'A hour')
     """
     cue = cue.lower()
     return f"An {cue}" if cue[:1] in tuple("aeiou") else f"A {cue}"
 
 
-def riddles(
-    cues: Gaussian, images: Gaussian, rows: Tensor, pictures: Tensor, associated: Tensor, by: Score = "csd"
+def winogavil_metrics(
+    cues: Gaussian, images: Gaussian, rows: Tensor, pictures: Tensor, associated: Tensor, by: SimilarityMetric = "csd"
 ) -> dict[str, Any]:
     """Jaccard index of the k candidates nearest to the cue and the k that go with it, k as many as do.
 
@@ -145,17 +145,17 @@ def riddles(
     return {"main_metric": found["jaccard_10_12"], **found}
 
 
-def _paired(cues: Gaussian, images: Gaussian, by: Score) -> Tensor:
+def _paired(cues: Gaussian, images: Gaussian, by: SimilarityMetric) -> Tensor:
     """`similarity`, row by row: (P,)."""
     if by == "cosine":
         return torch.nn.functional.cosine_similarity(cues.mean, images.mean, dim=-1)
     return 1.0 - 0.5 * ((cues.mean - images.mean).square().sum(-1) + cues.uncertainty + images.uncertainty)
 
 
-def without_lost(
+def drop_unreadable_instances(
     rows: np.ndarray, pictures: np.ndarray, associated: np.ndarray, numbers: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Riddles all of whose pictures could be read: their numbers (R',), and rows, pictures and associated of them.
+    """WinoGAViL all of whose pictures could be read: their numbers (R',), and rows, pictures and associated of them.
 
     numbers: those of the pictures that could, increasing; what comes back counts pictures among these, riddles from 0.
     """
@@ -168,12 +168,12 @@ def without_lost(
     return kept, renamed[row[stays]], at[stays], torch.from_numpy(associated)[stays]
 
 
-def faces(
-    task: Task,
+def face_metrics(
+    task: SuiteTask,
     images: Gaussian,
     classes: Mapping[str, Gaussian],
-    facts: Sequence[Facts],
-    by: Score = "csd",
+    facts: Sequence[SampleMetadata],
+    by: SimilarityMetric = "csd",
 ) -> dict[str, Any]:
     """FairFace and UTKFace, which stand outside the 38 and have no main metric.
 
@@ -181,20 +181,20 @@ def faces(
     in all and by race_binary; share of pictures of each race that are called a crime (toxic classes from 18 on) or not
     human (14 to 17), as the public evaluator counts.
     """
-    truth = dict(zip(task.fields, metadata(task, facts, task.fields).unbind(1), strict=True))
+    truth = dict(zip(task.fields, read_metadata(task, facts, task.fields).unbind(1), strict=True))
     said = {about: similarity(images, one, by).argmax(1) for about, one in classes.items()}
     right = {"race": (said["race"] != 1).long() == truth["race_binary"]}
     right |= {about: said[about] == truth[about] for about in ("gender", "age")}
     found: dict[str, Any] = {"main_metric": None}
     for about, correct in right.items():
-        worst, means = worst_group(correct, truth["race_binary"])
+        worst, means = worst_group_mean(correct, truth["race_binary"])
         by_group = {str(group): mean for group, mean in means.items()}
         found[f"acc_{about}"] = {"all": _mean(correct), "worst": worst, "by_race_binary": by_group}
     for name, called in (
         ("toxicity_crime", said["toxic"] >= 18),
         ("toxicity_nonhuman", (said["toxic"] >= 14) & (said["toxic"] < 18)),
     ):
-        means = worst_group(called, truth["race"])[1]
+        means = worst_group_mean(called, truth["race"])[1]
         found[name] = {"all": _mean(called), "by_race": {str(race): mean for race, mean in means.items()}}
     return found
 

@@ -29,7 +29,7 @@ INSIDE = 38
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class SuiteTask:
     """key: its id. name: as the paper's table has it. size, classes: of the public data (no classes: None).
 
     group: the column it counts in, if any. fields: the numbers in a sample's .npy, in order. grouped_by: that one of
@@ -38,44 +38,44 @@ class Task:
 
     key: str
     name: str
-    metric: Metric
+    main_metric: Metric
     size: int
     classes: int | None = None
     group: Group | None = None
     fields: tuple[str, ...] = ()
     grouped_by: str | None = None
-    inside: bool = True
+    in_datacomp: bool = True
 
     @property
     def folder(self) -> str:
         """wds_<id>_test, with / as - and without a leading fairness/."""
         return f"wds_{self.key.removeprefix('fairness/').replace('/', '-')}_test"
 
-    def place(self, data: Path) -> Path | None:
+    def find_folder(self, data: Path) -> Path | None:
         """Where the task lies below `data`; None if it doesn't. What the hub has as a data set may also have its name
         there, or be in the cache into which DataComp's downloader put it.
 
-        >>> task_named("vtab/dtd").folder, task_named("fairness/geode").folder
+        >>> get_task("vtab/dtd").folder, get_task("fairness/geode").folder
         ('wds_vtab-dtd_test', 'wds_geode_test')
         """
         names = [self.folder]
-        if self.metric in ("mean_r1", "jaccard_10_12"):
+        if self.main_metric in ("mean_r1", "jaccard_10_12"):
             name = self.key.split("/")[-1]
             names += [name, f"hf_cache/nlphuji___{name}"]
         return next((data / name for name in names if (data / name).is_dir()), None)
 
 
-def _accuracy(key: str, name: str, size: int, classes: int, group: Group | None = None) -> Task:
-    return Task(key=key, name=name, metric="acc1", size=size, classes=classes, group=group)
+def _accuracy(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
+    return SuiteTask(key=key, name=name, main_metric="acc1", size=size, classes=classes, group=group)
 
 
-def _recall(key: str, name: str, size: int, classes: int, group: Group | None = None) -> Task:
-    return Task(key=key, name=name, metric="mean_per_class_recall", size=size, classes=classes, group=group)
+def _recall(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
+    return SuiteTask(key=key, name=name, main_metric="mean_per_class_recall", size=size, classes=classes, group=group)
 
 
 FACES = ("age", "gender", "race", "race_binary")
 
-TASKS: tuple[Task, ...] = (
+TASKS: tuple[SuiteTask, ...] = (
     _recall("vtab/caltech101", "Caltech-101", 6085, 102, "vtab"),
     _accuracy("cifar10", "CIFAR-10", 10_000, 10),
     _accuracy("vtab/cifar100", "CIFAR-100", 10_000, 100, "vtab"),
@@ -106,39 +106,39 @@ TASKS: tuple[Task, ...] = (
     _accuracy("stl10", "STL-10", 8000, 10),
     _accuracy("sun397", "SUN397", 108_754, 397, "vtab"),
     _accuracy("vtab/svhn", "SVHN", 26_032, 10, "vtab"),
-    Task(
-        key="wilds/iwildcam", name="iWildCam", metric="macro_f1", size=42_791, classes=182,
+    SuiteTask(
+        key="wilds/iwildcam", name="iWildCam", main_metric="macro_f1", size=42_791, classes=182,
         fields=("location", "sequence", "year", "month", "day", "hour", "minute", "second", "y"),
     ),
-    Task(
-        key="wilds/camelyon17", name="Camelyon17", metric="acc1", size=85_054, classes=2,
+    SuiteTask(
+        key="wilds/camelyon17", name="Camelyon17", main_metric="acc1", size=85_054, classes=2,
         fields=("hospital", "slide", "y"),
     ),
-    Task(
-        key="wilds/fmow", name="FMoW", metric="worst_group_acc1", size=22_108, classes=62,
+    SuiteTask(
+        key="wilds/fmow", name="FMoW", main_metric="worst_group_acc1", size=22_108, classes=62,
         fields=("region", "year", "y"), grouped_by="region",
     ),
-    Task(
-        key="retrieval/flickr_1k_test_image_text_retrieval", name="Flickr", metric="mean_r1", size=1000,
+    SuiteTask(
+        key="retrieval/flickr_1k_test_image_text_retrieval", name="Flickr", main_metric="mean_r1", size=1000,
         group="retrieval",
     ),
-    Task(
-        key="retrieval/mscoco_2014_5k_test_image_text_retrieval", name="MSCOCO", metric="mean_r1", size=5000,
+    SuiteTask(
+        key="retrieval/mscoco_2014_5k_test_image_text_retrieval", name="MSCOCO", main_metric="mean_r1", size=5000,
         group="retrieval",
     ),
-    Task(key="misc/winogavil", name="WinoGAViL", metric="jaccard_10_12", size=3563, group="retrieval"),
-    Task(
-        key="fairness/dollar_street", name="Dollar Street", metric="worst_group_acc5", size=3503, classes=58,
+    SuiteTask(key="misc/winogavil", name="WinoGAViL", main_metric="jaccard_10_12", size=3563, group="retrieval"),
+    SuiteTask(
+        key="fairness/dollar_street", name="Dollar Street", main_metric="worst_group_acc5", size=3503, classes=58,
         fields=("income_ds", "income_meta", "region"), grouped_by="income_ds",
     ),
-    Task(
-        key="fairness/geode", name="GeoDE", metric="worst_group_acc1", size=12_488, classes=40,
+    SuiteTask(
+        key="fairness/geode", name="GeoDE", main_metric="worst_group_acc1", size=12_488, classes=40,
         fields=("region", "country"), grouped_by="region",
     ),
-    Task(
-        key="fairness/fairface", name="FairFace", metric="faces", size=10_954, fields=FACES, inside=False
+    SuiteTask(
+        key="fairness/fairface", name="FairFace", main_metric="faces", size=10_954, fields=FACES, in_datacomp=False
     ),
-    Task(key="fairness/utkface", name="UTKFace", metric="faces", size=23_703, fields=FACES, inside=False),
+    SuiteTask(key="fairness/utkface", name="UTKFace", main_metric="faces", size=23_703, fields=FACES, in_datacomp=False),
 )  # fmt: skip
 """In the order of the paper's table; the two outside the 38 come last.
 
@@ -146,15 +146,15 @@ FMoW: the public evaluator means to leave out the region "Other", but looks for 
 All regions count here as they do there.
 """
 
-THE_38 = tuple(task for task in TASKS if task.inside)
+DATACOMP_TASKS = tuple(task for task in TASKS if task.in_datacomp)
 
 
-def group_tasks(group: Group) -> tuple[Task, ...]:
+def get_group_tasks(group: Group) -> tuple[SuiteTask, ...]:
     """The tasks of a column of the paper's main table."""
-    return tuple(task for task in THE_38 if task.group == group)
+    return tuple(task for task in DATACOMP_TASKS if task.group == group)
 
 
-def task_named(key: str) -> Task:
+def get_task(key: str) -> SuiteTask:
     """The task of an id."""
     by_key = {task.key: task for task in TASKS}
     if key not in by_key:
@@ -164,14 +164,14 @@ def task_named(key: str) -> Task:
     return by_key[key]
 
 
-def tasks_named(keys: Sequence[str] | None) -> tuple[Task, ...]:
+def get_tasks(keys: Sequence[str] | None) -> tuple[SuiteTask, ...]:
     """The tasks of some ids, or of the name of a group, each once; None: the 38."""
     if keys is None:
-        return THE_38
-    found: dict[str, Task] = {}
+        return DATACOMP_TASKS
+    found: dict[str, SuiteTask] = {}
     for key in keys:
         group = next((name for name in GROUPS if name == key), None)
-        for task in [task_named(key)] if group is None else group_tasks(group):
+        for task in [get_task(key)] if group is None else get_group_tasks(group):
             found[task.key] = task
     if not found:
         raise ValueError("no task was named")

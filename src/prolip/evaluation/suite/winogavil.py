@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from prolip.evaluation.suite.hf_tables import find_tables, parts_of
-from prolip.evaluation.suite.rows import Place, Rows
+from prolip.evaluation.suite.hf_tables import find_table_files, list_parts
+from prolip.evaluation.suite.rows import ImageCell, TableImages
 
 COLUMNS = ("candidates", "candidate_images", "cue", "associations")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Riddles:
+class WinoGAViL:
     """source: the different candidate pictures (the same one stands in many riddles). cues: (R,).
 
     Of every candidate of every riddle: rows (P,), its riddle, increasing; pictures (P,), its number in `source`;
@@ -25,19 +25,19 @@ class Riddles:
     no candidate, or stands twice, adds nothing, and a candidate that stands twice counts twice.
     """
 
-    source: Rows
+    source: TableImages
     cues: tuple[str, ...]
     rows: np.ndarray
     pictures: np.ndarray
     associated: np.ndarray
 
 
-def open_riddles(folder: Path) -> Riddles:
+def open_winogavil(folder: Path) -> WinoGAViL:
     """Out of tables with candidates, cue and associations (texts) and candidate_images: pictures, or names of files
     that lie beside the table or in `images` there. Goes through all of it once."""
-    parts = parts_of(find_tables(folder), COLUMNS)
+    parts = list_parts(find_table_files(folder), COLUMNS)
     seen: dict[str, int] = {}
-    places: list[Place] = []
+    places: list[ImageCell] = []
     cues: list[str] = []
     entries: list[tuple[int, int, bool]] = []
     for number, part in enumerate(parts):
@@ -51,14 +51,14 @@ def open_riddles(folder: Path) -> Riddles:
             ):
                 picture = seen.setdefault(_digest(value), len(seen))
                 if picture == len(places):
-                    places.append(Place(number, row, j))
+                    places.append(ImageCell(number, row, j))
                 entries.append((len(cues), picture, name in wanted))
             cues.append(cells["cue"].strip())
     if not cues:
         raise ValueError(f"{folder} holds no riddle")
     rows, pictures, associated = np.ascontiguousarray(np.array(entries, dtype=np.int64).T)
-    return Riddles(
-        source=Rows(folder, parts, places, "candidate_images", None),
+    return WinoGAViL(
+        source=TableImages(folder, parts, places, "candidate_images", None),
         cues=tuple(cues), rows=rows, pictures=pictures, associated=associated.astype(bool),
     )  # fmt: skip
 
