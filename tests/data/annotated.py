@@ -5,7 +5,7 @@ import json
 import numpy as np
 from PIL import Image
 
-from prolip.data.sources.coco import annotation_of
+from prolip.data.sources.coco import make_annotation
 
 
 def write_three(folder):
@@ -21,9 +21,9 @@ def write_three(folder):
     masks[0, 2:8, 3:9] = True
     masks[1, 5:12, 7:20] = True
     annotations = [
-        annotation_of(masks[0], id=1, image_id=0, category_id=1),
-        annotation_of(masks[1], id=2, image_id=0, category_id=1) | {"iscrowd": 1},
-        annotation_of(masks[0], id=3, image_id=2, category_id=1),
+        make_annotation(masks[0], id=1, image_id=0, category_id=1),
+        make_annotation(masks[1], id=2, image_id=0, category_id=1) | {"iscrowd": 1},
+        make_annotation(masks[0], id=3, image_id=2, category_id=1),
     ]
     images = [{"id": n, "file_name": f"{n}.png", "height": 20, "width": 30} for n in range(3)]
     (folder / "instances.json").write_text(json.dumps({"images": images, "annotations": annotations}))

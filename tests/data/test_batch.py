@@ -10,13 +10,19 @@ import torch
 from PIL import Image
 
 import prolip.data.batch as batch_module
-from prolip.data.batch import Preparation
+from prolip.data.batch import Preprocessor
 from prolip.data.sample import BadSampleError, Sample
 from prolip.preprocessing.augmentation import Augmentation, augment
-from prolip.preprocessing.images import EmptyImageError, PixelRules, TooManyPixelsError, read_image, to_pixels
-from prolip.preprocessing.tokenizer_builders import train_words
+from prolip.preprocessing.images import (
+    EmptyImageError,
+    ImagePreprocessing,
+    TooManyPixelsError,
+    read_image,
+    resize_and_crop,
+)
+from prolip.preprocessing.tokenizer_builders import train_word_level
 
-RULES = PixelRules(size=8)
+RULES = ImagePreprocessing(size=8)
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8))
 
 
@@ -32,14 +38,14 @@ def sample(image=PICTURE, captions=("a red circle",), key="k"):
 
 @pytest.fixture
 def plain(tokenizer):
-    return Preparation(pixels=RULES, tokenizer=tokenizer)
+    return Preprocessor(pixels=RULES, tokenizer=tokenizer)
 
 
-def reason_of(preparation, bad_sample, seed=0):
+def reason_of(preprocessor, bad_sample, seed=0):
     with pytest.raises(BadSampleError) as error:
-        preparation.item(bad_sample, seed)
-    assert error.value.bad.where == bad_sample.where
-    return error.value.bad.reason
+        preprocessor.item(bad_sample, seed)
+    assert error.value.record.location == bad_sample.where
+    return error.value.record.reason
 
 
 # Pictures
@@ -49,7 +55,7 @@ def reason_of(preparation, bad_sample, seed=0):
 def test_without_augmentation_it_is_the_evaluation_transform(plain, form, tmp_path):
     (tmp_path / "a.png").write_bytes(png())
     image = {"bytes": png(), "path": tmp_path / "a.png", "picture": PICTURE}[form]
-    assert torch.equal(plain.item(sample(image), 1).pixels, to_pixels(PICTURE, RULES))
+    assert torch.equal(plain.item(sample(image), 1).pixels, resize_and_crop(PICTURE, RULES))
 
 
 def test_augmentation_depends_on_the_seed_alone(plain):
@@ -128,11 +134,11 @@ def test_a_random_caption_is_any_with_the_same_chance(plain):
 
 @pytest.mark.parametrize("choice", ["random", "first", "longest"])
 def test_a_caption_of_which_nothing_is_left_gives_way_to_another(plain, choice):
-    preparation = replace(plain, caption=choice)
+    preprocessor = replace(plain, caption=choice)
     for seed in range(5):
-        item = preparation.item(sample(captions=("!!!!!!!!!!!", "a star", "???????????")), seed)
+        item = preprocessor.item(sample(captions=("!!!!!!!!!!!", "a star", "???????????")), seed)
         assert item.caption == "a star"
-    assert reason_of(preparation, sample(captions=("!!!", "???"))) == "empty caption"
+    assert reason_of(preprocessor, sample(captions=("!!!", "???"))) == "empty caption"
 
 
 def test_no_caption_is_bad_unless_there_is_no_tokenizer(plain):
@@ -151,16 +157,16 @@ def test_no_caption_is_bad_unless_there_is_no_tokenizer(plain):
 @pytest.mark.parametrize("pad_to", ["longest", "context"])
 def test_a_batch_is_its_items_and_its_ids_the_tokenizers(tokenizer, pad_to):
     tokens = type(tokenizer)(tokenizer.core(), replace(tokenizer.rules, pad_to=pad_to))
-    preparation = Preparation(pixels=RULES, tokenizer=tokens)
+    preprocessor = Preprocessor(pixels=RULES, tokenizer=tokens)
     captions = ["a thing", "A small, green square!", "two yellow stars and a circle " * 5]
-    items = [preparation.item(sample(captions=[c], key=f"k{i}"), 0) for i, c in enumerate(captions)]
-    batch = preparation.batch(items, [7, 2**40, 0])
-    assert torch.equal(batch.ids, tokens(captions))
+    items = [preprocessor.item(sample(captions=[c], key=f"k{i}"), 0) for i, c in enumerate(captions)]
+    batch = preprocessor.batch(items, [7, 2**40, 0])
+    assert torch.equal(batch.token_ids, tokens(captions))
     assert batch.pixels.dtype == torch.uint8
     assert torch.equal(batch.pixels, torch.stack([item.pixels for item in items]))
     assert batch.captions == tuple(captions)
     assert batch.keys == ("k0", "k1", "k2")
-    assert batch.samples.tolist() == [7, 2**40, 0]
+    assert batch.sample_indices.tolist() == [7, 2**40, 0]
     assert len(batch) == 3
 
 
@@ -182,14 +188,14 @@ def test_short_ids_are_filled_up_with_the_pad(plain):
     long = plain.batch([plain.item(sample(captions=["a red circle and a blue star"]), 0)], [1])
     width = short.ids.shape[1]
     made = batch_module.joined([short, long], pad_id=77)
-    assert made.ids[0, width:].tolist() == [77] * (long.ids.shape[1] - width) != []
+    assert made.token_ids[0, width:].tolist() == [77] * (long.ids.shape[1] - width) != []
 
 
 def test_training_decodes_no_more_than_its_crops_need_and_evaluation_everything(plain, monkeypatch):
     asked = []
 
     def spy(source, **settings):
-        asked.append(settings["short_side"])
+        asked.append(settings["min_short_side"])
         return read_image(source, **settings)
 
     monkeypatch.setattr(batch_module, "read_image", spy)
@@ -200,19 +206,22 @@ def test_training_decodes_no_more_than_its_crops_need_and_evaluation_everything(
 
 def test_the_fingerprint_tells_of_whatever_may_change_a_batch():
     words, same_size = ["a red star", "a blue circle"], ["a red moon", "a blue circle"]
-    base = Preparation(
-        pixels=PixelRules(size=4), tokenizer=train_words(words, context_length=16), augmentation=Augmentation()
+    base = Preprocessor(
+        pixels=ImagePreprocessing(size=4), tokenizer=train_word_level(words, context_length=16), augmentation=Augmentation()
     )  # fmt: skip
     others = [
-        replace(base, pixels=PixelRules(size=5)),
+        replace(base, pixels=ImagePreprocessing(size=5)),
         replace(base, augmentation=None),
         replace(base, caption="first"),
         replace(base, max_pixels=99),
         replace(base, tokenizer=None),
-        replace(base, tokenizer=train_words(words, context_length=15)),
-        replace(base, tokenizer=train_words(same_size, context_length=16)),
+        replace(base, tokenizer=train_word_level(words, context_length=15)),
+        replace(base, tokenizer=train_word_level(same_size, context_length=16)),
     ]
-    assert replace(base, tokenizer=train_words(words, context_length=16)).fingerprint() == base.fingerprint()
+    assert (
+        replace(base, tokenizer=train_word_level(words, context_length=16)).fingerprint()
+        == base.fingerprint()
+    )
     assert len({one.fingerprint() for one in [base, *others]}) == 8
 
 
@@ -248,10 +257,10 @@ def test_joined_batches_keep_their_general_captions(plain, tokenizer):
     told = plain.batch([plain.item(replace(sample(), general=("a circle",)), 0)], [0])
     untold = plain.batch([plain.item(sample(captions=("a small red circle above a blue star",)), 0)], [1])
     one = batch_module.joined([told, untold], pad)
-    assert one.general.shape == one.ids.shape
-    assert one.general[0].tolist()[: told.general.shape[1]] == told.general[0].tolist()
-    assert (one.general[1] == pad).all()
-    assert batch_module.joined([untold, untold], pad).general is None
+    assert one.general_token_ids.shape == one.token_ids.shape
+    assert one.general_token_ids[0].tolist()[: told.general.shape[1]] == told.general[0].tolist()
+    assert (one.general_token_ids[1] == pad).all()
+    assert batch_module.joined([untold, untold], pad).general_token_ids is None
 
 
 # Captions that lose words

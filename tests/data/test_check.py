@@ -86,7 +86,7 @@ def test_the_limit_is_a_share(shard, limit, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["data", "check", str(shard), "--limit", limit])
     assert end.value.code == 2
-    assert "bad_limit must be a share" in capsys.readouterr().err
+    assert "max_bad_fraction must be a share" in capsys.readouterr().err
 
 
 def test_names_of_any_bytes_can_be_told_and_saved(tmp_path):

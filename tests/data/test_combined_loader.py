@@ -5,13 +5,13 @@ from itertools import islice
 import pytest
 import torch
 
-from prolip.data import Loader, Preparation, Together
-from prolip.preprocessing.images import PixelRules
+from prolip.data import CombinedLoader, Loader, Preprocessor
+from prolip.preprocessing.images import ImagePreprocessing
 from prolip.scenes import Scenes, tokenizer
 from tests.data.test_loader import Pictures
 
 TOKENS = tokenizer()
-PREPARATION = Preparation(pixels=PixelRules(size=32), tokenizer=TOKENS)
+PREPARATION = Preprocessor(pixels=ImagePreprocessing(size=32), tokenizer=TOKENS)
 
 
 def loaders(workers=0, sizes=((6, 4), (2, 9)), batches=5, **settings):
@@ -19,14 +19,14 @@ def loaders(workers=0, sizes=((6, 4), (2, 9)), batches=5, **settings):
     return [
         Loader(
             Scenes("simple", length=17, size=32, seed=seed, levels=(1.0, 0, 0, 0) if seed == 9 else (0, 0, 0, 1.0)),
-            PREPARATION, global_batch=size, samples_per_epoch=batches * size, seed=3, workers=workers, **settings,
+            PREPARATION, global_batch_size=size, samples_per_epoch=batches * size, seed=3, num_workers=workers, **settings,
         )
         for size, seed in sizes
     ]  # fmt: skip
 
 
 def together(**settings):
-    return Together(loaders(**settings), pad_id=TOKENS.rules.pad_id)
+    return CombinedLoader(loaders(**settings), pad_id=TOKENS.config.pad_id)
 
 
 def rows(batch):
@@ -40,12 +40,12 @@ def test_each_batch_is_made_of_the_loaders_batches():
     alone = list(zip(*(iter(loader) for loader in loaders()), strict=True))
     for batch, (first, second) in zip(mixture, alone, strict=True):
         assert rows(batch) == rows(first) + rows(second)
-        assert batch.samples.tolist() == first.samples.tolist() + second.samples.tolist()
-        assert batch.ids.shape[1] == max(first.ids.shape[1], second.ids.shape[1])
-        assert torch.equal(batch.ids[:6, : first.ids.shape[1]], first.ids)
-        rest = batch.ids[6:, second.ids.shape[1] :]
-        assert (rest == TOKENS.rules.pad_id).all()
-        assert TOKENS.decode(batch.ids)[6:] == TOKENS.decode(second.ids)
+        assert batch.sample_indices.tolist() == first.samples.tolist() + second.samples.tolist()
+        assert batch.token_ids.shape[1] == max(first.ids.shape[1], second.ids.shape[1])
+        assert torch.equal(batch.token_ids[:6, : first.ids.shape[1]], first.ids)
+        rest = batch.token_ids[6:, second.ids.shape[1] :]
+        assert (rest == TOKENS.config.pad_id).all()
+        assert TOKENS.decode(batch.token_ids)[6:] == TOKENS.decode(second.ids)
     assert (mixture.epoch, mixture.position) == (1, 0)
 
 
@@ -78,15 +78,15 @@ def test_the_tally_is_of_all():
     mixture = together()
     for _ in mixture:
         pass
-    assert mixture.tally.tried == 5 * 8
+    assert mixture.error_counts.tried == 5 * 8
 
 
 def test_unequal_epochs_are_refused():
     first, second = loaders()[0], loaders(batches=6)[1]
     with pytest.raises(ValueError, match=r"have \[5, 6\] batches an epoch; give each a samples_per_epoch"):
-        Together([first, second], pad_id=0)
+        CombinedLoader([first, second], pad_id=0)
     with pytest.raises(ValueError, match="no loader"):
-        Together([], pad_id=0)
+        CombinedLoader([], pad_id=0)
 
 
 def test_a_state_of_something_else_is_refused():
@@ -131,13 +131,13 @@ def test_after_a_failure_all_stand_where_they_stood():
     first, second = loaders()
     source = second._reader.sources[0]
     failing = Loader(
-        Failing(source, at=int(list(loaders()[1])[2].samples[1])),
+        Failing(source, at=int(list(loaders()[1])[2].sample_indices[1])),
         PREPARATION,
-        global_batch=2,
+        global_batch_size=2,
         samples_per_epoch=10,
         seed=3,
     )
-    mixture = Together([first, failing], pad_id=TOKENS.rules.pad_id)
+    mixture = CombinedLoader([first, failing], pad_id=TOKENS.config.pad_id)
     batches = iter(mixture)
     found = [rows(next(batches)), rows(next(batches))]
     with pytest.raises(OSError, match="Input/output error"):
@@ -153,14 +153,14 @@ def test_a_loader_that_passes_over_a_batch_is_out_of_step():
     bad = Loader(
         Pictures(24, bad=range(6, 12)),
         PREPARATION,
-        global_batch=6,
+        global_batch_size=6,
         shuffle=False,
         on_bad="drop",
-        bad_limit=1.0,
+        max_bad_fraction=1.0,
     )
-    good = Loader(Pictures(24), PREPARATION, global_batch=6)
+    good = Loader(Pictures(24), PREPARATION, global_batch_size=6)
     with pytest.raises(ValueError, match="out of step: one of them has passed over a batch"):
-        list(Together([good, bad], pad_id=0))
+        list(CombinedLoader([good, bad], pad_id=0))
 
 
 def test_close_closes_all(monkeypatch):
@@ -189,11 +189,11 @@ def test_no_state_at_all_is_refused():
 def test_after_a_failure_no_worker_is_left():
     first, second = loaders(workers=1)[0], loaders()[1]
     failing = Loader(
-        Failing(second._reader.sources[0], at=int(list(loaders()[1])[2].samples[1])),
-        PREPARATION, global_batch=2, samples_per_epoch=10, seed=3,
+        Failing(second._reader.sources[0], at=int(list(loaders()[1])[2].sample_indices[1])),
+        PREPARATION, global_batch_size=2, samples_per_epoch=10, seed=3,
     )  # fmt: skip
     with pytest.raises(OSError, match="Input/output error"):
-        list(Together([first, failing], pad_id=TOKENS.rules.pad_id))
+        list(CombinedLoader([first, failing], pad_id=TOKENS.config.pad_id))
     assert not multiprocessing.active_children()
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.data import Loader, Preparation, Stream, StreamLoader, TooManyBadSamplesError, open_data
+from prolip.data import Loader, Preprocessor, StreamLoader, TarStream, TooManyBadSamplesError, open_data
 from prolip.losses.contrastive import ppcl
 from prolip.preprocessing.augmentation import Augmentation
-from prolip.preprocessing.images import PixelRules, normalise
+from prolip.preprocessing.images import ImagePreprocessing, normalize
 from tests.data.tar_files import tar_bytes
 
 GOOD = 240
@@ -124,8 +124,8 @@ def shards(tmp_path_factory):
     return folder, expected, good
 
 
-def preparation(tokenizer):
-    return Preparation(pixels=PixelRules(size=32), tokenizer=tokenizer, augmentation=Augmentation())
+def preprocessor(tokenizer):
+    return Preprocessor(pixels=ImagePreprocessing(size=32), tokenizer=tokenizer, augmentation=Augmentation())
 
 
 def test_there_are_more_than_twenty_kinds():
@@ -138,12 +138,12 @@ def test_every_damage_is_counted_under_its_reason(shards, tokenizer, workers, ca
     source = open_data(folder, captions=KEYS)
     loader = Loader(
         source,
-        preparation(tokenizer),
-        global_batch=16,
+        preprocessor(tokenizer),
+        global_batch_size=16,
         last="keep",
         on_bad="drop",
-        bad_limit=0.2,
-        workers=workers,
+        max_bad_fraction=0.2,
+        num_workers=workers,
     )
     with caplog.at_level(logging.WARNING, "prolip.data"):
         keys = [key for batch in loader for key in batch.keys]
@@ -160,8 +160,8 @@ def test_every_damage_is_counted_under_its_reason(shards, tokenizer, workers, ca
 
 def test_a_stream_counts_the_same(shards, tokenizer):
     folder, expected, good = shards
-    stream = Stream(sorted(str(path) for path in folder.glob("*.tar")), KEYS)
-    loader = StreamLoader(stream, preparation(tokenizer), batch=16, bad_limit=0.2)
+    stream = TarStream(sorted(str(path) for path in folder.glob("*.tar")), KEYS)
+    loader = StreamLoader(stream, preprocessor(tokenizer), batch_size=16, max_bad_fraction=0.2)
     assert sum(len(batch) for batch in loader) == good
     assert dict(loader.tally.reasons) == dict(expected)
 
@@ -169,7 +169,11 @@ def test_a_stream_counts_the_same(shards, tokenizer):
 def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
     folder, _, _ = shards
     loader = Loader(
-        open_data(folder, captions=KEYS), preparation(tokenizer), global_batch=32, bad_limit=0.2, seed=1
+        open_data(folder, captions=KEYS),
+        preprocessor(tokenizer),
+        global_batch_size=32,
+        max_bad_fraction=0.2,
+        seed=1,
     )
     nano.train()
     optimiser = torch.optim.AdamW(nano.parameters(), lr=1e-3)
@@ -177,8 +181,8 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
     for _ in range(2):
         for batch in loader:
             assert len(batch) == 32
-            assert len(set(batch.samples.tolist())) == 32
-            images, texts = nano(normalise(batch.pixels, nano.config.image.pixels), batch.ids)
+            assert len(set(batch.sample_indices.tolist())) == 32
+            images, texts = nano(normalize(batch.pixels, nano.config.image.pixels), batch.token_ids)
             loss = ppcl(images, texts, nano.temperature)
             loss.backward()
             optimiser.step()
@@ -192,21 +196,21 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
 def test_the_usual_limit_stops_it_and_says_why(shards, tokenizer):
     folder, expected, _ = shards
     loader = Loader(
-        open_data(folder, captions=KEYS), preparation(tokenizer), global_batch=16, last="keep", on_bad="drop"
+        open_data(folder, captions=KEYS), preprocessor(tokenizer), global_batch_size=16, last="keep", on_bad="drop"
     )
     with pytest.raises(TooManyBadSamplesError) as error:
         for _ in loader:
             pass
-    assert "of 37 shards are broken, more than bad_limit=0.1 allows" in str(error.value)
+    assert "of 37 shards are broken, more than max_bad_fraction=0.1 allows" in str(error.value)
     for path in folder.glob("broken*.tar"):
         path.unlink()
     loader = Loader(
         open_data(folder, captions=KEYS),
-        preparation(tokenizer),
-        global_batch=16,
+        preprocessor(tokenizer),
+        global_batch_size=16,
         last="keep",
         on_bad="drop",
-        bad_limit=0.05,
+        max_bad_fraction=0.05,
     )
     with pytest.raises(TooManyBadSamplesError) as error:
         for _ in loader:

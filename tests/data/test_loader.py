@@ -15,14 +15,14 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.data.batch import Preparation
+from prolip.data.batch import Preprocessor
 from prolip.data.loader import Loader
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.sample_errors import TooManyBadSamplesError
-from prolip.data.source import fingerprint_of
-from prolip.data.sources.tar_stream import Stream
+from prolip.data.source import compute_fingerprint
+from prolip.data.sources.tar_stream import TarStream
 from prolip.preprocessing.augmentation import Augmentation
-from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.images import ImagePreprocessing
 
 
 class Pictures:
@@ -51,12 +51,12 @@ class Pictures:
         )
 
     def fingerprint(self):
-        return fingerprint_of(self.name, *self.chunks)
+        return compute_fingerprint(self.name, *self.chunks)
 
 
 @pytest.fixture
 def lively(tokenizer):
-    return Preparation(pixels=PixelRules(size=4), tokenizer=tokenizer, augmentation=Augmentation())
+    return Preprocessor(pixels=ImagePreprocessing(size=4), tokenizer=tokenizer, augmentation=Augmentation())
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_the_global_generator_is_left_alone(loader):
 @pytest.mark.parametrize("bad", [(), (3, 9, 20)])
 def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, bad):
     def make():
-        return loader(Pictures(10, 7, 7, bad=bad), bad_limit=0.5)
+        return loader(Pictures(10, 7, 7, bad=bad), max_bad_fraction=0.5)
 
     whole = make()
     epochs = [streams(whole) for _ in range(2)]
@@ -268,7 +268,7 @@ def test_a_loop_doesnt_go_on_in_a_loader_that_was_moved(loader, done):
 
 def test_bad_samples_are_replaced_and_counted(loader, caplog):
     source = Pictures(10, 7, 7, name="s", bad=[1, 8], broken=[5])
-    one = loader(source, bad_limit=0.5)
+    one = loader(source, max_bad_fraction=0.5)
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
         batches = list(one)
     assert all(len(batch) == 6 for batch in batches)
@@ -288,7 +288,7 @@ def test_substitutes_of_a_weighted_source_come_from_it(loader):
     counts = [
         [
             sum(number < 50 for number in batch.samples.tolist())
-            for batch in loader(data, weights=[1, 1], bad_limit=1)
+            for batch in loader(data, weights=[1, 1], max_bad_fraction=1)
         ]
         for data in (sources, good)
     ]
@@ -296,7 +296,7 @@ def test_substitutes_of_a_weighted_source_come_from_it(loader):
 
 
 def test_dropped_samples_are_counted_once_each(loader):
-    one = loader(Pictures(10, 7, 7, bad=[1, 8, 20]), on_bad="drop", bad_limit=0.5)
+    one = loader(Pictures(10, 7, 7, bad=[1, 8, 20]), on_bad="drop", max_bad_fraction=0.5)
     assert sorted(numbers(one)) == sorted(set(range(24)) - {1, 8, 20})
     assert (one.tally.tried, one.tally.bad) == (24, 3)
     numbers(one)
@@ -310,14 +310,14 @@ def test_a_batch_of_which_all_is_dropped_is_passed_over(loader):
 
 
 def test_where_nothing_is_good_loading_ends_at_once(loader):
-    one = loader(Pictures(5000, name="bad.tar", bad=range(5000)), bad_limit=1.0)
+    one = loader(Pictures(5000, name="bad.tar", bad=range(5000)), max_bad_fraction=1.0)
     with pytest.raises(TooManyBadSamplesError, match=r"26 of 26 samples .* bad.tar: row \d+: no caption"):
         next(iter(one))
 
 
 def test_too_many_bad_samples_end_the_epoch(loader):
     one = loader(Pictures(2400, bad=range(0, 2400, 8)), global_batch=60)
-    with pytest.raises(TooManyBadSamplesError, match=r"bad_limit=0.1"):
+    with pytest.raises(TooManyBadSamplesError, match=r"max_bad_fraction=0.1"):
         numbers(one)
     assert one.tally.bad > 100
     assert one.tally.tried < 1000
@@ -328,7 +328,7 @@ def test_too_many_bad_samples_end_the_epoch(loader):
 
 
 def test_with_no_other_sample_left_the_batch_is_smaller(loader):
-    one = loader(Pictures(6, bad=[2]), bad_limit=0.5)
+    one = loader(Pictures(6, bad=[2]), max_bad_fraction=0.5)
     assert sorted(numbers(one)) == [0, 1, 3, 4, 5]
 
 
@@ -338,13 +338,13 @@ def test_with_no_other_sample_left_the_batch_is_smaller(loader):
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
 def test_workers_make_no_difference(loader):
     source = Pictures(10, 7, 7, bad=[3], broken=[11])
-    plain = loader(source, bad_limit=0.5)
+    plain = loader(source, max_bad_fraction=0.5)
     epochs = [streams(plain) for _ in range(2)]
-    several = loader(source, bad_limit=0.5, workers=3, prefetch=1)
+    several = loader(source, max_bad_fraction=0.5, workers=3, prefetch=1)
     assert [streams(several) for _ in range(2)] == epochs
     assert several.tally.state_dict() == plain.tally.state_dict()
     assert streams(islice(several, 1)) == streams(islice(plain, 1))  # leave with batches under way
-    one = loader(source, bad_limit=0.5, workers=1)
+    one = loader(source, max_bad_fraction=0.5, workers=1)
     one.load_state_dict(through_json(several.state_dict()))
     rest = streams(plain)
     assert streams(one) == rest
@@ -410,8 +410,8 @@ def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
         ({"world_size": 2, "rank": 2}, "rank must be from 0"),
         ({"global_batch": 25}, "an epoch of 24 samples has no full batch of 25"),
         ({"samples_per_epoch": 5}, "an epoch of 5 samples has no full batch of 6"),
-        ({"bad_limit": 1.5}, "bad_limit must be"),
-        ({"bad_limit": float("nan")}, "bad_limit must be"),
+        ({"max_bad_fraction": 1.5}, "max_bad_fraction must be"),
+        ({"max_bad_fraction": float("nan")}, "max_bad_fraction must be"),
         ({"workers": -1}, "workers must be"),
         ({"prefetch": 0}, "prefetch must be"),
         ({"last": "pad"}, "last 'pad'"),
@@ -425,16 +425,16 @@ def test_settings_are_checked(loader, options, sentence):
 
 
 def test_twins_of_two_sources_are_augmented_differently(lively):
-    loader = Loader([Pictures(6), Pictures(6)], lively, global_batch=12, seed=3)
+    loader = Loader([Pictures(6), Pictures(6)], lively, global_batch_size=12, seed=3)
     (batch,) = loader
-    pixels = dict(zip(batch.samples.tolist(), batch.pixels.numpy(), strict=True))
+    pixels = dict(zip(batch.sample_indices.tolist(), batch.pixels.numpy(), strict=True))
     assert any((pixels[n] != pixels[n + 6]).any() for n in range(6))
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 6])
 def test_with_bad_samples_too_the_ranks_share_one_stream(loader, world_size):
     source = Pictures(60, 60, 60, 60, bad=range(0, 240, 7))
-    options = {"global_batch": 24, "bad_limit": 1.0}
+    options = {"global_batch": 24, "max_bad_fraction": 1.0}
     one = [facts(batch) for batch in loader(source, **options)]
     ranks = [list(loader(source, **options, rank=rank, world_size=world_size)) for rank in range(world_size)]
     together = [[row for part in parts for row in facts(part)] for parts in zip(*ranks, strict=True)]
@@ -446,9 +446,10 @@ def test_with_bad_samples_too_the_ranks_share_one_stream(loader, world_size):
 
 def test_other_batches_get_other_substitutes(loader):
     source = Pictures(400, bad=range(0, 400, 5))
-    drawn = [set(numbers([batch])) for batch in loader(source, global_batch=40, bad_limit=1.0)]
+    drawn = [set(numbers([batch])) for batch in loader(source, global_batch=40, max_bad_fraction=1.0)]
     regular = [
-        set(numbers([batch])) for batch in loader(source, global_batch=40, bad_limit=1.0, on_bad="drop")
+        set(numbers([batch]))
+        for batch in loader(source, global_batch=40, max_bad_fraction=1.0, on_bad="drop")
     ]
     substitutes = [batch - good for batch, good in zip(drawn, regular, strict=True)]
     assert all(substitutes)
@@ -478,7 +479,9 @@ def broken(count, of):
 def test_broken_shards_have_a_limit_of_their_own(loader):
     """Each is one bad sample of 300, but what is lost with it is not known."""
     assert len(list(loader(broken(3, of=30), on_bad="drop", last="keep"))) == 50
-    with pytest.raises(TooManyBadSamplesError, match=r"4 of 30 shards are broken, more than bad_limit=0.1"):
+    with pytest.raises(
+        TooManyBadSamplesError, match=r"4 of 30 shards are broken, more than max_bad_fraction=0.1"
+    ):
         list(loader(broken(4, of=30), on_bad="drop", last="keep"))
     assert list(loader(broken(1, of=3), on_bad="drop"))  # one is always borne
 
@@ -487,10 +490,10 @@ def test_broken_shards_have_a_limit_of_their_own(loader):
     "change", [{"caption": "first"}, {"augmentation": None}, {"max_pixels": 99}, {"tokenizer": None}]
 )
 def test_a_position_in_samples_that_were_prepared_otherwise_is_refused(lively, change):
-    state = Loader(Pictures(12), lively, global_batch=6).state_dict()
-    Loader(Pictures(12), replace(lively), global_batch=6).load_state_dict(state)
+    state = Loader(Pictures(12), lively, global_batch_size=6).state_dict()
+    Loader(Pictures(12), replace(lively), global_batch_size=6).load_state_dict(state)
     with pytest.raises(ValueError, match="prepared in another way"):
-        Loader(Pictures(12), replace(lively, **change), global_batch=6).load_state_dict(state)
+        Loader(Pictures(12), replace(lively, **change), global_batch_size=6).load_state_dict(state)
 
 
 def test_a_seed_is_a_whole_number_of_any_kind(loader):
@@ -517,16 +520,16 @@ def test_a_worker_that_is_killed_is_told_in_a_sentence(loader):
 def test_regular_damage_doesnt_starve_the_substitutes(loader, every):
     """Every fourth row bad, and 64 places a batch: no place may have bad substitutes only."""
     source = Pictures(4000, bad=range(0, 4000, every))
-    one = loader(source, global_batch=64, bad_limit=1.0)
+    one = loader(source, global_batch=64, max_bad_fraction=1.0)
     assert {len(batch) for batch in islice(one, 20)} == {64}
     assert one.tally.bad / one.tally.tried == pytest.approx(1 / every, rel=0.25)
 
 
 def test_what_is_no_source_is_told_what_to_do(lively):
     with pytest.raises(TypeError, match=r"open it first: open_data\('some/path'\)"):
-        Loader("some/path", lively, global_batch=4)
-    with pytest.raises(TypeError, match="a Stream goes into StreamLoader"):
-        Loader(Stream(["pipe:true"]), lively, global_batch=4)
+        Loader("some/path", lively, global_batch_size=4)
+    with pytest.raises(TypeError, match="a TarStream goes into StreamLoader"):
+        Loader(TarStream(["pipe:true"]), lively, global_batch_size=4)
 
 
 def test_a_batch_shows_itself_without_its_pixels(loader):
@@ -574,7 +577,7 @@ def test_keep_has_all_samples_of_a_given_epoch(loader):
 def test_a_rank_bears_its_share_of_broken_shards(loader, world_size, count, borne):
     one = loader(
         broken(count, of=30), on_bad="drop", last="keep", shuffle=False, global_batch=300,
-        world_size=world_size, rank=0, bad_limit=0.1,
+        world_size=world_size, rank=0, max_bad_fraction=0.1,
     )  # fmt: skip
     if borne:
         assert list(one)
@@ -590,7 +593,7 @@ def test_the_limit_of_broken_shards_is_of_all_sources(loader):
 def test_a_bad_sample_is_tried_once_a_batch(loader):
     """A weighted source's substitutes come from it first, then from all: among them are its own again."""
     sources = [Pictures(24, name="a", bad=range(24)), Pictures(24, name="b", bad=range(0, 24, 2))]
-    one = loader(sources, weights=[1, 1], bad_limit=1.0)
+    one = loader(sources, weights=[1, 1], max_bad_fraction=1.0)
     for number in range(len(one)):
         where = [bad.where for bad in one._reader[0, number].bads]
         assert len(set(where)) == len(where) > 6
@@ -598,10 +601,10 @@ def test_a_bad_sample_is_tried_once_a_batch(loader):
 
 def test_a_weighted_source_without_a_good_sample_is_replaced_by_others(loader):
     sources = [Pictures(24, name="a", bad=range(24)), Pictures(240, name="b")]
-    one = loader(sources, weights=[1, 1], bad_limit=1.0)
+    one = loader(sources, weights=[1, 1], max_bad_fraction=1.0)
     assert all(len(batch) == 6 and min(batch.samples.tolist()) >= 24 for batch in one)
     nothing = loader(
-        [Pictures(500, bad=range(500)), Pictures(500, bad=range(500))], weights=[1, 1], bad_limit=1.0
+        [Pictures(500, bad=range(500)), Pictures(500, bad=range(500))], weights=[1, 1], max_bad_fraction=1.0
     )
     with pytest.raises(TooManyBadSamplesError, match="26 of 26 samples"):
         next(iter(nothing))
@@ -609,7 +612,7 @@ def test_a_weighted_source_without_a_good_sample_is_replaced_by_others(loader):
 
 def test_weighted_ranks_share_one_stream_with_bad_samples_too(loader):
     sources = [Pictures(29, name="a", bad=range(29)), Pictures(120, name="b", bad=range(0, 120, 2))]
-    options = {"weights": [1, 1], "global_batch": 24, "bad_limit": 1.0, "samples_per_epoch": 240}
+    options = {"weights": [1, 1], "global_batch": 24, "max_bad_fraction": 1.0, "samples_per_epoch": 240}
     one = [batch.samples.tolist() for batch in loader(sources, **options)]
     ranks = [list(loader(sources, **options, rank=rank, world_size=3)) for rank in range(3)]
     together = [[n for part in parts for n in part.samples.tolist()] for parts in zip(*ranks, strict=True)]
@@ -620,7 +623,7 @@ def test_weighted_ranks_share_one_stream_with_bad_samples_too(loader):
 def test_without_weights_substitutes_come_from_all_sources(loader):
     sources = [Pictures(50, name="a", bad=range(0, 50, 5)), Pictures(50, name="b")]
     drawn, regular = (
-        [set(numbers([batch])) for batch in loader(sources, bad_limit=1, on_bad=on_bad, seed=1)]
+        [set(numbers([batch])) for batch in loader(sources, max_bad_fraction=1, on_bad=on_bad, seed=1)]
         for on_bad in ("replace", "drop")
     )
     substitutes = set().union(*(batch - good for batch, good in zip(drawn, regular, strict=True)))
@@ -630,7 +633,7 @@ def test_without_weights_substitutes_come_from_all_sources(loader):
 def test_a_place_gets_other_substitutes_in_other_batches_and_epochs(loader):
     """Unshuffled, the bad ones stand at the same places of every second batch."""
     bad = [number for number in range(0, 800, 5) if number // 40 % 2 == 0]
-    one = loader(Pictures(800, bad=bad), global_batch=40, bad_limit=1.0, shuffle=False)
+    one = loader(Pictures(800, bad=bad), global_batch=40, max_bad_fraction=1.0, shuffle=False)
     epochs = [[batch.samples.tolist()[::5] for batch in one][::2] for _ in range(2)]
     assert all(len(set(place)) > 2 for place in zip(*epochs[0], strict=True))
     assert sum(a == b for a, b in zip(*epochs, strict=True)) < 3

@@ -10,11 +10,11 @@ from PIL import Image
 
 from prolip.data.open import open_data
 from prolip.data.sources.coco import CocoCaptions
-from prolip.data.sources.csv_table import Table
-from prolip.data.sources.folder import Folder
+from prolip.data.sources.csv_table import CsvTable
+from prolip.data.sources.folder import ImageFolder
 from prolip.scenes import Scenes
 from prolip.scenes import source as scenes_source
-from prolip.scenes.world import world_named
+from prolip.scenes.world import get_world
 from tests.data.test_loader import Pictures
 
 
@@ -52,7 +52,7 @@ def test_tables(tmp_path, name, delimiter):
     path = write_table(tmp_path / name, delimiter)
     for spec in (path, str(path)):
         source = open_data(spec)
-        assert isinstance(source, Table)
+        assert isinstance(source, CsvTable)
         assert source.read(0).captions == ("one",)
     assert open_data(path, captions=("alt", "caption")).read(0).captions == ("two", "one")
     with pytest.raises(ValueError, match="no column 'picture'"):
@@ -66,14 +66,14 @@ def test_parquet_and_data_sets(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from prolip.data.sources.arrow import ArrowFolder, Parquet
+    from prolip.data.sources.arrow import ArrowDataset, ParquetTable
 
     table = pa.table({"image": [b"x"], "other": [b"y"], "caption": ["one"], "alt": ["two"]})
     pq.write_table(table, tmp_path / "a.parquet")
     pq.write_table(table, tmp_path / "b.parquet")
     for spec, length in ((tmp_path, 2), (tmp_path / "a.parquet", 1), (f"{tmp_path}/*.parquet", 2)):
         source = open_data(spec)
-        assert isinstance(source, Parquet)
+        assert isinstance(source, ParquetTable)
         assert len(source) == length
     assert open_data(tmp_path, captions=["alt"], image="other").read(0).captions == ("two",)
     assert open_data(tmp_path, captions=["alt"], image="other").read(0).image == b"y"
@@ -86,7 +86,7 @@ def test_parquet_and_data_sets(tmp_path):
     (saved.parent / "dataset_dict.json").write_text('{"splits": ["train"]}')
     for folder in (saved, saved.parent):
         source = open_data(folder, captions=["alt"])
-        assert isinstance(source, ArrowFolder)
+        assert isinstance(source, ArrowDataset)
         assert source.read(0).captions == ("two",)
 
 
@@ -107,7 +107,7 @@ def test_shards(tmp_path):
     }
     for spec, keys in specs.items():
         source = open_data(spec)
-        assert isinstance(source, shards.Shards)
+        assert isinstance(source, shards.TarShards)
         assert [source.read(i).captions for i in range(len(source))] == [(f"caption {key}",) for key in keys]
     assert open_data(tmp_path, captions=["cls"]).read(0).captions == ("3",)
     assert open_data(tmp_path, captions=()).read(0).captions == ()
@@ -120,7 +120,7 @@ def test_shards(tmp_path):
 def test_a_folder_of_pictures(tmp_path):
     lay(tmp_path, "deep/a.jpg", "deep/a.txt")
     source = open_data(tmp_path)
-    assert isinstance(source, Folder)
+    assert isinstance(source, ImageFolder)
     assert source.read(0).captions == ("x",)
     assert open_data(tmp_path, captions=()).read(0).captions == ()
     with pytest.raises(ValueError, match=r"captions in .txt files"):
@@ -156,7 +156,7 @@ def test_the_home_folder_can_be_written_short(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("spec", ["pipe:cat a.tar", "s3://bucket/{0..3}.tar", "https://example.org/a.tar"])
 def test_streams_are_opened_elsewhere(spec):
-    with pytest.raises(ValueError, match=r"prolip.data.Stream"):
+    with pytest.raises(ValueError, match=r"prolip.data.TarStream"):
         open_data(spec)
 
 
@@ -182,7 +182,7 @@ def test_what_does_not_fit_is_told_with_what_was_found(tmp_path):
         open_data(tmp_path / "*.xyz")
 
 
-@pytest.mark.parametrize(("name", "reader"), [("state.json", "ArrowFolder"), ("a.parquet", "Parquet")])
+@pytest.mark.parametrize(("name", "reader"), [("state.json", "ArrowDataset"), ("a.parquet", "ParquetTable")])
 def test_the_columns_reach_the_reader(tmp_path, monkeypatch, name, reader):
     asked = []
 
@@ -216,7 +216,7 @@ SETTINGS = {
     "size": ("40", {"size": 40}),
     "seed": ("3", {"seed": 3}),
     "captions": ("2", {"captions": 2}),
-    "unseen": ("8", {"world": world_named("hard", 8)}),
+    "unseen": ("8", {"world": get_world("hard", 8)}),
     "complete": ("0.25", {"complete": 0.25}),
     "placed": ("1", {"placed": 1.0}),
     "levels": ("0.1/0.2/0.3/0.4", {"levels": (0.1, 0.2, 0.3, 0.4)}),

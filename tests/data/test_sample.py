@@ -1,12 +1,12 @@
 import pytest
 
-from prolip.data.sample import BadSampleError, captions_of, json_captions
+from prolip.data.sample import BadSampleError, parse_captions, read_json_field
 
 
 def test_half_a_character_is_no_text():
     with pytest.raises(BadSampleError) as error:
-        captions_of(["\ud800"], "here")
-    assert error.value.bad.reason == "unreadable caption"
+        parse_captions(["\ud800"], "here")
+    assert error.value.record.reason == "unreadable caption"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_half_a_character_is_no_text():
     ],
 )
 def test_captions_are_found_in_texts_bytes_and_lists(values, captions):
-    assert captions_of(values, "here") == captions
+    assert parse_captions(values, "here") == captions
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_captions_are_found_in_texts_bytes_and_lists(values, captions):
 )
 def test_where_no_caption_is_left_the_first_reason_counts(values, reason):
     with pytest.raises(BadSampleError) as error:
-        captions_of(values, "here")
-    assert error.value.bad.reason == reason
+        parse_captions(values, "here")
+    assert error.value.record.reason == reason
 
 
 def test_fields_of_json():
     content = b'{"a": {"b": ["x", "y"]}, "c": null}'
-    assert json_captions(content, "a.b", "here") == [["x", "y"]]
-    assert json_captions(content, "c", "here") == json_captions(content, "a.z", "here") == []
+    assert read_json_field(content, "a.b", "here") == [["x", "y"]]
+    assert read_json_field(content, "c", "here") == read_json_field(content, "a.z", "here") == []
     with pytest.raises(BadSampleError, match="not JSON"):
-        json_captions(b"{", "a", "here")
+        read_json_field(b"{", "a", "here")

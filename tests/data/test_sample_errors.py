@@ -5,16 +5,16 @@ import logging
 
 import pytest
 
-from prolip.data.sample import Bad
-from prolip.data.sample_errors import Tally, TooManyBadSamplesError, unfillable
+from prolip.data.sample import SampleError
+from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError, make_unfillable_error
 
 
 def bads(count, reason="unreadable image", shard="a.tar"):
-    return [Bad(reason, f"{shard}: key{i}", "truncated") for i in range(count)]
+    return [SampleError(reason, f"{shard}: key{i}", "truncated") for i in range(count)]
 
 
 def tally_of(tried, *groups):
-    tally = Tally()
+    tally = ErrorCounts()
     tally.add(tried, [bad for group in groups for bad in group])
     return tally
 
@@ -25,7 +25,7 @@ def test_counts_are_by_reason_with_the_first_examples():
     assert (tally.tried, tally.bad) == (30, 8)
     assert tally.reasons == {"unreadable image": 5, "no caption": 3}
     assert tally.examples["unreadable image"] == bads(5)[:3]
-    assert [bad.where for bad in tally.examples["no caption"]] == [
+    assert [bad.location for bad in tally.examples["no caption"]] == [
         "b.tar: key0",
         "b.tar: key1",
         "c.tar: key0",
@@ -41,7 +41,7 @@ def test_merging_is_adding_both():
 
 def test_its_state_goes_through_json():
     tally = tally_of(2000, bads(5), bads(2, "no caption"))
-    again = Tally()
+    again = ErrorCounts()
     again.load_state_dict(json.loads(json.dumps(tally.state_dict())))
     assert again.state_dict() == tally.state_dict()
     assert again.summary() == tally.summary()
@@ -98,8 +98,8 @@ def test_the_error_says_how_much_why_where_and_what_to_do():
     with pytest.raises(TooManyBadSamplesError) as error:
         tally.check(0.1)
     assert str(error.value) == (
-        "402 of 3,000 samples (13.4%) are bad, more than bad_limit=0.1 allows: unreadable image 400, no caption 2; "
-        "for example a.tar: key0: unreadable image (truncated); mend the data, or raise bad_limit"
+        "402 of 3,000 samples (13.4%) are bad, more than max_bad_fraction=0.1 allows: unreadable image 400, no caption 2; "
+        "for example a.tar: key0: unreadable image (truncated); mend the data, or raise max_bad_fraction"
     )
     assert isinstance(error.value, ValueError)
 
@@ -124,7 +124,7 @@ def test_the_summary_is_a_table_commonest_first():
 
 
 def test_a_long_detail_is_cut_to_a_line():
-    tally = tally_of(10, [Bad("unreadable row", "x.csv: row 3", "a\nb" + "c" * 5000)])
+    tally = tally_of(10, [SampleError("unreadable row", "x.csv: row 3", "a\nb" + "c" * 5000)])
     lines = tally.summary().splitlines()
     assert len(lines) == 2
     assert len(lines[1]) < 400
@@ -142,11 +142,13 @@ def test_the_end_of_an_epoch_is_logged_if_anything_was_bad(caplog):
 
 
 def test_a_batch_that_cant_be_filled_names_the_first_bad_sample():
-    assert "28 of 30 samples tried for it are bad; the first is a.tar: key0" in str(unfillable(30, bads(28)))
+    assert "28 of 30 samples tried for it are bad; the first is a.tar: key0" in str(
+        make_unfillable_error(30, bads(28))
+    )
 
 
 def damage(*shards):
-    return [Bad("broken shard", shard, f"at byte {i}") for i, shard in enumerate(shards)]
+    return [SampleError("broken shard", shard, f"at byte {i}") for i, shard in enumerate(shards)]
 
 
 def test_broken_shards_are_counted_by_name():
@@ -166,6 +168,6 @@ def test_broken_shards_are_counted_by_name():
 def test_broken_shards_are_merged_and_saved():
     one, two = tally_of(20, damage("a.tar")), tally_of(20, damage("b.tar", "a.tar"))
     one.merge(two)
-    again = Tally()
+    again = ErrorCounts()
     again.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert one.broken == again.broken == {"a.tar", "b.tar"}

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import Joined, fingerprint_of, require_captions, require_index
+from prolip.data.source import ConcatSource, compute_fingerprint, require_captions, require_index
 from prolip.scenes import Scenes
 
 
 def test_joined_sources_are_one_after_another():
     parts = [Scenes("simple", length=length, seed=seed) for seed, length in enumerate((3, 1, 5))]
-    joined = Joined(parts)
+    joined = ConcatSource(parts)
     assert len(joined) == 9
     assert joined.chunks.tolist() == [3, 1, 5]
     expected = [part.read(index).key for part in parts for index in range(len(part))]
@@ -18,24 +18,24 @@ def test_joined_sources_are_one_after_another():
 
 def test_the_fingerprint_of_a_join_tells_parts_and_order():
     one, two = Scenes("simple", length=3), Scenes("hard", length=3)
-    prints = {Joined(parts).fingerprint() for parts in ([one], [one, two], [two, one], [one, one])}
+    prints = {ConcatSource(parts).fingerprint() for parts in ([one], [one, two], [two, one], [one, one])}
     assert len(prints) == 4
 
 
 @pytest.mark.parametrize("index", [-1, 9])
 def test_numbers_outside_a_join(index):
     with pytest.raises(IndexError, match="no sample"):
-        Joined([Scenes("simple", length=9)]).read(index)
+        ConcatSource([Scenes("simple", length=9)]).read(index)
 
 
 def test_nothing_to_join():
     with pytest.raises(ValueError, match="no source to join"):
-        Joined([])
+        ConcatSource([])
 
 
 def test_a_fingerprint_is_the_same_everywhere():
-    assert fingerprint_of("a", 1) == "2a094f2f3c5033c9"
-    assert fingerprint_of("a", 1) != fingerprint_of("a1")
+    assert compute_fingerprint("a", 1) == "2a094f2f3c5033c9"
+    assert compute_fingerprint("a", 1) != compute_fingerprint("a1")
 
 
 def test_an_index_is_from_zero_to_the_length():

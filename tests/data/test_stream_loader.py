@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prolip.data.batch import Preparation
-from prolip.data.sample import Bad, Sample
+from prolip.data.batch import Preprocessor
+from prolip.data.sample import Sample, SampleError
 from prolip.data.sample_errors import TooManyBadSamplesError
-from prolip.data.shard_reader import Spot
-from prolip.data.source import fingerprint_of
+from prolip.data.shard_reader import ReaderState
+from prolip.data.source import compute_fingerprint
 from prolip.data.stream_loader import StreamLoader
 from prolip.preprocessing.augmentation import Augmentation
-from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.images import ImagePreprocessing
 from tests.data.test_loader import facts, streams, through_json
 
 LENGTHS = (5, 0, 9, 3, 7, 1, 8, 4, 6, 2)
 
 
-class Shards:
+class TarShards:
     """Shards of pictures in memory; `bad` are (shard, number)."""
 
     def __init__(self, lengths=LENGTHS, bad=(), failing=None):
@@ -38,13 +38,13 @@ class Shards:
                 raise OSError(5, "Input/output error")
             where = f"{self.shards[shard]}: {number}"
             if (shard, number) in self.bad:
-                yield Bad("no image", where)
+                yield SampleError("no image", where)
                 continue
             noise = np.random.default_rng([shard, number]).integers(0, 256, (6, 7, 3), dtype=np.uint8)
             yield Sample(f"{shard}/{number}", where, Image.fromarray(noise), ("a star", "a thing"))
 
     def fingerprint(self):
-        return fingerprint_of(*self.shards, *self.lengths)
+        return compute_fingerprint(*self.shards, *self.lengths)
 
 
 def all_keys(lengths=LENGTHS, bad=()):
@@ -58,11 +58,11 @@ def keys(batches):
 
 @pytest.fixture
 def loader(tokenizer):
-    lively = Preparation(pixels=PixelRules(size=4), tokenizer=tokenizer, augmentation=Augmentation())
+    lively = Preprocessor(pixels=ImagePreprocessing(size=4), tokenizer=tokenizer, augmentation=Augmentation())
 
     def make(stream=None, **options):
         return StreamLoader(
-            stream or Shards(), lively, **{"batch": 4, "lanes": 3, "buffer": 5, "seed": 3, **options}
+            stream or TarShards(), lively, **{"batch": 4, "lanes": 3, "buffer": 5, "seed": 3, **options}
         )
 
     return make
@@ -93,7 +93,7 @@ def test_each_pass_is_in_another_order_and_seen_anew(loader):
 
 def test_shards_and_windows_are_shuffled_differently_each_time(loader):
     """One lane by hand: its shards in the order that it opened them, cut into windows of 5, each in any order."""
-    one, read, seen = loader(Shards(), lanes=1), [], []
+    one, read, seen = loader(TarShards(), lanes=1), [], []
     for epoch in range(2):
         met = keys(one)
         shards = [shard for shard, _ in one._reader.stream.read_calls[10 * epoch :]]
@@ -108,9 +108,10 @@ def test_shards_and_windows_are_shuffled_differently_each_time(loader):
 
 
 def test_batches_take_turns_between_the_lanes(loader):
-    """Lane l of 3 has every third shard of the pass: unshuffled, those of the numbers l, l + 3, ..."""
+    """ShardReader l of 3 has every third shard of the pass: unshuffled, those of the numbers l, l + 3, ..."""
     lanes = [
-        {int(key.split("/")[0]) % 3 for key in batch.keys} for batch in loader(Shards([8] * 9), shuffle=False)
+        {int(key.split("/")[0]) % 3 for key in batch.keys}
+        for batch in loader(TarShards([8] * 9), shuffle=False)
     ]
     assert lanes == [{0}, {1}, {2}] * 6
 
@@ -152,7 +153,7 @@ def test_training_batches_are_full_and_epochs_go_on_through_the_passes(loader):
 def test_training_sees_each_sample_about_equally_often_over_lanes_and_ranks(loader):
     counts = Counter()
     for rank in range(2):
-        one = loader(Shards([6] * 12), rank=rank, world_size=2, samples_per_epoch=720)
+        one = loader(TarShards([6] * 12), rank=rank, world_size=2, samples_per_epoch=720)
         counts.update(keys(one))
     assert len(counts) == 72
     assert set(counts.values()) <= {9, 10, 11}
@@ -165,7 +166,7 @@ def test_training_sees_each_sample_about_equally_often_over_lanes_and_ranks(load
 def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, samples_per_epoch):
     def make():
         return loader(
-            Shards(bad=[(2, 4), (4, 0), (6, 7)]), samples_per_epoch=samples_per_epoch, bad_limit=0.5
+            TarShards(bad=[(2, 4), (4, 0), (6, 7)]), samples_per_epoch=samples_per_epoch, max_bad_fraction=0.5
         )
 
     whole = make()
@@ -184,7 +185,7 @@ def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, sa
 
 def test_resuming_reads_one_window_again_not_the_shard(loader):
     lengths = (100, 100)
-    first, stream = loader(Shards(lengths), lanes=1), Shards(lengths)
+    first, stream = loader(TarShards(lengths), lanes=1), TarShards(lengths)
     list(islice(first, 12))
     second = loader(stream, lanes=1)
     second.load_state_dict(first.state_dict())
@@ -202,7 +203,7 @@ def test_resuming_reads_one_window_again_not_the_shard(loader):
         ({"shuffle": False}, "shuffle was True"),
         ({"rank": 1, "world_size": 2}, "rank was 0"),
         ({"samples_per_epoch": 12}, "samples_per_epoch was None"),
-        ({"stream": Shards((5, 5, 5))}, "the data are others"),
+        ({"stream": TarShards((5, 5, 5))}, "the data are others"),
     ],
 )
 def test_a_position_of_another_stream_is_refused(loader, change, sentence):
@@ -239,7 +240,7 @@ BAD = [(0, 0), (2, 8), (8, 1), (8, 2)]
 
 
 def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, caplog):
-    one = loader(Shards(bad=BAD), lanes=1)
+    one = loader(TarShards(bad=BAD), lanes=1)
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
         sizes, met = [], []
         for batch in one:
@@ -255,10 +256,10 @@ def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, capl
 def test_where_everything_is_bad_it_ends(loader, samples_per_epoch):
     lengths = (50,) * 4
     bad = [(s, n) for s in range(4) for n in range(50)]
-    one = loader(Shards(lengths, bad=bad), samples_per_epoch=samples_per_epoch)
+    one = loader(TarShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch)
     with pytest.raises(TooManyBadSamplesError, match="shard"):
         list(one)
-    borne = loader(Shards(lengths, bad=bad), samples_per_epoch=samples_per_epoch, bad_limit=1.0)
+    borne = loader(TarShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch, max_bad_fraction=1.0)
     if samples_per_epoch is None:
         assert list(borne) == []
         assert borne.tally.bad == 200
@@ -268,14 +269,14 @@ def test_where_everything_is_bad_it_ends(loader, samples_per_epoch):
 
 
 def test_where_there_is_nothing_it_ends(loader):
-    assert list(loader(Shards((0, 0, 0)))) == []
+    assert list(loader(TarShards((0, 0, 0)))) == []
     with pytest.raises(ValueError, match="all shards of lane 0 are empty"):
-        list(loader(Shards((0, 0, 0)), samples_per_epoch=100))
+        list(loader(TarShards((0, 0, 0)), samples_per_epoch=100))
 
 
 def test_too_many_bad_samples_end_the_pass(loader):
-    one = loader(Shards((300,) * 9, bad=[(s, n) for s in range(9) for n in range(0, 300, 6)]), lanes=1)
-    with pytest.raises(TooManyBadSamplesError, match=r"bad_limit=0.1"):
+    one = loader(TarShards((300,) * 9, bad=[(s, n) for s in range(9) for n in range(0, 300, 6)]), lanes=1)
+    with pytest.raises(TooManyBadSamplesError, match=r"max_bad_fraction=0.1"):
         list(one)
     assert 100 < one.tally.bad < 120
 
@@ -286,10 +287,10 @@ def test_too_many_bad_samples_end_the_pass(loader):
 @pytest.mark.parametrize("samples_per_epoch", [None, 40])
 def test_workers_make_no_difference(loader, samples_per_epoch):
     options = {
-        "stream": Shards(bad=BAD),
+        "stream": TarShards(bad=BAD),
         "samples_per_epoch": samples_per_epoch,
         "lanes": 4,
-        "bad_limit": 0.5,
+        "max_bad_fraction": 0.5,
     }
     plain = loader(**options)
     epochs = [streams(plain) for _ in range(3)]
@@ -307,7 +308,7 @@ def test_workers_make_no_difference(loader, samples_per_epoch):
 
 def test_workers_that_dont_divide_the_lanes_are_lowered(loader, caplog):
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
-        one = loader(Shards([2] * 12), lanes=4, workers=3)
+        one = loader(TarShards([2] * 12), lanes=4, workers=3)
     assert caplog.messages == ["3 workers can't share 4 lanes evenly: there will be 2"]
     next(iter(one))
     assert len(multiprocessing.active_children()) == 2
@@ -316,9 +317,9 @@ def test_workers_that_dont_divide_the_lanes_are_lowered(loader, caplog):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
-    failing = Shards((8, 8, 8), failing=(1, 3))
+    failing = TarShards((8, 8, 8), failing=(1, 3))
     one = loader(failing, lanes=1, shuffle=False, workers=workers)
-    whole = keys(loader(Shards((8, 8, 8)), lanes=1, shuffle=False))
+    whole = keys(loader(TarShards((8, 8, 8)), lanes=1, shuffle=False))
     met = []
     with pytest.raises(OSError, match="Input/output error"):
         met.extend(key for batch in one for key in batch.keys)
@@ -340,7 +341,7 @@ def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
         ({"samples_per_epoch": 3}, "samples_per_epoch 3 is less than one batch"),
         ({"samples_per_epoch": 7, "rank": 0, "world_size": 2}, "less than one batch of all ranks, 8"),
         ({"rank": 0, "world_size": 11}, "10 shards can't be shared by 11 ranks"),
-        ({"bad_limit": -1}, "bad_limit must be"),
+        ({"max_bad_fraction": -1}, "max_bad_fraction must be"),
         ({"workers": -2}, "workers must be"),
     ],
 )
@@ -351,7 +352,7 @@ def test_settings_are_checked(loader, options, sentence):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_that_has_begun_can_be_moved(loader, workers):
-    one = loader(Shards(), samples_per_epoch=40, workers=workers)
+    one = loader(TarShards(), samples_per_epoch=40, workers=workers)
     start = through_json(one.state_dict())
     first = streams(islice(one, 3))
     one.load_state_dict(start)
@@ -361,25 +362,25 @@ def test_a_loader_that_has_begun_can_be_moved(loader, workers):
 
 def test_lanes_and_ranks_shuffle_their_windows_differently(loader):
     """(windows at the same place of shards of the same length)"""
-    made = loader(Shards((5, 5)), lanes=2, batch=5)
+    made = loader(TarShards((5, 5)), lanes=2, batch=5)
     one, two = ([number & 0xFFFFFFFF for number in batch.samples.tolist()] for batch in made)
     assert one != two
 
 
 def test_training_never_gets_a_batch_that_is_not_full(loader):
-    rare = Shards((1200,), bad=[(0, n) for n in range(1, 1200)])
+    rare = TarShards((1200,), bad=[(0, n) for n in range(1, 1200)])
     with pytest.raises(TooManyBadSamplesError, match="can't be filled"):
-        next(iter(loader(rare, lanes=1, samples_per_epoch=40, bad_limit=1.0)))
+        next(iter(loader(rare, lanes=1, samples_per_epoch=40, max_bad_fraction=1.0)))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_every_lane_has_a_shard_where_ranks_dont_divide_them(loader, rank):
-    made = loader(Shards((4,) * 5), lanes=12, samples_per_epoch=40, rank=rank, world_size=2)
+    made = loader(TarShards((4,) * 5), lanes=12, samples_per_epoch=40, rank=rank, world_size=2)
     assert len(made.state_dict()["spots"]) == 2
     assert [len(batch) for batch in made] == [4] * 5
 
 
-class Broken(Shards):
+class Broken(TarShards):
     """The first shards hold nothing but damage."""
 
     def __init__(self, count, of):
@@ -388,7 +389,7 @@ class Broken(Shards):
 
     def read(self, shard, skip=0):
         if shard < self.count:
-            return iter([Bad("broken shard", self.shards[shard])][skip:])
+            return iter([SampleError("broken shard", self.shards[shard])][skip:])
         return super().read(shard, skip)
 
 
@@ -402,10 +403,12 @@ def test_broken_shards_have_a_limit_of_their_own(loader):
 def test_a_network_that_gives_nothing_useful_is_soon_given_up(loader):
     stream = Broken(3, of=3)
     with pytest.raises(TooManyBadSamplesError):
-        list(loader(stream, samples_per_epoch=400, bad_limit=1.0, lanes=1))
+        list(loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, lanes=1))
     assert len(stream.read_calls) == 0
     assert (
-        loader(stream, samples_per_epoch=400, bad_limit=1.0, lanes=1)._reader.at(0, 0, [Spot()])[0].tried
+        loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, lanes=1)
+        ._reader.at(0, 0, [ReaderState()])[0]
+        .tried
         == 21
     )
 
@@ -414,18 +417,18 @@ def test_a_network_that_gives_nothing_useful_is_soon_given_up(loader):
 def test_workers_end_with_an_error(loader, what):
     lengths, bad = (400,) * 4, [(s, n) for s in range(4) for n in range(400) if what == "none" or n % 2]
     with pytest.raises(TooManyBadSamplesError):
-        list(loader(Shards(lengths, bad=bad), samples_per_epoch=10**5, workers=1))
+        list(loader(TarShards(lengths, bad=bad), samples_per_epoch=10**5, workers=1))
     assert not multiprocessing.active_children()
 
 
 def test_large_batches_dont_delay_the_news_that_all_is_bad(loader):
-    stream = Shards((9000,), bad=[(0, n) for n in range(9000)])
+    stream = TarShards((9000,), bad=[(0, n) for n in range(9000)])
     with pytest.raises(TooManyBadSamplesError, match="of 1,000 samples"):
         next(iter(loader(stream, lanes=1, batch=4096, samples_per_epoch=10**5)))
 
 
 def test_after_an_interrupt_one_can_go_on(loader):
-    class Interrupted(Shards):
+    class Interrupted(TarShards):
         def read(self, shard, skip=0):
             for number, content in enumerate(super().read(shard, skip), start=skip):
                 if (shard, number) == (1, 3) and self.pending:
@@ -440,4 +443,4 @@ def test_after_an_interrupt_one_can_go_on(loader):
     with pytest.raises(KeyboardInterrupt):
         met.extend(key for batch in one for key in batch.keys)
     assert one.position == 2
-    assert keys(one) == keys(loader(Shards((8, 8, 8)), lanes=1, shuffle=False))[8:]
+    assert keys(one) == keys(loader(TarShards((8, 8, 8)), lanes=1, shuffle=False))[8:]

@@ -7,8 +7,8 @@ import pytest
 
 from prolip import scenes
 from prolip.data.open import open_data
-from prolip.data.source import Filed, Source
-from prolip.data.subset import Spread
+from prolip.data.source import FileBacked, Source
+from prolip.data.subset import Subset
 from prolip.embeddings.identity import data_identity
 from prolip.scenes.writer import Plan, write
 
@@ -22,25 +22,25 @@ def folder(tmp_path_factory):
 
 def test_spread_reaches_from_the_first_to_the_last_sample():
     source = scenes.Scenes("simple", length=101, size=32)
-    part = Spread(source, 11)
+    part = Subset(source, 11)
     assert isinstance(part, Source)
     assert part.numbers.tolist() == list(range(0, 101, 10))
     assert part.read(3).key == source.read(30).key
-    assert part.fingerprint() != Spread(source, 12).fingerprint()
-    assert len(Spread(source, 1000)) == 101
-    assert len(Spread(source, 1)) == 1
+    assert part.fingerprint() != Subset(source, 12).fingerprint()
+    assert len(Subset(source, 1000)) == 101
+    assert len(Subset(source, 1)) == 1
     with pytest.raises(ValueError, match="limit"):
-        Spread(source, 0)
+        Subset(source, 0)
 
 
 def test_a_part_of_files_that_changed_is_other_data(folder, tmp_path):
     shutil.copytree(folder / "train", tmp_path / "train")
     source = open_data(tmp_path / "train", captions=["json:captions"])
-    part = Spread(source, 2)
-    assert isinstance(part, Filed)
+    part = Subset(source, 2)
+    assert isinstance(part, FileBacked)
     assert list(part.files()) == list(source.files()) != []
     before = data_identity(part, None)
-    assert data_identity(Spread(source, 2), None) == before
+    assert data_identity(Subset(source, 2), None) == before
     os.utime(source.files()[0], ns=(0, 0))
     assert data_identity(part, None) != before
-    assert not Spread(scenes.Scenes("simple", length=5, size=32), 2).files()
+    assert not Subset(scenes.Scenes("simple", length=5, size=32), 2).files()

@@ -14,29 +14,29 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from prolip import distributed
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.batch import Batch
-from prolip.data.sample import Bad
-from prolip.data.sample_errors import Tally
+from prolip.data.sample import SampleError
+from prolip.data.sample_errors import ErrorCounts
 
 D = TypeVar("D")
 
 
-class Delivery(NamedTuple):
+class WorkerResult(NamedTuple):
     """What a worker sends: a batch, or None if no sample was good; samples tried, and the bad ones among them."""
 
     batch: Batch | None
     tried: int
-    bads: tuple[Bad, ...]
+    bads: tuple[SampleError, ...]
 
 
-class Failure(NamedTuple):
+class WorkerFailure(NamedTuple):
     """In place of an answer: what went wrong in the worker."""
 
     error: Exception
 
 
-class Epochs(ABC):
+class BaseLoader(ABC):
     """The face of a loader: where it stands, its batches, its state; and that a failure ends its workers.
 
     epoch, position: the batches delivered in this epoch. A batch is delivered when the caller has it, however far
@@ -45,12 +45,12 @@ class Epochs(ABC):
 
     def __init__(self) -> None:
         self.epoch = self.position = 0
-        self.tally = Tally()
+        self.error_counts = ErrorCounts()
 
     def __iter__(self) -> Iterator[Batch]:
         """To the end of the present epoch."""
         if self.position == 0:
-            self.tally = Tally()
+            self.error_counts = ErrorCounts()
         try:
             yield from self._rest_of_epoch()
         except Exception:
@@ -79,24 +79,24 @@ class Epochs(ABC):
 
     def _place(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Facts of the stream and the place in it, for JSON."""
-        return {**facts, "epoch": self.epoch, "batch": self.position, "tally": self.tally.state_dict()}
+        return {**facts, "epoch": self.epoch, "batch": self.position, "tally": self.error_counts.state_dict()}
 
 
-class PoolSettings(TypedDict):
+class WorkerSettings(TypedDict):
     workers: int
     prefetch: int
 
 
-def checked_pool(workers: int, prefetch: int) -> PoolSettings:
+def check_worker_settings(workers: int, prefetch: int) -> WorkerSettings:
     if workers != 0:
-        require_count(workers, "workers", most=1024)
-    require_count(prefetch, "prefetch", most=1024)
+        require_positive_int(workers, "workers", maximum=1024)
+    require_positive_int(prefetch, "prefetch", maximum=1024)
     return {"workers": workers, "prefetch": prefetch}
 
 
-def worker_pool(
+def make_worker_pool(
     reader: Dataset[D], requests: Iterable[Any], *, workers: int, prefetch: int
-) -> DataLoader[D | Failure]:
+) -> DataLoader[D | WorkerFailure]:
     """torch's loader as a plain pool: it hands requests to workers in turn, and gives their answers in that order."""
     return DataLoader(
         _Guarded(reader) if workers else reader,
@@ -130,24 +130,24 @@ def answers(pool: Iterable[D]) -> Iterator[D]:
         ) from None
 
 
-def unwrapped(answer: D | Failure) -> D:
-    if isinstance(answer, Failure):
+def unwrap(answer: D | WorkerFailure) -> D:
+    if isinstance(answer, WorkerFailure):
         raise answer.error
     return answer
 
 
-class _Guarded(Dataset[D | Failure]):
+class _Guarded(Dataset[D | WorkerFailure]):
     """Sends errors as they are. torch would wrap them in a traceback and forget their errno; and one that can't be
     pickled would never arrive, while the parent waits."""
 
     def __init__(self, reader: Dataset[D]) -> None:
         self.reader = reader
 
-    def __getitem__(self, request: Any) -> D | Failure:
+    def __getitem__(self, request: Any) -> D | WorkerFailure:
         try:
             return self.reader[request]
         except Exception as error:
-            return Failure(_sendable(error))
+            return WorkerFailure(_sendable(error))
 
 
 def _sendable(error: Exception) -> Exception:
@@ -160,36 +160,36 @@ def _sendable(error: Exception) -> Exception:
     return copy
 
 
-def end_workers(answers: object) -> None:
+def shut_down_workers(answers: object) -> None:
     """End the workers behind an iterator over a pool, now. Left to the garbage collector, as they'd be after an error,
     their queues may go first: then they are waited for in vain, 5 seconds each."""
     if isinstance(answers, _MultiProcessingDataLoaderIter):
         answers._shutdown_workers()
 
 
-def checked_ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """This rank and the number of ranks; None: those of the process group."""
     rank = distributed.rank() if rank is None else rank
     world_size = distributed.world_size() if world_size is None else world_size
-    require_count(world_size, "world_size")
+    require_positive_int(world_size, "world_size")
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
     return rank, world_size
 
 
-def require_limit(bad_limit: float) -> None:
-    if not isinstance(bad_limit, int | float) or not 0 <= bad_limit <= 1:
-        raise ValueError(f"bad_limit must be a share from 0 to 1, not {bad_limit!r}")
+def require_max_bad_fraction(max_bad_fraction: float) -> None:
+    if not isinstance(max_bad_fraction, int | float) or not 0 <= max_bad_fraction <= 1:
+        raise ValueError(f"max_bad_fraction must be a share from 0 to 1, not {max_bad_fraction!r}")
 
 
 OTHER = {
     "fingerprint": "the data are others",
-    "preparation": "samples are prepared in another way (pixels, augmentation, captions, tokenizer)",
+    "preprocessor": "samples are prepared in another way (pixels, augmentation, captions, tokenizer)",
 }
 """What to say of facts that are digests."""
 
 
-def require_same(facts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def require_same_stream(facts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
     """A position means something only in the stream that it was taken from."""
     for name, value in facts.items():
         if name not in state:
@@ -201,7 +201,7 @@ def require_same(facts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
             )
 
 
-def whole_number(state: Mapping[str, Any], name: str) -> int:
+def read_count(state: Mapping[str, Any], name: str) -> int:
     value = state.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**40:
         raise ValueError(f"{name} of a saved position must be a whole number from 0 to 2^40, not {value!r}")

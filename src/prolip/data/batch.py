@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from prolip.checks import require_choice, require_count
+from prolip.checks import require_choice, require_positive_int
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import fingerprint_of
-from prolip.preprocessing.augmentation import Augmentation, augment, short_side_for
+from prolip.data.source import compute_fingerprint
+from prolip.preprocessing.augmentation import Augmentation, augment, required_short_side
 from prolip.preprocessing.images import (
     MAX_PIXELS,
     EmptyImageError,
-    PixelRules,
+    ImagePreprocessing,
     TooManyPixelsError,
     read_image,
-    to_pixels,
+    resize_and_crop,
 )
 from prolip.preprocessing.tokenizer import Tokenizer
 
@@ -32,7 +32,7 @@ CaptionChoice = Literal["random", "first", "longest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """B samples, ready but for `normalise`, which the device does: as bytes, pixels are a quarter to move.
+    """B samples, ready but for `normalize`, which the device does: as bytes, pixels are a quarter to move.
 
     pixels:   uint8 (B, 3, S, S).
     ids:      int64 (B, T); (B, 0) without a tokenizer.
@@ -45,11 +45,11 @@ class Batch:
     """
 
     pixels: Tensor = field(repr=False)
-    ids: Tensor = field(repr=False)
+    token_ids: Tensor = field(repr=False)
     captions: tuple[str, ...]
     keys: tuple[str, ...]
-    samples: Tensor
-    general: Tensor | None = field(default=None, repr=False)
+    sample_indices: Tensor
+    general_token_ids: Tensor | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -62,26 +62,26 @@ class Batch:
         return self._with(Tensor.pin_memory)
 
     def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        general = None if self.general is None else change(self.general)
-        return replace(self, pixels=change(self.pixels), ids=change(self.ids), general=general)
+        general = None if self.general_token_ids is None else change(self.general_token_ids)
+        return replace(self, pixels=change(self.pixels), ids=change(self.token_ids), general=general)
 
 
 def joined(batches: Sequence[Batch], pad_id: int) -> Batch:
     """Batches as one, their rows one after another; shorter ids are filled up with `pad_id`."""
-    width = max(batch.ids.shape[1] for batch in batches)
+    width = max(batch.token_ids.shape[1] for batch in batches)
 
     def widened(ids: Tensor) -> Tensor:
         return pad(ids, (0, width - ids.shape[1]), value=pad_id)
 
-    none = all(batch.general is None for batch in batches)
-    general = [torch.full_like(b.ids, pad_id) if b.general is None else b.general for b in batches]
+    none = all(batch.general_token_ids is None for batch in batches)
+    general = [torch.full_like(b.token_ids, pad_id) if b.general_token_ids is None else b.general_token_ids for b in batches]
     one = Batch(
         pixels=torch.cat([batch.pixels for batch in batches]),
-        ids=torch.cat([widened(batch.ids) for batch in batches]),
-        general=None if none else torch.cat([widened(ids) for ids in general]),
+        token_ids=torch.cat([widened(batch.token_ids) for batch in batches]),
+        general_token_ids=None if none else torch.cat([widened(ids) for ids in general]),
         captions=tuple(caption for batch in batches for caption in batch.captions),
         keys=tuple(key for batch in batches for key in batch.keys),
-        samples=torch.cat([batch.samples for batch in batches]),
+        sample_indices=torch.cat([batch.sample_indices for batch in batches]),
     )
     return one.pin_memory() if batches[0].pixels.is_pinned() else one
 
@@ -98,17 +98,17 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preparation:
+class Preprocessor:
     """How a sample becomes an item of a batch. Nothing is random but by the seed that `item` is given.
 
     tokenizer:    None: no ids.
-    augmentation: None: the evaluation transform, `to_pixels`.
+    augmentation: None: the evaluation transform, `resize_and_crop`.
     caption:      which one of several. If nothing of it is left after cleaning, the one after it.
     max_pixels:   larger images are bad samples; they are not decoded.
     drop_words:   share of the captions that lose some of their tokens, none to three quarters of them, at random.
     """
 
-    pixels: PixelRules
+    pixels: ImagePreprocessing
     tokenizer: Tokenizer | None
     augmentation: Augmentation | None = None
     caption: CaptionChoice = "random"
@@ -119,12 +119,12 @@ class Preparation:
         if not 0 <= self.drop_words <= 1:
             raise ValueError(f"drop_words must be a share from 0 to 1, not {self.drop_words!r}")
         require_choice(self.caption, get_args(CaptionChoice), "caption")
-        require_count(self.max_pixels, "max_pixels", most=2**40)
+        require_positive_int(self.max_pixels, "max_pixels", maximum=2**40)
 
     @cached_property
     def _short_side(self) -> int | None:
         """Training need not decode more pixels than a crop has; evaluation is exact."""
-        return short_side_for(self.pixels, self.augmentation) if self.augmentation else None
+        return required_short_side(self.pixels, self.augmentation) if self.augmentation else None
 
     def item(self, sample: Sample, seed: int) -> Item:
         """Decode, augment and tokenise. seed: of 64 bits. BadSampleError if the picture or all captions are bad."""
@@ -137,9 +137,11 @@ class Preparation:
 
     def fingerprint(self) -> str:
         """Changes with whatever may change a batch."""
-        tokens = self.tokenizer and (self.tokenizer.rules, self.tokenizer.core().to_str())
+        tokens = self.tokenizer and (self.tokenizer.config, self.tokenizer.copy_backend().to_str())
         fewer = (self.drop_words,) if self.drop_words else ()
-        return fingerprint_of(self.pixels, self.augmentation, self.caption, self.max_pixels, tokens, *fewer)
+        return compute_fingerprint(
+            self.pixels, self.augmentation, self.caption, self.max_pixels, tokens, *fewer
+        )
 
     def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
         """samples: the loader's number of each item. Rows of ids are padded as the tokenizer pads a batch."""
@@ -148,31 +150,31 @@ class Preparation:
         if self.tokenizer is None:
             ids = torch.empty((len(rows), 0), dtype=torch.int64)
         elif all(item.general is None for item in items):
-            ids = self.tokenizer.padded(rows)
+            ids = self.tokenizer.pad(rows)
         else:  # one width for both: they go through the tower together
-            ids, general = self.tokenizer.padded([*rows, *(item.general or [] for item in items)]).chunk(2)
+            ids, general = self.tokenizer.pad([*rows, *(item.general or [] for item in items)]).chunk(2)
         return Batch(
             pixels=torch.stack([item.pixels for item in items]),
-            ids=ids,
-            general=general,
+            token_ids=ids,
+            general_token_ids=general,
             captions=tuple(item.caption for item in items),
             keys=tuple(item.key for item in items),
-            samples=torch.tensor(samples, dtype=torch.int64),
+            sample_indices=torch.tensor(samples, dtype=torch.int64),
         )
 
     def _pixels(self, sample: Sample, generator: torch.Generator) -> Tensor:
         try:
-            image = read_image(sample.image, max_pixels=self.max_pixels, short_side=self._short_side)
+            image = read_image(sample.image, max_pixels=self.max_pixels, min_short_side=self._short_side)
         except FileNotFoundError as error:
-            raise BadSampleError("missing file", sample.where, str(error)) from None
+            raise BadSampleError("missing file", sample.location, str(error)) from None
         except TooManyPixelsError as error:
-            raise BadSampleError("image too large", sample.where, str(error)) from None
+            raise BadSampleError("image too large", sample.location, str(error)) from None
         except EmptyImageError as error:
-            raise BadSampleError("empty image", sample.where, str(error)) from None
+            raise BadSampleError("empty image", sample.location, str(error)) from None
         except ValueError as error:
-            raise BadSampleError("unreadable image", sample.where, str(error)) from None
+            raise BadSampleError("unreadable image", sample.location, str(error)) from None
         if self.augmentation is None:
-            return to_pixels(image, self.pixels)
+            return resize_and_crop(image, self.pixels)
         return augment(image, self.pixels, self.augmentation, generator)
 
     def _caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
@@ -180,19 +182,19 @@ class Preparation:
         if self.tokenizer is None:
             return next(self._by_preference(sample.captions, generator), None), []
         if not sample.captions:
-            raise BadSampleError("no caption", sample.where)
+            raise BadSampleError("no caption", sample.location)
         for number in self._by_preference(sample.captions, generator):
             ids = self.tokenizer.encode(sample.captions[number])
-            if not self.tokenizer.rules.special_ids.issuperset(ids):
+            if not self.tokenizer.config.special_ids.issuperset(ids):
                 return number, ids
         raise BadSampleError(
-            "empty caption", sample.where, f"nothing of {sample.captions[0]!r:.60} is left when cleaned"
+            "empty caption", sample.location, f"nothing of {sample.captions[0]!r:.60} is left when cleaned"
         )
 
     def _general(self, sample: Sample, number: int | None) -> list[int] | None:
-        if self.tokenizer is None or not sample.general or number is None:
+        if self.tokenizer is None or not sample.general_captions or number is None:
             return None
-        text = sample.general[number]
+        text = sample.general_captions[number]
         return self.tokenizer.encode(text) if text else []
 
     def _fewer(self, ids: list[int], generator: torch.Generator) -> list[int]:
@@ -202,7 +204,7 @@ class Preparation:
         chance, share = torch.rand(2, generator=generator).tolist()
         if chance >= self.drop_words:
             return ids
-        special = self.tokenizer.rules.special_ids
+        special = self.tokenizer.config.special_ids
         ordinary = [place for place, token in enumerate(ids) if token not in special]
         count = min(round(MOST_DROPPED * share * len(ordinary)), len(ordinary) - 1)
         order = torch.randperm(len(ordinary), generator=generator).tolist()

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prolip import progress
-from prolip.data.batch import Preparation
+from prolip.data.batch import Preprocessor
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
-from prolip.data.sample_errors import Tally, TooManyBadSamplesError, log
+from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError, log
 from prolip.data.sources.tar import CAPTIONS, IMAGES
-from prolip.data.sources.tar_stream import Stream
+from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
-from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer_builders import BYTES, train_bpe
 
 BATCH = 64
@@ -30,7 +30,7 @@ class Checked:
 
     name: str
     shards: int
-    tally: Tally
+    tally: ErrorCounts
     caption_letters: int
     seconds: float
 
@@ -39,7 +39,7 @@ class Checked:
         return self.tally.tried - self.tally.bad
 
     def objection(self, limit: float) -> str | None:
-        """Why training with this bad_limit would end early; None if it wouldn't."""
+        """Why training with this max_bad_fraction would end early; None if it wouldn't."""
         try:
             self.tally.check(limit, self.shards, final=True)
         except TooManyBadSamplesError as error:
@@ -97,25 +97,29 @@ def check(
     spec = str(spec)
     wanted = captions is None or len(captions) > 0
     tokens = train_bpe(["a"], vocab_size=BYTES + 2, context_length=CONTEXT) if wanted else None
-    preparation = Preparation(pixels=PixelRules(size=size), tokenizer=tokens, caption="first")
+    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=size), tokenizer=tokens, caption="first")
     loader: Loader | StreamLoader
     if is_stream(spec):
-        stream = Stream(
+        stream = TarStream(
             spec, CAPTIONS if captions is None else captions, IMAGES if image is None else (image,)
         )
         name, total, shards = stream.name, None, len(stream.shards)
         loader = StreamLoader(
-            stream, preparation, batch=BATCH, shuffle=False, buffer=1, workers=workers, bad_limit=1.0
+            stream, preprocessor, batch_size=BATCH, shuffle=False, buffer_size=1, num_workers=workers, max_bad_fraction=1.0
         )
     else:
         source = open_data(spec, captions=captions, image=image)
         name, total, shards = source.name, len(source), len(source.chunks)
         loader = Loader(
-            source, preparation, global_batch=BATCH, shuffle=False, last="keep", on_bad="drop",
-            workers=workers, bad_limit=1.0, rank=0, world_size=1,
+            source, preprocessor, global_batch_size=BATCH, shuffle=False, last="keep", on_bad="drop",
+            num_workers=workers, max_bad_fraction=1.0, rank=0, world_size=1,
         )  # fmt: skip
     start, letters, done = time.perf_counter(), 0, 0
-    with _silent(), closing(loader), progress.bar(f"checking {name}", total, "samples", show) as advance:
+    with (
+        _silent(),
+        closing(loader),
+        progress.progress_bar(f"checking {name}", total, "samples", show) as advance,
+    ):
         for batch in loader:
             letters += sum(map(len, batch.captions))
             advance(loader.tally.tried - done)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from prolip.data.base_loader import Epochs
+from prolip.data.base_loader import BaseLoader
 from prolip.data.batch import Batch, joined
-from prolip.data.sample_errors import Tally
+from prolip.data.sample_errors import ErrorCounts
 
 
-class Together:
+class CombinedLoader:
     """Batches that take a fixed number of samples from each loader: a mixture of streams, or of streams and files.
 
     The loaders' batch sizes are the shares: 96 of one and 32 of the other are three to one. Each loader keeps its own
@@ -20,7 +20,7 @@ class Together:
     pad_id: what fills up the shorter of the parts' ids: the tokenizer's `rules.pad_id`.
     """
 
-    def __init__(self, loaders: Sequence[Epochs], *, pad_id: int) -> None:
+    def __init__(self, loaders: Sequence[BaseLoader], *, pad_id: int) -> None:
         if not loaders:
             raise ValueError("there is no loader to read from")
         lengths = [len(loader) for loader in loaders]
@@ -44,11 +44,11 @@ class Together:
         return self.loaders[0].position
 
     @property
-    def tally(self) -> Tally:
+    def error_counts(self) -> ErrorCounts:
         """Of all loaders; a copy."""
-        total = Tally()
+        total = ErrorCounts()
         for loader in self.loaders:
-            total.merge(loader.tally)
+            total.merge(loader.error_counts)
         return total
 
     def __iter__(self) -> Iterator[Batch]:

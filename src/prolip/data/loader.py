@@ -14,25 +14,25 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch.utils.data import Dataset
 
-from prolip.checks import require_choice, require_count
+from prolip.checks import require_choice, require_positive_int
 from prolip.data.base_loader import (
-    Delivery,
-    Epochs,
+    BaseLoader,
+    WorkerResult,
     answers,
-    checked_pool,
-    checked_ranks,
-    end_workers,
-    require_limit,
-    require_same,
-    unwrapped,
-    whole_number,
-    worker_pool,
+    check_worker_settings,
+    resolve_rank,
+    shut_down_workers,
+    require_max_bad_fraction,
+    require_same_stream,
+    unwrap,
+    read_count,
+    make_worker_pool,
 )
-from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.order import Places, Schedule, mixed, permuted
-from prolip.data.sample import Bad, BadSampleError
-from prolip.data.sample_errors import Tally, unfillable
-from prolip.data.source import Source, fingerprint_of
+from prolip.data.batch import Batch, Item, Preprocessor
+from prolip.data.order import SampleIndices, Schedule, derive_seed, permute
+from prolip.data.sample import BadSampleError, SampleError
+from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
+from prolip.data.source import Source, compute_fingerprint
 
 Last = Literal["drop", "keep"]
 OnBad = Literal["replace", "drop"]
@@ -41,19 +41,19 @@ ATTEMPTS = 20
 VERSION = 1
 
 
-class Loader(Epochs):
+class Loader(BaseLoader):
     """Batches of one rank, epoch after epoch: `for batch in loader` goes on to the end of the present epoch.
 
     global_batch: samples of a batch over all ranks; each rank has its contiguous share of it.
     weights, samples_per_epoch, shuffle, window: see `Schedule`.
     last:    what becomes of the last global batch of an epoch, if it is not full. "drop": it is left out (one pass an
-             epoch and shuffled, the next epoch leaves out others; with samples_per_epoch or weights nothing is lost,
+             epoch and random_permutation, the next epoch leaves out others; with samples_per_epoch or weights nothing is lost,
              for the next epoch starts where this one ended). "keep": the ranks share it as evenly as can be, and one
              that would get nothing has a batch less.
     on_bad:  "replace": another sample, drawn at random, takes a bad one's place, so that batches stay full; after 20
              bad ones, or if the data is hardly larger than a batch, there may be none. "drop": the batch is smaller,
              and passed over if it is empty.
-    bad_limit: share of bad samples from which on loading ends in TooManyBadSamplesError; see `Tally.check`. The tally
+    max_bad_fraction: share of bad samples from which on loading ends in TooManyBadSamplesError; see `ErrorCounts.check`. The tally
              is of one epoch, and of this rank.
     workers: processes that read ahead, `prefetch` batches each; 0: no process, nothing ahead. They live until `close`,
              or as long as the loader.
@@ -62,62 +62,62 @@ class Loader(Epochs):
     def __init__(
         self,
         sources: Source | Sequence[Source],
-        preparation: Preparation,
+        preprocessor: Preprocessor,
         *,
-        global_batch: int,
+        global_batch_size: int,
         weights: Sequence[float] | None = None,
         samples_per_epoch: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
         window: int = 16,
-        workers: int = 0,
+        num_workers: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
         last: Last = "drop",
         on_bad: OnBad = "replace",
-        bad_limit: float = 0.1,
-        prefetch: int = 2,
+        max_bad_fraction: float = 0.1,
+        prefetch_factor: int = 2,
     ) -> None:
         super().__init__()
         require_choice(last, get_args(Last), "last")
         require_choice(on_bad, get_args(OnBad), "on_bad")
-        require_count(global_batch, "global_batch")
-        require_limit(bad_limit)
+        require_positive_int(global_batch_size, "global_batch")
+        require_max_bad_fraction(max_bad_fraction)
         seed = index(seed)  # NumPy's integers are none for JSON
-        rank, world_size = checked_ranks(rank, world_size)
-        if global_batch % world_size:
-            raise ValueError(f"global_batch {global_batch} can't be shared evenly by {world_size} ranks")
+        rank, world_size = resolve_rank(rank, world_size)
+        if global_batch_size % world_size:
+            raise ValueError(f"global_batch {global_batch_size} can't be shared evenly by {world_size} ranks")
         many = _sources(sources)
         if last == "drop":
-            samples_per_epoch = _whole_batches(many, weights, samples_per_epoch, global_batch)
+            samples_per_epoch = _whole_batches(many, weights, samples_per_epoch, global_batch_size)
         schedule = Schedule(
             many, weights=weights, samples_per_epoch=samples_per_epoch, seed=seed, shuffle=shuffle, window=window
         )  # fmt: skip
         self._reader = _Reader(
-            sources=many, schedule=schedule, preparation=preparation, seed=seed, global_batch=global_batch,
+            sources=many, schedule=schedule, preprocessor=preprocessor, seed=seed, global_batch=global_batch_size,
             rank=rank, world_size=world_size, on_bad=on_bad, weighted=weights is not None,
         )  # fmt: skip
         self._facts = {
             "version": VERSION,
             "seed": seed,
-            "global_batch": global_batch,
+            "global_batch": global_batch_size,
             "samples_per_epoch": schedule.samples_per_epoch,
             "shuffle": shuffle,
             "window": window,
             "weights": None if weights is None else [float(weight) for weight in weights],
             "last": last,
             "on_bad": on_bad,
-            "preparation": preparation.fingerprint(),
-            "fingerprint": fingerprint_of(*(source.fingerprint() for source in many)),
+            "preprocessor": preprocessor.fingerprint(),
+            "fingerprint": compute_fingerprint(*(source.fingerprint() for source in many)),
         }
-        self._length = schedule.samples_per_epoch // global_batch
+        self._length = schedule.samples_per_epoch // global_batch_size
         if last == "keep" and self._reader.share(self._length):
             self._length += 1
-        self._bad_limit = bad_limit
+        self._bad_limit = max_bad_fraction
         self._shards = sum(len(source.chunks) for source in many) / world_size
         self._requests = _Requests()
-        self._pool_settings = checked_pool(workers, prefetch)
-        self._pool = worker_pool(self._reader, self._requests, **self._pool_settings)
+        self._pool_settings = check_worker_settings(num_workers, prefetch_factor)
+        self._pool = make_worker_pool(self._reader, self._requests, **self._pool_settings)
         self._iteration = 0
 
     def __len__(self) -> int:
@@ -129,13 +129,13 @@ class Loader(Epochs):
         iteration = self._iteration
         self._requests.epoch, self._requests.numbers = self.epoch, range(self.position, len(self))
         for answer in answers(self._pool) if self._requests.numbers else ():
-            delivery = unwrapped(answer)
+            delivery = unwrap(answer)
             self.position += 1
             self.tally.add(delivery.tried, delivery.bads)
             self.tally.check(self._bad_limit, self._shards)
             if delivery.batch is None:
                 if self._reader.on_bad == "replace":
-                    raise unfillable(delivery.tried, delivery.bads)
+                    raise make_unfillable_error(delivery.tried, delivery.bads)
                 continue
             yield delivery.batch
             if iteration != self._iteration:  # what comes next would be another's, and the position neither's
@@ -151,12 +151,12 @@ class Loader(Epochs):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there. The data and all settings that make the stream must be the same; the number of workers may
         be another, and so may the number of ranks."""
-        require_same(self._facts, state)
+        require_same_stream(self._facts, state)
         batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch)
-        epoch, position = (whole_number(state, name) for name in ("epoch", "batch"))
+        epoch, position = (read_count(state, name) for name in ("epoch", "batch"))
         if position > batches:
             raise ValueError(f"the saved position is batch {position} of an epoch that has {batches}")
-        tally = Tally()
+        tally = ErrorCounts()
         tally.load_state_dict(state.get("tally", {}))
         self._iteration += 1
         self.epoch, self.position, self.tally = epoch, position, tally
@@ -164,17 +164,17 @@ class Loader(Epochs):
     def close(self) -> None:
         """End the workers. (They also end with the loader.) It can be iterated again, which starts new ones."""
         self._iteration += 1
-        end_workers(self._pool._iterator)
-        self._pool = worker_pool(self._reader, self._requests, **self._pool_settings)
+        shut_down_workers(self._pool._iterator)
+        self._pool = make_worker_pool(self._reader, self._requests, **self._pool_settings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reader(Dataset[Delivery]):
+class _Reader(Dataset[WorkerResult]):
     """Batches by (epoch, number). Copied into each worker."""
 
     sources: tuple[Source, ...]
     schedule: Schedule
-    preparation: Preparation
+    preprocessor: Preprocessor
     seed: int
     global_batch: int
     rank: int
@@ -182,12 +182,12 @@ class _Reader(Dataset[Delivery]):
     on_bad: OnBad
     weighted: bool
 
-    def __getitem__(self, request: tuple[int, int]) -> Delivery:
+    def __getitem__(self, request: tuple[int, int]) -> WorkerResult:
         epoch, number = request
         positions = self.share(number)
         places = self.schedule.places(epoch, np.array(positions))
         found: dict[int, tuple[int, Item]] = {}
-        bads: list[Bad] = []
+        bads: list[SampleError] = []
         rows = list(zip(*(column.tolist() for column in places), strict=True))
         for slot in np.argsort(
             places.numbers, kind="stable"
@@ -198,9 +198,9 @@ class _Reader(Dataset[Delivery]):
             self._replace(epoch, number, places, found, bads)
         tried = len(found) + len(bads)
         if not found:
-            return Delivery(None, tried, tuple(bads))
+            return WorkerResult(None, tried, tuple(bads))
         samples, items = zip(*(found[slot] for slot in sorted(found)), strict=True)
-        return Delivery(self.preparation.batch(items, samples), tried, tuple(bads))
+        return WorkerResult(self.preprocessor.batch(items, samples), tried, tuple(bads))
 
     def share(self, number: int) -> range:
         """This rank's positions of a global batch. The first ranks have one more where it doesn't come out even."""
@@ -216,17 +216,22 @@ class _Reader(Dataset[Delivery]):
 
     def _try(
         self, slot: int, number: int, source: int, index: int, pass_number: int,
-        found: dict[int, tuple[int, Item]], bads: list[Bad],
+        found: dict[int, tuple[int, Item]], bads: list[SampleError],
     ) -> None:  # fmt: skip
         """Read a sample into a slot; else note why not."""
-        seed = mixed(self.seed, "sample", pass_number, source, index)
+        seed = derive_seed(self.seed, "sample", pass_number, source, index)
         try:
-            found[slot] = number, self.preparation.item(self.sources[source].read(index), seed)
+            found[slot] = number, self.preprocessor.item(self.sources[source].read(index), seed)
         except BadSampleError as error:
-            bads.append(error.bad)
+            bads.append(error.record)
 
     def _replace(
-        self, epoch: int, number: int, places: Places, found: dict[int, tuple[int, Item]], bads: list[Bad]
+        self,
+        epoch: int,
+        number: int,
+        places: SampleIndices,
+        found: dict[int, tuple[int, Item]],
+        bads: list[SampleError],
     ) -> None:
         """Fill the empty slots with samples that no rank has in this batch."""
         positions, everyone = self.share(number), np.array(self.shared(number))
@@ -255,17 +260,17 @@ class _Reader(Dataset[Delivery]):
             numbers = range(first, among.stop, self.global_batch)
             tries = np.arange(min(len(numbers), ATTEMPTS // (1 + len(own))))
             if len(tries):
-                key = mixed(self.seed, "substitute", epoch, position, part)
+                key = derive_seed(self.seed, "substitute", epoch, position, part)
                 batch = position // self.global_batch
-                for i in permuted(tries, len(numbers), key).tolist():
+                for i in permute(tries, len(numbers), key).tolist():
                     yield self._scattered(numbers[i], epoch, batch)
 
     def _scattered(self, number: int, epoch: int, batch: int) -> int:
         """One to one within each source, anew for each batch: bad samples may be as regular as the places are."""
         source = int(self.schedule.located(np.array([number]))[0][0])
         among = self.schedule.numbers_of(source)
-        key = mixed(self.seed, "scatter", epoch, batch, source)
-        return among.start + int(permuted(np.array([number - among.start]), len(among), key)[0])
+        key = derive_seed(self.seed, "scatter", epoch, batch, source)
+        return among.start + int(permute(np.array([number - among.start]), len(among), key)[0])
 
 
 @dataclass
@@ -287,7 +292,7 @@ def _sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
             raise TypeError(f"{source!r} is a path, not a source; open it first: open_data({str(source)!r})")
         if not isinstance(source, Source):
             raise TypeError(
-                f"a {type(source).__name__} is no Source; a Stream goes into StreamLoader(stream, ..., batch=)"
+                f"a {type(source).__name__} is no Source; a TarStream goes into StreamLoader(stream, ..., batch=)"
             )
     if not many:
         raise ValueError("there is no source to read")

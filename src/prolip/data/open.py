@@ -10,14 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.data.source import Source, require_captions
-from prolip.data.sources.arrow import ArrowFolder, Parquet
+from prolip.data.sources.arrow import ArrowDataset, ParquetTable
 from prolip.data.sources.coco import CocoCaptions
-from prolip.data.sources.csv_table import Table
-from prolip.data.sources.folder import IMAGE_ENDINGS, Folder
-from prolip.data.sources.labeled import dataset_type, is_task, task_shards
-from prolip.data.sources.tar import URL, Shards
+from prolip.data.sources.csv_table import CsvTable
+from prolip.data.sources.folder import IMAGE_EXTENSIONS, ImageFolder
+from prolip.data.sources.labeled import read_dataset_type, is_task_folder, list_task_shards
+from prolip.data.sources.tar import URL, TarShards
 
 SAVED = ("state.json", "dataset_info.json", "dataset_dict.json")
 """One of them is in every folder that `save_to_disk` of Hugging Face's `datasets` wrote."""
@@ -27,7 +27,7 @@ READABLE = (
     "a folder of the 38 tasks (test/0.tar, ...); "
     ".parquet files (a path, a folder or a glob); "
     "a folder that save_to_disk of `datasets` wrote; a .csv or .tsv table; a .json of COCO captions; "
-    f"a folder of pictures ({', '.join(IMAGE_ENDINGS)}) with captions in .txt files; "
+    f"a folder of pictures ({', '.join(IMAGE_EXTENSIONS)}) with captions in .txt files; "
     "procedural scenes (scenes:simple, scenes:hard, with length=, size=, seed=, ... behind commas)"
 )
 GENERATORS = {"scenes": "prolip.scenes.source"}
@@ -43,7 +43,7 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
     """
     text = os.path.expanduser(str(spec))
     if is_stream(text):
-        raise ValueError(f"{text}: a stream is opened with prolip.data.Stream, not as data on disk")
+        raise ValueError(f"{text}: a stream is opened with prolip.data.TarStream, not as data on disk")
     if is_generated(text):
         _refuse_columns(text, "generated data brings its own captions", captions, image)
         source: Source = import_module(GENERATORS[text.partition(":")[0]]).open_source(text)
@@ -69,20 +69,20 @@ def is_stream(spec: str) -> bool:
 
 def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None) -> Source:
     if any((folder / name).is_file() for name in SAVED):
-        return ArrowFolder(folder, captions=captions, image=image)
+        return ArrowDataset(folder, captions=captions, image=image)
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     tars = [str(folder / name) for name in names if name.lower().endswith(".tar")]
     if tars:  # before .parquet: img2dataset lays tables of URLs beside its shards
         return _shards(tars, captions, image)
-    if is_task(folder):
-        lines = ("txt:lines",) if dataset_type(folder) == "retrieval" else ()
-        return _shards(task_shards(folder), lines if captions is None else captions, image)
+    if is_task_folder(folder):
+        lines = ("txt:lines",) if read_dataset_type(folder) == "retrieval" else ()
+        return _shards(list_task_shards(folder), lines if captions is None else captions, image)
     if any(name.lower().endswith(".parquet") for name in names):
-        return Parquet(folder, captions=captions, image=image)
+        return ParquetTable(folder, captions=captions, image=image)
     try:
-        pictures = Folder(folder, captions=captions is None)
+        pictures = ImageFolder(folder, captions=captions is None)
     except ValueError:  # no picture
-        found = f"the folder holds {some(names, 6)}" if names else "the folder is empty"
+        found = f"the folder holds {join_names(names, 6)}" if names else "the folder is empty"
         raise _nothing_fits(str(folder), found) from None
     _refuse_columns(folder, "a folder of pictures has its captions in .txt files", captions, image)
     return pictures
@@ -92,9 +92,9 @@ def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: st
     if lower.rstrip("}").endswith(".tar"):  # {a.tar,b.tar} too
         return _shards(text, captions, image)
     if lower.endswith(".parquet"):
-        return Parquet(text, captions=captions, image=image)
+        return ParquetTable(text, captions=captions, image=image)
     if lower.endswith((".csv", ".tsv", ".tab")):
-        return Table(text, captions=captions, image=image)
+        return CsvTable(text, captions=captions, image=image)
     if lower.endswith(".json"):
         _refuse_columns(text, "COCO's captions have no columns", captions, None)
         return CocoCaptions(text, image, captions=captions is None)
@@ -102,13 +102,13 @@ def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: st
         found = [os.path.basename(name) for name in islice(sorted(glob(text)), 100)]
         if not found:
             raise FileNotFoundError(f"{text}: there is no such file or folder")
-        raise _nothing_fits(text, f"it finds {some(found, 6)}")
+        raise _nothing_fits(text, f"it finds {join_names(found, 6)}")
     raise _nothing_fits(text, "its ending is none of those")
 
 
 def _shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
     asked: dict[str, Any] = {} if captions is None else {"captions": captions}
-    return Shards(pattern, **asked) if image is None else Shards(pattern, images=(image,), **asked)
+    return TarShards(pattern, **asked) if image is None else TarShards(pattern, images=(image,), **asked)
 
 
 def _refuse_columns(path: Path | str, why: str, captions: Sequence[str] | None, image: str | None) -> None:

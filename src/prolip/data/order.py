@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.source import Source
 
 ROUNDS = 8
@@ -25,13 +25,13 @@ GAMMA = 0x9E3779B97F4A7C15
 """2**64 / golden ratio, the step of splitmix64: multiples of it lie far apart."""
 
 
-def mixed(*facts: int | str) -> int:
+def derive_seed(*facts: int | str) -> int:
     """64 bits that depend on all facts and their order; the same in every process. All keys and seeds come from it."""
     told = ",".join(repr(fact) if isinstance(fact, str) else str(operator.index(fact)) for fact in facts)
     return int.from_bytes(hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def permuted(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -> np.ndarray:
+def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -> np.ndarray:
     """Where a pseudo-random permutation of range(size) takes each position: int64 (n,) -> int64 (n,).
 
     size, key: one for all positions, or (n,), each position with its own permutation; key is of 64 bits.
@@ -51,7 +51,7 @@ def permuted(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarra
     return values.astype(np.int64)
 
 
-def shuffled(count: int, key: int) -> np.ndarray:
+def random_permutation(count: int, key: int) -> np.ndarray:
     """A pseudo-random permutation of range(count), for where all of it is wanted: int64 (count,)."""
     return np.argsort(_keys(count, key))
 
@@ -68,19 +68,19 @@ class Order:
     def __init__(
         self, chunks: np.ndarray, *, seed: int, pass_number: int, window: int, shuffle: bool
     ) -> None:
-        require_count(window, "window")
+        require_positive_int(window, "window")
         chunks = np.asarray(chunks, dtype=np.int64)
         self.size = int(chunks.sum())
         self._shuffle = shuffle
         if not shuffle:
             return
-        key = mixed(seed, "order", pass_number)
-        chunk_order = shuffled(len(chunks), key)
+        key = derive_seed(seed, "order", pass_number)
+        chunk_order = random_permutation(len(chunks), key)
         lengths = chunks[chunk_order]
         self._ends = np.cumsum(lengths)
         self._shifts = (np.cumsum(chunks) - chunks)[chunk_order] - (self._ends - lengths)
         self._pool_ends = np.append(self._ends[window - 1 :: window], self.size)
-        self._pool_keys = _keys(len(self._pool_ends), mixed(key, "pools"))
+        self._pool_keys = _keys(len(self._pool_ends), derive_seed(key, "pools"))
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
         """int64 (n,) positions in 0 .. size - 1 -> int64 (n,) sample numbers in 0 .. size - 1."""
@@ -94,12 +94,12 @@ class Order:
         pool = np.searchsorted(self._pool_ends, positions, side="right")
         start = np.where(pool > 0, self._pool_ends[pool - 1], 0)
         lengths = self._pool_ends[pool] - start
-        places = start + permuted(positions - start, lengths, self._pool_keys[pool])
+        places = start + permute(positions - start, lengths, self._pool_keys[pool])
         numbers: np.ndarray = places + self._shifts[np.searchsorted(self._ends, places, side="right")]
         return numbers
 
 
-class Places(NamedTuple):
+class SampleIndices(NamedTuple):
     """Samples to read, each an int64 (n,).
 
     numbers: of the sample, counted through all sources.
@@ -137,11 +137,11 @@ class Schedule:
     ) -> None:
         if not sources:
             raise ValueError("there is no source to read")
-        require_count(window, "window")
+        require_positive_int(window, "window")
         chunks = [_checked_chunks(source) for source in sources]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         if samples_per_epoch is not None:
-            require_count(samples_per_epoch, "samples_per_epoch", most=2**48)
+            require_positive_int(samples_per_epoch, "samples_per_epoch", maximum=2**48)
         self.samples_per_epoch = samples_per_epoch or int(lengths.sum())
         self._source_ends = np.cumsum(lengths)
         self._seed, self._shuffle, self._window = seed, shuffle, window
@@ -156,7 +156,7 @@ class Schedule:
         """Samples of all sources."""
         return int(self._source_ends[-1])
 
-    def places(self, epoch: int, positions: np.ndarray) -> Places:
+    def places(self, epoch: int, positions: np.ndarray) -> SampleIndices:
         """positions: int64 (n,), each from 0 to samples_per_epoch - 1."""
         endless = epoch * self.samples_per_epoch + np.asarray(positions, dtype=np.int64)
         pools, counters = (np.zeros_like(endless), endless) if self._counts is None else self._drawn(endless)
@@ -168,7 +168,7 @@ class Schedule:
             here = runs == run
             start = int(self._lengths[:pool].sum())
             numbers[here] = start + self._order(pool, pass_number)[within[here]]
-        return Places(numbers, *self.located(numbers), passes)
+        return SampleIndices(numbers, *self.located(numbers), passes)
 
     def located(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Numbers through all sources, int64 (n,), as (sources, indices)."""
@@ -184,7 +184,7 @@ class Schedule:
         if key not in self._orders:
             _forget_first(self._orders, 2 * len(self._chunks))
             self._orders[key] = Order(
-                self._chunks[pool], seed=mixed(self._seed, "pool", pool), pass_number=pass_number,
+                self._chunks[pool], seed=derive_seed(self._seed, "pool", pool), pass_number=pass_number,
                 window=self._window, shuffle=self._shuffle,
             )  # fmt: skip
         return self._orders[key]
@@ -203,7 +203,7 @@ class Schedule:
         assert self._counts is not None
         if block not in self._blocks:
             _forget_first(self._blocks, 2)
-            slots = shuffled(BLOCK, mixed(self._seed, "block", block))
+            slots = random_permutation(BLOCK, derive_seed(self._seed, "block", block))
             pools = np.searchsorted(np.cumsum(self._counts), slots, side="right")
             counters = np.empty(BLOCK, dtype=np.int64)
             for pool, count in enumerate(self._counts.tolist()):
@@ -221,7 +221,7 @@ def shares(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
     for weight, name in zip(weights, names, strict=True):
         if not isinstance(weight, int | float) or not 0 < weight < math.inf:
             raise ValueError(f"{name}: a weight must be a positive number, not {weight!r}")
-    counts = by_largest_remainder(weights, BLOCK)
+    counts = apportion(weights, BLOCK)
     for count, name in zip(counts.tolist(), names, strict=True):
         if count == 0:
             raise ValueError(
@@ -230,7 +230,7 @@ def shares(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
     return counts
 
 
-def by_largest_remainder(weights: Sequence[float], total: int) -> np.ndarray:
+def apportion(weights: Sequence[float], total: int) -> np.ndarray:
     """int64 (S,): whole numbers as near to the weights' shares of `total` as can be, which is their sum."""
     parts = np.array(weights, dtype=np.float64) / max(weights)
     exact = parts / parts.sum() * total

@@ -39,33 +39,33 @@ class Sample:
     """
 
     key: str
-    where: str
+    location: str
     image: bytes | Path | Image.Image
     captions: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
-    general: tuple[str, ...] = ()
+    general_captions: tuple[str, ...] = ()
 
 
-class Bad(NamedTuple):
+class SampleError(NamedTuple):
     """A sample that was left out. Plain values, so that it crosses from a worker to its parent."""
 
     reason: Reason
-    where: str
+    location: str
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
+        return f"{self.location}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
 class BadSampleError(ValueError):
     """A sample that can't be used; the loader counts it and goes on."""
 
     def __init__(self, reason: Reason, where: str, detail: str = "") -> None:
-        self.bad = Bad(reason, _printable(where), _printable(detail))
-        super().__init__(str(self.bad))
+        self.record = SampleError(reason, _printable(where), _printable(detail))
+        super().__init__(str(self.record))
 
 
-def captions_of(values: Iterable[object], where: str) -> tuple[str, ...]:
+def parse_captions(values: Iterable[object], where: str) -> tuple[str, ...]:
     """The captions among values: texts, UTF-8 bytes, or lists of them, blank ones left out.
 
     A sample is bad if no caption is left: for the reason why its first value is none, or because there was no value.
@@ -82,7 +82,7 @@ def captions_of(values: Iterable[object], where: str) -> tuple[str, ...]:
     raise first or BadSampleError("no caption", where)
 
 
-def json_captions(content: bytes, path: str, where: str) -> list[object]:
+def read_json_field(content: bytes, path: str, where: str) -> list[object]:
     """What `path` leads to in a JSON object: "caption", or "meta.captions" with a dot a step; [] if it isn't there."""
     try:
         value = json.loads(content.decode("utf-8"))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from prolip.data.sample import Bad, Reason
+from prolip.data.sample import Reason, SampleError
 
 log = logging.getLogger("prolip.data")
 
@@ -18,10 +18,10 @@ FIRST = 1000
 
 
 class TooManyBadSamplesError(ValueError):
-    """More of the data is bad than `bad_limit` allows."""
+    """More of the data is bad than `max_bad_fraction` allows."""
 
 
-def unfillable(tried: int, bads: Sequence[Bad]) -> TooManyBadSamplesError:
+def make_unfillable_error(tried: int, bads: Sequence[SampleError]) -> TooManyBadSamplesError:
     """For a batch that found no good samples, however few were tried in all."""
     return TooManyBadSamplesError(
         f"a batch can't be filled: {len(bads):,} of {tried:,} samples tried for it are bad; "
@@ -29,29 +29,29 @@ def unfillable(tried: int, bads: Sequence[Bad]) -> TooManyBadSamplesError:
     )
 
 
-class Tally:
+class ErrorCounts:
     """Samples tried, bad ones by reason, and the first few examples of each reason."""
 
     def __init__(self) -> None:
         self.tried = 0
         self.reasons: Counter[Reason] = Counter()
-        self.examples: dict[Reason, list[Bad]] = {}
+        self.examples: dict[Reason, list[SampleError]] = {}
         self.broken: set[str] = set()  # shards, by name: a broken one may be met again
 
     @property
     def bad(self) -> int:
         return self.reasons.total()
 
-    def add(self, tried: int, bads: Iterable[Bad]) -> None:
+    def add(self, tried: int, bads: Iterable[SampleError]) -> None:
         """tried: good and bad samples together."""
         self.tried += tried
         for bad in bads:
             self.reasons[bad.reason] += 1
             if bad.reason == "broken shard":
-                self.broken.add(bad.where)
+                self.broken.add(bad.location)
             self._keep(bad)
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: ErrorCounts) -> None:
         """Add another tally's counts, say of another rank, to this one's."""
         self.tried += other.tried
         self.reasons.update(other.reasons)
@@ -71,14 +71,14 @@ class Tally:
         lost = len(self.broken)
         if lost > max(1, limit * shards):
             raise TooManyBadSamplesError(
-                f"{lost:,} of {shards:,.0f} shards are broken, more than bad_limit={limit:g} allows; for example "
-                f"{_short(self.examples['broken shard'][0])}; mend the data, or raise bad_limit"
+                f"{lost:,} of {shards:,.0f} shards are broken, more than max_bad_fraction={limit:g} allows; for example "
+                f"{_short(self.examples['broken shard'][0])}; mend the data, or raise max_bad_fraction"
             )
         if self.bad > limit * (self.tried if final else max(self.tried, FIRST)):
             raise TooManyBadSamplesError(
                 f"{self.bad:,} of {self.tried:,} samples ({self.bad / self.tried:.1%}) are bad, more than "
-                f"bad_limit={limit:g} allows: {self._counts()}; for example {self._example()}; "
-                "mend the data, or raise bad_limit"
+                f"max_bad_fraction={limit:g} allows: {self._counts()}; for example {self._example()}; "
+                "mend the data, or raise max_bad_fraction"
             )
 
     def end_epoch(self, epoch: int, limit: float) -> None:
@@ -122,7 +122,7 @@ class Tally:
             raise ValueError("this is not the state of a tally: a reason has no example")
         self.tried, self.reasons, self.examples, self.broken = tried, reasons, examples, broken
 
-    def _keep(self, bad: Bad) -> None:
+    def _keep(self, bad: SampleError) -> None:
         examples = self.examples.setdefault(bad.reason, [])
         if len(examples) < EXAMPLES:
             examples.append(bad)
@@ -135,7 +135,7 @@ class Tally:
         return _short(self.examples[commonest][0])
 
 
-def _short(bad: Bad, most: int = 300) -> str:
+def _short(bad: SampleError, most: int = 300) -> str:
     """One line: the detail may hold a foreign library's message, or half a file."""
     text = " ".join(str(bad).split())
     return text if len(text) <= most else text[: most - 3] + "..."
@@ -154,6 +154,6 @@ def _reason(name: Any) -> Reason:
     return reason
 
 
-def _bad(row: Any) -> Bad:
+def _bad(row: Any) -> SampleError:
     reason, where, detail = row
-    return Bad(_reason(reason), str(where), str(detail))
+    return SampleError(_reason(reason), str(where), str(detail))

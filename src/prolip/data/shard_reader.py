@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from prolip.data.order import mixed, shuffled
-from prolip.data.sample import Bad, Sample
+from prolip.data.order import derive_seed, random_permutation
+from prolip.data.sample import Sample, SampleError
 
 
-class StreamLike(Protocol):
+class ShardStream(Protocol):
     """Shards that are read one after another. Copied into loader workers: open files when reading."""
 
     @property
@@ -20,13 +20,13 @@ class StreamLike(Protocol):
     @property
     def shards(self) -> tuple[str, ...]: ...
 
-    def read(self, shard: int, skip: int = 0) -> Iterator[Sample | Bad]:
+    def read(self, shard: int, skip: int = 0) -> Iterator[Sample | SampleError]:
         """The samples of a shard, good and bad, but for the first `skip`; the same ones in the same order each time."""
 
     def fingerprint(self) -> str: ...
 
 
-class Spot(NamedTuple):
+class ReaderState(NamedTuple):
     """Where a lane stands: it has read the window that starts at `skip` samples of its shard `entry` of a pass, and
     delivered `offset` of it."""
 
@@ -36,15 +36,15 @@ class Spot(NamedTuple):
     offset: int = 0
 
 
-class Met(NamedTuple):
+class ShardSample(NamedTuple):
     """A sample, good or bad, and its number in its shard."""
 
     shard: int
     number: int
-    content: Sample | Bad
+    content: Sample | SampleError
 
 
-class Lane:
+class ShardReader:
     """The samples of a lane, pass after pass, from a spot on.
 
     Of the shards of a pass, in random order, a rank has every R-th, and a lane every L-th of these. `buffer` samples
@@ -54,8 +54,8 @@ class Lane:
 
     def __init__(
         self,
-        stream: StreamLike,
-        spot: Spot,
+        stream: ShardStream,
+        spot: ReaderState,
         *,
         number: int,
         lanes: int,
@@ -75,12 +75,12 @@ class Lane:
             self._offset = spot.offset
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> ReaderState:
         if self._offset < len(self._window):
-            return Spot(self._pass_number, *self._window_start, self._offset)
-        return Spot(self._pass_number, self._entry, self._skip, 0)
+            return ReaderState(self._pass_number, *self._window_start, self._offset)
+        return ReaderState(self._pass_number, self._entry, self._skip, 0)
 
-    def take(self) -> Met | None:
+    def take(self) -> ShardSample | None:
         """The next sample, good or bad. None at the end of a pass; the next one begins."""
         if self._offset == len(self._window):
             self._fill()
@@ -92,12 +92,12 @@ class Lane:
 
     def _start(self, pass_number: int, entry: int, skip: int) -> None:
         self._pass_number, self._entry, self._skip = pass_number, entry, skip
-        self._content: Iterator[Sample | Bad] | None = None
-        self._window: list[Met] = []
+        self._content: Iterator[Sample | SampleError] | None = None
+        self._window: list[ShardSample] = []
         self._offset = 0
         shards = np.arange(len(self._stream.shards))
         if self._shuffle:
-            shards = shuffled(len(shards), mixed(self._seed, "shards", pass_number))
+            shards = random_permutation(len(shards), derive_seed(self._seed, "shards", pass_number))
         self._shards: list[int] = shards[self._rank :: self._world_size][self._number :: self._lanes].tolist()
 
     def _fill(self) -> None:
@@ -109,16 +109,16 @@ class Lane:
         order = np.arange(len(self._window))
         if self._shuffle:
             place = (self._pass_number, self._rank, self._number, *self._window_start)
-            order = shuffled(len(order), mixed(self._seed, "window", *place))
+            order = random_permutation(len(order), derive_seed(self._seed, "window", *place))
         self._order: list[int] = order.tolist()
 
-    def _read(self) -> Met | None:
+    def _read(self) -> ShardSample | None:
         while self._entry < len(self._shards):
             shard = self._shards[self._entry]
             if self._content is None:
                 self._content = iter(self._stream.read(shard, self._skip))
             for content in self._content:
                 self._skip += 1
-                return Met(shard, self._skip - 1, content)
+                return ShardSample(shard, self._skip - 1, content)
             self._entry, self._skip, self._content = self._entry + 1, 0, None
         return None

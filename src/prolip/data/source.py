@@ -6,11 +6,11 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from prolip.data.sample import Bad, BadSampleError, Reason, Sample
+from prolip.data.sample import BadSampleError, Reason, Sample, SampleError
 
 
 @runtime_checkable
@@ -36,14 +36,51 @@ class Source(Protocol):
         means nothing."""
 
 
+class CaptionAnnotation(NamedTuple):
+    """What is known of one caption of a sample.
+
+    text:          the caption.
+    level:         its level of generality, 0 for the most general; None if unknown.
+    log_ambiguity: the log of the number (or probability) of images that it is true of, in nats; None if unknown.
+    """
+
+    text: str
+    level: int | None
+    log_ambiguity: float | None
+
+
 @runtime_checkable
-class Filed(Protocol):
+class AnnotatedSource(Source, Protocol):
+    """A source that knows the level and the ambiguity of its captions, and of which samples a caption is true.
+
+    General code (evaluation, reports) asks for this protocol, not for the class of a generator.
+    """
+
+    def caption_annotations(self, index: int) -> tuple[CaptionAnnotation, ...]:
+        """What is known of each caption of a sample.
+
+        Args:
+            index: of the sample, from 0.
+
+        Returns:
+            One annotation per caption, in the order of `Sample.captions`.
+        """
+
+    def log_ambiguity(self, text: str) -> float:
+        """The log of the number (or probability) of images that a caption is true of, in nats."""
+
+    def is_true_caption(self, index: int, text: str) -> bool:
+        """Whether a caption is true of the sample at an index."""
+
+
+@runtime_checkable
+class FileBacked(Protocol):
     """A source whose samples lie in a few files: whoever keeps what was made of them must know when they change."""
 
     def files(self) -> Sequence[Path]: ...
 
 
-class OneChunk(ABC):
+class SingleChunkSource(ABC):
     """What sources share that are quick in any order: the name is their path, and all samples are one chunk."""
 
     path: Path
@@ -60,7 +97,7 @@ class OneChunk(ABC):
     def __len__(self) -> int: ...
 
 
-class Joined:
+class ConcatSource:
     """Sources one after another, as one."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -86,13 +123,13 @@ class Joined:
         return self.sources[part].read(index - (int(self._ends[part - 1]) if part else 0))
 
     def fingerprint(self) -> str:
-        return fingerprint_of(*(source.fingerprint() for source in self.sources))
+        return compute_fingerprint(*(source.fingerprint() for source in self.sources))
 
     def files(self) -> list[Path]:
-        return [file for source in self.sources if isinstance(source, Filed) for file in source.files()]
+        return [file for source in self.sources if isinstance(source, FileBacked) for file in source.files()]
 
 
-def fingerprint_of(*facts: object) -> str:
+def compute_fingerprint(*facts: object) -> str:
     """16 hexadecimal digits of what is told; the same in every process."""
     return hashlib.blake2b("\n".join(map(str, facts)).encode(), digest_size=8).hexdigest()
 
@@ -111,15 +148,15 @@ def require_captions(source: Source, tries: int = 100) -> None:
 
     Reads samples from all over the source, until one is good. Damaged files are not the question here.
     """
-    first: Bad | None = None
+    first: SampleError | None = None
     numbers = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
     for number in numbers:
         try:
             source.read(int(number))
             return
         except BadSampleError as error:
-            if error.bad.reason in SOUGHT:
-                first = first or error.bad
+            if error.record.reason in SOUGHT:
+                first = first or error.record
     if first:
         raise ValueError(
             f"{source.name}: not one of {len(numbers)} samples that were tried can be used. The first: {first}"

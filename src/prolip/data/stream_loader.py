@@ -16,26 +16,26 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.base_loader import (
-    Epochs,
-    Failure,
-    PoolSettings,
+    BaseLoader,
+    WorkerFailure,
+    WorkerSettings,
     answers,
-    checked_pool,
-    checked_ranks,
-    end_workers,
-    require_limit,
-    require_same,
-    unwrapped,
-    whole_number,
-    worker_pool,
+    check_worker_settings,
+    resolve_rank,
+    shut_down_workers,
+    require_max_bad_fraction,
+    require_same_stream,
+    unwrap,
+    read_count,
+    make_worker_pool,
 )
-from prolip.data.batch import Batch, Item, Preparation
-from prolip.data.order import mixed
-from prolip.data.sample import Bad, BadSampleError
-from prolip.data.sample_errors import Tally, unfillable
-from prolip.data.shard_reader import Lane, Met, Spot, StreamLike
+from prolip.data.batch import Batch, Item, Preprocessor
+from prolip.data.order import derive_seed
+from prolip.data.sample import BadSampleError, SampleError
+from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
+from prolip.data.shard_reader import ShardSample, ReaderState, ShardReader, ShardStream
 
 VERSION = 1
 MOST_BAD = 1000
@@ -45,7 +45,7 @@ MOST_BROKEN = 20
 log = logging.getLogger("prolip.data")
 
 
-class StreamLoader(Epochs):
+class StreamLoader(BaseLoader):
     """Batches of one rank from a stream; to iterate as a `Loader`.
 
     batch:   samples of a batch on this rank.
@@ -56,7 +56,7 @@ class StreamLoader(Epochs):
     lanes:   readers of a rank; as many as it has shards, if that is less.
     buffer:  samples that a lane shuffles together. Their files' bytes are held in memory: lanes * buffer of them.
     shuffle: False: shards and samples in their order, though lanes still take turns.
-    bad_limit: as for `Loader`. Bad samples are left out, and the lane's next ones fill the batch.
+    max_bad_fraction: as for `Loader`. Bad samples are left out, and the lane's next ones fill the batch.
     workers: processes; one that doesn't divide the number of lanes is lowered to one that does.
 
     The position is a rank's own: save the state of each rank. `Batch.samples` are shard * 2**32 + number in the shard.
@@ -64,49 +64,49 @@ class StreamLoader(Epochs):
 
     def __init__(
         self,
-        stream: StreamLike,
-        preparation: Preparation,
+        stream: ShardStream,
+        preprocessor: Preprocessor,
         *,
-        batch: int,
+        batch_size: int,
         samples_per_epoch: int | None = None,
-        lanes: int = 12,
-        buffer: int = 1000,
+        num_readers: int = 12,
+        buffer_size: int = 1000,
         seed: int = 0,
         shuffle: bool = True,
-        workers: int = 0,
+        num_workers: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        bad_limit: float = 0.1,
-        prefetch: int = 2,
+        max_bad_fraction: float = 0.1,
+        prefetch_factor: int = 2,
     ) -> None:
         super().__init__()
-        for value, name in ((batch, "batch"), (lanes, "lanes"), (buffer, "buffer")):
-            require_count(value, name)
-        require_limit(bad_limit)
+        for value, name in ((batch_size, "batch"), (num_readers, "lanes"), (buffer_size, "buffer")):
+            require_positive_int(value, name)
+        require_max_bad_fraction(max_bad_fraction)
         seed = index(seed)  # NumPy's integers are none for JSON
-        rank, world_size = checked_ranks(rank, world_size)
+        rank, world_size = resolve_rank(rank, world_size)
         if len(stream.shards) < world_size:
             raise ValueError(
                 f"{stream.name}: {len(stream.shards)} shards can't be shared by {world_size} ranks; "
                 "there must be at least one for each"
             )
-        lanes = min(lanes, len(stream.shards) // world_size)
-        self._batches = _batches(samples_per_epoch, batch * world_size)
+        num_readers = min(num_readers, len(stream.shards) // world_size)
+        self._batches = _batches(samples_per_epoch, batch_size * world_size)
         self._reader = _StreamReader(
-            stream=stream, preparation=preparation, batch=batch, buffer=buffer, seed=seed, shuffle=shuffle,
-            rank=rank, world_size=world_size, lanes=lanes, one_pass=samples_per_epoch is None,
+            stream=stream, preprocessor=preprocessor, batch=batch_size, buffer=buffer_size, seed=seed, shuffle=shuffle,
+            rank=rank, world_size=world_size, lanes=num_readers, one_pass=samples_per_epoch is None,
         )  # fmt: skip
         self._facts = {
-            "version": VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch,
-            "samples_per_epoch": samples_per_epoch, "lanes": lanes, "buffer": buffer, "shuffle": shuffle,
-            "preparation": preparation.fingerprint(), "fingerprint": stream.fingerprint(),
+            "version": VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch_size,
+            "samples_per_epoch": samples_per_epoch, "lanes": num_readers, "buffer": buffer_size, "shuffle": shuffle,
+            "preprocessor": preprocessor.fingerprint(), "fingerprint": stream.fingerprint(),
         }  # fmt: skip
-        settings = checked_pool(workers, prefetch)
-        self._pool_settings: PoolSettings = {**settings, "workers": _divisor(lanes, workers)}
-        self._answers: Iterator[_Answer | Failure] | None = None
-        self._bad_limit, self._shards = bad_limit, len(stream.shards) / world_size
+        settings = check_worker_settings(num_workers, prefetch_factor)
+        self._pool_settings: WorkerSettings = {**settings, "workers": _divisor(num_readers, num_workers)}
+        self._answers: Iterator[_Answer | WorkerFailure] | None = None
+        self._bad_limit, self._shards = max_bad_fraction, len(stream.shards) / world_size
         self._turn = 0
-        self._spots = [Spot()] * lanes
+        self._spots = [ReaderState()] * num_readers
 
     def __len__(self) -> int:
         """Batches of an epoch on this rank."""
@@ -138,19 +138,19 @@ class StreamLoader(Epochs):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there: with the same data, ranks and settings, and any number of workers."""
-        require_same(self._facts, state)
-        epoch, position, turn = (whole_number(state, name) for name in ("epoch", "batch", "turn"))
+        require_same_stream(self._facts, state)
+        epoch, position, turn = (read_count(state, name) for name in ("epoch", "batch", "turn"))
         spots = _checked_spots(state.get("spots"), len(self._spots))
         if turn >= len(spots):
             raise ValueError(f"the saved position is at the turn of lane {turn}, of {len(spots)}")
-        tally = Tally()
+        tally = ErrorCounts()
         tally.load_state_dict(state.get("tally", {}))
         self.close()
         self.epoch, self.position, self._turn, self._spots, self.tally = epoch, position, turn, spots, tally
 
     def close(self) -> None:
         """End the workers. (They also end with the loader.) Iterating again starts new ones at the same position."""
-        end_workers(self._answers)
+        shut_down_workers(self._answers)
         self._answers = None
 
     def _epoch_is_over(self) -> bool:
@@ -161,9 +161,9 @@ class StreamLoader(Epochs):
     def _next_answer(self) -> _Answer:
         if self._answers is None:
             reader = self._reader.at(self.epoch, self._turn, self._spots)
-            self._answers = iter(worker_pool(reader, itertools.count(self._turn), **self._pool_settings))
+            self._answers = iter(make_worker_pool(reader, itertools.count(self._turn), **self._pool_settings))
         try:
-            answer: _Answer = unwrapped(next(answers(self._answers)))
+            answer: _Answer = unwrap(next(answers(self._answers)))
             return answer
         except BaseException:
             self.close()  # the next answer would be another one's: start anew from the last that came
@@ -171,7 +171,7 @@ class StreamLoader(Epochs):
 
     def _nothing_in(self, answer: _Answer) -> ValueError:
         if answer.bads:
-            return unfillable(answer.tried, answer.bads)
+            return make_unfillable_error(answer.tried, answer.bads)
         name, lane = self._reader.stream.name, answer.lane
         return ValueError(
             f"{name}: all shards of lane {lane} are empty; leave empty shards out, or use fewer lanes"
@@ -183,17 +183,17 @@ class _Answer(NamedTuple):
 
     batch: Batch | None
     tried: int
-    bads: tuple[Bad, ...]
+    bads: tuple[SampleError, ...]
     lane: int
-    spot: Spot
+    spot: ReaderState
 
 
 @dataclass(kw_only=True)
 class _StreamReader(Dataset[_Answer]):
     """Batches by their number. Copied into each worker, where the lanes live that it serves."""
 
-    stream: StreamLike
-    preparation: Preparation
+    stream: ShardStream
+    preprocessor: Preprocessor
     batch: int
     buffer: int
     seed: int
@@ -204,11 +204,11 @@ class _StreamReader(Dataset[_Answer]):
     one_pass: bool
     epoch: int = 0
     start: int = 0
-    spots: tuple[Spot, ...] = ()
-    _open: dict[int, Lane] = field(default_factory=dict)
+    spots: tuple[ReaderState, ...] = ()
+    _open: dict[int, ShardReader] = field(default_factory=dict)
     _due: dict[int, int] = field(default_factory=dict)
 
-    def at(self, epoch: int, start: int, spots: list[Spot]) -> _StreamReader:
+    def at(self, epoch: int, start: int, spots: list[ReaderState]) -> _StreamReader:
         """A reader for the batches from number `start` on."""
         return replace(self, epoch=epoch, start=start, spots=tuple(spots), _open={}, _due={})
 
@@ -219,10 +219,10 @@ class _StreamReader(Dataset[_Answer]):
         items, samples, bads = self._filled(lane)
         tried = len(items) + len(bads)
         enough = len(items) == self.batch or (self.one_pass and items)
-        batch = self.preparation.batch(items, samples) if enough else None
+        batch = self.preprocessor.batch(items, samples) if enough else None
         return _Answer(batch, tried, tuple(bads), request % self.lanes, lane.spot)
 
-    def _lane(self, request: int) -> Lane:
+    def _lane(self, request: int) -> ShardReader:
         number = request % self.lanes
         due = self._due.get(number, self.start + (number - self.start) % self.lanes)
         if request != due:  # a lane that two workers serve would come twice
@@ -231,17 +231,17 @@ class _StreamReader(Dataset[_Answer]):
             )
         self._due[number] = request + self.lanes
         if number not in self._open:
-            self._open[number] = Lane(
+            self._open[number] = ShardReader(
                 self.stream, self.spots[number], number=number, lanes=self.lanes, rank=self.rank,
                 world_size=self.world_size, buffer=self.buffer, seed=self.seed, shuffle=self.shuffle,
             )  # fmt: skip
         return self._open[number]
 
-    def _filled(self, lane: Lane) -> tuple[list[Item], list[int], list[Bad]]:
+    def _filled(self, lane: ShardReader) -> tuple[list[Item], list[int], list[SampleError]]:
         """A lane's next samples: a batch; less at the end of the one pass, or if too many are bad, or none is left."""
         items: list[Item] = []
         samples: list[int] = []
-        bads: list[Bad] = []
+        bads: list[SampleError] = []
         ends_since_last = broken = 0
         while len(items) < self.batch and len(bads) < max(MOST_BAD, 20 * len(items)):
             pass_number = lane.spot.pass_number
@@ -256,23 +256,23 @@ class _StreamReader(Dataset[_Answer]):
                 items.append(self._item(met, pass_number))
                 samples.append(met.shard << 32 | met.number)
             except BadSampleError as error:
-                bads.append(error.bad)
-                broken += error.bad.reason == "broken shard"
+                bads.append(error.record)
+                broken += error.record.reason == "broken shard"
                 if broken > MOST_BROKEN and not items:
                     break
         return items, samples, bads
 
-    def _item(self, met: Met, pass_number: int) -> Item:
-        if isinstance(met.content, Bad):
+    def _item(self, met: ShardSample, pass_number: int) -> Item:
+        if isinstance(met.content, SampleError):
             raise BadSampleError(*met.content)
-        seed = mixed(self.seed, "sample", pass_number, met.shard, met.number)
-        return self.preparation.item(met.content, seed)
+        seed = derive_seed(self.seed, "sample", pass_number, met.shard, met.number)
+        return self.preprocessor.item(met.content, seed)
 
 
 def _batches(samples_per_epoch: int | None, global_batch: int) -> int | None:
     if samples_per_epoch is None:
         return None
-    require_count(samples_per_epoch, "samples_per_epoch", most=2**48)
+    require_positive_int(samples_per_epoch, "samples_per_epoch", maximum=2**48)
     if samples_per_epoch < global_batch:
         raise ValueError(
             f"samples_per_epoch {samples_per_epoch} is less than one batch of all ranks, {global_batch}"
@@ -290,11 +290,11 @@ def _divisor(lanes: int, workers: int) -> int:
     return fitting
 
 
-def _checked_spots(rows: object, lanes: int) -> list[Spot]:
+def _checked_spots(rows: object, lanes: int) -> list[ReaderState]:
     """Spots from JSON."""
     if not isinstance(rows, list) or len(rows) != lanes:
         raise ValueError(f"the saved position must hold a spot for each of {lanes} lanes, not {rows!r:.80}")
     for row in rows:
         if not isinstance(row, list) or len(row) != 4 or not all(type(n) is int and n >= 0 for n in row):
             raise ValueError(f"a spot of the saved position must be four whole numbers, not {row!r:.80}")
-    return [Spot(*row) for row in rows]
+    return [ReaderState(*row) for row in rows]

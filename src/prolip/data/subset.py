@@ -7,23 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.sample import Sample
-from prolip.data.source import Filed, Source, fingerprint_of, require_index
+from prolip.data.source import FileBacked, Source, compute_fingerprint, require_index
 
 
-def evenly(total: int, most: int) -> np.ndarray:
+def evenly_spaced(total: int, most: int) -> np.ndarray:
     """At most so many numbers from 0 to total - 1, evenly spread, int64, increasing."""
     return np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(np.int64))
 
 
-class Spread:
+class Subset:
     """`count` samples of a source, evenly spread over it, as a source of their own."""
 
     def __init__(self, source: Source, count: int) -> None:
-        require_count(count, "limit", most=2**40)
+        require_positive_int(count, "limit", maximum=2**40)
         self.source, self.name = source, source.name
-        self.numbers = evenly(len(source), count)
+        self.numbers = evenly_spaced(len(source), count)
 
     @property
     def chunks(self) -> np.ndarray:
@@ -37,7 +37,7 @@ class Spread:
         return self.source.read(int(self.numbers[index]))
 
     def fingerprint(self) -> str:
-        return fingerprint_of("spread", self.source.fingerprint(), len(self))
+        return compute_fingerprint("spread", self.source.fingerprint(), len(self))
 
     def files(self) -> Sequence[Path]:
-        return self.source.files() if isinstance(self.source, Filed) else ()
+        return self.source.files() if isinstance(self.source, FileBacked) else ()

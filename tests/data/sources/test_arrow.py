@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from prolip.data.sample import BadSampleError  # noqa: E402
-from prolip.data.sources.arrow import ArrowFolder, Parquet  # noqa: E402
+from prolip.data.sources.arrow import ArrowDataset  # noqa: E402
 from prolip.extras import MissingExtraError  # noqa: E402
 
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -70,14 +70,14 @@ def save_to_disk(folder, tables, batch=3, indices=None, **state):
 def opened(kind, folder, columns, group=3, **options):
     """The same rows in either format."""
     if kind == "parquet":
-        return Parquet(write_parquet(folder / "t.parquet", columns, group), **options)
-    return ArrowFolder(save_to_disk(folder, [columns], group), **options)
+        return ParquetTable(write_parquet(folder / "t.parquet", columns, group), **options)
+    return ArrowDataset(save_to_disk(folder, [columns], group), **options)
 
 
 def bad(source, index):
     with pytest.raises(BadSampleError) as caught:
         source.read(index)
-    return caught.value.bad
+    return caught.value.record
 
 
 both = pytest.mark.parametrize("kind", ["parquet", "arrow"])
@@ -96,7 +96,7 @@ def test_every_row_in_any_order(tmp_path, kind):
         assert sample.image == f"picture {i}".encode()
         assert sample.captions == (f"caption {i}",)
         assert sample.extra == {"number": i}
-        assert sample.where.endswith(f": row {i + 1}")
+        assert sample.location.endswith(f": row {i + 1}")
 
 
 @both
@@ -189,7 +189,7 @@ def test_nulls_and_blanks_have_reasons(tmp_path, kind):
     source = opened(kind, tmp_path, {"image": [None, b"x", b"x", b""], "caption": ["a", None, " ", "b"]})
     reasons = [bad(source, i).reason for i in range(4)]
     assert reasons == ["no image", "no caption", "empty caption", "empty image"]
-    assert bad(source, 1).where.endswith(": row 2")
+    assert bad(source, 1).location.endswith(": row 2")
 
 
 @both
@@ -212,7 +212,7 @@ def test_text_in_a_dictionary_that_is_not_utf8_spoils_its_own_sample_only(tmp_pa
     codes = pa.DictionaryArray.from_arrays(
         pa.array([1, 0]), pa.array([b"\xff\xfe", b"fine"]).view(pa.string())
     )
-    source = ArrowFolder(save_to_disk(tmp_path, [pa.table({"image": [b"x", b"y"], "caption": codes})]))
+    source = ArrowDataset(save_to_disk(tmp_path, [pa.table({"image": [b"x", b"y"], "caption": codes})]))
     assert source.read(0).captions == ("fine",)
     assert bad(source, 1).reason == "unreadable caption"
 
@@ -294,7 +294,7 @@ def test_pyarrow_is_asked_for_by_name(tmp_path, kind, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(MissingExtraError, match="pyarrow"):
-        Parquet(tmp_path / "t.parquet") if kind == "parquet" else ArrowFolder(tmp_path)
+        ParquetTable(tmp_path / "t.parquet") if kind == "parquet" else ArrowDataset(tmp_path)
 
 
 @both
@@ -314,7 +314,7 @@ def test_flipped_bytes_end_in_a_sentence(tmp_path, kind):
         path.unlink()  # not overwritten: it may still be mapped
         path.write_bytes(damaged.tobytes())
         try:
-            source = Parquet(path) if kind == "parquet" else ArrowFolder(tmp_path)
+            source = ParquetTable(path) if kind == "parquet" else ArrowDataset(tmp_path)
         except ValueError:
             outcomes.add("not opened")
             continue
@@ -323,11 +323,11 @@ def test_flipped_bytes_end_in_a_sentence(tmp_path, kind):
                 source.read(index)
                 outcomes.add("read")
             except BadSampleError as error:
-                outcomes.add(error.bad.reason)
+                outcomes.add(error.record.reason)
     assert {"not opened", "read", "unreadable row"} <= outcomes
 
 
-# Parquet
+# ParquetTable
 
 
 def test_files_of_a_folder_or_a_glob_come_by_name(tmp_path):
@@ -335,18 +335,18 @@ def test_files_of_a_folder_or_a_glob_come_by_name(tmp_path):
         write_parquet(tmp_path / f"{name}.parquet", rows(4, start))
     (tmp_path / ".hidden.parquet").write_bytes(b"")
     (tmp_path / "notes.txt").touch()
-    source = Parquet(tmp_path)
+    source = ParquetTable(tmp_path)
     np.testing.assert_array_equal(source.chunks, [3, 1] * 3)
     assert [source.read(i).extra["number"] for i in range(12)] == list(range(12))
     assert source.read(7).where == f"{tmp_path / 'b.parquet'}: row 4"
-    assert len(Parquet(f"{tmp_path}/[ab].parquet")) == 8
-    assert Parquet(tmp_path).fingerprint() != Parquet(f"{tmp_path}/[ab].parquet").fingerprint()
+    assert len(ParquetTable(f"{tmp_path}/[ab].parquet")) == 8
+    assert ParquetTable(tmp_path).fingerprint() != ParquetTable(f"{tmp_path}/[ab].parquet").fingerprint()
 
 
 def test_endings_in_capitals_are_found_in_a_folder(tmp_path):
     write_parquet(tmp_path / "a.PARQUET", rows(2))
     write_parquet(tmp_path / "b.parquet", rows(2, 2))
-    assert [Parquet(tmp_path).read(i).extra["number"] for i in range(4)] == [0, 1, 2, 3]
+    assert [ParquetTable(tmp_path).read(i).extra["number"] for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_the_fingerprint_tells_of_files_of_the_same_size(tmp_path):
@@ -355,7 +355,7 @@ def test_the_fingerprint_tells_of_files_of_the_same_size(tmp_path):
         path = tmp_path / caption / "t.parquet"
         path.parent.mkdir()
         pq.write_table(pa.table({"image": [b"x"], "caption": [caption]}), path, compression="none")
-        fingerprints.append((path.stat().st_size, Parquet(path).fingerprint()))
+        fingerprints.append((path.stat().st_size, ParquetTable(path).fingerprint()))
     (size, first), (other_size, second) = fingerprints
     assert size == other_size
     assert first != second
@@ -364,16 +364,16 @@ def test_the_fingerprint_tells_of_files_of_the_same_size(tmp_path):
 def test_files_that_are_not_there(tmp_path):
     for missing in ("a.parquet", "*.parquet"):
         with pytest.raises(FileNotFoundError, match="no such file"):
-            Parquet(tmp_path / missing)
+            ParquetTable(tmp_path / missing)
     with pytest.raises(ValueError, match="holds no"):
-        Parquet(tmp_path)
+        ParquetTable(tmp_path)
 
 
 def test_all_files_have_the_columns(tmp_path):
     write_parquet(tmp_path / "a.parquet", rows(2))
     write_parquet(tmp_path / "b.parquet", {"image": [b"x"], "text": ["one"]})
     with pytest.raises(ValueError, match=r"b.parquet has no column 'caption'"):
-        Parquet(tmp_path)
+        ParquetTable(tmp_path)
 
 
 @pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[:-20], lambda raw: b"junk" * 50,
@@ -382,14 +382,14 @@ def test_a_damaged_file_is_named_when_it_is_opened(tmp_path, damage):
     path = write_parquet(tmp_path / "t.parquet", rows(10))
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"t.parquet"):
-        Parquet(path)
+        ParquetTable(path)
 
 
 def test_a_damaged_row_group_is_told_of_each_row_and_spoils_no_other(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "t.parquet", rows(6))
     raw = path.read_bytes()
     path.write_bytes(raw[:4] + b"\xff" * 60 + raw[64:])
-    source = Parquet(path)
+    source = ParquetTable(path)
     assert source.read(3).captions == ("caption 3",)
     loads = []
     load = source._load
@@ -406,17 +406,17 @@ def test_a_flipped_bit_in_a_caption_is_told_where_the_file_has_checksums(tmp_pat
     raw = path.read_bytes()
     assert raw.count(b"caption 1") == 1
     path.write_bytes(raw.replace(b"caption 1", b"caption 9"))
-    assert bad(Parquet(path), 1).reason == "unreadable row"
+    assert bad(ParquetTable(path), 1).reason == "unreadable row"
 
 
 def test_a_file_that_was_exchanged_is_told(tmp_path):
-    source = Parquet(write_parquet(tmp_path / "t.parquet", rows(6)))
+    source = ParquetTable(write_parquet(tmp_path / "t.parquet", rows(6)))
     write_parquet(tmp_path / "t.parquet", rows(2))
     assert bad(source, 0).reason == "unreadable row"
 
 
 def test_a_file_that_vanished_is_an_error_of_the_disk(tmp_path):
-    source = Parquet(write_parquet(tmp_path / "t.parquet", rows(6)))
+    source = ParquetTable(write_parquet(tmp_path / "t.parquet", rows(6)))
     (tmp_path / "t.parquet").unlink()
     with pytest.raises(OSError, match=r"t.parquet"):
         source.read(0)
@@ -442,18 +442,18 @@ def test_the_last_row_groups_stay_loaded_as_far_as_there_is_memory(tmp_path, mon
     path = write_parquet(
         tmp_path / "t.parquet", {"image": [bytes(1000)] * 12, "caption": ["one"] * 12}, group=2
     )
-    monkeypatch.setattr(Parquet, "keep_bytes", room * 2 * 1000 + 999)
-    assert loads_of(Parquet(path), monkeypatch, WALK) == wanted
+    monkeypatch.setattr(ParquetTable, "keep_bytes", room * 2 * 1000 + 999)
+    assert loads_of(ParquetTable(path), monkeypatch, WALK) == wanted
 
 
 @both
 def test_not_too_many_parts_stay_loaded(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("prolip.data.sources.arrow._Rows.keep", 4)
     if kind == "parquet":
-        source = Parquet(write_parquet(tmp_path / "t.parquet", rows(12), group=2))
+        source = ParquetTable(write_parquet(tmp_path / "t.parquet", rows(12), group=2))
         assert loads_of(source, monkeypatch, WALK) == [0, 1, 2, 3, 4, 2]
     else:
-        source = ArrowFolder(save_to_disk(tmp_path, [rows(2)] * 6))
+        source = ArrowDataset(save_to_disk(tmp_path, [rows(2)] * 6))
         assert len(loads_of(source, monkeypatch, WALK)) == 6
 
 
@@ -461,50 +461,50 @@ def test_paths_are_relative_to_the_folder_that_is_given(tmp_path):
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.jpg").write_bytes(b"x")
     path = write_parquet(tmp_path / "t.parquet", {"path": ["a.jpg"], "text": ["one"]})
-    assert Parquet(path, folder=tmp_path / "pictures").read(0).image == tmp_path / "pictures" / "a.jpg"
+    assert ParquetTable(path, folder=tmp_path / "pictures").read(0).image == tmp_path / "pictures" / "a.jpg"
 
 
 # Hugging Face
 
 
 def test_several_files_are_one_data_set(tmp_path):
-    source = ArrowFolder(save_to_disk(tmp_path, [rows(4), rows(5, 4)]))
+    source = ArrowDataset(save_to_disk(tmp_path, [rows(4), rows(5, 4)]))
     np.testing.assert_array_equal(source.chunks, [3, 1, 3, 2])
     assert [source.read(i).extra["number"] for i in range(9)] == list(range(9))
 
 
 def test_the_order_is_that_of_the_indices(tmp_path):
     wanted = [8, 0, 3, 3, 7]
-    source = ArrowFolder(save_to_disk(tmp_path, [rows(4), rows(5, 4)], indices=wanted))
+    source = ArrowDataset(save_to_disk(tmp_path, [rows(4), rows(5, 4)], indices=wanted))
     assert [source.read(i).extra["number"] for i in range(5)] == wanted
     assert [source.read(i).key for i in range(5)] == list("01234")
     np.testing.assert_array_equal(source.chunks, [5])
-    other = ArrowFolder(save_to_disk(tmp_path / "b", [rows(4), rows(5, 4)], indices=wanted[::-1]))
+    other = ArrowDataset(save_to_disk(tmp_path / "b", [rows(4), rows(5, 4)], indices=wanted[::-1]))
     assert other.fingerprint() != source.fingerprint()
 
 
 def test_indices_may_be_absent_or_none(tmp_path):
-    assert len(ArrowFolder(save_to_disk(tmp_path, [rows(4)], _indices_data_files=None))) == 4
+    assert len(ArrowDataset(save_to_disk(tmp_path, [rows(4)], _indices_data_files=None))) == 4
 
 
 def test_indices_beyond_the_rows_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"indices.arrow.*below 4"):
-        ArrowFolder(save_to_disk(tmp_path, [rows(4)], indices=[0, 4]))
+        ArrowDataset(save_to_disk(tmp_path, [rows(4)], indices=[0, 4]))
 
 
 def test_splits(tmp_path):
     save_to_disk(tmp_path / "train", [rows(4)])
     save_to_disk(tmp_path / "test", [rows(2)])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    assert len(ArrowFolder(tmp_path, split="test")) == 2
+    assert len(ArrowDataset(tmp_path, split="test")) == 2
     with pytest.raises(ValueError, match=rf"several splits: train, test; open one of them: {tmp_path}/train"):
-        ArrowFolder(tmp_path)
+        ArrowDataset(tmp_path)
     with pytest.raises(ValueError, match="no split 'valid'; its splits are train, test"):
-        ArrowFolder(tmp_path, split="valid")
+        ArrowDataset(tmp_path, split="valid")
     with pytest.raises(ValueError, match="no splits"):
-        ArrowFolder(tmp_path / "train", split="train")
+        ArrowDataset(tmp_path / "train", split="train")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
-    assert len(ArrowFolder(tmp_path)) == 4
+    assert len(ArrowDataset(tmp_path)) == 4
 
 
 @pytest.mark.parametrize(
@@ -521,21 +521,21 @@ def test_a_state_that_makes_no_sense(tmp_path, state, message):
     save_to_disk(tmp_path, [rows(2)])
     (tmp_path / "state.json").write_text(state)
     with pytest.raises(ValueError, match=rf"state.json.*{message}"):
-        ArrowFolder(tmp_path)
+        ArrowDataset(tmp_path)
 
 
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
-        ArrowFolder(tmp_path / "a")
+        ArrowDataset(tmp_path / "a")
     with pytest.raises(ValueError, match=r"no state.json"):
-        ArrowFolder(tmp_path)
+        ArrowDataset(tmp_path)
     save_to_disk(tmp_path, [rows(2)])
     (tmp_path / "data-00000-of-00001.arrow").unlink()
     with pytest.raises(FileNotFoundError, match=r"data-00000-of-00001.arrow"):
-        ArrowFolder(tmp_path)
+        ArrowDataset(tmp_path)
     (tmp_path / "dataset_dict.json").write_text('{"splits": []}')
     with pytest.raises(ValueError, match="must name its splits"):
-        ArrowFolder(tmp_path)
+        ArrowDataset(tmp_path)
 
 
 @pytest.mark.parametrize("damage", [lambda raw: b"", lambda raw: raw[:-200], lambda raw: b"junk" * 50])
@@ -543,7 +543,7 @@ def test_a_damaged_stream_is_named_when_it_is_opened(tmp_path, damage):
     path = save_to_disk(tmp_path, [rows(10)]) / "data-00000-of-00001.arrow"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"data-00000-of-00001.arrow can't be read"):
-        ArrowFolder(tmp_path)
+        ArrowDataset(tmp_path)
 
 
 @pytest.mark.parametrize("ends", [[0, 100, 2**30], [0, 2**30, 2**30 + 100], [0, 100, -5]])
@@ -555,7 +555,7 @@ def test_bytes_that_lie_outside_the_file_are_told_and_not_read(tmp_path, ends):
     true = np.array([0, 100, 200], np.int32).tobytes()
     assert raw.count(true) == 1
     path.write_bytes(raw.replace(true, np.array(ends, np.int32).tobytes()))
-    assert bad(ArrowFolder(tmp_path), 1).reason == "unreadable row"
+    assert bad(ArrowDataset(tmp_path), 1).reason == "unreadable row"
 
 
 def caption_after_a_cut(source, path, size):
@@ -568,7 +568,7 @@ def caption_after_a_cut(source, path, size):
 def test_a_file_that_became_shorter_is_told_and_not_read(tmp_path, size):
     """In a process of its own: it would end by SIGBUS."""
     columns = {"image": [bytes(100_000)] * 3, "caption": ["one"] * 3}
-    source = ArrowFolder(save_to_disk(tmp_path, [columns]))
+    source = ArrowDataset(save_to_disk(tmp_path, [columns]))
     path = tmp_path / "data-00000-of-00001.arrow"
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
         found = pool.submit(caption_after_a_cut, source, path, size).result(timeout=60)
@@ -576,7 +576,7 @@ def test_a_file_that_became_shorter_is_told_and_not_read(tmp_path, size):
 
 
 def test_a_file_that_is_deleted_stays_mapped(tmp_path):
-    source = ArrowFolder(save_to_disk(tmp_path, [rows(4)]))
+    source = ArrowDataset(save_to_disk(tmp_path, [rows(4)]))
     source.read(0)
     (tmp_path / "data-00000-of-00001.arrow").unlink()
     assert source.read(3).captions == ("caption 3",)
@@ -584,7 +584,7 @@ def test_a_file_that_is_deleted_stays_mapped(tmp_path):
 
 def test_a_row_is_found_as_quickly_among_many_record_batches(tmp_path):
     def seconds(batch):
-        source = ArrowFolder(save_to_disk(tmp_path / str(batch), [rows(10_000)], batch))
+        source = ArrowDataset(save_to_disk(tmp_path / str(batch), [rows(10_000)], batch))
         return min(timeit.repeat(lambda: source.read(9_999), number=20, repeat=10))
 
     assert seconds(batch=1) < 5 * seconds(batch=1000)
@@ -594,4 +594,4 @@ def test_indices_are_whole_numbers(tmp_path):
     folder = save_to_disk(tmp_path, [rows(4)], indices=[1, 2])
     write_stream(folder / "indices.arrow", pa.table({"indices": pa.array([1.0, 2.5])}), 2)
     with pytest.raises(ValueError, match="indices are not row numbers below 4"):
-        ArrowFolder(folder)
+        ArrowDataset(folder)

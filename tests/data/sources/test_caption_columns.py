@@ -38,7 +38,7 @@ def test_columns_that_are_not_there_or_not_once(present, asked):
 )
 def test_a_cell_holds_one_caption_or_several(values, captions):
     sample = sample_of(7, "here", values, {"id": 1})
-    assert (sample.key, sample.where, sample.image, sample.extra) == ("7", "here", b"", {"id": 1})
+    assert (sample.key, sample.location, sample.image, sample.extra) == ("7", "here", b"", {"id": 1})
     assert sample.captions == captions
 
 
@@ -49,4 +49,4 @@ def test_a_cell_holds_one_caption_or_several(values, captions):
 def test_without_a_caption_a_sample_is_bad(values, reason):
     with pytest.raises(BadSampleError) as caught:
         sample_of(0, "here", values, {})
-    assert caught.value.bad.reason == reason
+    assert caught.value.record.reason == reason

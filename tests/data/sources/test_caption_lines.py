@@ -32,7 +32,7 @@ def table_of(folder, content, name="a.csv", captions=None):
 def bad(source, index):
     with pytest.raises(BadSampleError) as caught:
         source.read(index)
-    return caught.value.bad
+    return caught.value.record
 
 
 def captions_or_reasons(source):
@@ -41,7 +41,7 @@ def captions_or_reasons(source):
         try:
             found.append(source.read(number).captions)
         except BadSampleError as error:
-            found.append(error.bad.reason)
+            found.append(error.record.reason)
     return found
 
 
@@ -69,7 +69,7 @@ def test_a_sample_of_a_line(tmp_path):
     source = lines_of(tmp_path, "a cat\n\n a dog => an animal \n")
     sample = source.read(1)
     assert (sample.key, sample.image, sample.captions) == ("1", b"", ("a dog", "an animal"))
-    assert sample.where == f"{tmp_path / 'a.txt'}: caption 2"
+    assert sample.location == f"{tmp_path / 'a.txt'}: caption 2"
     assert source.name == str(tmp_path / "a.txt")
     assert source.chunks.tolist() == [2]
     assert source.files() == [tmp_path / "a.txt"]
@@ -79,7 +79,7 @@ def test_a_sample_of_a_line(tmp_path):
 
 
 def test_bad_lines_spoil_themselves_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(caption_lines, "LONGEST_TEXT", 10)
+    monkeypatch.setattr(caption_lines, "MAX_TEXT_BYTES", 10)
     source = lines_of(tmp_path, b"a cat\n\xff\xfe\na\0b\n \n" + b"x" * 11 + b"\n0123456789")
     assert bad(source, 1).reason == bad(source, 2).reason == bad(source, 4).reason == "unreadable caption"
     assert "UTF-8" in bad(source, 1).detail
@@ -146,7 +146,7 @@ def test_what_is_no_table(tmp_path, content, message):
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(caption_lines, "LONGEST_LINE", 16)
+    monkeypatch.setattr(caption_lines, "MAX_LINE_BYTES", 16)
     with pytest.raises(ValueError, match="row 2 can't be read: a line is longer"):
         table_of(tmp_path, "caption\na cat\n" + 40 * "x")
 

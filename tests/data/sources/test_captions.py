@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from prolip.data.sample import BadSampleError
-from prolip.data.source import Filed, Source
-from prolip.data.sources.captions import ParquetCaptions, all_captions, open_captions
+from prolip.data.source import FileBacked, Source
+from prolip.data.sources.captions import ParquetCaptions, iter_captions, open_captions
 
 TEXTS = ["a cat", "", " a dog ", "an animal => a bird", "é", " "]
 CAPTIONS = ["a cat", "a dog", "an animal", "a bird", "é"]
@@ -31,12 +31,12 @@ def write(path, texts):
 def test_the_same_captions_of_every_format(tmp_path, name):
     source = open_captions(write(tmp_path / name, TEXTS))
     assert isinstance(source, Source)
-    assert isinstance(source, Filed)
-    assert list(all_captions(source)) == CAPTIONS
+    assert isinstance(source, FileBacked)
+    assert list(iter_captions(source)) == CAPTIONS
     assert source.chunks.sum() == len(source)
     assert source.files() == [tmp_path / name]
     assert source.name == str(tmp_path / name)
-    assert list(all_captions(pickle.loads(pickle.dumps(source)))) == CAPTIONS
+    assert list(iter_captions(pickle.loads(pickle.dumps(source)))) == CAPTIONS
     same = open_captions(write(tmp_path / name, TEXTS))
     assert same.fingerprint() == source.fingerprint()
     assert open_captions(write(tmp_path / name, ["a fox", *TEXTS])).fingerprint() != source.fingerprint()
@@ -53,7 +53,7 @@ def test_row_groups_are_read_when_they_are_needed(tmp_path, monkeypatch):
         sample = source.read(number)
         assert sample.captions == (f"caption {number}",)
         assert (sample.key, sample.image, sample.extra) == (str(number), b"", {"number": number})
-        assert sample.where == f"{tmp_path / 'a.parquet'}: row {number + 1}"
+        assert sample.location == f"{tmp_path / 'a.parquet'}: row {number + 1}"
     assert seen == [0, 3, 2, 0], "two stay: of 6, 5, 4, 6 none is read twice"
 
 
@@ -86,7 +86,7 @@ def test_text_that_is_not_utf8_spoils_its_row_alone(tmp_path):
     for number in (1, 2):
         with pytest.raises(BadSampleError) as caught:
             source.read(number)
-        assert caught.value.bad.reason == "unreadable caption"
+        assert caught.value.record.reason == "unreadable caption"
 
 
 def test_a_damaged_row_group_and_a_changed_file_are_told(tmp_path):
@@ -110,10 +110,10 @@ def test_in_a_list_what_is_no_text_is_bad_alone(tmp_path):
     for number in (1, 2, 4):
         with pytest.raises(BadSampleError) as caught:
             source.read(number)
-        reasons.append(caught.value.bad.reason)
+        reasons.append(caught.value.record.reason)
     assert reasons == ["unreadable caption", "no caption", "unreadable caption"]
     with pytest.raises(ValueError, match="caption 2: unreadable caption"):
-        list(all_captions(source))
+        list(iter_captions(source))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis.extra.numpy import arrays
 
 from prolip.data.sample import BadSampleError
-from prolip.data.sources.coco import CocoCaptions, Segment, annotation_of, mask_of, read_instances, rle_of
+from prolip.data.sources.coco import CocoCaptions, Segment, make_annotation, decode_mask, read_instances, encode_rle
 
 
 def segment(segmentation, number=7):
@@ -57,15 +57,15 @@ long_masks = st.builds(
 
 @given(masks)
 def test_run_lengths_are_the_definition(mask):
-    assert rle_of(mask) == {"counts": runs(mask), "size": list(mask.shape)}
+    assert encode_rle(mask) == {"counts": runs(mask), "size": list(mask.shape)}
 
 
 @given(masks | long_masks)
 def test_run_lengths_give_the_mask_back(mask):
-    plain = rle_of(mask)
+    plain = encode_rle(mask)
     packed = {"counts": compressed(plain["counts"]), "size": plain["size"]}
     for form in (json.loads(json.dumps(plain)), packed):
-        found = mask_of(segment(form), *mask.shape)
+        found = decode_mask(segment(form), *mask.shape)
         assert found.dtype == bool
         np.testing.assert_array_equal(found, mask)
 
@@ -73,13 +73,13 @@ def test_run_lengths_give_the_mask_back(mask):
 def test_compressed_run_lengths_worked_out_by_hand():
     """6, 1, 40, 4, 43, 6: the fourth and on as differences, 3, 3, 2; 40 = 8 + 32 * 1, which is "X1"."""
     assert compressed([6, 1, 40, 4, 43, 6]) == "61X1332"
-    found = mask_of(segment({"counts": "61X1332", "size": [10, 10]}), 10, 10)
+    found = decode_mask(segment({"counts": "61X1332", "size": [10, 10]}), 10, 10)
     assert np.flatnonzero(found.T.ravel()).tolist() == [6, *range(47, 51), *range(94, 100)]
 
 
 def test_a_run_can_get_shorter():
     """9, 9, 9, 1: the difference of the last is -8, five bits 11000 with their sign, 24 + 48 = "H"."""
-    found = mask_of(segment({"counts": "999H", "size": [28, 1]}), 28, 1)
+    found = decode_mask(segment({"counts": "999H", "size": [28, 1]}), 28, 1)
     assert found[:, 0].nonzero()[0].tolist() == [*range(9, 18), 27]
 
 
@@ -98,13 +98,13 @@ corner = st.tuples(*[st.integers(-30, 150).map(lambda n: n / 10 + 0.03)] * 2)
 @given(st.lists(st.lists(corner, min_size=3, max_size=7), min_size=1, max_size=3))
 def test_polygons_hold_the_pixels_whose_centre_is_inside_one_of_them(polygons):
     flat = [[value for point in polygon for value in point] for polygon in polygons]
-    found = mask_of(segment(flat), 9, 11)
+    found = decode_mask(segment(flat), 9, 11)
     wanted = [[any(is_inside(x + 0.5, y + 0.5, p) for p in polygons) for x in range(11)] for y in range(9)]
     np.testing.assert_array_equal(found, wanted)
 
 
 def test_a_square_has_its_area():
-    found = mask_of(segment([[1, 2, 5, 2, 5, 8, 1, 8]]), 10, 12)
+    found = decode_mask(segment([[1, 2, 5, 2, 5, 8, 1, 8]]), 10, 12)
     wanted = np.zeros((10, 12), bool)
     wanted[2:8, 1:5] = True
     np.testing.assert_array_equal(found, wanted)
@@ -138,16 +138,16 @@ def test_a_square_has_its_area():
 )
 def test_segmentations_that_make_no_sense(form, message):
     with pytest.raises(ValueError, match=f"annotation 7: .*{message}"):
-        mask_of(segment(form), 2, 3)
+        decode_mask(segment(form), 2, 3)
 
 
 @given(masks)
 def test_an_annotation_says_where_its_mask_is(mask):
     if not mask.any():
         with pytest.raises(ValueError, match="annotation 3: its mask has no pixels"):
-            annotation_of(mask, id=3, image_id=1, category_id=2)
+            make_annotation(mask, id=3, image_id=1, category_id=2)
         return
-    entry = json.loads(json.dumps(annotation_of(mask, id=3, image_id=1, category_id=2)))
+    entry = json.loads(json.dumps(make_annotation(mask, id=3, image_id=1, category_id=2)))
     ys, xs = np.nonzero(mask)
     box = [xs.min(), ys.min(), xs.max() - xs.min() + 1, ys.max() - ys.min() + 1]
     assert entry == {
@@ -169,7 +169,7 @@ def instances():
             {"id": 5, "file_name": "a.jpg", "height": 4, "width": 6},
             {"id": 2, "file_name": "b.jpg", "height": 3, "width": 3},
         ],
-        "annotations": [polygon, annotation_of(square, id=10, image_id=5, category_id=1)],
+        "annotations": [polygon, make_annotation(square, id=10, image_id=5, category_id=1)],
         "categories": [{"id": 1, "name": "square"}],
     }
 
@@ -190,7 +190,7 @@ def test_instances_are_read_as_they_were_written(tmp_path):
     assert [s.crowd for s in first.segments] == [True, False]
     assert first.segments[0].bbox == (0.0, 0.0, 2.0, 2.0)
     assert [s.area for s in first.segments] == [3.5, 6.0]
-    assert mask_of(first.segments[1], 4, 6).sum() == 6
+    assert decode_mask(first.segments[1], 4, 6).sum() == 6
 
 
 def changed(content, *keys, to):
@@ -273,7 +273,7 @@ def pictures(folder, *names):
 def bad(source, index):
     with pytest.raises(BadSampleError) as caught:
         source.read(index)
-    return caught.value.bad
+    return caught.value.record
 
 
 def test_images_come_with_all_their_captions(tmp_path):
@@ -285,7 +285,7 @@ def test_images_come_with_all_their_captions(tmp_path):
     assert [source.read(i).key for i in (0, 1)] == ["30", "10"]
     assert source.read(0).extra == {"image_id": 30}
     assert bad(source, 2).reason == "no caption"
-    assert "captions_val2017.json: image 20 (20.jpg)" in bad(source, 2).where
+    assert "captions_val2017.json: image 20 (20.jpg)" in bad(source, 2).location
     (folder / "10.jpg").unlink()
     assert bad(source, 1).reason == "missing file"
     with pytest.raises(IndexError):

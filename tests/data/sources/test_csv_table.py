@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from prolip.data.sample import BadSampleError
 from prolip.data.sources import csv_table
-from prolip.data.sources.csv_table import Table
+from prolip.data.sources.csv_table import CsvTable
 
 QUIRKS = ["a", "é", '"', ",", "\t", "\n", "\r\n", " ", "x" * 50, ";", "''", "\x85", "\u2028", "\x1c"]
 
@@ -27,13 +27,13 @@ def folder(tmp_path):
 def table(at, content, name="t.csv", **options):
     path = at / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return Table(path, **options)
+    return CsvTable(path, **options)
 
 
 def bad(source, index):
     with pytest.raises(BadSampleError) as caught:
         source.read(index)
-    return caught.value.bad
+    return caught.value.record
 
 
 def test_a_sample_is_the_file_the_captions_and_the_other_columns(folder):
@@ -44,7 +44,7 @@ def test_a_sample_is_the_file_the_captions_and_the_other_columns(folder):
     assert sample.captions == ("a cat, asleep",)
     assert dict(sample.extra) == {"score": "0.5"}
     assert source.read(1).image == folder / "c d.jpg"
-    assert source.read(1).where == f"{folder / 't.csv'}: row 2"
+    assert source.read(1).location == f"{folder / 't.csv'}: row 2"
     np.testing.assert_array_equal(source.chunks, [2])
     assert source.chunks.dtype == np.int64
 
@@ -161,13 +161,13 @@ def test_headers_that_cannot_be_used(folder, header, options, message):
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
-        Table(tmp_path / "t.csv")
+        CsvTable(tmp_path / "t.csv")
     with pytest.raises(ValueError, match="not a file"):
-        Table(tmp_path)
+        CsvTable(tmp_path)
 
 
 def test_a_line_without_end_is_no_table(folder, monkeypatch):
-    monkeypatch.setattr(csv_table, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(csv_table, "MAX_LINE_BYTES", 1000)
     with pytest.raises(ValueError, match="longer"):
         table(folder, "image,caption\n" + "x" * 2000)
 
@@ -205,7 +205,7 @@ def test_bad_rows_have_a_reason_and_spoil_no_other(folder, row, reason, detail):
     source = table(folder, b"image,caption\na.jpg,before\n" + row + b"\nb.jpg,after\n")
     found = bad(source, 1)
     assert found.reason == reason
-    assert found.where == f"{folder / 't.csv'}: row 2"
+    assert found.location == f"{folder / 't.csv'}: row 2"
     assert detail in found.detail
     found.detail.encode()  # can be printed
     assert [source.read(0).captions, source.read(2).captions] == [("before",), ("after",)]

@@ -8,7 +8,7 @@ import pytest
 
 from prolip.data.sample import BadSampleError
 from prolip.data.sources import folder
-from prolip.data.sources.folder import Folder
+from prolip.data.sources.folder import ImageFolder
 
 
 def lay(folder, **files):
@@ -24,7 +24,7 @@ def outcome(source, index):
     try:
         return source.read(index).captions
     except BadSampleError as error:
-        return error.bad.reason
+        return error.record.reason
 
 
 def outcomes(source):
@@ -36,7 +36,7 @@ def test_pictures_come_by_name_with_the_text_beside_them(tmp_path):
         "b.PNG": "x", "b.txt": "bee\n", "a.jpg": "x", "a.txt": "\ufeffay", "sub/a.webp": "x", "sub/a.TXT": "sub ay",
         "sub/deep/c.v2.jpeg": "x", "sub/deep/c.v2.txt": "sea", "notes.md": "x", ".hidden.jpg": "x", ".git/a.jpg": "x",
     })  # fmt: skip
-    source = Folder(tmp_path)
+    source = ImageFolder(tmp_path)
     samples = [source.read(i) for i in range(len(source))]
     assert [sample.key for sample in samples] == ["a.jpg", "b.PNG", "sub/a.webp", "sub/deep/c.v2.jpeg"]
     assert [sample.captions for sample in samples] == [("ay",), ("bee",), ("sub ay",), ("sea",)]
@@ -46,12 +46,12 @@ def test_pictures_come_by_name_with_the_text_beside_them(tmp_path):
 
 def test_what_is_alone_is_counted(tmp_path):
     lay(tmp_path, **{"a.jpg": "x", "b.txt": "bee", "c.jpg": "x", "c.txt": "sea", "sub/c.jpg": "x"})
-    assert outcomes(Folder(tmp_path)) == ["no caption", "no image", ("sea",), "no caption"]
+    assert outcomes(ImageFolder(tmp_path)) == ["no caption", "no image", ("sea",), "no caption"]
 
 
 def test_without_captions_texts_do_not_matter(tmp_path):
     lay(tmp_path, **{"a.jpg": "x", "b.txt": "bee", "c.jpg": "x", "c.txt": "sea"})
-    assert outcomes(Folder(tmp_path, captions=False)) == [(), ()]
+    assert outcomes(ImageFolder(tmp_path, captions=False)) == [(), ()]
 
 
 def test_one_caption_a_line(tmp_path):
@@ -59,21 +59,21 @@ def test_one_caption_a_line(tmp_path):
         tmp_path,
         **{"a.jpg": "x", "a.txt": "\ufeffone\r\n\n two \u2028 three \n", "b.jpg": "x", "b.txt": "\n"},
     )
-    assert outcomes(Folder(tmp_path, lines=True)) == [("one", "two \u2028 three"), "empty caption"]
+    assert outcomes(ImageFolder(tmp_path, lines=True)) == [("one", "two \u2028 three"), "empty caption"]
 
 
 def test_two_pictures_share_a_text(tmp_path):
     lay(tmp_path, **{"a.jpg": "x", "a.png": "x", "a.txt": "ay"})
-    assert outcomes(Folder(tmp_path)) == [("ay",), ("ay",)]
+    assert outcomes(ImageFolder(tmp_path)) == [("ay",), ("ay",)]
 
 
 def test_bad_files_have_reasons(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder, "LONGEST_TEXT", 10)
+    monkeypatch.setattr(folder, "MAX_TEXT_BYTES", 10)
     lay(tmp_path, **{
         "a.jpg": "", "a.txt": "ay", "b.jpg": "x", "b.txt": b"\xff", "c.jpg": "x", "c.txt": " ",
         "d.jpg": "x", "d.txt": "eleven long", "e.jpg": "x", "e.txt": "ten letter",
     })  # fmt: skip
-    source = Folder(tmp_path)
+    source = ImageFolder(tmp_path)
     wanted = ["empty image", "unreadable caption", "empty caption", "unreadable caption", ("ten letter",)]
     assert outcomes(source) == wanted
     (tmp_path / "e.txt").unlink()
@@ -88,7 +88,7 @@ def test_a_text_that_is_no_file_is_a_bad_sample(tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     (tmp_path / "b.txt").symlink_to(tmp_path / "b.txt")
     (tmp_path / "c.txt").symlink_to(tmp_path / "d.txt" / "below")
-    source = Folder(tmp_path)
+    source = ImageFolder(tmp_path)
     assert outcomes(source) == ["missing file"] * 3 + [("dee",)]
     (tmp_path / "c.txt").unlink()
     (tmp_path / "c.txt").symlink_to("x" * 300)
@@ -98,7 +98,7 @@ def test_a_text_that_is_no_file_is_a_bad_sample(tmp_path):
 def test_names_are_taken_as_they_are(tmp_path):
     lay(tmp_path, **{"data: x .jpg": "x", "data: x .txt": "one"})
     (tmp_path / os.fsdecode(b"\xff.jpg")).write_bytes(b"x")
-    source = Folder(tmp_path)
+    source = ImageFolder(tmp_path)
     assert outcomes(source) == [("one",), "no caption"]
     source.fingerprint()
 
@@ -108,37 +108,37 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
     (tmp_path / "data" / "other").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "data" / "back").symlink_to(tmp_path / "data")
     (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "data")
-    source = Folder(tmp_path / "data", captions=False)
+    source = ImageFolder(tmp_path / "data", captions=False)
     assert [source.read(i).key for i in range(len(source))] == ["a.jpg", "other/b.jpg"]
 
 
 def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
-        Folder(tmp_path / "a")
+        ImageFolder(tmp_path / "a")
     lay(tmp_path, **{"a.txt": "ay"})
     with pytest.raises(ValueError, match=r"no picture in it or below it; looked for .jpg"):
-        Folder(tmp_path)
+        ImageFolder(tmp_path)
 
 
 @pytest.mark.parametrize("index", [-1, 1])
 def test_numbers_outside_are_refused(tmp_path, index):
     with pytest.raises(IndexError, match="among 1"):
-        Folder(lay(tmp_path, **{"a.jpg": "x"})).read(index)
+        ImageFolder(lay(tmp_path, **{"a.jpg": "x"})).read(index)
 
 
 def test_copies_and_fingerprints(tmp_path):
     lay(tmp_path, **{"a.jpg": "x", "a.txt": "ay"})
-    source = Folder(tmp_path)
+    source = ImageFolder(tmp_path)
     copy = pickle.loads(pickle.dumps(source))
     assert copy.read(0) == source.read(0)
-    assert copy.fingerprint() == source.fingerprint() != Folder(tmp_path, lines=True).fingerprint()
+    assert copy.fingerprint() == source.fingerprint() != ImageFolder(tmp_path, lines=True).fingerprint()
     lay(tmp_path, **{"b.jpg": "x"})
-    assert Folder(tmp_path).fingerprint() != source.fingerprint()
+    assert ImageFolder(tmp_path).fingerprint() != source.fingerprint()
 
 
 def test_the_fingerprint_tells_of_other_names_and_pairs(tmp_path):
     kinds = [
         {"a.jpg": "x", "a.txt": "ay"}, {"b.jpg": "x", "b.txt": "ay"}, {"a.png": "x", "a.txt": "ay"}, {"a.jpg": "x"},
     ]  # fmt: skip
-    prints = {Folder(lay(tmp_path / str(i), **files)).fingerprint() for i, files in enumerate(kinds)}
-    assert len(prints | {Folder(tmp_path / "0", captions=False).fingerprint()}) == 5
+    prints = {ImageFolder(lay(tmp_path / str(i), **files)).fingerprint() for i, files in enumerate(kinds)}
+    assert len(prints | {ImageFolder(tmp_path / "0", captions=False).fingerprint()}) == 5

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.data.source import Filed
-from prolip.data.sources.foreground import Objects
+from prolip.data.source import FileBacked
+from prolip.data.sources.foreground import ForegroundImages
 from prolip.embeddings.embedder import encode_images
 from prolip.embeddings.identity import data_identity
 from prolip.scenes.writer import Plan, write
@@ -29,7 +29,7 @@ def two(tmp_path):
 
 def test_all_but_the_union_of_the_segments_is_blank(two):
     folder, pictures, masks = two
-    source = Objects(folder / "instances.json", folder, canvas=201)
+    source = ForegroundImages(folder / "instances.json", folder, canvas=201)
     assert len(source) == 2, "a picture without segments is left out"
     sample = source.read(0)
     kept = np.asarray(sample.image)
@@ -37,14 +37,14 @@ def test_all_but_the_union_of_the_segments_is_blank(two):
     assert np.array_equal(kept[union], pictures[0][union])
     assert (kept[~union] == 201).all()
     assert sample.extra["kept"] == union.mean()
-    whole = Objects(folder / "instances.json", folder).read(0)
+    whole = ForegroundImages(folder / "instances.json", folder).read(0)
     assert np.array_equal(np.asarray(Image.open(whole.image)), pictures[0])
 
 
 def test_other_objects_are_other_data(folder):
     path, images = folder / "instances.json", folder / "images"
     found = {
-        Objects(path, images, canvas=c, limit=n).fingerprint() for c in (None, 0, 255) for n in (None, 4)
+        ForegroundImages(path, images, canvas=c, limit=n).fingerprint() for c in (None, 0, 255) for n in (None, 4)
     }
     assert len(found) == 6
 
@@ -53,7 +53,7 @@ def test_a_picture_edited_in_place_is_embedded_anew(two, nano, tmp_path):
     folder, pictures, _ = two
 
     def encoded():
-        source = Objects(folder / "instances.json", folder, canvas=255, limit=1)
+        source = ForegroundImages(folder / "instances.json", folder, canvas=255, limit=1)
         return encode_images(nano, source, cache=tmp_path / "cache")
 
     first = encoded()
@@ -70,7 +70,7 @@ def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
     for canvas in (None, 255):
         first, second = (
             encode_images(
-                nano, Objects(folder / "instances.json", place, canvas=canvas, limit=1), cache=tmp_path / "c"
+                nano, ForegroundImages(folder / "instances.json", place, canvas=canvas, limit=1), cache=tmp_path / "c"
             )
             for place in (folder, other)
         )
@@ -79,24 +79,24 @@ def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
 
 def test_files_are_the_annotations_and_the_pictures_that_are_there(two):
     folder, _, _ = two
-    assert isinstance(Objects(folder / "instances.json", folder), Filed)
+    assert isinstance(ForegroundImages(folder / "instances.json", folder), FileBacked)
     (folder / "2.png").unlink()
-    source = Objects(folder / "instances.json", folder, canvas=0)
+    source = ForegroundImages(folder / "instances.json", folder, canvas=0)
     assert source.files() == [folder / "instances.json", folder / "0.png"], "a missing one is a bad sample"
     data_identity(source, None)
 
 
 def test_mistakes_are_told(folder, two):
     with pytest.raises(FileNotFoundError, match="no such folder"):
-        Objects(folder / "instances.json", folder / "nowhere")
+        ForegroundImages(folder / "instances.json", folder / "nowhere")
     with pytest.raises(ValueError, match="canvas"):
-        Objects(folder / "instances.json", folder / "images", canvas=300)
+        ForegroundImages(folder / "instances.json", folder / "images", canvas=300)
     with pytest.raises(ValueError, match="limit"):
-        Objects(folder / "instances.json", folder / "images", limit=0)
+        ForegroundImages(folder / "instances.json", folder / "images", limit=0)
     empty = two[0] / "empty.json"
     empty.write_text(
         json.dumps({"images": [{"id": 1, "file_name": "1.png", "height": 2, "width": 2}], "annotations": []})
     )
     with pytest.raises(ValueError, match="has a segment"):
-        Objects(empty, two[0])
-    assert len(Objects(folder / "instances.json", folder / "images", limit=4)) == 4
+        ForegroundImages(empty, two[0])
+    assert len(ForegroundImages(folder / "instances.json", folder / "images", limit=4)) == 4

@@ -30,7 +30,7 @@ def test_the_published_table_with_its_pictures_in_a_folder(tmp_path):
     assert texts[2] == ["bird", "bird", "bird perched", "A bird"]
     assert len(set(data.captions)) == len(data.captions) == 10, "each text once"
     assert [path.name for path in data.pictures] == ["COCO_1.jpg", "COCO_2.jpg"], "each picture once"
-    assert data.picture_of.tolist() == [0, 1, 0]
+    assert data.image_index.tolist() == [0, 1, 0]
     assert data.missing == ()
     assert data.log_ambiguity is None
 
@@ -38,10 +38,10 @@ def test_the_published_table_with_its_pictures_in_a_folder(tmp_path):
 def test_pictures_that_are_not_there_are_told(tmp_path):
     path = table(tmp_path, PUBLISHED, "COCO_2.jpg")
     data = read_hierarcaps(path, tmp_path / "imgs")
-    assert data.picture_of.tolist() == [-1, 0, -1]
+    assert data.image_index.tolist() == [-1, 0, -1]
     assert data.missing == ("http://a.org/val/COCO_1.jpg",) * 2
     texts_only = read_hierarcaps(path)
-    assert (texts_only.pictures, texts_only.picture_of.tolist()) == ((), [-1, -1, -1])
+    assert (texts_only.pictures, texts_only.image_index.tolist()) == ((), [-1, -1, -1])
 
 
 def test_a_folder_without_any_of_the_pictures_is_a_mistake(tmp_path):
@@ -56,8 +56,8 @@ def test_paths_beside_the_table_and_known_truths(tmp_path):
     text = "id,captions,url,log_ambiguity\n7,a => b,imgs/x.png,0.0 -1.5\n8,a => c,y.png,-0.25 -3\n"
     path = table(tmp_path, text, "x.png", "y.png")
     data = read_hierarcaps(path)
-    assert data.picture_of.tolist() == [0, -1]
-    assert read_hierarcaps(path, tmp_path / "imgs").picture_of.tolist() == [0, 1]
+    assert data.image_index.tolist() == [0, -1]
+    assert read_hierarcaps(path, tmp_path / "imgs").image_index.tolist() == [0, 1]
     assert torch.equal(data.log_ambiguity, torch.tensor([[0.0, -1.5], [-0.25, -3.0]], dtype=torch.float64))
 
 

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 
 from prolip.data.sources import hierarimgs_builder
-from prolip.data.sources.coco import annotation_of
+from prolip.data.sources.coco import make_annotation
 from prolip.data.sources.hierarimgs_builder import build, eligible, paste_levels
 
 
@@ -83,10 +83,10 @@ def test_an_image_needs_three_segments_and_a_smallest_one_of_more_than_5000_pixe
     assert eligible([of_5001] * 4)
     assert not eligible([of_5001] * 2)
     assert not eligible([of_5001] * 3 + [of_5000])
-    assert eligible([of_5000] * 3, least_pixels=4999)
+    assert eligible([of_5000] * 3, min_pixels=4999)
     assert eligible([of_5001] * 2, levels=2)
     assert not eligible([])
-    assert eligible([of_5000] * 3, least_pixels=0)
+    assert eligible([of_5000] * 3, min_pixels=0)
 
 
 # The builder
@@ -112,7 +112,7 @@ def world(tmp_path):
         for box in boxes:
             number = len(annotations)
             annotations.append(
-                annotation_of(rectangle(*box), id=number, image_id=image_id, category_id=number)
+                make_annotation(rectangle(*box), id=number, image_id=image_id, category_id=number)
             )
         path = tmp_path / "images" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def read(path):
 
 def test_what_is_built_and_what_is_left_out(tmp_path):
     annotations, images, out = world(tmp_path)
-    built = build(annotations, images, out, least_pixels=10, canvas=200)
+    built = build(annotations, images, out, min_pixels=10, canvas=200)
     assert built.kept == 2
     assert built.crowds == 1
     assert built.left_out == {
@@ -159,7 +159,7 @@ def test_what_is_built_and_what_is_left_out(tmp_path):
 
 def test_the_index_says_it_all(tmp_path):
     annotations, images, out = world(tmp_path)
-    built = build(annotations, images, out, least_pixels=10)
+    built = build(annotations, images, out, min_pixels=10)
     index = json.loads(built.index.read_text())
     assert built.index == out / "index.json"
     assert index["images"][0] == {
@@ -171,7 +171,7 @@ def test_the_index_says_it_all(tmp_path):
     }
     del index["images"]
     assert index == {
-        "annotations": "instances.json", "least_pixels": 10, "levels": 3, "canvas": 255,
+        "annotations": "instances.json", "min_pixels": 10, "levels": 3, "canvas": 255,
         "left_out": built.left_out, "crowd_segments_left_out": 1,
     }  # fmt: skip
 
@@ -181,11 +181,11 @@ def test_an_interrupted_build_has_no_index_and_can_be_done_again(tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr(hierarimgs_builder, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
-            build(annotations, images, out, least_pixels=10)
+            build(annotations, images, out, min_pixels=10)
     assert (out / "good").is_dir()
-    assert build(annotations, images, out, least_pixels=10).kept == 2
+    assert build(annotations, images, out, min_pixels=10).kept == 2
     with pytest.raises(FileExistsError, match="earlier build"):
-        build(annotations, images, out, least_pixels=10)
+        build(annotations, images, out, min_pixels=10)
 
 
 def edit(path, change):
@@ -211,7 +211,7 @@ def test_annotations_that_make_no_sense_are_named(tmp_path, change, message):
     annotations, images, out = world(tmp_path)
     edit(annotations, change)
     with pytest.raises(ValueError, match=rf"instances.json: {message}"):
-        build(annotations, images, out, least_pixels=10)
+        build(annotations, images, out, min_pixels=10)
     assert not (out / "index.json").exists()
 
 
@@ -220,10 +220,10 @@ def test_rules_and_folders_are_checked_first(tmp_path):
     with pytest.raises(ValueError, match="canvas"):
         build(annotations, images, out, canvas=-1)
     for least in (float("nan"), 10.0, -1, True, "10", None):
-        with pytest.raises(ValueError, match="least_pixels must be a whole number of at least 0, not"):
-            build(annotations, images, out, least_pixels=least)
-        with pytest.raises(ValueError, match="least_pixels"):
-            eligible([], least_pixels=least)
+        with pytest.raises(ValueError, match="min_pixels must be a whole number of at least 0, not"):
+            build(annotations, images, out, min_pixels=least)
+        with pytest.raises(ValueError, match="min_pixels"):
+            eligible([], min_pixels=least)
     with pytest.raises(FileNotFoundError, match="no such folder"):
         build(annotations, tmp_path / "nowhere", out)
     assert not out.exists()

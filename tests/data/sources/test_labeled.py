@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from prolip.data.open import open_data
-from prolip.data.sources.labeled import PLAIN_TEMPLATES, dataset_type, open_labelled, read_lines, task_shards
+from prolip.data.sources.labeled import (DEFAULT_TEMPLATES, list_task_shards, open_labeled, read_dataset_type, read_lines)
 from prolip.scenes.writer import Plan, write
 
 
@@ -32,7 +32,7 @@ def task(tmp_path_factory):
 
 
 def test_a_task(task):
-    data = open_labelled(task)
+    data = open_labeled(task)
     assert len(data.source) == 5
     assert len(data.class_names) == 8
     assert all("{c}" in template for template in data.templates)
@@ -40,25 +40,25 @@ def test_a_task(task):
 
 
 def test_a_folder_for_each_class(folder):
-    data = open_labelled(folder)
+    data = open_labeled(folder)
     assert data.class_names == ("dog", "grey cat")
-    assert data.templates == PLAIN_TEMPLATES
+    assert data.templates == DEFAULT_TEMPLATES
     keys = [data.source.read(i).key for i in range(2)]
     assert data.labels([told(key) for key in keys]).tolist() == [0, 1]
 
 
 def test_other_names_and_templates(folder, task):
-    data = open_labelled(folder, class_names=["a hound", "a feline"], templates=["{c}!"])
+    data = open_labeled(folder, class_names=["a hound", "a feline"], templates=["{c}!"])
     assert (data.class_names, data.templates) == (("a hound", "a feline"), ("{c}!",))
-    assert open_labelled(folder, templates=["a {}!"]).templates == ("a {c}!",)
+    assert open_labeled(folder, templates=["a {}!"]).templates == ("a {c}!",)
     with pytest.raises(ValueError, match="has 8 classes; 2 class names"):
-        open_labelled(task, class_names=["a", "b"])
+        open_labeled(task, class_names=["a", "b"])
     with pytest.raises(ValueError, match=r"has no \{c\}"):
-        open_labelled(folder, templates=["a photo"])
+        open_labeled(folder, templates=["a photo"])
 
 
 def test_bad_labels(task):
-    data = open_labelled(task)
+    data = open_labeled(task)
     with pytest.raises(ValueError, match="label 8, but there are 8 class names"):
         data.labels([told("a", cls=8)])
     with pytest.raises(ValueError, match="a has no label"):
@@ -67,10 +67,10 @@ def test_bad_labels(task):
 
 def test_missing_things(folder, task, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
-        open_labelled(tmp_path / "nowhere")
+        open_labeled(tmp_path / "nowhere")
     Image.new("RGB", (8, 8)).save(folder / "loose.png")
     with pytest.raises(ValueError, match=r"loose\.png lie in no class"):
-        open_labelled(folder)
+        open_labeled(folder)
 
 
 def test_missing_shards_and_names(task, tmp_path):
@@ -78,15 +78,15 @@ def test_missing_shards_and_names(task, tmp_path):
     shutil.copytree(task, copy)
     (copy / "test" / "1.tar").unlink()
     with pytest.raises(FileNotFoundError, match=r"should have 3 shards; missing: 1\.tar"):
-        open_labelled(copy)
+        open_labeled(copy)
     (copy / "test" / "nshards.txt").write_text("many")
     with pytest.raises(ValueError, match="one whole number"):
-        open_labelled(copy)
+        open_labeled(copy)
     (copy / "test" / "nshards.txt").unlink()
-    assert len(open_labelled(copy).source) == 3
+    assert len(open_labeled(copy).source) == 3
     (copy / "classnames.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"classnames\.txt is missing"):
-        open_labelled(copy)
+        open_labeled(copy)
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,21 @@ def test_lines_are_stripped_and_a_byte_order_mark_is_none_of_them(tmp_path):
 def test_names_beside_folders_must_be_as_many(folder):
     (folder / "classnames.txt").write_text("hound\n")
     with pytest.raises(ValueError, match="has 1 names, but 2 folders have pictures"):
-        open_labelled(folder)
+        open_labeled(folder)
     (folder / "classnames.txt").write_text("hound\nfeline\n")
-    assert open_labelled(folder).class_names == ("hound", "feline")
+    assert open_labeled(folder).class_names == ("hound", "feline")
 
 
 def test_folders_without_pictures_are_no_classes(folder):
     (folder / "__pycache__").mkdir()
-    assert open_labelled(folder).class_names == ("dog", "grey cat")
+    assert open_labeled(folder).class_names == ("dog", "grey cat")
 
 
 def test_two_folders_of_one_name_are_refused(folder):
     (folder / "grey cat").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "grey cat" / "1.png")
     with pytest.raises(ValueError, match="two folders stand for one class name: grey cat"):
-        open_labelled(folder)
+        open_labeled(folder)
 
 
 @pytest.mark.parametrize("count", ["0", "-3"])
@@ -128,7 +128,7 @@ def test_no_shards(task, tmp_path, count):
     shutil.copytree(task, tmp_path / "copy")
     (tmp_path / "copy" / "test" / "nshards.txt").write_text(count)
     with pytest.raises(ValueError, match=r"nshards\.txt says that there are"):
-        open_labelled(tmp_path / "copy")
+        open_labeled(tmp_path / "copy")
 
 
 def test_open_data_knows_tasks(task):
@@ -141,7 +141,7 @@ def test_a_folder_may_bring_names_and_templates_and_hide_folders(folder):
     (folder / ".cache").mkdir()
     (folder / "classnames.txt").write_text("hound\nfeline\n")
     (folder / "zeroshot_classification_templates.txt").write_text("the {c}\n")
-    data = open_labelled(folder)
+    data = open_labeled(folder)
     assert (data.class_names, data.templates) == (("hound", "feline"), ("the {c}",))
     assert data.folders == ("dog", "grey_cat")
 
@@ -149,24 +149,24 @@ def test_a_folder_may_bring_names_and_templates_and_hide_folders(folder):
 def test_the_first_folder_is_the_class_however_deep_a_picture_lies(folder):
     (folder / "dog" / "grey_cat").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "dog" / "grey_cat" / "2.png")
-    data = open_labelled(folder)
+    data = open_labeled(folder)
     facts = [told(data.source.read(i).key) for i in range(3)]
     assert data.labels(facts).tolist() == [0, 0, 1]
 
 
 def test_as_many_names_as_classes(folder):
     with pytest.raises(ValueError, match="has 2 classes; 3 class names"):
-        open_labelled(folder, class_names=["a", "b", "c"])
+        open_labeled(folder, class_names=["a", "b", "c"])
 
 
 def test_shards_come_in_the_order_of_their_numbers(tmp_path):
     (tmp_path / "test").mkdir()
     for number in (10, 2, 0):
         (tmp_path / "test" / f"{number}.tar").touch()
-    assert [Path(name).name for name in task_shards(tmp_path)] == ["0.tar", "2.tar", "10.tar"]
+    assert [Path(name).name for name in list_task_shards(tmp_path)] == ["0.tar", "2.tar", "10.tar"]
 
 
 def test_what_kind_a_task_is(tmp_path):
-    assert dataset_type(tmp_path) is None
+    assert read_dataset_type(tmp_path) is None
     (tmp_path / "dataset_type.txt").write_text("Retrieval\n")
-    assert dataset_type(tmp_path) == "retrieval"
+    assert read_dataset_type(tmp_path) == "retrieval"

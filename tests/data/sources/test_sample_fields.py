@@ -5,20 +5,20 @@ import json
 import pytest
 
 from prolip.data.sample import BadSampleError
-from prolip.data.sources.sample_fields import CaptionKey, Picks, refuse_twice
+from prolip.data.sources.sample_fields import CaptionField, SampleFields, require_unique_extensions
 
 JSON = json.dumps({"caption": "from json", "meta": {"captions": ["one", " two ", None, ""]}, "n": 3}).encode()
 
 
 def captions(files, *keys):
-    return Picks(keys, ("jpg",)).sample("k", "here", {"jpg": b"x", **files}).captions
+    return SampleFields(keys, ("jpg",)).sample("k", "here", {"jpg": b"x", **files}).captions
 
 
 def reason(files, *keys, images=("jpg",)):
     with pytest.raises(BadSampleError) as caught:
-        Picks(keys, images).sample("k", "here: k", files)
-    assert caught.value.bad.where == "here: k"
-    return caught.value.bad.reason, caught.value.bad.detail
+        SampleFields(keys, images).sample("k", "here: k", files)
+    assert caught.value.record.location == "here: k"
+    return caught.value.record.reason, caught.value.record.detail
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ def test_one_key_was_enough():
 
 
 def test_no_captions_wanted():
-    sample = Picks((), ("jpg",)).sample("k", "here", {"jpg": b"x", "cls": b"7", "txt": b""})
+    sample = SampleFields((), ("jpg",)).sample("k", "here", {"jpg": b"x", "cls": b"7", "txt": b""})
     assert sample.captions == ()
     assert sample.extra == {"cls": b"7", "txt": b""}
 
 
 def test_the_first_image_ending_that_is_there_is_the_picture():
-    picks = Picks((), ("webp", "PNG", "jpg"))
+    picks = SampleFields((), ("webp", "PNG", "jpg"))
     sample = picks.sample("k", "here", {"jpg": b"j", "png": b"p", "json": b"{}"})
-    assert (sample.key, sample.where, sample.image) == ("k", "here", b"p")
+    assert (sample.key, sample.location, sample.image) == ("k", "here", b"p")
     assert sample.extra == {"jpg": b"j", "json": b"{}"}
 
 
@@ -106,33 +106,33 @@ def test_json_that_nests_too_deep_is_no_crash():
 @pytest.mark.parametrize("key", ["", ":lines", "txt:", "txt:line", "json", "json:", "meta.json", ":"])
 def test_keys_that_mean_nothing(key):
     with pytest.raises(ValueError, match=r"caption key '.*' is none of: an ending"):
-        CaptionKey.parse(key)
+        CaptionField.parse(key)
 
 
 def test_a_lone_text_is_one_key():
-    picks = Picks("txt", "jpg")
+    picks = SampleFields("txt", "jpg")
     assert (picks.captions, picks.images) == (("txt",), ("jpg",))
     with pytest.raises(ValueError, match="at least one ending"):
-        Picks("txt", ())
+        SampleFields("txt", ())
 
 
 def test_a_leading_dot_is_no_part_of_an_ending():
     dotted, plain = (
-        Picks((".txt:lines", ".json:caption"), (".JPG", "png")),
-        Picks(("txt:lines", "json:caption"), ("JPG", "png")),
+        SampleFields((".txt:lines", ".json:caption"), (".JPG", "png")),
+        SampleFields(("txt:lines", "json:caption"), ("JPG", "png")),
     )
     files = {"jpg": b"x", "txt": b"a\nb", "json": JSON}
     sample = dotted.sample("k", "here", files)
     assert sample == plain.sample("k", "here", files)
     assert sample.captions == ("a", "b", "from json")
     assert dotted.facts() == plain.facts()
-    assert Picks(".txt", ".jpg").images == ("jpg",)
+    assert SampleFields(".txt", ".jpg").images == ("jpg",)
 
 
 def test_no_ending_twice():
-    refuse_twice(["jpg", "txt"], "here")
+    require_unique_extensions(["jpg", "txt"], "here")
     with pytest.raises(BadSampleError, match=r"here: two files of one kind \(two txt\)"):
-        refuse_twice(["txt", "jpg", "txt"], "here")
+        require_unique_extensions(["txt", "jpg", "txt"], "here")
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def test_no_ending_twice():
 )
 def test_a_list_of_more_general_captions_is_taken_if_it_fits(general, wanted):
     content = json.dumps({"captions": ["red thing", "a thing"], "general": general}).encode()
-    found = Picks(("json:captions",), ("jpg",)).sample("k", "here", {"jpg": b"x", "json": content})
-    assert found.general == wanted
+    found = SampleFields(("json:captions",), ("jpg",)).sample("k", "here", {"jpg": b"x", "json": content})
+    assert found.general_captions == wanted
     assert found.captions == ("red thing", "a thing")
 
 
 def test_a_broken_json_has_no_general_captions():
     files = {"jpg": b"x", "txt": b"a thing", "json": b'{"general": ["a'}
-    assert Picks(("txt",), ("jpg",)).sample("k", "here", files).general == ()
+    assert SampleFields(("txt",), ("jpg",)).sample("k", "here", files).general_captions == ()

@@ -14,7 +14,7 @@ import webdataset
 
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.sources import tar
-from prolip.data.sources.tar import OpenFiles, Shards, expand, expand_braces
+from prolip.data.sources.tar import FileCache, TarShards, expand, expand_braces
 from prolip.data.sources.tar_format import read_at
 from prolip.scenes.writer import Plan
 from prolip.scenes.writer import write as write_scenes
@@ -37,7 +37,7 @@ def three(tmp_path):
 def bad(source, index):
     with pytest.raises(BadSampleError) as caught:
         source.read(index)
-    return caught.value.bad
+    return caught.value.record
 
 
 def read_all(source):
@@ -48,7 +48,7 @@ def read_all(source):
 
 
 def test_samples_are_those_of_tarfile_in_order(three, tmp_path):
-    source = Shards(three)
+    source = TarShards(three)
     wanted = []
     for n in range(3):
         path = tmp_path / f"{n:03d}.tar"
@@ -67,19 +67,19 @@ def test_samples_are_those_of_tarfile_in_order(three, tmp_path):
 @pytest.mark.parametrize("index", [-1, 11])
 def test_there_are_no_other_numbers(three, index):
     with pytest.raises(IndexError, match=f"there is no sample {index}, only 0 to 10"):
-        Shards(three).read(index)
+        TarShards(three).read(index)
 
 
 def test_two_files_of_a_kind_are_one_bad_sample(tmp_path):
     files = [*pairs(1), ("x.jpg", PNG), ("x.JPG", PNG), ("x.txt", b"a"), *pairs(1, 5)]
-    source = Shards(write_tar(tmp_path / "1.tar", files))
+    source = TarShards(write_tar(tmp_path / "1.tar", files))
     assert bad(source, 1) == ("two files of one kind", f"{tmp_path}/1.tar: x", "two jpg")
     assert source.read(2).key == "00005"
 
 
 def test_long_keys(tmp_path):
     name = "folder/" * 40 + "n" * 50
-    source = Shards(write_tar(tmp_path / "1.tar", [(f"{name}.jpg", PNG), (f"{name}.txt", b"a")]))
+    source = TarShards(write_tar(tmp_path / "1.tar", [(f"{name}.jpg", PNG), (f"{name}.txt", b"a")]))
     assert source.read(0).key == name
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_shard_ends_in_one_bad_sample(tmp_path):
     content = tar_bytes(pairs(4))
     for n, cut in enumerate([None, 3 * 2048 + 700, None, 0]):
         (tmp_path / f"{n}.tar").write_bytes(content[:cut])
-    source = Shards(str(tmp_path / "*.tar"))
+    source = TarShards(str(tmp_path / "*.tar"))
     assert source.chunks.tolist() == [4, 4, 4, 1]
     detail = "the tar ends within '00003.jpg' at byte 6844; good samples before it: 3"
     assert bad(source, 7) == ("broken shard", str(tmp_path / "1.tar"), detail)
@@ -101,16 +101,16 @@ def test_a_damaged_shard_ends_in_one_bad_sample(tmp_path):
 
 def test_only_damage_is_no_reason_to_refuse(tmp_path):
     (tmp_path / "1.tar").write_bytes(b"")
-    assert bad(Shards(str(tmp_path / "1.tar")), 0).reason == "broken shard"
+    assert bad(TarShards(str(tmp_path / "1.tar")), 0).reason == "broken shard"
 
 
 def test_shards_of_nothing(tmp_path):
-    assert len(Shards(write_tar(tmp_path / "1.tar", []))) == 0
+    assert len(TarShards(write_tar(tmp_path / "1.tar", []))) == 0
 
 
 def test_other_members_come_along(tmp_path):
     files = [("1.png", PNG), ("1.cls", b"7"), ("1.json", b"{}"), ("1.npy", b"\x93NUMPY")]
-    sample = Shards(write_tar(tmp_path / "1.tar", files), captions=()).read(0)
+    sample = TarShards(write_tar(tmp_path / "1.tar", files), captions=()).read(0)
     assert sample.captions == ()
     assert sample.extra == {"cls": b"7", "json": b"{}", "npy": b"\x93NUMPY"}
 
@@ -119,7 +119,7 @@ def test_other_members_come_along(tmp_path):
 
 
 def test_a_shard_that_vanished(three, tmp_path):
-    source = Shards(three)
+    source = TarShards(three)
     (tmp_path / "002.tar").unlink()
     fresh = pickle.loads(pickle.dumps(source))
     assert bad(fresh, 6)[:2] == ("missing file", str(tmp_path / "002.tar"))
@@ -127,7 +127,7 @@ def test_a_shard_that_vanished(three, tmp_path):
 
 
 def test_a_shard_that_changed(three, tmp_path):
-    source = pickle.loads(pickle.dumps(Shards(three)))
+    source = pickle.loads(pickle.dumps(TarShards(three)))
     os.utime(tmp_path / "000.tar", ns=(0, 0))
     assert bad(source, 0) == (
         "broken shard",
@@ -137,14 +137,14 @@ def test_a_shard_that_changed(three, tmp_path):
 
 
 def test_a_shard_that_was_cut_while_open(three, tmp_path):
-    source = Shards(three)
+    source = TarShards(three)
     source.read(0)
     os.truncate(tmp_path / "000.tar", 600)
     assert bad(source, 2).detail == "it has changed since the data was opened"
 
 
 def test_a_shard_that_was_rewritten_while_open(three, tmp_path):
-    source = Shards(three)
+    source = TarShards(three)
     assert source.read(0).key == "00000"
     write_tar(tmp_path / "000.tar", pairs(4, 90))  # in place, and of the same size
     os.utime(tmp_path / "000.tar", ns=(0, 12345))  # clocks of file systems tick only every few ms
@@ -158,7 +158,7 @@ def test_a_shard_that_was_rewritten_while_open(three, tmp_path):
 
 
 def test_a_shard_that_is_replaced_while_open_is_read_to_the_end(three, tmp_path):
-    source = Shards(three)
+    source = TarShards(three)
     wanted = read_all(source)
     write_tar(tmp_path / "new.tar", pairs(4, 90))
     os.replace(tmp_path / "new.tar", tmp_path / "000.tar")
@@ -170,7 +170,7 @@ def test_a_shard_that_changes_while_it_is_read(three, tmp_path, monkeypatch):
         os.utime(tmp_path / "000.tar", ns=(0, 12345))
         return read_at(*args)
 
-    source = Shards(three)
+    source = TarShards(three)
     monkeypatch.setattr(tar, "read_at", late)
     assert bad(source, 0).detail == "it has changed since the data was opened"
 
@@ -179,14 +179,14 @@ def test_a_shard_that_changes_while_it_is_read(three, tmp_path, monkeypatch):
 
 
 def test_a_pickle_reads_the_same(three):
-    source = Shards(three)
+    source = TarShards(three)
     copy = pickle.loads(pickle.dumps(source))
     assert read_all(copy) == read_all(source)
     assert copy.fingerprint() == source.fingerprint()
 
 
 def test_a_fork_reads_the_same_even_if_a_lock_was_held(three):
-    source = Shards(three)
+    source = TarShards(three)
     wanted = read_all(source)
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
@@ -209,7 +209,7 @@ def test_threads_read_the_same_with_few_files_open(tmp_path, monkeypatch):
     monkeypatch.setattr(tar, "MAX_OPEN", 2)
     for n in range(8):
         write_tar(tmp_path / f"{n}.tar", pairs(3, 3 * n))
-    source = Shards(str(tmp_path / "*.tar"))
+    source = TarShards(str(tmp_path / "*.tar"))
     numbers = np.random.default_rng(0).integers(0, 24, 2000).tolist()
     with ThreadPoolExecutor(8) as pool:
         samples = list(pool.map(source.read, numbers))
@@ -231,7 +231,7 @@ def test_the_last_used_files_stay_open(tmp_path, monkeypatch):
     for name in "abc":
         facts = os.stat(write_tar(tmp_path / name, pairs(1)))
         stamps[name] = (facts.st_size, facts.st_mtime_ns)
-    files = OpenFiles()
+    files = FileCache()
     opened = [files.open(str(tmp_path / name), stamps[name]) for name in "abacb"]
     assert opened[0] is opened[2]
     assert opened[1] is not opened[4]
@@ -241,19 +241,19 @@ def test_the_last_used_files_stay_open(tmp_path, monkeypatch):
 
 
 def test_the_fingerprint_is_of_files_and_keys(three, tmp_path):
-    whole = Shards(three)
-    assert whole.fingerprint() == Shards(str(tmp_path / "*.tar")).fingerprint()
-    assert whole.fingerprint() == Shards(three).fingerprint()
+    whole = TarShards(three)
+    assert whole.fingerprint() == TarShards(str(tmp_path / "*.tar")).fingerprint()
+    assert whole.fingerprint() == TarShards(three).fingerprint()
     paths = list(whole.paths)
     others = [
-        Shards(paths[:2]),
-        Shards(paths[::-1]),
-        Shards(three, captions=()),
-        Shards(three, captions=("txt:lines",)),
-        Shards(three, images=("jpg",)),
+        TarShards(paths[:2]),
+        TarShards(paths[::-1]),
+        TarShards(three, captions=()),
+        TarShards(three, captions=("txt:lines",)),
+        TarShards(three, images=("jpg",)),
     ]
     write_tar(tmp_path / "001.tar", pairs(2, 4))
-    others.append(Shards(three))
+    others.append(TarShards(three))
     assert len({source.fingerprint() for source in [whole, *others]}) == 7
 
 
@@ -261,7 +261,7 @@ def test_a_file_name_that_is_not_utf8(tmp_path):
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.tar")
     with open(path, "wb") as file:
         file.write(tar_bytes(pairs(1)))
-    assert len(Shards(path).fingerprint()) == 16
+    assert len(TarShards(path).fingerprint()) == 16
 
 
 # Fail early
@@ -278,13 +278,13 @@ def test_captions_in_another_place_are_found_out_at_once(tmp_path):
         "no caption (wanted txt; there is jpg, json (fields caption, url))"
     )
     with pytest.raises(ValueError, match=re.escape(wanted)):
-        Shards(str(tmp_path / "*.tar"))
-    assert len(Shards(str(tmp_path / "*.tar"), captions=("json:caption",))) == 3
+        TarShards(str(tmp_path / "*.tar"))
+    assert len(TarShards(str(tmp_path / "*.tar"), captions=("json:caption",))) == 3
 
 
 def test_pictures_of_another_ending_are_found_out_at_once(tmp_path):
     with pytest.raises(ValueError, match=re.escape("no image (wanted jpg; there is png, txt)")):
-        Shards(write_tar(tmp_path / "1.tar", [("1.png", PNG), ("1.txt", b"a")]), images=("jpg",))
+        TarShards(write_tar(tmp_path / "1.tar", [("1.png", PNG), ("1.txt", b"a")]), images=("jpg",))
 
 
 @pytest.mark.parametrize("kind", ["jpg", "txt"])
@@ -295,27 +295,29 @@ def test_files_of_a_sample_that_stand_apart_are_told(kind, tmp_path):
         f"there is {there}; keys come again in this shard, but the files of one sample must stand together: "
     )
     with pytest.raises(ValueError, match=rf"{reason} \(wanted .*; {hint}tar --sort=name\)"):
-        Shards(write_tar(tmp_path / "1.tar", files))
+        TarShards(write_tar(tmp_path / "1.tar", files))
 
 
 def test_pictures_that_are_links_are_told(tmp_path):
     link = member("1.jpg", type=tarfile.LNKTYPE, linkname="0.jpg")
-    source = Shards(write_tar(tmp_path / "1.tar", [("0.jpg", PNG), ("0.txt", b"a"), link, ("1.txt", b"b")]))
+    source = TarShards(
+        write_tar(tmp_path / "1.tar", [("0.jpg", PNG), ("0.txt", b"a"), link, ("1.txt", b"b")])
+    )
     hint = "'1.jpg' is a link, which is not read: tar -h --hard-dereference"
     assert bad(source, 1).detail == f"wanted jpg, jpeg, png, webp; there is txt; {hint}"
 
 
 def test_other_faults_get_no_hint(tmp_path):
-    source = Shards(write_tar(tmp_path / "1.tar", [*pairs(2), ("2.jpg", PNG), ("3.txt", b""), *pairs(1)]))
+    source = TarShards(write_tar(tmp_path / "1.tar", [*pairs(2), ("2.jpg", PNG), ("3.txt", b""), *pairs(1)]))
     assert source._indexes[0].hint
     assert bad(source, 2).detail.endswith("tar --sort=name")
     twice = [*pairs(2), ("2.jpg", PNG), ("2.txt", b""), ("3.jpg", PNG), *pairs(1)]
-    assert bad(Shards(write_tar(tmp_path / "1.tar", twice)), 2) == (
+    assert bad(TarShards(write_tar(tmp_path / "1.tar", twice)), 2) == (
         "empty caption",
         f"{tmp_path}/1.tar: 2",
         "",
     )
-    source = Shards(write_tar(tmp_path / "1.tar", [*pairs(2), ("2.jpg", PNG)]))
+    source = TarShards(write_tar(tmp_path / "1.tar", [*pairs(2), ("2.jpg", PNG)]))
     assert bad(source, 2).detail == "wanted txt; there is jpg"
 
 
@@ -377,7 +379,7 @@ def test_home(tmp_path):
 )
 def test_what_is_missing_is_named(pattern, said):
     with pytest.raises(FileNotFoundError, match=f"^{re.escape(said)}$"):
-        Shards(pattern)
+        TarShards(pattern)
 
 
 @pytest.mark.usefixtures("folder")
@@ -389,14 +391,14 @@ def test_what_is_missing_is_named(pattern, said):
         ("{0..99999999999}.tar", "the range names more than 1,000,000 shards"),
         ("{0..9999999999999999999999}", "the range names more than 1,000,000 shards"),
         ("{0..9999}{0..9999}{0..9999}", "the braces name more than 1,000,000 shards"),
-        ("https://me:secret@host/1.tar", "a https: address is no file on disk; open it as a Stream"),
+        ("https://me:secret@host/1.tar", "a https: address is no file on disk; open it as a TarStream"),
         ("pipe:cat 1.tar", "a pipe: address is no file on disk"),
         ("PIPE:cat 1.tar", "a PIPE: address is no file on disk"),
     ],
 )
 def test_what_is_no_pattern(pattern, said):
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
-        Shards(pattern)
+        TarShards(pattern)
     assert "secret" not in str(caught.value)
 
 
@@ -404,7 +406,7 @@ def test_what_is_no_pattern(pattern, said):
 def test_a_pipe_on_disk_is_not_waited_for():
     os.mkfifo("fifo.tar")
     with pytest.raises(ValueError, match=r"fifo.tar: this is not a file"):
-        Shards("fifo.tar")
+        TarShards("fifo.tar")
 
 
 def test_backslashes_stay():
@@ -426,7 +428,7 @@ def test_webdataset_reads_the_same_samples(tmp_path):
     write_tar(tmp_path / "odd.tar", odd)
     for pattern in (str(tmp_path / "scenes" / "train" / "{00000..00002}.tar"), str(tmp_path / "odd.tar")):
         theirs = list(webdataset.WebDataset(pattern, shardshuffle=False))
-        ours = Shards(pattern, images=("jpg", "png", "y.jpg"))
+        ours = TarShards(pattern, images=("jpg", "png", "y.jpg"))
         assert len(ours) == len(theirs)
         for index, sample in enumerate(theirs):
             found = ours.read(index)
@@ -444,6 +446,6 @@ def test_the_fingerprint_is_of_names_and_sizes_too(tmp_path):
         ("c/a.tar", [*pairs(1), ("1.jpg", PNG), ("1.txt", b"x" * 20_000)]),
     ]
     (tmp_path / "c").mkdir()
-    sources = [Shards(write_tar(tmp_path / name, files)) for name, files in names]
+    sources = [TarShards(write_tar(tmp_path / name, files)) for name, files in names]
     assert [len(source) for source in sources] == [2, 2, 2]
     assert len({source.fingerprint() for source in sources}) == 3

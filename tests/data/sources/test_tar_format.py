@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 
 from prolip.data.sources import tar_format
-from prolip.data.sources.tar_format import BLOCK, DamageError, StreamTape, groups, split_name
-from prolip.data.sources.tar_index import index_tar
+from prolip.data.sources.tar_format import BLOCK, TarDamageError, StreamReader, groups, split_name
+from prolip.data.sources.tar_index import scan_tar
 from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -42,7 +42,7 @@ def by_index(content, folder):
     path = folder / "one.tar"
     path.write_bytes(content)
     with open(path, "rb") as file:
-        index = index_tar(file.fileno())
+        index = scan_tar(file.fileno())
     samples = [
         (index.key(n), [(ending, content[at : at + size]) for ending, at, size in index.files(n)])
         for n in range(len(index) - bool(index.damage))
@@ -53,9 +53,9 @@ def by_index(content, folder):
 def by_stream(content, skip=0):
     samples = []
     try:
-        for group in groups(StreamTape(io.BufferedReader(Trickle(content), 1000)), skip):
+        for group in groups(StreamReader(io.BufferedReader(Trickle(content), 1000)), skip):
             samples.append((group.key, list(group.files.items())))
-    except DamageError as error:
+    except TarDamageError as error:
         return samples, str(error)
     return samples, ""
 
@@ -256,7 +256,9 @@ def test_a_stream_may_start_later(skip):
 
 
 def test_the_first_of_two_files_of_a_kind_is_kept_and_the_other_named():
-    (group,) = groups(StreamTape(io.BytesIO(tar_bytes([("1.jpg", b"a"), ("1.txt", b"b"), ("1.JPG", b"c")]))))
+    (group,) = groups(
+        StreamReader(io.BytesIO(tar_bytes([("1.jpg", b"a"), ("1.txt", b"b"), ("1.JPG", b"c")])))
+    )
     assert group == ("1", {"jpg": b"a", "txt": b"b"}, "jpg")
 
 
@@ -283,7 +285,7 @@ def test_an_index_is_small(tmp_path):
     path = tmp_path / "1.tar"
     path.write_bytes(tar_bytes([("long-folder/" * 6 + name, content) for name, content in pairs(1000)]))
     with open(path, "rb") as file:
-        index = index_tar(file.fileno())
+        index = scan_tar(file.fileno())
     columns = [
         getattr(index, name) for name in index.__slots__ if isinstance(getattr(index, name), np.ndarray)
     ]

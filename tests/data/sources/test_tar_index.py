@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from prolip.data.sources import tar_index
-from prolip.data.sources.tar_index import ARRAYS, cache_folder, index_tar, open_index
+from prolip.data.sources.tar_index import ARRAYS, cache_folder, scan_tar, load_index
 from tests.data.tar_files import member, pairs, tar_bytes, write_tar
 
 
@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 def scans(monkeypatch):
     """How often a tar was scanned."""
     calls = []
-    monkeypatch.setattr(tar_index, "index_tar", lambda file: calls.append(file) or index_tar(file))
+    monkeypatch.setattr(tar_index, "scan_tar", lambda file: calls.append(file) or scan_tar(file))
     return calls
 
 
@@ -45,8 +45,8 @@ def test_a_kept_index_is_the_fresh_one(cut, tmp_path, scans, cache):
     ]
     path = tmp_path / "1.tar"
     path.write_bytes(tar_bytes(files)[:cut])
-    fresh, stamp = open_index(str(path))
-    kept, again = open_index(str(path))
+    fresh, stamp = load_index(str(path))
+    kept, again = load_index(str(path))
     assert len(scans) == 1
     assert stamp == again == (path.stat().st_size, path.stat().st_mtime_ns)
     assert_same(fresh, kept)
@@ -57,11 +57,11 @@ def test_a_kept_index_is_the_fresh_one(cut, tmp_path, scans, cache):
 
 def test_a_changed_tar_is_scanned_again(tmp_path, scans):
     path = write_tar(tmp_path / "1.tar", pairs(2))
-    assert len(open_index(path)[0]) == 2
+    assert len(load_index(path)[0]) == 2
     os.utime(path, ns=(0, 12345))
-    open_index(path)
+    load_index(path)
     write_tar(tmp_path / "1.tar", pairs(30))
-    assert len(open_index(path)[0]) == 30
+    assert len(load_index(path)[0]) == 30
     assert len(scans) == 3
 
 
@@ -69,13 +69,13 @@ def test_a_changed_tar_is_scanned_again(tmp_path, scans):
 def test_a_tar_of_the_same_size_and_time_is_scanned_again(how, tmp_path, scans):
     path = write_tar(tmp_path / "1.tar", pairs(2))
     before = os.stat(path)
-    open_index(path)
+    load_index(path)
     other = tmp_path / ("1.tar" if how == "rewritten" else "new.tar")
     time.sleep(0.02)  # the clock of a file system ticks every few ms
     write_tar(other, pairs(2, start=7))  # as cp -p does, and as rsync -t does
     os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
     os.replace(other, path)
-    index, stamp = open_index(path)
+    index, stamp = load_index(path)
     assert stamp == (before.st_size, before.st_mtime_ns)
     assert [index.key(n) for n in range(2)] == ["00007", "00008"]
     assert len(scans) == 2
@@ -83,23 +83,23 @@ def test_a_tar_of_the_same_size_and_time_is_scanned_again(how, tmp_path, scans):
 
 def test_old_indexes_of_a_tar_do_not_stay(tmp_path, cache):
     path, other = write_tar(tmp_path / "1.tar", pairs(2)), write_tar(tmp_path / "2.tar", pairs(2))
-    open_index(path)
-    open_index(other)
+    load_index(path)
+    load_index(other)
     kept = set(cache.iterdir())
     assert len(kept) == 2
     for count in (3, 4, 5):
         write_tar(tmp_path / "1.tar", pairs(count))
-        assert len(open_index(path)[0]) == count
+        assert len(load_index(path)[0]) == count
     assert set(cache.iterdir()) == kept
 
 
 def test_an_old_index_that_can_not_be_replaced_is_no_error(tmp_path, cache):
-    open_index(write_tar(tmp_path / "1.tar", pairs(2)))
+    load_index(write_tar(tmp_path / "1.tar", pairs(2)))
     (old,) = cache.iterdir()
     path = write_tar(tmp_path / "1.tar", pairs(3))
     old.unlink()
     old.mkdir()
-    assert len(open_index(path)[0]) == 3
+    assert len(load_index(path)[0]) == 3
     assert list(cache.iterdir()) == [old]
 
 
@@ -115,7 +115,7 @@ def test_an_old_index_that_can_not_be_replaced_is_no_error(tmp_path, cache):
 )  # fmt: skip
 def test_a_hint_is_kept(files, wanted, tmp_path, scans):
     path = write_tar(tmp_path / "1.tar", files)
-    fresh, kept = open_index(path)[0], open_index(path)[0]
+    fresh, kept = load_index(path)[0], load_index(path)[0]
     assert len(scans) == 1
     assert_same(fresh, kept)
     assert fresh.hint.startswith(wanted)
@@ -124,27 +124,27 @@ def test_a_hint_is_kept(files, wanted, tmp_path, scans):
 
 def test_another_scanner_scans_again(tmp_path, scans, monkeypatch):
     path = write_tar(tmp_path / "1.tar", pairs(2))
-    open_index(path)
+    load_index(path)
     monkeypatch.setattr(tar_index, "SCANNER", -1)
-    open_index(path)
+    load_index(path)
     assert len(scans) == 2
 
 
 def test_an_index_of_another_tar_is_not_taken(tmp_path, scans, cache):
     one, two = write_tar(tmp_path / "1.tar", pairs(2)), write_tar(tmp_path / "2.tar", pairs(30))
-    open_index(one)
+    load_index(one)
     (kept,) = cache.iterdir()
-    open_index(two)
+    load_index(two)
     (other,) = set(cache.iterdir()) - {kept}
     os.replace(kept, other)
-    assert len(open_index(two)[0]) == 30
+    assert len(load_index(two)[0]) == 30
     assert len(scans) == 3
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "text", "pickle"])
 def test_a_corrupt_index_is_made_again(damage, tmp_path, scans, cache):
     path = write_tar(tmp_path / "1.tar", pairs(20))
-    fresh, _ = open_index(path)
+    fresh, _ = load_index(path)
     (kept,) = cache.iterdir()
     content = bytearray(kept.read_bytes())
     if damage == "pickle":
@@ -154,8 +154,8 @@ def test_a_corrupt_index_is_made_again(damage, tmp_path, scans, cache):
         kept.write_bytes(content)
     else:
         kept.write_bytes({"cut": content[:-100], "empty": b"", "text": b"hello"}[damage])
-    assert_same(open_index(path)[0], fresh)
-    assert_same(open_index(path)[0], fresh)
+    assert_same(load_index(path)[0], fresh)
+    assert_same(load_index(path)[0], fresh)
     assert len(scans) == 2
 
 
@@ -163,7 +163,7 @@ def test_a_cache_that_can_not_be_written_is_no_error(tmp_path, scans, monkeypatc
     (tmp_path / "file").write_text("a file where the folder should be")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     path = write_tar(tmp_path / "1.tar", pairs(2))
-    assert [len(open_index(path)[0]) for _ in range(2)] == [2, 2]
+    assert [len(load_index(path)[0]) for _ in range(2)] == [2, 2]
     assert len(scans) == 2
 
 
@@ -172,7 +172,7 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch, cache):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    assert len(open_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
+    assert len(load_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
     assert list(cache.iterdir()) == []
 
 
@@ -181,7 +181,7 @@ def test_no_home_is_no_error(tmp_path, monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(tar_index, "cache_folder", homeless)
-    assert len(open_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
+    assert len(load_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
 
 
 def test_an_empty_variable_means_home(monkeypatch, tmp_path):
@@ -197,4 +197,4 @@ def test_a_failing_disk_stays_an_oserror(tmp_path, monkeypatch):
     path = write_tar(tmp_path / "1.tar", pairs(2))
     monkeypatch.setattr(os, "pread", broken)
     with pytest.raises(OSError, match="Input/output error"):
-        open_index(path)
+        load_index(path)

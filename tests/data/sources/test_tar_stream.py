@@ -17,10 +17,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from prolip.data.sample import Bad, Sample
+from prolip.data.sample import Sample, SampleError
 from prolip.data.sources import tar_stream
-from prolip.data.sources.tar import Shards
-from prolip.data.sources.tar_stream import Stream, without_secrets
+from prolip.data.sources.tar import TarShards
+from prolip.data.sources.tar_stream import TarStream, redact_secrets
 from tests.data.tar_files import PNG, pairs, tar_bytes, write_tar
 
 
@@ -67,7 +67,7 @@ def told(items):
 @pytest.mark.parametrize("address", [str, command], ids=["path", "pipe"])
 @pytest.mark.parametrize("skip", range(8))
 def test_a_stream_has_the_samples_of_the_shard(address, skip, tar):
-    stream, source = Stream(address(tar)), Shards(tar)
+    stream, source = TarStream(address(tar)), TarShards(tar)
     items = list(stream.read(0, skip))
     assert told(items) == ["00000", "00001", "no caption", "two files of one kind", "no image", "5"][skip:]
     for number, item in enumerate(items, skip):
@@ -79,11 +79,11 @@ def test_a_stream_has_the_samples_of_the_shard(address, skip, tar):
                 wanted.captions,
                 wanted.extra,
             )
-            assert item.where == f"{address(tar)}: {item.key}"
+            assert item.location == f"{address(tar)}: {item.key}"
 
 
 def test_skipped_samples_are_not_looked_at(tar, monkeypatch):
-    stream, seen = Stream(tar), []
+    stream, seen = TarStream(tar), []
     picked = stream.picks.sample
     monkeypatch.setattr(stream.picks, "sample", lambda key, *rest: seen.append(key) or picked(key, *rest))
     list(stream.read(0, 4))
@@ -92,9 +92,9 @@ def test_skipped_samples_are_not_looked_at(tar, monkeypatch):
 
 @pytest.mark.parametrize("skip", range(4))
 def test_a_stream_that_ends_early(skip, tar):
-    stream = Stream(command(tar, "head -c 2700"))
+    stream = TarStream(command(tar, "head -c 2700"))
     detail = "the tar ends within '00001.jpg' at byte 2700; good samples before it: 1"
-    wanted = ["00000", Bad("broken shard", stream.shards[0], detail)][skip:]
+    wanted = ["00000", SampleError("broken shard", stream.shards[0], detail)][skip:]
     items = list(stream.read(0, skip))
     assert [item.key if isinstance(item, Sample) else item for item in items] == wanted
 
@@ -102,7 +102,7 @@ def test_a_stream_that_ends_early(skip, tar):
 @pytest.mark.parametrize("code", [1, 23, 141])
 def test_a_command_that_fails(code):
     """Not one byte came: that is no damage to the data, and no sample is told to be bad."""
-    stream = Stream(f"pipe:exit {code}")
+    stream = TarStream(f"pipe:exit {code}")
     with pytest.raises(
         OSError, match=rf"pipe:exit {code}: the command .* failed \(exit code {code}\), tried 1 times"
     ):
@@ -113,32 +113,32 @@ def test_a_shard_that_cannot_be_reached_is_tried_again(tar, tmp_path, monkeypatc
     monkeypatch.setattr(tar_stream, "WAITS", (0.0, 0.01))
     tried = f"mv {tmp_path}/tried1 {tmp_path}/tried2 2>/dev/null || touch {tmp_path}/tried1"
     once = f"pipe:if [ -e {tmp_path}/tried2 ]; then cat {shlex.quote(tar)}; else {tried}; exit 6; fi"
-    assert told(Stream(once).read(0)) == told(Stream(tar).read(0))
+    assert told(TarStream(once).read(0)) == told(TarStream(tar).read(0))
     (tmp_path / "tried2").unlink()
     monkeypatch.setattr(tar_stream, "WAITS", (0.0,))
     with pytest.raises(OSError, match="tried 2 times"):
-        list(Stream(once).read(0))
+        list(TarStream(once).read(0))
 
 
 def test_a_command_that_does_not_exist(capfd):
     with pytest.raises(OSError, match="exit code 127"):
-        list(Stream("pipe:no-such-command-here x").read(0))
+        list(TarStream("pipe:no-such-command-here x").read(0))
     assert "no-such-command-here" in capfd.readouterr().err
 
 
 def test_what_a_failing_command_gave_before_is_read_to_its_end(tar):
     """The exit code is known long before the last byte is read."""
-    items = list(Stream(command(tar, rest="; exit 3")).read(0))
-    assert told(items[:-1]) == told(Stream(tar).read(0))
+    items = list(TarStream(command(tar, rest="; exit 3")).read(0))
+    assert told(items[:-1]) == told(TarStream(tar).read(0))
     assert items[-1].detail.startswith("the command that reads it failed (exit code 3)")
     assert items[-1].detail.endswith("good samples before it: 6")
 
 
 def test_a_failure_between_two_files_does_not_make_a_sample_of_half(tar):
     """After 00000.txt, 00001.jpg: the bytes alone look like a tar that only lacks its end."""
-    good = Stream(command(tar, "head -c 3072"))
+    good = TarStream(command(tar, "head -c 3072"))
     assert told(good.read(0)) == ["00000", "no caption"]
-    failing = Stream(command(tar, "head -c 3072", "; exit 1"))
+    failing = TarStream(command(tar, "head -c 3072", "; exit 1"))
     assert told(failing.read(0)) == ["00000", "broken shard"]
 
 
@@ -147,7 +147,7 @@ def test_a_process_behind_a_stream_that_is_left_is_gone(tmp_path):
         tmp_path / "big.tar", [("1.jpg", PNG), ("1.txt", b"a"), ("2.jpg", bytes(10**6)), ("3.jpg", b"")]
     )
     mark = tmp_path / "pid"
-    items = Stream(f"pipe:echo $$ > {mark}; exec cat {big}").read(0)
+    items = TarStream(f"pipe:echo $$ > {mark}; exec cat {big}").read(0)
     assert next(items).key == "1"
     pid = int(mark.read_text())
     os.kill(pid, 0)
@@ -190,7 +190,7 @@ needs_proc = pytest.mark.skipif(
 @needs_proc
 def test_no_child_is_left_of_a_stream_that_is_left(tar, tmp_path):
     mark = tmp_path / "child"
-    items = Stream(command(tar, rest=f"; {child(mark)}; true")).read(0)
+    items = TarStream(command(tar, rest=f"; {child(mark)}; true")).read(0)
     assert next(items).key == "00000"
     until_written(mark)
     items.close()
@@ -201,7 +201,7 @@ def test_no_child_is_left_of_a_stream_that_is_left(tar, tmp_path):
 def test_no_child_is_left_after_silence(tar, tmp_path, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.5)
     mark = tmp_path / "child"
-    items = list(Stream(command(tar, "head -c 2700", f"; {child(mark)}; true")).read(0))
+    items = list(TarStream(command(tar, "head -c 2700", f"; {child(mark)}; true")).read(0))
     assert items[1].detail.startswith("nothing came for 0.5 s at byte 2700")
     assert ended(mark)
 
@@ -210,7 +210,7 @@ def test_no_child_is_left_after_silence(tar, tmp_path, monkeypatch):
 def test_no_child_is_left_after_the_end(tar, tmp_path):
     mark = tmp_path / "child"
     address = f"pipe:{child(mark, '> /dev/null')} & while [ ! -s {mark} ]; do :; done; cat {shlex.quote(tar)}"
-    assert told(Stream(address).read(0)) == told(Stream(tar).read(0))
+    assert told(TarStream(address).read(0)) == told(TarStream(tar).read(0))
     assert ended(mark)
 
 
@@ -218,7 +218,7 @@ def test_no_child_is_left_after_the_end(tar, tmp_path):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_no_child_is_left_of_a_worker_that_ends(method, tar, tmp_path):
     mark = tmp_path / "child"
-    stream = Stream(command(tar, rest=f"; {child(mark)}; true"))
+    stream = TarStream(command(tar, rest=f"; {child(mark)}; true"))
     worker = multiprocessing.get_context(method).Process(target=read_one, args=(stream, mark, {}))
     worker.start()
     worker.join(60)
@@ -234,13 +234,13 @@ def read_one(stream, mark, held):
 
 @needs_proc
 def test_a_fork_leaves_the_command_of_its_parent_alone(tar):
-    items = Stream(command(tar, rest="; sleep 0.5")).read(0)
+    items = TarStream(command(tar, rest="; sleep 0.5")).read(0)
     first = next(items)
     worker = multiprocessing.get_context("fork").Process(target=items.close)
     worker.start()
     worker.join(60)
     assert worker.exitcode == 0
-    assert told([first, *items]) == told(Stream(tar).read(0))
+    assert told([first, *items]) == told(TarStream(tar).read(0))
 
 
 @needs_proc
@@ -248,7 +248,9 @@ def test_an_interrupt_ends_the_command_too(tar, tmp_path):
     """In a terminal, Ctrl-C no longer reaches the command itself."""
     mark = tmp_path / "child"
     address = command(tar, "head -c 2700", f"; {child(mark)}; true")
-    script = f"from prolip.data.sources.tar_stream import Stream\nfor _ in Stream({address!r}).read(0): pass"
+    script = (
+        f"from prolip.data.sources.tar_stream import TarStream\nfor _ in TarStream({address!r}).read(0): pass"
+    )
     reader = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)
     until_written(mark)
     reader.send_signal(signal.SIGINT)
@@ -259,7 +261,7 @@ def test_an_interrupt_ends_the_command_too(tar, tmp_path):
 def test_silence_ends_a_shard(tar, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
     start = time.monotonic()
-    items = list(Stream(command(tar, "head -c 2700", "; exec sleep 30")).read(0))
+    items = list(TarStream(command(tar, "head -c 2700", "; exec sleep 30")).read(0))
     assert time.monotonic() - start < 10
     assert told(items) == ["00000", "broken shard"]
     assert items[1].detail == "nothing came for 0.3 s at byte 2700; good samples before it: 1"
@@ -267,13 +269,13 @@ def test_silence_ends_a_shard(tar, monkeypatch):
 
 def test_a_command_that_does_not_end(tar, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
-    items = list(Stream(command(tar, rest="; exec 1>&-; exec sleep 30")).read(0))
+    items = list(TarStream(command(tar, rest="; exec 1>&-; exec sleep 30")).read(0))
     assert told(items)[-2:] == ["5", "broken shard"]
     assert "did not end in 0.3 s" in items[-1].detail
 
 
 def test_a_file_that_vanished_is_an_error(tar):
-    stream = Stream(tar)
+    stream = TarStream(tar)
     os.unlink(tar)
     with pytest.raises(OSError, match="there is no such file"):
         list(stream.read(0))
@@ -281,20 +283,22 @@ def test_a_file_that_vanished_is_an_error(tar):
 
 def test_a_path_must_exist_when_it_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"x\.tar: there is no such file"):
-        Stream(str(tmp_path / "x.tar"))
+        TarStream(str(tmp_path / "x.tar"))
 
 
 def test_braces_make_shards(tmp_path):
     for n in range(3):
         write_tar(tmp_path / f"{n}.tar", pairs(2, 10 * n))
-    stream = Stream(f"pipe:cat {tmp_path}/{{0..2}}.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar")
+    stream = TarStream(
+        f"pipe:cat {tmp_path}/{{0..2}}.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar"
+    )
     assert (
         stream.shards[1] == f"pipe:cat {tmp_path}/1.tar | awk '{{print $1}}' >/dev/null; cat {tmp_path}/0.tar"
     )
-    several = Stream([str(tmp_path / "{0..1}.tar"), f"pipe:cat {tmp_path}/2.tar", str(tmp_path / "0.tar")])
+    several = TarStream([str(tmp_path / "{0..1}.tar"), f"pipe:cat {tmp_path}/2.tar", str(tmp_path / "0.tar")])
     assert len(several.shards) == 3
     assert told(several.read(2)) == ["00020", "00021"]
-    assert Stream("s3://b/{0..1}.tar").shards == ("s3://b/0.tar", "s3://b/1.tar")
+    assert TarStream("s3://b/{0..1}.tar").shards == ("s3://b/0.tar", "s3://b/1.tar")
 
 
 @pytest.mark.parametrize(
@@ -308,34 +312,34 @@ def test_braces_make_shards(tmp_path):
 )
 def test_what_is_no_address(pattern, said):
     with pytest.raises(ValueError, match=said) as caught:
-        Stream(pattern)
+        TarStream(pattern)
     assert "hidden" not in str(caught.value)
 
 
 def test_schemes_may_be_written_large(tar):
-    large = Stream(command(tar).replace("pipe:", "PIPE:"))
-    assert told(large.read(0)) == told(Stream(tar).read(0))
-    assert large.fingerprint() == Stream(command(tar)).fingerprint()
-    assert Stream("S3://Bucket/{0..1}.tar").shards == ("s3://Bucket/0.tar", "s3://Bucket/1.tar")
+    large = TarStream(command(tar).replace("pipe:", "PIPE:"))
+    assert told(large.read(0)) == told(TarStream(tar).read(0))
+    assert large.fingerprint() == TarStream(command(tar)).fingerprint()
+    assert TarStream("S3://Bucket/{0..1}.tar").shards == ("s3://Bucket/0.tar", "s3://Bucket/1.tar")
 
 
 def test_no_shard_and_no_sample(tar):
     with pytest.raises(FileNotFoundError, match="no shard was named"):
-        Stream([])
+        TarStream([])
     with pytest.raises(ValueError, match="skip must be 0 or more, not -1"):
-        Stream(tar).read(0, -1)
+        TarStream(tar).read(0, -1)
 
 
 def test_the_fingerprint_is_of_addresses_and_keys():
-    one = Stream("https://host/{0..3}.tar?Signature=abc&n=1")
+    one = TarStream("https://host/{0..3}.tar?Signature=abc&n=1")
     assert one.fingerprint() == pickle.loads(pickle.dumps(one)).fingerprint()
-    assert one.fingerprint() == Stream("https://host/{0..3}.tar?Signature=xyz&n=1").fingerprint()
+    assert one.fingerprint() == TarStream("https://host/{0..3}.tar?Signature=xyz&n=1").fingerprint()
     others = [
-        Stream("https://host/{0..2}.tar?Signature=abc&n=1"),
-        Stream("https://host/{3..0}.tar?Signature=abc&n=1"),
-        Stream("https://host/{0..3}.tar?Signature=abc&n=2"),
-        Stream("https://host/{0..3}.tar?Signature=abc&n=1", captions=()),
-        Stream("https://host/{0..3}.tar?Signature=abc&n=1", images=("jpg",)),
+        TarStream("https://host/{0..2}.tar?Signature=abc&n=1"),
+        TarStream("https://host/{3..0}.tar?Signature=abc&n=1"),
+        TarStream("https://host/{0..3}.tar?Signature=abc&n=2"),
+        TarStream("https://host/{0..3}.tar?Signature=abc&n=1", captions=()),
+        TarStream("https://host/{0..3}.tar?Signature=abc&n=1", images=("jpg",)),
     ]
     assert len({stream.fingerprint() for stream in [one, *others]}) == 6
 
@@ -366,8 +370,8 @@ def test_the_fingerprint_is_of_addresses_and_keys():
     ],
 )
 def test_secrets_are_not_shown(url, shown):
-    assert without_secrets(url) == shown
-    assert without_secrets(shown) == shown
+    assert redact_secrets(url) == shown
+    assert redact_secrets(shown) == shown
 
 
 # Over a network
@@ -404,15 +408,15 @@ def host(monkeypatch):
 
 @needs_curl
 def test_http(host, tar):
-    items = list(Stream(f"http://me:hidden@{host}/1.tar?token=hidden").read(0))
-    assert told(items) == told(Stream(tar).read(0))
-    assert items[0].where == f"http://***@{host}/1.tar?token=***: 00000"
-    assert items[2].where == f"http://***@{host}/1.tar?token=***: 2"
+    items = list(TarStream(f"http://me:hidden@{host}/1.tar?token=hidden").read(0))
+    assert told(items) == told(TarStream(tar).read(0))
+    assert items[0].location == f"http://***@{host}/1.tar?token=***: 00000"
+    assert items[2].location == f"http://***@{host}/1.tar?token=***: 2"
 
 
 @needs_curl
 def test_http_that_breaks_off(host):
-    items = list(Stream(f"http://{host}/cut").read(0))
+    items = list(TarStream(f"http://{host}/cut").read(0))
     assert told(items) == ["00000", "broken shard"]
     assert "exit code 18" in items[1].detail
 
@@ -420,7 +424,7 @@ def test_http_that_breaks_off(host):
 @needs_curl
 def test_http_without_a_file(host):
     with pytest.raises(OSError, match="exit code 22") as error:
-        list(Stream(f"http://me:hidden@{host}/none?token=hidden").read(0))
+        list(TarStream(f"http://me:hidden@{host}/none?token=hidden").read(0))
     assert "hidden" not in str(error.value)
 
 
@@ -428,7 +432,7 @@ def test_a_tool_that_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     wanted = "can't be opened (FileNotFoundError: [Errno 2] No such file or directory: 'curl')"
     with pytest.raises(OSError, match=re.escape(wanted)):
-        list(Stream("https://me:hidden@host/1.tar").read(0))
+        list(TarStream("https://me:hidden@host/1.tar").read(0))
 
 
 def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
@@ -437,7 +441,7 @@ def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
     aws.write_text(f'#!/bin/sh\n[ "$*" = "s3 cp s3://bucket/a b.tar -" ] && cat {shlex.quote(tar)}\n')
     aws.chmod(0o755)
     monkeypatch.setenv("PATH", f"{aws.parent}:{os.environ['PATH']}")
-    assert told(Stream("s3://bucket/a b.tar").read(0)) == told(Stream(tar).read(0))
+    assert told(TarStream("s3://bucket/a b.tar").read(0)) == told(TarStream(tar).read(0))
 
 
 @pytest.mark.parametrize(
@@ -476,4 +480,4 @@ def test_gs_is_read_by_gsutil():
 
 
 def test_a_command_has_nothing_to_read_from_us(tar):
-    assert told(Stream(f"pipe:cat - {shlex.quote(tar)}").read(0)) == told(Stream(tar).read(0))
+    assert told(TarStream(f"pipe:cat - {shlex.quote(tar)}").read(0)) == told(TarStream(tar).read(0))

@@ -1,6 +1,6 @@
 import tarfile
 
-from prolip.data.sources.tar import Shards
+from prolip.data.sources.tar import TarShards
 from prolip.data.sources.tar_writer import write_tar
 
 SAMPLES = [("a", {"jpg": b"one", "txt": b"a thing"}), ("b", {"jpg": b"two", "txt": b"a star", "json": b"{}"})]
@@ -8,7 +8,7 @@ SAMPLES = [("a", {"jpg": b"one", "txt": b"a thing"}), ("b", {"jpg": b"two", "txt
 
 def test_what_is_written_is_read(tmp_path):
     write_tar(tmp_path / "x.tar", SAMPLES)
-    source = Shards(str(tmp_path / "x.tar"))
+    source = TarShards(str(tmp_path / "x.tar"))
     found = [(source.read(i).key, source.read(i).image, source.read(i).captions) for i in range(len(source))]
     assert found == [("a", b"one", ("a thing",)), ("b", b"two", ("a star",))]
 
@@ -24,4 +24,4 @@ def test_the_same_samples_give_the_same_bytes_without_time_or_owner(tmp_path):
 def test_a_name_that_is_too_long_for_old_tars(tmp_path):
     key = "k" * 300
     write_tar(tmp_path / "a.tar", [(key, {"jpg": b"x", "txt": b"y"})])
-    assert Shards(str(tmp_path / "a.tar")).read(0).key == key
+    assert TarShards(str(tmp_path / "a.tar")).read(0).key == key

@@ -11,20 +11,20 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from prolip.checks import some
-from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import fingerprint_of, require_index
+from prolip.checks import join_names
+from prolip.data.sample import BadSampleError, Sample, parse_captions
+from prolip.data.source import compute_fingerprint, require_index
 from prolip.data.sources.columns import (
     Columns,
-    Loaded,
-    check_columns,
+    ArrowRows,
+    check_image_column,
     choose_columns,
     image_of,
     reading,
     require_file,
-    without_keys,
+    drop_map_keys,
 )
-from prolip.extras import require
+from prolip.extras import import_extra
 from prolip.files import read_json
 
 
@@ -65,7 +65,7 @@ class _Rows(ABC):
         self._ends = np.cumsum([part.rows for part in self._parts], dtype=np.int64)
         self._folder = folder
         self._order: np.ndarray | None = None  # the rows that count, if not all as they lie
-        self._loaded: dict[int, Loaded | str] = {}
+        self._loaded: dict[int, ArrowRows | str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}
@@ -91,10 +91,10 @@ class _Rows(ABC):
         where = f"{part.path}: row {part.first + row + 1}"
         cells = self._rows(number, where).row(row, where)
         image = image_of(cells.pop(self.columns.image), self._folder or part.path.parent, where)
-        values = [without_keys(cells.pop(name)) for name in self.columns.captions]
-        return Sample(str(index), where, image, captions_of(values, where) if values else (), cells)
+        values = [drop_map_keys(cells.pop(name)) for name in self.columns.captions]
+        return Sample(str(index), where, image, parse_captions(values, where) if values else (), cells)
 
-    def _rows(self, number: int, where: str) -> Loaded:
+    def _rows(self, number: int, where: str) -> ArrowRows:
         """The rows of a part. One that can't be read is remembered too: each of its rows is told so."""
         part = self._parts[number]
         changed = f"{part.path} has changed since it was opened"
@@ -104,7 +104,7 @@ class _Rows(ABC):
         if rows is None:
             try:
                 with reading(part.path):
-                    rows = Loaded(self._load(part))
+                    rows = ArrowRows(self._load(part))
                 if len(rows) != part.rows:
                     raise ValueError(changed)
             except ValueError as error:
@@ -115,7 +115,7 @@ class _Rows(ABC):
             raise BadSampleError("unreadable row", where, rows)
         return rows
 
-    def _make_room(self, rows: Loaded | str) -> None:
+    def _make_room(self, rows: ArrowRows | str) -> None:
         held = sum(getattr(other, "nbytes", 0) for other in (rows, *self._loaded.values()))
         while self._loaded and (len(self._loaded) >= self.keep or held > self.keep_bytes):
             held -= getattr(self._loaded.pop(next(iter(self._loaded))), "nbytes", 0)
@@ -125,10 +125,10 @@ class _Rows(ABC):
         """The pyarrow table of a part."""
 
 
-class Parquet(_Rows):
+class ParquetTable(_Rows):
     """Rows of a Parquet file, of all in a folder (not below it), or of all that a glob finds, by name.
 
-    image, captions: names of columns, as for `Table`. folder: what image paths are relative to; by default the
+    image, captions: names of columns, as for `CsvTable`. folder: what image paths are relative to; by default the
     folder of each file.
 
     A row group is read whole, and the last ones stay in memory, up to 1 GB a process. The loader shuffles a window of
@@ -145,7 +145,7 @@ class Parquet(_Rows):
         captions: Sequence[str] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        parquet = require("pyarrow.parquet", "data")
+        parquet = import_extra("pyarrow.parquet", "data")
         parts, columns, facts = [], None, hashlib.blake2b(digest_size=16)
         for file in _parquet_files(path):
             require_file(file)
@@ -156,7 +156,7 @@ class Parquet(_Rows):
                 raise ValueError(f"{file} is damaged: its row groups don't have the rows that it claims")
             if columns is None:
                 columns = choose_columns(schema.names, image, captions, str(file))
-            check_columns(schema, columns, file)
+            check_image_column(schema, columns, file)
             facts.update(f"{file.name} {file.stat().st_size}".encode() + _footer(file))
             firsts = np.cumsum([0, *rows])
             parts += [Part(file, count, group, int(firsts[group])) for group, count in enumerate(rows)]
@@ -169,18 +169,18 @@ class Parquet(_Rows):
         return np.array([part.rows for part in self._parts], dtype=np.int64)
 
     def fingerprint(self) -> str:
-        return fingerprint_of("parquet", self._facts, self.columns)
+        return compute_fingerprint("parquet", self._facts, self.columns)
 
     def _load(self, part: Part) -> Any:
-        parquet = require("pyarrow.parquet", "data")
+        parquet = import_extra("pyarrow.parquet", "data")
         with parquet.ParquetFile(part.path, page_checksum_verification=True) as opened:
             return opened.read_row_group(part.group, use_threads=False)  # the loader has workers of its own
 
 
-class ArrowFolder(_Rows):
+class ArrowDataset(_Rows):
     """A data set of Hugging Face, as `save_to_disk` wrote it; memory-mapped.
 
-    split: of a DatasetDict; by default its only one. image, captions: names of columns, as for `Table`.
+    split: of a DatasetDict; by default its only one. image, captions: names of columns, as for `CsvTable`.
     Image paths are relative to the folder. Rows that were selected or shuffled come in the order of the data set.
 
     To read where a mapped file has been cut off ends the process. So its size is looked at before each row: a file cut
@@ -197,10 +197,10 @@ class ArrowFolder(_Rows):
         image: str | None = None,
         captions: Sequence[str] | None = None,
     ) -> None:
-        require("pyarrow", "data")
-        folder = split_folder(Path(path), split)
+        import_extra("pyarrow", "data")
+        folder = resolve_split_folder(Path(path), split)
         state = read_json(folder / "state.json")
-        files = named_files(folder, state, "_data_files")
+        files = list_data_files(folder, state, "_data_files")
         if not files:
             raise ValueError(f"{folder / 'state.json'} names no data files")
         parts, batches, columns = [], [], None
@@ -209,15 +209,15 @@ class ArrowFolder(_Rows):
             size = file.stat().st_size  # before it is mapped
             table = stream(file)
             columns = columns or choose_columns(table.schema.names, image, captions, str(folder))
-            check_columns(table.schema, columns, file)
+            check_image_column(table.schema, columns, file)
             batches += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
             parts.append(Part(file, table.num_rows, size=size))
         assert columns is not None
         super().__init__(str(path), parts, columns, folder)
-        self._order = self._read_order(named_files(folder, state, "_indices_data_files"))
+        self._order = self._read_order(list_data_files(folder, state, "_indices_data_files"))
         self._batches = np.array(batches, dtype=np.int64)
         sizes = [(part.path.name, part.size) for part in parts]
-        self._facts = fingerprint_of("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
+        self._facts = compute_fingerprint("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
 
     @property
     def chunks(self) -> np.ndarray:
@@ -225,7 +225,7 @@ class ArrowFolder(_Rows):
 
     def fingerprint(self) -> str:
         order = None if self._order is None else hashlib.blake2b(self._order.tobytes()).hexdigest()
-        return fingerprint_of(self._facts, order)
+        return compute_fingerprint(self._facts, order)
 
     def _read_order(self, files: Sequence[Path]) -> np.ndarray | None:
         """uint64 (N,): the rows of the data set, if it is a selection of the rows in its files."""
@@ -267,7 +267,7 @@ def _footer(path: Path) -> bytes:
         return file.read(end - file.tell())
 
 
-def split_names(path: Path) -> list[str]:
+def read_split_names(path: Path) -> list[str]:
     """The splits of a DatasetDict's folder, at least one."""
     splits = read_json(path / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
@@ -275,7 +275,7 @@ def split_names(path: Path) -> list[str]:
     return splits
 
 
-def split_folder(path: Path, split: str | None) -> Path:
+def resolve_split_folder(path: Path, split: str | None) -> Path:
     """The folder of one split. None: the only one; of a data set without splits the folder itself."""
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: there is no such folder")
@@ -285,17 +285,17 @@ def split_folder(path: Path, split: str | None) -> Path:
         if not (path / "state.json").is_file():
             raise ValueError(f"{path} has no state.json: it was not written by save_to_disk of `datasets`")
         return path
-    splits = split_names(path)
+    splits = read_split_names(path)
     if split is None and len(splits) > 1:
         raise ValueError(
-            f"{path} has several splits: {some(splits, 12)}; open one of them: {path / splits[0]}"
+            f"{path} has several splits: {join_names(splits, 12)}; open one of them: {path / splits[0]}"
         )
     if split is not None and split not in splits:
-        raise ValueError(f"{path} has no split {split!r}; its splits are {some(splits, 12)}")
+        raise ValueError(f"{path} has no split {split!r}; its splits are {join_names(splits, 12)}")
     return path / (splits[0] if split is None else split)
 
 
-def named_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
+def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
     """The files that a folder's state.json names under `key`; none if it has no such key."""
     entries = state.get(key) or []
     entries = entries if isinstance(entries, list) else [entries]
@@ -307,7 +307,7 @@ def named_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
 
 def stream(path: Path) -> Any:
     """The table in a file of the Arrow stream format: pages of the file, not a copy."""
-    arrow = require("pyarrow", "data")
+    arrow = import_extra("pyarrow", "data")
     require_file(path)
     with reading(path):
         return arrow.ipc.open_stream(arrow.memory_map(str(path))).read_all()

@@ -13,17 +13,17 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import OneChunk, fingerprint_of, require_index
+from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
 from prolip.data.sources.caption_columns import caption_columns, sample_of
-from prolip.data.sources.csv_table import DELIMITERS, LONGEST_LINE
-from prolip.data.sources.folder import LONGEST_TEXT
+from prolip.data.sources.csv_table import DELIMITERS, MAX_LINE_BYTES
+from prolip.data.sources.folder import MAX_TEXT_BYTES
 
 BLOCK = 2**24
 """Bytes of a text that are looked at together for the ends of its lines."""
 LINE_END, RETURN = b"\n\r"
 
 
-class _Offsets(OneChunk):
+class _Offsets(SingleChunkSource):
     """Samples that begin at known bytes of a file, in memory 8 bytes each. They are numbered from 1."""
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class LineCaptions(_Offsets):
     """A line a caption (UTF-8). Lines with nothing in them are not counted."""
 
     def fingerprint(self) -> str:
-        return fingerprint_of("lines", self._digest)
+        return compute_fingerprint("lines", self._digest)
 
     def _index(self) -> np.ndarray:
         if not self.path.stat().st_size:
@@ -78,8 +78,8 @@ class LineCaptions(_Offsets):
         return np.asarray(starts[~empty])
 
     def _values(self, file: BinaryIO, where: str) -> tuple[list[bytes], dict[str, Any]]:
-        line = file.readline(LONGEST_TEXT + 1)
-        if len(line) > LONGEST_TEXT:
+        line = file.readline(MAX_TEXT_BYTES + 1)
+        if len(line) > MAX_TEXT_BYTES:
             raise BadSampleError("unreadable caption", where, "its line is longer than 1 MB")
         return [line], {}
 
@@ -96,7 +96,7 @@ class TableCaptions(_Offsets):
         super().__init__(path)
 
     def fingerprint(self) -> str:
-        return fingerprint_of("table of captions", self._digest, self.columns)
+        return compute_fingerprint("table of captions", self._digest, self.columns)
 
     def _index(self) -> np.ndarray:
         starts = array("q")
@@ -133,8 +133,8 @@ class TableCaptions(_Offsets):
 
     def _lines(self, file: BinaryIO) -> Iterator[str]:
         """Latin-1 gives a character for every byte, so that text that isn't UTF-8 spoils one cell, not the table."""
-        while line := file.readline(LONGEST_LINE):
-            if len(line) == LONGEST_LINE:
+        while line := file.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES:
                 raise csv.Error("a line is longer than 16 MB; is this a table?")
             yield line.decode("latin-1")
 
@@ -151,7 +151,7 @@ def _require_lines(file: BinaryIO, path: Path) -> None:
 def _delimiter(path: Path) -> str:
     """That of the file's ending, or, if the first line has none of it, the one it has most of."""
     with open(path, "rb") as file:
-        first = file.readline(LONGEST_LINE).decode("latin-1")
+        first = file.readline(MAX_LINE_BYTES).decode("latin-1")
     usual = DELIMITERS[path.suffix.lower()]
     return usual if usual in first else max((usual, "\t", ",", ";", "|"), key=first.count)
 

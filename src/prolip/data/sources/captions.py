@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import OneChunk, Source, fingerprint_of, require_captions, require_index
+from prolip.data.source import SingleChunkSource, Source, compute_fingerprint, require_captions, require_index
 from prolip.data.sources.caption_columns import caption_columns, sample_of
 from prolip.data.sources.caption_lines import LineCaptions, TableCaptions
-from prolip.data.sources.columns import Loaded, reading, without_keys
+from prolip.data.sources.columns import ArrowRows, reading, drop_map_keys
 from prolip.data.sources.csv_table import DELIMITERS
-from prolip.extras import require
+from prolip.extras import import_extra
 
 
 def open_captions(path: str | Path, captions: Sequence[str] | None = None) -> Source:
@@ -36,13 +36,13 @@ def open_captions(path: str | Path, captions: Sequence[str] | None = None) -> So
     return source
 
 
-def all_captions(source: Source) -> Iterator[str]:
+def iter_captions(source: Source) -> Iterator[str]:
     """Every caption of a source, in its order. Blank samples are left out; any other bad one is an error."""
     for number in range(len(source)):
         try:
             yield from source.read(number).captions
         except BadSampleError as error:
-            if error.bad.reason not in ("empty caption", "no caption"):
+            if error.record.reason not in ("empty caption", "no caption"):
                 raise ValueError(f"{source.name} can't be read: {error}") from None
 
 
@@ -56,7 +56,7 @@ def _opened(path: Path, ending: str, captions: Sequence[str] | None) -> Source:
     return ListedCaptions(path) if ending == ".json" else LineCaptions(path)
 
 
-class ListedCaptions(OneChunk):
+class ListedCaptions(SingleChunkSource):
     """A JSON list of texts, or of lists of texts; in memory."""
 
     def __init__(self, path: Path) -> None:
@@ -81,14 +81,14 @@ class ListedCaptions(OneChunk):
         return [self.path]
 
     def fingerprint(self) -> str:
-        return fingerprint_of("list of captions", self._digest)
+        return compute_fingerprint("list of captions", self._digest)
 
 
 class ParquetCaptions:
     """Rows of a Parquet file; columns that may hold images are not read. The last two row groups stay in memory."""
 
     def __init__(self, path: Path, captions: Sequence[str] | None = None) -> None:
-        parquet = require("pyarrow.parquet", "data")
+        parquet = import_extra("pyarrow.parquet", "data")
         self.path = path
         with reading(path), parquet.ParquetFile(path) as opened:
             schema, facts = opened.schema_arrow, opened.metadata
@@ -99,7 +99,7 @@ class ParquetCaptions:
             self._digest = hashlib.file_digest(file, "blake2b").hexdigest()
         self._groups = np.array(rows, dtype=np.int64)
         self._ends = np.cumsum(self._groups)
-        self._loaded: dict[int, Loaded] = {}
+        self._loaded: dict[int, ArrowRows] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}
@@ -120,16 +120,16 @@ class ParquetCaptions:
         where = f"{self.path}: row {index + 1}"
         number = int(np.searchsorted(self._ends, index, side="right"))
         cells = self._group(number, where).row(index - int(self._ends[number] - self._groups[number]), where)
-        values = [without_keys(cells.pop(name)) for name in self.columns]
+        values = [drop_map_keys(cells.pop(name)) for name in self.columns]
         return sample_of(index, where, values, cells)
 
     def files(self) -> list[Path]:
         return [self.path]
 
     def fingerprint(self) -> str:
-        return fingerprint_of("parquet of captions", self._digest, self.columns)
+        return compute_fingerprint("parquet of captions", self._digest, self.columns)
 
-    def _group(self, number: int, where: str) -> Loaded:
+    def _group(self, number: int, where: str) -> ArrowRows:
         loaded = self._loaded.get(number)
         if loaded is None:
             loaded = self._load(number, where)
@@ -137,14 +137,14 @@ class ParquetCaptions:
             self._loaded = {**before, number: loaded}
         return loaded
 
-    def _load(self, number: int, where: str) -> Loaded:
-        parquet = require("pyarrow.parquet", "data")
+    def _load(self, number: int, where: str) -> ArrowRows:
+        parquet = import_extra("pyarrow.parquet", "data")
         try:
             with (
                 reading(self.path),
                 parquet.ParquetFile(self.path, page_checksum_verification=True) as opened,
             ):
-                loaded = Loaded(opened.read_row_group(number, self._read, use_threads=False))
+                loaded = ArrowRows(opened.read_row_group(number, self._read, use_threads=False))
             if len(loaded) != self._groups[number]:
                 raise ValueError(f"{self.path} has changed since it was opened")
         except (ValueError, IndexError) as error:
@@ -154,7 +154,7 @@ class ParquetCaptions:
 
 def _may_hold_image(kind: Any) -> bool:
     """Of a pyarrow type: bytes, or Hugging Face's struct of bytes and a path."""
-    types = require("pyarrow", "data").types
+    types = import_extra("pyarrow", "data").types
     tests = (
         types.is_binary,
         types.is_large_binary,

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import OneChunk, fingerprint_of, require_index
-from prolip.data.sources.columns import image_file, present_file
+from prolip.data.sample import BadSampleError, Sample, parse_captions
+from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
+from prolip.data.sources.columns import resolve_image_path, require_sample_file
 from prolip.files import read_json
 from prolip.preprocessing.images import MAX_PIXELS
 
 Id = int | str
 
 
-class CocoCaptions(OneChunk):
+class CocoCaptions(SingleChunkSource):
     """Images with all their captions, in the order of the file's "images".
 
     annotations: {"images": [{id, file_name}], "annotations": [{id, image_id, caption}]}.
@@ -44,20 +44,20 @@ class CocoCaptions(OneChunk):
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
         where = f"{self.path}: image {self._ids[index]} ({self._files[index]})"
-        path = image_file(self._files[index], self.images, where)
-        captions = () if self._captions is None else captions_of(self._captions[index], where)
+        path = resolve_image_path(self._files[index], self.images, where)
+        captions = () if self._captions is None else parse_captions(self._captions[index], where)
         return Sample(str(self._ids[index]), where, path, captions, {"image_id": self._ids[index]})
 
     def files(self) -> list[Path]:
         return [self.path]
 
     def fingerprint(self) -> str:
-        return fingerprint_of("coco", self._ids, ascii(self._files), ascii(self._captions))
+        return compute_fingerprint("coco", self._ids, ascii(self._files), ascii(self._captions))
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One annotated object. segmentation: polygons, or run lengths; `mask_of` makes pixels of it.
+    """One annotated object. segmentation: polygons, or run lengths; `decode_mask` makes pixels of it.
 
     category: its name, or its number if the file doesn't name it. bbox: left, top, width, height, in pixels.
     area: what the file says, in pixels. crowd: many objects in one, by COCO's rule.
@@ -100,7 +100,7 @@ def read_instances(annotations: str | Path) -> list[SegmentedImage]:
     ]
 
 
-def mask_of(segment: Segment, height: int, width: int) -> np.ndarray:
+def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
     """bool (H, W): the pixels of a segment.
 
     Of polygons: the pixels whose centre lies inside, by the even-odd rule, of any of them. (pycocotools rounds the
@@ -118,7 +118,7 @@ def mask_of(segment: Segment, height: int, width: int) -> np.ndarray:
     if form.get("size") != [height, width]:
         raise ValueError(f"{where}: its mask is of size {form.get('size')}, its image of {[height, width]}")
     counts = form["counts"]
-    counts = decoded_counts(counts, where) if isinstance(counts, str) else counts
+    counts = decode_rle_counts(counts, where) if isinstance(counts, str) else counts
     if not isinstance(counts, list) or not all(
         type(count) is int and 0 <= count <= height * width for count in counts
     ):
@@ -128,7 +128,7 @@ def mask_of(segment: Segment, height: int, width: int) -> np.ndarray:
     return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(width, height).T
 
 
-def rle_of(mask: np.ndarray) -> dict[str, list[int]]:
+def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
     """bool (H, W) to COCO's run lengths, column by column from the left: off, on, off, ..."""
     height, width = mask.shape
     # the first run is one of zeros, if only of none
@@ -137,7 +137,7 @@ def rle_of(mask: np.ndarray) -> dict[str, list[int]]:
     return {"counts": np.diff(ends, prepend=0).tolist(), "size": [height, width]}
 
 
-def annotation_of(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -> dict[str, Any]:
+def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -> dict[str, Any]:
     """What an instances file says of one object, whose pixels are bool (H, W)."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
@@ -149,12 +149,12 @@ def annotation_of(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -
         "category_id": category_id,
         "bbox": [left, top, int(columns[-1]) + 1 - left, int(rows[-1]) + 1 - top],
         "area": int(np.count_nonzero(mask)),
-        "segmentation": rle_of(mask),
+        "segmentation": encode_rle(mask),
         "iscrowd": 0,
     }
 
 
-def decoded_counts(text: str, where: str) -> list[int]:
+def decode_rle_counts(text: str, where: str) -> list[int]:
     """Run lengths of COCO's compressed form: 5 bits a character, the lowest first, plus 48; bit 32: more follow.
 
     The last character's bit 16 is the sign. From the fourth on they are differences to the run two before.
@@ -255,7 +255,7 @@ def _images_folder(path: Path, files: Sequence[str]) -> Path:
 
 def _is_there(path: Path) -> bool:
     try:
-        present_file(path, str(path))
+        require_sample_file(path, str(path))
     except BadSampleError:
         return False
     return True

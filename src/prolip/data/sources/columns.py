@@ -12,9 +12,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.data.sample import BadSampleError
-from prolip.extras import require
+from prolip.extras import import_extra
 from prolip.preprocessing.images import URL
 
 IMAGE_COLUMNS = (
@@ -43,7 +43,7 @@ def choose_columns(
     for column in (image, *captions):
         if (count := list(present).count(column)) != 1:
             many = "no column" if not count else f"{count} columns"
-            raise ValueError(f"{name} has {many} {column!r}; its columns are {some(present, 12)}")
+            raise ValueError(f"{name} has {many} {column!r}; its columns are {join_names(present, 12)}")
     if len({image, *captions}) <= len(captions):
         raise ValueError(f"{name}: a column can be asked for once only, not {image!r} and {tuple(captions)}")
     return Columns(image, tuple(captions))
@@ -56,11 +56,11 @@ def _first(usual: Sequence[str], present: Sequence[str], option: str, name: str)
             return column if column in present else lower[column]
     raise ValueError(
         f"{name} has no column called {', '.join(usual[:-1])} or {usual[-1]}; say with {option}= (--{option}) which it "
-        f"is: {some(present, 12)}. Or does the first row not name the columns?"
+        f"is: {join_names(present, 12)}. Or does the first row not name the columns?"
     )
 
 
-def image_file(cell: str, folder: Path, where: str) -> Path:
+def resolve_image_path(cell: str, folder: Path, where: str) -> Path:
     """The image file that a cell names, relative to `folder`."""
     cell = cell.strip()
     if not cell:
@@ -68,17 +68,17 @@ def image_file(cell: str, folder: Path, where: str) -> Path:
     if URL.match(cell):
         detail = f"{cell[:100]!r} is a URL: download the images first, for example with img2dataset"
         raise BadSampleError("no image", where, detail)
-    return present_image(folder / cell, where)
+    return require_image_file(folder / cell, where)
 
 
-def present_image(path: Path, where: str) -> Path:
+def require_image_file(path: Path, where: str) -> Path:
     """The path of an image that a sample names, if there is a file, and something in it."""
-    if present_file(path, where).st_size == 0:
+    if require_sample_file(path, where).st_size == 0:
         raise BadSampleError("empty image", where, _shown(path))
     return path
 
 
-def present_file(path: Path, where: str) -> os.stat_result:
+def require_sample_file(path: Path, where: str) -> os.stat_result:
     """The status of a file that a sample names, if it is there, and is a file."""
     try:
         status = path.stat()
@@ -110,10 +110,10 @@ def _status(path: Path) -> os.stat_result:
         raise FileNotFoundError(f"{path}: there is no such file") from None
 
 
-def check_columns(schema: Any, columns: Columns, path: Path) -> None:
+def check_image_column(schema: Any, columns: Columns, path: Path) -> None:
     choose_columns(schema.names, columns.image, columns.captions, str(path))
     kind = schema.field(columns.image).type
-    types = require("pyarrow", "data").types
+    types = import_extra("pyarrow", "data").types
     in_struct = {kind.field(i).name for i in range(kind.num_fields)} if types.is_struct(kind) else set()
     value = kind.value_type if types.is_dictionary(kind) else kind
     plain = (
@@ -125,23 +125,23 @@ def check_columns(schema: Any, columns: Columns, path: Path) -> None:
         raise ValueError(f"{path}: the column {columns.image!r} is {kind}; {wanted}")
 
 
-class DamagedError(ValueError):
+class DamagedFileError(ValueError):
     """A file that is not, or no longer, what it should be."""
 
 
 @contextmanager
 def reading(path: Path | str) -> Iterator[None]:
     """What pyarrow says of a damaged file becomes a ValueError. An error of the disk (it has an errno) stays."""
-    arrow = require("pyarrow", "data")
+    arrow = import_extra("pyarrow", "data")
     try:
         yield
     except (arrow.ArrowException, OSError) as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
             raise
-        raise DamagedError(f"{path} can't be read, it is damaged or of another format: {error}") from None
+        raise DamagedFileError(f"{path} can't be read, it is damaged or of another format: {error}") from None
 
 
-class Loaded:
+class ArrowRows:
     """A pyarrow table by its record batches. That of a row is found by bisection: pyarrow itself tries one by one."""
 
     def __init__(self, table: Any) -> None:
@@ -158,10 +158,10 @@ class Loaded:
         batch = self._batches[at]
         number -= self._ends[at] - batch.num_rows
         named = zip(batch.schema.names, batch.columns, strict=True)
-        return {name: arrow_value(column, number, where) for name, column in named}
+        return {name: read_arrow_value(column, number, where) for name, column in named}
 
 
-def arrow_value(column: Any, row: int, where: str) -> Any:
+def read_arrow_value(column: Any, row: int, where: str) -> Any:
     """A value as Python's own. Checked before: in a damaged Arrow file its bytes may lie anywhere in memory."""
     try:
         column.slice(row, 1).validate(full=True)
@@ -178,7 +178,7 @@ def _plain(scalar: Any) -> Any:
     except UnicodeDecodeError:
         if hasattr(scalar, "as_buffer"):
             return scalar.as_buffer().to_pybytes().decode("utf-8", errors="surrogateescape")
-        if require("pyarrow", "data").types.is_map(scalar.type):
+        if import_extra("pyarrow", "data").types.is_map(scalar.type):
             return [(_plain(pair["key"]), _plain(pair["value"])) for pair in scalar.values]
         if hasattr(scalar, "items"):
             return {name: _plain(value) for name, value in scalar.items()}
@@ -190,11 +190,11 @@ def _plain(scalar: Any) -> Any:
         return scalar
 
 
-def without_keys(value: Any) -> Any:
+def drop_map_keys(value: Any) -> Any:
     """Of a map, which comes as pairs, the values: its keys, say languages, are no captions. No other type has pairs."""
     if isinstance(value, tuple):
-        return without_keys(value[1])
-    return [without_keys(item) for item in value] if isinstance(value, list) else value
+        return drop_map_keys(value[1])
+    return [drop_map_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def image_of(value: Any, folder: Path, where: str) -> bytes | Path:
@@ -206,5 +206,5 @@ def image_of(value: Any, folder: Path, where: str) -> bytes | Path:
             raise BadSampleError("empty image", where)
         return value
     if isinstance(path, str):
-        return image_file(path, folder, where)
+        return resolve_image_path(path, folder, where)
     raise BadSampleError("no image", where)

@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import OneChunk, fingerprint_of, require_index
-from prolip.data.sources.columns import Columns, choose_columns, image_file, require_file
-from prolip.data.sources.folder import IMAGE_ENDINGS
+from prolip.data.sample import BadSampleError, Sample, parse_captions
+from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
+from prolip.data.sources.columns import Columns, choose_columns, resolve_image_path, require_file
+from prolip.data.sources.folder import IMAGE_EXTENSIONS
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-LONGEST_LINE = 2**24
+MAX_LINE_BYTES = 2**24
 """Bytes; a file with a longer line is no table, and reading on would fill the memory."""
 
 # The csv module's own limit is 131,072 characters a cell, for the whole process. Raised once, here: a limit that came
 # and went with each row would not be safe where threads read.
-csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
-class Table(OneChunk):
+class CsvTable(SingleChunkSource):
     """Rows of a CSV or TSV file (UTF-8) whose first row names the columns; images are files.
 
     image, captions: names of columns; by default the first that is there of IMAGE_COLUMNS and of CAPTION_COLUMNS.
@@ -63,9 +63,9 @@ class Table(OneChunk):
         require_index(index, len(self))
         where = f"{self.path}: row {index + 1}"
         cells = dict(zip(self._header, self._row(index, where), strict=False))
-        path = image_file(os.fsdecode(cells.pop(self.columns.image)), self.folder, where)
+        path = resolve_image_path(os.fsdecode(cells.pop(self.columns.image)), self.folder, where)
         values = [cells.pop(name) for name in self.columns.captions]
-        captions = captions_of(values, where) if values else ()
+        captions = parse_captions(values, where) if values else ()
         extra = {name: cell.decode("utf-8", errors="backslashreplace") for name, cell in cells.items()}
         return Sample(str(index), where, path, captions, extra)
 
@@ -73,7 +73,7 @@ class Table(OneChunk):
         return [self.path]
 
     def fingerprint(self) -> str:
-        return fingerprint_of("table", self._digest, self.columns)
+        return compute_fingerprint("table", self._digest, self.columns)
 
     def _row(self, index: int, where: str) -> list[bytes]:
         """The cells of a row, as many as the header has."""
@@ -128,7 +128,7 @@ class _Lines:
                 if not self.columns:
                     raise
                 self._file.seek(self._start)
-                self.end = self._start + len(self._file.readline(LONGEST_LINE))
+                self.end = self._start + len(self._file.readline(MAX_LINE_BYTES))
                 reader = _reader(self, self.delimiter)
                 yield [""]
 
@@ -136,10 +136,10 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = self._file.readline(LONGEST_LINE)
+        line = self._file.readline(MAX_LINE_BYTES)
         if not line:
             raise StopIteration
-        if len(line) == LONGEST_LINE:
+        if len(line) == MAX_LINE_BYTES:
             raise ValueError(
                 f"{self._path}: a line at byte {self.end} is longer than 16 MB; is this a table?"
             )
@@ -152,12 +152,12 @@ class _Lines:
         return text
 
     def _is_row(self, line: str) -> bool:
-        """Whether a line, by all looks a part of a quoted cell, is rather the next row. See `Table` for the rule."""
+        """Whether a line, by all looks a part of a quoted cell, is rather the next row. See `CsvTable` for the rule."""
         cells = self._cells(line)
         if len(cells) != self.columns:
             return False
         own = self._cells(self._first)[self.image : self.image + 1]  # none, if the open cell comes before it
-        return _ending(cells[self.image]) in {*IMAGE_ENDINGS, *map(_ending, own)}
+        return _ending(cells[self.image]) in {*IMAGE_EXTENSIONS, *map(_ending, own)}
 
     def _cells(self, line: str) -> list[str]:
         return next(_reader(iter([line]), self.delimiter, strict=False), [])
@@ -203,7 +203,7 @@ def _to_text(file: io.BufferedReader, path: Path) -> None:
 def _delimiter(file: io.BufferedReader, path: Path) -> str:
     """That of the file's ending; if the header has none of it, or the ending says nothing, the one it has most of."""
     start = file.tell()
-    line = next((line for line in iter(lambda: file.readline(LONGEST_LINE), b"") if line.strip()), b"")
+    line = next((line for line in iter(lambda: file.readline(MAX_LINE_BYTES), b"") if line.strip()), b"")
     file.seek(start)
     header = line.decode("latin-1")
     usual = DELIMITERS.get(path.suffix.lower())

@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from prolip.data.sample import BadSampleError, Sample, captions_of
-from prolip.data.source import OneChunk, fingerprint_of, require_index
-from prolip.data.sources.columns import present_file, present_image
+from prolip.data.sample import BadSampleError, Sample, parse_captions
+from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
+from prolip.data.sources.columns import require_sample_file, require_image_file
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
-LONGEST_TEXT = 2**20
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
+MAX_TEXT_BYTES = 2**20
 """Bytes; a longer .txt holds no caption."""
 
 
-class Folder(OneChunk):
+class ImageFolder(SingleChunkSource):
     """All pictures in a folder and below it, by name; hidden files and folders are left out.
 
     captions: False: the pictures alone. Else a picture without a .txt, and a .txt without a picture, are bad samples.
@@ -30,10 +30,10 @@ class Folder(OneChunk):
         self.lines = lines
         if not self.path.is_dir():
             raise FileNotFoundError(f"{self.path}: there is no such folder")
-        self._pairs = _pairs(sorted(files_below(self.path)), captions)
+        self._pairs = _pairs(sorted(iter_files(self.path)), captions)
         if not any(image for image, _ in self._pairs):
             raise ValueError(
-                f"{self.path}: no picture in it or below it; looked for {', '.join(IMAGE_ENDINGS)}"
+                f"{self.path}: no picture in it or below it; looked for {', '.join(IMAGE_EXTENSIONS)}"
             )
 
     def __len__(self) -> int:
@@ -50,11 +50,13 @@ class Folder(OneChunk):
         where = str(self.path / key)
         if not image:
             raise BadSampleError("no image", where, "a .txt without a picture")
-        path = present_image(self.path / image, where)
+        path = require_image_file(self.path / image, where)
         return Sample(key, where, path, self._captions(text, where) if self.captions else ())
 
     def fingerprint(self) -> str:
-        return fingerprint_of("folder", self.captions, self.lines, *(ascii(pair) for pair in self._pairs))
+        return compute_fingerprint(
+            "folder", self.captions, self.lines, *(ascii(pair) for pair in self._pairs)
+        )
 
     def stamps(self) -> Iterator[tuple[int, int]]:
         """Size and time of change of all files, (0, 0) for one that is gone."""
@@ -69,18 +71,18 @@ class Folder(OneChunk):
     def _captions(self, text: str, where: str) -> tuple[str, ...]:
         if not text:
             raise BadSampleError("no caption", where, "there is no .txt beside it")
-        present_file(self.path / text, where)
+        require_sample_file(self.path / text, where)
         try:
             with open(self.path / text, "rb") as file:
-                content = file.read(LONGEST_TEXT + 1)
+                content = file.read(MAX_TEXT_BYTES + 1)
         except FileNotFoundError:  # just now
             raise BadSampleError("missing file", where, text) from None
-        if len(content) > LONGEST_TEXT:
+        if len(content) > MAX_TEXT_BYTES:
             raise BadSampleError("unreadable caption", where, f"{text} is longer than 1 MB")
-        return captions_of(content.splitlines() if self.lines else [content], where)
+        return parse_captions(content.splitlines() if self.lines else [content], where)
 
 
-def files_below(folder: Path) -> Iterator[str]:
+def iter_files(folder: Path) -> Iterator[str]:
     """Paths of all files below a folder, relative to it; hidden ones left out, links followed."""
 
     def fail(error: OSError) -> None:
@@ -102,7 +104,7 @@ def files_below(folder: Path) -> Iterator[str]:
 def _pairs(names: list[str], captions: bool) -> list[tuple[str, str]]:
     """(picture, text), "" for one that is not there, by the name of the first that is."""
     texts = {_stem(name): name for name in names if captions and name.lower().endswith(".txt")}
-    images = [name for name in names if name.lower().endswith(IMAGE_ENDINGS)]
+    images = [name for name in names if name.lower().endswith(IMAGE_EXTENSIONS)]
     pairs = [(image, texts.get(_stem(image), "")) for image in images]
     lonely = texts.keys() - {_stem(image) for image in images}
     return sorted([*pairs, *(("", texts[stem]) for stem in lonely)], key=lambda pair: pair[0] or pair[1])

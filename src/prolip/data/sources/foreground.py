@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import OneChunk, fingerprint_of, require_index
-from prolip.data.sources.coco import SegmentedImage, mask_of, read_instances
-from prolip.data.sources.columns import present_image
+from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
+from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
+from prolip.data.sources.columns import require_image_file
 from prolip.preprocessing.images import read_image
 
 
-class Objects(OneChunk):
+class ForegroundImages(SingleChunkSource):
     """The pictures of a COCO instances file that have segments, in its order; whole, or their objects alone.
 
     annotations: the instances file. images: the folder of its pictures.
@@ -37,7 +37,7 @@ class Objects(OneChunk):
         if canvas is not None and (not isinstance(canvas, int) or not 0 <= canvas <= 255):
             raise ValueError(f"canvas must be a grey level from 0 to 255, not {canvas!r}")
         if limit is not None:
-            require_count(limit, "limit", most=2**40)
+            require_positive_int(limit, "limit", maximum=2**40)
         if not self.images.is_dir():
             raise FileNotFoundError(f"{self.images}: there is no such folder")
         entries = read_instances(self.path)
@@ -55,7 +55,7 @@ class Objects(OneChunk):
         require_index(index, len(self))
         entry = self.entries[index]
         where = f"{self.path}: image {entry.id} ({entry.file_name})"
-        path = present_image(self.images / entry.file_name, where)
+        path = require_image_file(self.images / entry.file_name, where)
         mask = self._mask(entry, where)
         kept = {"kept": float(mask.mean())}
         if self.canvas is None:
@@ -73,7 +73,7 @@ class Objects(OneChunk):
         return Sample(str(entry.id), where, Image.fromarray(blanked), (), kept)
 
     def fingerprint(self) -> str:
-        return fingerprint_of("objects", self.canvas, ascii(self.entries))
+        return compute_fingerprint("objects", self.canvas, ascii(self.entries))
 
     def files(self) -> list[Path]:
         """The annotations and the pictures that are there; one that is missing is a bad sample."""
@@ -82,7 +82,7 @@ class Objects(OneChunk):
 
     def _mask(self, entry: SegmentedImage, where: str) -> np.ndarray:
         try:
-            masks = [mask_of(segment, entry.height, entry.width) for segment in entry.segments]
+            masks = [decode_mask(segment, entry.height, entry.width) for segment in entry.segments]
         except ValueError as error:
             raise BadSampleError("unreadable image", where, str(error)) from None
         union: np.ndarray = np.logical_or.reduce(masks)

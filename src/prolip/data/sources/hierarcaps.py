@@ -14,7 +14,7 @@ from torch import Tensor
 from prolip.data.sources.columns import require_file
 from prolip.preprocessing.images import URL
 
-ARROW = "=>"
+CAPTION_SEPARATOR = "=>"
 URL_COLUMNS = ("url", "image_url")
 
 
@@ -25,7 +25,7 @@ class HierarCaps:
     captions:      all of them, each text once.
     chains:        int64 (N, L): indices of captions, from general to specific.
     pictures:      files, each once.
-    picture_of:    int64 (N,): the picture of each chain; -1 where there is no file.
+    image_index:    int64 (N,): the picture of each chain; -1 where there is no file.
     missing:       how the table names the pictures that are not there.
     log_ambiguity: float64 (N, L), log of the true probability of each caption; None where nobody knows.
     """
@@ -34,7 +34,7 @@ class HierarCaps:
     captions: tuple[str, ...]
     chains: Tensor
     pictures: tuple[Path, ...]
-    picture_of: Tensor
+    image_index: Tensor
     missing: tuple[str, ...]
     log_ambiguity: Tensor | None
 
@@ -66,7 +66,7 @@ def read_hierarcaps(path: str | Path, images: str | Path | None = None) -> Hiera
         captions=tuple(number_of),
         chains=torch.tensor([[number_of[text] for text in chain] for chain in texts], dtype=torch.int64),
         pictures=tuple(place),
-        picture_of=torch.tensor([place[file] if file else -1 for file in files], dtype=torch.int64),
+        image_index=torch.tensor([place[file] if file else -1 for file in files], dtype=torch.int64),
         missing=tuple(row[url_column] for row, file in zip(rows, files, strict=True) if not file),
         log_ambiguity=_truths(rows, len(texts[0]), path),
     )
@@ -94,7 +94,7 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], str]:
 
 
 def _chain(cell: str, where: str) -> tuple[str, ...]:
-    chain = tuple(text.strip() for text in cell.split(ARROW))
+    chain = tuple(text.strip() for text in cell.split(CAPTION_SEPARATOR))
     if not all(chain):
         raise ValueError(f"{where}: caption {chain.index('')} of {cell!r} is empty")
     return chain
@@ -102,11 +102,11 @@ def _chain(cell: str, where: str) -> tuple[str, ...]:
 
 def _require_one_length(texts: Sequence[Sequence[str]], path: Path) -> None:
     if len(texts[0]) < 2:
-        raise ValueError(f"{path}: row 1 has one caption; a chain has two or more, joined by {ARROW}")
+        raise ValueError(f"{path}: row 1 has one caption; a chain has two or more, joined by {CAPTION_SEPARATOR}")
     for number, chain in enumerate(texts, start=1):
         if len(chain) != len(texts[0]):
             raise ValueError(
-                f"{path}: row {number} has {len(chain)} captions joined by {ARROW}, row 1 has {len(texts[0])}; "
+                f"{path}: row {number} has {len(chain)} captions joined by {CAPTION_SEPARATOR}, row 1 has {len(texts[0])}; "
                 "all chains must have the same number of levels"
             )
 

@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 from prolip import progress
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.sample import BadSampleError
-from prolip.data.sources.coco import SegmentedImage, mask_of, read_instances
-from prolip.data.sources.columns import present_image
+from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
+from prolip.data.sources.columns import require_image_file
 from prolip.files import write_json
 from prolip.preprocessing.images import read_image
 
@@ -34,13 +34,13 @@ class Built:
     crowds: int
 
 
-def eligible(masks: Sequence[np.ndarray], least_pixels: int = LEAST_PIXELS, levels: int = LEVELS) -> bool:
+def eligible(masks: Sequence[np.ndarray], min_pixels: int = LEAST_PIXELS, levels: int = LEVELS) -> bool:
     """Whether an image with these segments, bool (H, W) each, is used.
 
-    It has a segment for each level, and its smallest segment has more than `least_pixels` pixels.
+    It has a segment for each level, and its smallest segment has more than `min_pixels` pixels.
     """
-    _check_least(least_pixels)
-    return _objection(masks, least_pixels, levels) is None
+    _check_least(min_pixels)
+    return _objection(masks, min_pixels, levels) is None
 
 
 def paste_levels(
@@ -66,7 +66,7 @@ def build(
     images: str | Path,
     out: str | Path,
     *,
-    least_pixels: int = LEAST_PIXELS,
+    min_pixels: int = LEAST_PIXELS,
     levels: int = LEVELS,
     canvas: int = WHITE,
     show: bool | None = None,
@@ -78,15 +78,15 @@ def build(
     show: the progress bar; None: if stderr is a terminal.
     """
     annotations, images, out = Path(annotations), Path(images), Path(out)
-    _check_least(least_pixels)
+    _check_least(min_pixels)
     _check_rules(levels, canvas)
     entries = read_instances(annotations)
     _check_folders(entries, annotations, images, out)
     kept: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
-    with progress.bar("pasting segments", len(entries), "images", show) as advance:
+    with progress.progress_bar("pasting segments", len(entries), "images", show) as advance:
         for entry in entries:
-            outcome = _build_one(entry, annotations, images, out, (least_pixels, levels, canvas))
+            outcome = _build_one(entry, annotations, images, out, (min_pixels, levels, canvas))
             if isinstance(outcome, str):
                 left_out[outcome] += 1
             else:
@@ -95,7 +95,7 @@ def build(
     crowds = sum(segment.crowd for entry in entries for segment in entry.segments)
     index = {
         "annotations": annotations.name,
-        "least_pixels": least_pixels,
+        "min_pixels": min_pixels,
         "levels": levels,
         "canvas": canvas,
         "left_out": dict(left_out),
@@ -109,18 +109,18 @@ def _build_one(
     entry: SegmentedImage, annotations: Path, images: Path, out: Path, rules: tuple[int, int, int]
 ) -> dict[str, Any] | str:
     """What the index says of an image, whose pictures are then written; or why it is left out."""
-    least_pixels, levels, canvas = rules
+    min_pixels, levels, canvas = rules
     try:
         segments = [segment for segment in entry.segments if not segment.crowd]
-        masks = [mask_of(segment, entry.height, entry.width) for segment in segments]
+        masks = [decode_mask(segment, entry.height, entry.width) for segment in segments]
     except ValueError as error:
         raise ValueError(f"{annotations}: {error}") from None
-    if (objection := _objection(masks, least_pixels, levels)) is not None:
+    if (objection := _objection(masks, min_pixels, levels)) is not None:
         return objection
     try:
-        image = np.asarray(read_image(present_image(images / entry.file_name, entry.file_name)))
+        image = np.asarray(read_image(require_image_file(images / entry.file_name, entry.file_name)))
     except BadSampleError as error:
-        return error.bad.reason
+        return error.record.reason
     except ValueError:
         return "unreadable image"
     if image.shape[:2] != (entry.height, entry.width):
@@ -142,11 +142,11 @@ def _build_one(
     }
 
 
-def _objection(masks: Sequence[np.ndarray], least_pixels: int, levels: int) -> str | None:
+def _objection(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -> str | None:
     if len(masks) < levels:
         return f"fewer than {levels} segments"
-    if min(int(mask.sum()) for mask in masks) <= least_pixels:
-        return f"a segment of {least_pixels} pixels or fewer"
+    if min(int(mask.sum()) for mask in masks) <= min_pixels:
+        return f"a segment of {min_pixels} pixels or fewer"
     return None
 
 
@@ -156,13 +156,13 @@ def _largest_first(masks: Sequence[np.ndarray]) -> list[int]:
     return sorted(range(len(masks)), key=lambda number: -areas[number])
 
 
-def _check_least(least_pixels: object) -> None:
-    if not isinstance(least_pixels, int) or isinstance(least_pixels, bool) or least_pixels < 0:
-        raise ValueError(f"least_pixels must be a whole number of at least 0, not {least_pixels!r}")
+def _check_least(min_pixels: object) -> None:
+    if not isinstance(min_pixels, int) or isinstance(min_pixels, bool) or min_pixels < 0:
+        raise ValueError(f"min_pixels must be a whole number of at least 0, not {min_pixels!r}")
 
 
 def _check_rules(levels: int, canvas: int) -> None:
-    require_count(levels, "levels", most=100)
+    require_positive_int(levels, "levels", maximum=100)
     if not isinstance(canvas, int) or not 0 <= canvas <= 255:
         raise ValueError(f"canvas must be a grey level from 0 to 255, not {canvas}")
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prolip.data.sample import Sample
-from prolip.data.source import OneChunk, fingerprint_of, require_index
-from prolip.data.sources.columns import present_image
+from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
+from prolip.data.sources.columns import require_image_file
 
 
-class Pictures(OneChunk):
+class ImageList(SingleChunkSource):
     """Picture files in the order given, without captions; their paths are their keys. path: of what names them."""
 
     def __init__(self, path: Path, pictures: Sequence[Path]) -> None:
@@ -23,7 +23,7 @@ class Pictures(OneChunk):
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
         picture = self.pictures[index]
-        return Sample(str(picture), str(picture), present_image(picture, str(picture)), ())
+        return Sample(str(picture), str(picture), require_image_file(picture, str(picture)), ())
 
     def fingerprint(self) -> str:
-        return fingerprint_of("pictures", *(ascii(str(picture)) for picture in self.pictures))
+        return compute_fingerprint("pictures", *(ascii(str(picture)) for picture in self.pictures))

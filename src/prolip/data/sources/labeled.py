@@ -12,16 +12,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.data.source import Source
-from prolip.data.sources.folder import Folder
-from prolip.data.sources.tar import Shards
+from prolip.data.sources.folder import ImageFolder
+from prolip.data.sources.tar import TarShards
 
 CLASS_NAMES, TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
 SHARD_COUNT, DATASET_TYPE = "nshards.txt", "dataset_type.txt"
-PLACE = "{c}"
+CLASS_PLACEHOLDER = "{c}"
 """Where the class name goes in a template."""
-PLAIN_TEMPLATES = ("a photo of a {c}.",)
+DEFAULT_TEMPLATES = ("a photo of a {c}.",)
 """For data that brings none along."""
 
 
@@ -35,7 +35,7 @@ class Told(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Labelled:
+class LabeledData:
     """source: the pictures. class_names: in the order of their labels. templates: with {c} for the class name.
     folders: the class's folder, by label, where keys begin with it; None where the label is in the `cls` of a sample.
     """
@@ -69,9 +69,9 @@ class Labelled:
         return label
 
 
-def open_labelled(
+def open_labeled(
     path: str | Path, *, class_names: Sequence[str] | None = None, templates: Sequence[str] | None = None
-) -> Labelled:
+) -> LabeledData:
     """A folder of the 38 tasks (classnames.txt, test/0.tar, ...), or a folder that has one folder of pictures a class
     (a folder without pictures is none).
 
@@ -82,7 +82,7 @@ def open_labelled(
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: there is no such folder")
-    opened = _task(folder) if is_task(folder) else _folders(folder)
+    opened = _task(folder) if is_task_folder(folder) else _folders(folder)
     if class_names is not None:
         if opened.class_names and len(class_names) != len(opened.class_names):
             raise ValueError(
@@ -94,34 +94,34 @@ def open_labelled(
             f"{folder / CLASS_NAMES} is missing: one class name a line, in the order of labels"
         )
     chosen = opened.templates if templates is None else templates
-    return replace(opened, templates=checked_templates(chosen, str(folder)))
+    return replace(opened, templates=check_templates(chosen, str(folder)))
 
 
-def checked_templates(templates: Sequence[str], where: str = "templates") -> tuple[str, ...]:
+def check_templates(templates: Sequence[str], where: str = "templates") -> tuple[str, ...]:
     """Templates that hold {c}; {} is taken for {c}. where: the file or argument, for the error."""
     if isinstance(templates, str) or not templates:
         raise ValueError(f"{where}: a list of at least one template is needed")
-    unified = tuple(template.replace("{}", PLACE) for template in templates)
+    unified = tuple(template.replace("{}", CLASS_PLACEHOLDER) for template in templates)
     for number, template in enumerate(unified, start=1):
-        if PLACE not in template:
+        if CLASS_PLACEHOLDER not in template:
             raise ValueError(
-                f"{where}: template {number}, {template!r}, has no {PLACE}, where the class name goes"
+                f"{where}: template {number}, {template!r}, has no {CLASS_PLACEHOLDER}, where the class name goes"
             )
     return unified
 
 
-def is_task(folder: Path) -> bool:
+def is_task_folder(folder: Path) -> bool:
     """Whether a folder is laid out as one of the 38 tasks."""
     return any((folder / "test").glob("*.tar"))
 
 
-def dataset_type(folder: Path) -> str | None:
+def read_dataset_type(folder: Path) -> str | None:
     """What a task says of its kind: retrieval (captions, one a line), multilabel; None: nothing, so classification."""
     path = folder / DATASET_TYPE
     return read_lines(path)[0].lower() if path.is_file() else None
 
 
-def task_shards(folder: Path) -> list[str]:
+def list_task_shards(folder: Path) -> list[str]:
     """test/0.tar to test/{N-1}.tar of a task, where N stands in nshards.txt; a missing one is an error."""
     counted = folder / "test" / SHARD_COUNT
     try:
@@ -134,7 +134,9 @@ def task_shards(folder: Path) -> list[str]:
         raise ValueError(f"{counted} says that there are {count} shards; one at least is needed")
     paths = [folder / "test" / f"{number}.tar" for number in range(count)]
     if missing := [path.name for path in paths if not path.is_file()]:
-        raise FileNotFoundError(f"{folder / 'test'} should have {count} shards; missing: {some(missing)}")
+        raise FileNotFoundError(
+            f"{folder / 'test'} should have {count} shards; missing: {join_names(missing)}"
+        )
     return list(map(str, paths))
 
 
@@ -153,21 +155,21 @@ def read_lines(path: Path) -> tuple[str, ...]:
     return lines
 
 
-def _task(folder: Path) -> Labelled:
+def _task(folder: Path) -> LabeledData:
     names, templates = folder / CLASS_NAMES, folder / TEMPLATES
-    return Labelled(
-        source=Shards(task_shards(folder), captions=()),
+    return LabeledData(
+        source=TarShards(list_task_shards(folder), captions=()),
         class_names=read_lines(names) if names.is_file() else (),
-        templates=read_lines(templates) if templates.is_file() else PLAIN_TEMPLATES,
+        templates=read_lines(templates) if templates.is_file() else DEFAULT_TEMPLATES,
     )
 
 
-def _folders(folder: Path) -> Labelled:
-    source = Folder(folder, captions=False)
+def _folders(folder: Path) -> LabeledData:
+    source = ImageFolder(folder, captions=False)
     parts = {key: Path(key).parts for key in source.sample_keys()}
     if loose := [key for key, path in parts.items() if len(path) < 2]:
         raise ValueError(
-            f"{folder}: {some(loose, 2)} lie in no class's folder. Classification data is a folder with one folder of "
+            f"{folder}: {join_names(loose, 2)} lie in no class's folder. Classification data is a folder with one folder of "
             "pictures for each class, or a task in the layout of the 38 (classnames.txt, test/0.tar)"
         )
     names = sorted({path[0] for path in parts.values()})
@@ -176,11 +178,11 @@ def _folders(folder: Path) -> Labelled:
     if len(class_names) != len(names):
         raise ValueError(f"{own} has {len(class_names)} names, but {len(names)} folders have pictures")
     if len(set(class_names)) < len(names):
-        raise ValueError(f"{folder}: two folders stand for one class name: {some(_twice(class_names))}")
-    return Labelled(
+        raise ValueError(f"{folder}: two folders stand for one class name: {join_names(_twice(class_names))}")
+    return LabeledData(
         source=source,
         class_names=class_names,
-        templates=read_lines(folder / TEMPLATES) if (folder / TEMPLATES).is_file() else PLAIN_TEMPLATES,
+        templates=read_lines(folder / TEMPLATES) if (folder / TEMPLATES).is_file() else DEFAULT_TEMPLATES,
         folders=tuple(names),
     )
 

@@ -8,10 +8,10 @@ from PIL import Image
 
 from prolip.preprocessing.images import require_rgb
 
-GREY = 128
+GRAY = 128
 
 
-def occlude_centre(image: Image.Image, share: float, level: int = GREY) -> Image.Image:
+def occlude_center(image: Image.Image, share: float, level: int = GRAY) -> Image.Image:
     """A copy of an RGB image whose middle is one grey level: a box of the image's own aspect, `share` of its area."""
     require_rgb(image)
     if not 0 <= share <= 1:

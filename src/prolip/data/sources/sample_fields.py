@@ -6,18 +6,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from prolip.checks import some
-from prolip.data.sample import BadSampleError, Sample, captions_of, json_captions
+from prolip.checks import join_names
+from prolip.data.sample import BadSampleError, Sample, parse_captions, read_json_field
 
 
-class CaptionKey(NamedTuple):
+class CaptionField(NamedTuple):
     """The ending of a file, and where captions are in it: "whole", "lines", or the path of a field, as ".meta.en"."""
 
     ending: str
     part: str
 
     @classmethod
-    def parse(cls, key: str) -> CaptionKey:
+    def parse(cls, key: str) -> CaptionField:
         ending, colon, part = key.lower().partition(":")[0], *key.partition(":")[1:]
         if ending and ending.split(".")[-1] == "json" and part:
             return cls(ending, "." + part)
@@ -29,13 +29,13 @@ class CaptionKey(NamedTuple):
         )
 
     def values(self, content: bytes, where: str) -> Sequence[object]:
-        """What captions there are in a file; `captions_of` tells which of them are good."""
+        """What captions there are in a file; `parse_captions` tells which of them are good."""
         if self.part.startswith("."):
-            return json_captions(content, self.part[1:], where)
+            return read_json_field(content, self.part[1:], where)
         return content.splitlines() if self.part == "lines" else [content]
 
 
-class Picks:
+class SampleFields:
     """
     captions: where they are, by ending: "txt" (the file is one), "txt:lines" (each line is), "json:caption" or
               "json:meta.captions" (a field that is a text or a list of texts). All that are found count.
@@ -48,7 +48,7 @@ class Picks:
     def __init__(self, captions: Sequence[str], images: Sequence[str]) -> None:
         self.captions = _without_dots(captions)
         self.images = _without_dots(images)
-        self._keys = [CaptionKey.parse(key) for key in self.captions]
+        self._keys = [CaptionField.parse(key) for key in self.captions]
         self._pictures = [ending.lower() for ending in self.images]
         if not self._pictures:
             raise ValueError("images must name at least one ending, such as 'jpg'")
@@ -61,7 +61,9 @@ class Picks:
         """files: their contents, by ending. All but the picture are `extra`."""
         picture = next((ending for ending in self._pictures if ending in files), None)
         if picture is None:
-            raise BadSampleError("no image", where, f"wanted {some(self.images)}; {_what_is_there(files)}")
+            raise BadSampleError(
+                "no image", where, f"wanted {join_names(self.images)}; {_what_is_there(files)}"
+            )
         if not files[picture]:
             raise BadSampleError("empty image", where)
         captions = self._captions(files, where) if self._keys else ()
@@ -77,8 +79,8 @@ class Picks:
             except BadSampleError as error:
                 first = first or error
         if values:
-            return captions_of(values, where)
-        wanted = f"wanted {some(self.captions)}; {_what_is_there(files)}"
+            return parse_captions(values, where)
+        wanted = f"wanted {join_names(self.captions)}; {_what_is_there(files)}"
         raise first or BadSampleError("no caption", where, wanted)
 
 
@@ -95,7 +97,7 @@ def _general(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
     return tuple(found) if good else ()
 
 
-def refuse_twice(endings: Iterable[str], where: str) -> None:
+def require_unique_extensions(endings: Iterable[str], where: str) -> None:
     """A sample has at most one file of an ending."""
     seen: set[str] = set()
     for ending in endings:
@@ -118,5 +120,7 @@ def _what_is_there(files: Mapping[str, bytes]) -> str:
                 fields = json.loads(content)
             except (ValueError, RecursionError):
                 fields = None
-        told.append(f"{ending} (fields {some(list(fields), 12)})" if isinstance(fields, dict) else ending)
-    return f"there is {some(told, 8)}"
+        told.append(
+            f"{ending} (fields {join_names(list(fields), 12)})" if isinstance(fields, dict) else ending
+        )
+    return f"there is {join_names(told, 8)}"

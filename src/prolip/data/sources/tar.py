@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 from braceexpand import braceexpand
 
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import fingerprint_of, require_captions
-from prolip.data.sources.sample_fields import Picks, refuse_twice
+from prolip.data.source import compute_fingerprint, require_captions
+from prolip.data.sources.sample_fields import SampleFields, require_unique_extensions
 from prolip.data.sources.tar_format import read_at
-from prolip.data.sources.tar_index import TarIndex, open_index
-from prolip.progress import bar
+from prolip.data.sources.tar_index import TarIndex, load_index
+from prolip.progress import progress_bar
 
 CAPTIONS = ("txt",)
 IMAGES = ("jpg", "jpeg", "png", "webp")
@@ -34,7 +34,7 @@ INDEXERS = 8
 URL = re.compile(r"[a-z][a-z0-9+.-]*://|pipe:", re.IGNORECASE)
 
 
-class Shards:
+class TarShards:
     """Tars on disk as a Source.
 
     pattern:  a path, a glob, a range in braces ("data/{00000..00012}.tar"), or a list of them.
@@ -50,14 +50,14 @@ class Shards:
         captions: Sequence[str] = CAPTIONS,
         images: Sequence[str] = IMAGES,
     ) -> None:
-        self.name = name_of(pattern)
-        self.picks = Picks(captions, images)
+        self.name = describe_pattern(pattern)
+        self.picks = SampleFields(captions, images)
         self.paths = tuple(expand(pattern))
         opened = _open_all(self.paths)
         self._indexes = [index for index, _ in opened]
         self._stamps = [stamp for _, stamp in opened]
         self._ends = np.cumsum([len(index) for index in self._indexes])
-        self._files = OpenFiles()
+        self._files = FileCache()
         require_captions(self)
 
     @property
@@ -78,37 +78,37 @@ class Shards:
         key = tar.key(number)
         where = f"{path}: {key}"
         files = tar.files(number)
-        refuse_twice((ending for ending, _, _ in files), where)
+        require_unique_extensions((ending for ending, _, _ in files), where)
         file = self._files.open(path, self._stamps[shard])
         contents = {ending: file.read(at, size) for ending, at, size in files}
         try:
             return self.picks.sample(key, where, contents)
         except BadSampleError as error:
-            if tar.hint and error.bad.reason in ("no image", "no caption"):
-                raise BadSampleError(error.bad.reason, where, f"{error.bad.detail}; {tar.hint}") from None
+            if tar.hint and error.record.reason in ("no image", "no caption"):
+                raise BadSampleError(error.record.reason, where, f"{error.record.detail}; {tar.hint}") from None
             raise
 
     def fingerprint(self) -> str:
         shards = zip(self.paths, self._stamps, self._indexes, strict=True)
         facts = [ascii((os.path.basename(path), size, len(tar))) for path, (size, _), tar in shards]
-        return fingerprint_of(*facts, *self.picks.facts())
+        return compute_fingerprint(*facts, *self.picks.facts())
 
     def files(self) -> list[Path]:
         return [Path(path) for path in self.paths]
 
 
-class OpenFiles:
+class FileCache:
     """The last few files that were read, open. Each process has its own; threads may share one."""
 
     def __init__(self) -> None:
         self._forget()
 
-    def open(self, path: str, stamp: tuple[int, int]) -> OpenFile:
+    def open(self, path: str, stamp: tuple[int, int]) -> CachedFile:
         """stamp: the size and the time of change that the file must still have."""
         if self._process != os.getpid():  # a fork: another thread of the parent may have held the lock
             self._forget()
         with self._lock:
-            file = self._files.pop(path, None) or OpenFile(path, stamp)
+            file = self._files.pop(path, None) or CachedFile(path, stamp)
             self._files[path] = file
             if len(self._files) > MAX_OPEN:
                 self._files.popitem(last=False)
@@ -117,13 +117,13 @@ class OpenFiles:
     def _forget(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._files: OrderedDict[str, OpenFile] = OrderedDict()
+        self._files: OrderedDict[str, CachedFile] = OrderedDict()
 
-    def __reduce__(self) -> tuple[type[OpenFiles], tuple[()]]:
-        return OpenFiles, ()
+    def __reduce__(self) -> tuple[type[FileCache], tuple[()]]:
+        return FileCache, ()
 
 
-class OpenFile:
+class CachedFile:
     """Closed when its last user has let go of it: a thread may still read what another one has pushed out."""
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
@@ -151,7 +151,7 @@ def expand(pattern: str | Sequence[str]) -> list[str]:
     missing: list[str] = []
     for one in [pattern] if isinstance(pattern, str) else pattern:
         if URL.match(one):
-            raise ValueError(f"a {one.split(':')[0]}: address is no file on disk; open it as a Stream")
+            raise ValueError(f"a {one.split(':')[0]}: address is no file on disk; open it as a TarStream")
         for path in [one] if os.path.exists(one) else expand_braces(os.path.expanduser(one)):
             found = sorted(glob(path, recursive=True)) if _is_glob(path) else [path] * os.path.exists(path)
             paths += found
@@ -185,8 +185,8 @@ def expand_braces(pattern: str) -> list[str]:
     return names
 
 
-def name_of(pattern: str | Sequence[str]) -> str:
-    return pattern if isinstance(pattern, str) else some(list(pattern), 2)
+def describe_pattern(pattern: str | Sequence[str]) -> str:
+    return pattern if isinstance(pattern, str) else join_names(list(pattern), 2)
 
 
 def _is_glob(path: str) -> bool:
@@ -197,8 +197,8 @@ def _open_all(paths: Sequence[str]) -> list[tuple[TarIndex, tuple[int, int]]]:
     opened = []
     pool = ThreadPoolExecutor(min(INDEXERS, len(paths)))
     try:
-        with bar("indexing", len(paths), "shards") as advance:
-            for one in pool.map(open_index, paths):
+        with progress_bar("indexing", len(paths), "shards") as advance:
+            for one in pool.map(load_index, paths):
                 opened.append(one)
                 advance(1)
     finally:

@@ -30,7 +30,7 @@ WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
 """Links, devices, folders, pipes: no data follows, whatever size they claim."""
 
 
-class DamageError(Exception):
+class TarDamageError(Exception):
     """A tar that can't be read further: what is wrong, at which byte, and how many samples before it are whole."""
 
     def __init__(self, what: str, at: int | None) -> None:
@@ -43,7 +43,7 @@ class DamageError(Exception):
         )
 
 
-class Tape(Protocol):
+class ByteReader(Protocol):
     """Bytes from front to back. `at` is the position; reading gives fewer bytes than asked for only at the end."""
 
     at: int
@@ -54,7 +54,7 @@ class Tape(Protocol):
         """Go on without reading; how far."""
 
 
-class FileTape:
+class FileReader:
     """A file on disk. Small files lie side by side, so that a read brings several headers."""
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -78,7 +78,7 @@ class FileTape:
         return count
 
 
-class StreamTape:
+class StreamReader:
     """A binary file that can't seek."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -117,8 +117,8 @@ class Group(NamedTuple):
     twice: str = ""
 
 
-def groups(tape: Tape, skip: int = 0) -> Iterator[Group]:
-    """The samples of a tape in order, without the first `skip`. DamageError after the last that is whole."""
+def groups(tape: ByteReader, skip: int = 0) -> Iterator[Group]:
+    """The samples of a tape in order, without the first `skip`. TarDamageError after the last that is whole."""
     number, key, files, twice = -1, "", dict[str, bytes](), ""  # the sample at hand
     try:
         for member in walk(tape):
@@ -128,17 +128,17 @@ def groups(tape: Tape, skip: int = 0) -> Iterator[Group]:
                 number, files, twice = number + 1, {}, ""
             if member is None or number < skip:
                 continue
-            key, ending = text_of(member.key), text_of(member.ending)
+            key, ending = decode_name(member.key), decode_name(member.ending)
             if ending in files:
                 twice = ending
             else:
                 files[ending] = tape.read(member.size)
-    except DamageError as error:
+    except TarDamageError as error:
         error.whole = max(number, 0)
         raise
 
 
-def walk(tape: Tape, links: list[bytes] | None = None) -> Iterator[Member | None]:
+def walk(tape: ByteReader, links: list[bytes] | None = None) -> Iterator[Member | None]:
     """The files of samples, in order; None at the end, where the last sample is known to be whole.
 
     A sample's files stand together. Its key is a file's path up to the first dot of the last part, the ending is what
@@ -159,12 +159,12 @@ def walk(tape: Tape, links: list[bytes] | None = None) -> Iterator[Member | None
             first = key != last
             total = size if first else total + size
             if total > MAX_SAMPLE:
-                raise DamageError(f"the files of {text_of(key[:100])!r} claim more than 1 GiB", tape.at)
+                raise TarDamageError(f"the files of {decode_name(key[:100])!r} claim more than 1 GiB", tape.at)
             last = key
             yield Member(key, ending, size, first)
         left = end - tape.at
         if tape.skip(left) < left:
-            raise DamageError(f"the tar ends within {text_of(name[:100])!r}", tape.at)
+            raise TarDamageError(f"the tar ends within {decode_name(name[:100])!r}", tape.at)
     yield None
     _check_tail(tape)
 
@@ -190,12 +190,12 @@ def read_at(descriptor: int, count: int, at: int) -> bytes:
     return content
 
 
-def text_of(name: bytes) -> str:
+def decode_name(name: bytes) -> str:
     """For people, and as a key: old tars have names that are not UTF-8."""
     return name.decode("utf-8", "replace")
 
 
-def _next_header(tape: Tape, common: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
+def _next_header(tape: ByteReader, common: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
     """Name, bytes of data that follow, and what kind of member it is; None at the end of the tar.
 
     Reads the extended headers in front; the records of those that hold for all that follows go to `common`.
@@ -217,7 +217,7 @@ def _next_header(tape: Tape, common: dict[bytes, bytes]) -> tuple[bytes, int, by
         else:
             break
     if kind == b"S" or b"sparse" in records:
-        raise DamageError("a sparse file, which `tar -S` made (pack it without -S),", at)
+        raise TarDamageError("a sparse file, which `tar -S` made (pack it without -S),", at)
     name = block[:100].split(b"\0", 1)[0]
     if kind == b"\0" and name.endswith(b"/"):  # how the oldest tars write a folder
         kind = b"5"
@@ -242,7 +242,7 @@ def _checked_size(block: bytes, at: int) -> int:
         if at == 0:
             zipped = block[:2] == b"\x1f\x8b"
             what = "a gzip file, not a tar (unpack it with gunzip)," if zipped else "no header of a tar"
-        raise DamageError(what, at)
+        raise TarDamageError(what, at)
     field = block[124:136]
     if field[0] == 0x80:  # GNU's way to write what needs more than 11 octal digits
         return int.from_bytes(field[1:], "big")
@@ -259,16 +259,16 @@ def _number(digits: bytes, base: int, at: int) -> int:
     with suppress(ValueError):
         if digits.isdigit() and len(digits) < 20:  # int() alone would take signs and underscores
             return int(digits, base)
-    raise DamageError(f"a header with {digits[:20]!r} for a size", at)
+    raise TarDamageError(f"a header with {digits[:20]!r} for a size", at)
 
 
-def _extension(tape: Tape, size: int) -> bytes:
+def _extension(tape: ByteReader, size: int) -> bytes:
     """The data of an extended header."""
     if size > MAX_EXTENSION:
-        raise DamageError(f"an extended header that claims {size} bytes", tape.at)
+        raise TarDamageError(f"an extended header that claims {size} bytes", tape.at)
     content = tape.read((size + BLOCK - 1) // BLOCK * BLOCK)
     if len(content) < size:
-        raise DamageError("the tar ends within an extended header", tape.at)
+        raise TarDamageError("the tar ends within an extended header", tape.at)
     return content[:size]
 
 
@@ -284,7 +284,7 @@ def _records(content: bytes, at: int) -> dict[bytes, bytes]:
         length = _number(content[start:space], 10, at) if space > 0 else 0
         name, equals, value = content[space + 1 : start + length - 1].partition(b"=")
         if not length or not equals or content[start + length - 1 : start + length] != b"\n":
-            raise DamageError("a damaged extended header", at)
+            raise TarDamageError("a damaged extended header", at)
         if name in (b"path", b"size"):
             records[name] = value
         if name.startswith(b"GNU.sparse."):
@@ -296,14 +296,14 @@ def _records(content: bytes, at: int) -> dict[bytes, bytes]:
 def _check_end(block: bytes, at: int, extended: bool) -> None:
     """A tar ends with zeros, or without them after a whole file: some writers forget them."""
     if not block and not at:
-        raise DamageError("an empty file", at)
+        raise TarDamageError("an empty file", at)
     if extended or (block and len(block) < BLOCK):
-        raise DamageError("the tar ends within a header", at + len(block))
+        raise TarDamageError("the tar ends within a header", at + len(block))
 
 
-def _check_tail(tape: Tape) -> None:
+def _check_tail(tape: ByteReader) -> None:
     """Only zeros may follow, or files would be left out silently: `cat a.tar b.tar` is no tar of both."""
     end = tape.at + MAX_TAIL
     while tape.at < end and (piece := tape.read(16 * BLOCK)):
         if rest := piece.lstrip(b"\0"):
-            raise DamageError("more data after the end of the tar (two tars in a file?)", tape.at - len(rest))
+            raise TarDamageError("more data after the end of the tar (two tars in a file?)", tape.at - len(rest))

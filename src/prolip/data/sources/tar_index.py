@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from prolip.data.source import fingerprint_of
-from prolip.data.sources.tar_format import BLOCK, DamageError, FileTape, text_of, walk
-from prolip.files import write_whole
+from prolip.data.source import compute_fingerprint
+from prolip.data.sources.tar_format import BLOCK, TarDamageError, FileReader, decode_name, walk
+from prolip.files import atomic_write
 
 ARRAYS = ("blocks", "sizes", "kinds", "starts", "keys", "key_ends")
 SCANNER = 2
@@ -58,7 +58,7 @@ class TarIndex:
 
     def key(self, number: int) -> str:
         rest = self.keys[self.key_ends[number] : self.key_ends[number + 1]]
-        return text_of(self.prefix + rest.tobytes())
+        return decode_name(self.prefix + rest.tobytes())
 
     def files(self, number: int) -> list[tuple[str, int, int]]:
         """Ending, first byte and size of each file of a sample."""
@@ -70,16 +70,16 @@ class TarIndex:
         ]
 
 
-def index_tar(descriptor: int) -> TarIndex:
+def scan_tar(descriptor: int) -> TarIndex:
     """The samples of an open file on disk. An OSError is the disk's; a damaged tar is no error."""
     size = os.fstat(descriptor).st_size
-    tape = FileTape(descriptor, size)
+    tape = FileReader(descriptor, size)
     endings: dict[bytes, int] = {}
     blocks, sizes, kinds, starts, keys = array("I"), array("I"), array("I"), array("Q"), list[bytes]()
     links, whole, damage = list[bytes](), 0, ""
     try:
         if size > 2**32 * BLOCK:
-            raise DamageError("more than 2 TiB in one shard", 0)
+            raise TarDamageError("more than 2 TiB in one shard", 0)
         for member in walk(tape, links):
             if member is None:
                 whole = len(keys)
@@ -91,7 +91,7 @@ def index_tar(descriptor: int) -> TarIndex:
             blocks.append(tape.at // BLOCK)
             sizes.append(member.size)
             kinds.append(endings.setdefault(member.ending, len(endings)))
-    except DamageError as error:
+    except TarDamageError as error:
         error.whole = whole
         damage = str(error)
     starts.append(len(blocks))
@@ -105,13 +105,13 @@ def index_tar(descriptor: int) -> TarIndex:
         prefix=prefix,
         keys=keys_left,
         key_ends=key_ends,
-        endings=tuple(map(text_of, endings)),
+        endings=tuple(map(decode_name, endings)),
         damage=damage,
         hint=_hint(keys, links),
     )
 
 
-def open_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
+def load_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
     """A tar's index, from the disk if it was kept there; and the tar's size in bytes and time of change in ns.
 
     An OSError is one of the tar's disk. What is wrong with the kept index is no error, nor is a full disk.
@@ -124,7 +124,7 @@ def open_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
         told = ascii((name, *stamp, facts.st_ino, facts.st_ctime_ns, SCANNER))
         index = _kept(name, told)
         if index is None:
-            index = index_tar(file.fileno())
+            index = scan_tar(file.fileno())
             _keep(index, name, told)
         return index, stamp
 
@@ -135,7 +135,7 @@ def cache_folder() -> Path:
 
 def _place(name: str) -> Path:
     """One for each path: a new index takes the place of the old one."""
-    return cache_folder() / f"{fingerprint_of(name)}.npz"
+    return cache_folder() / f"{compute_fingerprint(name)}.npz"
 
 
 def _keep(index: TarIndex, name: str, told: str) -> None:
@@ -149,7 +149,7 @@ def _keep(index: TarIndex, name: str, told: str) -> None:
             np.savez(file, allow_pickle=False, told=np.array(told), **columns)
 
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-        write_whole(_place(name), write)
+        atomic_write(_place(name), write)
 
 
 def _kept(name: str, told: str) -> TarIndex | None:
@@ -172,7 +172,7 @@ def _kept(name: str, told: str) -> TarIndex | None:
 def _hint(keys: list[bytes], links: list[bytes]) -> str:
     if len(set(keys)) < len(keys):
         return APART
-    return LINKED.format(text_of(links[0])) if links else ""
+    return LINKED.format(decode_name(links[0])) if links else ""
 
 
 def _packed(keys: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:

@@ -15,11 +15,11 @@ from signal import SIGKILL
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any
 
-from prolip.data.sample import Bad, BadSampleError, Sample
-from prolip.data.source import fingerprint_of
-from prolip.data.sources.sample_fields import Picks
+from prolip.data.sample import BadSampleError, Sample, SampleError
+from prolip.data.source import compute_fingerprint
+from prolip.data.sources.sample_fields import SampleFields
 from prolip.data.sources.tar import CAPTIONS, IMAGES, URL, expand, expand_braces
-from prolip.data.sources.tar_format import DamageError, Group, StreamTape, groups
+from prolip.data.sources.tar_format import TarDamageError, Group, StreamReader, groups
 
 log = logging.getLogger("prolip.data")
 SCHEMES = ("pipe", "http", "https", "s3", "gs", "hf")
@@ -42,12 +42,12 @@ SECRETS = [
 ]
 
 
-class Stream:
+class TarStream:
     """Tars that can only be read in order.
 
     pattern:  "pipe:command", http(s)://, s3:// (by the aws tool), gs:// (by gsutil), hf://, or paths on disk; with
               ranges in braces, of which each makes a shard; or a list of them.
-    captions, images: as for `Shards`.
+    captions, images: as for `TarShards`.
 
     The shards are only looked at when they are read, but for paths: those must exist.
     """
@@ -58,39 +58,41 @@ class Stream:
         captions: Sequence[str] = CAPTIONS,
         images: Sequence[str] = IMAGES,
     ) -> None:
-        self.picks = Picks(captions, images)
+        self.picks = SampleFields(captions, images)
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
         self.shards = tuple(dict.fromkeys(shard for one in patterns for shard in _shards(one)))
         if not self.shards:
             raise FileNotFoundError("no shard was named")
-        self.name = without_secrets(patterns[0]) + (f", and {len(patterns) - 1} more" if patterns[1:] else "")
+        self.name = redact_secrets(patterns[0]) + (f", and {len(patterns) - 1} more" if patterns[1:] else "")
 
     def fingerprint(self) -> str:
         """Of the addresses without their secrets: a new signature doesn't make other data."""
-        return fingerprint_of(*(ascii(without_secrets(shard)) for shard in self.shards), *self.picks.facts())
+        return compute_fingerprint(
+            *(ascii(redact_secrets(shard)) for shard in self.shards), *self.picks.facts()
+        )
 
-    def read(self, shard: int, skip: int = 0) -> Iterator[Sample | Bad]:
+    def read(self, shard: int, skip: int = 0) -> Iterator[Sample | SampleError]:
         """The samples of a shard in order, each bad one in its place, without the first `skip`.
 
         A stream can't seek: skipped samples are read and thrown away, not decoded.
-        A shard that ends early or is damaged has one last Bad for all that is lost. One that can't be reached at all,
+        A shard that ends early or is damaged has one last SampleError for all that is lost. One that can't be reached at all,
         though it was tried again after a while, is an OSError: a network that is away must not pass for bad data.
         """
         if skip < 0:
             raise ValueError(f"skip must be 0 or more, not {skip}")
         return self._read(self.shards[shard], skip)
 
-    def _read(self, url: str, skip: int) -> Iterator[Sample | Bad]:
-        where = without_secrets(url)
+    def _read(self, url: str, skip: int) -> Iterator[Sample | SampleError]:
+        where = redact_secrets(url)
         for wait in (*WAITS, None):
             try:
                 with opened(url) as file:
-                    for group in groups(StreamTape(file), skip):
+                    for group in groups(StreamReader(file), skip):
                         yield self._sample(group, f"{where}: {group.key}")
                 return
-            except DamageError as error:
+            except TarDamageError as error:
                 if error.whole >= skip:
-                    yield Bad("broken shard", where, str(error))
+                    yield SampleError("broken shard", where, str(error))
                 return
             except UnreachableError as error:  # nothing has come of it yet
                 if wait is None:
@@ -100,13 +102,13 @@ class Stream:
                 log.warning("%s: %s; trying again in %g s", where, error, wait)
                 time.sleep(wait)
 
-    def _sample(self, group: Group, where: str) -> Sample | Bad:
+    def _sample(self, group: Group, where: str) -> Sample | SampleError:
         if group.twice:
-            return Bad("two files of one kind", where, f"two {group.twice}")
+            return SampleError("two files of one kind", where, f"two {group.twice}")
         try:
             return self.picks.sample(group.key, where, group.files)
         except BadSampleError as error:
-            return error.bad
+            return error.record
 
 
 class UnreachableError(Exception):
@@ -115,7 +117,7 @@ class UnreachableError(Exception):
 
 @contextmanager
 def opened(url: str) -> Iterator[io.BufferedReader]:
-    """What stands at an address, from front to back. UnreachableError: not one byte comes; DamageError: it stops."""
+    """What stands at an address, from front to back. UnreachableError: not one byte comes; TarDamageError: it stops."""
     if not URL.match(url):
         with _file(url) as file:
             yield io.BufferedReader(_Watched(file.fileno(), None), 2**18)
@@ -131,7 +133,7 @@ def opened(url: str) -> Iterator[io.BufferedReader]:
         process.stdout.close()
 
 
-def without_secrets(url: str) -> str:
+def redact_secrets(url: str) -> str:
     """For messages: user names, passwords, tokens and signatures are replaced by ***."""
     for pattern, stars in SECRETS:
         url = pattern.sub(stars, url)
@@ -169,7 +171,7 @@ class _Watched(io.RawIOBase):
             raise self._error(f"the command that reads it failed (exit code {code})")
 
     def _error(self, what: str) -> Exception:
-        return DamageError(what, self._at) if self._at else UnreachableError(what)
+        return TarDamageError(what, self._at) if self._at else UnreachableError(what)
 
 
 def _file(path: str) -> io.FileIO:
@@ -193,7 +195,7 @@ def _started(url: str) -> Popen[bytes]:
             process.stdin.write(told)
         return process
     except Exception as error:  # from curl's absence to what a hub answers
-        why = f"{type(error).__name__}: {without_secrets(str(error))}"
+        why = f"{type(error).__name__}: {redact_secrets(str(error))}"
         raise UnreachableError(f"it can't be opened ({why})") from None
 
 
@@ -247,11 +249,11 @@ def _shards(pattern: str) -> list[str]:
         return expand(pattern)
     scheme = pattern.split(":", 1)[0].lower()
     if scheme not in SCHEMES:
-        raise ValueError(f"{without_secrets(pattern)}: {scheme} is not one of {SCHEMES}, nor a path on disk")
+        raise ValueError(f"{redact_secrets(pattern)}: {scheme} is not one of {SCHEMES}, nor a path on disk")
     pattern = scheme + pattern[len(scheme) :]
     if scheme == "pipe" and not pattern[5:].strip():
         raise ValueError("'pipe:' must be followed by a command, such as pipe:cat shard.tar")
     try:
         return expand_braces(pattern)
     except ValueError as error:
-        raise ValueError(without_secrets(str(error))) from None
+        raise ValueError(redact_secrets(str(error))) from None

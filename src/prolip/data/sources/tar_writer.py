@@ -7,11 +7,11 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-Members = dict[str, bytes]
+SampleFiles = dict[str, bytes]
 """The files of a sample, by ending."""
 
 
-def write_tar(path: Path, samples: Iterable[tuple[str, Members]]) -> None:
+def write_tar(path: Path, samples: Iterable[tuple[str, SampleFiles]]) -> None:
     """A tar of (key, files): key.ending each, without time or owner. (PAX: USTAR, but for names that it can't hold.)"""
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for key, members in samples:
