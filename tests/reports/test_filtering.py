@@ -7,7 +7,7 @@ import pytest
 from prolip.filtering.filter import filter_pairs
 from prolip.filtering.summary import Histogram
 from prolip.reports import filtering
-from prolip.reports.filtering import coarse, save
+from prolip.reports.filtering import rebin_histogram, save_filter_page
 from tests.embeddings.shards import write_shards
 from tests.filtering import made
 
@@ -22,7 +22,7 @@ def histogram():
 
 
 def test_bars_hold_every_sample_and_strays_do_not_squeeze_them(histogram):
-    edges, (kept, dropped) = coarse(histogram)
+    edges, (kept, dropped) = rebin_histogram(histogram)
     assert kept.sum() == histogram.kept.sum()
     assert dropped.sum() == histogram.dropped.sum()
     assert len(edges) == len(kept) + 1 <= filtering.BARS + 1
@@ -35,7 +35,7 @@ def test_bars_hold_every_sample_and_strays_do_not_squeeze_them(histogram):
 def test_all_in_one_bin_is_one_bar(place):
     counts = np.zeros(4096, int)
     counts[place] = 10
-    edges, (kept, dropped) = coarse(Histogram(np.linspace(0, 1, 4097), counts, 0 * counts))
+    edges, (kept, dropped) = rebin_histogram(Histogram(np.linspace(0, 1, 4097), counts, 0 * counts))
     assert kept.sum() == 10
     assert dropped.sum() == 0
     assert edges[0] <= place / 4096 < edges[-1]
@@ -61,10 +61,10 @@ class Text(HTMLParser):
 def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
     data = write_shards(tmp_path / "d", [9, 8], bad=[3])
     done = filter_pairs(
-        data, tmp_path / "o", keep=0.5, model=nano, bad_limit=0.2, duplicates="both", alike=0.9999, truth="width",
+        data, tmp_path / "o", keep=0.5, model=nano, max_bad_fraction=0.2, duplicates="both", alike=0.9999, truth="width",
         progress=False,
     )  # fmt: skip
-    page = save(done, tmp_path / "o").read_text()
+    page = save_filter_page(done, tmp_path / "o").read_text()
     seen = Text(page)
     kept, gone = done.account.kept, done.selection.twins.count
     assert f"{kept} of 16 samples" in seen.text
@@ -84,7 +84,7 @@ def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
     z = made.gaussians(8)
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:4], z[4:], path=[str(tmp_path / "gone.png")] * 4)])
     done = filter_pairs(embeddings.folder, tmp_path / "o", keep=0.5)
-    seen = Text(save(done, tmp_path / "o").read_text())
+    seen = Text(save_filter_page(done, tmp_path / "o").read_text())
     assert "no picture: " in seen.text
     assert "gone.png: there is no such file" in seen.text
 
@@ -94,7 +94,7 @@ def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):
         write_shards(tmp_path / "d", [6]), tmp_path / "o", keep=0.5, model=nano, progress=False
     )
     write_shards(tmp_path / "d", [5])
-    seen = Text(save(done, tmp_path / "o").read_text())
+    seen = Text(save_filter_page(done, tmp_path / "o").read_text())
     assert "no picture: " in seen.text
     assert "has changed since it was embedded" in seen.text
     assert len({one["src"] for one in seen.pictures}) == 1
@@ -104,6 +104,6 @@ def test_words_of_the_data_are_no_markup(tmp_path):
     z = made.gaussians(2)
     rows = [made.row(0, "image", z[0], "x"), made.row(0, "text", z[1], "<script>alert(1)</script>")]
     done = filter_pairs(made.write(tmp_path / "e", [rows]).folder, tmp_path / "o", keep=1.0)
-    page = save(done, tmp_path / "o").read_text()
+    page = save_filter_page(done, tmp_path / "o").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page

@@ -11,23 +11,23 @@ from prolip.reports import hierarchy
 from tests.reports.svg import svg_text, svg_texts
 
 
-def colours(path):
+def colors(path):
     with Image.open(path) as image:
         return len(image.convert("RGB").getcolors(2**22))
 
 
 def test_captions_by_level_and_pair_by_pair(tmp_path, generator):
     uncertainty = torch.rand(60, 5, generator=generator) + torch.arange(5, 0, -1) / 4
-    told = hierarcaps.judge_uncertainty(uncertainty)
-    paths = hierarchy.save_captions({"uncertainty": told}, tmp_path / "captions")
+    told = hierarcaps.evaluate_chain_uncertainty(uncertainty)
+    paths = hierarchy.save_hierarcaps_figure({"uncertainty": told}, tmp_path / "captions")
     assert [path.name for path in paths] == ["captions.png", "captions.svg"]
-    assert colours(paths[0]) > 50
+    assert colors(paths[0]) > 50
     text = svg_text(paths[1])
     for level in range(5):
         assert f"level {level}, mean {told['by_level'][level]['mean']:.3g}" in text
         for other in set(range(5)) - {level}:
             assert f"{told['level_pairs'][level][other]:.3f}" in text
-    assert f"{100 * told['adjacent_order']:.1f} % of neighbours" in text
+    assert f"{100 * told['adjacent_order']:.1f} % of neighbors" in text
 
 
 @pytest.fixture
@@ -42,23 +42,23 @@ def judged(draw, tmp_path):
     original = draw(10, 4)
     levels = [draw(10, 4), Gaussian(original.mean, original.log_var + 1)]
     control = {"seeds": [0, 1], "included": [{"by_seed": [0.125, 0.875], "mean": 0.5}] * 2}
-    return data, {**hierarimgs.judge(original, levels), "control": control}
+    return data, {**hierarimgs.compute_inclusion_metrics(original, levels), "control": control}
 
 
 def test_pictures_by_level(tmp_path, judged):
     data, result = judged
-    text = svg_text(hierarchy.save_images(result, data, tmp_path / "out")[1])
+    text = svg_text(hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")[1])
     for level, row in enumerate(result["by_level"]):
         assert f"level {level}: {100 * row['included']:.1f} % included" in text
         assert f"more uncertain: {100 * row['more_uncertain']:.1f} %" in text
     assert "untrained: 12.5 to 87.5 %" in text
-    bare = hierarchy.save_images({**result, "control": None}, data, tmp_path / "bare")
+    bare = hierarchy.save_hierarimgs_figures({**result, "control": None}, data, tmp_path / "bare")
     assert "untrained" not in svg_text(bare[1])
 
 
 def test_failures_are_shown_worst_first(tmp_path, judged):
     data, result = judged
-    paths = hierarchy.save_images(result, data, tmp_path / "out")
+    paths = hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")
     names = ["hierarimgs.png", "hierarimgs.svg", "hierarimgs-failures.png", "hierarimgs-failures.svg"]
     assert paths == [tmp_path / "out" / name for name in names]
     text = svg_texts(paths[3])
@@ -71,13 +71,13 @@ def test_failures_are_shown_worst_first(tmp_path, judged):
 
 def test_without_a_failure_there_is_no_sheet_of_them(tmp_path, judged):
     data, result = judged
-    paths = hierarchy.save_images({**result, "failures": []}, data, tmp_path / "none")
+    paths = hierarchy.save_hierarimgs_figures({**result, "failures": []}, data, tmp_path / "none")
     assert [path.name for path in paths] == ["hierarimgs.png", "hierarimgs.svg"]
     assert sorted((tmp_path / "none").iterdir()) == paths
 
 
 def test_a_deterministic_model_has_no_figures(tmp_path):
     bare = {"uncertainty": None, "failures": None}
-    assert hierarchy.save_captions(bare, tmp_path / "figure") == []
-    assert hierarchy.save_images(bare, None, tmp_path) == []
+    assert hierarchy.save_hierarcaps_figure(bare, tmp_path / "figure") == []
+    assert hierarchy.save_hierarimgs_figures(bare, None, tmp_path) == []
     assert not list(tmp_path.iterdir())

@@ -7,9 +7,9 @@ from PIL import Image
 
 import prolip
 from prolip.embeddings.embed import embed
-from prolip.reports import hits as room
-from prolip.retrieval.index.append import fill
-from prolip.retrieval.response import ask
+from prolip.reports import hits
+from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.response import search_with_confidence
 
 
 @pytest.fixture(scope="module")
@@ -21,34 +21,36 @@ def model():
 def sheets(monkeypatch):
     """What is put on sheets; nothing is drawn."""
     seen = []
-    monkeypatch.setattr(room, "save_sheet", lambda out, strips: seen.append(strips) or [out])
+    monkeypatch.setattr(room, "save_sheet", lambda out, groups: seen.append(groups) or [out])
     return seen
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Pictures of one colour each, with captions, in files of their own."""
+    """Pictures of one color each, with captions, in files of their own."""
     (tmp_path / "pictures").mkdir()
-    for colour in ("red", "green", "blue"):
-        Image.new("RGB", (48, 48), colour).save(tmp_path / "pictures" / f"{colour}.png")
-        (tmp_path / "pictures" / f"{colour}.txt").write_text(f"a {colour} thing")
+    for color in ("red", "green", "blue"):
+        Image.new("RGB", (48, 48), color).save(tmp_path / "pictures" / f"{color}.png")
+        (tmp_path / "pictures" / f"{color}.txt").write_text(f"a {color} thing")
     return tmp_path / "pictures"
 
 
 def answer_of(model, data, place, **options):
-    database = fill(place / "db", [embed("scenes-tiny", data, place / "e")])
-    return database, ask(database, "a red thing", model.embed_texts("a red thing"), "text", 3, **options)
+    database = index_embeddings(place / "db", [embed("scenes-tiny", data, place / "e")])
+    return database, search_with_confidence(
+        database, "a red thing", model.embed_texts("a red thing"), "text", 3, **options
+    )
 
 
 def test_pictures_of_files(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(folder), tmp_path)
-    assert room.save(tmp_path / "found.png", database, answer) == [tmp_path / "found.png"]
-    ((strip,),) = sheets
-    assert strip.title.startswith("a red thing; match probability")
-    for cell, row in zip(strip.cells, answer.hits.rows(), strict=True):
-        colour = cell.caption.split()[1]
-        assert cell.picture.getpixel((5, 5)) == Image.new("RGB", (1, 1), colour).getpixel((0, 0))
-        assert cell.notes[:3] == (
+    assert hits.save_hits_sheet(tmp_path / "found.png", database, answer) == [tmp_path / "found.png"]
+    ((group,),) = sheets
+    assert group.title.startswith("a red thing; match probability")
+    for item, row in zip(group.items, answer.hits.to_dicts(), strict=True):
+        color = item.caption.split()[1]
+        assert item.image.getpixel((5, 5)) == Image.new("RGB", (1, 1), color).getpixel((0, 0))
+        assert item.notes[:3] == (
             f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}",
             f"match {row['match']:.1%}",
             f"uncertainty {row['uncertainty']:.4g}",
@@ -57,43 +59,43 @@ def test_pictures_of_files(model, folder, tmp_path, sheets):
 
 def test_texts_are_shown_with_the_pictures_of_their_samples(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(folder), tmp_path, modality="text")
-    room.save(tmp_path / "found.png", database, answer)
-    ((strip,),) = sheets
-    assert [len(cell.notes) for cell in strip.cells] == [2, 2, 2], "of two texts no match probability is told"
-    assert strip.cells[0].caption == "a red thing"
-    assert strip.cells[0].picture.getpixel((5, 5)) == (255, 0, 0)
+    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    ((group,),) = sheets
+    assert [len(item.notes) for item in group.items] == [2, 2, 2], "of two texts no match probability is told"
+    assert group.items[0].caption == "a red thing"
+    assert group.items[0].picture.getpixel((5, 5)) == (255, 0, 0)
 
 
 def test_pictures_of_the_data(model, tmp_path, sheets):
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
-    room.save(tmp_path / "found.png", database, answer)
-    ((strip,),) = sheets
+    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    ((group,),) = sheets
     from prolip.data.open import open_data
 
     source = open_data("scenes:simple,size=48,length=30")
-    for cell, number in zip(strip.cells, answer.hits.column("number"), strict=True):
-        assert cell.picture.tobytes() == source.read(number).image.tobytes()
+    for item, number in zip(group.items, answer.hits.column("number"), strict=True):
+        assert item.image.tobytes() == source.read(number).image.tobytes()
 
 
 def test_a_picture_that_is_gone_is_a_grey_square_with_the_reason(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(folder), tmp_path)
     shutil.rmtree(folder)
-    room.save(tmp_path / "found.png", database, answer)
-    ((strip,),) = sheets
-    for cell in strip.cells:
-        assert cell.picture is room.MISSING
-        reason = cell.notes[3:]
+    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    ((group,),) = sheets
+    for item in group.items:
+        assert item.image is hits.PLACEHOLDER
+        reason = item.notes[3:]
         assert reason[0].startswith("no picture: ")
         assert 1 < len(reason) <= 4
-        assert max(map(len, reason)) <= room.WIDE
+        assert max(map(len, reason)) <= hits.WIDE
 
 
 def test_embeddings_that_are_gone_are_not_missed(model, tmp_path, sheets):
     """The database knows of which data they were."""
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
     shutil.rmtree(tmp_path / "e")
-    room.save(tmp_path / "found.png", database, answer)
-    assert not any(cell.picture is room.MISSING for cell in sheets[0][0].cells)
+    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    assert not any(item.image is hits.PLACEHOLDER for item in sheets[0][0].items)
 
 
 def test_data_that_has_changed_is_not_drawn(model, folder, tmp_path, sheets):
@@ -103,17 +105,17 @@ def test_data_that_has_changed_is_not_drawn(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(table), tmp_path)
     table.write_text("\n".join(["image,caption", *rows[::-1]]))
     with pytest.raises(ValueError, match="has changed since it was embedded"):
-        room._Pictures(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
+        hits._Pictures(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
 
 
 def test_nothing_found(model, tmp_path):
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path, where="number < 0")
     with pytest.raises(ValueError, match="nothing was found"):
-        room.save(tmp_path / "found.png", database, answer)
+        hits.save_hits_sheet(tmp_path / "found.png", database, answer)
 
 
 def test_it_is_drawn(model, folder, tmp_path):
     database, answer = answer_of(model, str(folder), tmp_path)
-    png, svg = room.save(tmp_path / "found.png", database, answer)
+    png, svg = hits.save_hits_sheet(tmp_path / "found.png", database, answer)
     assert Image.open(png).width > 500
     assert "a blue thing" in svg.read_text()

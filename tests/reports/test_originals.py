@@ -3,24 +3,24 @@
 import pytest
 from PIL import Image
 
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
-from prolip.reports.originals import Originals
+from prolip.reports.originals import OriginalImages
 
 
 @pytest.fixture
 def opened(nano, tmp_path, monkeypatch):
     """Embeddings of scenes, and how often their data was opened."""
-    stored = embed(nano, "scenes:simple,length=3,size=32", tmp_path / "e", what="images", progress=False)
-    calls, real = [], Embeddings.source
-    monkeypatch.setattr(Embeddings, "source", lambda self: (calls.append(1), real(self))[1])
+    stored = embed(nano, "scenes:simple,length=3,size=32", tmp_path / "e", modality="images", progress=False)
+    calls, real = [], EmbeddingDataset.open_source
+    monkeypatch.setattr(EmbeddingDataset, "source", lambda self: (calls.append(1), real(self))[1])
     return stored, calls
 
 
 def test_from_the_data(opened):
     stored, calls = opened
-    pictures = Originals(stored)
-    source = Embeddings.open(stored.folder).source()
+    pictures = OriginalImages(stored)
+    source = EmbeddingDataset.open(stored.folder).open_source()
     calls.clear()
     for number in range(3):
         found = pictures.read({"path": None, "number": number})
@@ -31,7 +31,7 @@ def test_from_the_data(opened):
 def test_from_a_file_of_its_own(opened, tmp_path):
     stored, calls = opened
     Image.new("RGB", (5, 4), "red").save(tmp_path / "red.png")
-    assert Originals(stored).read({"path": str(tmp_path / "red.png"), "number": 0}).size == (5, 4)
+    assert OriginalImages(stored).read({"path": str(tmp_path / "red.png"), "number": 0}).size == (5, 4)
     assert not calls
 
 
@@ -42,8 +42,8 @@ def test_data_that_is_gone_is_looked_for_once(opened, monkeypatch):
         calls.append(1)
         raise FileNotFoundError("there is no such folder")
 
-    monkeypatch.setattr(Embeddings, "source", gone)
-    pictures = Originals(stored)
+    monkeypatch.setattr(EmbeddingDataset, "source", gone)
+    pictures = OriginalImages(stored)
     for _ in range(3):
         with pytest.raises(FileNotFoundError, match="no such folder"):
             pictures.read({"path": None, "number": 0})

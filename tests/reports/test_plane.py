@@ -5,7 +5,7 @@ from PIL import Image
 from sklearn.decomposition import PCA
 
 from prolip import scenes
-from prolip.evaluation.captions import Captions, Pairs
+from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.reports import plane
@@ -14,15 +14,15 @@ from tests.reports.svg import svg_text
 
 def pairs_of(images, texts, owner, words=None, numbers=None):
     count = len(texts)
-    captions = Captions(
+    captions = TokenizedCaptions(
         texts=tuple(words or (f"caption {i}" for i in range(count))),
-        image_of=owner,
+        image_index=owner,
         tokens=torch.ones(count).long(),
         lengths=torch.ones(count).long(),
     )
     numbers = torch.arange(len(images)) if numbers is None else numbers
-    return Pairs(
-        images=images, texts=texts, captions=captions, numbers=numbers, keys=("k",) * len(images), name="x"
+    return EmbeddedPairs(
+        images=images, texts=texts, captions=captions, indices=numbers, keys=("k",) * len(images), name="x"
     )
 
 
@@ -32,42 +32,44 @@ def seeded(seed=0):
 
 def test_the_plane_is_that_of_scikit_learn(draw):
     images, texts = draw(9, 7), draw(5, 7, low=-3, high=0)
-    found = plane.fit([images, texts], seeded(), draws=10)
+    found = plane.fit_plane([images, texts], seeded(), draws=10)
     g = seeded()
     samples = torch.cat([z.sample(g, 10).reshape(-1, 7) for z in (images, texts)]).numpy()
     expected = PCA(2).fit(samples)
     signs = np.sign((expected.components_ * found.directions.numpy()).sum(1))
     np.testing.assert_allclose(found.directions.numpy(), signs[:, None] * expected.components_, atol=1e-9)
-    np.testing.assert_allclose(found.shares.numpy(), expected.explained_variance_ratio_, atol=1e-9)
-    points = found.points(images.mean).numpy()
+    np.testing.assert_allclose(
+        found.explained_variance_ratio.numpy(), expected.explained_variance_ratio_, atol=1e-9
+    )
+    points = found.project(images.mean).numpy()
     np.testing.assert_allclose(points, signs * expected.transform(images.mean.numpy()), atol=1e-9)
 
 
 def test_signs_are_fixed(draw):
     z = draw(12, 6)
-    found = plane.fit([z], seeded())
+    found = plane.fit_plane([z], seeded())
     largest = found.directions.gather(1, found.directions.abs().argmax(1, keepdim=True))
     assert (largest > 0).all()
-    assert torch.equal(found.directions, plane.fit([z], seeded()).directions)
+    assert torch.equal(found.directions, plane.fit_plane([z], seeded()).directions)
 
 
 def test_ellipses_are_those_of_projected_draws(draw):
     z = draw(3, 6, low=-5, high=0)
-    found = plane.fit([z], seeded())
-    drawn = found.points(z.sample(seeded(1), 200_000))  # (draws, 3, 2)
-    for n, covariance in enumerate(found.covariances(z)):
+    found = plane.fit_plane([z], seeded())
+    drawn = found.project(z.sample(seeded(1), 200_000))  # (draws, 3, 2)
+    for n, covariance in enumerate(found.project_covariances(z)):
         empirical = torch.cov(drawn[:, n].T)
         torch.testing.assert_close(covariance, empirical, rtol=0.03, atol=0.01 * float(covariance.trace()))
 
 
 def test_an_outline_is_the_level_set_of_its_covariance(draw):
     z = draw(4, 6)
-    found = plane.fit([z], seeded())
-    offsets = found.outlines(z, sigmas=1.5) - found.points(z.mean)[:, None]
-    inverse = torch.linalg.inv(found.covariances(z))
+    found = plane.fit_plane([z], seeded())
+    offsets = found.compute_ellipses(z, sigmas=1.5) - found.project(z.mean)[:, None]
+    inverse = torch.linalg.inv(found.project_covariances(z))
     distance = torch.einsum("nca,nab,ncb->nc", offsets, inverse, offsets)
     torch.testing.assert_close(distance, torch.full_like(distance, 1.5**2))
-    share = (found.points(z.sample(seeded(2), 20_000)) - found.points(z.mean)).unsqueeze(-1)
+    share = (found.project(z.sample(seeded(2), 20_000)) - found.project(z.mean)).unsqueeze(-1)
     inside = (share.mT @ inverse @ share).squeeze() <= plane.SIGMAS**2
     assert inside.double().mean() == pytest.approx(1 - np.exp(-(plane.SIGMAS**2) / 2), abs=0.01)
 
@@ -75,49 +77,53 @@ def test_an_outline_is_the_level_set_of_its_covariance(draw):
 @pytest.mark.parametrize("shape", [(1, 5), (2, 2)])
 def test_few_gaussians_are_enough(draw, shape):
     z = draw(*shape)
-    found = plane.fit([z], seeded(), draws=1)
+    found = plane.fit_plane([z], seeded(), draws=1)
     torch.testing.assert_close(found.directions @ found.directions.mT, torch.eye(2).double())
-    assert found.outlines(z).isfinite().all()
+    assert found.compute_ellipses(z).isfinite().all()
 
 
 def test_points_of_a_deterministic_model_have_ellipses_of_no_size(draw):
     z = Gaussian.point(draw(6, 4).mean)
-    found = plane.fit([z], seeded())
-    torch.testing.assert_close(found.outlines(z), found.points(z.mean)[:, None].expand(-1, plane.CORNERS, -1))
+    found = plane.fit_plane([z], seeded())
+    torch.testing.assert_close(
+        found.compute_ellipses(z), found.project(z.mean)[:, None].expand(-1, plane.CORNERS, -1)
+    )
 
 
 def test_no_gaussian_is_told():
     with pytest.raises(ValueError, match="at least one"):
-        plane.fit([], seeded())
+        plane.fit_plane([], seeded())
 
 
 def test_alike_images_come_with_their_first_and_last_caption(draw):
     images = draw(20, 5)
     owner = torch.arange(60) % 20
     pairs = pairs_of(images, draw(60, 5), owner)
-    rows, captions = plane.choose(pairs, first=7, count=4)
+    rows, captions = plane.choose_similar_images(pairs, first=7, count=4)
     distance = [float(csd(images[7], z)) if i != 7 else -1.0 for i, z in enumerate(images)]
     assert rows.tolist() == np.argsort(distance)[:4].tolist()
     assert rows[0] == 7
     assert captions.tolist() == [c for i in rows.tolist() for c in (i, 40 + i)]
     lonely = pairs_of(images, draw(20, 5), torch.arange(20))
-    assert plane.choose(lonely, first=7, count=4)[1].tolist() == rows.tolist(), "one caption counts once"
+    assert plane.choose_similar_images(lonely, first=7, count=4)[1].tolist() == rows.tolist(), (
+        "one caption counts once"
+    )
     with pytest.raises(ValueError, match="no image 20"):
-        plane.choose(pairs, first=20)
+        plane.choose_similar_images(pairs, first=20)
 
 
 def test_the_figure_names_every_caption(draw, tmp_path):
     source = scenes.Scenes("simple", length=8, size=32)
     owner = torch.arange(12) % 6
     pairs = pairs_of(draw(6, 8), draw(12, 8), owner, numbers=torch.arange(6) + 2)
-    png, svg = plane.save(tmp_path / "plane", pairs, count=5, source=source)
+    png, svg = plane.save_plane_figure(tmp_path / "plane", pairs, count=5, source=source)
     text = svg_text(svg)
-    _, captions = plane.choose(pairs, 0, 5)
+    _, captions = plane.choose_similar_images(pairs, 0, 5)
     assert all(pairs.captions.texts[i] in text for i in captions)
     assert svg.read_text().count("<image") == 5
     with Image.open(png) as image:
         assert image.width >= 1280
-    _, plain = plane.save(tmp_path / "plain", pairs, count=5)
+    _, plain = plane.save_plane_figure(tmp_path / "plain", pairs, count=5)
     assert "<image" not in plain.read_text()
 
 
@@ -125,4 +131,4 @@ def test_the_figure_names_every_caption(draw, tmp_path):
     ("numbers", "text"), [([3], "3"), ([2, 1, 3, 7], "1–3, 7"), ([5, 5, 9, 8], "5, 8–9")]
 )
 def test_ranges_for_people(numbers, text):
-    assert plane.ranges(numbers) == text
+    assert plane.format_ranges(numbers) == text

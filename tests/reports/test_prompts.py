@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from prolip.data.sources.image_list import Pictures
+from prolip.data.sources.image_list import ImageList
 from prolip.reports import prompts
 from tests.reports.svg import svg_text, svg_texts
 
@@ -30,7 +30,7 @@ def result():
 
 
 def test_weights_name_classes_and_prompts_from_largest_down(result, tmp_path):
-    paths = prompts.save_weights(result, tmp_path / "weights")
+    paths = prompts.save_prompt_weights_figure(result, tmp_path / "weights")
     assert [path.name for path in paths] == ["weights.png", "weights.svg"]
     text = svg_texts(paths[1])
     assert "black-footed ferret" in text
@@ -45,23 +45,23 @@ def test_weights_name_classes_and_prompts_from_largest_down(result, tmp_path):
 def test_each_class_has_its_pictures(result, tmp_path):
     Image.new("RGB", (8, 8), (250, 1, 2)).save(tmp_path / "red.png")
     result["examples"] = [[0], [0] * 5, []]
-    source = Pictures(tmp_path, [tmp_path / "red.png"])
-    paths = prompts.save_weights(result, tmp_path / "w", source=source)
+    source = ImageList(tmp_path, [tmp_path / "red.png"])
+    paths = prompts.save_prompt_weights_figure(result, tmp_path / "w", source=source)
     assert paths[1].read_text().count("<image") == 1 + prompts.PICTURES
     with Image.open(paths[0]) as image:
-        colours = {colour for _, colour in image.convert("RGB").getcolors(2**20)}
-    assert (250, 1, 2) in colours
+        colors = {color for _, color in image.convert("RGB").getcolors(2**20)}
+    assert (250, 1, 2) in colors
 
 
 def test_names_are_not_needed(result, tmp_path):
     del result["class_names"], result["templates"]
-    text = svg_texts(prompts.save_weights(result, tmp_path / "w")[1])
+    text = svg_texts(prompts.save_prompt_weights_figure(result, tmp_path / "w")[1])
     assert "class 0" in text
     assert "template 2" in text
 
 
 def test_histograms_draw_the_uniform_lines_where_they_are(result, tmp_path):
-    text = svg_text(prompts.save_histograms(result, tmp_path / "h")[1])
+    text = svg_text(prompts.save_prompt_histograms_figure(result, tmp_path / "h")[1])
     assert "1/4 = 0.25" in text
     assert "ln 4 = 1.39" in text
     assert "BPRW, 0 images" in text
@@ -70,7 +70,7 @@ def test_histograms_draw_the_uniform_lines_where_they_are(result, tmp_path):
 
 def test_nothing_learned_is_told(result, tmp_path):
     result["learned"] = []
-    for draw in (prompts.save_weights, prompts.save_histograms):
+    for draw in (prompts.save_prompt_weights_figure, prompts.save_prompt_histograms_figure):
         with pytest.raises(ValueError, match="no weights were learned"):
             draw(result, tmp_path / "x")
     assert not list(tmp_path.iterdir())

@@ -2,9 +2,9 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.evaluation.formatting import percent
+from prolip.console import format_percent
 from prolip.evaluation.positives import Positives
-from prolip.evaluation.retrieval import image_text, many_to_many
+from prolip.evaluation.retrieval import image_text_recall, many_to_many_metrics
 from prolip.gaussian import Gaussian
 from prolip.reports import retrieval
 from tests.reports.svg import svg_texts
@@ -15,12 +15,12 @@ def result(draw):
     images, owner = draw(40, 6), torch.arange(80) % 40
     texts = Gaussian.cat([images, draw(40, 6)])
     return {"images": 40, "texts": 80} | {
-        by: image_text(images, texts, owner, by) for by in ("csd", "cosine")
+        by: image_text_recall(images, texts, owner, by) for by in ("csd", "cosine")
     }
 
 
 def test_every_number_is_there(result, tmp_path):
-    paths = retrieval.save(result, tmp_path / "retrieval")
+    paths = retrieval.save_retrieval_figure(result, tmp_path / "retrieval")
     assert [path.name for path in paths] == ["retrieval.png", "retrieval.svg"]
     with Image.open(paths[0]) as image:
         assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
@@ -28,22 +28,22 @@ def test_every_number_is_there(result, tmp_path):
     for by in ("csd", "cosine"):
         for way in ("image_to_text", "text_to_image"):
             for name in ("r1", "r5", "r10"):
-                assert percent(result[by][way][name]) in text
+                assert format_percent(result[by][way][name]) in text
     assert {"CSD", "cosine", "R@1", "R@10", "image → text (among 80)", "text → image (among 40)"} <= set(text)
     assert not {"mAP@R", "R-Precision"} & set(text)
 
 
 def test_positives_add_their_metrics(result, draw, tmp_path):
-    pairs = Positives.of_pairs(torch.arange(120) % 40, torch.arange(120) % 80, 40, 80)
+    pairs = Positives.from_pairs(torch.arange(120) % 40, torch.arange(120) % 80, 40, 80)
     images, texts = draw(40, 6), draw(80, 6)
     for by in ("csd", "cosine"):
-        result[by]["many_to_many"] = many_to_many(images, texts, pairs, by)
-    text = svg_texts(retrieval.save(result, tmp_path / "retrieval")[1])
+        result[by]["many_to_many"] = many_to_many_metrics(images, texts, pairs, by)
+    text = svg_texts(retrieval.save_retrieval_figure(result, tmp_path / "retrieval")[1])
     assert {"mAP@R", "R-Precision"} <= set(text)
-    assert percent(result["cosine"]["many_to_many"]["text_to_image"]["map_at_r"]) in text
+    assert format_percent(result["cosine"]["many_to_many"]["text_to_image"]["map_at_r"]) in text
 
 
 def test_what_is_unknown_is_left_out(result, tmp_path):
     for by in ("csd", "cosine"):
         result[by]["text_to_image"]["r10"] = None
-    assert svg_texts(retrieval.save(result, tmp_path / "retrieval")[1]).count("R@10") == 1
+    assert svg_texts(retrieval.save_retrieval_figure(result, tmp_path / "retrieval")[1]).count("R@10") == 1

@@ -19,11 +19,11 @@ RESULT = {
 
 
 def test_every_kind_of_damage_has_its_column(tmp_path):
-    paths = robustness.save(RESULT, tmp_path / "robustness")
+    paths = robustness.save_robustness_figure(RESULT, tmp_path / "robustness")
     assert [path.name for path in paths] == ["robustness.png", "robustness.svg"]
     text = svg_text(paths[1])
     for part in (
-        "centre hidden",
+        "center hidden",
         "PGD, ε = 8/255, 7 images",
         "corruptions",
         "gaussian noise",
@@ -44,7 +44,7 @@ def test_a_deterministic_model_has_accuracies_only(tmp_path):
         "corruptions": {kind: bare(rows) for kind, rows in RESULT["corruptions"].items()},
         "pgd": None,
     }
-    text = svg_text(robustness.save(result, tmp_path / "one")[1])
+    text = svg_text(robustness.save_robustness_figure(result, tmp_path / "one")[1])
     assert "accuracy" in text
     assert "tr Σ" not in text
     assert "PGD" not in text
@@ -52,5 +52,5 @@ def test_a_deterministic_model_has_accuracies_only(tmp_path):
 
 def test_nothing_measured_is_no_figure(tmp_path):
     result = {**RESULT, "occlusion": [], "corruptions": {}, "pgd": None}
-    assert robustness.save(result, tmp_path / "none") == []
+    assert robustness.save_robustness_figure(result, tmp_path / "none") == []
     assert not list(tmp_path.iterdir())

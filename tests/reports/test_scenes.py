@@ -4,36 +4,36 @@ import pytest
 from PIL import Image
 
 from prolip.reports import scenes
-from prolip.scenes import HARD, SIMPLE, Draws, chain, probability
+from prolip.scenes import HARD, SIMPLE, RandomDraws, make_caption_chain, probability
 from tests.reports.svg import svg_text
 
 
 def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
-    paths = scenes.save(tmp_path / "sheet", "hard", seed=4)
+    paths = scenes.save_scene_sheet(tmp_path / "sheet", "hard", seed=4)
     assert [path.name for path in paths] == ["sheet.png", "sheet.svg"]
     with Image.open(paths[0]) as image:
         assert image.width > 1000
         assert len(image.convert("RGB").getcolors(2**20)) > 100, "not an empty page"
     text = svg_text(paths[1])
-    steps = chain(HARD.scene(4, 0), Draws(4, 0, 1), HARD)
+    steps = make_caption_chain(HARD.draw_scene(4, 0), RandomDraws(4, 0, 1), HARD)
     for step in steps:
         assert step.text.split()[0] in text
-        assert scenes.share(probability(step.meaning, HARD)) in text
+        assert scenes.format_probability(probability(step.meaning, HARD)) in text
 
 
 @pytest.mark.parametrize(
     ("p", "text"), [(1.0, "100 %"), (0.0263, "2.63 %"), (1 / 8192, "1 in 8,200"), (1 / 2e6, "1 in 2,000,000")]
 )
 def test_shares_for_people(p, text):
-    assert scenes.share(p) == text
+    assert scenes.format_probability(p) == text
 
 
 def test_every_line_of_every_caption_is_on_the_sheet(tmp_path):
-    paths = scenes.save(tmp_path / "sheet", "simple", seed=4)
+    paths = scenes.save_scene_sheet(tmp_path / "sheet", "simple", seed=4)
     text = svg_text(paths[1])
     for index in range(scenes.ROWS * scenes.COLUMNS):
-        for step in chain(SIMPLE.scene(4, index), Draws(4, index, 1), SIMPLE):
-            assert scenes.share(probability(step.meaning, SIMPLE)) in text
+        for step in make_caption_chain(SIMPLE.draw_scene(4, index), RandomDraws(4, index, 1), SIMPLE):
+            assert scenes.format_probability(probability(step.meaning, SIMPLE)) in text
             for line in textwrap.wrap(step.text, scenes.LINE):
                 assert line in text
-    assert scenes.share(0.001) == "0.1 %"
+    assert scenes.format_probability(0.001) == "0.1 %"

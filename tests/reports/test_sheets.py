@@ -6,22 +6,24 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from prolip.reports import sheets
-from prolip.reports.sheets import Cell, Strip
+from prolip.reports.sheets import SheetGroup, SheetItem
 from tests.reports.svg import svg_text
 
 
 def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
-    cells = [
-        Cell(
-            picture=Image.new("RGB", size, colour),
+    items = [
+        SheetItem(
+            image=Image.new("RGB", size, color),
             caption=f"caption {n} costs $5 & $6",
             notes=(f"text 0.{n}",),
         )
-        for n, (size, colour) in enumerate([((8, 8), "red"), ((900, 100), "green"), ((50, 700), "blue")])
+        for n, (size, color) in enumerate([((8, 8), "red"), ((900, 100), "green"), ((50, 700), "blue")])
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        png, svg = sheets.save(tmp_path / "sheet", [Strip(title="A heading", cells=cells)], columns=2)
+        png, svg = sheets.save_image_sheet(
+            tmp_path / "sheet", [SheetGroup(title="A heading", items=items)], columns=2
+        )
     text = svg_text(svg)
     assert "A heading" in text
     for n in range(3):
@@ -30,20 +32,20 @@ def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
     assert svg.read_text().count("<image") == 3
     with Image.open(png) as image:
         assert image.width >= 1280
-        colours = image.convert("RGB").getcolors(2**24)
-    areas = {colour: count for count, colour in colours}
+        colors = image.convert("RGB").getcolors(2**24)
+    areas = {color: count for count, color in colors}
     assert areas[(255, 0, 0)] > 500_000 / 4, "small pictures are drawn large"
     assert areas[(0, 128, 0)] * 0.9 < areas[(255, 0, 0)] / 9 * 1.1, "an aspect of nine is kept"
 
 
 def test_a_sheet_without_pictures_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no picture"):
-        sheets.save(tmp_path / "sheet", [Strip(title="Nothing", cells=[])])
+        sheets.save_image_sheet(tmp_path / "sheet", [SheetGroup(title="Nothing", items=[])])
 
 
 def test_captions_as_a_list(tmp_path):
     long = " ".join(f"word{i}" for i in range(60))
-    _, svg = sheets.save_captions(tmp_path / "list", "Long ones", [("0.1234", long), ("0.1", "short")])
+    _, svg = sheets.save_caption_sheet(tmp_path / "list", "Long ones", [("0.1234", long), ("0.1", "short")])
     text = svg_text(svg)
     assert "Long ones" in text
     assert "0.1234" in text
@@ -52,7 +54,7 @@ def test_captions_as_a_list(tmp_path):
 
 @given(st.text(max_size=400), st.integers(5, 60), st.integers(1, 6))
 def test_wrapped_lines_are_short_few_and_lose_nothing_in_silence(text, width, most):
-    lines = sheets.wrapped(text, width, most)
+    lines = sheets.wrap_text(text, width, most)
     assert 1 <= len(lines) <= most
     assert all(len(line) <= width for line in lines)
     assert all(letter.isprintable() for line in lines for letter in line)

@@ -1,15 +1,15 @@
 import pytest
 from PIL import Image
 
-from prolip.evaluation.formatting import percent
+from prolip.console import format_percent
 from prolip.evaluation.paper_numbers import PER_TASK
-from prolip.evaluation.suite.table import as_json
-from prolip.evaluation.suite.tasks import TASKS, THE_38, task_named
+from prolip.evaluation.suite.table import suite_to_json
+from prolip.evaluation.suite.tasks import DATACOMP_TASKS, TASKS, get_task
 from prolip.reports import suite
 from tests.reports.svg import svg_texts
 
 
-def lines(tasks=THE_38, value=lambda number: 0.101 + number / 50):
+def lines(tasks=DATACOMP_TASKS, value=lambda number: 0.101 + number / 50):
     return [
         {"key": task.key, "n": 9, "metrics": {"main_metric": value(number)}}
         for number, task in enumerate(tasks)
@@ -18,21 +18,21 @@ def lines(tasks=THE_38, value=lambda number: 0.101 + number / 50):
 
 def test_every_task_and_column_is_there_with_its_number(tmp_path):
     results = lines()
-    paths = suite.save(as_json(results), tmp_path / "suite")
+    paths = suite.save_suite_figure(suite_to_json(results), tmp_path / "suite")
     assert [path.name for path in paths] == ["suite.png", "suite.svg"]
     with Image.open(paths[0]) as image:
         assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
     text = svg_texts(paths[1])
-    for task, line in zip(THE_38, results, strict=True):
+    for task, line in zip(DATACOMP_TASKS, results, strict=True):
         assert task.name in text
-        assert percent(line["metrics"]["main_metric"]) in text
+        assert format_percent(line["metrics"]["main_metric"]) in text
     for word in ("IN shifts", "Average", "VTAB", "paper, ProLIP B/16 12.8B", "paper, CLIP B/16 1.28B"):
         assert word in text
-    assert percent(as_json(results)["columns"]["average"]["value"]) in text
+    assert format_percent(suite_to_json(results)["columns"]["average"]["value"]) in text
 
 
 def test_tasks_stand_in_the_papers_groups():
-    rows = suite._task_rows(as_json(lines())["tasks"])
+    rows = suite._task_rows(suite_to_json(lines())["tasks"])
     heading, found = None, {}
     for row in rows:
         if row.value is None:
@@ -49,11 +49,11 @@ def test_tasks_stand_in_the_papers_groups():
 
 def test_what_has_no_result_is_left_out(tmp_path):
     results = [
-        *lines([task_named("mnist"), task_named("imagenet-a")], lambda _: 0.5),
+        *lines([get_task("mnist"), get_task("imagenet-a")], lambda _: 0.5),
         {"key": "cifar10", "missing": "/data/wds_cifar10_test"},
         {"key": "stl10", "error": "broken"},
     ]
-    text = svg_texts(suite.save(as_json(results), tmp_path / "suite")[1])
+    text = svg_texts(suite.save_suite_figure(suite_to_json(results), tmp_path / "suite")[1])
     assert {"MNIST", "ImageNet-A", "Others", "ImageNet's shifts", "task by task"} <= set(text)
     assert not {"CIFAR-10", "STL-10", "VTAB", "Retrieval", "Average", "columns of the paper's table"} & set(
         text
@@ -64,5 +64,5 @@ def test_what_has_no_result_is_left_out(tmp_path):
     "results", [[], [{"key": "cifar10", "missing": "x"}], lines(TASKS[-2:], lambda _: None)]
 )
 def test_nothing_is_no_figure(tmp_path, results):
-    assert suite.save(as_json(results), tmp_path / "suite") == []
+    assert suite.save_suite_figure(suite_to_json(results), tmp_path / "suite") == []
     assert not list(tmp_path.iterdir())

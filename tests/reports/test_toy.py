@@ -5,7 +5,7 @@ from prolip.reports import toy
 
 
 def test_the_table_says_what_the_docs_claim():
-    table = toy.table()
+    table = toy.compute_table()
     inside, apart, disjoint = (
         table[name] for name in ("Z1 inside Z2", "equal widths, apart", "disjoint, Z2 wider")
     )
@@ -20,13 +20,13 @@ def test_the_table_says_what_the_docs_claim():
 
 
 def test_swapping_a_pair_swaps_the_numbers():
-    table = toy.table()
+    table = toy.compute_table()
     for key, (there, back) in table["Z1 inside Z2"].items():
         assert table["Z2 inside Z1"][key] == pytest.approx((back, there))
 
 
 def test_the_figure_is_written_in_both_formats_and_nothing_else(tmp_path):
-    paths = toy.save(tmp_path / "deep" / "figure")
+    paths = toy.save_toy_figure(tmp_path / "deep" / "figure")
     assert [path.name for path in paths] == ["figure.png", "figure.svg"]
     assert sorted(paths[0].parent.iterdir()) == paths
     with Image.open(paths[0]) as image:

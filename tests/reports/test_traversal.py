@@ -8,23 +8,23 @@ import pytest
 from PIL import Image
 
 from prolip.reports import figures, traversal
-from prolip.retrieval.traversal import Step, Way, ways
+from prolip.retrieval.traversal.api import CaptionPath, CaptionStep, ways
 from tests.reports.svg import svg_text, svg_texts
 
-BLUE, ORANGE = (tuple(bytes.fromhex(colour[1:])) for colour in (figures.FIRST, figures.SECOND))
+BLUE, ORANGE = (tuple(bytes.fromhex(color[1:])) for color in (figures.BLUE, figures.ORANGE))
 
 
 def areas(path, box=None):
-    """Pixels of each colour."""
+    """Pixels of each color."""
     with Image.open(path) as image:
-        return {colour: count for count, colour in image.crop(box).convert("RGB").getcolors(2**24)}
+        return {color: count for count, color in image.crop(box).convert("RGB").getcolors(2**24)}
 
 
 def way(*captions, uncertain=True, root=None):
     """Uncertainties 0.125, 0.25, 0.375, ... in order, the root's 1."""
-    steps = [Step(text, (n + 1) / 8 if uncertain else None, 0.5) for n, text in enumerate(captions)]
-    end = None if root is None else Step(root, 1.0 if uncertain else None, 0.1)
-    return Way(tuple(steps), end, "inclusion+null", 0.0625 if uncertain else None)
+    steps = [CaptionStep(text, (n + 1) / 8 if uncertain else None, 0.5) for n, text in enumerate(captions)]
+    end = None if root is None else CaptionStep(root, 1.0 if uncertain else None, 0.1)
+    return CaptionPath(tuple(steps), end, "inclusion+null", 0.0625 if uncertain else None)
 
 
 def squares(count):
@@ -38,7 +38,7 @@ def test_each_picture_has_its_captions_in_order_its_uncertainties_and_its_root(t
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        paths = traversal.save(given, squares(2), tmp_path / "out" / "ways")
+        paths = traversal.save_traversal_figure(given, squares(2), tmp_path / "out" / "ways")
     assert [path.name for path in paths] == ["ways.png", "ways.svg"]
     text = svg_text(paths[1])
     assert "folder" not in text
@@ -55,7 +55,7 @@ def test_each_picture_has_its_captions_in_order_its_uncertainties_and_its_root(t
 
 def test_pictures_keep_to_the_order_of_their_ways(tmp_path):
     given = {"a.png": way("first"), "b.png": way("second")}
-    png, _ = traversal.save(given, squares(2), tmp_path / "ways")
+    png, _ = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
     with Image.open(png) as image:
         wide, high = image.size
     upper, lower = areas(png, (0, 0, wide, high // 2)), areas(png, (0, high // 2, wide, high))
@@ -63,18 +63,18 @@ def test_pictures_keep_to_the_order_of_their_ways(tmp_path):
     assert (0, 128, 20) not in upper
 
 
-def bar_lengths(path, colour):
-    """Inches of each bar of this colour, from the top."""
+def bar_lengths(path, color):
+    """Inches of each bar of this color, from the top."""
     left, right = (round(144 * inch) for inch in (traversal.BARS, traversal.BARS + traversal.BAR))
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB"))[image.height // 10 :, left:right]
-    rows = (pixels == colour).all(-1).sum(-1)
+    rows = (pixels == color).all(-1).sum(-1)
     return [rows[n] / 144 for n in range(len(rows)) if rows[n] and not rows[n - 1]]
 
 
 def test_bars_have_one_scale_from_zero(tmp_path):
     given = {"a": way("one", root="root"), "b": way(*"abcdefg")}
-    png, svg = traversal.save(given, squares(2), tmp_path / "ways")
+    png, svg = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
     wanted = [n / 8 for n in (1, 1, 2, 3, 4, 5, 6, 7)]
     assert [long / traversal.BAR for long in bar_lengths(png, BLUE)] == pytest.approx(wanted, abs=0.02)
     assert [long / traversal.BAR for long in bar_lengths(png, ORANGE)] == pytest.approx([1.0], abs=0.02)
@@ -85,7 +85,7 @@ def test_a_model_without_uncertainty_has_no_bars_and_no_numbers(tmp_path):
     given = {"a.png": way("a cat", "a thing", uncertain=False)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        png, svg = traversal.save(given, squares(1), tmp_path / "ways")
+        png, svg = traversal.save_traversal_figure(given, squares(1), tmp_path / "ways")
     text = svg_text(svg)
     assert "a thing" in text
     assert "uncertainty" not in text
@@ -93,8 +93,8 @@ def test_a_model_without_uncertainty_has_no_bars_and_no_numbers(tmp_path):
 
 
 def test_no_uncertainty_above_zero_is_no_division_by_it(tmp_path):
-    zero = Way((Step("a cat", 0.0, 0.5),), None, "null", 0.0)
-    _, svg = traversal.save({"a.png": zero}, squares(1), tmp_path / "ways")
+    zero = CaptionPath((CaptionStep("a cat", 0.0, 0.5),), None, "null", 0.0)
+    _, svg = traversal.save_traversal_figure({"a.png": zero}, squares(1), tmp_path / "ways")
     assert "a.png: uncertainty 0.00" in svg_text(svg)
 
 
@@ -102,7 +102,7 @@ def test_no_uncertainty_above_zero_is_no_division_by_it(tmp_path):
 def test_long_captions_and_names_stay_inside_the_sheet(tmp_path, uncertain):
     words = " ".join(f"word{n}" for n in range(90))
     given = {"somewhere/" + "name" * 60 + ".png": way(words, "short", uncertain=uncertain, root=words)}
-    png, svg = traversal.save(given, [Image.new("L", (900, 20))], tmp_path / "ways")
+    png, svg = traversal.save_traversal_figure(given, [Image.new("L", (900, 20))], tmp_path / "ways")
     with Image.open(png) as image:
         wide, high = image.size
     edge = areas(png, (wide - int(0.2 * 144), 0, wide, high))
@@ -116,7 +116,9 @@ def test_long_captions_and_names_stay_inside_the_sheet(tmp_path, uncertain):
 
 def test_of_a_way_of_many_steps_the_ends_are_shown(tmp_path):
     count = traversal.MOST_STEPS + 5
-    _, svg = traversal.save({"a.png": way(*(f"step<{n}>" for n in range(count)))}, squares(1), tmp_path / "w")
+    _, svg = traversal.save_traversal_figure(
+        {"a.png": way(*(f"step<{n}>" for n in range(count)))}, squares(1), tmp_path / "w"
+    )
     shown = [int(number) for number in re.findall(r"step<(\d+)>", svg_text(svg))]
     half = traversal.MOST_STEPS // 2
     assert shown == [*range(half), *range(count - half, count)]
@@ -125,7 +127,7 @@ def test_of_a_way_of_many_steps_the_ends_are_shown(tmp_path):
 
 def test_more_pictures_than_a_sheet_holds_are_counted(tmp_path):
     given = {f"{n}.png": way("a thing") for n in range(traversal.MOST + 3)}
-    _, svg = traversal.save(given, squares(len(given)), tmp_path / "ways")
+    _, svg = traversal.save_traversal_figure(given, squares(len(given)), tmp_path / "ways")
     text = svg_text(svg)
     assert "first 12 of 15 pictures" in text
     assert "11.png" in text
@@ -134,16 +136,16 @@ def test_more_pictures_than_a_sheet_holds_are_counted(tmp_path):
 
 def test_what_can_not_be_drawn_is_refused(tmp_path):
     with pytest.raises(ValueError, match="1 ways need as many pictures, not 2"):
-        traversal.save({"a.png": way("a")}, squares(2), tmp_path / "ways")
+        traversal.save_traversal_figure({"a.png": way("a")}, squares(2), tmp_path / "ways")
     with pytest.raises(ValueError, match="no way to draw"):
-        traversal.save({}, [], tmp_path / "ways")
+        traversal.save_traversal_figure({}, [], tmp_path / "ways")
     assert not list(tmp_path.iterdir())
 
 
 def test_the_ways_of_a_model(tmp_path, nano):
     pictures = squares(2)
     found = ways(nano, pictures, ["a red circle", "a thing", "two yellow stars"], steps=20)
-    _, svg = traversal.save(dict(zip("ab", found, strict=True)), pictures, tmp_path / "ways")
+    _, svg = traversal.save_traversal_figure(dict(zip("ab", found, strict=True)), pictures, tmp_path / "ways")
     text = svg_text(svg)
     for one in found:
         assert f"root: {one.root.caption}" in text

@@ -11,14 +11,14 @@ from prolip.evaluation import background, uncertainty
 from prolip.model.create import create
 from prolip.reports import figures
 from prolip.reports import uncertainty as report
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from tests.evaluation.pairs import one_pair
 from tests.reports.svg import svg_text
 
 
 @pytest.fixture(scope="module")
 def model():
-    return create("nano", scenes.tokenizer(32), seed=0).eval()
+    return create("nano", scenes.make_tokenizer(32), seed=0).eval()
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def source():
 
 @pytest.fixture(scope="module")
 def result(model, source):
-    return uncertainty.evaluate(model, source, shown=6)
+    return uncertainty.evaluate_uncertainty(model, source, num_examples=6)
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def _no_warnings():
 
 
 def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
-    png, svg = report.save(result, tmp_path / "all")
+    png, svg = report.save_uncertainty_figure(result, tmp_path / "all")
     text = svg_text(svg)
     titles = [
         "Images and texts",
@@ -55,19 +55,19 @@ def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
     with Image.open(png) as image:
         assert image.width >= 1280
     less = {**result, "by_level": None, "truth": None, "regression": {**result["regression"], "truth": None}}
-    _, svg = report.save(less, tmp_path / "less")
+    _, svg = report.save_uncertainty_figure(less, tmp_path / "less")
     assert "By level" not in svg_text(svg)
     assert "Against the truth" not in svg_text(svg)
 
 
 def test_one_pair_is_drawn_too(draw, tmp_path):
     pairs = one_pair(draw)
-    _, svg = report.save(uncertainty.analyse(pairs), tmp_path / "one")
+    _, svg = report.save_uncertainty_figure(uncertainty.analyze_uncertainty(pairs), tmp_path / "one")
     assert "too few captions" in svg_text(svg)
 
 
 def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
-    paths = report.save_sheets(result, source, tmp_path)
+    paths = report.save_uncertainty_sheets(result, source, tmp_path)
     svg = {path.stem: path for path in paths if path.suffix == ".svg"}
     assert sorted(svg) == ["corners", "long_uncertain_captions", "most_and_least_certain"]
     assert svg["most_and_least_certain"].read_text().count("<image") == 24
@@ -85,12 +85,12 @@ def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
 
 def test_sheets_show_the_right_pictures(result, source, monkeypatch, tmp_path):
     shown = []
-    monkeypatch.setattr(report.sheets, "save", lambda out, strips: shown.extend(strips) or [])
-    report.save_sheets(result, source, tmp_path)
-    for strip, name in zip(shown, ("uncertain_images", "certain_images"), strict=False):
-        for cell, entry in zip(strip.cells, result[name], strict=True):
-            assert np.array_equal(cell.picture, source.read(entry["number"]).image)
-            assert cell.caption == entry["caption"]
+    monkeypatch.setattr(report.sheets, "save", lambda out, groups: shown.extend(groups) or [])
+    report.save_uncertainty_sheets(result, source, tmp_path)
+    for group, name in zip(shown, ("uncertain_images", "certain_images"), strict=False):
+        for item, entry in zip(group.items, result[name], strict=True):
+            assert np.array_equal(item.image, source.read(entry["number"]).image)
+            assert item.caption == entry["caption"]
 
 
 def test_only_the_first_of_all_is_above_all():
@@ -99,10 +99,12 @@ def test_only_the_first_of_all_is_above_all():
 
 
 def test_background_is_drawn_with_its_pictures(model, tmp_path):
-    write(tmp_path / "data", Plan(size=32, test=8, train=1), show=False)
+    write_dataset(tmp_path / "data", SceneDatasetSpec(image_size=32, num_test=8, num_train=1), progress=False)
     folder = tmp_path / "data" / "hierarimgs"
-    result = background.evaluate(model, folder / "instances.json", folder / "images", controls=2, limit=7)
-    _, svg = report.save_background(result, tmp_path / "background")
+    result = background.evaluate_background(
+        model, folder / "instances.json", folder / "images", untrained=2, limit=7
+    )
+    _, svg = report.save_background_figure(result, tmp_path / "background")
     text = svg_text(svg)
     assert f"{result['model']['before']:.4f}" in text
     assert "untrained 1" in text
@@ -111,7 +113,7 @@ def test_background_is_drawn_with_its_pictures(model, tmp_path):
         result, folder / "instances.json", folder / "images", tmp_path / "sheet"
     )
     text = svg_text(svg)
-    for row in (*result["largest_rises"][:3], *result["largest_falls"][:3]):
+    for row in (*result["largest_increases"][:3], *result["largest_decreases"][:3]):
         assert f"{result['before'][row]:.4f}" in text
         assert f"{result['after'][row]:.4f}" in text
     assert svg.read_text().count("<image") == 12
@@ -130,7 +132,7 @@ def test_medians_lie_on_groups_of_equal_x(x):
 
 @given(st.floats(1e-6, 1e3), st.floats(1.01, 1e6))
 def test_a_logarithmic_axis_has_ticks_inside(low, ratio):
-    axes = figures.canvas(3, 2).subplots()
+    axes = figures.make_figure(3, 2).subplots()
     axes.set_xscale("log")
     report._set_log_ticks(axes, low, low * ratio)
     ticks = axes.get_xticks()

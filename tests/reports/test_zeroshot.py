@@ -2,7 +2,7 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.evaluation.zeroshot import judge
+from prolip.evaluation.zeroshot import compute_zeroshot_metrics
 from prolip.gaussian import Gaussian
 from prolip.reports import zeroshot
 from tests.reports.svg import svg_text
@@ -11,11 +11,11 @@ from tests.reports.svg import svg_text
 @pytest.fixture
 def result(draw):
     classes, images, ood = draw(5, 8), draw(47, 8), draw(20, 8)
-    return judge(images, torch.arange(47) % 5, classes, temperature=(10.0, -10.0), ood=ood)
+    return compute_zeroshot_metrics(images, torch.arange(47) % 5, classes, logits=(10.0, -10.0), ood=ood)
 
 
 def test_the_figure_says_the_numbers_of_the_result(result, tmp_path):
-    paths = zeroshot.save(result, tmp_path / "zeroshot")
+    paths = zeroshot.save_zeroshot_figure(result, tmp_path / "zeroshot")
     assert [path.name for path in paths] == ["zeroshot.png", "zeroshot.svg"]
     with Image.open(paths[0]) as image:
         assert image.width > 1500
@@ -34,8 +34,8 @@ def test_the_figure_says_the_numbers_of_the_result(result, tmp_path):
 
 def test_what_is_none_is_left_out(draw, tmp_path):
     classes, images = Gaussian.point(draw(4, 8).mean), Gaussian.point(draw(30, 8).mean)
-    result = judge(images, torch.arange(30) % 4, classes, temperature=(10.0, None))
-    text = svg_text(zeroshot.save(result, tmp_path / "clip")[1])
+    result = compute_zeroshot_metrics(images, torch.arange(30) % 4, classes, logits=(10.0, None))
+    text = svg_text(zeroshot.save_zeroshot_figure(result, tmp_path / "clip")[1])
     assert "softmax over classes" in text
     assert "similarity, AURC" in text
     assert "uncertainty" not in text
@@ -44,8 +44,8 @@ def test_what_is_none_is_left_out(draw, tmp_path):
 
 
 def test_a_single_picture_has_a_figure(draw, tmp_path):
-    result = judge(draw(1, 8), torch.tensor([0]), draw(4, 8), temperature=(10.0, -10.0))
-    assert "accuracy by uncertainty" in svg_text(zeroshot.save(result, tmp_path / "one")[1])
+    result = compute_zeroshot_metrics(draw(1, 8), torch.tensor([0]), draw(4, 8), logits=(10.0, -10.0))
+    assert "accuracy by uncertainty" in svg_text(zeroshot.save_zeroshot_figure(result, tmp_path / "one")[1])
 
 
 @pytest.mark.parametrize(("count", "text"), [(50, "50"), (9999, "9999"), (50_000, "50k")])

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from prolip import extras
-from prolip.files import write_whole
+from prolip.files import atomic_write
 
-FIRST, SECOND, THIRD, MUTED = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
-"""Colours that stay apart in print and for colour-blind eyes."""
+BLUE, ORANGE, GREEN, GRAY = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
+"""Colors that stay apart in print and for color-blind eyes."""
 
 STYLE = {
     "font.size": 9.5,
@@ -19,7 +19,7 @@ STYLE = {
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
+    "axes.edgecolor": GRAY,
     "xtick.color": "#444",
     "ytick.color": "#444",
     "legend.frameon": False,
@@ -28,9 +28,9 @@ STYLE = {
 }
 
 
-def canvas(width: float, height: float) -> Any:
+def make_figure(width: float, height: float) -> Any:
     """An empty matplotlib figure in the house style, inches wide and high. Draws without a screen."""
-    extras.require("matplotlib", "report")
+    extras.import_extra("matplotlib", "report")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -39,17 +39,17 @@ def canvas(width: float, height: float) -> Any:
     return figure
 
 
-def style() -> Any:
-    """A context in which to draw: `with figures.style(): ...`."""
-    return extras.require("matplotlib", "report").rc_context(STYLE)
+def figure_style() -> Any:
+    """A context in which to draw: `with figures.figure_style(): ...`."""
+    return extras.import_extra("matplotlib", "report").rc_context(STYLE)
 
 
-def save(figure: Any, out: Path) -> list[Path]:
+def save_figure(figure: Any, out: Path) -> list[Path]:
     """Write `out`.png and `out`.svg, each whole or not at all. Returns the paths. An ending of `out` is dropped."""
     out = out.with_suffix("") if out.suffix in (".png", ".svg") else out
     paths = []
     for ending, options in (("png", {"dpi": 144}), ("svg", {"metadata": {"Date": None}})):
         path = out.with_name(f"{out.name}.{ending}")
         draw = partial(figure.savefig, format=ending, **options)
-        paths.append(write_whole(path, draw))
+        paths.append(atomic_write(path, draw))
     return paths

@@ -1,4 +1,4 @@
-"""The page of a filter: how scores lie about the cut, what was dropped and why, and examples to look at."""
+"""HTML page of a filter run: histogram of scores, outcome of all samples, examples."""
 
 from __future__ import annotations
 
@@ -9,121 +9,161 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from prolip.evaluation.formatting import number
-from prolip.files import write_whole
+from prolip.console import format_number
+from prolip.files import atomic_write
 from prolip.filtering.criteria import CRITERIA, Criterion
 from prolip.filtering.examples import Example, Examples, find_examples
 from prolip.filtering.filter import Filtered
 from prolip.filtering.selection import WORDS, Fate
 from prolip.filtering.summary import Histogram, Truth
 from prolip.reports import figures
-from prolip.reports.originals import MISSING, REASONS, Originals
-from prolip.reports.page.components import Cell, Figure, Gallery, Grid, Header, Picture, Section, Tile
-from prolip.reports.page.pictures import inline
-from prolip.reports.page.render import render
-from prolip.reports.page.svg import panel
-from prolip.reports.page.words import NO_BREAK, percent
+from prolip.reports.originals import PLACEHOLDER, READ_ERRORS, OriginalImages
+from prolip.reports.page.components import (
+    Gallery,
+    GalleryItem,
+    HeadlineTile,
+    PageFigure,
+    PageHeader,
+    PageSection,
+    TableBlock,
+)
+from prolip.reports.page.formatting import NO_BREAK, format_percent
+from prolip.reports.page.html import embed_image, render_page
+from prolip.reports.page.svg import render_panel
 
-NAME = "filter.html"
-BARS = 60
-OUTSIDE = 0.001
-"""Share of the scores at each end that the outermost bars hold: a single stray score would squeeze all others."""
-MOST_BAD = 200
-"""Rows of bad samples; bad.csv beside the embeddings has all."""
+PAGE_FILE = "filter.html"
+MAX_BARS = 60
+TAIL_FRACTION = 0.001
+"""Fraction of the scores at each end that the outermost bars hold: an outlier would squeeze all other bars."""
+MAX_ERRORS = 200
+"""Rows of the table of bad samples; bad.csv beside the embeddings has all."""
 
-Notes = Callable[[Example], tuple[str, ...]]
-"""What stands under the picture of an example."""
-
-
-def save(filtered: Filtered, folder: Path) -> Path:
-    """Write `folder`/filter.html: one file that needs no other."""
-    text = render(header(filtered), list(sections(filtered)))
-    return write_whole(folder / NAME, lambda aside: aside.write_text(text, encoding="utf-8"))
+NoteFunction = Callable[[Example], tuple[str, ...]]
+"""Returns the notes below the image of an example."""
 
 
-def header(filtered: Filtered) -> Header:
-    told, account = filtered.summary, filtered.account
-    facts = (
-        ("data", told["data"]),
-        ("model", told["model"]),
-        ("by", filtered.selection.criterion.says),
-        ("asked to keep", percent(told["keep"])),
+def save_filter_page(filtered: Filtered, folder: Path) -> Path:
+    """Write the page of a filter run (extra "report").
+
+    Args:
+        filtered: Of `filter_pairs`.
+        folder: For filter.html.
+
+    Returns:
+        The path of the page, which refers to no other file.
+    """
+    text = render_page(build_header(filtered), list(build_sections(filtered)))
+    return atomic_write(folder / PAGE_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def build_header(filtered: Filtered) -> PageHeader:
+    """Title, metadata and headline numbers of a filter run."""
+    summary, account = filtered.summary, filtered.account
+    metadata = (
+        ("data", summary["data"]),
+        ("model", summary["model"]),
+        ("ranked by", filtered.selection.criterion.says),
+        ("fraction to keep", format_percent(summary["keep"])),
     )
     tiles = (
-        Tile(name="Kept", value=f"{account.kept:,}", meaning=f"of {account.total:,} samples"),
-        Tile(
-            name="Cut",
-            value=number(told["cut"]),
-            meaning=f"the last {filtered.selection.criterion.name} that is kept",
+        HeadlineTile(label="Kept", value=f"{account.kept:,}", description=f"of {account.total:,} samples"),
+        HeadlineTile(
+            label="Threshold",
+            value=format_number(summary["cut"]),
+            description=f"the last {filtered.selection.criterion.name} that is kept",
         ),
-        *(() if account.truth is None else _truth_tiles(account.truth)),
+        *(() if account.truth is None else _build_truth_tiles(account.truth)),
     )
-    line = f"The best {percent(told['keep'])} of the pairs by {filtered.selection.criterion.name}"
-    return Header(title="Filter", line=line, facts=facts, tiles=tiles, notes=tuple(_notes(filtered)))
+    subtitle = (
+        f"The best {format_percent(summary['keep'])} of the pairs by {filtered.selection.criterion.name}"
+    )
+    return PageHeader(
+        title="Filter", subtitle=subtitle, metadata=metadata, tiles=tiles, notes=tuple(_notes(filtered))
+    )
 
 
-def sections(filtered: Filtered) -> Iterator[Section]:
+def build_sections(filtered: Filtered) -> Iterator[PageSection]:
+    """Sections of the page: scores, examples, duplicates, bad samples."""
     examples = find_examples(filtered.selection)
-    pictures = Originals(filtered.embeddings)
-    yield _scores(filtered)
-    notes = partial(_told, judge=filtered.selection.criterion, truth=filtered.account.truth)
-    yield _examples(examples, pictures, notes)
+    images = OriginalImages(filtered.embeddings)
+    yield _build_scores(filtered)
+    notes = partial(_format_scores, criterion=filtered.selection.criterion, truth=filtered.account.truth)
+    yield _build_examples(examples, images, notes)
     if examples.duplicates:
-        yield _duplicates(examples, pictures, notes)
+        yield _build_duplicates(examples, images, notes)
     if filtered.bads.bad:
-        yield _bads(filtered)
+        yield _build_errors(filtered)
 
 
-def picture_cell(
-    pictures: Originals, example: Example, notes: Sequence[str], place: int | None = None
-) -> Cell:
-    """A picture that can't be read is grey, with a note that says why."""
+def build_example(
+    images: OriginalImages, example: Example, notes: Sequence[str], number: int | None = None
+) -> GalleryItem:
+    """One example of a gallery.
+
+    Args:
+        images: Of the filtered data.
+        example: The sample.
+        notes: Lines below the image.
+        number: Of the example on the page.
+
+    Returns:
+        The example. An image that can't be read is a gray square with a note on the reason.
+    """
     caption = example.row["caption"] or example.row["id"]
     try:
-        picture, told = pictures.read(example.row), tuple(notes)
-    except REASONS as error:
-        picture, told = MISSING, (*notes, f"no picture: {error}")
-    return Cell(picture=_inline(picture, caption), captions=(caption,), notes=told, number=place)
+        image, lines = images.read(example.row), tuple(notes)
+    except READ_ERRORS as error:
+        image, lines = PLACEHOLDER, (*notes, f"no image: {error}")
+    return GalleryItem(
+        image=embed_image(image, f"image of: {caption}"), captions=(caption,), notes=lines, number=number
+    )
 
 
 def draw_histogram(axes: Any, histogram: Histogram, cut: float | None, name: str) -> None:
-    """Bars of what is kept on bars of what is dropped, and the cut."""
-    edges, (kept, dropped) = coarse(histogram)
-    wide = np.diff(edges)
-    axes.bar(edges[:-1], kept, wide, align="edge", color=figures.FIRST, label="kept")
-    axes.bar(edges[:-1], dropped, wide, align="edge", bottom=kept, color=figures.MUTED, label="dropped")
+    """Draw stacked bars of kept and dropped samples, and the threshold."""
+    edges, (kept, dropped) = rebin_histogram(histogram)
+    widths = np.diff(edges)
+    axes.bar(edges[:-1], kept, widths, align="edge", color=figures.BLUE, label="kept")
+    axes.bar(edges[:-1], dropped, widths, align="edge", bottom=kept, color=figures.GRAY, label="dropped")
     if cut is not None:
-        axes.axvline(cut, color=figures.SECOND, linewidth=1.2, label="cut")
+        axes.axvline(cut, color=figures.ORANGE, linewidth=1.2, label="threshold")
     axes.set(xlabel=name, ylabel="samples")
     axes.legend()
 
 
-def coarse(histogram: Histogram) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """At most BARS bars over all but the outermost scores, which are counted in the first and the last bar."""
+def rebin_histogram(histogram: Histogram) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Merge the fine bins of a histogram for display.
+
+    Args:
+        histogram: Counts of kept and dropped samples.
+
+    Returns:
+        Edges (B + 1,), and counts (B,) of kept and of dropped samples, B at most MAX_BARS. The first and the last bar
+        hold the tails.
+    """
     below = np.cumsum(histogram.kept + histogram.dropped)
-    low, high = np.searchsorted(below, [OUTSIDE * below[-1], (1 - OUTSIDE) * below[-1]])
-    bounds = np.unique(np.linspace(low, high + 1, BARS + 1).astype(int))
+    low, high = np.searchsorted(below, [TAIL_FRACTION * below[-1], (1 - TAIL_FRACTION) * below[-1]])
+    bounds = np.unique(np.linspace(low, high + 1, MAX_BARS + 1).astype(int))
     inner = bounds[1:-1]
     counts = (histogram.kept, histogram.dropped)
     kept, dropped = (np.array([part.sum() for part in np.split(count, inner)]) for count in counts)
     return histogram.edges[bounds], (kept, dropped)
 
 
-def _truth_tiles(truth: Truth) -> tuple[Tile, ...]:
+def _build_truth_tiles(truth: Truth) -> tuple[HeadlineTile, ...]:
     return (
-        Tile(
-            name="Precision",
-            value=percent(truth.precision),
-            meaning=f"of what is kept is right, by its {truth.column!r}",
-            beside=(("at random", percent(truth.chance_precision)),),
+        HeadlineTile(
+            label="Precision",
+            value=format_percent(truth.precision),
+            description=f"of kept samples are right, by column {truth.column!r}",
+            comparisons=(("random selection", format_percent(truth.chance_precision)),),
         ),
-        Tile(
-            name="Recall",
-            value=percent(truth.recall),
-            meaning="of what is right is kept",
-            beside=(("at random", percent(truth.chance_recall)),),
+        HeadlineTile(
+            label="Recall",
+            value=format_percent(truth.recall),
+            description="of right samples are kept",
+            comparisons=(("random selection", format_percent(truth.chance_recall)),),
         ),
     )
 
@@ -132,30 +172,34 @@ def _notes(filtered: Filtered) -> Iterator[str]:
     twins = filtered.selection.twins
     for what, recall in ({} if twins is None else twins.recall).items():
         found = (
-            "no two of a sample were alike"
+            "no near-duplicate was found in a random sample"
             if recall is None
-            else f"{percent(recall)} of alike pairs are seen"
+            else f"{format_percent(recall)} of near-duplicates are found"
         )
-        yield f"Near-duplicate {what} were sought among neighbours only: {found}."
+        yield f"Near-duplicate {what} were searched among nearest neighbors only: {found}."
 
 
-def _scores(filtered: Filtered) -> Section:
-    histogram, judge = filtered.account.histogram, filtered.selection.criterion
-    grid = Grid(
-        title="What became of all samples",
-        headings=("", "samples", "share"),
+def _build_scores(filtered: Filtered) -> PageSection:
+    histogram, criterion = filtered.account.histogram, filtered.selection.criterion
+    table = TableBlock(
+        title="Outcome of all samples",
+        headings=("outcome", "samples", "fraction"),
         rows=tuple(_fates(filtered)),
     )
     if histogram is None:
-        return Section(id="scores", title="Scores", blocks=(grid,))
-    svg = panel(
-        partial(draw_histogram, histogram=histogram, cut=filtered.summary["cut"], name=judge.name),
-        f"Histogram of {judge.name}, with the cut",
+        return PageSection(id="scores", title="Scores", blocks=(table,))
+    svg = render_panel(
+        partial(draw_histogram, histogram=histogram, cut=filtered.summary["cut"], name=criterion.name),
+        f"Histogram of {criterion.name}, with the threshold",
     )
-    says = f"{judge.says[0].upper()}{judge.says[1:]}. The outermost bars hold what lies beyond."
-    says += " What is dropped on the good side of the cut are duplicates." if filtered.selection.twins else ""
-    figure = Figure(title=f"All pairs by {judge.name}", says=says, svg=svg)
-    return Section(id="scores", title="Scores", blocks=(figure, grid))
+    description = f"{criterion.says[0].upper()}{criterion.says[1:]}. The outermost bars hold the tails."
+    description += (
+        " Samples dropped on the kept side of the threshold are duplicates."
+        if filtered.selection.twins
+        else ""
+    )
+    figure = PageFigure(title=f"All pairs by {criterion.name}", description=description, svg=svg)
+    return PageSection(id="scores", title="Scores", blocks=(figure, table))
 
 
 def _fates(filtered: Filtered) -> Iterator[tuple[str, str, str]]:
@@ -166,55 +210,52 @@ def _fates(filtered: Filtered) -> Iterator[tuple[str, str, str]]:
     rows += [(f"bad: {reason}", count) for reason, count in bads.reasons.most_common()]
     total = filtered.account.total + bads.bad
     for name, count in rows:
-        yield name, f"{count:,}", percent(count / total if total else None)
+        yield name, f"{count:,}", format_percent(count / total if total else None)
 
 
-def _examples(examples: Examples, pictures: Originals, notes: Notes) -> Section:
+def _build_examples(examples: Examples, images: OriginalImages, notes: NoteFunction) -> PageSection:
     shown = (
-        ("The best", examples.best),
+        ("Best", examples.best),
         ("Just kept", examples.just_kept),
         ("Just dropped", examples.just_dropped),
-        ("The worst", examples.worst),
+        ("Worst", examples.worst),
     )
     galleries = [
-        Gallery(title=title, cells=tuple(picture_cell(pictures, one, notes(one)) for one in some))
+        Gallery(title=title, items=tuple(build_example(images, one, notes(one)) for one in some))
         for title, some in shown
         if some
     ]
-    intro = "Each picture stands with the caption that fits it best, and with its scores."
-    return Section(id="examples", title="Examples", intro=intro, blocks=galleries)
+    intro = "Each image is shown with its best matching caption and its scores."
+    return PageSection(id="examples", title="Examples", intro=intro, blocks=galleries)
 
 
-def _duplicates(examples: Examples, pictures: Originals, notes: Notes) -> Section:
-    cells = tuple(
-        picture_cell(pictures, one, (what, *notes(one)), place)
-        for place, pair in enumerate(examples.duplicates, start=1)
-        for what, one in zip(("went", "stays"), pair, strict=True)
+def _build_duplicates(examples: Examples, images: OriginalImages, notes: NoteFunction) -> PageSection:
+    items = tuple(
+        build_example(images, one, (outcome, *notes(one)), number)
+        for number, pair in enumerate(examples.duplicates, start=1)
+        for outcome, one in zip(("dropped", "kept"), pair, strict=True)
     )
-    intro = "Two with the same number are alike; the one with the better score stays."
-    gallery = Gallery(title="What went, and what it is alike to", cells=cells)
-    return Section(id="duplicates", title="Duplicates", intro=intro, blocks=(gallery,))
+    intro = "Images with the same number are near-duplicates; the one with the better score is kept."
+    gallery = Gallery(title="Dropped and kept near-duplicates", items=items)
+    return PageSection(id="duplicates", title="Duplicates", intro=intro, blocks=(gallery,))
 
 
-def _bads(filtered: Filtered) -> Section:
+def _build_errors(filtered: Filtered) -> PageSection:
     rows = tuple(
-        (bad.reason, bad.where, bad.detail) for _, _, bad in islice(filtered.embeddings.bads(), MOST_BAD)
+        (bad.reason, bad.location, bad.detail)
+        for _, _, bad in islice(filtered.embeddings.iter_errors(), MAX_ERRORS)
     )
     more = filtered.bads.bad - len(rows)
-    intro = "Samples that could not be used. They are not counted in the share that is kept."
+    intro = "Samples that could not be read. They don't count in the fraction that is kept."
     intro += f" The first {len(rows)}; {more:,} more are in bad.csv beside the embeddings." if more else ""
-    grid = Grid(title="Bad samples", headings=("reason", "where", "detail"), rows=rows)
-    return Section(id="bad", title="Bad samples", intro=intro, blocks=(grid,))
+    table = TableBlock(title="Bad samples", headings=("reason", "where", "detail"), rows=rows)
+    return PageSection(id="bad", title="Bad samples", intro=intro, blocks=(table,))
 
 
-def _told(example: Example, judge: Criterion, truth: Truth | None) -> tuple[str, ...]:
-    """The score that counts, then CSD and cosine where they are others; and the truth, if it is known."""
-    names = dict.fromkeys([judge.name, "csd", "cosine"])
+def _format_scores(example: Example, criterion: Criterion, truth: Truth | None) -> tuple[str, ...]:
+    """The score of the criterion, CSD and cosine, and the true label if there is one."""
+    names = dict.fromkeys([criterion.name, "csd", "cosine"])
     columns = {one.name: one.column for one in CRITERIA}
     values = ((name, example.row[columns[name]]) for name in names)
     scores = [f"{name}{NO_BREAK}{value:.4g}" for name, value in values if value is not None]
     return (*scores, *(() if truth is None else (f"{truth.column}: {example.row[truth.column]}",)))
-
-
-def _inline(picture: Image.Image, caption: str) -> Picture:
-    return inline(picture, f"picture of: {caption}")

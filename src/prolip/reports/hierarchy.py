@@ -10,27 +10,27 @@ from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.preprocessing.images import read_image
 from prolip.reports import figures
 
-LEVEL_COLOURS = (figures.SECOND, figures.THIRD, figures.FIRST, figures.MUTED)
+LEVEL_COLORS = (figures.ORANGE, figures.GREEN, figures.BLUE, figures.GRAY)
 FAILURES = 8
 """Pictures on the sheet of failures."""
 
 
-def save_captions(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_hierarcaps_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """HierarCaps: uncertainty by level, and which level is the more uncertain one, pair by pair. PNG and SVG.
 
     result: of `evaluate.hierarcaps.evaluate`. Returns [] for a deterministic model.
     """
     if (told := result["uncertainty"]) is None:
         return []
-    with figures.style():
-        figure = figures.canvas(10.0, 4.0)
+    with figures.figure_style():
+        figure = figures.make_figure(10.0, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
         _draw_levels(left, told)
         _draw_pairs(right, told)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
-def save_images(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
+def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
     """Both figures of HierarImgs, in a folder: hierarimgs and hierarimgs-failures (if any picture fails). PNG and SVG.
 
     result: of `evaluate.hierarimgs.evaluate`. Returns [] for a deterministic model.
@@ -46,16 +46,16 @@ def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
     if result["uncertainty"] is None:
         return []
     rows = result["by_level"]
-    with figures.style():
-        figure = figures.canvas(3.6 * len(rows), 5.6)
+    with figures.figure_style():
+        figure = figures.make_figure(3.6 * len(rows), 5.6)
         axes = figure.subplots(2, len(rows), squeeze=False)
         for level, row in enumerate(rows):
-            draw_h(axes[0][level], level, row, result["control"])
+            draw_inclusion(axes[0][level], level, row, result["control"])
             _draw_difference(axes[1][level], level, row)
         figure.legend(*_h_legend(), loc="outside lower center", ncols=2)
         for line in axes:
             line[0].set_ylabel("images")
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
 def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
@@ -65,8 +65,8 @@ def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> li
     if not numbers:
         return []
     columns = [data.originals, *data.levels]
-    with figures.style():
-        figure = figures.canvas(1.35 * len(numbers) + 0.7, 1.42 * len(columns) + 0.35)
+    with figures.figure_style():
+        figure = figures.make_figure(1.35 * len(numbers) + 0.7, 1.42 * len(columns) + 0.35)
         axes = figure.subplots(len(columns), len(numbers), squeeze=False)
         for row, files in enumerate(columns):
             for column, number in enumerate(numbers):
@@ -76,20 +76,20 @@ def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> li
             axes[0][column].set_title(f"{number}", fontsize=8.5, fontweight="normal")
         count = f"{len(failures)} of {result['images']} originals not included in level 0"
         figure.suptitle(f"{count}; the worst {len(numbers)}, by number", fontsize=10.5, fontweight="bold")
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
 def _draw_levels(axes: Any, told: Mapping[str, Any]) -> None:
     edges = told["histogram"]["edges"]
     for level, counts in enumerate(told["histogram"]["counts"]):
-        colour = LEVEL_COLOURS[level % len(LEVEL_COLOURS)]
-        dash = "-" if level < len(LEVEL_COLOURS) else "--"
+        color = LEVEL_COLORS[level % len(LEVEL_COLORS)]
+        dash = "-" if level < len(LEVEL_COLORS) else "--"
         mean = told["by_level"][level]["mean"]
-        axes.stairs(counts, edges, fill=True, color=colour, alpha=0.22)
+        axes.stairs(counts, edges, fill=True, color=color, alpha=0.22)
         axes.stairs(
             counts,
             edges,
-            color=colour,
+            color=color,
             linewidth=1.3,
             linestyle=dash,
             label=f"level {level}, mean {mean:.3g}",
@@ -113,7 +113,7 @@ def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
     names = [f"level {level}" for level in range(len(pairs))]
     axes.set(
         title="chains whose row is more uncertain than\n"
-        f"its column ({100 * told['adjacent_order']:.1f} % of neighbours in order)",
+        f"its column ({100 * told['adjacent_order']:.1f} % of neighbors in order)",
         xticks=range(len(pairs)),
         yticks=range(len(pairs)),
         xticklabels=names,
@@ -124,10 +124,10 @@ def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
         spine.set_visible(False)
 
 
-def draw_h(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
+def draw_inclusion(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
     edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]
-    axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.SECOND, linewidth=1.2)
-    axes.stairs(counts, edges, fill=True, color=figures.FIRST, alpha=0.75)
+    axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.ORANGE, linewidth=1.2)
+    axes.stairs(counts, edges, fill=True, color=figures.BLUE, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
     title = f"level {level}: {100 * row['included']:.1f} % included"
     if control is not None:
@@ -140,13 +140,13 @@ def _h_legend() -> tuple[list[Any], list[str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=figures.FIRST, alpha=0.75), Line2D([], [], color=figures.SECOND, linewidth=1.2)]
+    handles = [Patch(color=figures.BLUE, alpha=0.75), Line2D([], [], color=figures.ORANGE, linewidth=1.2)]
     return handles, ["H(original in level)", "H(level in original)"]
 
 
 def _draw_difference(axes: Any, level: int, row: Mapping[str, Any]) -> None:
     histogram = row["difference_histogram"]
-    axes.stairs(histogram["counts"], histogram["edges"], fill=True, color=figures.THIRD, alpha=0.75)
+    axes.stairs(histogram["counts"], histogram["edges"], fill=True, color=figures.GREEN, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
     axes.set(
         title=f"more uncertain: {100 * row['more_uncertain']:.1f} %",

@@ -1,4 +1,4 @@
-"""What a search has found, as a sheet of pictures."""
+"""Sheet of the images that a search has found, with their scores."""
 
 from __future__ import annotations
 
@@ -8,59 +8,69 @@ from typing import Any
 
 from PIL import Image
 
-from prolip.embeddings.dataset import Embeddings
-from prolip.embeddings.header import Header
-from prolip.embeddings.storage import place_of
-from prolip.reports.originals import MISSING, REASONS, Originals
-from prolip.reports.sheets import Cell, Strip, wrapped
-from prolip.reports.sheets import save as save_sheet
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.storage import open_storage
+from prolip.reports.originals import PLACEHOLDER, READ_ERRORS, OriginalImages
+from prolip.reports.sheets import SheetGroup, SheetItem, save_image_sheet, wrap_text
 from prolip.retrieval.index.database import Database
-from prolip.retrieval.response import Answer
+from prolip.retrieval.response import SearchResponse
 
-WIDE, MOST_LINES = 26, 4
-"""Of the reason why: letters that fit under a picture, and lines."""
+ERROR_WIDTH, ERROR_LINES = 26, 4
+"""Characters per line and number of lines of an error below an image."""
 
 
-def save(out: Path, database: Database, answer: Answer) -> list[Path]:
-    """Draw the pictures that were found, the best first, with their scores; write PNG and SVG.
+def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> list[Path]:
+    """Draw the images of a search response, the best first, with their scores.
 
-    A text is drawn with the picture of its sample. Pictures are read from their own files, or from the data that was
-    embedded; one that can't be read is a grey square with the reason.
+    A text is drawn with the image of its sample. Images are read from their own files or from the embedded data; an
+    image that can't be read is a gray square with the reason.
+
+    Args:
+        out: Path of the sheet; .png and .svg are written.
+        database: That was searched.
+        response: The hits to draw.
+
+    Returns:
+        The paths that were written.
+
+    Raises:
+        ValueError: There are no hits.
     """
-    pictures = _Pictures(database)
-    cells = [_cell(pictures, row, answer) for row in answer.hits.rows()]
-    if not cells:
-        raise ValueError(f"{out}: nothing was found, so there is no picture to draw")
-    return save_sheet(
-        out, [Strip(title="; ".join([answer.query, *answer.sureness.lines()[:1]]), cells=cells)]
+    images = _HitImages(database)
+    items = [_make_item(images, row, response) for row in response.hits.to_dicts()]
+    if not items:
+        raise ValueError(f"{out}: the search found nothing, so there is no image to draw")
+    return save_image_sheet(
+        out, [SheetGroup(title="; ".join([response.query, *response.confidence.describe()[:1]]), items=items)]
     )
 
 
-class _Pictures:
-    """Pictures of rows, whichever data they are of."""
+class _HitImages:
+    """Reads the images of hits, which may come from several embedded data sets."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.originals = cache(self._originals)
 
-    def _originals(self, origin: str) -> Originals:
-        told = self.database.origins[origin]
-        header = Header.from_json(told["header"], self.database.uri)
-        return Originals(Embeddings(place_of(told["place"]), header))
+    def _originals(self, origin: str) -> OriginalImages:
+        entry = self.database.origins[origin]
+        header = DatasetHeader.from_json(entry["header"], self.database.uri)
+        return OriginalImages(EmbeddingDataset(open_storage(entry["place"]), header))
 
     def read(self, row: dict[str, Any]) -> Image.Image:
         return self.originals(row["origin"]).read(row)
 
 
-def _cell(pictures: _Pictures, row: dict[str, Any], answer: Answer) -> Cell:
-    crossed = answer.asked != answer.sought
+def _make_item(images: _HitImages, row: dict[str, Any], response: SearchResponse) -> SheetItem:
+    is_cross_modal = response.query_modality != response.target_modality
     notes = [f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}"]
-    if crossed and "match" in row:
+    if is_cross_modal and "match" in row:
         notes.append(f"match {row['match']:.1%}")
     notes.append(f"uncertainty {row['uncertainty']:.4g}")
     try:
-        picture = pictures.read(row)
-    except REASONS as error:
-        picture = MISSING
-        notes += wrapped(f"no picture: {error}", WIDE, MOST_LINES)
-    return Cell(picture=picture, caption=row["caption"] or row["id"], notes=tuple(notes))
+        image = images.read(row)
+    except READ_ERRORS as error:
+        image = PLACEHOLDER
+        notes += wrap_text(f"no image: {error}", ERROR_WIDTH, ERROR_LINES)
+    return SheetItem(image=image, caption=row["caption"] or row["id"], notes=tuple(notes))

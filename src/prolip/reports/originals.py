@@ -9,33 +9,33 @@ from typing import Any
 from PIL import Image
 
 from prolip.data.source import Source
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.preprocessing.images import read_image
-from prolip.reports.sheets import picture_of
+from prolip.reports.sheets import read_sample_image
 
-MISSING = Image.new("RGB", (64, 64), "#c8c8c8")
+PLACEHOLDER = Image.new("RGB", (64, 64), "#c8c8c8")
 """Shown for a picture that can't be read again."""
-REASONS = (ValueError, OSError, IndexError)
+READ_ERRORS = (ValueError, OSError, IndexError)
 """Why a picture can't be."""
 
 
-class Originals:
+class OriginalImages:
     """The data is opened once, when it is needed; if it can't be, every picture of it says why."""
 
-    def __init__(self, embeddings: Embeddings) -> None:
+    def __init__(self, embeddings: EmbeddingDataset) -> None:
         self._embeddings = embeddings
 
     def read(self, row: Mapping[str, Any]) -> Image.Image:
-        """row: with `path` and `number`. One of REASONS if it can't be read."""
+        """row: with `path` and `number`. One of READ_ERRORS if it can't be read."""
         if row["path"] is not None:
             return read_image(row["path"])
         if isinstance(self._source, Exception):
             raise self._source
-        return picture_of(self._source, row["number"])
+        return read_sample_image(self._source, row["number"])
 
     @cached_property
     def _source(self) -> Source | Exception:
         try:
-            return self._embeddings.source()
-        except REASONS as error:
+            return self._embeddings.open_source()
+        except READ_ERRORS as error:
             return error

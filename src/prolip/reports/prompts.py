@@ -12,7 +12,7 @@ from PIL import Image
 
 from prolip.data.source import Source
 from prolip.reports import figures
-from prolip.reports.sheets import picture_of
+from prolip.reports.sheets import read_sample_image
 
 CLASSES = 6
 PICTURES = 3
@@ -21,7 +21,9 @@ LETTERS = 44
 BINS = 30
 
 
-def save_weights(result: Mapping[str, Any], out: Path, *, source: Source | None = None) -> list[Path]:
+def save_prompt_weights_figure(
+    result: Mapping[str, Any], out: Path, *, source: Source | None = None
+) -> list[Path]:
     """The largest learned weights of a few classes as bars, with the uniform weight 1/T as a line. PNG and SVG.
 
     Of the last entry of result["learned"], evenly from the class with the most peaked weights to the flattest.
@@ -33,11 +35,11 @@ def save_weights(result: Mapping[str, Any], out: Path, *, source: Source | None 
     examples: list[list[Image.Image]] = [[] for _ in shown]
     if source is not None:
         examples = [
-            [picture_of(source, n) for n in result["examples"][number][:PICTURES]] for number in shown
+            [read_sample_image(source, n) for n in result["examples"][number][:PICTURES]] for number in shown
         ]
-    with figures.style():
+    with figures.figure_style():
         rows, columns = math.ceil(len(shown) / 2), min(2, len(shown))
-        figure = figures.canvas(5.6 * columns, 0.8 + 1.75 * rows)
+        figure = figures.make_figure(5.6 * columns, 0.8 + 1.75 * rows)
         uniform = f"uniform 1/{result['templates_per_class']}"
         figure.suptitle(f"{entry['name']}: largest prompt weights (dashed: {uniform})", x=0.01, ha="left")
         slots = max(map(len, examples))
@@ -52,14 +54,14 @@ def save_weights(result: Mapping[str, Any], out: Path, *, source: Source | None 
             _draw_weights(cells[0], result, number, entry["largest"][number], widest)
             for axes, picture in zip(cells[1:], examples[place], strict=False):
                 axes.imshow(picture)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
-def save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_prompt_histograms_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """Over classes: the largest weight and the entropy of the weights, and where uniform weights lie: 1/T and ln T."""
     count = result["templates_per_class"]
-    with figures.style():
-        figure = figures.canvas(10.0, 3.6)
+    with figures.figure_style():
+        figure = figures.make_figure(10.0, 3.6)
         panels = figure.subplots(1, 2)
         uniform = 1.0 / count, math.log(count)
         kinds = (
@@ -73,7 +75,7 @@ def save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
         panels[1].set_xlabel(f"entropy in nats   (uniform: ln {count} = {uniform[1]:.3g})")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
 def _draw_weights(
@@ -82,8 +84,8 @@ def _draw_weights(
     """Bars, the largest on top."""
     axes.set_axis_on()
     places = range(len(largest))
-    axes.barh(places, [weight for _, weight in largest], color=figures.FIRST, height=0.72)
-    axes.axvline(1.0 / result["templates_per_class"], color=figures.SECOND, linestyle="--", linewidth=1.2)
+    axes.barh(places, [weight for _, weight in largest], color=figures.BLUE, height=0.72)
+    axes.axvline(1.0 / result["templates_per_class"], color=figures.ORANGE, linestyle="--", linewidth=1.2)
     axes.set(yticks=places, xlim=(0.0, 1.08 * widest))
     axes.set_yticklabels([_prompt(result, template) for template, _ in largest], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
@@ -98,11 +100,11 @@ def _draw_histograms(axes: Any, learned: Sequence[Mapping[str, Any]], key: str, 
     low, high = min(everything), max(everything)
     margin = 0.02 * (high - low) or 0.01
     edges = [low - margin + i * (high - low + 2 * margin) / BINS for i in range(BINS + 1)]
-    colours = (figures.FIRST, figures.SECOND, figures.THIRD, figures.MUTED)
+    colors = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.GRAY)
     for index, (entry, values) in enumerate(zip(learned, series, strict=True)):
-        colour = colours[index % len(colours)]
-        axes.hist(values, bins=edges, histtype="stepfilled", color=colour, alpha=0.12)
-        axes.hist(values, bins=edges, histtype="step", color=colour, linewidth=1.6, label=entry["name"])
+        color = colors[index % len(colors)]
+        axes.hist(values, bins=edges, histtype="stepfilled", color=color, alpha=0.12)
+        axes.hist(values, bins=edges, histtype="step", color=color, linewidth=1.6, label=entry["name"])
     axes.axvline(uniform, color="black", linestyle="--", linewidth=1.2, label="uniform weights")
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from prolip.evaluation import paper_numbers
 from prolip.reports import figures
 
-COLOURS = (figures.FIRST, figures.SECOND, figures.THIRD, "#8d5ea8", "#b8a020", figures.MUTED)
+COLORS = (figures.BLUE, figures.ORANGE, figures.GREEN, "#8d5ea8", "#b8a020", figures.GRAY)
 MARKERS = "osD^vP"
 
 
-def save(result: Mapping[str, Any], out: Path) -> list[Path]:
+def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """One column for each kind of damage, accuracy above uncertainty. PNG and SVG.
 
     result: of `evaluate.robustness.evaluate`. A deterministic model has the upper row only. Returns [] if
@@ -23,8 +23,8 @@ def save(result: Mapping[str, Any], out: Path) -> list[Path]:
     if not draws:
         return []
     uncertain = result["clean"]["uncertainty"] is not None
-    with figures.style():
-        figure = figures.canvas(3.9 * len(draws), 6.0 if uncertain else 3.4)
+    with figures.figure_style():
+        figure = figures.make_figure(3.9 * len(draws), 6.0 if uncertain else 3.4)
         axes = figure.subplots(1 + uncertain, len(draws), squeeze=False, sharex="col")
         for column, draw in enumerate(draws):
             draw(axes[0][column], "accuracy")
@@ -36,64 +36,64 @@ def save(result: Mapping[str, Any], out: Path) -> list[Path]:
         axes[0][0].set_ylabel("accuracy, %")
         if uncertain:
             axes[1][0].set_ylabel("mean image uncertainty, tr Σ")
-            same_scale(axes[1], result["clean"]["uncertainty"])
-        return figures.save(figure, out)
+            set_common_scale(axes[1], result["clean"]["uncertainty"])
+        return figures.save_figure(figure, out)
 
 
 def _columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
     draws: list[Callable[[Any, str], None]] = []
     if result["occlusion"]:
-        draws.append(lambda axes, what: draw_occlusion(axes, result["occlusion"], what))
+        draws.append(lambda axes, metric: draw_occlusion(axes, result["occlusion"], metric))
     if result["pgd"]:
-        draws.append(lambda axes, what: draw_pgd(axes, result["pgd"], what))
+        draws.append(lambda axes, metric: draw_pgd(axes, result["pgd"], metric))
     if result["corruptions"]:
-        draws.append(lambda axes, what: _draw_corruptions(axes, result, what))
+        draws.append(lambda axes, metric: _draw_corruptions(axes, result, metric))
     return draws
 
 
-def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], what: str) -> None:
+def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) -> None:
     x = [100 * row["share"] for row in rows]
-    axes.plot(x, _values(rows, what), color=figures.FIRST, marker="o", label="this model")
-    if what == "accuracy":
+    axes.plot(x, _values(rows, metric), color=figures.BLUE, marker="o", label="this model")
+    if metric == "accuracy":
         theirs = [(share, _printed(paper_numbers.OCCLUSION, f"{share:g} %")) for share in x]
         _draw_paper(axes, [pair for pair in theirs if pair[1] is not None])
-    axes.set(title="centre hidden", xlabel="share of the area, %")
+    axes.set(title="center hidden", xlabel="share of the area, %")
 
 
-def draw_pgd(axes: Any, facts: Mapping[str, Any], what: str) -> None:
-    rows = facts["rows"]
+def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
+    rows = pgd["rows"]
     places = range(len(rows))
-    axes.plot(places, _values(rows, what), color=figures.FIRST, marker="o", label="this model")
-    if what == "accuracy":
+    axes.plot(places, _values(rows, metric), color=figures.BLUE, marker="o", label="this model")
+    if metric == "accuracy":
         theirs = [
             (place, _printed(paper_numbers.PGD, str(row["steps"])))
             for place, row in zip(places, rows, strict=True)
         ]
         _draw_paper(axes, [pair for pair in theirs if pair[1] is not None])
     axes.set(
-        title=f"PGD, ε = {255 * facts['epsilon']:.3g}/255, {facts['images']} images",
+        title=f"PGD, ε = {255 * pgd['epsilon']:.3g}/255, {pgd['images']} images",
         xlabel="steps",
         xticks=list(places),
         xticklabels=[str(row["steps"]) for row in rows],
     )
 
 
-def _draw_corruptions(axes: Any, result: Mapping[str, Any], what: str) -> None:
+def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None:
     for number, (kind, rows) in enumerate(result["corruptions"].items()):
-        x, y = [0, *(row["severity"] for row in rows)], _values([result["clean"], *rows], what)
+        x, y = [0, *(row["severity"] for row in rows)], _values([result["clean"], *rows], metric)
         axes.plot(
-            x, y, color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
+            x, y, color=COLORS[number % len(COLORS)], marker=MARKERS[number % len(MARKERS)],
             markersize=4.5, label=kind.replace("_", " "),
         )  # fmt: skip
     axes.set(title="corruptions (0: clean)", xlabel="severity")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    if what == "accuracy":
+    if metric == "accuracy":
         axes.legend(loc="best", fontsize=8, ncols=2, columnspacing=1.0, handlelength=1.5)
 
 
 def _draw_paper(axes: Any, points: Sequence[tuple[float, float | None]]) -> None:
     if points:
-        axes.plot(*zip(*points, strict=True), color=figures.MUTED, linestyle="--", marker="o", markersize=4,
+        axes.plot(*zip(*points, strict=True), color=figures.GRAY, linestyle="--", marker="o", markersize=4,
                   label="paper, ImageNet, B/16 12.8B")  # fmt: skip
     axes.legend(loc="best", fontsize=8)
 
@@ -103,14 +103,14 @@ def _printed(table: paper_numbers.PaperTable, row: str) -> float | None:
     return None if value is None else 100 * value
 
 
-def _values(rows: Sequence[Mapping[str, Any]], what: str) -> list[float]:
-    return [(100 if what == "accuracy" else 1) * row[what] for row in rows]
+def _values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
+    return [(100 if metric == "accuracy" else 1) * row[metric] for row in rows]
 
 
-def same_scale(axes: Sequence[Any], clean: float) -> None:
+def set_common_scale(axes: Sequence[Any], clean: float) -> None:
     """One scale for all kinds of damage, a tenth about the clean value at least: else a percent looks like a cliff."""
     low = min(0.9 * clean, *(one.get_ylim()[0] for one in axes))
     high = max(1.1 * clean, *(one.get_ylim()[1] for one in axes))
     for one in axes:
-        one.axhline(clean, color=figures.MUTED, linewidth=0.8, linestyle=":")
+        one.axhline(clean, color=figures.GRAY, linewidth=0.8, linestyle=":")
         one.set_ylim(low, high)

@@ -8,29 +8,29 @@ from typing import Any
 
 from prolip import scenes
 from prolip.reports import figures
-from prolip.scenes import Draws, World
-from prolip.scenes.world import world_named
+from prolip.scenes import RandomDraws, World
+from prolip.scenes.world import get_world
 
 ROWS, COLUMNS = 3, 4
 PIXELS = 128
 LINE = 34  # letters
 
 
-def save(out: Path, level: str = "hard", seed: int = 0) -> list[Path]:
+def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path]:
     """Draw the sheet and write it as PNG and SVG."""
-    world = world_named(level)
-    with figures.style():
-        figure = figures.canvas(11.0, 10.6)
+    world = get_world(level)
+    with figures.figure_style():
+        figure = figures.make_figure(11.0, 10.6)
         axes = figure.subplots(2 * ROWS, COLUMNS, height_ratios=[1.0, 0.72] * ROWS)
         for index in range(ROWS * COLUMNS):
             row, column = divmod(index, COLUMNS)
             _draw_picture(axes[2 * row][column], world, seed, index)
             _write_captions(axes[2 * row + 1][column], world, seed, index)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
 def _draw_picture(axes: Any, world: World, seed: int, index: int) -> None:
-    axes.imshow(scenes.picture(world.scene(seed, index), PIXELS), interpolation="nearest")
+    axes.imshow(scenes.render(world.draw_scene(seed, index), PIXELS), interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -41,21 +41,21 @@ def _write_captions(axes: Any, world: World, seed: int, index: int) -> None:
     axes.set_axis_off()
     axes.set(xlim=(0, 1), ylim=(0, 1))
     at = 1.0
-    for step in scenes.chain(world.scene(seed, index), Draws(seed, index, 1), world):
+    for step in scenes.make_caption_chain(world.draw_scene(seed, index), RandomDraws(seed, index, 1), world):
         text = textwrap.fill(step.text, LINE)
         axes.text(0.19, at, text, va="top", fontsize=7.6, linespacing=1.15)
         axes.text(
             0.16,
             at,
-            share(scenes.probability(step.meaning, world)),
+            format_probability(scenes.probability(step.meaning, world)),
             va="top",
             ha="right",
             fontsize=7.6,
-            color=figures.FIRST,
+            color=figures.BLUE,
         )
         at -= 0.1 * (text.count("\n") + 1) + 0.06
 
 
-def share(p: float) -> str:
+def format_probability(p: float) -> str:
     """A probability for people: 100 %, 2.6 %, 1 in 14,000."""
     return f"{100 * p:.3g} %" if p >= 1e-3 else f"1 in {float(f'{1 / p:.2g}'):,.0f}"

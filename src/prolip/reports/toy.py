@@ -24,13 +24,13 @@ PAIRS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
 """Name -> (mean, sigma) of Z1 and of Z2."""
 
 
-def gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
+def make_gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
     """1-D Gaussians of one sigma: (N, 1)."""
     means = torch.as_tensor(mean, dtype=torch.float64).reshape(-1, 1)
     return Gaussian(means, torch.full_like(means, sigma).square().log())
 
 
-def judge(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
+def compute_measures(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
     """Every measure of "a in b", row by row, by the name that the figure prints."""
     forward, backward = public.kl_divergence(a, b), public.kl_divergence(b, a)
     return {
@@ -42,39 +42,39 @@ def judge(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
     }
 
 
-def table() -> dict[str, dict[str, tuple[float, float]]]:
+def compute_table() -> dict[str, dict[str, tuple[float, float]]]:
     """Pair -> measure -> (Z1 in Z2, Z2 in Z1)."""
     rows = {}
     for name, (first, second) in PAIRS.items():
-        a, b = gaussian(*first), gaussian(*second)
-        there, back = judge(a, b), judge(b, a)
+        a, b = make_gaussian(*first), make_gaussian(*second)
+        there, back = compute_measures(a, b), compute_measures(b, a)
         rows[name] = {key: (there[key].item(), back[key].item()) for key in there}
     return rows
 
 
-def save(out: Path) -> list[Path]:
+def save_toy_figure(out: Path) -> list[Path]:
     """Draw the figure and write it as PNG and SVG."""
-    with figures.style():
-        figure = figures.canvas(11.0, 7.4)
+    with figures.figure_style():
+        figure = figures.make_figure(11.0, 7.4)
         grid = figure.add_gridspec(3, len(PAIRS), height_ratios=(1.0, 0.8, 1.3))
-        for column, (name, numbers) in enumerate(table().items()):
+        for column, (name, numbers) in enumerate(compute_table().items()):
             _draw_pair(figure.add_subplot(grid[0, column]), name)
             _write_numbers(figure.add_subplot(grid[1, column]), numbers)
         half = len(PAIRS) // 2
         distance, by_distance = _moving()
         _draw_unbounded(figure.add_subplot(grid[2, :half]), distance, by_distance)
         _draw_probabilities(figure.add_subplot(grid[2, half:]), distance, by_distance)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
 def _draw_pair(axes: Any, name: str) -> None:
     x = torch.linspace(-7, 7, 561, dtype=torch.float64)
-    for label, colour, (mean, sigma) in zip(
-        ("Z1", "Z2"), (figures.FIRST, figures.SECOND), PAIRS[name], strict=True
+    for label, color, (mean, sigma) in zip(
+        ("Z1", "Z2"), (figures.BLUE, figures.ORANGE), PAIRS[name], strict=True
     ):
-        density = public.log_density(x[:, None], gaussian(mean, sigma)).exp()
-        axes.fill_between(x, density, color=colour, alpha=0.25, linewidth=0)
-        axes.plot(x, density, color=colour, linewidth=1.5, label=label)
+        density = public.log_density(x[:, None], make_gaussian(mean, sigma)).exp()
+        axes.fill_between(x, density, color=color, alpha=0.25, linewidth=0)
+        axes.plot(x, density, color=color, linewidth=1.5, label=label)
     axes.set(title=name, yticks=[], xlim=(-7, 7), ylim=(0, 1.12))
     axes.spines["left"].set_visible(False)
     axes.legend(loc="upper right", handlelength=1.0, borderaxespad=0.0)
@@ -99,13 +99,13 @@ def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
 def _moving() -> tuple[Tensor, dict[str, Tensor]]:
     """A narrow Z1 (sigma 0.5) leaves the wide Z2 (sigma 2): every measure by the distance of the means."""
     distance = torch.linspace(0, 12, 241, dtype=torch.float64)
-    return distance, judge(gaussian(distance, 0.5), gaussian(0.0, 2.0))
+    return distance, compute_measures(make_gaussian(distance, 0.5), make_gaussian(0.0, 2.0))
 
 
 def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
-    for key, colour in (("KL", figures.MUTED), ("H", figures.SECOND), ("log inclusion", figures.FIRST)):
-        axes.plot(distance, numbers[key], color=colour, label=key)
-    axes.axhline(0, color=figures.MUTED, linewidth=0.8)
+    for key, color in (("KL", figures.GRAY), ("H", figures.ORANGE), ("log inclusion", figures.BLUE)):
+        axes.plot(distance, numbers[key], color=color, label=key)
+    axes.axhline(0, color=figures.GRAY, linewidth=0.8)
     axes.set(
         title="Z1 (σ 0.5) leaves Z2 (σ 2): H and KL rise, log inclusion falls",
         ylabel="nats",
@@ -116,9 +116,9 @@ def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> 
 
 
 def _draw_probabilities(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
-    reverse = public.containment(gaussian(0.0, 2.0), gaussian(distance, 0.5))
-    axes.plot(distance, numbers["containment"], color=figures.THIRD, label="Z1 in Z2")
-    axes.plot(distance, reverse, color=figures.THIRD, linestyle="--", label="Z2 in Z1")
+    reverse = public.containment(make_gaussian(0.0, 2.0), make_gaussian(distance, 0.5))
+    axes.plot(distance, numbers["containment"], color=figures.GREEN, label="Z1 in Z2")
+    axes.plot(distance, reverse, color=figures.GREEN, linestyle="--", label="Z2 in Z1")
     axes.set(title="containment: a probability, 0 both ways when disjoint", xlabel="distance of the means")
     axes.set(ylim=(0, 1.03), ylabel="probability")
     axes.margins(x=0)

@@ -10,8 +10,8 @@ from typing import Any
 from PIL import Image
 
 from prolip.reports import figures
-from prolip.reports.sheets import HEADING, LINE, MARGIN, POINTS, WIDTH, Page, wrapped
-from prolip.retrieval.traversal import Way
+from prolip.reports.sheets import HEADING, LINE, MARGIN, POINTS, WIDTH, SheetCanvas, wrap_text
+from prolip.retrieval.traversal.api import CaptionPath
 
 MOST = 12
 """Pictures on a sheet."""
@@ -31,7 +31,9 @@ NAME_LETTERS = 80
 NULL = "the empty caption"
 
 
-def save(ways: Mapping[str, Way], pictures: Sequence[Image.Image], out: Path) -> list[Path]:
+def save_traversal_figure(
+    ways: Mapping[str, CaptionPath], pictures: Sequence[Image.Image], out: Path
+) -> list[Path]:
     """Draw each picture with its way beside it, the most specific caption on top, the root last; write PNG and SVG.
 
     ways: of `retrieval.traversal.ways`, by the picture's file. pictures: in the order of `ways`. The bars are the
@@ -44,19 +46,19 @@ def save(ways: Mapping[str, Way], pictures: Sequence[Image.Image], out: Path) ->
     cards = [_card(name, way) for name, way in list(ways.items())[:MOST]]
     uncertain = [line.uncertainty for card in cards for line in card.lines if line.uncertainty is not None]
     height = 2 * MARGIN + HEADING + sum(card.height for card in cards)
-    with figures.style():
-        figure = figures.canvas(WIDTH, height)
-        page = _WaysPage(figure, height, max(uncertain, default=0.0))
-        page.write(MARGIN, MARGIN, _title(len(ways)), size=11, weight="bold")
+    with figures.figure_style():
+        figure = figures.make_figure(WIDTH, height)
+        canvas = _TraversalCanvas(figure, height, max(uncertain, default=0.0))
+        canvas.write_text(MARGIN, MARGIN, _title(len(ways)), size=11, weight="bold")
         if uncertain:
-            page.write(
-                WIDTH - MARGIN, MARGIN, "bars: uncertainty of a caption", color=figures.FIRST, ha="right"
+            canvas.write_text(
+                WIDTH - MARGIN, MARGIN, "bars: uncertainty of a caption", color=figures.BLUE, ha="right"
             )
         top = MARGIN + HEADING
         for card, picture in zip(cards, pictures[:MOST], strict=True):
-            page.draw(card, picture, top)
+            canvas.draw(card, picture, top)
             top += card.height
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +89,14 @@ class _Card:
         return HEADING + max(SIDE, listed) + 1.6 * LINE
 
 
-def _card(name: str, way: Way) -> _Card:
+def _card(name: str, way: CaptionPath) -> _Card:
     own = "" if way.uncertainty is None else f": uncertainty {_told(way.uncertainty)}"
     left = _captions_at(way)
     wide = WIDTH - MARGIN - left
     steps = [
         _Line(
             number=str(number),
-            texts=wrapped(step.caption, int(wide / LETTER), 2),
+            texts=wrap_text(step.caption, int(wide / LETTER), 2),
             uncertainty=step.uncertainty,
         )
         for number, step in enumerate(way.steps, start=1)
@@ -104,7 +106,7 @@ def _card(name: str, way: Way) -> _Card:
         steps[half:-half] = [_Line(texts=[f"… {left_out} more …"])]
     root = f"root: {NULL if way.root is None else way.root.caption}"
     uncertainty = None if way.root is None else way.root.uncertainty
-    steps.append(_Line(texts=wrapped(root, int(wide / BOLD_LETTER), 2), uncertainty=uncertainty))
+    steps.append(_Line(texts=wrap_text(root, int(wide / BOLD_LETTER), 2), uncertainty=uncertainty))
     return _Card(_file_name(name) + own, steps, left)
 
 
@@ -114,7 +116,7 @@ def _file_name(path: str) -> str:
     return name if len(name) <= NAME_LETTERS else f"{name[:half]}…{name[-half:]}"
 
 
-def _captions_at(way: Way) -> float:
+def _captions_at(way: CaptionPath) -> float:
     """Inches from the left, behind the bars, if there are any."""
     bars = any(step.uncertainty is not None for step in way.steps)
     return BARS + BAR + TOLD + 0.2 if bars else BARS
@@ -130,7 +132,7 @@ def _title(count: int) -> str:
     return f"{title}, first {MOST} of {count} pictures" if count > MOST else title
 
 
-class _WaysPage(Page):
+class _TraversalCanvas(SheetCanvas):
     """A page with bars, also placed in inches. largest: the uncertainty of the longest bar."""
 
     def __init__(self, figure: Any, height: float, largest: float) -> None:
@@ -141,20 +143,20 @@ class _WaysPage(Page):
         self.axes.set_axis_off()
 
     def draw(self, card: _Card, picture: Image.Image, top: float) -> None:
-        self.write(MARGIN, top, card.title, size=9.5, weight="bold")
+        self.write_text(MARGIN, top, card.title, size=9.5, weight="bold")
         top += 0.8 * HEADING
-        self.show(picture, MARGIN, top, SIDE, anchor="NW")
+        self.draw_image(picture, MARGIN, top, SIDE, anchor="NW")
         for line in card.lines[:-1]:
-            self.draw_line(line, card.captions_at, top, figures.FIRST)
+            self.draw_line(line, card.captions_at, top, figures.BLUE)
             top += line.height
         self.axes.plot([BARS, WIDTH - MARGIN], [top + 0.3 * LINE] * 2, color="#ddd", linewidth=0.8)
-        self.draw_line(card.lines[-1], card.captions_at, top + LINE, figures.SECOND, weight="bold")
+        self.draw_line(card.lines[-1], card.captions_at, top + LINE, figures.ORANGE, weight="bold")
 
-    def draw_line(self, line: _Line, left: float, top: float, colour: str, **options: Any) -> None:
-        self.write(NUMBERS, top, line.number, color=figures.MUTED, ha="right")
-        self.write(left, top, "\n".join(line.texts), **options)
+    def draw_line(self, line: _Line, left: float, top: float, color: str, **options: Any) -> None:
+        self.write_text(NUMBERS, top, line.number, color=figures.GRAY, ha="right")
+        self.write_text(left, top, "\n".join(line.texts), **options)
         if line.uncertainty is None:
             return
         long = BAR * line.uncertainty / self.largest if self.largest > 0 else 0.0
-        self.axes.barh(top + 0.5 * LINE, long, left=BARS, height=0.4 * LINE, color=colour)
-        self.write(BARS + BAR + TOLD, top, _told(line.uncertainty), color=colour, ha="right")
+        self.axes.barh(top + 0.5 * LINE, long, left=BARS, height=0.4 * LINE, color=color)
+        self.write_text(BARS + BAR + TOLD, top, _told(line.uncertainty), color=color, ha="right")

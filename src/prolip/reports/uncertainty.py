@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from prolip.console import format_number
 from prolip.data.source import Source
-from prolip.data.sources.foreground import Objects
-from prolip.evaluation.formatting import number
+from prolip.data.sources.foreground import ForegroundImages
 from prolip.evaluation.regression import UNCERTAINTY
 from prolip.reports import figures, sheets
-from prolip.reports.sheets import Cell, Strip, picture_of
+from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
 TICKS = (
     (1.0,),
@@ -25,35 +25,35 @@ TICKS = (
 """Leading digits of the ticks of a logarithmic axis, from few to many."""
 
 
-def save(result: dict[str, Any], out: Path) -> list[Path]:
+def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """One figure of `evaluate.uncertainty.analyse`: a panel for each thing that is known. PNG and SVG."""
-    panels: list[Callable[[Any, dict[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
+    panels: list[Callable[[Any, Mapping[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
     panels += [draw_levels] if result["by_level"] is not None else []
     panels += [draw_truth] if result["truth"] is not None else []
     panels += [draw_regression]
     columns = 3 if len(panels) > 4 else 2
     rows = -(-len(panels) // columns)
-    with figures.style():
-        figure = figures.canvas(11.0, 3.6 * rows)
+    with figures.figure_style():
+        figure = figures.make_figure(11.0, 3.6 * rows)
         grid = figure.add_gridspec(rows, columns)
         for number, draw in enumerate(panels):
             draw(figure.add_subplot(grid[divmod(number, columns)]), result)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
-def save_sheets(result: dict[str, Any], source: Source, folder: Path) -> list[Path]:
+def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: Path) -> list[Path]:
     """Sheets of samples into a folder: the most and the least certain, the four corners, long but uncertain captions.
 
     source: the data that the result is of; the pictures are read from it again.
     """
     ends = [
-        _strip("Most uncertain images", result["uncertain_images"], source, ("image",)),
-        _strip("Most certain images", result["certain_images"], source, ("image",)),
-        _strip("Most uncertain captions", result["uncertain_captions"], source, ("text",)),
-        _strip("Most certain captions", result["certain_captions"], source, ("text",)),
+        _make_group("Most uncertain images", result["uncertain_images"], source, ("image",)),
+        _make_group("Most certain images", result["certain_images"], source, ("image",)),
+        _make_group("Most uncertain captions", result["uncertain_captions"], source, ("text",)),
+        _make_group("Most certain captions", result["certain_captions"], source, ("text",)),
     ]
     corners = [
-        _strip(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
+        _make_group(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
         for title, samples in result["corners"].items()
     ]
     long = [
@@ -61,54 +61,58 @@ def save_sheets(result: dict[str, Any], source: Source, folder: Path) -> list[Pa
         for entry in result["long_uncertain_captions"]
     ]
     return [
-        *sheets.save(folder / "most_and_least_certain", ends),
-        *sheets.save(folder / "corners", corners),
-        *sheets.save_captions(folder / "long_uncertain_captions", "Long but uncertain captions", long),
+        *sheets.save_image_sheet(folder / "most_and_least_certain", ends),
+        *sheets.save_image_sheet(folder / "corners", corners),
+        *sheets.save_caption_sheet(folder / "long_uncertain_captions", "Long but uncertain captions", long),
     ]
 
 
-def save_background(result: dict[str, Any], out: Path) -> list[Path]:
+def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """Uncertainty before and after, image by image; the share that rises beside that of untrained models."""
-    with figures.style():
-        figure = figures.canvas(9.0, 4.0)
+    with figures.figure_style():
+        figure = figures.make_figure(9.0, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.1, 1.0))
         _draw_before_after(left, result)
         _draw_rises(right, result)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
-def save_background_sheet(result: dict[str, Any], annotations: Path, images: Path, out: Path) -> list[Path]:
+def save_background_sheet(
+    result: Mapping[str, Any], annotations: Path, images: Path, out: Path
+) -> list[Path]:
     """The pictures whose uncertainty rises most and falls most, whole and without their background."""
-    sources = [Objects(annotations, images, canvas=canvas) for canvas in (None, result["canvas"])]
-    strips = []
-    for title, rows in (("rises", result["largest_rises"]), ("falls", result["largest_falls"])):
-        cells = [
-            Cell(
-                picture=picture_of(source, result["numbers"][row]),
+    sources = [ForegroundImages(annotations, images, canvas=canvas) for canvas in (None, result["canvas"])]
+    groups = []
+    for title, rows in (("rises", result["largest_increases"]), ("falls", result["largest_decreases"])):
+        items = [
+            SheetItem(
+                image=read_sample_image(source, result["numbers"][row]),
                 notes=(f"uncertainty {result[when][row]:.4f}",),
             )
             for row in rows[:3]
             for source, when in zip(sources, ("before", "after"), strict=True)
         ]
-        strips.append(Strip(title=f"Without its background the uncertainty {title} most", cells=cells))
-    return sheets.save(out, strips)
+        groups.append(SheetGroup(title=f"Without its background the uncertainty {title} most", items=items))
+    return sheets.save_image_sheet(out, groups)
 
 
-def _strip(title: str, samples: Sequence[dict[str, Any]], source: Source, told: Sequence[str]) -> Strip:
+def _make_group(
+    title: str, samples: Sequence[dict[str, Any]], source: Source, told: Sequence[str]
+) -> SheetGroup:
     notes = {
         "image": "image {image_uncertainty:.4f}",
         "text": "text {text_uncertainty:.4f}",
         "csd": "CSD {csd:.3f}",
     }
-    cells = [
-        Cell(
-            picture=picture_of(source, entry["number"]),
+    items = [
+        SheetItem(
+            image=read_sample_image(source, entry["number"]),
             caption=entry["caption"],
             notes=tuple(notes[name].format(**entry) for name in told),
         )
         for entry in samples
     ]
-    return Strip(title=title, cells=cells)
+    return SheetGroup(title=title, items=items)
 
 
 def _place(entry: dict[str, Any]) -> str:
@@ -116,13 +120,13 @@ def _place(entry: dict[str, Any]) -> str:
     return f"{entry['length']} tokens, above {share:.1f} % of all captions"
 
 
-def draw_histograms(axes: Any, result: dict[str, Any]) -> None:
+def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
     edges = np.exp(result["histogram"]["edges"])
-    for name, colour in (("image", figures.FIRST), ("text", figures.SECOND)):
+    for name, color in (("image", figures.BLUE), ("text", figures.ORANGE)):
         counts = np.array(result["histogram"][name])
         label = f"{name}s, mean {result[name]['mean']:.4g}"
-        axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.35, color=colour, label=label)
-        axes.stairs(counts / counts.sum(), edges, color=colour, linewidth=1.0)
+        axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.35, color=color, label=label)
+        axes.stairs(counts / counts.sum(), edges, color=color, linewidth=1.0)
     axes.set_xscale("log")
     _set_log_ticks(axes, float(edges[0]), float(edges[-1]))
     axes.set(title="Images and texts", xlabel="uncertainty tr(Σ)", ylabel="share")
@@ -131,10 +135,10 @@ def draw_histograms(axes: Any, result: dict[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_pairs(axes: Any, result: dict[str, Any]) -> None:
+def draw_pairs(axes: Any, result: Mapping[str, Any]) -> None:
     points = result["points"]
     axes.scatter(
-        points["image"], points["text"], s=5, alpha=0.3, color=figures.THIRD, linewidth=0, rasterized=True
+        points["image"], points["text"], s=5, alpha=0.3, color=figures.GREEN, linewidth=0, rasterized=True
     )
     share = 100 * result["text_above_own_image"]
     axes.set(title=f"Pairs: the text is above in {share:.0f} %", ylabel="text uncertainty")
@@ -142,7 +146,7 @@ def draw_pairs(axes: Any, result: dict[str, Any]) -> None:
     axes.locator_params(axis="x", nbins=5)
 
 
-def draw_lengths(axes: Any, result: dict[str, Any]) -> None:
+def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
     bins = result["by_length"]["bins"]
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
 
@@ -151,10 +155,10 @@ def draw_lengths(axes: Any, result: dict[str, Any]) -> None:
 
     for low, high, alpha, label in (("q05", "q95", 0.15, "5 to 95 %"), ("q25", "q75", 0.3, "25 to 75 %")):
         axes.fill_between(
-            middle, line(low), line(high), color=figures.SECOND, alpha=alpha, linewidth=0, label=label
+            middle, line(low), line(high), color=figures.ORANGE, alpha=alpha, linewidth=0, label=label
         )
-    axes.plot(middle, line("median"), color=figures.SECOND, marker="o", markersize=3, label="median")
-    rho = number(result["by_length"]["spearman"], ".2f")
+    axes.plot(middle, line("median"), color=figures.ORANGE, marker="o", markersize=3, label="median")
+    rho = format_number(result["by_length"]["spearman"], ".2f")
     axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
     axes.locator_params(axis="x", integer=True)
     least, most = min(line("q05")), max(line("q95"))
@@ -162,34 +166,36 @@ def draw_lengths(axes: Any, result: dict[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_levels(axes: Any, result: dict[str, Any]) -> None:
+def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
     levels = result["by_level"]["levels"]
     for at, entry in enumerate(levels):
-        axes.plot([at, at], [entry["q05"], entry["q95"]], color=figures.SECOND, linewidth=1.2)
-        axes.plot([at, at], [entry["q25"], entry["q75"]], color=figures.SECOND, linewidth=11, alpha=0.4,
+        axes.plot([at, at], [entry["q05"], entry["q95"]], color=figures.ORANGE, linewidth=1.2)
+        axes.plot([at, at], [entry["q25"], entry["q75"]], color=figures.ORANGE, linewidth=11, alpha=0.4,
                   solid_capstyle="butt")  # fmt: skip
     axes.plot(
-        range(len(levels)), [entry["median"] for entry in levels], "o-", color=figures.SECOND, linewidth=0.8
+        range(len(levels)), [entry["median"] for entry in levels], "o-", color=figures.ORANGE, linewidth=0.8
     )
     axes.set_xticks(range(len(levels)), [f"{entry['level']}\nn = {entry['n']:,}" for entry in levels])
     axes.set(title="By level, general to specific", ylabel="text uncertainty")
     axes.margins(x=0.15)
 
 
-def draw_truth(axes: Any, result: dict[str, Any]) -> None:
+def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
     points = result["points"]
     known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
     truth, text = np.array(known).reshape(-1, 2).T
-    axes.scatter(truth, text, s=5, alpha=0.25, color=figures.MUTED, linewidth=0, rasterized=True)
+    axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
     middles, medians = _medians(truth, text)
-    axes.plot(middles, medians, "o-", color=figures.SECOND, markersize=4, label="median")
+    axes.plot(middles, medians, "o-", color=figures.ORANGE, markersize=4, label="median")
     found = result["truth"]
-    axes.set(title=f"Against the truth (ρ {number(found['spearman'], '.2f')})", ylabel="text uncertainty")
+    axes.set(
+        title=f"Against the truth (ρ {format_number(found['spearman'], '.2f')})", ylabel="text uncertainty"
+    )
     axes.set(xlabel="true log-ambiguity: specific ← → general")
     axes.legend(loc="best")
 
 
-def draw_regression(axes: Any, result: dict[str, Any]) -> None:
+def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
     """R^2 of each target without and with uncertainty; the whisker is the interval of the difference, β the weight of
     log uncertainty in standard deviations (positive: more uncertain where a caption is more ambiguous)."""
     names = (("own_image", "rank of the\nown image"), ("truth", "true\nambiguity"))
@@ -198,15 +204,15 @@ def draw_regression(axes: Any, result: dict[str, Any]) -> None:
     axes.set(title="What uncertainty adds", ylabel="R² on captions left out")
     axes.set_xticks(range(len(found)), [title for title, _ in found])
     if not found:
-        axes.text(0.5, 0.5, "too few captions", ha="center", transform=axes.transAxes, color=figures.MUTED)
+        axes.text(0.5, 0.5, "too few captions", ha="center", transform=axes.transAxes, color=figures.GRAY)
         return
     for at, (_, fit) in enumerate(found):
         without = fit["r2_without"]
         axes.bar(
-            at - 0.2, without, 0.38, color=figures.MUTED, label="length and frequency" if at == 0 else None
+            at - 0.2, without, 0.38, color=figures.GRAY, label="length and frequency" if at == 0 else None
         )
         axes.bar(
-            at + 0.2, fit["r2_with"], 0.38, color=figures.SECOND, label="and uncertainty" if at == 0 else None
+            at + 0.2, fit["r2_with"], 0.38, color=figures.ORANGE, label="and uncertainty" if at == 0 else None
         )
         low, high = (without + value for value in fit["interval"])
         axes.plot([at + 0.2, at + 0.2], [low, high], color="#444", linewidth=1.2)
@@ -214,19 +220,19 @@ def draw_regression(axes: Any, result: dict[str, Any]) -> None:
         axes.annotate(
             f"β {weight:+.2f}", (at + 0.2, max(0, high)), (0, 3), textcoords="offset points", ha="center"
         )
-    axes.axhline(0, color=figures.MUTED, linewidth=0.8)
+    axes.axhline(0, color=figures.GRAY, linewidth=0.8)
     axes.set(xlim=(-0.7, len(found) - 0.3))
     axes.margins(y=0.3)
     axes.legend(loc="upper left")
 
 
-def _draw_before_after(axes: Any, result: dict[str, Any]) -> None:
+def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
     before, after = np.array(result["before"]), np.array(result["after"])
     ends = [min(before.min(), after.min()), max(before.max(), after.max())]
-    axes.plot(ends, ends, color=figures.MUTED, linewidth=0.8)
-    axes.scatter(before, after, s=10, alpha=0.5, color=figures.FIRST, linewidth=0, rasterized=True)
+    axes.plot(ends, ends, color=figures.GRAY, linewidth=0.8)
+    axes.scatter(before, after, s=10, alpha=0.5, color=figures.BLUE, linewidth=0, rasterized=True)
     mean = result["model"]
-    axes.plot(mean["before"], mean["after"], "o", color=figures.SECOND, markersize=7,
+    axes.plot(mean["before"], mean["after"], "o", color=figures.ORANGE, markersize=7,
               label=f"mean {mean['before']:.4f} → {mean['after']:.4f}")  # fmt: skip
     axes.set(title="Background removed", xlabel="uncertainty before", ylabel="after")
     axes.set_aspect("equal", adjustable="datalim")
@@ -234,13 +240,13 @@ def _draw_before_after(axes: Any, result: dict[str, Any]) -> None:
     axes.legend(loc="upper left")
 
 
-def _draw_rises(axes: Any, result: dict[str, Any]) -> None:
-    rows = [("this model", result["model"], figures.FIRST)]
-    rows += [(f"untrained {seed}", found, figures.MUTED) for seed, found in enumerate(result["controls"])]
-    for at, (_, found, colour) in enumerate(rows):
-        axes.barh(at, found["rises"], 0.6, color=colour)
+def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
+    rows = [("this model", result["model"], figures.BLUE)]
+    rows += [(f"untrained {seed}", found, figures.GRAY) for seed, found in enumerate(result["controls"])]
+    for at, (_, found, color) in enumerate(rows):
+        axes.barh(at, found["rises"], 0.6, color=color)
         axes.text(found["rises"] + 0.01, at, f"{100 * found['rises']:.0f} %", va="center")
-    axes.axvline(0.5, color=figures.MUTED, linewidth=0.8, linestyle=":")
+    axes.axvline(0.5, color=figures.GRAY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
     axes.invert_yaxis()
     axes.set(title="Share that becomes more uncertain", xlim=(0, 1.12), xticks=(0, 0.25, 0.5, 0.75, 1))

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from prolip.data.source import Source
-from prolip.evaluation.metrics.confidence import CONFIDENCES, confidence_names
+from prolip.evaluation.metrics.confidence import CONFIDENCES, confidence_labels
 from prolip.reports import figures, sheets
-from prolip.reports.sheets import Cell, Strip, picture_of
+from prolip.reports.sheets import SheetGroup, SheetItem, read_sample_image
 
-COLOURS = dict(zip(CONFIDENCES, (figures.FIRST, figures.SECOND, figures.THIRD), strict=True))
+COLORS = dict(zip(CONFIDENCES, (figures.BLUE, figures.ORANGE, figures.GREEN), strict=True))
 WIDTH, HEIGHT = 3.9, 3.4
 """Of one panel, in inches."""
 
@@ -21,28 +21,32 @@ Panel = Callable[[Any], None]
 """Draws on matplotlib axes."""
 
 
-def save(result: dict[str, Any], out: Path) -> list[Path]:
+def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
     """Draw what `prolip.evaluation.zeroshot.judge` gave, as PNG and SVG. Parts that are None are left out."""
     rows = [row for row in (_first_row(result), _second_row(result)) if row]
-    with figures.style():
-        figure = figures.canvas(WIDTH * max(map(len, rows)), HEIGHT * len(rows))
+    with figures.figure_style():
+        figure = figures.make_figure(WIDTH * max(map(len, rows)), HEIGHT * len(rows))
         for part, panels in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
             for axes, draw in zip(part.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
                 draw(axes)
-        return figures.save(figure, out)
+        return figures.save_figure(figure, out)
 
 
-def save_surest_wrong(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
+def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
     """A sheet of the wrong answers with the most trust; nothing if none is wrong. source: the data of the result."""
-    cells = [
-        Cell(
-            picture=picture_of(source, entry["number"]),
+    items = [
+        SheetItem(
+            image=read_sample_image(source, entry["number"]),
             caption=f"{entry['answer']}, not {entry['class']}",
             notes=(f"trust {entry['trust']:.2f}",),
         )
-        for entry in result["surest_wrong"]
+        for entry in result["most_confident_errors"]
     ]
-    return sheets.save(out, [Strip(title="Wrong answers with the most trust", cells=cells)]) if cells else []
+    return (
+        sheets.save_image_sheet(out, [SheetGroup(title="Wrong answers with the most trust", items=items)])
+        if items
+        else []
+    )
 
 
 def _first_row(result: dict[str, Any]) -> list[Panel]:
@@ -70,21 +74,21 @@ def _second_row(result: dict[str, Any]) -> list[Panel]:
 
 
 def _names(result: dict[str, Any]) -> dict[str, str]:
-    return confidence_names(result["temperature"]["bias"] is not None)
+    return confidence_labels(result["temperature"]["bias"] is not None)
 
 
 def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
     """Accuracy by confidence; the area of a dot grows with the number of its samples."""
-    colours = (figures.SECOND, figures.FIRST, figures.THIRD)
-    axes.plot([0, 1], [0, 1], color=figures.MUTED, linewidth=0.9, linestyle="--")
-    for (kind, part), colour in zip(parts.items(), colours, strict=False):
+    colors = (figures.ORANGE, figures.BLUE, figures.GREEN)
+    axes.plot([0, 1], [0, 1], color=figures.GRAY, linewidth=0.9, linestyle="--")
+    for (kind, part), color in zip(parts.items(), colors, strict=False):
         columns = {key: [row[key] for row in part["bins"]] for key in ("n", "confidence", "accuracy")}
         most = max(columns["n"])
-        axes.plot(columns["confidence"], columns["accuracy"], color=colour, linewidth=1.3)
+        axes.plot(columns["confidence"], columns["accuracy"], color=color, linewidth=1.3)
         areas = [8 + 60 * n / most for n in columns["n"]]
         label = f"{kind}, ECE {part['ece']:.3f}"
         axes.scatter(
-            columns["confidence"], columns["accuracy"], areas, colour, alpha=0.75, linewidths=0, label=label
+            columns["confidence"], columns["accuracy"], areas, color, alpha=0.75, linewidths=0, label=label
         )
     axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(-0.03, 1.03))
     # room for the legend above the curves
@@ -95,11 +99,11 @@ def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
 
 
 def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
-    axes.axhline(parts["error"], color=figures.MUTED, linewidth=0.9, linestyle="--", label="at random")
+    axes.axhline(parts["error"], color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
     for name, label in names.items():
         if part := parts[name]:
             text = f"{label}, AURC {part['aurc']:.3f}"
-            axes.plot(part["curve"]["coverage"], part["curve"]["risk"], color=COLOURS[name], label=text)
+            axes.plot(part["curve"]["coverage"], part["curve"]["risk"], color=COLORS[name], label=text)
     top = 1.45 * max(axes.get_ylim()[1], 0.05)  # room for the legend above the curves
     axes.set(title="answer only where sure", xlabel="share answered", ylabel="share of answers wrong")
     axes.set(xlim=(0, 1), ylim=(-0.03 * top, top))
@@ -112,7 +116,7 @@ def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
     places, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
     errors = [math.sqrt(row["accuracy"] * (1.0 - row["accuracy"]) / row["n"]) for row in rows]
     axes.errorbar(
-        places, heights, errors, color=figures.FIRST, marker="o", markersize=4.5, linewidth=1.3, capsize=2
+        places, heights, errors, color=figures.BLUE, marker="o", markersize=4.5, linewidth=1.3, capsize=2
     )
     low, high = (
         max(0.0, min(h - e for h, e in zip(heights, errors, strict=True))),
@@ -133,8 +137,8 @@ def _short(count: int) -> str:
 
 
 def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
-    for side, colour in (("inside", figures.FIRST), ("outside", figures.SECOND)):
-        axes.stairs(part[side], part["edges"], fill=True, color=colour, alpha=0.45, label=side)
+    for side, color in (("inside", figures.BLUE), ("outside", figures.ORANGE)):
+        axes.stairs(part[side], part["edges"], fill=True, color=color, alpha=0.45, label=side)
     axes.set(title=f"outside? AUROC {part['auroc']:.3f} by {name}", xlabel=name, ylabel="share of images")
     axes.margins(x=0.01)
     axes.legend(loc="upper center", ncols=2)

@@ -6,36 +6,36 @@ from dataclasses import replace
 import torch
 
 from prolip.model.prolip import ProLIP
-from prolip.model.sizes import named
+from prolip.model.sizes import get_config
 from prolip.preprocessing.tokenizer import Tokenizer
-from prolip.scenes.source import tokenizer
+from prolip.scenes.source import make_tokenizer
 from prolip.training import run_folder
-from prolip.training.config import DataChoice, HeldOut, ModelChoice, Stage, TrainConfig
+from prolip.training.config import DataConfig, HeldOutConfig, ModelSpec, Stage, TrainConfig
 
 SCENES = "scenes:simple,size=32,length=1000"
-QUICK = 12
-WORDS = tokenizer()
+LIMIT = 12
+WORDS = make_tokenizer()
 
 
 def fresh_model(deterministic=False, seed=0):
     words = WORDS
-    config = named("nano", words.rules)
+    config = get_config("nano", words.config)
     if deterministic:
         image, text = (replace(part, uncertainty="none") for part in (config.image, config.text))
         config = replace(config, image=image, text=text)
-    model = ProLIP(config, Tokenizer(words.core(), config.text.tokens))
-    return model.start(torch.Generator().manual_seed(seed)).eval()
+    model = ProLIP(config, Tokenizer(words.copy_backend(), config.text.tokenizer))
+    return model.init_weights(torch.Generator().manual_seed(seed)).eval()
 
 
 def config_of(folder, source=SCENES, held_out=None):
     return TrainConfig(
         out=str(folder),
         samples=640,
-        batch=32,
-        model=ModelChoice(size="nano", tokenizer="scenes"),
-        data=DataChoice(source=(source,) if source else (), workers=0),
-        before=(Stage(samples=320),),
-        held_out=HeldOut(source=held_out),
+        batch_size=32,
+        model=ModelSpec(size="nano", tokenizer="scenes"),
+        data=DataConfig(source=(source,) if source else (), workers=0),
+        initial_stages=(Stage(samples=320),),
+        held_out=HeldOutConfig(source=held_out),
     )
 
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from PIL import Image
 
-from prolip.reports.page.build import build
-from tests.reports.page.html import Page
-from tests.reports.page.runs import QUICK, SCENES, fresh_model, make_run
+from prolip.reports.page.build import build_report
+from tests.reports.page.html import ParsedPage
+from tests.reports.page.runs import LIMIT, SCENES, fresh_model, make_run
 
 CLAIM = {
     "claim": "texts are wider",
@@ -24,8 +24,10 @@ UNCERTAIN = {"plane", "certain", "uncertainty", "hierarimgs"}
 
 
 def page_of(run, out, **options):
-    return Page(
-        build(run, out, **{"quick": QUICK, "controls": 0, "progress": False, **options}).path.read_text()
+    return ParsedPage(
+        build_report(
+            run, out, **{"limit": LIMIT, "controls": 0, "progress": False, **options}
+        ).path.read_text()
     )
 
 
@@ -34,8 +36,8 @@ def scenes_page(tmp_path_factory):
     """Of a run on scenes, with everything."""
     folder = tmp_path_factory.mktemp("scenes")
     run = make_run(folder / "run", held_out=f"{SCENES},seed=1")
-    out = build(
-        run, quick=QUICK, controls=1, progress=False, claims=[CLAIM], compare=[("other", fresh_model(seed=1))],
+    out = build_report(
+        run, limit=LIMIT, controls=1, progress=False, claims=[CLAIM], compare=[("other", fresh_model(seed=1))],
         command=["prolip", "report", "run"],
     )  # fmt: skip
     assert out.path == run / "report.html"
@@ -70,7 +72,7 @@ def unrendered(monkeypatch):
 
 
 def test_a_run_on_scenes_has_every_section(scenes_page):
-    page = Page(scenes_page.read_text())
+    page = ParsedPage(scenes_page.read_text())
     assert page.sections == [
         "reading", "training", "plane", "certain", "uncertainty", "hierarimgs", "traversal", "zeroshot", "damage",
         "claims", "made",
@@ -83,7 +85,7 @@ def test_a_run_on_scenes_has_every_section(scenes_page):
 
 def test_a_page_needs_nothing_else(scenes_page):
     text = scenes_page.read_text()
-    page = Page(text)
+    page = ParsedPage(text)
     for tag, attributes in page.tags:
         assert tag not in ("script", "link", "iframe", "object")
         for name in ("src", "href", "xlink:href"):
@@ -94,7 +96,7 @@ def test_a_page_needs_nothing_else(scenes_page):
 
 
 def test_every_id_is_there_once_and_every_reference_leads_to_one(scenes_page):
-    page = Page(scenes_page.read_text())
+    page = ParsedPage(scenes_page.read_text())
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for _, attributes in page.tags if attributes.get("href", "").startswith("#")]
@@ -103,7 +105,7 @@ def test_every_id_is_there_once_and_every_reference_leads_to_one(scenes_page):
 
 
 def test_every_picture_and_drawing_has_words(scenes_page):
-    page = Page(scenes_page.read_text())
+    page = ParsedPage(scenes_page.read_text())
     drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
     assert len(drawings) > 15
     assert all(attributes.get("aria-label") for attributes in drawings)
@@ -112,7 +114,7 @@ def test_every_picture_and_drawing_has_words(scenes_page):
 
 
 def test_the_header_says_what_it_is_and_compares(scenes_page):
-    text = Page(scenes_page.read_text()).text
+    text = ParsedPage(scenes_page.read_text()).text
     for told in ("nano", "samples seen", "untrained", "other", "Zero-shot accuracy", "Retrieval R@1"):
         assert told in text
     for told in ("ρ with ambiguity", "Text above image", "f00d", "prolip report run"):
@@ -120,7 +122,7 @@ def test_the_header_says_what_it_is_and_compares(scenes_page):
 
 
 def test_claims_have_a_word_and_a_sign(scenes_page):
-    text = Page(scenes_page.read_text()).text
+    text = ParsedPage(scenes_page.read_text()).text
     assert re.search(r"–\s+not shown", text)
     assert "texts are wider" in text
 
@@ -154,7 +156,7 @@ def test_labelled_pictures_add_classes(tmp_path, pictures):
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 40), (30 * number, 9, 200 - 20 * number)).save(folder / f"{number}.png")
     page = page_of(
-        make_run(tmp_path / "run"), tmp_path / "page.html", data=pictures, labelled=tmp_path / "classes"
+        make_run(tmp_path / "run"), tmp_path / "page.html", data=pictures, labeled=tmp_path / "classes"
     )
     assert {"zeroshot", "damage"} <= set(page.sections)
     assert "hierarimgs" not in page.sections
@@ -190,22 +192,22 @@ def test_data_that_is_gone_is_left_out_with_a_reason(tmp_path, source, why):
 def test_named_data_that_is_gone_is_an_error(tmp_path):
     run = make_run(tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="no-such"):
-        build(run, data=tmp_path / "no-such.csv", quick=QUICK)
+        build_report(run, data=tmp_path / "no-such.csv", limit=LIMIT)
     assert not (run / "report.html").exists()
 
 
 @pytest.mark.usefixtures("unrendered")
 def test_a_folder_for_the_page_and_a_page_by_name(tmp_path):
     run = make_run(tmp_path / "run", source="")
-    options = {"quick": QUICK, "controls": 0, "progress": False}
-    assert build(run, tmp_path, **options).path == tmp_path / "report.html"
-    assert build(run, tmp_path / "new" / "mine.html", **options).path == tmp_path / "new" / "mine.html"
+    options = {"limit": LIMIT, "controls": 0, "progress": False}
+    assert build_report(run, tmp_path, **options).path == tmp_path / "report.html"
+    assert build_report(run, tmp_path / "new" / "mine.html", **options).path == tmp_path / "new" / "mine.html"
 
 
 def test_the_same_run_gives_the_same_page(tmp_path):
     run = make_run(tmp_path / "run", source="")
     first, second = (
-        build(run, tmp_path / name, quick=QUICK, controls=0, progress=False).path.read_text()
+        build_report(run, tmp_path / name, limit=LIMIT, controls=0, progress=False).path.read_text()
         for name in ("a.html", "b.html")
     )
     assert first == second
@@ -214,24 +216,24 @@ def test_the_same_run_gives_the_same_page(tmp_path):
 @pytest.mark.usefixtures("unrendered")
 def test_a_page_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
     run = make_run(tmp_path / "run", source="")
-    page = build(run, quick=QUICK, controls=0).path
+    page = build_report(run, limit=LIMIT, controls=0).path
     before = page.read_text()
     monkeypatch.setattr("prolip.files.os.replace", lambda *_: (_ for _ in ()).throw(OSError("no room")))
     with pytest.raises(OSError, match="no room"):
-        build(run, quick=QUICK, controls=0, claims=[CLAIM])
+        build_report(run, limit=LIMIT, controls=0, claims=[CLAIM])
     assert page.read_text() == before
     assert sorted(path.name for path in run.glob(".report*")) == []
 
 
 def test_a_place_that_cannot_be_is_told_before_the_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("prolip.reports.page.build.find_material", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr("prolip.reports.page.build.find_inputs", lambda *_, **__: pytest.fail("it began"))
     run = make_run(tmp_path / "run")
     (tmp_path / "file").write_text("mine")
     with pytest.raises(ValueError, match="can't be a folder for the page"):
-        build(run, tmp_path / "file" / "page.html")
+        build_report(run, tmp_path / "file" / "page.html")
     monkeypatch.setattr("prolip.reports.page.build.os.access", lambda *_: False)
     with pytest.raises(PermissionError, match="can't be written to; name another place"):
-        build(run)
+        build_report(run)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -239,6 +241,6 @@ def test_a_model_to_compare_with_is_looked_for_first(tmp_path, monkeypatch):
     def too_late(*_, **__):
         pytest.fail("data was read before the models")
 
-    monkeypatch.setattr("prolip.reports.page.build.find_material", too_late)
+    monkeypatch.setattr("prolip.reports.page.build.find_inputs", too_late)
     with pytest.raises(FileNotFoundError, match="nobody"):
-        build(make_run(tmp_path / "run"), compare=[("other", tmp_path / "nobody")])
+        build_report(make_run(tmp_path / "run"), compare=[("other", tmp_path / "nobody")])

@@ -4,14 +4,14 @@ from prolip.reports.page import curves
 
 
 def test_losses_that_do_not_fall_are_told():
-    assert "PPCL fell from 4 to 2" in curves.says_contrast({"ppcl": [(0, 4.0), (1, 2.0)]})
-    assert "did not fall" in curves.says_contrast({"ppcl": [(0, 2.0), (1, 4.0)]})
+    assert "PPCL fell from 4 to 2" in curves.describe_contrast({"ppcl": [(0, 4.0), (1, 2.0)]})
+    assert "did not fall" in curves.describe_contrast({"ppcl": [(0, 2.0), (1, 4.0)]})
 
 
 def test_recall_that_does_not_rise_is_told_and_so_is_the_best():
-    assert "rose from 2.0\u00a0% to 4.0\u00a0%" in curves.says_recall([(0, 0.02), (1, 0.04)])
-    assert "did not rise" in curves.says_recall([(0, 0.04), (1, 0.02)])
-    assert "best check, 9.0\u00a0%, was at 5 " in curves.says_recall([(0, 0.01), (5, 0.09), (9, 0.02)])
+    assert "rose from 2.0\u00a0% to 4.0\u00a0%" in curves.describe_recall([(0, 0.02), (1, 0.04)])
+    assert "did not rise" in curves.describe_recall([(0, 0.04), (1, 0.02)])
+    assert "best check, 9.0\u00a0%, was at 5 " in curves.describe_recall([(0, 0.01), (5, 0.09), (9, 0.02)])
 
 
 def test_lines_without_a_number_are_passed_over():

@@ -3,7 +3,7 @@
 import pytest
 
 from prolip.reports.page import curves, hierarimgs, robustness, traversal, uncertainty, view, zeroshot
-from prolip.retrieval.traversal import Step, Way
+from prolip.retrieval.traversal.api import CaptionPath, CaptionStep
 
 WRONG = "the wrong way round"
 
@@ -31,7 +31,7 @@ def rows(first, last):
 
 
 def way(*uncertainties):
-    return Way(tuple(Step("a", value, 0.5) for value in uncertainties), None, "null", 0.1)
+    return CaptionPath(tuple(CaptionStep("a", value, 0.5) for value in uncertainties), None, "null", 0.1)
 
 
 def prompts(gain):
@@ -42,24 +42,24 @@ def prompts(gain):
 
 PAIRS = {
     "modalities": [
-        uncertainty.says_modalities({"image": {"mean": image}, "text": {"mean": text}})
+        uncertainty.describe_modalities({"image": {"mean": image}, "text": {"mean": text}})
         for image, text in ((1, 2), (2, 1))
     ],
-    "pairs": [uncertainty.says_pairs({"text_above_own_image": share}) for share in (0.9, 0.1)],
-    "length": [uncertainty.says_length({"by_length": {"spearman": rho}}) for rho in (-0.5, 0.5)],
-    "levels": [uncertainty.says_levels(levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
-    "truth": [uncertainty.says_truth(truth(rho)) for rho in (0.6, -0.6)],
+    "pairs": [uncertainty.describe_pairs({"text_above_own_image": share}) for share in (0.9, 0.1)],
+    "length": [uncertainty.describe_length({"by_length": {"spearman": rho}}) for rho in (-0.5, 0.5)],
+    "levels": [uncertainty.describe_levels(levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
+    "truth": [uncertainty.describe_truth(truth(rho)) for rho in (0.6, -0.6)],
     "regression": [
-        uncertainty.says_regression({"own_image": None, "truth": fit(weight)}) for weight in (0.3, -0.3)
+        uncertainty.describe_regression({"own_image": None, "truth": fit(weight)}) for weight in (0.3, -0.3)
     ],
-    "training": [curves.says_widths(image, text) for image, text in ((1, 2), (2, 1))],
-    "plane": [view.says_plane(image, text, 50) for image, text in ((1, 2), (2, 1))],
-    "hierarimgs": [hierarimgs.says_level(share, []) for share in (0.9, 0.1)],
-    "ways": [traversal.says_walks([way(*values)], []) for values in ((1, 2), (2, 1))],
-    "order": [traversal.says_order(share, 10) for share in (0.9, 0.1)],
-    "deciles": [zeroshot.says_deciles(rho) for rho in (-0.5, 0.5)],
-    "strategies": [zeroshot.says_strategies(prompts(gain)) for gain in (0.2, -0.2)],
-    "damage": [robustness.says_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
+    "training": [curves.describe_widths(image, text) for image, text in ((1, 2), (2, 1))],
+    "plane": [view.describe_plane(image, text, 50) for image, text in ((1, 2), (2, 1))],
+    "hierarimgs": [hierarimgs.describe_level(share, []) for share in (0.9, 0.1)],
+    "ways": [traversal.describe_walks([way(*values)], []) for values in ((1, 2), (2, 1))],
+    "order": [traversal.describe_order(share, 10) for share in (0.9, 0.1)],
+    "deciles": [zeroshot.describe_deciles(rho) for rho in (-0.5, 0.5)],
+    "strategies": [zeroshot.describe_strategies(prompts(gain)) for gain in (0.2, -0.2)],
+    "damage": [robustness.describe_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
 }
 
 

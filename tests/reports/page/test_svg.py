@@ -1,30 +1,30 @@
-"""Drawings follow the colours of the page."""
+"""Drawings follow the colors of the page."""
 
 import re
 
 import pytest
 
 from prolip.reports import figures
-from prolip.reports.page.svg import COLOURS, panel, themed
+from prolip.reports.page.svg import COLORS, inline_svg, render_panel
 
 
 def draw(axes):
-    axes.plot([0, 1], [0.12345, 1], color=figures.FIRST, label="a < b & c")
+    axes.plot([0, 1], [0.12345, 1], color=figures.BLUE, label="a < b & c")
     axes.axvline(0.5, color="black")
-    axes.scatter([0, 1], [1, 0], color=figures.THIRD)
+    axes.scatter([0, 1], [1, 0], color=figures.GREEN)
     axes.set(title="left out", xlabel="0.123456")
     axes.legend()
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    return panel(draw, 'says "5 < 6"')
+    return render_panel(draw, 'says "5 < 6"')
 
 
-def test_no_colour_of_the_house_is_hard_coded(drawn):
-    for colour, variable in COLOURS.items():
-        assert f": {colour}" not in drawn
-        if colour in (figures.FIRST, figures.THIRD, figures.MUTED, "#000000", "#444444"):
+def test_no_color_of_the_house_is_hard_coded(drawn):
+    for color, variable in COLORS.items():
+        assert f": {color}" not in drawn
+        if color in (figures.BLUE, figures.GREEN, figures.GRAY, "#000000", "#444444"):
             assert f"var({variable})" in drawn
 
 
@@ -53,7 +53,7 @@ def test_two_drawings_share_no_ids(drawn):
     def ids(text):
         return set(re.findall(r'\bid="([^"]+)"', text))
 
-    other = panel(lambda axes: axes.plot([0, 1], [1, 0]), "another")
+    other = render_panel(lambda axes: axes.plot([0, 1], [1, 0]), "another")
     assert ids(drawn)
     assert not ids(drawn) & ids(other)
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', drawn))
@@ -62,9 +62,9 @@ def test_two_drawings_share_no_ids(drawn):
 
 
 def test_the_same_drawing_gives_the_same_text(drawn):
-    assert panel(draw, 'says "5 < 6"') == drawn
+    assert render_panel(draw, 'says "5 < 6"') == drawn
 
 
 def test_a_backslash_in_words_is_kept():
     text = '<?xml?><svg width="1pt" viewBox="0 0 1 1"><g/></svg>'
-    assert r'aria-label="a \1 b"' in themed(text, r"a \1 b")
+    assert r'aria-label="a \1 b"' in inline_svg(text, r"a \1 b")

@@ -7,10 +7,10 @@ from tests.reports.page.test_sentences import way
 
 
 def test_truth_of_the_captions_passed():
-    assert "75.0\u00a0% of the captions passed are true" in traversal.says_walks(
+    assert "75.0\u00a0% of the captions passed are true" in traversal.describe_walks(
         [way(1, 2)], [True] * 3 + [False]
     )
-    assert traversal.says_walks([way(None, None)], []) == ""
+    assert traversal.describe_walks([way(None, None)], []) == ""
 
 
 @pytest.mark.parametrize(("total", "most"), [(1, 8), (8, 8), (9, 8), (50, 8)])

@@ -1,127 +1,179 @@
-"""One self-contained HTML page of a training run: the story."""
+"""The HTML report of a training run: evaluates the model and writes one self-contained page."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prolip.checks import require_count
-from prolip.extras import require
-from prolip.files import write_whole
+from prolip.checks import require_positive_int
+from prolip.extras import import_extra
+from prolip.files import atomic_write, read_json
 from prolip.model.prolip import ProLIP
-from prolip.reports.page import (
-    curves,
-    gallery,
-    hierarimgs,
-    origin,
-    robustness,
-    traversal,
-    uncertainty,
-    view,
-    zeroshot,
-)
-from prolip.reports.page.claims import section as claims_section
-from prolip.reports.page.components import Header, Section
-from prolip.reports.page.header import header
-from prolip.reports.page.inputs import Material, find_material
-from prolip.reports.page.render import render
-from prolip.reports.page.results import Findings, Reading, examine
-from prolip.reports.page.run import Run, read_run
+from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
+from prolip.reports.page.components import VERDICT_SIGNS, ClaimRow, ClaimsBlock, PageHeader, PageSection
+from prolip.reports.page.header import build_header, build_provenance_section
+from prolip.reports.page.html import render_page
+from prolip.reports.page.inputs import PageInputs, find_inputs
+from prolip.reports.page.results import EvaluationOptions, PageResults, evaluate_model
+from prolip.reports.page.run import TrainingRun, read_run
 from prolip.weights.load import load
 
-NAME = "report.html"
+REPORT_FILE = "report.html"
+CLAIMS_NOTE = (
+    "The claims are evaluated on the models of the reproduction (several variants and seeds), not on the model of this "
+    "page. Shown: the effect has the paper's sign and exceeds its noise, and no control reaches half of it."
+)
 
 
 @dataclass(frozen=True)
-class Page:
-    """Where it was written, and what stands at its top."""
+class ReportPage:
+    """A written page. path: of the HTML file. header: its title, metadata and headline numbers."""
 
     path: Path
-    header: Header
+    header: PageHeader
 
 
-def build(
+def build_report(
     run: str | Path,
     out: str | Path | None = None,
     *,
     data: str | Path | None = None,
-    labelled: str | Path | None = None,
+    labeled: str | Path | None = None,
     hierarimgs: str | Path | None = None,
     compare: Sequence[tuple[str, ProLIP | str | Path]] = (),
     controls: int = 3,
-    claims: Sequence[Mapping[str, Any]] | None = None,
-    quick: int = 500,
+    claims: str | Path | None = None,
+    limit: int = 500,
     device: str | None = None,
     command: Sequence[str] = (),
     progress: bool | None = None,
-) -> Page:
-    """Write the page of a run. What doesn't apply is left out.
+) -> ReportPage:
+    """Evaluate the model of a training run and write its page. Sections without data are left out.
 
-    out:        the file, or a folder for report.html; None: the run's own folder.
-    data:       pictures with captions. None: the run's held-out data, or what it was trained on. Of scenes all
-                evaluation sets are drawn afresh, with captions as in training, into the user's cache.
-    labelled:   pictures with classes: the layout of the 38 tasks, or a folder for each class.
-    hierarimgs: the folder that `prolip data hierarimgs` built.
-    compare:    other models by name, for the headline. controls: untrained models beside them.
-    claims:     rows of the table of claims, by the names of `parts.Claim`.
-    quick:      pictures of each set. command: what was typed, to be told on the page.
+    Args:
+        run: Folder of a finished run.
+        out: The file, or a folder for report.html. None: the folder of the run.
+        data: Images with captions. None: the run's held-out data, or its training data. For a generated source
+            (scenes) fresh evaluation sets are generated, with captions as in training, and cached.
+        labeled: Images with classes: the layout of the 38 tasks, or one folder per class.
+        hierarimgs: Folder that `prolip data hierarimgs` built.
+        compare: (name, model) of other models for the headline numbers.
+        controls: Number of untrained models of the same size that are evaluated as a baseline.
+        claims: Claims table of the reproduction (table.json); None: no section on claims.
+        limit: Maximum number of images per evaluation set.
+        device: cpu, cuda, ... None: a GPU if there is one.
+        command: The command line, for the section on provenance.
+        progress: Show a progress bar. None: on a terminal only.
+
+    Returns:
+        The path of the page and its header.
+
+    Raises:
+        ValueError: The folder is not a finished run, or named data can't be read.
+        MissingExtraError: matplotlib or jinja2 is missing (extra "report").
     """
-    require_count(quick, "quick", most=1_000_000)
-    for module in ("matplotlib", "jinja2"):  # before minutes of work
-        require(module, "report")
-    told = read_run(run, device)
+    require_positive_int(limit, "limit", maximum=1_000_000)
+    for module in ("matplotlib", "jinja2"):  # fail before minutes of work, not after
+        import_extra(module, "report")
+    training = read_run(run, device)
+    rows = None if claims is None else read_claims(claims)
     others = [
         (name, other if isinstance(other, ProLIP) else load(other, device=device).eval())
         for name, other in compare
     ]
-    place = _place(told.folder if out is None else Path(out).expanduser())
-    material = find_material(
-        told.config, data=data, labelled=labelled, hierarimgs=hierarimgs, quick=quick, progress=progress
+    path = _prepare_path(training.folder if out is None else Path(out).expanduser())
+    inputs = find_inputs(
+        training.config, data=data, labeled=labeled, hierarimgs=hierarimgs, limit=limit, progress=progress
     )
-    reading = Reading(quick=quick, bad_limit=told.config.data.bad_limit, progress=progress)
-    found = examine(told.model, material, compare=others, controls=controls, reading=reading)
-    made = [
-        *_sections(told, material, found),
-        *([] if claims is None else [claims_section(claims)]),
-        origin.section(told, material, command=command, controls=controls, quick=quick),
+    options = EvaluationOptions(
+        limit=limit, max_bad_fraction=training.config.data.max_bad_fraction, progress=progress
+    )
+    results = evaluate_model(training.model, inputs, compare=others, controls=controls, options=options)
+    sections = [
+        *_build_sections(training, inputs, results),
+        *([] if rows is None else [build_claims_section(rows)]),
+        build_provenance_section(training, inputs, command=command, controls=controls, limit=limit),
     ]
-    top = header(told, material, found)
-    text = render(top, made)
-    return Page(write_whole(place, lambda aside: aside.write_text(text, encoding="utf-8")), top)
+    header = build_header(training, inputs, results)
+    text = render_page(header, sections)
+    return ReportPage(
+        atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8")), header
+    )
 
 
-def _place(out: Path) -> Path:
-    """The file. Its folder is made now: after minutes of work is no time to learn that it can't be."""
-    place = out / NAME if out.is_dir() else out
+def _prepare_path(out: Path) -> Path:
+    """The file to write. Its folder is created and checked before the evaluation, which takes minutes."""
+    path = out / REPORT_FILE if out.is_dir() else out
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise ValueError(
-            f"{place.parent} can't be a folder for the page: there is a file of that name"
+            f"cannot create the folder {path.parent} for the page: a file has that name"
         ) from None
-    if not os.access(place.parent, os.W_OK):
-        raise PermissionError(f"{place.parent} can't be written to; name another place for the page (--out)")
-    return place
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"no permission to write to {path.parent}: choose another path with --out")
+    return path
 
 
-def _sections(run: Run, material: Material, found: Findings) -> Iterator[Section]:
-    """Those that apply, in order."""
-    if (training := curves.section(run)) is not None:
+def _build_sections(run: TrainingRun, inputs: PageInputs, results: PageResults) -> Iterator[PageSection]:
+    """The sections that have data, in the order of the page."""
+    if (training := curves.build_section(run)) is not None:
         yield training
-    if found.pairs is not None and found.uncertainty is not None and material.pairs is not None:
-        yield view.section(found.pairs, material.pairs)
-        yield gallery.section(found.uncertainty, material.pairs)
-        yield uncertainty.section(found.uncertainty, found.untrained)
-    if found.hierarimgs is not None and material.hierarimgs is not None:
-        yield hierarimgs.section(found.hierarimgs, material.hierarimgs)
-    if found.walks:
-        yield traversal.section(found.walks, found.hierarcaps)
-    if found.zero_shot is not None and material.zero_shot is not None:
-        yield zeroshot.section(
-            found.zero_shot, material.zero_shot, found.prompts, material.prompts, found.untrained
+    if results.pairs is not None and results.uncertainty is not None and inputs.pairs is not None:
+        yield plane.build_section(results.pairs, inputs.pairs)
+        yield uncertainty.build_extremes_section(results.uncertainty, inputs.pairs)
+        yield uncertainty.build_section(results.uncertainty, results.untrained)
+    if results.hierarimgs is not None and inputs.hierarimgs is not None:
+        yield hierarimgs.build_section(results.hierarimgs, inputs.hierarimgs)
+    if results.traversals:
+        yield traversal.build_section(results.traversals, results.hierarcaps)
+    if results.zero_shot is not None and inputs.zero_shot is not None:
+        yield zeroshot.build_section(
+            results.zero_shot, inputs.zero_shot, results.prompts, inputs.prompts, results.untrained
         )
-    if found.robustness is not None:
-        yield robustness.section(found.robustness, found.untrained_robustness)
+    if results.robustness is not None:
+        yield robustness.build_section(results.robustness, results.untrained_robustness)
+
+
+def read_claims(path: str | Path) -> list[dict[str, Any]]:
+    """Read the rows of a claims table.
+
+    Args:
+        path: table.json, as the reproduction writes it.
+
+    Returns:
+        One dict per claim, with the fields of `ClaimRow` and possibly others.
+    """
+    rows = read_json(Path(path).expanduser()).get("claims")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f'{path} has no list "claims": pass the table.json that `make reproduce` writes')
+    return rows
+
+
+def build_claims_section(claims: Sequence[Mapping[str, Any]]) -> PageSection:
+    """The paper's claims, each with its verdict.
+
+    Args:
+        claims: Rows with the fields of `ClaimRow`. A missing field is blank, other keys are ignored.
+
+    Returns:
+        The section.
+    """
+    names = [field.name for field in fields(ClaimRow)]
+    rows = tuple(
+        ClaimRow(**{name: "" if row.get(name) is None else str(row[name]) for name in names})
+        for row in claims
+    )
+    counts = Counter(row.verdict for row in rows)
+    listed = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICT_SIGNS if counts[verdict])
+    summary = f"{len(rows)} claims: {listed}." if listed else f"{len(rows)} claims."
+    return PageSection(
+        id="claims",
+        title="The paper's claims",
+        intro=f"{summary} {CLAIMS_NOTE}",
+        blocks=[ClaimsBlock(rows=rows)],
+    )

@@ -1,4 +1,4 @@
-"""What a page is made of: plain values that the template lays out. Words and numbers are ready to be read."""
+"""Components of an HTML page: plain values, ready to be read, that the template lays out."""
 
 from __future__ import annotations
 
@@ -11,29 +11,38 @@ VERDICT_SIGNS: dict[str, str] = {"shown": "✓", "not shown": "–", "reversed":
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """uri: the picture itself, as a data URI. small: few pixels, to be shown with sharp edges."""
+class PageImage:
+    """An image inside the page.
+
+    uri:          the image itself, as a data URI.
+    alt:          the alternative text.
+    is_pixelated: few pixels, enlarged with sharp edges.
+    """
 
     uri: str
     alt: str
-    small: bool = False
+    is_pixelated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A drawing. says: what to look for, and what was found here. svg: inline, already themed."""
+class PageFigure:
+    """A plot.
+
+    description: what to look for, and what was measured here.
+    svg:         inline SVG in the colors of the page.
+    """
 
     kind: ClassVar[str] = "figure"
     title: str
-    says: str
+    description: str
     svg: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A picture with a caption and short notes under it. number: of the picture in a figure beside it."""
+class GalleryItem:
+    """An image with captions and short notes below it. number: of the image in a figure beside the gallery."""
 
-    picture: Picture
+    image: PageImage
     captions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     number: int | None = None
@@ -41,59 +50,69 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """Pictures in a grid."""
+    """Images in a grid."""
 
     kind: ClassVar[str] = "gallery"
     title: str
-    says: str = ""
-    cells: tuple[Cell, ...]
+    description: str = ""
+    items: tuple[GalleryItem, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A line of a card. share: of the longest bar, 0 to 1; None: no bar. value: its number. mark: true, false, or None
-    where nobody knows."""
+class CardLine:
+    """A line of a card.
+
+    value:        the number at its end.
+    bar_fraction: length of its bar relative to the longest, 0 to 1; None: no bar.
+    is_true:      whether the text is true of the card's image; None: unknown.
+    """
 
     text: str
     value: str = ""
-    share: float | None = None
-    mark: bool | None = None
+    bar_fraction: float | None = None
+    is_true: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Lines with bars, beside a picture if there is one."""
+    """Lines with bars, beside an image if there is one."""
 
     title: str
-    bars: tuple[Bar, ...]
-    picture: Picture | None = None
-    remark: str = ""
+    lines: tuple[CardLine, ...]
+    image: PageImage | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cards:
+class CardGrid:
+    """Cards side by side. is_compact: narrow cards with small images."""
+
     kind: ClassVar[str] = "cards"
     title: str
-    says: str = ""
+    description: str = ""
     cards: tuple[Card, ...]
-    narrow: bool = False
+    is_compact: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Rows of a table: the first cell of each is its heading."""
+class TableBlock:
+    """A table. The first cell of each row is the row's heading."""
 
-    kind: ClassVar[str] = "grid"
+    kind: ClassVar[str] = "table"
     title: str
-    says: str = ""
+    description: str = ""
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
-    """A claim of the paper beside what was measured. where: the paper's value stands. verdict: shown, not shown,
-    reversed, not run; why: where it is not plain."""
+class ClaimRow:
+    """A claim of the paper beside the measured value.
+
+    where:   table or section of the paper that holds its value.
+    verdict: shown, not shown, reversed or not run.
+    why:     the reason of a verdict that isn't obvious.
+    """
 
     claim: str
     definition: str
@@ -107,53 +126,61 @@ class Claim:
 
     @property
     def sign(self) -> str:
-        """Verdicts are told by a sign too: not everyone sees colours."""
-        return next((sign for word, sign in VERDICT_SIGNS.items() if word == self.verdict), "")
+        """The sign of the verdict; empty for an unknown one."""
+        return VERDICT_SIGNS.get(self.verdict, "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claims:
+class ClaimsBlock:
+    """A table of claims with verdicts."""
+
     kind: ClassVar[str] = "claims"
-    rows: tuple[Claim, ...]
+    rows: tuple[ClaimRow, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class DefinitionList:
     """Names and values."""
 
-    kind: ClassVar[str] = "facts"
+    kind: ClassVar[str] = "definitions"
     rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tile:
-    """A headline number. beside: the same of other models, by name."""
+class HeadlineTile:
+    """A headline number. comparisons: (name, value) of the same number for other models."""
 
-    name: str
+    label: str
     value: str
-    meaning: str
-    beside: tuple[tuple[str, str], ...] = ()
+    description: str
+    comparisons: tuple[tuple[str, str], ...] = ()
 
 
-Block = Figure | Gallery | Cards | Grid | Claims | Facts
+PageBlock = PageFigure | Gallery | CardGrid | TableBlock | ClaimsBlock | DefinitionList
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
-    """id: the anchor."""
+class PageSection:
+    """A section of the page. id: its anchor."""
 
     id: str
     title: str
     intro: str = ""
-    blocks: Sequence[Block]
+    blocks: Sequence[PageBlock]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
-    """title: what the model is called. line: what it is, in one line. notes: what was left out, and why."""
+class PageHeader:
+    """The top of the page.
+
+    title:    name of the model or of the task.
+    subtitle: what it is, in one line, without a full stop.
+    metadata: (name, value) pairs.
+    notes:    what is missing on the page, and why.
+    """
 
     title: str
-    line: str
-    facts: tuple[tuple[str, str], ...]
-    tiles: tuple[Tile, ...]
+    subtitle: str
+    metadata: tuple[tuple[str, str], ...]
+    tiles: tuple[HeadlineTile, ...]
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Training curves: losses by term, held-out recall, uncertainty, all over samples."""
+"""Section on training: losses by term, held-out recall and uncertainty over samples seen."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prolip.reports import figures
-from prolip.reports.page.components import Figure, Section
-from prolip.reports.page.run import Run, is_finite
-from prolip.reports.page.svg import panel
-from prolip.reports.page.words import large, percent
+from prolip.reports.page.components import PageFigure, PageSection
+from prolip.reports.page.formatting import REVERSED, format_count, format_percent
+from prolip.reports.page.run import TrainingRun, is_finite
+from prolip.reports.page.svg import render_panel
 
-CONTRASTS = ("ppcl", "siglip", "pml", "clip")
-LOOKS: dict[str, tuple[str, str]] = {
-    "ppcl": (figures.FIRST, "-"),
-    "siglip": (figures.SECOND, "-"),
-    "pml": (figures.THIRD, "-"),
-    "clip": (figures.MUTED, "-"),
-    "inclusion": (figures.SECOND, "-"),
-    "masked_images": (figures.THIRD, "-"),
-    "masked_texts": (figures.THIRD, ":"),
+CONTRASTIVE_TERMS = ("ppcl", "siglip", "pml", "clip")
+LINE_STYLES: dict[str, tuple[str, str]] = {
+    "ppcl": (figures.BLUE, "-"),
+    "siglip": (figures.ORANGE, "-"),
+    "pml": (figures.GREEN, "-"),
+    "clip": (figures.GRAY, "-"),
+    "inclusion": (figures.ORANGE, "-"),
+    "masked_images": (figures.GREEN, "-"),
+    "masked_texts": (figures.GREEN, ":"),
     "vib_images": ("#8d5ea8", "-"),
     "vib_texts": ("#8d5ea8", ":"),
 }
-"""Colour and dash of each term of the loss; terms of one kind share a colour."""
+"""Color and dash of each term of the loss; terms of one kind share a color."""
 
-CALLED = {
+TERM_LABELS = {
     "ppcl": "PPCL",
     "siglip": "SigLIP",
     "pml": "PML",
@@ -36,28 +36,35 @@ CALLED = {
     "vib_images": "VIB of images",
     "vib_texts": "VIB of texts",
 }
-FLOOR = 1e-4
-"""The least loss that is drawn: what is smaller is noise about zero."""
+MIN_LOSS = 1e-4
+"""Lower end of the logarithmic axis: smaller losses are noise around zero."""
 
 Points = list[tuple[float, float]]
 
 
-def section(run: Run) -> Section | None:
-    """None for a run without metrics."""
-    drawn = [
-        figure for figure in (_contrast(run), _recall(run), _others(run), _widths(run)) if figure is not None
+def build_section(run: TrainingRun) -> PageSection | None:
+    """Plots of the metrics of a run; None for a run without metrics."""
+    shown = [
+        figure
+        for figure in (
+            _build_contrastive_figure(run),
+            _build_recall_figure(run),
+            _build_other_losses_figure(run),
+            _build_uncertainty_figure(run),
+        )
+        if figure is not None
     ]
-    if not drawn:
+    if not shown:
         return None
-    ends = [large(end) for end in run.stage_ends]
-    intro = "Everything is drawn over samples seen."
+    ends = [format_count(end) for end in run.stage_ends]
+    intro = "The horizontal axis is the number of samples seen."
     if ends:
-        intro += f" A dotted line marks where a new stage of training begins ({', '.join(ends)} samples)."
-    return Section(id="training", title="Training curves", intro=intro, blocks=drawn)
+        intro += f" A dotted line marks the begin of a training stage ({', '.join(ends)} samples)."
+    return PageSection(id="training", title="Training curves", intro=intro, blocks=shown)
 
 
-def points(lines: Sequence[dict[str, Any]], key: str) -> Points:
-    """(samples, value) of each line that has both; what is not finite can't be drawn."""
+def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
+    """(samples, value) of each line that has both. Values that are not finite can't be plotted and are left out."""
     return [
         (line["samples"], line[key])
         for line in lines
@@ -65,8 +72,8 @@ def points(lines: Sequence[dict[str, Any]], key: str) -> Points:
     ]
 
 
-def _contrast(run: Run) -> Figure | None:
-    terms = _terms(run, CONTRASTS)
+def _build_contrastive_figure(run: TrainingRun) -> PageFigure | None:
+    terms = _terms(run, CONTRASTIVE_TERMS)
     if not terms:
         return None
 
@@ -74,149 +81,155 @@ def _contrast(run: Run) -> Figure | None:
         _draw_terms(axes, terms)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("loss")
-        _finish(axes, run)
+        _finish_axes(axes, run)
 
-    return Figure(
-        title="Contrast",
-        says=says_contrast(terms),
-        svg=panel(draw, f"Lines of {', '.join(terms)} over samples"),
+    return PageFigure(
+        title="Contrastive loss",
+        description=describe_contrastive(terms),
+        svg=render_panel(draw, f"Lines of {', '.join(terms)} over samples"),
     )
 
 
-def says_contrast(terms: Mapping[str, Points]) -> str:
-    told = []
+def describe_contrastive(terms: Mapping[str, Points]) -> str:
+    parts = []
     for name, line in terms.items():
         first, last = line[0][1], line[-1][1]
-        verb = "fell" if last < first else "did not fall: it went"
-        told.append(f"{CALLED.get(name, name)} {verb} from {first:.3g} to {last:.3g}")
-    return f"The loss that tells pairs from strangers should fall and level off. Here {' and '.join(told)}."
+        verb = "fell" if last < first else "did not fall: it changed"
+        parts.append(f"{TERM_LABELS.get(name, name)} {verb} from {first:.3g} to {last:.3g}")
+    return f"The contrastive loss should fall and level off. Here {' and '.join(parts)}."
 
 
-def _others(run: Run) -> Figure | None:
-    terms = _terms(run, [name for name in LOOKS if name not in CONTRASTS])
+def _build_other_losses_figure(run: TrainingRun) -> PageFigure | None:
+    terms = _terms(run, [name for name in LINE_STYLES if name not in CONTRASTIVE_TERMS])
     if not terms:
         return None
 
     def draw(axes: Any) -> None:
         _draw_terms(axes, terms)
         axes.set_yscale("log")
-        axes.set_ylim(FLOOR, 50 * axes.get_ylim()[1])  # room for the legend
+        axes.set_ylim(MIN_LOSS, 50 * axes.get_ylim()[1])  # room for the legend
         axes.set_ylabel("loss, before its weight")
-        _finish(axes, run)
+        _finish_axes(axes, run)
         axes.legend(loc="upper right", fontsize=8, ncols=2)
 
-    return Figure(
-        title="Inclusion and regularisation",
-        says=says_others(terms),
-        svg=panel(draw, f"Lines of {', '.join(terms)} over samples, logarithmic"),
+    return PageFigure(
+        title="Inclusion and regularization",
+        description=describe_other_losses(terms),
+        svg=render_panel(draw, f"Lines of {', '.join(terms)} over samples, logarithmic"),
     )
 
 
-def says_others(terms: Mapping[str, Points]) -> str:
-    hoped = (
-        "The inclusion terms should come close to 0: what is masked, or a text, then includes what is whole."
+def describe_other_losses(terms: Mapping[str, Points]) -> str:
+    expected = (
+        "The inclusion terms should approach 0: a text, or a masked input, then includes the complete one."
     )
     last = [
-        f"{CALLED.get(name, name)} {line[-1][1]:.2g}" for name, line in terms.items() if "vib" not in name
+        f"{TERM_LABELS.get(name, name)} {line[-1][1]:.2g}"
+        for name, line in terms.items()
+        if "vib" not in name
     ]
-    return f"{hoped} Here they end at: {', '.join(last)}." if last else hoped
+    return f"{expected} Here they end at: {', '.join(last)}." if last else expected
 
 
-def _terms(run: Run, names: Iterable[str]) -> dict[str, Points]:
-    """Those of the loss that there are, where they are above 0."""
-    found = {name: [(x, y) for x, y in points(run.metrics, f"loss/{name}") if y > 0] for name in names}
-    return {name: line for name, line in found.items() if line}
+def _terms(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
+    """The terms of the loss that were logged, where they are positive."""
+    terms = {name: [(x, y) for x, y in get_points(run.metrics, f"loss/{name}") if y > 0] for name in names}
+    return {name: line for name, line in terms.items() if line}
 
 
 def _draw_terms(axes: Any, terms: Mapping[str, Points]) -> None:
     for name, line in terms.items():
-        colour, dash = LOOKS[name]
-        axes.plot(*zip(*line, strict=True), dash, color=colour, linewidth=1.4, label=CALLED.get(name, name))
+        color, dash = LINE_STYLES[name]
+        axes.plot(
+            *zip(*line, strict=True), dash, color=color, linewidth=1.4, label=TERM_LABELS.get(name, name)
+        )
 
 
-def _recall(run: Run) -> Figure | None:
-    ways = {
-        "image → text": (points(run.metrics, "held_out/image_to_text_r1"), figures.FIRST),
-        "text → image": (points(run.metrics, "held_out/text_to_image_r1"), figures.SECOND),
+def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
+    directions = {
+        "image → text": (get_points(run.metrics, "held_out/image_to_text_r1"), figures.BLUE),
+        "text → image": (get_points(run.metrics, "held_out/text_to_image_r1"), figures.ORANGE),
     }
-    lines = {name: found for name, found in ways.items() if found[0]}
-    mean = points(run.metrics, "held_out/r1")
+    lines = {name: line for name, line in directions.items() if line[0]}
+    mean = get_points(run.metrics, "held_out/r1")
     if not mean:
         return None
 
     def draw(axes: Any) -> None:
-        for name, (line, colour) in lines.items():
-            places, heights = zip(*line, strict=True)
+        for name, (line, color) in lines.items():
+            samples, recalls = zip(*line, strict=True)
             axes.plot(
-                places,
-                [100 * y for y in heights],
+                samples,
+                [100 * y for y in recalls],
                 "o-",
-                color=colour,
+                color=color,
                 markersize=3.5,
                 linewidth=1.4,
                 label=name,
             )
         axes.set_ylim(bottom=0)
         axes.set_ylabel("R@1, %")
-        _finish(axes, run)
+        _finish_axes(axes, run)
 
-    return Figure(
+    return PageFigure(
         title="Held-out retrieval",
-        says=says_recall(mean),
-        svg=panel(draw, "Recall at 1 on held-out data over samples, both ways"),
+        description=describe_recall(mean),
+        svg=render_panel(draw, "Recall at 1 on held-out data over samples, both directions"),
     )
 
 
-def says_recall(line: Points) -> str:
+def describe_recall(line: Points) -> str:
     (_, first), (_, last), best = line[0], line[-1], max(line, key=lambda point: point[1])
-    found = f"from {percent(first)} to {percent(last)}"
+    change = f"from {format_percent(first)} to {format_percent(last)}"
     if last < best[1]:
-        found += f"; the best check, {percent(best[1])}, was at {large(best[0])} samples"
-    verb = "rose" if last > first else "did not rise: it went"
-    return f"Recall on data that was not trained on should keep rising. Here the mean of both ways {verb} {found}."
+        change += f"; the best value, {format_percent(best[1])}, was at {format_count(best[0])} samples"
+    verb = "rose" if last > first else "did not rise: it changed"
+    return f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}."
 
 
-def _widths(run: Run) -> Figure | None:
-    kinds = (("image", figures.FIRST), ("text", figures.SECOND))
-    means = {name: points(run.metrics, f"{name}/uncertainty") for name, _ in kinds}
+def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:
+    kinds = (("image", figures.BLUE), ("text", figures.ORANGE))
+    means = {name: get_points(run.metrics, f"{name}/uncertainty") for name, _ in kinds}
     if not all(means.values()) or not all(value > 0 for line in means.values() for _, value in line):
         return None
 
     def draw(axes: Any) -> None:
-        for name, colour in kinds:
-            low, high = (points(run.metrics, f"{name}/uncertainty_{q}") for q in ("q05", "q95"))
+        for name, color in kinds:
+            low, high = (get_points(run.metrics, f"{name}/uncertainty_{q}") for q in ("q05", "q95"))
             if low and len(low) == len(high):
                 axes.fill_between(
                     [x for x, _ in low],
                     [y for _, y in low],
                     [y for _, y in high],
-                    color=colour,
+                    color=color,
                     alpha=0.15,
                     linewidth=0,
                 )
-            axes.plot(*zip(*means[name], strict=True), color=colour, linewidth=1.4, label=f"{name}s")
+            axes.plot(*zip(*means[name], strict=True), color=color, linewidth=1.4, label=f"{name}s")
         axes.set_ylabel("uncertainty, tr Σ (5 to 95 %)")
         axes.set_ylim(bottom=0)
-        _finish(axes, run)
+        _finish_axes(axes, run)
 
-    return Figure(
+    return PageFigure(
         title="Uncertainty while training",
-        says=says_widths(means["image"][-1][1], means["text"][-1][1]),
-        svg=panel(draw, "Mean uncertainty of images and of texts over samples, with bands"),
+        description=describe_uncertainty(means["image"][-1][1], means["text"][-1][1]),
+        svg=render_panel(draw, "Mean uncertainty of images and of texts over samples, with bands"),
     )
 
 
-def says_widths(image: float, text: float) -> str:
-    hoped = "Texts should end up wider than images, because a caption leaves most of a picture open."
+def describe_uncertainty(image: float, text: float) -> str:
+    expected = (
+        "Texts should end up more uncertain than images, because a caption describes only part of an image."
+    )
     if text > image:
-        return f"{hoped} Here their mean is {text / image:.1f} times that of images at the end."
-    return f"{hoped} Here it is the wrong way round: images are {image / text:.1f} times as wide at the end."
+        return f"{expected} Here their mean is {text / image:.1f} times that of images at the end."
+    return f"{expected} Here it is {REVERSED}: the mean of images is {image / text:.1f} times that of texts at the end."
 
 
-def _finish(axes: Any, run: Run) -> None:
+def _finish_axes(axes: Any, run: TrainingRun) -> None:
     for end in run.stage_ends:
-        axes.axvline(end, color=figures.MUTED, linewidth=1.0, linestyle=":")
+        axes.axvline(end, color=figures.GRAY, linewidth=1.0, linestyle=":")
     axes.set_xlabel("samples")
     axes.locator_params(axis="x", nbins=5)
-    axes.xaxis.set_major_formatter(lambda value, _: large(value))
+    axes.xaxis.set_major_formatter(lambda value, _: format_count(value))
     axes.legend(loc="best", fontsize=8)

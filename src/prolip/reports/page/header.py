@@ -1,73 +1,171 @@
-"""What the model is, and its headline numbers."""
+"""Header and provenance of the page: what the model is, its headline numbers, how the page was made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
-from prolip.evaluation.formatting import UNKNOWN
-from prolip.reports.page.components import Header, Tile
-from prolip.reports.page.inputs import Material
-from prolip.reports.page.results import Findings, Headline
-from prolip.reports.page.run import Run
-from prolip.reports.page.words import correlation, known, large, percent, span, times
-
-NUMBERS: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
-    ("zero_shot", "Zero-shot accuracy", "pictures that get the right class", percent),
-    ("r1", "Retrieval R@1", "nearest is right, mean of both ways", percent),
-    ("truth", "ρ with ambiguity", "of caption uncertainty and the truth; 1 is perfect", correlation),
-    ("text_above", "Text above image", "captions less sure than their picture", percent),
+from prolip.console import MISSING
+from prolip.embeddings.identity import model_identity
+from prolip.reports.page.components import DefinitionList, HeadlineTile, PageHeader, PageSection
+from prolip.reports.page.formatting import (
+    drop_none,
+    format_correlation,
+    format_count,
+    format_duration,
+    format_percent,
+    format_range,
 )
-"""Field of `Headline`, what it is called, what it means, how it is written."""
+from prolip.reports.page.inputs import PageInputs
+from prolip.reports.page.results import HeadlineMetrics, PageResults
+from prolip.reports.page.run import TrainingRun
+from prolip.training.environment import describe_machine
+
+HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
+    ("zero_shot", "Zero-shot accuracy", "images assigned to the right class", format_percent),
+    ("r1", "Retrieval R@1", "nearest item is a match, mean of both directions", format_percent),
+    (
+        "truth",
+        "ρ with ambiguity",
+        "of caption uncertainty with the true ambiguity; 1 is perfect",
+        format_correlation,
+    ),
+    ("text_above", "Text above image", "captions more uncertain than their image", format_percent),
+)
+"""Field of `HeadlineMetrics`, label, description, formatting."""
 DETERMINISTIC = (
-    "This model is deterministic: its Gaussians are points. So there is no section on uncertainty, no view in two "
-    "dimensions and no inclusion."
+    "This model is deterministic: its Gaussians are points. The sections on uncertainty, on the embedding plane and on "
+    "inclusion are left out."
 )
 
 
-def header(run: Run, material: Material, findings: Findings) -> Header:
-    size = run.config.model.size if run.config.model.start is None else f"from {run.config.model.start}"
-    facts = (
+def build_header(run: TrainingRun, inputs: PageInputs, results: PageResults) -> PageHeader:
+    """The top of the page.
+
+    Args:
+        run: The training run.
+        inputs: The data of the evaluation.
+        results: Its headline numbers become tiles.
+
+    Returns:
+        The header.
+    """
+    model = run.config.model
+    size = model.size if model.pretrained is None else f"fine-tuned from {model.pretrained}"
+    metadata = (
         ("size", size),
-        ("parameters", large(run.parameters)),
-        ("trained on", "; ".join(source.replace(",", ", ") for source in run.config.data.source) or UNKNOWN),
-        ("samples seen", large(run.samples)),
-        ("time trained", times(run.seconds)),
-        ("judged on", material.name or UNKNOWN),
+        ("parameters", format_count(run.parameters)),
+        ("trained on", "; ".join(source.replace(",", ", ") for source in run.config.data.source) or MISSING),
+        ("samples seen", format_count(run.samples)),
+        ("training time", format_duration(run.seconds)),
+        ("evaluated on", inputs.name or MISSING),
     )
     notes = [] if run.is_probabilistic else [DETERMINISTIC]
-    notes += [material.note] if material.note else []
-    kind = (
-        "ProLIP: every picture and every text is a Gaussian"
+    notes += [inputs.note] if inputs.note else []
+    subtitle = (
+        "ProLIP: a probabilistic model that embeds images and texts as Gaussians"
         if run.is_probabilistic
-        else "a deterministic model"
+        else "A deterministic model"
     )
-    return Header(title=run.name, line=kind, facts=facts, tiles=tiles(findings), notes=tuple(notes))
+    return PageHeader(
+        title=run.name, subtitle=subtitle, metadata=metadata, tiles=build_tiles(results), notes=tuple(notes)
+    )
 
 
-def tiles(findings: Findings) -> tuple[Tile, ...]:
-    """One for each number that is known, with that of other models beside it."""
+def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:
+    """Headline numbers of the model, each beside that of the other models.
+
+    Args:
+        results: Of the evaluation.
+
+    Returns:
+        One tile per number that was measured.
+    """
     return tuple(
-        Tile(
-            name=name,
-            value=written(value),
-            meaning=meaning,
-            beside=tuple(_beside(findings, field, written)),
+        HeadlineTile(
+            label=label,
+            value=formatted(value),
+            description=description,
+            comparisons=tuple(_compare(results, field, formatted)),
         )
-        for field, name, meaning, written in NUMBERS
-        if (value := _of(findings.headline, field)) is not None
+        for field, label, description, formatted in HEADLINES
+        if (value := _get_metric(results.headline, field)) is not None
     )
 
 
-def _beside(
-    findings: Findings, field: str, written: Callable[[float | None], str]
+def _compare(
+    results: PageResults, field: str, formatted: Callable[[float | None], str]
 ) -> Iterator[tuple[str, str]]:
-    """Untrained models together, from the least to the largest; each other model by itself."""
-    if findings.untrained:
-        yield "untrained", span(known(_of(one, field) for one in findings.untrained), written)
-    for name, other in findings.others:
-        yield name, written(_of(other, field))
+    """The range of the untrained models, then each other model."""
+    if results.untrained:
+        yield (
+            "untrained",
+            format_range(drop_none(_get_metric(one, field) for one in results.untrained), formatted),
+        )
+    for name, other in results.others:
+        yield name, formatted(_get_metric(other, field))
 
 
-def _of(headline: Headline, field: str) -> float | None:
+def _get_metric(headline: HeadlineMetrics, field: str) -> float | None:
     value: float | None = getattr(headline, field)
     return value
+
+
+def build_provenance_section(
+    run: TrainingRun, inputs: PageInputs, *, command: Sequence[str], controls: int, limit: int
+) -> PageSection:
+    """How the page was made: commands, versions, machine, seeds and fingerprints of the data.
+
+    Args:
+        run: The training run.
+        inputs: The data of the evaluation.
+        command: Words of the command line; empty if there was none.
+        controls: Number of untrained models.
+        limit: Maximum number of images per evaluation set.
+
+    Returns:
+        The section.
+    """
+    machine = describe_machine()
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
+    rows = [
+        ("command", _format_command(command)),
+        ("training", _format_command(run.sessions[0]["command"]) if run.sessions else ""),
+        ("prolip", f"{machine['prolip']}, Python {machine['python']}"),
+        ("packages", packages),
+        ("machine", f"{machine['platform']}, {machine['cpus']} cores"),
+        ("model", model_identity(run.model)),
+        ("seeds", _format_seeds(run, controls)),
+        ("images per set", f"at most {limit:,}"),
+        *(("trained on", f"{entry['source']}, fingerprint {entry['fingerprint']}") for entry in run.data),
+        *_list_fingerprints(inputs),
+    ]
+    filled = tuple((name, value) for name, value in rows if value)
+    return PageSection(id="provenance", title="Provenance", blocks=[DefinitionList(rows=filled)])
+
+
+def _format_command(words: Sequence[str]) -> str:
+    """A shell command. The folder of the program is left out: it is private to the machine."""
+    return shlex.join([Path(words[0]).name, *words[1:]]) if words else ""
+
+
+def _format_seeds(run: TrainingRun, controls: int) -> str:
+    training = f"training {run.config.seed}"
+    return f"{training}; untrained {', '.join(map(str, range(controls)))}" if controls else training
+
+
+def _list_fingerprints(inputs: PageInputs) -> list[tuple[str, str]]:
+    sources = {
+        "captions": inputs.pairs,
+        "retrieval": inputs.retrieval,
+        "classes": None if inputs.zero_shot is None else inputs.zero_shot.source,
+    }
+    return [
+        (
+            f"evaluated on: {name}",
+            f"fingerprint {source.fingerprint()}, {inputs.origin or Path(source.name).name}",
+        )
+        for name, source in sources.items()
+        if source is not None
+    ]

@@ -1,4 +1,4 @@
-"""HierarImgs: does a picture with fewer segments include the whole one?"""
+"""Section on HierarImgs: does an image with fewer segments include the complete one?"""
 
 from __future__ import annotations
 
@@ -9,57 +9,83 @@ from typing import Any
 from prolip.data.sources.hierarimgs import HierarImgs
 from prolip.preprocessing.images import read_image
 from prolip.reports import hierarchy
-from prolip.reports.page.components import Cell, Figure, Gallery, Section
-from prolip.reports.page.pictures import inline
-from prolip.reports.page.svg import panel
-from prolip.reports.page.words import CLOSE, NOTHING_LEARNED, WRONG_WAY, beside, percent
+from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
+from prolip.reports.page.formatting import (
+    MIN_MARGIN,
+    NOT_LEARNED,
+    REVERSED,
+    describe_untrained,
+    format_percent,
+)
+from prolip.reports.page.html import embed_image
+from prolip.reports.page.svg import render_panel
 
 
-def section(result: Mapping[str, Any], data: HierarImgs) -> Section:
-    """result: of `evaluate.hierarimgs.evaluate`, of a model with uncertainty."""
+def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
+    """Histograms of H by level, and one example.
+
+    Args:
+        result: Of `evaluate_hierarimgs`, of a model with uncertainty.
+        data: The images of the result.
+
+    Returns:
+        The section.
+    """
     figures = [
-        Figure(
+        PageFigure(
             title=f"Level {level}: {level + 1} segment{'s' if level else ''}",
-            says=says_level(row["included"], _untrained(result["control"], level)),
-            svg=panel(
-                partial(_draw, level=level, row=row),
+            description=describe_level(row["included"], _get_untrained(result["control"], level)),
+            svg=render_panel(
+                partial(_draw_level, level=level, row=row),
                 f"Histogram of H of {result['images']} originals in level {level}, and of its mirror image",
             ),
         )
         for level, row in enumerate(result["by_level"])
     ]
     intro = (
-        "Pictures are built up from their largest segment on. What shows less should be the wider Gaussian and include "
-        "the original: H(original in level) above 0, filled; the outline is the mirror image."
+        "Images are built up segment by segment, the largest first. A level that shows less should be the more "
+        "uncertain Gaussian and include the original: H(original in level) above 0 (filled); the outline is its mirror "
+        "image."
     )
-    return Section(
-        id="hierarimgs", title="Pictures that grow", intro=intro, blocks=[_example(data), *figures]
+    return PageSection(
+        id="hierarimgs",
+        title="HierarImgs: images built up segment by segment",
+        intro=intro,
+        blocks=[_build_example(data), *figures],
     )
 
 
-def _draw(axes: Any, level: int, row: Mapping[str, Any]) -> None:
-    hierarchy.draw_h(axes, level, row, None)
-    axes.set_ylabel("pictures")
+def _draw_level(axes: Any, level: int, row: Mapping[str, Any]) -> None:
+    hierarchy.draw_inclusion(axes, level, row, None)
+    axes.set_ylabel("images")
 
 
-def says_level(included: float, untrained: list[float]) -> str:
-    """untrained: the same share of models that have learned nothing; empty if none was asked."""
-    found = f"Included here: {percent(included)} of originals"
+def describe_level(included: float, untrained: list[float]) -> str:
+    """Say which fraction of the originals a level includes.
+
+    Args:
+        included: Fraction, 0 to 1.
+        untrained: The same fraction for untrained models; empty if there are none.
+
+    Returns:
+        One or two sentences.
+    """
+    text = f"Included here: {format_percent(included)} of originals"
     if included < 0.5:
-        found += f", {WRONG_WAY}"
-    close = included >= 0.5 and bool(untrained) and max(untrained) > included - CLOSE
-    return f"{found}{beside(untrained, percent)}.{f' {NOTHING_LEARNED}' if close else ''}"
+        text += f", {REVERSED}"
+    is_close = included >= 0.5 and bool(untrained) and max(untrained) > included - MIN_MARGIN
+    return f"{text}{describe_untrained(untrained, format_percent)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
-def _untrained(control: Mapping[str, Any] | None, level: int) -> list[float]:
+def _get_untrained(control: Mapping[str, Any] | None, level: int) -> list[float]:
     return [] if control is None else list(control["included"][level]["by_seed"])
 
 
-def _example(data: HierarImgs) -> Gallery:
+def _build_example(data: HierarImgs) -> Gallery:
     files = [*(level[0] for level in data.levels), data.originals[0]]
     names = [*(f"level {number}" for number in range(len(data.levels))), "original"]
-    cells = tuple(
-        Cell(picture=inline(read_image(file), name), notes=(name,))
+    items = tuple(
+        GalleryItem(image=embed_image(read_image(file), name), notes=(name,))
         for file, name in zip(files, names, strict=True)
     )
-    return Gallery(title="One of them", cells=cells)
+    return Gallery(title="Example", items=items)

@@ -1,4 +1,4 @@
-"""All that is measured for a page. What doesn't apply is None."""
+"""Results of the page: all evaluations of a model, of untrained controls and of other models."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from typing import Any
 
 from PIL import Image
 
-from prolip import scenes
-from prolip.data.source import Source
-from prolip.data.subset import evenly
+from prolip.data.source import AnnotatedSource, Source, evenly_spaced
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import hierarcaps, hierarimgs, prompts, retrieval, robustness, uncertainty, zeroshot
-from prolip.evaluation.captions import Pairs, gather
-from prolip.evaluation.controls import untrained_models
-from prolip.evaluation.strategies import Plan
+from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
+from prolip.evaluation.strategies import StrategyConfig
+from prolip.evaluation.untrained import untrained_models
 from prolip.model.prolip import ProLIP
-from prolip.reports.page.inputs import Material
-from prolip.reports.sheets import picture_of
-from prolip.retrieval.traversal import Way, ways
-from prolip.scenes.source import Scenes
+from prolip.reports.page.inputs import PageInputs
+from prolip.reports.sheets import read_sample_image
+from prolip.retrieval.traversal.api import CaptionPath, traverse_images
 
-SHOWN = 6
-"""Samples of each list of pictures."""
-WALKS = 4
-"""Pictures whose traversal is shown."""
-ATTACKED, PGD_STEPS = 100, (0, 1, 5, 10)
+NUM_EXAMPLES = 6
+"""Images per gallery."""
+NUM_TRAVERSALS = 4
+"""Images whose traversal is shown."""
+PGD_IMAGES, PGD_STEPS = 100, (0, 1, 5, 10)
 SHOTS = 5
+"""Labeled images per class for prompt weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Headline:
-    """Shares and correlations; None where there is no data or no uncertainty.
+class HeadlineMetrics:
+    """Headline numbers of one model. None: no data, or a model without uncertainty.
 
-    zero_shot, r1, text_above: shares. truth, length, level: Spearman's correlation of the uncertainty of captions with
-    their true ambiguity, their length and their level.
+    zero_shot:  top-1 accuracy, 0 to 1.
+    r1:         recall@1 by CSD, mean of both directions, 0 to 1.
+    truth:      Spearman correlation of caption uncertainty with the true log-ambiguity.
+    text_above: fraction of captions that are more uncertain than their image.
+    length:     Spearman correlation of caption uncertainty with length in tokens.
+    level:      Spearman correlation of caption uncertainty with the level of generality.
     """
 
     zero_shot: float | None = None
@@ -46,156 +49,175 @@ class Headline:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Walked:
-    """A picture and its way. true: of each step, whether it is true of the picture; empty if nobody knows."""
+class ImageTraversal:
+    """An image and its path of captions. is_true: of each step, whether the caption is true of the image; empty if
+    unknown."""
 
-    picture: Image.Image
-    way: Way
-    true: tuple[bool, ...] = ()
+    image: Image.Image
+    path: CaptionPath
+    is_true: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Findings:
-    """What each evaluator found, in its own layout.
+class PageResults:
+    """Results of all evaluators, each in its own layout. None: not evaluated.
 
-    untrained: headlines of models that have learned nothing; untrained_robustness: what damage does to them.
-    others: headlines of other models by name.
+    untrained:            headline numbers of untrained models of the same size.
+    untrained_robustness: robustness results of the same models.
+    others:               (name, headline numbers) of other models.
     """
 
-    headline: Headline
-    untrained: tuple[Headline, ...] = ()
+    headline: HeadlineMetrics
+    untrained: tuple[HeadlineMetrics, ...] = ()
     untrained_robustness: tuple[dict[str, Any], ...] = ()
-    others: tuple[tuple[str, Headline], ...] = ()
-    pairs: Pairs | None = None
+    others: tuple[tuple[str, HeadlineMetrics], ...] = ()
+    pairs: EmbeddedPairs | None = None
     uncertainty: dict[str, Any] | None = None
     zero_shot: dict[str, Any] | None = None
     prompts: dict[str, Any] | None = None
     robustness: dict[str, Any] | None = None
     hierarimgs: dict[str, Any] | None = None
     hierarcaps: dict[str, Any] | None = None
-    walks: tuple[Walked, ...] = ()
+    traversals: tuple[ImageTraversal, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How data is read. quick: pictures of each set. bad_limit: share of bad ones from which on it is an error."""
+class EvaluationOptions:
+    """Options of all evaluators. limit: maximum number of images per set. max_bad_fraction: an error above it."""
 
-    quick: int = 500
-    bad_limit: float = 0.01
+    limit: int = 500
+    max_bad_fraction: float = 0.01
     progress: bool | None = None
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What every evaluator is told."""
-        return {"bad_limit": self.bad_limit, "progress": self.progress}
+    def make_embedder(self, model: ProLIP) -> Embedder:
+        """An embedder for the evaluators, without a cache."""
+        return Embedder(model=model, max_bad_fraction=self.max_bad_fraction, progress=self.progress)
 
 
-def examine(
+def evaluate_model(
     model: ProLIP,
-    material: Material,
+    inputs: PageInputs,
     *,
     compare: Sequence[tuple[str, ProLIP]] = (),
     controls: int,
-    reading: Reading,
-) -> Findings:
-    """Everything that the material allows, of a model; the headline also of untrained and of other models."""
-    fresh = untrained_models(model, controls)  # a bad number is told before the work
-    core = _Core(model, material, reading)
-    untrained, untrained_robustness = _controls(fresh, material, reading)
-    chains = labelled = images = None
-    if material.hierarcaps is not None:
-        chains = hierarcaps.evaluate(model, material.hierarcaps, **reading.options)
-    if material.prompts is not None:
-        labelled = prompts.evaluate(
-            model, material.prompts, plan=Plan(few=(SHOTS,), runs=1), **reading.options
+    options: EvaluationOptions,
+) -> PageResults:
+    """Run every evaluation that the inputs allow.
+
+    Args:
+        model: The model of the page.
+        inputs: Data sets.
+        compare: (name, model) of models of which only the headline numbers are computed.
+        controls: Number of untrained models.
+        options: Of all evaluators.
+
+    Returns:
+        The results.
+    """
+    fresh = untrained_models(model, controls)  # raises on a bad number before the evaluation starts
+    core = _HeadlineEvaluation(model, inputs, options)
+    untrained, untrained_robustness = _evaluate_controls(fresh, inputs, options)
+    embedder = options.make_embedder(model)
+    chains = labeled = images = None
+    if inputs.hierarcaps is not None:
+        chains = hierarcaps.evaluate_hierarcaps(embedder, inputs.hierarcaps)
+    if inputs.prompts is not None:
+        labeled = prompts.evaluate_prompts(
+            embedder, inputs.prompts, config=StrategyConfig(shots=(SHOTS,), runs=1)
         )
-    if material.hierarimgs is not None and core.probabilistic:
-        images = hierarimgs.evaluate(model, material.hierarimgs, controls=controls, **reading.options)
-    return Findings(
+    if inputs.hierarimgs is not None and core.is_probabilistic:
+        images = hierarimgs.evaluate_hierarimgs(embedder, inputs.hierarimgs, untrained=controls)
+    return PageResults(
         headline=core.headline,
         untrained=untrained,
         untrained_robustness=untrained_robustness,
-        others=tuple((name, _Core(other, material, reading).headline) for name, other in compare),
+        others=tuple((name, _HeadlineEvaluation(other, inputs, options).headline) for name, other in compare),
         pairs=core.pairs,
         uncertainty=core.uncertainty,
         zero_shot=core.zero_shot,
-        prompts=labelled,
-        robustness=_damage(model, material, reading),
+        prompts=labeled,
+        robustness=_evaluate_robustness(model, inputs, options),
         hierarimgs=images,
         hierarcaps=chains,
-        walks=_walks(model, material, core.pairs),
+        traversals=_traverse_images(model, inputs, core.pairs),
     )
 
 
-class _Core:
-    """What the headline is made of, for one model."""
+class _HeadlineEvaluation:
+    """The evaluations behind the headline numbers of one model."""
 
-    def __init__(self, model: ProLIP, material: Material, reading: Reading) -> None:
-        self.probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
-        self.pairs: Pairs | None = None
+    def __init__(self, model: ProLIP, inputs: PageInputs, options: EvaluationOptions) -> None:
+        embedder = options.make_embedder(model)
+        self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
+        self.pairs: EmbeddedPairs | None = None
         self.uncertainty: dict[str, Any] | None = None
         self.retrieval: dict[str, Any] | None = None
         self.zero_shot: dict[str, Any] | None = None
-        if material.pairs is not None:
-            self.pairs = gather(
-                model, material.pairs, limit=reading.quick, world=material.world, **reading.options
-            )
-        if self.pairs is not None and self.probabilistic:
-            self.uncertainty = uncertainty.analyse(self.pairs, shown=SHOWN)
-        if material.retrieval is not None:
-            self.retrieval = retrieval.evaluate(model, material.retrieval, **reading.options)
-        if material.zero_shot is not None:
-            self.zero_shot = zeroshot.evaluate(model, material.zero_shot, **reading.options)
+        if inputs.pairs is not None:
+            self.pairs = embed_pairs(embedder, inputs.pairs, limit=options.limit)
+        if self.pairs is not None and self.is_probabilistic:
+            self.uncertainty = uncertainty.analyze_uncertainty(self.pairs, num_examples=NUM_EXAMPLES)
+        if inputs.retrieval is not None:
+            self.retrieval = retrieval.evaluate_retrieval(embedder, inputs.retrieval)
+        if inputs.zero_shot is not None:
+            self.zero_shot = zeroshot.evaluate_zeroshot(embedder, inputs.zero_shot)
 
     @property
-    def headline(self) -> Headline:
-        wide = self.uncertainty or {}
-        return Headline(
+    def headline(self) -> HeadlineMetrics:
+        uncertain = self.uncertainty or {}
+        return HeadlineMetrics(
             zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
             r1=None if self.retrieval is None else self.retrieval["csd"]["mean_r1"],
-            truth=(wide.get("truth") or {}).get("spearman"),
-            text_above=wide.get("text_above_own_image"),
-            length=(wide.get("by_length") or {}).get("spearman"),
-            level=(wide.get("by_level") or {}).get("spearman"),
+            truth=(uncertain.get("truth") or {}).get("spearman"),
+            text_above=uncertain.get("text_above_own_image"),
+            length=(uncertain.get("by_length") or {}).get("spearman"),
+            level=(uncertain.get("by_level") or {}).get("spearman"),
         )
 
 
-def _controls(
-    fresh: Iterable[ProLIP], material: Material, reading: Reading
-) -> tuple[tuple[Headline, ...], tuple[dict[str, Any], ...]]:
-    """Of untrained models the headlines, and what damage does to them."""
-    headlines, spoilt = [], []
+def _evaluate_controls(
+    fresh: Iterable[ProLIP], inputs: PageInputs, options: EvaluationOptions
+) -> tuple[tuple[HeadlineMetrics, ...], tuple[dict[str, Any], ...]]:
+    """Headline numbers and robustness results of untrained models."""
+    headlines, robust = [], []
     for model in fresh:
-        headlines.append(_Core(model, material, reading).headline)
-        if (found := _damage(model, material, reading)) is not None:
-            spoilt.append(found)
-    return tuple(headlines), tuple(spoilt)
+        headlines.append(_HeadlineEvaluation(model, inputs, options).headline)
+        if (result := _evaluate_robustness(model, inputs, options)) is not None:
+            robust.append(result)
+    return tuple(headlines), tuple(robust)
 
 
-def _damage(model: ProLIP, material: Material, reading: Reading) -> dict[str, Any] | None:
-    if material.prompts is None:
+def _evaluate_robustness(
+    model: ProLIP, inputs: PageInputs, options: EvaluationOptions
+) -> dict[str, Any] | None:
+    if inputs.prompts is None:
         return None
-    return robustness.evaluate(
-        model, material.prompts, corruptions=(), pgd_steps=PGD_STEPS, limit=ATTACKED, **reading.options
+    return robustness.evaluate_robustness(
+        options.make_embedder(model),
+        inputs.prompts,
+        corruptions=(),
+        pgd_steps=PGD_STEPS,
+        pgd_images=PGD_IMAGES,
     )
 
 
-def _walks(model: ProLIP, material: Material, pairs: Pairs | None) -> tuple[Walked, ...]:
-    """Traversals of a few pictures, evenly spread over the data."""
-    if material.pairs is None or pairs is None or not material.captions:
+def _traverse_images(
+    model: ProLIP, inputs: PageInputs, pairs: EmbeddedPairs | None
+) -> tuple[ImageTraversal, ...]:
+    """Traversals of a few images, evenly spaced over the data."""
+    if inputs.pairs is None or pairs is None or not inputs.captions:
         return ()
-    numbers = pairs.numbers[evenly(len(pairs.numbers), WALKS)].tolist()
-    pictures = [picture_of(material.pairs, number) for number in numbers]
-    found = ways(model, pictures, material.captions)
+    indices = pairs.indices[evenly_spaced(len(pairs.indices), NUM_TRAVERSALS)].tolist()
+    images = [read_sample_image(inputs.pairs, index) for index in indices]
+    paths = traverse_images(model, images, inputs.captions)
     return tuple(
-        Walked(picture=picture, way=way, true=_true_steps(material.pairs, number, way))
-        for number, picture, way in zip(numbers, pictures, found, strict=True)
+        ImageTraversal(image=image, path=path, is_true=_check_steps(inputs.pairs, index, path))
+        for index, image, path in zip(indices, images, paths, strict=True)
     )
 
 
-def _true_steps(source: Source, number: int, way: Way) -> tuple[bool, ...]:
-    """Whether each caption is true of the picture: of scenes that is known."""
-    if not isinstance(source, Scenes):
+def _check_steps(source: Source, index: int, path: CaptionPath) -> tuple[bool, ...]:
+    """Whether each caption of a path is true of the image; empty if the source doesn't know."""
+    if not isinstance(source, AnnotatedSource):
         return ()
-    scene = source.read(number).extra["scene"]
-    return tuple(scenes.entails(step.caption, scene) for step in way.steps)
+    return tuple(source.is_true_caption(index, step.caption) for step in path.steps)

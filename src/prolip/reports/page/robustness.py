@@ -1,4 +1,4 @@
-"""Pictures made worse: the centre hidden, and PGD."""
+"""Section on robustness: accuracy and uncertainty under occlusion and under PGD."""
 
 from __future__ import annotations
 
@@ -6,91 +6,119 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from prolip.reports import robustness as drawn
-from prolip.reports.page.components import Figure, Section
-from prolip.reports.page.svg import Draw, panel
-from prolip.reports.page.words import NOTHING_LEARNED, WRONG_WAY, beside, change, known, percent
+from prolip.reports import robustness as plots
+from prolip.reports.page.components import PageFigure, PageSection
+from prolip.reports.page.formatting import (
+    NOT_LEARNED,
+    REVERSED,
+    describe_untrained,
+    drop_none,
+    format_change,
+    format_percent,
+)
+from prolip.reports.page.svg import DrawFunction, render_panel
 
-HARDLY = 0.01
-"""A change of mean uncertainty that is not worth a verdict."""
-MOST = 0.5
-"""Share of the growth that a model without training may have."""
+MIN_CHANGE = 0.01
+"""A smaller relative change of mean uncertainty is called no change."""
+MAX_UNTRAINED = 0.5
+"""Fraction of the change that an untrained model may show if the rest is to count as learned."""
 
 Rows = Sequence[Mapping[str, Any]]
+"""Accuracy and uncertainty, from the clean images to the strongest perturbation."""
 
 
-def section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, Any]]) -> Section:
-    """result: of `evaluate.robustness.evaluate`. untrained: the same of models that have learned nothing."""
-    figures: list[Figure] = []
+def build_section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, Any]]) -> PageSection:
+    """Accuracy and mean uncertainty against the strength of each perturbation.
+
+    Args:
+        result: Of `evaluate_robustness`.
+        untrained: The same of untrained models.
+
+    Returns:
+        The section.
+    """
+    figures: list[PageFigure] = []
     if rows := result["occlusion"]:
-        fresh = known(growth(one["occlusion"]) for one in untrained)
-        figures += _figures("Centre hidden", rows, partial(drawn.draw_occlusion, rows=rows), fresh)
-    if facts := result["pgd"]:
-        fresh = known(growth(one["pgd"]["rows"]) for one in untrained)
-        figures += _figures("PGD", facts["rows"], partial(drawn.draw_pgd, facts=facts), fresh)
-    intro = f"{result['classes']} classes, {result['images']:,} pictures"
-    if facts:
-        intro += f"; PGD on {facts['images']} of them, at most {255 * facts['epsilon']:.3g}/255 a value"
-    return Section(id="damage", title="Pictures made worse", intro=f"{intro}.", blocks=figures)
+        changes = drop_none(compute_change(one["occlusion"]) for one in untrained)
+        figures += _build_figures("Center occluded", rows, partial(plots.draw_occlusion, rows=rows), changes)
+    if pgd := result["pgd"]:
+        changes = drop_none(compute_change(one["pgd"]["rows"]) for one in untrained)
+        figures += _build_figures("PGD", pgd["rows"], partial(plots.draw_pgd, pgd=pgd), changes)
+    intro = f"{result['classes']} classes, {result['images']:,} images"
+    if pgd:
+        intro += f"; PGD on {pgd['images']} of them, at most {255 * pgd['epsilon']:.3g}/255 per pixel value"
+    return PageSection(id="robustness", title="Robustness", intro=f"{intro}.", blocks=figures)
 
 
-def _figures(title: str, rows: Rows, draw: partial[None], untrained: Sequence[float]) -> list[Figure]:
-    made = [
-        Figure(
+def _build_figures(
+    title: str, rows: Rows, draw: partial[None], untrained: Sequence[float]
+) -> list[PageFigure]:
+    figures = [
+        PageFigure(
             title=f"{title}: accuracy",
-            says=says_accuracy(rows),
-            svg=panel(_accuracy(draw), f"Accuracy against damage: {title}"),
+            description=describe_accuracy(rows),
+            svg=render_panel(_draw_accuracy(draw), f"Accuracy against perturbation: {title}"),
         )
     ]
     if rows[0]["uncertainty"] is not None:
-        made.append(
-            Figure(
+        figures.append(
+            PageFigure(
                 title=f"{title}: uncertainty",
-                says=says_uncertainty(rows, untrained),
-                svg=panel(_uncertainty(draw, rows), f"Mean image uncertainty against damage: {title}"),
+                description=describe_uncertainty(rows, untrained),
+                svg=render_panel(
+                    _draw_uncertainty(draw, rows), f"Mean image uncertainty against perturbation: {title}"
+                ),
             )
         )
-    return made
+    return figures
 
 
-def _accuracy(draw: partial[None]) -> Draw:
-    def drawn_to_scale(axes: Any) -> None:
-        draw(axes, what="accuracy")
+def _draw_accuracy(draw: partial[None]) -> DrawFunction:
+    def draw_scaled(axes: Any) -> None:
+        draw(axes, metric="accuracy")
         axes.set(ylim=(0, 100), ylabel="accuracy, %")
 
-    return drawn_to_scale
+    return draw_scaled
 
 
-def _uncertainty(draw: partial[None], rows: Rows) -> Draw:
-    def drawn_to_scale(axes: Any) -> None:
-        draw(axes, what="uncertainty")
-        drawn.same_scale([axes], rows[0]["uncertainty"])
+def _draw_uncertainty(draw: partial[None], rows: Rows) -> DrawFunction:
+    def draw_scaled(axes: Any) -> None:
+        draw(axes, metric="uncertainty")
+        plots.set_common_scale([axes], rows[0]["uncertainty"])
         axes.set_ylabel("mean image uncertainty, tr Σ")
 
-    return drawn_to_scale
+    return draw_scaled
 
 
-def says_accuracy(rows: Rows) -> str:
-    """rows: from no damage to most."""
-    first, last = rows[0]["accuracy"], rows[-1]["accuracy"]
-    return f"Accuracy falls with damage; the slower the better. Here it goes from {percent(first)} to {percent(last)}."
+def describe_accuracy(rows: Rows) -> str:
+    """Say how accuracy changes from the clean images to the strongest perturbation."""
+    first, last = format_percent(rows[0]["accuracy"]), format_percent(rows[-1]["accuracy"])
+    return f"Accuracy should fall slowly with the perturbation. Here it goes from {first} to {last}."
 
 
-def says_uncertainty(rows: Rows, untrained: Sequence[float] = ()) -> str:
-    """untrained: the growth of models that have learned nothing."""
-    hoped, grown = "A model that sees less should be less sure.", growth(rows)
-    if grown is None:
-        return f"{hoped} This one has no uncertainty that could change."
-    if abs(grown) < HARDLY:
-        found = f"hardly changes ({change(grown)})"
+def describe_uncertainty(rows: Rows, untrained: Sequence[float] = ()) -> str:
+    """Say how mean uncertainty changes from the clean images to the strongest perturbation.
+
+    Args:
+        rows: Of the model.
+        untrained: `compute_change` of untrained models.
+
+    Returns:
+        Two or three sentences.
+    """
+    expected, change = "Uncertainty should rise with the perturbation.", compute_change(rows)
+    if change is None:
+        return f"{expected} This model has no uncertainty."
+    if abs(change) < MIN_CHANGE:
+        text = f"hardly changes ({format_change(change)})"
     else:
-        found = f"changes by {change(grown)}" + ("" if grown > 0 else f", {WRONG_WAY}")
-    close = grown >= HARDLY and bool(untrained) and max(untrained) > MOST * grown
-    told = f"{hoped} Here mean uncertainty {found}{beside(untrained, change)}."
-    return f"{told} {NOTHING_LEARNED}" if close else told
+        text = f"changes by {format_change(change)}" + ("" if change > 0 else f", {REVERSED}")
+    is_close = change >= MIN_CHANGE and bool(untrained) and max(untrained) > MAX_UNTRAINED * change
+    sentence = f"{expected} Here its mean {text}{describe_untrained(untrained, format_change)}."
+    return f"{sentence} {NOT_LEARNED}" if is_close else sentence
 
 
-def growth(rows: Rows) -> float | None:
-    """How much mean uncertainty grows from no damage to most, as a share; None without uncertainty."""
+def compute_change(rows: Rows) -> float | None:
+    """Relative change of mean uncertainty from the first row to the last; None without uncertainty."""
     first, last = rows[0]["uncertainty"], rows[-1]["uncertainty"]
     return last / first - 1 if first else None

@@ -1,4 +1,4 @@
-"""What the folder of a training run tells."""
+"""A finished training run: config, model, metrics and sessions, read from its folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from prolip.weights.load import load
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Run:
-    """metrics: lines with numbers, in order; empty if there are none. data: what was trained on, with fingerprints.
-    sessions: versions and machine of each start."""
+class TrainingRun:
+    """A finished training run.
+
+    metrics:  lines of metrics.jsonl that hold numbers, in order; empty if there are none.
+    data:     training sources with their fingerprints.
+    sessions: command, versions and machine of each start.
+    """
 
     folder: Path
     config: TrainConfig
@@ -41,13 +45,13 @@ class Run:
 
     @property
     def samples(self) -> int:
-        """Samples seen, by the metrics; without any, those that the config asks for."""
+        """Samples seen according to the metrics, else according to the config."""
         seen = [line["samples"] for line in self.metrics if line.get("samples")]
-        return int(seen[-1]) if seen else self.config.steps * self.config.batch
+        return int(seen[-1]) if seen else self.config.steps * self.config.batch_size
 
     @property
     def seconds(self) -> float | None:
-        """Time in training steps: samples by samples a second, line by line. None without metrics."""
+        """Seconds spent in training steps, from samples and samples per second. None without metrics."""
         lines = [
             line
             for line in self.metrics
@@ -64,35 +68,48 @@ class Run:
 
     @property
     def stage_ends(self) -> tuple[int, ...]:
-        """Samples at which a stage ends and the next begins."""
+        """Number of samples at which each stage but the last ends."""
         ends, seen = [], 0
         for steps in self.config.stage_steps[:-1]:
-            seen += steps * self.config.batch
+            seen += steps * self.config.batch_size
             ends.append(seen)
         return tuple(ends)
 
 
 def is_finite(value: float | None) -> bool:
-    """A number that can be drawn."""
+    """Whether a value is a finite number."""
     return value is not None and math.isfinite(value)
 
 
-def read_run(folder: str | Path, device: str | None = None) -> Run:
-    """A run that has ended. A sentence for what is none."""
+def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
+    """Read a finished run.
+
+    Args:
+        folder: That `prolip train` wrote.
+        device: Of the model. None: a GPU if there is one.
+
+    Returns:
+        The run.
+
+    Raises:
+        ValueError: The folder is no training run, or the run has not finished.
+    """
     folder = Path(folder).expanduser()
     if not is_run(folder):
-        raise ValueError(f"{folder} is no folder of a training run; say one that prolip train wrote")
+        raise ValueError(f"{folder} is not a training run: pass a folder that `prolip train` wrote")
     if not (folder / MODEL).is_dir():
-        raise ValueError(f"{folder} has no {MODEL} yet: let the run end (prolip train {folder} --resume)")
-    return Run(
+        raise ValueError(
+            f"{folder} has no {MODEL}: the run has not finished. Resume it with: prolip train {folder} --resume"
+        )
+    return TrainingRun(
         folder=folder,
         config=read_config(folder),
         model=load(folder, device=device).eval(),
-        metrics=tuple(line for line in _lines(folder) if "note" not in line),
+        metrics=tuple(line for line in _read_lines(folder) if "note" not in line),
         data=tuple(read_json(folder / CONFIG).get("data") or ()),
         sessions=tuple(read_sessions(folder)) if (folder / SESSIONS).is_file() else (),
     )
 
 
-def _lines(folder: Path) -> list[dict[str, Any]]:
+def _read_lines(folder: Path) -> list[dict[str, Any]]:
     return read_metrics(folder) if (folder / FILE).is_file() else []

@@ -1,92 +1,127 @@
-"""Traversals: a picture, and the captions from its nearest one to the most general."""
+"""Section on traversal: captions from the one nearest to an image to its most general one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prolip.reports.page.components import Bar, Card, Cards, Section
-from prolip.reports.page.pictures import inline
-from prolip.reports.page.results import Walked
-from prolip.reports.page.words import WRONG_WAY, percent
-from prolip.retrieval.traversal import Way
+from prolip.reports.page.components import Card, CardGrid, CardLine, PageSection
+from prolip.reports.page.formatting import REVERSED, format_percent
+from prolip.reports.page.html import embed_image
+from prolip.reports.page.results import ImageTraversal
+from prolip.retrieval.traversal.api import CaptionPath
 
-MOST = 8
-"""Captions of a way that are shown; of a longer one, evenly spread, with both ends."""
+MAX_STEPS = 8
+"""Captions shown per path. A longer path is thinned out evenly; both ends stay."""
 
 
-def section(walks: Sequence[Walked], chains: Mapping[str, Any] | None) -> Section:
-    """chains: of `evaluate.hierarcaps.evaluate`, where captions come in chains."""
-    known = [
-        step.uncertainty for walked in walks for step in walked.way.steps if step.uncertainty is not None
+def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any] | None) -> PageSection:
+    """Cards of a few images with their paths of captions.
+
+    Args:
+        traversals: Of a few images.
+        chains: Of `evaluate_hierarcaps`; None without chains of captions.
+
+    Returns:
+        The section.
+    """
+    uncertainties = [
+        step.uncertainty for one in traversals for step in one.path.steps if step.uncertainty is not None
     ]
-    widest = max(known, default=0.0)
-    cards = tuple(_card(number, walked, widest) for number, walked in enumerate(walks, start=1))
+    largest = max(uncertainties, default=0.0)
+    cards = tuple(_build_card(number, one, largest) for number, one in enumerate(traversals, start=1))
     intro = (
-        "Each way starts at the caption nearest to the picture and leads towards its root, the most general one. "
-        "Bars are the captions' uncertainty, of one scale for all."
+        "A path starts at the caption nearest to the image and leads to its root, the most general caption. Bars show "
+        "the uncertainty of each caption, on one scale for all images."
     )
-    if any(walked.true for walked in walks):
-        intro += " ✓ and ✗: whether the caption is true of the picture, which is known of scenes."
-    says = says_walks([walked.way for walked in walks], [true for walked in walks for true in walked.true])
+    if any(one.is_true for one in traversals):
+        intro += " ✓ and ✗ mark captions that are true and false of the image."
+    description = describe_paths(
+        [one.path for one in traversals], [is_true for one in traversals for is_true in one.is_true]
+    )
     if chains is not None and chains["uncertainty"] is not None:
-        says += f" {says_order(chains['uncertainty']['adjacent_order'], chains['chains'])}"
-    return Section(
-        id="traversal", title="From the specific to the general", intro=intro,
-        blocks=[Cards(title="Ways of a few pictures", says=says, cards=cards)],
-    )  # fmt: skip
+        description += f" {describe_order(chains['uncertainty']['adjacent_order'], chains['chains'])}"
+    return PageSection(
+        id="traversal",
+        title="Traversal from specific to general captions",
+        intro=intro,
+        blocks=[CardGrid(title="Paths of a few images", description=description, cards=cards)],
+    )
 
 
-def says_walks(ways: Sequence[Way], true: Sequence[bool]) -> str:
+def describe_paths(paths: Sequence[CaptionPath], is_true: Sequence[bool]) -> str:
+    """Say how often uncertainty rises along a path, and how many captions are true.
+
+    Args:
+        paths: Of a few images.
+        is_true: Of all their captions; empty if unknown.
+
+    Returns:
+        A sentence; empty without uncertainty and truth.
+    """
     ends = [
-        (way.steps[0].uncertainty, way.steps[-1].uncertainty)
-        for way in ways
-        if way.steps[0].uncertainty is not None
+        (path.steps[0].uncertainty, path.steps[-1].uncertainty)
+        for path in paths
+        if path.steps[0].uncertainty is not None
     ]
-    told = []
+    parts = []
     if ends:
         rising = sum(1 for first, last in ends if first is not None and last is not None and last > first)
-        wrong = f", mostly {WRONG_WAY}" if 2 * rising < len(ends) else ""
-        told.append(
-            f"uncertainty should rise along a way: here it does from end to end for {rising} of {len(ends)}{wrong}"
+        comment = f", mostly {REVERSED}" if 2 * rising < len(ends) else ""
+        parts.append(
+            "uncertainty should rise along a path: from its first to its last caption it does for "
+            f"{rising} of {len(ends)}{comment}"
         )
-    if true:
-        told.append(f"{percent(sum(true) / len(true))} of the captions passed are true")
-    sentence = "; ".join(told)
+    if is_true:
+        parts.append(f"{format_percent(sum(is_true) / len(is_true))} of the captions are true of their image")
+    sentence = "; ".join(parts)
     return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
 
 
-def says_order(share: float, chains: int) -> str:
-    found = f"Of neighbours in {chains:,} known chains the more general is the more uncertain one in {percent(share)}"
-    return f"{found}, {WRONG_WAY}." if share < 0.5 else f"{found}."
+def describe_order(fraction: float, chains: int) -> str:
+    """Say how often the more general of two adjacent captions of a chain is the more uncertain one.
+
+    Args:
+        fraction: Of adjacent pairs, 0 to 1.
+        chains: Number of chains.
+
+    Returns:
+        A sentence.
+    """
+    text = (
+        f"In {chains:,} chains of captions the more general of two adjacent captions is the more uncertain one in "
+        f"{format_percent(fraction)}"
+    )
+    return f"{text}, {REVERSED}." if fraction < 0.5 else f"{text}."
 
 
-def _card(number: int, walked: Walked, widest: float) -> Card:
-    way, total = walked.way, len(walked.way.steps)
-    bars = []
-    for place in spread(total, MOST):
-        step = way.steps[place]
-        bars.append(_bar(step.caption, step.uncertainty, widest, walked.true[place] if walked.true else None))
-    root = "the empty caption" if way.root is None else way.root.caption
-    uncertain = "" if way.uncertainty is None else f": uncertainty {way.uncertainty:.3g}"
-    left = f" ({total} captions passed, {len(bars)} shown)" if total > len(bars) else ""
+def _build_card(number: int, traversal: ImageTraversal, largest: float) -> Card:
+    path, total = traversal.path, len(traversal.path.steps)
+    lines = []
+    for index in choose_evenly(total, MAX_STEPS):
+        step = path.steps[index]
+        is_true = traversal.is_true[index] if traversal.is_true else None
+        lines.append(_build_line(step.caption, step.uncertainty, largest, is_true))
+    root = "the empty caption" if path.root is None else path.root.caption
+    uncertainty = "" if path.uncertainty is None else f": uncertainty {path.uncertainty:.3g}"
+    thinned = f" ({len(lines)} of {total} captions shown)" if total > len(lines) else ""
     return Card(
-        title=f"Picture {number}{uncertain}",
-        picture=inline(walked.picture, f"picture {number}: {way.steps[0].caption}"),
-        bars=tuple(bars),
-        remark=f"Root: {root}{left}",
+        title=f"Image {number}{uncertainty}",
+        image=embed_image(traversal.image, f"image {number}: {path.steps[0].caption}"),
+        lines=tuple(lines),
+        note=f"Root: {root}{thinned}",
     )
 
 
-def _bar(text: str, uncertainty: float | None, widest: float, true: bool | None) -> Bar:
+def _build_line(text: str, uncertainty: float | None, largest: float, is_true: bool | None) -> CardLine:
     if uncertainty is None:
-        return Bar(text=text, mark=true)
-    share = uncertainty / widest if widest > 0 else 0.0
-    return Bar(text=text, value=f"{uncertainty:.3g}", share=share, mark=true)
+        return CardLine(text=text, is_true=is_true)
+    fraction = uncertainty / largest if largest > 0 else 0.0
+    return CardLine(text=text, value=f"{uncertainty:.3g}", bar_fraction=fraction, is_true=is_true)
 
 
-def spread(total: int, most: int) -> list[int]:
-    """At most so many of the numbers from 0 on, evenly, the first and the last among them."""
-    if total <= most:
+def choose_evenly(total: int, count: int) -> list[int]:
+    """At most `count` of the indices below `total`, evenly spaced, with the first and the last."""
+    if total <= count:
         return list(range(total))
-    return sorted({round(place * (total - 1) / (most - 1)) for place in range(most)})
+    return sorted({round(position * (total - 1) / (count - 1)) for position in range(count)})

@@ -1,4 +1,4 @@
-"""What uncertainty goes together with: images against texts, length, level, the true ambiguity."""
+"""Sections on uncertainty: what it correlates with, and the most and the least certain samples."""
 
 from __future__ import annotations
 
@@ -7,147 +7,205 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from prolip.data.source import Source
 from prolip.evaluation.regression import UNCERTAINTY
-from prolip.reports import uncertainty as drawn
-from prolip.reports.page.components import Figure, Section
-from prolip.reports.page.results import Headline
-from prolip.reports.page.svg import panel
-from prolip.reports.page.words import (
-    CLOSE,
-    NOTHING_LEARNED,
-    TREND,
-    WRONG_WAY,
-    beside,
-    correlation,
-    known,
-    percent,
-    trend,
+from prolip.reports import uncertainty as plots
+from prolip.reports.page.components import Gallery, GalleryItem, PageFigure, PageSection
+from prolip.reports.page.formatting import (
+    MIN_MARGIN,
+    MIN_TREND,
+    NOT_LEARNED,
+    REVERSED,
+    describe_trend,
+    describe_untrained,
+    drop_none,
+    format_correlation,
+    format_percent,
 )
+from prolip.reports.page.html import embed_image
+from prolip.reports.page.results import HeadlineMetrics
+from prolip.reports.page.svg import render_panel
+from prolip.reports.sheets import read_sample_image
 
 
-def section(result: Mapping[str, Any], untrained: Sequence[Headline] = ()) -> Section:
-    """result: of `evaluate.uncertainty.analyse`. untrained: the same numbers of models that have learned nothing."""
-    above = known(one.text_above for one in untrained)
-    truths = known(one.truth for one in untrained)
-    lengths = known(one.length for one in untrained)
-    figures = [
-        _figure("Images and texts", drawn.draw_histograms, result, says_modalities(result), "Histograms"),
-        _figure(
-            "Each caption and its image", drawn.draw_pairs, result, says_pairs(result, above), "Scatter plot"
-        ),
-        _figure(
-            "By caption length",
-            drawn.draw_lengths,
-            result,
-            says_length(result, lengths),
-            "Quantiles by tokens",
-        ),
+def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics] = ()) -> PageSection:
+    """What uncertainty correlates with: modality, caption length, level, true ambiguity.
+
+    Args:
+        result: Of `analyze_uncertainty`.
+        untrained: Headline numbers of untrained models.
+
+    Returns:
+        The section.
+    """
+    above = drop_none(one.text_above for one in untrained)
+    lengths = drop_none(one.length for one in untrained)
+    panels = [
+        ("Images and texts", plots.draw_histograms, describe_modalities(result), "Histograms"),
+        ("Each caption and its image", plots.draw_pairs, describe_pairs(result, above), "Scatter plot"),
+        ("By caption length", plots.draw_lengths, describe_length(result, lengths), "Quantiles by tokens"),
     ]
     if result["by_level"] is not None:
-        says = says_levels(result["by_level"], known(one.level for one in untrained))
-        figures.append(_figure("By level of detail", drawn.draw_levels, result, says, "Quantiles by level"))
+        text = describe_levels(result["by_level"], drop_none(one.level for one in untrained))
+        panels.append(("By level of detail", plots.draw_levels, text, "Quantiles by level"))
     if result["truth"] is not None:
-        says = says_truth(result["truth"], truths)
-        figures.append(_figure("Against the true ambiguity", drawn.draw_truth, result, says, "Scatter plot"))
-    if says := says_regression(result["regression"]):
-        figures.append(_figure("What uncertainty adds", drawn.draw_regression, result, says, "Bars of R²"))
+        text = describe_truth(result["truth"], drop_none(one.truth for one in untrained))
+        panels.append(("Against the true ambiguity", plots.draw_truth, text, "Scatter plot"))
+    if text := describe_regression(result["regression"]):
+        panels.append(("What uncertainty adds to a regression", plots.draw_regression, text, "Bars of R²"))
+    figures = [
+        PageFigure(
+            title=title,
+            description=description,
+            svg=render_panel(partial(draw, result=result), f"{kind}: {title.lower()}"),
+        )
+        for title, draw, description, kind in panels
+    ]
     intro = (
-        f"{result['images']:,} pictures with {result['captions']:,} captions. Uncertainty is the trace of Σ."
+        f"{result['images']:,} images with {result['captions']:,} captions. Uncertainty is the trace of Σ."
     )
-    return Section(id="uncertainty", title="What uncertainty goes with", intro=intro, blocks=figures)
+    return PageSection(id="uncertainty", title="Uncertainty", intro=intro, blocks=figures)
 
 
-def _figure(title: str, draw: Any, result: Mapping[str, Any], says: str, kind: str) -> Figure:
-    return Figure(title=title, says=says, svg=panel(partial(draw, result=result), f"{kind}: {title.lower()}"))
+def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSection:
+    """Galleries of the most and the least certain images and captions.
+
+    Args:
+        result: Of `analyze_uncertainty`.
+        source: The data of the result; images are read from it.
+
+    Returns:
+        The section.
+    """
+    shown = (
+        ("Most certain images", "certain_images", "image"),
+        ("Most uncertain images", "uncertain_images", "image"),
+        ("Most certain captions", "certain_captions", "text"),
+        ("Most uncertain captions", "uncertain_captions", "text"),
+    )
+    galleries = [
+        Gallery(
+            title=title,
+            description=_describe_values(modality, result[key]),
+            items=tuple(_build_item(entry, source, modality) for entry in result[key]),
+        )
+        for title, key, modality in shown
+    ]
+    intro = (
+        "An uncertain image matches many captions about equally well; an uncertain caption matches many images. "
+        "The number is the uncertainty tr(Σ). A caption is shown with its own image."
+    )
+    return PageSection(id="extremes", title="Most and least certain samples", intro=intro, blocks=galleries)
 
 
-def says_modalities(result: Mapping[str, Any]) -> str:
+def _describe_values(modality: str, samples: Sequence[Mapping[str, Any]]) -> str:
+    values = [entry[f"{modality}_uncertainty"] for entry in samples]
+    return f"From {values[0]:.3g} to {values[-1]:.3g}."
+
+
+def _build_item(entry: Mapping[str, Any], source: Source, modality: str) -> GalleryItem:
+    return GalleryItem(
+        image=embed_image(read_sample_image(source, entry["number"]), f"image of: {entry['caption']}"),
+        captions=(entry["caption"],),
+        notes=(f"{entry[f'{modality}_uncertainty']:.3g}",),
+    )
+
+
+def describe_modalities(result: Mapping[str, Any]) -> str:
     image, text = result["image"]["mean"], result["text"]["mean"]
-    hoped = "Texts should be the wider kind."
+    expected = "Texts should be more uncertain than images."
     if text > image:
-        return f"{hoped} Here their mean uncertainty is {text / image:.1f} times that of images."
-    return f"{hoped} Here it is {WRONG_WAY}: the mean of images is {image / text:.1f} times that of texts."
+        return f"{expected} Here their mean uncertainty is {text / image:.1f} times that of images."
+    return f"{expected} Here it is {REVERSED}: the mean of images is {image / text:.1f} times that of texts."
 
 
-def says_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """untrained: shares of models that have learned nothing."""
-    share = result["text_above_own_image"]
-    told = f"A caption should be more uncertain than its own picture. Here that holds for {percent(share)} of captions"
-    if share < 0.5:
-        return f"{told}: {WRONG_WAY}."
-    close = bool(untrained) and max(untrained) > share - CLOSE
-    return f"{told}{beside(untrained, percent)}.{f' {NOTHING_LEARNED}' if close else ''}"
+def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+    """untrained: the same fraction for untrained models."""
+    fraction = result["text_above_own_image"]
+    expected = "A caption should be more uncertain than its image."
+    text = f"{expected} This holds for {format_percent(fraction)} of captions"
+    if fraction < 0.5:
+        return f"{text}: {REVERSED}."
+    is_close = bool(untrained) and max(untrained) > fraction - MIN_MARGIN
+    return f"{text}{describe_untrained(untrained, format_percent)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
-def says_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """untrained: correlations of models that have learned nothing."""
+def describe_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+    """untrained: the same correlation for untrained models."""
     value = result["by_length"]["spearman"]
-    hoped = "The longer a caption, the more it says, so uncertainty should fall with length:"
-    return f"{hoped} here {trend(value, -1)}{_beside_trend(value, untrained, -1)}"
+    expected = "A longer caption is more specific, so uncertainty should fall with length:"
+    return f"{expected} here {describe_trend(value, -1)}{_compare_trend(value, untrained, -1)}"
 
 
-def says_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """Which neighbours are in order, by their medians. untrained: correlations of models that have learned nothing."""
+def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+    """Which adjacent levels are in order, by their medians. untrained: the correlation for untrained models."""
     levels = by_level["levels"]
-    hoped = "Level 0 is the most general; from level to level the median should fall."
+    expected = "Level 0 is the most general; from level to level the median should fall."
     if len(levels) < 2:
-        return f"{hoped} There is one level only."
+        return f"{expected} There is only one level."
     wrong = [
         f"{after['level']} above {before['level']}"
         for before, after in pairwise(levels)
         if after["median"] >= before["median"]
     ]
     rho = by_level["spearman"]
-    end = f"; ρ {correlation(rho)}{_beside_trend(rho, untrained, -1)}"
+    end = f"; ρ {format_correlation(rho)}{_compare_trend(rho, untrained, -1)}"
     if not wrong:
-        return f"{hoped} Here it falls at every step{end}"
-    whole = f" ({WRONG_WAY} altogether)" if len(wrong) == len(levels) - 1 else ""
-    return f"{hoped} Here it does not everywhere{whole}: {', '.join(wrong)}{end}"
+        return f"{expected} Here it falls at every step{end}"
+    comment = f" ({REVERSED} at every step)" if len(wrong) == len(levels) - 1 else ""
+    return f"{expected} Here it rises at some steps{comment}: level {', '.join(wrong)}{end}"
 
 
-def says_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """untrained: correlations of models that have learned nothing."""
-    hoped = "How many scenes a caption fits is known exactly, and uncertainty should rise with it:"
+def describe_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
+    """untrained: the same correlation for untrained models."""
+    expected = "The ambiguity of each caption is known exactly, and uncertainty should rise with it:"
     within = truth["within_length"]["mean"]
-    fixed = "" if within is None else f"; among captions of one length, ρ is {correlation(within)} on average"
-    return (
-        f"{hoped} here {trend(truth['spearman'], 1)}{fixed}{_beside_trend(truth['spearman'], untrained, 1)}"
+    fixed = (
+        ""
+        if within is None
+        else f"; among captions of equal length, ρ is {format_correlation(within)} on average"
     )
+    rho = truth["spearman"]
+    return f"{expected} here {describe_trend(rho, 1)}{fixed}{_compare_trend(rho, untrained, 1)}"
 
 
-def _beside_trend(value: float | None, untrained: Sequence[float], hoped: int) -> str:
-    """The end of a sentence on a correlation; a second one if models without training have nearly as much of it."""
-    close = (
+def _compare_trend(value: float | None, untrained: Sequence[float], expected_sign: int) -> str:
+    """The end of a sentence on a correlation, and a second sentence if untrained models nearly reach it."""
+    is_close = (
         value is not None
-        and hoped * value >= TREND
-        and any(hoped * one > hoped * value - CLOSE for one in untrained)
+        and expected_sign * value >= MIN_TREND
+        and any(expected_sign * one > expected_sign * value - MIN_MARGIN for one in untrained)
     )
-    return f"{beside(untrained, correlation)}.{f' {NOTHING_LEARNED}' if close else ''}"
+    return f"{describe_untrained(untrained, format_correlation)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
-def says_regression(results: Mapping[str, Any]) -> str:
-    """Empty if there is nothing to tell."""
+def describe_regression(results: Mapping[str, Any]) -> str:
+    """Say what uncertainty adds to the regressions; empty if none could be fitted."""
     names = {"own_image": "the rank of a caption's own image", "truth": "the true ambiguity"}
     fits = {name: results[key] for key, name in names.items()}
     fits = {name: fit for name, fit in fits.items() if fit is not None and fit["r2_with"] is not None}
     if not fits:
         return ""
-    gains = [f"{_gain(fit)} for {name}" for name, fit in fits.items()]
-    wrong = [name for name, fit in fits.items() if _is_sure(fit) and fit["coefficients"][UNCERTAINTY] < 0]
-    told = (
-        "Beyond length and word frequency, uncertainty should tell how ambiguous a caption is. "
-        f"To R² it adds {' and '.join(gains)}"
+    gains = [f"{_format_gain(fit)} for {name}" for name, fit in fits.items()]
+    wrong = [
+        name for name, fit in fits.items() if _is_significant(fit) and fit["coefficients"][UNCERTAINTY] < 0
+    ]
+    text = (
+        "Uncertainty should predict the ambiguity of a caption beyond its length and word frequency. "
+        f"It adds to R²: {' and '.join(gains)}"
     )
     return (
-        f"{told}; its weight (β) is negative for {' and '.join(wrong)}: {WRONG_WAY}." if wrong else f"{told}."
+        f"{text}; its coefficient (β) is negative for {' and '.join(wrong)}: {REVERSED}."
+        if wrong
+        else f"{text}."
     )
 
 
-def _gain(fit: Mapping[str, Any]) -> str:
-    told = correlation(fit["difference"])
-    return told if _is_sure(fit) else f"nothing that is sure ({told})"
+def _format_gain(fit: Mapping[str, Any]) -> str:
+    gain = format_correlation(fit["difference"])
+    return gain if _is_significant(fit) else f"{gain} (not significant)"
 
 
-def _is_sure(fit: Mapping[str, Any]) -> bool:
-    """The whole interval of the gain is above 0."""
+def _is_significant(fit: Mapping[str, Any]) -> bool:
+    """Whether the confidence interval of the gain lies above 0."""
     return bool(fit["interval"][0] > 0)

@@ -1,4 +1,4 @@
-"""Zero-shot classification: accuracy, what to trust, which prompts win, the surest wrong answers."""
+"""Section on zero-shot classification: accuracy, calibration, confident errors, prompt weights."""
 
 from __future__ import annotations
 
@@ -6,207 +6,244 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from prolip.data.sources.labeled import Labelled
-from prolip.evaluation.metrics.confidence import confidence_names
-from prolip.reports import zeroshot as drawn
-from prolip.reports.page.components import Bar, Block, Card, Cards, Cell, Figure, Gallery, Grid, Section
-from prolip.reports.page.pictures import inline
-from prolip.reports.page.results import Headline
-from prolip.reports.page.svg import panel
-from prolip.reports.page.words import TREND, WRONG_WAY, beside, correlation, known, percent
-from prolip.reports.sheets import picture_of
+from prolip.data.sources.labeled import LabeledData
+from prolip.evaluation.metrics.confidence import confidence_labels
+from prolip.reports import zeroshot as plots
+from prolip.reports.page.components import (
+    Card,
+    CardGrid,
+    CardLine,
+    Gallery,
+    GalleryItem,
+    PageBlock,
+    PageFigure,
+    PageSection,
+    TableBlock,
+)
+from prolip.reports.page.formatting import (
+    MIN_TREND,
+    REVERSED,
+    describe_untrained,
+    drop_none,
+    format_correlation,
+    format_percent,
+)
+from prolip.reports.page.html import embed_image
+from prolip.reports.page.results import HeadlineMetrics
+from prolip.reports.page.svg import render_panel
+from prolip.reports.sheets import read_sample_image
 
-CLASSES = 8
-"""Whose prompt weights are shown."""
-PROMPTS = 4
-ROWS = ("one", "ensemble", "bprw", "control")
-"""Families of strategies that the table has."""
+MAX_CLASSES = 8
+"""Classes whose prompt weights are shown."""
+MAX_PROMPTS = 4
+"""Prompts per class."""
+FAMILIES = ("one", "ensemble", "bprw", "control")
+"""Families of strategies in the table."""
 
 
-def section(
+def build_section(
     result: Mapping[str, Any],
-    data: Labelled,
+    data: LabeledData,
     prompts: Mapping[str, Any] | None,
-    prompt_data: Labelled | None,
-    untrained: Sequence[Headline],
-) -> Section:
-    """result: of `evaluate.zeroshot.evaluate`, of data. prompts: of `evaluate.prompts.evaluate`, of prompt_data.
-    untrained: headlines of models that have learned nothing."""
-    blocks: list[Block] = [*_trust(result)]
-    if result["surest_wrong"]:
-        blocks.append(_surest_wrong(result, data))
+    prompt_data: LabeledData | None,
+    untrained: Sequence[HeadlineMetrics],
+) -> PageSection:
+    """Accuracy, calibration, the most confident errors, and strategies for prompts.
+
+    Args:
+        result: Of `evaluate_zeroshot`.
+        data: Of the result.
+        prompts: Of `evaluate_prompts`; None: not evaluated.
+        prompt_data: Of `prompts`.
+        untrained: Headline numbers of untrained models.
+
+    Returns:
+        The section.
+    """
+    blocks: list[PageBlock] = [*_build_confidence_figures(result)]
+    if result["most_confident_errors"]:
+        blocks.append(_build_errors_gallery(result, data))
     if prompts is not None:
-        blocks.append(_strategies(prompts))
-        if prompts["learned"] and known(prompts["learned"][-1]["entropy"]):
-            blocks.append(_weights(prompts, prompt_data))
-    return Section(
+        blocks.append(_build_strategies_table(prompts))
+        if prompts["learned"] and drop_none(prompts["learned"][-1]["entropy"]):
+            blocks.append(_build_weights_cards(prompts, prompt_data))
+    return PageSection(
         id="zeroshot",
         title="Zero-shot classification",
-        intro=says_accuracy(result, known(one.zero_shot for one in untrained)),
+        intro=describe_accuracy(result, drop_none(one.zero_shot for one in untrained)),
         blocks=blocks,
     )
 
 
-def says_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> str:
+def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> str:
     chance = 1 / result["classes"]
-    five = "" if result["top5"] is None else f" ({percent(result['top5'])} among the first five)"
-    found = (
-        f"{percent(result['top1'])} of {result['n']:,} pictures get the right one of {result['classes']:,} classes"
-        f"{five}; chance is {percent(chance)}"
+    five = "" if result["top5"] is None else f" ({format_percent(result['top5'])} in the top 5)"
+    text = (
+        f"{format_percent(result['top1'])} of {result['n']:,} images are assigned "
+        f"to the right one of {result['classes']:,} classes"
+        f"{five}; chance is {format_percent(chance)}"
     )
-    found += beside(untrained, percent)
-    worse = result["top1"] <= max([chance, *untrained])
-    return f"{found}. That is no better than nothing learned." if worse else f"{found}."
+    text += describe_untrained(untrained, format_percent)
+    is_worse = result["top1"] <= max([chance, *untrained])
+    return f"{text}. This is no better than an untrained model or chance." if is_worse else f"{text}."
 
 
-def _trust(result: Mapping[str, Any]) -> list[Figure]:
+def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
     figures = []
     if parts := result["calibration"]:
         softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
         figures.append(
-            Figure(
+            PageFigure(
                 title="Reliability",
-                says=says_reliability(softmax["raw"]["ece"], softmax["fitted"]["ece"]),
-                svg=panel(
-                    partial(drawn.draw_reliability, title="", parts=softmax), "Accuracy by probability"
+                description=describe_reliability(softmax["raw"]["ece"], softmax["fitted"]["ece"]),
+                svg=render_panel(
+                    partial(plots.draw_reliability, title="", parts=softmax), "Accuracy by probability"
                 ),
             )
         )
     selective = result["selective"]
-    names = confidence_names(result["temperature"]["bias"] is not None)
+    names = confidence_labels(result["temperature"]["bias"] is not None)
     figures.append(
-        Figure(
+        PageFigure(
             title="Risk and coverage",
-            says=says_risk(selective, names),
-            svg=panel(
-                partial(drawn.draw_risk, parts=selective, names=names), "Share wrong by share answered"
+            description=describe_risk(selective, names),
+            svg=render_panel(
+                partial(plots.draw_risk, parts=selective, names=names), "Error rate by coverage"
             ),
         )
     )
-    if spread := result["uncertainty"]:
+    if uncertainty := result["uncertainty"]:
         figures.append(
-            Figure(
+            PageFigure(
                 title="Accuracy by image uncertainty",
-                says=says_deciles(spread["correlation"]["spearman"]),
-                svg=panel(partial(drawn.draw_deciles, part=spread), "Accuracy in tenths by uncertainty"),
+                description=describe_deciles(uncertainty["correlation"]["spearman"]),
+                svg=render_panel(
+                    partial(plots.draw_deciles, part=uncertainty), "Accuracy by decile of uncertainty"
+                ),
             )
         )
     return figures
 
 
-def says_reliability(raw: float, fitted: float) -> str:
+def describe_reliability(raw: float, fitted: float) -> str:
     """raw, fitted: expected calibration errors."""
-    hoped = "On the dashed line a probability is right as often as it says."
+    expected = "On the dashed line the probability equals the accuracy."
     verb = "helps" if fitted < raw else "does not help"
-    return f"{hoped} The calibration error here is {raw:.3f}; one fitted scale {verb}: {fitted:.3f}."
+    return (
+        f"{expected} The expected calibration error is {raw:.3f}. A fitted temperature {verb}: {fitted:.3f}."
+    )
 
 
-def says_risk(selective: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Which confidence orders answers best, and whether uncertainty does better than chance."""
-    found = {name: selective[key]["aurc"] for key, name in names.items() if selective[key]}
-    best = min(found, key=lambda name: found[name])
-    told = (
-        "Answering only where sure should lower the share of wrong answers. "
-        f"Here {best} orders them best (area {found[best]:.3f}; at random {selective['error']:.3f})"
+def describe_risk(selective: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Say which confidence ranks predictions best, and whether uncertainty ranks them better than chance."""
+    aurc = {name: selective[key]["aurc"] for key, name in names.items() if selective[key]}
+    best = min(aurc, key=lambda name: aurc[name])
+    text = (
+        "Predicting only where the model is confident should lower the error rate. "
+        f"Here {best} ranks predictions best (AURC {aurc[best]:.3f}; at random {selective['error']:.3f})"
     )
     if (own := selective["uncertainty"]) and own["aurc"] >= selective["error"]:
-        return f"{told}; image uncertainty is no better than chance ({own['aurc']:.3f})."
-    return f"{told}."
+        return f"{text}; image uncertainty is no better than chance ({own['aurc']:.3f})."
+    return f"{text}."
 
 
-def says_deciles(rho: float | None) -> str:
-    hoped = "Uncertain pictures should be wrong more often: accuracy should fall to the right."
-    if rho is None or abs(rho) < TREND:
-        return f"{hoped} Here there is hardly a trend (ρ {correlation(rho)})."
-    return f"{hoped} Here it {'falls' if rho < 0 else f'rises, {WRONG_WAY}'} (ρ {correlation(rho)})."
+def describe_deciles(rho: float | None) -> str:
+    expected = "Uncertain images should be misclassified more often: accuracy should fall to the right."
+    if rho is None or abs(rho) < MIN_TREND:
+        return f"{expected} Here there is no clear trend (ρ {format_correlation(rho)})."
+    return f"{expected} Here it {'falls' if rho < 0 else f'rises, {REVERSED}'} (ρ {format_correlation(rho)})."
 
 
-def _surest_wrong(result: Mapping[str, Any], data: Labelled) -> Gallery:
-    cells = tuple(
-        Cell(
-            picture=inline(picture_of(data.source, entry["number"]), f"a picture of class {entry['class']}"),
+def _build_errors_gallery(result: Mapping[str, Any], data: LabeledData) -> Gallery:
+    items = tuple(
+        GalleryItem(
+            image=embed_image(
+                read_sample_image(data.source, entry["number"]), f"an image of class {entry['class']}"
+            ),
             captions=(f"{entry['answer']}, not {entry['class']}",),
             notes=(f"trust {entry['trust']:.2f}",),
         )
-        for entry in result["surest_wrong"][:6]
+        for entry in result["most_confident_errors"][:6]
     )
-    return Gallery(title="Wrong answers with the most trust", cells=cells)
+    return Gallery(title="Most confident errors", items=items)
 
 
-def _strategies(prompts: Mapping[str, Any]) -> Grid:
-    shown = [row for row in prompts["rows"] if row["family"] in ROWS and row["accuracy"] is not None]
+def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
+    shown = [row for row in prompts["rows"] if row["family"] in FAMILIES and row["accuracy"] is not None]
     rows = tuple(
         (
             row["name"],
-            percent(row["accuracy"]),
+            format_percent(row["accuracy"]),
             "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}",
         )
         for row in shown
     )
-    return Grid(
-        title="Ways to make a class of many prompts",
-        says=says_strategies(prompts),
+    return TableBlock(
+        title="Strategies that combine prompts into a class",
+        description=describe_strategies(prompts),
         headings=("strategy", "accuracy", "effective prompts"),
         rows=rows,
     )
 
 
-def says_strategies(prompts: Mapping[str, Any]) -> str:
-    """BPRW against all prompts alike, by two standard errors; a gain that a control has too is not its own."""
+def describe_strategies(prompts: Mapping[str, Any]) -> str:
+    """Compare BPRW with equal weights, by two standard errors. A gain that a control reaches too is not due to BPRW."""
     rows = {
         row["family"]: row
         for row in prompts["rows"]
         if row["accuracy"] is not None and row["family"] != "control"
     }
-    told = f"{prompts['classes']} classes, {prompts['templates_per_class']} templates, {prompts['images']:,} pictures."
+    text = f"{prompts['classes']} classes, {prompts['templates_per_class']} templates, {prompts['images']:,} images."
     if "bprw" not in rows:
-        return f"{told} This model has no uncertainty, so there are no weights to learn."
+        return f"{text} This model has no uncertainty, so no weights are learned."
     every = next(row for row in prompts["rows"] if row["family"] == "ensemble")["accuracy"]
     gain = rows["bprw"]["accuracy"] - every
     error = (every * (1 - every) / prompts["images"]) ** 0.5
-    verdict = "within chance" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {WRONG_WAY}")
+    verdict = "within noise" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
     points = f"{100 * gain:+.1f}".replace("-", "−")
-    found = f"{told} Learned weights ({rows['bprw']['name']}) change accuracy by {points} points: {verdict}"
+    text = f"{text} Learned weights ({rows['bprw']['name']}) change accuracy by {points} percentage points: {verdict}"
     controls = [row for row in prompts["rows"] if row["family"] == "control" and row["accuracy"] is not None]
     best = max(controls, key=lambda row: row["accuracy"], default=None)
     if verdict == "a gain" and best is not None and best["accuracy"] > rows["bprw"]["accuracy"] - 2 * error:
-        return f"{found}, but {best['name']} has {percent(best['accuracy'])} as well."
-    return f"{found}."
+        return f"{text}, but {best['name']} reaches {format_percent(best['accuracy'])} too."
+    return f"{text}."
 
 
-def _weights(prompts: Mapping[str, Any], data: Labelled | None) -> Cards:
+def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -> CardGrid:
     learned = prompts["learned"][-1]
-    known = [number for number, value in enumerate(learned["entropy"]) if value is not None]
-    order = sorted(known, key=lambda number: learned["entropy"][number])[:CLASSES]
-    widest = max(weight for number in order for _, weight in learned["largest"][number])
-    cards = tuple(_class_card(prompts, learned["largest"], number, widest, data) for number in order)
+    fitted = [number for number, value in enumerate(learned["entropy"]) if value is not None]
+    order = sorted(fitted, key=lambda number: learned["entropy"][number])[:MAX_CLASSES]
+    largest_weight = max(weight for number in order for _, weight in learned["largest"][number])
+    cards = tuple(
+        _build_class_card(prompts, learned["largest"], number, largest_weight, data) for number in order
+    )
     uniform = 1 / prompts["templates_per_class"]
-    return Cards(
-        title=f"Which prompts win for which classes ({learned['name']})",
-        says=f"The largest learned weights, from the most peaked class on. Equal weights would be {uniform:.3f}; "
-        f"here the largest is {widest:.2f}.",
+    return CardGrid(
+        title=f"Largest prompt weights by class ({learned['name']})",
+        description=f"The classes with the most peaked weights come first. Equal weights would be {uniform:.3f}; "
+        f"here the largest is {largest_weight:.2f}.",
         cards=cards,
-        narrow=True,
+        is_compact=True,
     )
 
 
-def _class_card(
+def _build_class_card(
     prompts: Mapping[str, Any],
     largest: Sequence[Sequence[tuple[int, float]]],
     number: int,
-    widest: float,
-    data: Labelled | None,
+    largest_weight: float,
+    data: LabeledData | None,
 ) -> Card:
-    bars = tuple(
-        Bar(
+    lines = tuple(
+        CardLine(
             text=prompts["templates"][template].replace("{c}", "…"),
             value=f"{weight:.2f}",
-            share=weight / widest,
+            bar_fraction=weight / largest_weight,
         )
-        for template, weight in largest[number][:PROMPTS]
+        for template, weight in largest[number][:MAX_PROMPTS]
     )
     name, examples = prompts["class_names"][number], prompts["examples"][number]
-    picture = None
+    image = None
     if data is not None and examples:
-        picture = inline(picture_of(data.source, examples[0]), f"a picture of class {name}")
-    return Card(title=name, bars=bars, picture=picture)
+        image = embed_image(read_sample_image(data.source, examples[0]), f"an image of class {name}")
+    return Card(title=name, lines=lines, image=image)

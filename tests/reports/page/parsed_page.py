@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 EMPTY = {"meta", "img", "br", "path", "use", "image", "rect", "line", "circle"}
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """tags: (name, attributes) in order. text: all of it. open: what is not closed."""
 
     def __init__(self, text):
