@@ -5,30 +5,32 @@ from itertools import pairwise, permutations, product
 import pytest
 
 from prolip.scenes.ambiguity import log_ambiguity, probability
-from prolip.scenes.captions import caption, chain, describe
-from prolip.scenes.meaning import Meaning, Pattern, Relation, holds
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.world import HARD, SIMPLE, Scene, Thing, World
+from prolip.scenes.captions import make_caption, make_caption_chain, make_description
+from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation, is_true
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.world import HARD, SIMPLE, Scene, SceneObject, World
 from tests.scenes.worlds import GRID_OF_THREE, WORLDS
 
 
 @pytest.mark.parametrize(
     ("meaning", "expected"),
     [
-        (Meaning(), 1.0),
-        (Meaning((Pattern(),)), 1.0),
-        (Meaning((Pattern("round"),)), 0.65 * 0.5 + 0.35 * 0.75),
-        (Meaning((Pattern("circle"),)), 0.65 / 8 + 0.35 * (1 - (7 / 8) ** 2)),
-        (Meaning((Pattern("circle", "red"),)), 0.65 / 64 + 0.35 * (1 - (63 / 64) ** 2)),
-        (Meaning((Pattern(), Pattern())), 0.35),
-        (Meaning(count=1, background="silver"), 0.65 / 2),
-        (Meaning((Pattern("circle", place="top left"),), count=1), 0.65 / 8 / 4),
+        (CaptionMeaning(), 1.0),
+        (CaptionMeaning((ObjectPattern(),)), 1.0),
+        (CaptionMeaning((ObjectPattern("round"),)), 0.65 * 0.5 + 0.35 * 0.75),
+        (CaptionMeaning((ObjectPattern("circle"),)), 0.65 / 8 + 0.35 * (1 - (7 / 8) ** 2)),
+        (CaptionMeaning((ObjectPattern("circle", "red"),)), 0.65 / 64 + 0.35 * (1 - (63 / 64) ** 2)),
+        (CaptionMeaning((ObjectPattern(), ObjectPattern())), 0.35),
+        (CaptionMeaning(count=1, background="silver"), 0.65 / 2),
+        (CaptionMeaning((ObjectPattern("circle", position="top left"),), count=1), 0.65 / 8 / 4),
         (
-            Meaning((Pattern("circle"), Pattern("star")), frozenset({Relation(0, "above", 1)})),
+            CaptionMeaning(
+                (ObjectPattern("circle"), ObjectPattern("star")), frozenset({SpatialRelation(0, "above", 1)})
+            ),
             0.35 * 2 / 64 / 3,
         ),
-        (Meaning(style="blurry"), 0.0),
-        (Meaning((Pattern(),) * 3), 0.0),
+        (CaptionMeaning(style="blurry"), 0.0),
+        (CaptionMeaning((ObjectPattern(),) * 3), 0.0),
     ],
 )
 def test_by_hand_in_the_simple_world(meaning, expected):
@@ -44,27 +46,36 @@ def by_enumeration(meaning, world):
         if share == 0:
             continue
         placements = list(permutations(cells, count))
-        for kinds in product(world.kinds, repeat=count):
+        for kinds in product(world.object_kinds, repeat=count):
             for placement in placements:
-                things = tuple(Thing(*kind, *cell) for kind, cell in zip(kinds, placement, strict=True))
-                if holds(meaning, Scene(things, "white", "clean", world.grid, 0)):
-                    total += share / len(placements) / len(world.kinds) ** count
+                objects = tuple(
+                    SceneObject(*kind, *cell) for kind, cell in zip(kinds, placement, strict=True)
+                )
+                if is_true(meaning, Scene(objects, "white", "clean", world.grid, 0)):
+                    total += share / len(placements) / len(world.object_kinds) ** count
     return total
 
 
 def test_against_every_scene_of_a_small_world():
     """Five kinds of pairs are left of 64, so that all scenes of three things can be gone through."""
     kept = {("red", "circle"), ("red", "star"), ("blue", "ring")}
-    unseen = frozenset((c, s) for s, c, _ in World().kinds if (c, s) not in kept)
+    unseen = frozenset((c, s) for s, c, _ in World().object_kinds if (c, s) not in kept)
     world = World(counts=(0.3, 0.4, 0.3), unseen=unseen)
-    relation = frozenset({Relation(0, "above", 1)})
+    relation = frozenset({SpatialRelation(0, "above", 1)})
     for meaning in (
-        Meaning((Pattern("round"), Pattern("round", None, "small")), relation),
-        Meaning((Pattern(None, "red"), Pattern(None, "warm", "large"), Pattern("round", place="left"))),
-        Meaning(
-            (Pattern("star", place="top"), Pattern(None, "cold")), frozenset({Relation(1, "left of", 0)})
+        CaptionMeaning((ObjectPattern("round"), ObjectPattern("round", None, "small")), relation),
+        CaptionMeaning(
+            (
+                ObjectPattern(None, "red"),
+                ObjectPattern(None, "warm", "large"),
+                ObjectPattern("round", position="left"),
+            )
         ),
-        Meaning((Pattern("round"),) * 3, relation | {Relation(1, "left of", 2)}),
+        CaptionMeaning(
+            (ObjectPattern("star", position="top"), ObjectPattern(None, "cold")),
+            frozenset({SpatialRelation(1, "left of", 0)}),
+        ),
+        CaptionMeaning((ObjectPattern("round"),) * 3, relation | {SpatialRelation(1, "left of", 2)}),
     ):
         assert probability(meaning, world) == pytest.approx(by_enumeration(meaning, world), rel=1e-9)
 
@@ -73,16 +84,16 @@ def test_against_every_scene_of_a_small_world():
 def test_counting_over_a_large_sample_agrees(name):
     """12,000 scenes, 60 captions of all levels: each count within five standard deviations of the exact number."""
     world = WORLDS[name]
-    scenes = [world.scene(10, index) for index in range(12_000)]
+    scenes = [world.draw_scene(10, index) for index in range(12_000)]
     meanings = {}
     for index in range(15):
         for level in range(4):
-            made = caption(scenes[index], level, Draws(11, index, level), world).meaning
+            made = make_caption(scenes[index], level, RandomDraws(11, index, level), world).meaning
             meanings[made] = probability(made, world)
     assert len(meanings) > 25
     checked = 0
     for meaning, p in meanings.items():
-        count = sum(holds(meaning, scene) for scene in scenes)
+        count = sum(is_true(meaning, scene) for scene in scenes)
         spread = math.sqrt(max(len(scenes) * p * (1 - p), 1e-12))
         assert abs(count - len(scenes) * p) <= max(5 * spread, 6), meaning
         checked += 5 < count < len(scenes)
@@ -93,16 +104,16 @@ def test_counting_over_a_large_sample_agrees(name):
 def test_along_a_chain_it_only_falls(name):
     world = WORLDS[name]
     for index in range(200):
-        steps = chain(world.scene(12, index), Draws(12, index, 1), world)
+        steps = make_caption_chain(world.draw_scene(12, index), RandomDraws(12, index, 1), world)
         values = [log_ambiguity(step.meaning, world) for step in steps]
         assert values[0] == 0
         assert all(general > specific for general, specific in pairwise(values))
 
 
 def test_what_never_is_has_minus_infinity():
-    assert log_ambiguity(Meaning(style="blurry"), SIMPLE) == -math.inf
-    assert log_ambiguity(Meaning((Pattern(place="centre"),)), HARD) == -math.inf
-    assert log_ambiguity(Meaning((Pattern(place="centre"),)), GRID_OF_THREE) == pytest.approx(
+    assert log_ambiguity(CaptionMeaning(style="blurry"), SIMPLE) == -math.inf
+    assert log_ambiguity(CaptionMeaning((ObjectPattern(position="centre"),)), HARD) == -math.inf
+    assert log_ambiguity(CaptionMeaning((ObjectPattern(position="centre"),)), GRID_OF_THREE) == pytest.approx(
         math.log((0.2 + 2 * 0.3 + 3 * 0.5) / 9)
     )
 
@@ -110,4 +121,6 @@ def test_what_never_is_has_minus_infinity():
 def test_the_most_specific_caption_still_has_a_number():
     three = replace(HARD, counts=(0.0, 0.0, 1.0), grid=3)
     for index in range(5):
-        assert math.isfinite(log_ambiguity(describe(three.scene(0, index), Draws(0)).meaning, three))
+        assert math.isfinite(
+            log_ambiguity(make_description(three.draw_scene(0, index), RandomDraws(0)).meaning, three)
+        )

@@ -8,12 +8,21 @@ from scipy.stats import chisquare, spearmanr
 
 from prolip.scenes import World
 from prolip.scenes.ambiguity import log_ambiguity
-from prolip.scenes.captions import EXACT, LEVELS, caption, chain, complete, describe, place_of, placed
-from prolip.scenes.meaning import Meaning, Pattern, holds, implies
-from prolip.scenes.parsing import read
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.source import tokenizer
-from prolip.scenes.world import COLOURS, FAMILIES, HARD, SHAPES, SIMPLE, SINGLE, Thing
+from prolip.scenes.captions import (
+    EXACT,
+    NUM_LEVELS,
+    get_position,
+    make_caption,
+    make_caption_chain,
+    make_complete_caption,
+    make_description,
+    make_position_caption,
+)
+from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, entails, is_true
+from prolip.scenes.parsing import parse_caption
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.source import make_tokenizer
+from prolip.scenes.world import COLORS, FAMILIES, HARD, SHAPES, SIMPLE, SINGLE, SceneObject
 from tests.scenes.worlds import GRID_OF_THREE, WORLDS
 
 
@@ -21,30 +30,32 @@ from tests.scenes.worlds import GRID_OF_THREE, WORLDS
 def test_captions_are_true(name):
     world = WORLDS[name]
     for index in range(200):
-        scene, draws = world.scene(3, index), Draws(3, index, 1)
-        for level in range(LEVELS):
-            made = caption(scene, level, draws, world)
+        scene, draws = world.draw_scene(3, index), RandomDraws(3, index, 1)
+        for level in range(NUM_LEVELS):
+            made = make_caption(scene, level, draws, world)
             assert made.level == level
-            assert holds(made.meaning, scene)
-        assert holds(describe(scene, draws).meaning, scene)
+            assert is_true(made.meaning, scene)
+        assert is_true(make_description(scene, draws).meaning, scene)
 
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_entailment_is_transitive_along_levels(name):
     world = WORLDS[name]
     for index in range(200):
-        scene = world.scene(4, index)
-        steps = chain(scene, Draws(4, index, 1), world)
+        scene = world.draw_scene(4, index)
+        steps = make_caption_chain(scene, RandomDraws(4, index, 1), world)
         assert [step.level for step in steps] == [0, 1, 2, 3]
-        assert all(holds(step.meaning, scene) for step in steps)
+        assert all(is_true(step.meaning, scene) for step in steps)
         for general, specific in pairwise(steps):
-            assert implies(specific.meaning, general.meaning)
-            assert not implies(general.meaning, specific.meaning)
-        assert all(implies(steps[b].meaning, steps[a].meaning) for a in range(4) for b in range(a, 4))
+            assert entails(specific.meaning, general.meaning)
+            assert not entails(general.meaning, specific.meaning)
+        assert all(entails(steps[b].meaning, steps[a].meaning) for a in range(4) for b in range(a, 4))
 
 
 def test_what_all_scenes_share_is_not_told():
-    texts = " ".join(caption(SIMPLE.scene(5, i), i % 4, Draws(5, i, 1), SIMPLE).text for i in range(600))
+    texts = " ".join(
+        make_caption(SIMPLE.draw_scene(5, i), i % 4, RandomDraws(5, i, 1), SIMPLE).text for i in range(600)
+    )
     assert "clean" not in texts
     assert "silver" in texts
 
@@ -52,7 +63,7 @@ def test_what_all_scenes_share_is_not_told():
 def test_levels_differ_in_ambiguity_and_length_does_not_give_it_away():
     rows = []
     for index in range(1200):
-        made = caption(HARD.scene(6, index), index % 4, Draws(6, index, 1), HARD)
+        made = make_caption(HARD.draw_scene(6, index), index % 4, RandomDraws(6, index, 1), HARD)
         rows.append((made.level, len(made.text.split()), log_ambiguity(made.meaning, HARD)))
     level, length, ambiguity = np.array(rows).T
     means = [ambiguity[level == k].mean() for k in range(4)]
@@ -69,47 +80,53 @@ def test_levels_differ_in_ambiguity_and_length_does_not_give_it_away():
 
 
 def test_descriptions_are_longer_than_64_tokens_and_complete():
-    tokens = tokenizer(context_length=256)
+    tokens = make_tokenizer(context_length=256)
     for index in range(100):
-        scene = HARD.scene(7, index)
-        told = describe(scene, Draws(7, index, 1))
+        scene = HARD.draw_scene(7, index)
+        told = make_description(scene, RandomDraws(7, index, 1))
         assert tokens([told.text]).shape[1] > 64
-        assert (told.meaning.count, told.meaning.style) == (len(scene.things), scene.style)
-        other = HARD.scene(8, index)
-        assert not holds(told.meaning, other)
+        assert (told.meaning.count, told.meaning.style) == (len(scene.objects), scene.style)
+        other = HARD.draw_scene(8, index)
+        assert not is_true(told.meaning, other)
 
 
 def test_the_tokenizer_knows_every_word_and_spells_the_rest():
-    tokens = tokenizer(context_length=128)
-    text = describe(HARD.scene(0, 0), Draws(0)).text
+    tokens = make_tokenizer(context_length=128)
+    text = make_description(HARD.draw_scene(0, 0), RandomDraws(0)).text
     assert tokens([text]).shape[1] == len(text.split())
     spelt = tokens(["a zebra, naïve"])
     assert tokens.decode(spelt) == ["a zebra naïve"]
-    assert tokens.rules.mask_id is not None
+    assert tokens.config.mask_id is not None
 
 
 def test_a_level_that_is_none():
     with pytest.raises(ValueError, match="level '4' is not one of"):
-        caption(HARD.scene(0, 0), 4, Draws(0), HARD)
+        make_caption(HARD.draw_scene(0, 0), 4, RandomDraws(0), HARD)
 
 
 def test_place_names():
-    assert place_of(Thing("ring", "red", "small", 0, 1), 2) == "top right"
-    assert place_of(Thing("ring", "red", "small", 1, 1), 3) == "centre"
-    assert place_of(Thing("ring", "red", "small", 2, 1), 3) == "bottom"
+    assert get_position(SceneObject("ring", "red", "small", 0, 1), 2) == "top right"
+    assert get_position(SceneObject("ring", "red", "small", 1, 1), 3) == "centre"
+    assert get_position(SceneObject("ring", "red", "small", 2, 1), 3) == "bottom"
 
 
 def test_a_full_caption_says_more_than_one_thing_in_full():
     for world in (SIMPLE, HARD):
         for index in range(300):
-            made = caption(world.scene(9, index), 3, Draws(9, index, 1), world).meaning
-            beside = (len(made.things) > 1, made.count, made.background, made.style, made.things[0].place)
+            made = make_caption(world.draw_scene(9, index), 3, RandomDraws(9, index, 1), world).meaning
+            beside = (
+                len(made.objects) > 1,
+                made.count,
+                made.background,
+                made.style,
+                made.objects[0].position,
+            )
             assert any(beside), made
 
 
 def test_every_side_of_a_thing_is_told_broadly():
-    told = [caption(HARD.scene(9, i), 1, Draws(9, i, 1), HARD).meaning for i in range(600)]
-    patterns = [meaning.things[0] for meaning in told if meaning.things]
+    told = [make_caption(HARD.draw_scene(9, i), 1, RandomDraws(9, i, 1), HARD).meaning for i in range(600)]
+    patterns = [meaning.objects[0] for meaning in told if meaning.objects]
     for side in ("shape", "colour", "size", "place"):
         assert any(getattr(pattern, side) is not None for pattern in patterns), side
     assert any(meaning.count for meaning in told)
@@ -119,16 +136,16 @@ def test_every_side_of_a_thing_is_told_broadly():
 def test_a_world_without_variety_has_no_facts_to_tell():
     world = World()
     for index in range(300):
-        made = caption(world.scene(5, index), index % 4, Draws(5, index, 1), world).meaning
+        made = make_caption(world.draw_scene(5, index), index % 4, RandomDraws(5, index, 1), world).meaning
         assert (made.count, made.background, made.style) == (None, None, None)
 
 
 def test_a_description_tells_every_relation():
     for index in range(100):
-        scene = HARD.scene(7, index)
-        rows, columns = ([getattr(t, axis) for t in scene.things] for axis in ("row", "column"))
-        pairs = sum(a < b for places in (rows, columns) for a in places for b in places)
-        assert len(describe(scene, Draws(7, index, 1)).meaning.relations) == pairs
+        scene = HARD.draw_scene(7, index)
+        rows, columns = ([getattr(t, axis) for t in scene.objects] for axis in ("row", "column"))
+        pairs = sum(a < b for positions in (rows, columns) for a in positions for b in positions)
+        assert len(make_description(scene, RandomDraws(7, index, 1)).meaning.relations) == pairs
 
 
 # -- exact captions ----------------------------------------------------------------------------------------------------
@@ -137,14 +154,16 @@ def test_a_description_tells_every_relation():
 def sides(pattern):
     """What an exact pattern tells, by the names of EXACT."""
     shape = "family" if pattern.shape in FAMILIES else "shape"
-    told = {shape: pattern.shape, "colour": pattern.colour, "size": pattern.size, "place": pattern.place}
+    told = {shape: pattern.shape, "colour": pattern.color, "size": pattern.size, "place": pattern.position}
     return frozenset(name for name, word in told.items() if word is not None)
 
 
 @pytest.mark.parametrize("world", [SIMPLE, GRID_OF_THREE], ids=["grid of two", "grid of three"])
 def test_exact_captions_tell_each_pair_of_sides_as_often_as_said(world):
-    drawn = (caption(world.scene(10, i), 2, Draws(10, i, 1), world).meaning for i in range(1500))
-    counts = Counter(sides(thing) for meaning in drawn for thing in meaning.things)
+    drawn = (
+        make_caption(world.draw_scene(10, i), 2, RandomDraws(10, i, 1), world).meaning for i in range(1500)
+    )
+    counts = Counter(sides(obj) for meaning in drawn for obj in meaning.objects)
     shares = {frozenset(names): share for names, share in EXACT.items()}
     assert sum(shares.values()) == pytest.approx(1)
     assert counts.keys() == shares.keys()
@@ -156,21 +175,23 @@ def test_a_place_that_is_told_is_told_from_then_on(world):
     """Also in a grid of three, where the place of a thing at the middle of a side is one word: none is broader."""
     placed_ones = set()
     for index in range(400):
-        scene = world.scene(11, index)
-        _, broad, exact, full = (step.meaning for step in chain(scene, Draws(11, index, 1), world))
-        (thing,) = exact.things
-        if thing.place is not None:
-            placed_ones.add(thing.place)
-            assert any(thing.place == other.place for other in full.things)
-            assert implies(exact, broad)
-            assert not implies(broad, exact)
+        scene = world.draw_scene(11, index)
+        _, broad, exact, full = (
+            step.meaning for step in make_caption_chain(scene, RandomDraws(11, index, 1), world)
+        )
+        (obj,) = exact.objects
+        if obj.position is not None:
+            placed_ones.add(obj.position)
+            assert any(obj.position == other.position for other in full.objects)
+            assert entails(exact, broad)
+            assert not entails(broad, exact)
     assert len(placed_ones) == world.grid**2
 
 
 # -- complete captions -------------------------------------------------------------------------------------------------
 
 TINY = replace(
-    SIMPLE, unseen={(c, s) for c in COLOURS for s in SHAPES} - {("red", "ring"), ("blue", "star")},
+    SIMPLE, unseen={(c, s) for c in COLORS for s in SHAPES} - {("red", "ring"), ("blue", "star")},
     styles=(("clean", 0.5), ("grey", 0.5)),
 )  # fmt: skip
 """So few scenes that some come twice."""
@@ -180,35 +201,35 @@ TINY = replace(
 def test_a_complete_caption_is_true_and_reads_as_it_was_meant(name):
     world = WORLDS[name]
     for index in range(150):
-        scene = world.scene(12, index)
-        made = complete(scene, Draws(12, index, 1), world)
+        scene = world.draw_scene(12, index)
+        made = make_complete_caption(scene, RandomDraws(12, index, 1), world)
         assert made.level == 3
-        assert holds(made.meaning, scene)
-        assert read(made.text) == made.meaning, made.text
+        assert is_true(made.meaning, scene)
+        assert parse_caption(made.text) == made.meaning, made.text
 
 
 @pytest.mark.parametrize("world", [*WORLDS.values(), SINGLE, TINY], ids=[*WORLDS, "single", "tiny"])
 def test_complete_captions_mean_the_same_if_nothing_that_words_tell_differs(world):
     """A scene but for its nuance, which no caption tells, and for the order of its things."""
-    scenes = [world.scene(13, index) for index in range(500)]
-    shown = [(frozenset(map(astuple, scene.things)), scene.background, scene.style) for scene in scenes]
-    said = [complete(scene, Draws(13), world).meaning for scene in scenes]
+    scenes = [world.draw_scene(13, index) for index in range(500)]
+    shown = [(frozenset(map(astuple, scene.objects)), scene.background, scene.style) for scene in scenes]
+    said = [make_complete_caption(scene, RandomDraws(13), world).meaning for scene in scenes]
     assert len(set(shown)) == len(set(said)) == len(set(zip(shown, said, strict=True)))
     if world is TINY:
-        assert len(set(shown)) < len({scene.nuance for scene in scenes}) == 500
+        assert len(set(shown)) < len({scene.render_seed for scene in scenes}) == 500
 
 
 def test_a_complete_caption_tells_what_varies_and_nothing_else():
-    scene = SIMPLE.scene(14, 0)
-    made = complete(scene, Draws(14), SIMPLE).meaning
+    scene = SIMPLE.draw_scene(14, 0)
+    made = make_complete_caption(scene, RandomDraws(14), SIMPLE).meaning
     assert (made.background, made.style, made.count) == (scene.background, None, None)
-    assert complete(scene, Draws(14), World()).meaning.background is None
+    assert make_complete_caption(scene, RandomDraws(14), World()).meaning.background is None
     for index in range(100):
-        scene = HARD.scene(14, index)
-        made = complete(scene, Draws(14, index), HARD).meaning
+        scene = HARD.draw_scene(14, index)
+        made = make_complete_caption(scene, RandomDraws(14, index), HARD).meaning
         assert (made.background, made.style) == (scene.background, scene.style)
-        assert len(made.things) == len(scene.things)
-        assert all(None not in astuple(thing) for thing in made.things)
+        assert len(made.objects) == len(scene.objects)
+        assert all(None not in astuple(obj) for obj in made.objects)
 
 
 # -- captions of a place -----------------------------------------------------------------------------------------------
@@ -218,13 +239,13 @@ def test_a_complete_caption_tells_what_varies_and_nothing_else():
 def test_a_placed_caption_is_true_and_tells_a_place_and_perhaps_a_size(name):
     world, sized = WORLDS[name], 0
     for index in range(300):
-        scene = world.scene(15, index)
-        made = placed(scene, Draws(15, index, 1))
-        (thing,) = made.meaning.things
-        assert made.meaning == Meaning((Pattern(size=thing.size, place=thing.place),))
-        assert thing.place in {place_of(shown, scene.grid) for shown in scene.things}
-        assert holds(made.meaning, scene)
-        assert read(made.text) == made.meaning, made.text
+        scene = world.draw_scene(15, index)
+        made = make_position_caption(scene, RandomDraws(15, index, 1))
+        (obj,) = made.meaning.objects
+        assert made.meaning == CaptionMeaning((ObjectPattern(size=obj.size, position=obj.position),))
+        assert obj.position in {get_position(shown, scene.grid) for shown in scene.objects}
+        assert is_true(made.meaning, scene)
+        assert parse_caption(made.text) == made.meaning, made.text
         assert made.level == 2
-        sized += thing.size is not None
+        sized += obj.size is not None
     assert 110 < sized < 190

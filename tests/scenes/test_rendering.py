@@ -6,32 +6,32 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prolip.scenes.rendering import PALETTE, masks, picture
-from prolip.scenes.shapes import coverage
-from prolip.scenes.world import BACKGROUNDS, COLOURS, HARD, SHAPES, SIZES, STYLES, Scene, Thing
+from prolip.scenes.rendering import PALETTE, render, render_masks
+from prolip.scenes.shapes import rasterize_shape
+from prolip.scenes.world import BACKGROUNDS, COLORS, HARD, SHAPES, SIZES, STYLES, Scene, SceneObject
 from tests.scenes.worlds import WORLDS
 
 DIGEST = """
 import hashlib
-from prolip.scenes.rendering import picture
+from prolip.scenes.rendering import render
 from prolip.scenes.world import HARD
-print(hashlib.sha256(b"".join(picture(HARD.scene(8, i), 40 + i).tobytes() for i in range(60))).hexdigest())
+print(hashlib.sha256(b"".join(render(HARD.draw_scene(8, i), 40 + i).tobytes() for i in range(60))).hexdigest())
 """
 
 
 def pixels(scene, size=64):
-    return np.asarray(picture(scene, size)).astype(int)
+    return np.asarray(render(scene, size)).astype(int)
 
 
 def one(
-    shape="circle", colour="red", size="large", style="clean", background="white", row=0, column=1, grid=2
+    shape="circle", color="red", size="large", style="clean", background="white", row=0, column=1, grid=2
 ):
-    return Scene((Thing(shape, colour, size, row, column),), background, style, grid, nuance=77)
+    return Scene((SceneObject(shape, color, size, row, column),), background, style, grid, render_seed=77)
 
 
 def test_drawing_is_byte_identical_in_another_process():
     ours = hashlib.sha256(
-        b"".join(picture(HARD.scene(8, i), 40 + i).tobytes() for i in range(60))
+        b"".join(render(HARD.draw_scene(8, i), 40 + i).tobytes() for i in range(60))
     ).hexdigest()
     theirs = subprocess.run([sys.executable, "-c", DIGEST], capture_output=True, text=True, check=True).stdout
     assert theirs.strip() == ours
@@ -42,26 +42,26 @@ def test_drawing_is_byte_identical_in_another_process():
 def test_any_size_and_things_keep_to_their_cells(world, size):
     world = WORLDS[world]
     for index in range(40):
-        scene = world.scene(0, index)
-        assert picture(scene, size).size == (size, size)
-        shown = masks(scene, size)
-        assert shown.shape == (len(scene.things), size, size)
+        scene = world.draw_scene(0, index)
+        assert render(scene, size).size == (size, size)
+        shown = render_masks(scene, size)
+        assert shown.shape == (len(scene.objects), size, size)
         cell = size / world.grid
-        for thing, mask in zip(scene.things, shown, strict=True):
+        for obj, mask in zip(scene.objects, shown, strict=True):
             rows, columns = np.nonzero(mask)
-            assert rows.min() >= int(thing.row * cell)
-            assert rows.max() < (thing.row + 1) * cell + 1
-            assert columns.min() >= int(thing.column * cell)
-            assert columns.max() < (thing.column + 1) * cell + 1
+            assert rows.min() >= int(obj.row * cell)
+            assert rows.max() < (obj.row + 1) * cell + 1
+            assert columns.min() >= int(obj.column * cell)
+            assert columns.max() < (obj.column + 1) * cell + 1
         assert shown.sum(0).max() == 1
 
 
-@pytest.mark.parametrize("colour", COLOURS)
+@pytest.mark.parametrize("color", COLORS)
 @pytest.mark.parametrize("background", BACKGROUNDS)
-def test_a_mask_covers_the_thing_and_nothing_else(colour, background):
-    scene = one(shape="square", colour=colour, background=background)
-    found, mask = pixels(scene), masks(scene, 64)[0]
-    inner = np.abs(found - PALETTE[colour]).max(-1) <= 8
+def test_a_mask_covers_the_thing_and_nothing_else(color, background):
+    scene = one(shape="square", color=color, background=background)
+    found, mask = pixels(scene), render_masks(scene, 64)[0]
+    inner = np.abs(found - PALETTE[color]).max(-1) <= 8
     assert (inner & ~mask).sum() == 0
     assert inner.sum() > 0.8 * mask.sum()  # all but the antialiased edge
     outside = found[~mask]
@@ -69,7 +69,7 @@ def test_a_mask_covers_the_thing_and_nothing_else(colour, background):
 
 
 def test_every_shape_is_different_and_turned_or_not_is_still_itself():
-    shown = {shape: masks(one(shape=shape), 64)[0] for shape in SHAPES}
+    shown = {shape: render_masks(one(shape=shape), 64)[0] for shape in SHAPES}
     for a in SHAPES:
         for b in SHAPES:
             both, either = (shown[a] & shown[b]).sum(), (shown[a] | shown[b]).sum()
@@ -80,7 +80,9 @@ def test_every_shape_is_different_and_turned_or_not_is_still_itself():
 @pytest.mark.parametrize("size", [32, 48, 224])
 def test_large_is_larger_than_small_whatever_the_nuance(shape, size):
     areas = {
-        name: [masks(replace(one(shape=shape, size=name), nuance=n), size).sum() for n in range(30)]
+        name: [
+            render_masks(replace(one(shape=shape, size=name), render_seed=n), size).sum() for n in range(30)
+        ]
         for name in SIZES
     }
     assert min(areas["large"]) > 1.3 * max(areas["small"])
@@ -98,14 +100,14 @@ def test_styles_do_what_they_say():
     assert clean[corner].std() == 0
     assert 12 < plain["noisy"][corner].std() < 25
     assert len({tuple(map(tuple, row)) for row in plain["pixelated"][:, 40:]}) <= 16
-    ring = masks(one(style="outlined"), 64)[0]
-    assert 0.2 < ring.sum() / masks(one(), 64)[0].sum() < 0.6
-    centre = np.argwhere(masks(one(), 64)[0]).mean(0).round().astype(int)
+    ring = render_masks(one(style="outlined"), 64)[0]
+    assert 0.2 < ring.sum() / render_masks(one(), 64)[0].sum() < 0.6
+    centre = np.argwhere(render_masks(one(), 64)[0]).mean(0).round().astype(int)
     assert not ring[tuple(centre)]
 
 
 def test_nuance_changes_the_picture_and_not_what_it_shows():
-    first, second = one(), replace(one(), nuance=78)
+    first, second = one(), replace(one(), render_seed=78)
     assert (pixels(first) != pixels(second)).any()
 
 
@@ -121,13 +123,13 @@ def test_a_pixelated_picture_is_made_of_16_by_16_blocks():
 
 
 def test_the_background_is_a_little_lighter_or_darker():
-    levels = {int(pixels(replace(one(), nuance=n))[-1, 0, 0]) for n in range(40)}
+    levels = {int(pixels(replace(one(), render_seed=n))[-1, 0, 0]) for n in range(40)}
     assert len(levels) > 5
 
 
 def test_turning_keeps_the_area():
     for shape in SHAPES:
         straight, turned = (
-            np.asarray(coverage(shape, 40.0, angle, False), float).sum() for angle in (0.0, 0.12)
+            np.asarray(rasterize_shape(shape, 40.0, angle, False), float).sum() for angle in (0.0, 0.12)
         )
         assert turned == pytest.approx(straight, rel=0.01), shape

@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import chisquare
 
 from prolip import scenes
-from prolip.scenes import HARD, SIMPLE, Scenes, Thing, World, rendering
-from prolip.scenes.captions import complete
-from prolip.scenes.meaning import Meaning, Pattern, implies
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.source import LEVEL_SHARES
+from prolip.scenes import HARD, SIMPLE, SceneObject, Scenes, World, rendering
+from prolip.scenes.captions import make_complete_caption
+from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, entails
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.source import LEVEL_FRACTIONS
 
 
 def test_a_sample_is_its_scene_and_true_captions():
@@ -24,13 +24,13 @@ def test_a_sample_is_its_scene_and_true_captions():
     assert source.chunks.tolist() == [50]
     for index in (0, 7, 49):
         sample = source.read(index)
-        assert sample.extra["scene"] == HARD.scene(3, index)
+        assert sample.extra["scene"] == HARD.draw_scene(3, index)
         assert np.array_equal(
-            np.asarray(sample.image), np.asarray(rendering.picture(HARD.scene(3, index), 40))
+            np.asarray(sample.image), np.asarray(rendering.render(HARD.draw_scene(3, index), 40))
         )
         assert sample.captions == tuple(caption.text for caption in source.captions(index))
         assert len(sample.captions) == 4
-        assert all(scenes.entails(text, sample.extra["scene"]) for text in sample.captions)
+        assert all(scenes.is_true_caption(text, sample.extra["scene"]) for text in sample.captions)
     assert len({source.read(index).key for index in range(50)}) == 50
 
 
@@ -61,7 +61,7 @@ def test_the_fingerprint_is_the_same_in_every_process():
 def test_levels_come_as_often_as_asked():
     source = Scenes("hard", length=1500, captions=2)
     counts = Counter(caption.level for index in range(1500) for caption in source.captions(index))
-    assert chisquare([counts[k] for k in range(4)], np.array(LEVEL_SHARES) * 3000).pvalue > 1e-4
+    assert chisquare([counts[k] for k in range(4)], np.array(LEVEL_FRACTIONS) * 3000).pvalue > 1e-4
     assert {c.level for c in Scenes("hard", length=9, levels=(0, 0, 0, 1.0)).captions(3)} == {3}
 
 
@@ -108,21 +108,21 @@ def test_the_face_takes_texts_and_meanings():
     assert scenes.probability("a circle", "hard") == scenes.probability("a circle", HARD)
     assert scenes.log_ambiguity("a circle", "simple") == scenes.log_ambiguity("a circle", SIMPLE)
     assert scenes.probability(scenes.read("a circle"), World()) == pytest.approx(1 / 8)
-    scene = scenes.Scene((Thing("circle", "red", "small", 0, 0),), "white", "clean", 2, 0)
-    assert scenes.entails("a warm thing at the top", scene)
-    assert not scenes.entails("a cold thing", scene)
+    scene = scenes.Scene((SceneObject("circle", "red", "small", 0, 0),), "white", "clean", 2, 0)
+    assert scenes.is_true_caption("a warm thing at the top", scene)
+    assert not scenes.is_true_caption("a cold thing", scene)
 
 
 def test_a_scene_stays_what_it_was():
     """Golden: results that people report for a seed must mean the same scenes in later versions."""
-    star = Thing("star", "blue", "small", 0, 1)
-    assert HARD.scene(0, 3) == scenes.Scene((star,), "white", "outlined", 2, 6157854736418252980)
+    star = SceneObject("star", "blue", "small", 0, 1)
+    assert HARD.draw_scene(0, 3) == scenes.Scene((star,), "white", "outlined", 2, 6157854736418252980)
     texts = [caption.text for caption in Scenes("hard", length=9).captions(3)]
     assert texts[:2] == [
         "a small blue star in the top right in an outlined picture",
         "we see a blue pointed shape",
     ]
-    pixels = scenes.picture(SIMPLE.scene(0, 3), 48).tobytes()
+    pixels = scenes.render(SIMPLE.draw_scene(0, 3), 48).tobytes()
     assert hashlib.sha256(pixels).hexdigest()[:16] == "41612b793d3b76ca"
 
 
@@ -130,7 +130,7 @@ def test_what_is_told_does_not_depend_on_what_is_drawn():
     source = Scenes("simple", length=2000, captions=1)
     levels = {1: [], 2: []}
     for index in range(600):
-        levels[len(SIMPLE.scene(0, index).things)].append(source.captions(index)[0].level)
+        levels[len(SIMPLE.draw_scene(0, index).objects)].append(source.captions(index)[0].level)
     for found in levels.values():
         assert np.bincount(found, minlength=4) / len(found) == pytest.approx((0.1, 0.2, 0.5, 0.2), abs=0.09)
 
@@ -141,27 +141,29 @@ def test_general_captions_follow_from_their_captions_and_say_less(name):
     source = Scenes(name, length=100, seed=4, complete=0.5, placed=0.2, general=True)
     for index in range(100):
         sample = source.read(index)
-        assert len(sample.general) == len(sample.captions) == 4
-        for text, less in zip(sample.captions, sample.general, strict=True):
+        assert len(sample.general_captions) == len(sample.captions) == 4
+        for text, less in zip(sample.captions, sample.general_captions, strict=True):
             meaning = scenes.read(text)
-            assert (less == "") == (meaning in (Meaning(), Meaning((Pattern(),)))), text
+            assert (less == "") == (meaning in (CaptionMeaning(), CaptionMeaning((ObjectPattern(),)))), text
             if less:
-                assert implies(meaning, scenes.read(less)), (text, less)
-                assert not implies(scenes.read(less), meaning), (text, less)
+                assert entails(meaning, scenes.read(less)), (text, less)
+                assert not entails(scenes.read(less), meaning), (text, less)
 
 
 def test_general_captions_change_nothing_else():
     plain, general = (Scenes("hard", length=20, general=general) for general in (False, True))
     for index in range(20):
         one, other = plain.read(index), general.read(index)
-        assert one.general == ()
+        assert one.general_captions == ()
         assert (one.captions, one.key, one.extra) == (other.captions, other.key, other.extra)
         assert other == general.read(index), "they are the same each time"
 
 
 def placed_only(caption):
-    thing, *others = caption.meaning.things or (Pattern(),)
-    return not others and caption.meaning == Meaning((Pattern(size=thing.size, place=thing.place),))
+    obj, *others = caption.meaning.objects or (ObjectPattern(),)
+    return not others and caption.meaning == CaptionMeaning(
+        (ObjectPattern(size=obj.size, position=obj.position),)
+    )
 
 
 def test_so_many_captions_of_the_last_level_are_complete():
@@ -171,7 +173,7 @@ def test_so_many_captions_of_the_last_level_are_complete():
         source = Scenes("hard", length=150, levels=(0, 0, 0.5, 0.5), complete=share)
         found = Counter()
         for index in range(150):
-            whole = complete(HARD.scene(0, index), Draws(0), HARD).meaning
+            whole = make_complete_caption(HARD.draw_scene(0, index), RandomDraws(0), HARD).meaning
             found.update(caption.meaning == whole for caption in source.captions(index) if caption.level == 3)
         counts[share] = found[True] / found.total()
     assert counts[0.0] < 0.05

@@ -3,8 +3,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from prolip.scenes import entails
-from prolip.scenes.tasks import FAVOURITES, tasks
+from prolip.scenes import is_true_caption
+from prolip.scenes.tasks import STYLE_FRACTIONS, make_tasks
 from prolip.scenes.world import STYLES
 from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
 
@@ -12,33 +12,33 @@ from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_class_name_is_true_of_its_pictures_and_no_other_is(name):
     world = WORLDS[name]
-    for task in tasks(world):
+    for task in make_tasks(world):
         for index in range(2 * len(task.shown)):
             scene, label = task.sample(world, 5, index)
-            true = [i for i, class_name in enumerate(task.class_names) if entails(class_name, scene)]
+            true = [i for i, class_name in enumerate(task.class_names) if is_true_caption(class_name, scene)]
             assert true == [label], (task.name, scene)
-            assert len({(t.row, t.column) for t in scene.things}) == len(scene.things)
+            assert len({(t.row, t.column) for t in scene.objects}) == len(scene.objects)
 
 
 def test_classes_are_shown_equally_often():
-    task = tasks(HARD)[0]
+    task = make_tasks(HARD)[0]
     counts = Counter(task.sample(HARD, 0, index)[1] for index in range(640))
     assert set(counts.values()) == {10}
     assert len(counts) == 64
 
 
 def test_which_tasks_there_are():
-    assert [task.name for task in tasks(SIMPLE)] == ["colour_shape", "shape", "colour", "place", "count"]
-    assert all(len(task.templates) >= 20 for world in WORLDS.values() for task in tasks(world))
-    assert all(len(set(task.templates)) == len(task.templates) for task in tasks(HARD))
-    unseen = tasks(HELD_OUT)[-1]
+    assert [task.name for task in make_tasks(SIMPLE)] == ["colour_shape", "shape", "colour", "place", "count"]
+    assert all(len(task.templates) >= 20 for world in WORLDS.values() for task in make_tasks(world))
+    assert all(len(set(task.templates)) == len(task.templates) for task in make_tasks(HARD))
+    unseen = make_tasks(HELD_OUT)[-1]
     assert unseen.name == "unseen"
     pairs = {unseen.class_names[label] for label in unseen.shown}
     assert pairs == {"red circle", "blue star", "pink heart"}
 
 
 def test_classes_have_styles_of_their_own():
-    task = tasks(HARD)[0]
+    task = make_tasks(HARD)[0]
     styles = defaultdict(Counter)
     for index in range(64 * 40):
         scene, label = task.sample(HARD, 1, index)
@@ -48,21 +48,21 @@ def test_classes_have_styles_of_their_own():
     }
     assert len(set(favourites.values())) >= 5
     shares = [counts.most_common(1)[0][1] / 40 for counts in styles.values()]
-    assert sum(shares) / len(shares) == pytest.approx(FAVOURITES[0], abs=0.08)
+    assert sum(shares) / len(shares) == pytest.approx(STYLE_FRACTIONS[0], abs=0.08)
     assert not any("grey" in counts for counts in styles.values())
 
 
 def test_a_world_of_one_style_keeps_it():
-    task = tasks(SIMPLE)[0]
+    task = make_tasks(SIMPLE)[0]
     assert {task.sample(SIMPLE, 1, index)[0].style for index in range(100)} == {"clean"}
 
 
 def test_only_the_task_of_unseen_pairs_shows_them():
-    for task in tasks(HELD_OUT):
+    for task in make_tasks(HELD_OUT):
         shown = {
-            (thing.colour, thing.shape)
+            (obj.color, obj.shape)
             for index in range(640)
-            for thing in task.sample(HELD_OUT, 3, index)[0].things
+            for obj in task.sample(HELD_OUT, 3, index)[0].objects
         }
         if task.name == "unseen":
             assert shown == HELD_OUT.unseen
@@ -71,7 +71,7 @@ def test_only_the_task_of_unseen_pairs_shows_them():
 
 
 def test_the_second_favourite_has_its_share():
-    task, counts = tasks(HARD)[1], np.zeros((8, 8))
+    task, counts = make_tasks(HARD)[1], np.zeros((8, 8))
     for index in range(8 * 200):
         scene, label = task.sample(HARD, 1, index)
         counts[label, STYLES.index(scene.style)] += 1
@@ -80,5 +80,5 @@ def test_the_second_favourite_has_its_share():
 
 
 def test_counts_that_never_come_are_no_class():
-    task = next(task for task in tasks(SIMPLE) if task.name == "count")
+    task = next(task for task in make_tasks(SIMPLE) if task.name == "count")
     assert len(task.class_names) == 2

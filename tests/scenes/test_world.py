@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import chisquare
 
 from prolip.scenes.world import (
-    COLOURS,
+    COLORS,
     FAMILIES,
     HARD,
     SHAPES,
@@ -16,9 +16,9 @@ from prolip.scenes.world import (
     STYLES,
     TONES,
     World,
-    require_size,
-    unseen_pairs,
-    world_named,
+    get_unseen_pairs,
+    get_world,
+    require_image_size,
 )
 from tests.scenes.worlds import WORLDS
 
@@ -26,20 +26,20 @@ from tests.scenes.worlds import WORLDS
 @pytest.fixture(scope="module", params=WORLDS)
 def world_and_scenes(request):
     world = WORLDS[request.param]
-    return world, [world.scene(4, index) for index in range(6000)]
+    return world, [world.draw_scene(4, index) for index in range(6000)]
 
 
 def test_attributes_are_drawn_as_the_world_says(world_and_scenes):
     world, scenes = world_and_scenes
-    things = [thing for scene in scenes for thing in scene.things]
+    objects = [obj for scene in scenes for obj in scene.objects]
     cells = [divmod(i, world.grid) for i in range(world.grid**2)]
     tables = [
-        (Counter(len(scene.things) for scene in scenes), dict(enumerate(world.counts, start=1))),
+        (Counter(len(scene.objects) for scene in scenes), dict(enumerate(world.counts, start=1))),
         (Counter(scene.style for scene in scenes), dict(world.styles)),
         (Counter(scene.background for scene in scenes), dict.fromkeys(world.backgrounds, 1 / len(world.backgrounds))),
-        (Counter(thing.size for thing in things), dict.fromkeys(SIZES, 0.5)),
-        (Counter((t.row, t.column) for t in things), dict.fromkeys(cells, 1 / len(cells))),
-        (Counter((t.shape, t.colour, t.size) for t in things), dict.fromkeys(world.kinds, 1 / len(world.kinds))),
+        (Counter(obj.size for obj in objects), dict.fromkeys(SIZES, 0.5)),
+        (Counter((t.row, t.column) for t in objects), dict.fromkeys(cells, 1 / len(cells))),
+        (Counter((t.shape, t.color, t.size) for t in objects), dict.fromkeys(world.object_kinds, 1 / len(world.object_kinds))),
     ]  # fmt: skip
     for counts, shares in tables:
         assert set(counts) <= {name for name, share in shares.items() if share > 0}
@@ -50,30 +50,30 @@ def test_attributes_are_drawn_as_the_world_says(world_and_scenes):
 
 def test_things_are_in_different_cells(world_and_scenes):
     _, scenes = world_and_scenes
-    assert all(len({(t.row, t.column) for t in scene.things}) == len(scene.things) for scene in scenes)
+    assert all(len({(t.row, t.column) for t in scene.objects}) == len(scene.objects) for scene in scenes)
 
 
 def test_held_out_pairs_never_occur(world_and_scenes):
     world, scenes = world_and_scenes
-    pairs = {(thing.colour, thing.shape) for scene in scenes for thing in scene.things}
-    assert pairs == {(colour, shape) for colour in COLOURS for shape in SHAPES} - world.unseen
+    pairs = {(obj.color, obj.shape) for scene in scenes for obj in scene.objects}
+    assert pairs == {(color, shape) for color in COLORS for shape in SHAPES} - world.unseen
 
 
 def test_a_scene_is_a_function_of_seed_and_index():
-    assert HARD.scene(1, 2) == HARD.scene(1, 2)
-    assert HARD.scene(1, 2) != HARD.scene(2, 1)
-    assert len({HARD.scene(0, index) for index in range(500)}) == 500
+    assert HARD.draw_scene(1, 2) == HARD.draw_scene(1, 2)
+    assert HARD.draw_scene(1, 2) != HARD.draw_scene(2, 1)
+    assert len({HARD.draw_scene(0, index) for index in range(500)}) == 500
 
 
 def test_families_and_tones_halve_the_shapes_and_colours():
     assert sorted(len(group) for group in (*FAMILIES.values(), *TONES.values())) == [4, 4, 4, 4]
-    assert len(set(SHAPES)) == len(set(COLOURS)) == 8
+    assert len(set(SHAPES)) == len(set(COLORS)) == 8
 
 
 def test_facts_are_what_varies():
-    assert SIMPLE.facts == {"count", "background"}
-    assert HARD.facts == {"count", "background", "style"}
-    assert World().facts == frozenset()
+    assert SIMPLE.varying_attributes == {"count", "background"}
+    assert HARD.varying_attributes == {"count", "background", "style"}
+    assert World().varying_attributes == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_facts_are_what_varies():
         ({"styles": (("clean", 0.5), ("clean", 0.5))}, "styles must be different"),
         ({"styles": (("rococo", 1.0),)}, "'rococo' is not one of"),
         ({"unseen": frozenset({("circle", "red")})}, "unseen colour 'circle'"),
-        ({"unseen": frozenset((c, s) for c in COLOURS for s in SHAPES)}, "nothing is left to draw"),
+        ({"unseen": frozenset((c, s) for c in COLORS for s in SHAPES)}, "nothing is left to draw"),
     ],
 )
 def test_an_impossible_world_is_refused(change, message):
@@ -111,15 +111,15 @@ def test_lists_and_sets_will_do():
 
 
 def test_names_of_worlds():
-    assert world_named("hard") is HARD
+    assert get_world("hard") is HARD
     with pytest.raises(ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard'\)"):
-        world_named("harder")
+        get_world("harder")
 
 
 @pytest.mark.parametrize("size", [31, 225, 0, 48.0])
 def test_sizes_that_are_refused(size):
     with pytest.raises(ValueError, match="size must be"):
-        require_size(size)
+        require_image_size(size)
 
 
 def test_all_styles_are_in_the_hard_world():
@@ -128,45 +128,45 @@ def test_all_styles_are_in_the_hard_world():
 
 def test_single_scenes_are_simple_ones_of_one_thing():
     assert replace(SINGLE, counts=SIMPLE.counts) == SIMPLE
-    assert world_named("single") is SINGLE
-    assert {len(SINGLE.scene(0, index).things) for index in range(200)} == {1}
-    assert SINGLE.facts == {"background"}
+    assert get_world("single") is SINGLE
+    assert {len(SINGLE.draw_scene(0, index).objects) for index in range(200)} == {1}
+    assert SINGLE.varying_attributes == {"background"}
 
 
 def unseen_in_order():
     """The pair that each further one of 63 adds."""
-    sets = [unseen_pairs(count) for count in range(64)]
+    sets = [get_unseen_pairs(count) for count in range(64)]
     assert all(fewer < more for fewer, more in pairwise(sets))
     return [next(iter(more - fewer)) for fewer, more in pairwise(sets)]
 
 
 def test_each_eight_unseen_pairs_have_all_colours_and_all_shapes():
     pairs = unseen_in_order()
-    pairs += {(colour, shape) for colour in COLOURS for shape in SHAPES} - set(pairs)
+    pairs += {(color, shape) for color in COLORS for shape in SHAPES} - set(pairs)
     assert len(pairs) == len(set(pairs)) == 64
     for start in range(0, 64, 8):
-        colours, shapes = zip(*pairs[start : start + 8], strict=True)
-        assert set(colours) == set(COLOURS)
+        colors, shapes = zip(*pairs[start : start + 8], strict=True)
+        assert set(colors) == set(COLORS)
         assert set(shapes) == set(SHAPES)
 
 
 @pytest.mark.parametrize("count", [-1, 64, 1000])
 def test_so_many_pairs_can_not_be_unseen(count):
     with pytest.raises(ValueError, match=f"unseen must be from 0 to 63 pairs, not {count}"):
-        unseen_pairs(count)
+        get_unseen_pairs(count)
     with pytest.raises(ValueError, match="unseen must be from 0 to 63"):
-        world_named("simple", count)
+        get_world("simple", count)
 
 
 @pytest.mark.parametrize("count", [8.0, "8", None])
 def test_the_number_of_unseen_pairs_is_whole(count):
     with pytest.raises(TypeError):
-        unseen_pairs(count)
+        get_unseen_pairs(count)
 
 
 @pytest.mark.parametrize("name", ["single", "simple", "hard"])
 def test_a_named_world_without_its_unseen_pairs(name):
-    world = world_named(name, 8)
-    assert world == replace(world_named(name), unseen=unseen_pairs(8))
-    assert len(world.kinds) == 2 * (64 - 8)
-    assert world_named(name, 0) is world_named(name)
+    world = get_world(name, 8)
+    assert world == replace(get_world(name), unseen=get_unseen_pairs(8))
+    assert len(world.object_kinds) == 2 * (64 - 8)
+    assert get_world(name, 0) is get_world(name)

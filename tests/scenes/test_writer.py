@@ -8,13 +8,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from prolip.scenes import HARD, Draws, World, entails, log_ambiguity, picture, read, tasks, writer
-from prolip.scenes.captions import complete
-from prolip.scenes.meaning import implies
-from prolip.scenes.world import COLOURS, SHAPES
-from prolip.scenes.writer import Plan, least_pixels, seed_of
+from prolip.scenes import (
+    HARD,
+    RandomDraws,
+    World,
+    is_true_caption,
+    log_ambiguity,
+    parse_caption,
+    render,
+    tasks,
+    writer,
+)
+from prolip.scenes.captions import make_complete_caption
+from prolip.scenes.meaning import entails
+from prolip.scenes.world import COLORS, SHAPES
+from prolip.scenes.writer import SceneDatasetSpec, derive_split_seed, scale_min_pixels
 
-PLAN = Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=2)
+PLAN = SceneDatasetSpec(
+    world_name="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,18 +62,18 @@ def test_training_shards(out):
     unseen = {tuple(pair) for pair in json.loads((out / "scenes.json").read_text())["unseen_pairs"]}
     assert len(unseen) == 5
     for index, members in enumerate(found.values()):
-        scene = PLAN.world.scene(seed_of(PLAN.seed, 0), index)
-        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+        scene = PLAN.world.draw_scene(derive_split_seed(PLAN.seed, 0), index)
+        assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
         facts = json.loads(members["json"])
         assert members["txt"].decode() == facts["captions"][0]
         for text, truth in zip(facts["captions"], facts["log_ambiguity"], strict=True):
             assert truth == pytest.approx(log_ambiguity(text, PLAN.world), abs=1e-6)
         assert len(facts["general"]) == len(facts["captions"])
         for text, less in zip(facts["captions"], facts["general"], strict=True):
-            assert not less or implies(read(text), read(less)), (text, less)
+            assert not less or entails(parse_caption(text), parse_caption(less)), (text, less)
         assert any(facts["general"])
         assert len(facts["description"].split()) > 64
-        assert not any((thing["colour"], thing["shape"]) in unseen for thing in facts["scene"]["things"])
+        assert not any((obj["colour"], obj["shape"]) in unseen for obj in facts["scene"]["things"])
         assert facts["scene"]["style"] == scene.style
 
 
@@ -82,14 +94,14 @@ def test_classification_in_the_layout_of_the_38_tasks(out):
         found = samples(folder / "test")
         assert len(found) == 70
         for index, members in enumerate(found.values()):
-            scene, label = task.sample(PLAN.world, seed_of(PLAN.seed, 1), index)
+            scene, label = task.sample(PLAN.world, derive_split_seed(PLAN.seed, 1), index)
             assert int(members["cls"]) == label
-            assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+            assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
 
 
 @pytest.mark.parametrize("percent", ["2.5", "5", "7.5", "10"])
 def test_occluded_pictures_differ_in_the_middle_only(out, percent):
-    plain = samples(out / "wds_scenes-colour_shape_test" / "test")
+    plain = samples(out / "wds_scenes-color_shape_test" / "test")
     hidden = samples(out / f"wds_scenes-occluded_{percent}_test" / "test")
     for key, members in hidden.items():
         assert members["cls"] == plain[key]["cls"]
@@ -103,27 +115,29 @@ def test_occluded_pictures_differ_in_the_middle_only(out, percent):
 def test_retrieval_has_five_complete_captions_a_picture(out):
     folder = out / "wds_scenes-retrieval_test"
     assert (folder / "dataset_type.txt").read_text().strip() == "retrieval"
-    scenes = writer._different(PLAN.world, seed_of(PLAN.seed, 1), 70)
+    scenes = writer._different(PLAN.world, derive_split_seed(PLAN.seed, 1), 70)
     for scene, members in zip(scenes, samples(folder / "test").values(), strict=True):
-        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 40)))
+        assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
         texts = members["txt"].decode().splitlines()
         assert len(texts) == 5
         assert len(set(texts)) > 1, "in different wordings"
-        assert {read(text) for text in texts} == {complete(scene, Draws(0), PLAN.world).meaning}
-        assert all(entails(text, scene) for text in texts)
+        assert {parse_caption(text) for text in texts} == {
+            make_complete_caption(scene, RandomDraws(0), PLAN.world).meaning
+        }
+        assert all(is_true_caption(text, scene) for text in texts)
 
 
 def meanings(scenes, world):
-    return [complete(scene, Draws(0), world).meaning for scene in scenes]
+    return [make_complete_caption(scene, RandomDraws(0), world).meaning for scene in scenes]
 
 
 @pytest.mark.parametrize("level", ["simple", "hard"])
 def test_scenes_to_search_in_are_told_apart_by_their_captions(level):
     """The first ones of the seed, without those that mean what an earlier one did."""
-    world = Plan(level=level, unseen=8).world
+    world = SceneDatasetSpec(world_name=level, unseen=8).world
     scenes = writer._different(world, 5, 600)
     assert len(set(meanings(scenes, world))) == len(scenes) == 600
-    drawn = [world.scene(5, index) for index in range(900)]
+    drawn = [world.draw_scene(5, index) for index in range(900)]
     assert len(set(meanings(drawn[:600], world))) < 600, "without a choice some would mean the same"
     number_of = {scene: number for number, scene in enumerate(drawn)}
     numbers = [number_of[scene] for scene in scenes]
@@ -135,7 +149,7 @@ def test_scenes_to_search_in_are_told_apart_by_their_captions(level):
 
 def test_a_small_world_repeats_its_scenes():
     """One kind of thing in two sizes, in four places: eight scenes."""
-    world = World(unseen={(c, s) for c in COLOURS for s in SHAPES} - {("red", "ring")})
+    world = World(unseen={(c, s) for c in COLORS for s in SHAPES} - {("red", "ring")})
     scenes = writer._different(world, 0, 20)
     assert len(scenes) == 20
     assert len(set(meanings(scenes, world))) == 8
@@ -148,9 +162,9 @@ def test_hierarcaps(out):
     assert len(rows) == 70
     for row in rows:
         texts = row["captions"].split(" => ")
-        meanings = [read(text) for text in texts]
+        meanings = [parse_caption(text) for text in texts]
         assert len(texts) == 4
-        assert all(implies(b, a) for a, b in pairwise(meanings))
+        assert all(entails(b, a) for a, b in pairwise(meanings))
         truths = [float(number) for number in row["log_ambiguity"].split()]
         assert truths == pytest.approx([log_ambiguity(m, PLAN.world) for m in meanings], abs=1e-6)
         assert Image.open(out / "hierarcaps" / row["url"]).size == (40, 40)
@@ -162,7 +176,7 @@ def test_hierarimgs_are_built_from_coco_style_annotations(out):
     assert len(content["images"]) == 70
     assert len(content["annotations"]) == 210
     index = json.loads((folder / "levels" / "index.json").read_text())
-    assert index["least_pixels"] == least_pixels(40) == 26
+    assert index["min_pixels"] == scale_min_pixels(40) == 26
     assert len(index["images"]) + sum(index["left_out"].values()) == 70
     assert len(index["images"]) > 30
     for entry in index["images"][:5]:
@@ -186,15 +200,17 @@ def test_the_same_plan_writes_the_same_bytes_and_goes_on_where_it_stopped(out, t
 
 
 def test_false_captions_are_written_with_the_truth_and_only_when_asked_for(out, tmp_path):
-    plan = Plan(size=32, train=40, test=1, shard=25, seed=4, false=0.3)
+    plan = SceneDatasetSpec(
+        image_size=32, num_train=40, num_test=1, shard_size=25, seed=4, false_fraction=0.3
+    )
     writer.write(tmp_path / "x", plan)
     rights = []
     for index, members in enumerate(samples(tmp_path / "x" / "train").values()):
         facts = json.loads(members["json"])
         assert facts["captions"] == [members["txt"].decode()]
-        scene = plan.world.scene(seed_of(4, 0), index)
-        assert np.array_equal(image(members["png"]), np.asarray(picture(scene, 32)))
-        assert facts["right"] == entails(facts["captions"][0], scene)
+        scene = plan.world.draw_scene(derive_split_seed(4, 0), index)
+        assert np.array_equal(image(members["png"]), np.asarray(render(scene, 32)))
+        assert facts["right"] == is_true_caption(facts["captions"][0], scene)
         rights.append(facts["right"])
     assert rights.count(False) == 12
     assert json.loads((tmp_path / "x" / "scenes.json").read_text())["false"] == 0.3
@@ -203,7 +219,7 @@ def test_false_captions_are_written_with_the_truth_and_only_when_asked_for(out, 
 
 
 def test_what_a_killed_run_left_is_removed(tmp_path):
-    plan = Plan(size=32, train=3, test=2)
+    plan = SceneDatasetSpec(image_size=32, num_train=3, num_test=2)
     writer.write(tmp_path / "x", plan)
     left = tmp_path / "x" / "train" / ".00000.tar.99999999.1"
     left.write_bytes(b"half a tar")
@@ -213,7 +229,12 @@ def test_what_a_killed_run_left_is_removed(tmp_path):
 
 def test_another_plan_in_the_same_folder_is_refused(out):
     with pytest.raises(ValueError, match=r"of another plan \(seed differ\)"):
-        writer.write(out, Plan(level="hard", size=40, train=25, test=70, unseen=5, shard=10, seed=3))
+        writer.write(
+            out,
+            SceneDatasetSpec(
+                world_name="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=3
+            ),
+        )
 
 
 def test_a_folder_of_other_things_is_refused(tmp_path):
@@ -233,9 +254,9 @@ def test_a_folder_of_other_things_is_refused(tmp_path):
 )
 def test_an_impossible_plan_is_refused(facts, message):
     with pytest.raises(ValueError, match=message):
-        Plan(**facts)
+        SceneDatasetSpec(**facts)
 
 
 def test_the_world_of_a_plan_is_the_named_one_without_the_unseen():
-    assert Plan(level="hard").world == HARD
-    assert len(Plan(unseen=6).world.unseen) == 6
+    assert SceneDatasetSpec(world_name="hard").world == HARD
+    assert len(SceneDatasetSpec(unseen=6).world.unseen) == 6

@@ -1,62 +1,74 @@
-"""Procedural scenes: pictures and captions whose true ambiguity is known."""
+"""Procedural scenes: images with captions whose ambiguity is known exactly."""
 
 from __future__ import annotations
 
 from prolip.scenes import ambiguity as _ambiguity
-from prolip.scenes.captions import Caption, caption, chain, describe, true_meanings
-from prolip.scenes.meaning import Meaning, Pattern, Relation, holds, implies
-from prolip.scenes.parsing import read
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.rendering import masks, picture
-from prolip.scenes.source import Scenes, tokenizer
-from prolip.scenes.world import HARD, SIMPLE, Scene, Thing, World, world_named
+from prolip.scenes.captions import (
+    Caption,
+    iter_true_meanings,
+    make_caption,
+    make_caption_chain,
+    make_description,
+)
+from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation, entails, is_true
+from prolip.scenes.parsing import parse_caption
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.rendering import render, render_masks
+from prolip.scenes.source import Scenes, make_tokenizer
+from prolip.scenes.world import HARD, SIMPLE, Scene, SceneObject, World, get_world
 
 __all__ = [
     "HARD",
     "SIMPLE",
     "Caption",
-    "Draws",
-    "Meaning",
-    "Pattern",
-    "Relation",
+    "CaptionMeaning",
+    "ObjectPattern",
+    "RandomDraws",
     "Scene",
+    "SceneObject",
     "Scenes",
-    "Thing",
+    "SpatialRelation",
     "World",
-    "caption",
-    "chain",
-    "describe",
     "entails",
-    "holds",
-    "implies",
+    "get_world",
+    "is_true",
+    "is_true_caption",
+    "iter_true_meanings",
     "log_ambiguity",
-    "masks",
-    "picture",
+    "make_caption",
+    "make_caption_chain",
+    "make_description",
+    "make_tokenizer",
+    "parse_caption",
     "probability",
-    "read",
-    "tokenizer",
-    "true_meanings",
+    "render",
+    "render_masks",
 ]
 
 
-def probability(caption: str | Meaning, world: World | str = HARD) -> float:
-    """The exact probability that a random scene of the world satisfies a caption."""
-    return _ambiguity.probability(_meaning(caption), _world(world))
+def probability(caption: str | CaptionMeaning, world: World | str = HARD) -> float:
+    """Exact probability that a caption is true of a random scene.
+
+    Args:
+        caption: A text in the words of scenes, or its meaning.
+        world: The distribution of scenes, or its name.
+    """
+    return _ambiguity.probability(_to_meaning(caption), _to_world(world))
 
 
-def log_ambiguity(caption: str | Meaning, world: World | str = HARD) -> float:
-    """ln of it: 0 for a caption that is always true, more negative the more it says."""
-    return _ambiguity.log_ambiguity(_meaning(caption), _world(world))
+def log_ambiguity(caption: str | CaptionMeaning, world: World | str = HARD) -> float:
+    """ln of `probability`: 0 for a caption that is always true, more negative the more it states."""
+    return _ambiguity.log_ambiguity(_to_meaning(caption), _to_world(world))
 
 
-def entails(caption: str | Meaning, scene: Scene) -> bool:
-    """The caption is true of the scene."""
-    return holds(_meaning(caption), scene)
+def is_true_caption(caption: str | CaptionMeaning, scene: Scene) -> bool:
+    """Whether a caption is true of a scene."""
+    return is_true(_to_meaning(caption), scene)
 
 
-def _meaning(caption: str | Meaning) -> Meaning:
-    return read(caption) if isinstance(caption, str) else caption
+def _to_meaning(caption: str | CaptionMeaning) -> CaptionMeaning:
+    return parse_caption(caption) if isinstance(caption, str) else caption
 
 
-def _world(world: World | str) -> World:
-    return world_named(world) if isinstance(world, str) else world
+def _to_world(world: World | str) -> World:
+    return get_world(world) if isinstance(world, str) else world

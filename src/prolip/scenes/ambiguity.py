@@ -1,4 +1,4 @@
-"""The exact probability that a random scene satisfies a meaning, by counting."""
+"""Exact probability that a random scene satisfies a meaning, by enumeration."""
 
 from __future__ import annotations
 
@@ -8,77 +8,77 @@ from itertools import permutations
 
 import numpy as np
 
-from prolip.scenes.meaning import Meaning, Pattern, Relation, related
-from prolip.scenes.world import MOST_THINGS, World
+from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation, satisfies_relation
+from prolip.scenes.world import MAX_OBJECTS, World
 
 
 @lru_cache(maxsize=2**16)
-def probability(meaning: Meaning, world: World) -> float:
-    """P(the meaning holds of a scene of this world), exact but for the rounding of float64."""
+def probability(meaning: CaptionMeaning, world: World) -> float:
+    """P(the meaning is true of a random scene of this world), exact up to float64 rounding."""
     return (
-        _share(meaning.background, {name: 1 / len(world.backgrounds) for name in world.backgrounds})
-        * _share(meaning.style, dict(world.styles))
+        _get_probability(meaning.background, {name: 1 / len(world.backgrounds) for name in world.backgrounds})
+        * _get_probability(meaning.style, dict(world.styles))
         * math.fsum(
-            share * _probability_of_things(meaning.things, meaning.relations, count, world)
-            for count, share in enumerate(world.counts, start=1)
-            if share and meaning.count in (None, count)
+            fraction * _compute_object_probability(meaning.objects, meaning.relations, count, world)
+            for count, fraction in enumerate(world.counts, start=1)
+            if fraction and meaning.count in (None, count)
         )
     )
 
 
-def log_ambiguity(meaning: Meaning, world: World) -> float:
-    """ln P: 0 for what is always true ("a thing"), -inf for what never is."""
+def log_ambiguity(meaning: CaptionMeaning, world: World) -> float:
+    """ln P in nats: 0 for what is always true ("a thing"), -inf for what never is."""
     p = probability(meaning, world)
     return math.log(p) if p > 0 else -math.inf
 
 
-def _share(name: str | None, shares: dict[str, float]) -> float:
-    return 1.0 if name is None else shares.get(name, 0.0)
+def _get_probability(name: str | None, probabilities: dict[str, float]) -> float:
+    return 1.0 if name is None else probabilities.get(name, 0.0)
 
 
 @lru_cache(maxsize=2**16)
-def _probability_of_things(
-    patterns: tuple[Pattern, ...], relations: frozenset[Relation], count: int, world: World
+def _compute_object_probability(
+    patterns: tuple[ObjectPattern, ...], relations: frozenset[SpatialRelation], count: int, world: World
 ) -> float:
-    """P(`count` random things include different ones that fit the patterns and relations).
+    """P(`count` random objects include distinct ones that match the patterns and relations).
 
-    Of a kind of thing, only this counts: which of the patterns it fits (a signature, one bit a pattern). So all scenes
-    are placements x signatures of each thing, at most 504 x 8^3, and they can be gone through.
+    Of an object's kind, only this matters: which of the patterns it matches (a signature, one bit per pattern). So all
+    scenes are placements x signatures of each object, at most 504 x 8^3, and can be enumerated.
     """
     if len(patterns) > count:
         return 0.0
-    of_signature = _signature_shares(patterns, world)
-    signatures = np.indices((len(of_signature),) * count).reshape(count, -1)  # (things, S)
-    weights = of_signature[signatures].prod(axis=0)  # (S,)
+    signature_probabilities = _compute_signature_probabilities(patterns, world)
+    signatures = np.indices((len(signature_probabilities),) * count).reshape(count, -1)  # (objects, S)
+    weights = signature_probabilities[signatures].prod(axis=0)  # (S,)
     placements = list(permutations([divmod(cell, world.grid) for cell in range(world.grid**2)], count))
-    good = np.zeros((len(placements), len(weights)), dtype=bool)
+    satisfied = np.zeros((len(placements), len(weights)), dtype=bool)
     for chosen in permutations(range(count), len(patterns)):
-        placed = [_well_placed(cells, chosen, patterns, relations, world.grid) for cells in placements]
-        fitting = np.ones(len(weights), dtype=bool)
-        for bit, thing in enumerate(chosen):
-            fitting &= signatures[thing] >> bit & 1 == 1
-        good |= np.array(placed)[:, None] & fitting
-    return float((good @ weights).mean())
+        placed = [_is_well_placed(cells, chosen, patterns, relations, world.grid) for cells in placements]
+        matching = np.ones(len(weights), dtype=bool)
+        for bit, obj in enumerate(chosen):
+            matching &= signatures[obj] >> bit & 1 == 1
+        satisfied |= np.array(placed)[:, None] & matching
+    return float((satisfied @ weights).mean())
 
 
-def _signature_shares(patterns: tuple[Pattern, ...], world: World) -> np.ndarray:
-    """(2^patterns,): how likely a random kind of thing fits just the patterns whose bits are set."""
-    shares = np.zeros(2 ** len(patterns))
-    for kind in world.kinds:
-        shares[sum(pattern.fits_kind(*kind) << bit for bit, pattern in enumerate(patterns))] += 1
-    return shares / len(world.kinds)
+def _compute_signature_probabilities(patterns: tuple[ObjectPattern, ...], world: World) -> np.ndarray:
+    """float64 (2^patterns,): P(a random kind of object matches exactly the patterns whose bits are set)."""
+    probabilities = np.zeros(2 ** len(patterns))
+    for kind in world.object_kinds:
+        probabilities[sum(pattern.matches_kind(*kind) << bit for bit, pattern in enumerate(patterns))] += 1
+    return probabilities / len(world.object_kinds)
 
 
-def _well_placed(
+def _is_well_placed(
     cells: tuple[tuple[int, int], ...],
     chosen: tuple[int, ...],
-    patterns: tuple[Pattern, ...],
-    relations: frozenset[Relation],
+    patterns: tuple[ObjectPattern, ...],
+    relations: frozenset[SpatialRelation],
     grid: int,
 ) -> bool:
     return all(
-        pattern.fits_cell(*cells[i], grid) for i, pattern in zip(chosen, patterns, strict=True)
-    ) and all(related(kind, cells[chosen[i]], cells[chosen[j]]) for i, kind, j in relations)
+        pattern.matches_cell(*cells[i], grid) for i, pattern in zip(chosen, patterns, strict=True)
+    ) and all(satisfies_relation(kind, cells[chosen[i]], cells[chosen[j]]) for i, kind, j in relations)
 
 
-assert MOST_THINGS == 3  # more things would make the table of `_probability_of_things` too large
+assert MAX_OBJECTS == 3  # more objects would make the table of `_compute_object_probability` too large

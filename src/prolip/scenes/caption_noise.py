@@ -1,48 +1,53 @@
-"""Captions of scenes of which a known share is false: to see what finds them."""
+"""Captions of scenes of which a known fraction is false: ground truth for data filtering."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
 
-from prolip.scenes.captions import Caption, caption
-from prolip.scenes.meaning import holds
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.source import LEVEL_SHARES
+from prolip.scenes.captions import Caption, make_caption
+from prolip.scenes.meaning import is_true
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.source import LEVEL_FRACTIONS
 from prolip.scenes.world import Scene, World
 
-CHOICE, WORDS = 15, 16
-"""Of the numbers that draw other things."""
+CHOICE_STREAM, CAPTION_STREAM = 15, 16
+"""Last numbers of the seeds that choose the false captions and draw all captions."""
 
 
-class Pollution:
-    """Of each scene a caption of level 1, 2 or 3, as often as in training; for the share `false`, drawn at random, of
-    another scene and false of this one. A false caption has the level that a true one would have, so that levels tell
-    nothing."""
+class NoisyCaptions:
+    """One caption per scene, of level 1, 2 or 3 as often as in training; a random fraction of them is false.
 
-    def __init__(self, scenes: Sequence[Scene], world: World, seed: int, false: float) -> None:
-        self._scenes, self._world, self._seed, self._share = scenes, world, seed, false
+    A false caption was drawn for another scene and is false of this one. It has the level that a true one would have,
+    so that levels don't give it away.
+    """
+
+    def __init__(self, scenes: Sequence[Scene], world: World, seed: int, false_fraction: float) -> None:
+        self._scenes, self._world, self._seed, self._false_fraction = scenes, world, seed, false_fraction
 
     @cached_property
-    def _false(self) -> frozenset[int]:
+    def _false_indices(self) -> frozenset[int]:
         count = len(self._scenes)
-        return frozenset(Draws(self._seed, CHOICE).sample(count, round(self._share * count)))
+        draws = RandomDraws(self._seed, CHOICE_STREAM)
+        return frozenset(draws.sample(count, round(self._false_fraction * count)))
 
-    def is_right(self, index: int) -> bool:
-        return index not in self._false
+    def is_correct(self, index: int) -> bool:
+        """Whether the caption at an index is true of its scene."""
+        return index not in self._false_indices
 
-    def caption(self, index: int) -> Caption:
-        """The one caption of scene number `index`, true or false."""
-        scene, draws = self._scenes[index], Draws(self._seed, index, WORDS)
-        level = 1 + draws.weighted([share / sum(LEVEL_SHARES[1:]) for share in LEVEL_SHARES[1:]])
-        told = caption(scene, level, draws, self._world)
-        while not self.is_right(index) and holds(told.meaning, scene):
-            told = caption(draws.choice(self._scenes), level, draws, self._world)
-        return told
+    def get_caption(self, index: int) -> Caption:
+        """Draw the caption of the scene at an index, true or false."""
+        scene, draws = self._scenes[index], RandomDraws(self._seed, index, CAPTION_STREAM)
+        fractions = LEVEL_FRACTIONS[1:]
+        level = 1 + draws.categorical([fraction / sum(fractions) for fraction in fractions])
+        caption = make_caption(scene, level, draws, self._world)
+        while not self.is_correct(index) and is_true(caption.meaning, scene):
+            caption = make_caption(draws.choice(self._scenes), level, draws, self._world)
+        return caption
 
 
-class Drawn(Sequence[Scene]):
-    """The first `length` scenes of (world, seed), each drawn when it is asked for."""
+class SceneSequence(Sequence[Scene]):
+    """The first `length` scenes of (world, seed), each drawn on access."""
 
     def __init__(self, world: World, seed: int, length: int) -> None:
         self._world, self._seed, self._length = world, seed, length
@@ -53,4 +58,4 @@ class Drawn(Sequence[Scene]):
     def __getitem__(self, index: int) -> Scene:  # type: ignore[override]
         if not 0 <= index < self._length:
             raise IndexError(index)
-        return self._world.scene(self._seed, index)
+        return self._world.draw_scene(self._seed, index)

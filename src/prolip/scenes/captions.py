@@ -1,4 +1,4 @@
-"""Which captions a scene gets: four levels of generality, chains of them, full descriptions, all that is true."""
+"""True captions of a scene: four levels of generality, caption chains, full descriptions."""
 
 from __future__ import annotations
 
@@ -8,224 +8,258 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from prolip.checks import require_choice
-from prolip.scenes.meaning import PLACES, Meaning, Pattern, Relation, related
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.wording import description, say
-from prolip.scenes.world import FAMILY_OF, TONE_OF, Scene, Thing, World
+from prolip.scenes.meaning import (
+    POSITIONS,
+    CaptionMeaning,
+    ObjectPattern,
+    SpatialRelation,
+    satisfies_relation,
+)
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.wording import verbalize, verbalize_description
+from prolip.scenes.world import FAMILY_BY_SHAPE, TONE_BY_COLOR, Scene, SceneObject, World
 
-LEVELS = 4
-"""0: always true ("a thing"); 1: one broad property ("a round thing"); 2: one or two exact ones ("a red circle");
-3: a thing in full and something beside it ("a small red circle above a blue star, blurry")."""
+NUM_LEVELS = 4
+"""0: alrelations_found true ("a thing"); 1: one broad property ("a round thing"); 2: one or two exact ones ("a red circle");
+3: an object in full and one more statement ("a small red circle above a blue star, blurry")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A text, what it says, and its level; descriptions are of level 3."""
+    """A text, its meaning, and its level of generality (0 to 3, the most specific)."""
 
     text: str
-    meaning: Meaning
+    meaning: CaptionMeaning
     level: int
 
 
-def caption(scene: Scene, level: int, draws: Draws, world: World) -> Caption:
-    """A true caption of a level from 0 to 3, in one of its wordings. What all scenes of the world share isn't told."""
-    require_choice(str(level), tuple(map(str, range(LEVELS))), "level")
-    meaning = MEANINGS[level](scene, draws, world)
-    return Caption(say(meaning, draws), meaning, level)
+def make_caption(scene: Scene, level: int, draws: RandomDraws, world: World) -> Caption:
+    """Draw a true caption of a level, in one of its wordings.
+
+    Args:
+        scene: What the caption is true of.
+        level: 0 (alrelations_found true) to 3 (most specific).
+        draws: Random numbers that choose what is said, and how.
+        world: Of the scene; what is the same in all its scenes is not said.
+    """
+    require_choice(str(level), tuple(map(str, range(NUM_LEVELS))), "level")
+    meaning = MEANING_SAMPLERS[level](scene, draws, world)
+    return Caption(verbalize(meaning, draws), meaning, level)
 
 
-def chain(scene: Scene, draws: Draws, world: World) -> tuple[Caption, ...]:
-    """Four true captions from general to specific, of one thing; each follows from the next, which says more."""
-    things = _shuffled(scene, draws)
-    exact = _exact(things[0], scene.grid, draws)
+def make_caption_chain(scene: Scene, draws: RandomDraws, world: World) -> tuple[Caption, ...]:
+    """Draw four true captions of one object, from general to specific; each is entailed by the next."""
+    objects = _shuffle_objects(scene, draws)
+    exact = _draw_exact(objects[0], scene.grid, draws)
     meanings = (
-        _nothing(scene, draws, world),
-        Meaning((_broad(exact, draws),)),
-        Meaning((exact,)),
-        _full(scene, things, draws, world, placed=exact.place is not None),
+        _draw_tautology(scene, draws, world),
+        CaptionMeaning((_draw_broad(exact, draws),)),
+        CaptionMeaning((exact,)),
+        _draw_full(scene, objects, draws, world, placed=exact.position is not None),
     )
-    return tuple(Caption(say(meaning, draws), meaning, level) for level, meaning in enumerate(meanings))
+    return tuple(Caption(verbalize(meaning, draws), meaning, level) for level, meaning in enumerate(meanings))
 
 
-def describe(scene: Scene, draws: Draws) -> Caption:
-    """All there is to say, in sentences of more than 64 words together: for long contexts."""
-    patterns = _in_full(scene)
+def make_description(scene: Scene, draws: RandomDraws) -> Caption:
+    """Describe the whole scene in more than 64 words, for long contexts; several sentences."""
+    patterns = _make_full_patterns(scene)
     relations = frozenset(
-        Relation(i, kind, j)
+        SpatialRelation(i, kind, j)
         for i, j in permutations(range(len(patterns)), 2)
         for kind in ("above", "left of")
-        if _stand(kind, scene.things[i], scene.things[j])
+        if _is_related(kind, scene.objects[i], scene.objects[j])
     )
-    meaning = Meaning(patterns, relations, len(patterns), scene.background, scene.style)
-    return Caption(description(meaning, draws), meaning, LEVELS - 1)
+    meaning = CaptionMeaning(patterns, relations, len(patterns), scene.background, scene.style)
+    return Caption(verbalize_description(meaning, draws), meaning, NUM_LEVELS - 1)
 
 
-def complete(scene: Scene, draws: Draws, world: World) -> Caption:
-    """All that is there, in one sentence: each thing's size, colour, shape and place, and the background and the style,
-    if they vary. (That nothing else is there, it doesn't say.)"""
-    meaning = Meaning(
-        _in_full(scene),
-        background=scene.background if "background" in world.facts else None,
-        style=scene.style if "style" in world.facts else None,
+def make_complete_caption(scene: Scene, draws: RandomDraws, world: World) -> Caption:
+    """State each object's size, color, shape and position, and the background and style if they vary.
+
+    It doesn't state that there is nothing else.
+    """
+    meaning = CaptionMeaning(
+        _make_full_patterns(scene),
+        background=scene.background if "background" in world.varying_attributes else None,
+        style=scene.style if "style" in world.varying_attributes else None,
     )
-    return Caption(say(meaning, draws), meaning, LEVELS - 1)
+    return Caption(verbalize(meaning, draws), meaning, NUM_LEVELS - 1)
 
 
-def placed(scene: Scene, draws: Draws) -> Caption:
-    """The place of a thing, half of the time its size too, and nothing else."""
-    thing = draws.choice(scene.things)
-    size = thing.size if draws.chance(0.5) else None
-    meaning = Meaning((Pattern(size=size, place=place_of(thing, scene.grid)),))
-    return Caption(say(meaning, draws), meaning, 2)
+def make_position_caption(scene: Scene, draws: RandomDraws) -> Caption:
+    """State the position of one object, half of the time its size too, and nothing else."""
+    obj = draws.choice(scene.objects)
+    size = obj.size if draws.bernoulli(0.5) else None
+    meaning = CaptionMeaning((ObjectPattern(size=size, position=get_position(obj, scene.grid)),))
+    return Caption(verbalize(meaning, draws), meaning, 2)
 
 
-def true_meanings(scene: Scene) -> Iterator[Meaning]:
-    """Every meaning of one thing, every one of two things without their places (with one relation or none), and every
-    fact about the whole, that holds of a scene; each once."""
-    yield Meaning()
-    yield Meaning(count=len(scene.things))
-    yield Meaning(background=scene.background)
-    yield Meaning(style=scene.style)
+def iter_true_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
+    """Iterate over the meanings that are true of a scene, each once.
+
+    Yields:
+        Every meaning of one object, every one of two objects without positions (with one relation or none), and every
+        property of the whole scene.
+    """
+    yield CaptionMeaning()
+    yield CaptionMeaning(count=len(scene.objects))
+    yield CaptionMeaning(background=scene.background)
+    yield CaptionMeaning(style=scene.style)
     yield from dict.fromkeys(
-        Meaning((pattern,)) for thing in scene.things for pattern in _generalisations(thing, scene.grid)
+        CaptionMeaning((pattern,)) for obj in scene.objects for pattern in _generalize_object(obj, scene.grid)
     )
-    yield from dict.fromkeys(_pairs(scene))
+    yield from dict.fromkeys(_iter_pair_meanings(scene))
 
 
-def place_of(thing: Thing, grid: int) -> str:
-    """The narrowest name of a thing's place."""
-    return _places(thing.row, thing.column, grid)[-1]
+def get_position(obj: SceneObject, grid: int) -> str:
+    """The most specific name of an object's position."""
+    return _places(obj.row, obj.column, grid)[-1]
 
 
 @lru_cache(maxsize=32)
 def _places(row: int, column: int, grid: int) -> tuple[str, ...]:
-    """Every name of a cell, the narrowest last. (The middle of a side of a grid of three is "top", "left", ...)"""
-    names = [place for place in PLACES if Pattern(place=place).fits_cell(row, column, grid)]
-    return tuple(sorted(names, key=lambda place: len(PLACES[place])))
+    """Every name of a cell, the most specific last. (The middle of a side of a 3 x 3 grid is "top", "left", ...)"""
+    names = [
+        position for position in POSITIONS if ObjectPattern(position=position).matches_cell(row, column, grid)
+    ]
+    return tuple(sorted(names, key=lambda position: len(POSITIONS[position])))
 
 
-def _in_full(scene: Scene) -> tuple[Pattern, ...]:
+def _make_full_patterns(scene: Scene) -> tuple[ObjectPattern, ...]:
     return tuple(
-        Pattern(thing.shape, thing.colour, thing.size, place_of(thing, scene.grid)) for thing in scene.things
+        ObjectPattern(obj.shape, obj.color, obj.size, get_position(obj, scene.grid)) for obj in scene.objects
     )
 
 
-def _nothing(scene: Scene, draws: Draws, world: World) -> Meaning:
-    """What is always true: it is a picture, or there is a thing in it."""
-    return Meaning() if draws.chance(0.2) else Meaning((Pattern(),))
+def _draw_tautology(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
+    """What is alrelations_found true: it is an image, or there is an object in it."""
+    return CaptionMeaning() if draws.bernoulli(0.2) else CaptionMeaning((ObjectPattern(),))
 
 
-EXACT = {("shape", "colour"): 0.4, ("shape",): 0.1, ("colour",): 0.1, ("shape", "size"): 0.08,
-         ("colour", "size"): 0.08, ("family", "colour"): 0.06, ("shape", "place"): 0.06, ("colour", "place"): 0.06,
+EXACT = {("shape", "color"): 0.4, ("shape",): 0.1, ("color",): 0.1, ("shape", "size"): 0.08,
+         ("color", "size"): 0.08, ("family", "color"): 0.06, ("shape", "place"): 0.06, ("color", "place"): 0.06,
          ("size", "place"): 0.06}  # fmt: skip
-"""How often an exact caption tells each of these."""
+"""Probability that an exact caption states each of these sets of attributes."""
 
 
-def _exact(thing: Thing, grid: int, draws: Draws) -> Pattern:
-    told = tuple(EXACT)[draws.weighted(tuple(EXACT.values()))]
-    shape = thing.shape if "shape" in told else FAMILY_OF[thing.shape] if "family" in told else None
-    return Pattern(
+def _draw_exact(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPattern:
+    stated = tuple(EXACT)[draws.categorical(tuple(EXACT.values()))]
+    shape = obj.shape if "shape" in stated else FAMILY_BY_SHAPE[obj.shape] if "family" in stated else None
+    return ObjectPattern(
         shape,
-        thing.colour if "colour" in told else None,
-        thing.size if "size" in told else None,
-        place_of(thing, grid) if "place" in told else None,
+        obj.color if "color" in stated else None,
+        obj.size if "size" in stated else None,
+        get_position(obj, grid) if "place" in stated else None,
     )
 
 
-def _broad(exact: Pattern, draws: Draws) -> Pattern:
-    """One property of an exact pattern, made broad: strictly more general than it."""
+def _draw_broad(exact: ObjectPattern, draws: RandomDraws) -> ObjectPattern:
+    """One attribute of an exact pattern, made broad: strictly more general than the pattern."""
     choices = []
     if exact.shape is not None:
-        choices.append(Pattern(shape=FAMILY_OF.get(exact.shape, exact.shape)))
-    if exact.colour is not None:
-        choices.append(Pattern(colour=TONE_OF[exact.colour]))
+        choices.append(ObjectPattern(shape=FAMILY_BY_SHAPE.get(exact.shape, exact.shape)))
+    if exact.color is not None:
+        choices.append(ObjectPattern(color=TONE_BY_COLOR[exact.color]))
     if exact.size is not None:
-        choices.append(Pattern(size=exact.size))
-    if exact.place is not None:
-        choices.append(Pattern(place=draws.choice(PLACES[exact.place])))
+        choices.append(ObjectPattern(size=exact.size))
+    if exact.position is not None:
+        choices.append(ObjectPattern(position=draws.choice(POSITIONS[exact.position])))
     return draws.choice(choices)
 
 
-def _full(scene: Scene, things: list[Thing], draws: Draws, world: World, placed: bool = False) -> Meaning:
-    """The first thing in full, and at least one more fact: another thing, a place, a style, a background, a count.
+def _draw_full(
+    scene: Scene, objects: list[SceneObject], draws: RandomDraws, world: World, placed: bool = False
+) -> CaptionMeaning:
+    """The first object in full, and at least one of: another object, a position, a style, a background, a count.
 
-    placed: the place is told in any case."""
-    first, *others = things
-    another = bool(others) and draws.chance(0.6)
-    style = scene.style if draws.chance(0.3) and "style" in world.facts else None
-    background = scene.background if draws.chance(0.2) and "background" in world.facts else None
-    count = len(things) if draws.chance(0.15) and "count" in world.facts else None
+    placed: the position is alrelations_found stated.
+    """
+    first, *others = objects
+    another = bool(others) and draws.bernoulli(0.6)
+    style = scene.style if draws.bernoulli(0.3) and "style" in world.varying_attributes else None
+    background = (
+        scene.background if draws.bernoulli(0.2) and "background" in world.varying_attributes else None
+    )
+    count = len(objects) if draws.bernoulli(0.15) and "count" in world.varying_attributes else None
     alone = not another and style is None and background is None and count is None
-    place = place_of(first, scene.grid) if draws.chance(0.3) or alone or placed else None
-    patterns: tuple[Pattern, ...] = (Pattern(first.shape, first.colour, first.size, place),)
-    relations: frozenset[Relation] = frozenset()
+    position = get_position(first, scene.grid) if draws.bernoulli(0.3) or alone or placed else None
+    patterns: tuple[ObjectPattern, ...] = (ObjectPattern(first.shape, first.color, first.size, position),)
+    relations: frozenset[SpatialRelation] = frozenset()
     if another:
-        other, relations = _beside(first, others[0], draws)
+        other, relations = _draw_neighbor(first, others[0], draws)
         patterns += (other,)
-    return Meaning(patterns, relations, count, background, style)
+    return CaptionMeaning(patterns, relations, count, background, style)
 
 
-def _beside(first: Thing, second: Thing, draws: Draws) -> tuple[Pattern, frozenset[Relation]]:
-    """A second thing, more or less in full, and mostly how it stands to the first."""
-    other = Pattern(second.shape, second.colour, second.size if draws.chance(0.5) else None)
-    ways = [
-        Relation(i, kind, 1 - i)
+def _draw_neighbor(
+    first: SceneObject, second: SceneObject, draws: RandomDraws
+) -> tuple[ObjectPattern, frozenset[SpatialRelation]]:
+    """A second object, and with probability 0.8 its relation to the first."""
+    other = ObjectPattern(second.shape, second.color, second.size if draws.bernoulli(0.5) else None)
+    relations_found = [
+        SpatialRelation(i, kind, 1 - i)
         for i, (a, b) in enumerate(((first, second), (second, first)))
         for kind in ("above", "left of")
-        if _stand(kind, a, b)
+        if _is_related(kind, a, b)
     ]
-    return other, frozenset([draws.choice(ways)]) if draws.chance(0.8) else frozenset()
+    return other, frozenset([draws.choice(relations_found)]) if draws.bernoulli(0.8) else frozenset()
 
 
-def _broad_fact(scene: Scene, draws: Draws, world: World) -> Meaning:
-    """Mostly of a thing, sometimes of the whole."""
-    thing = draws.choice(scene.things)
-    kind = draws.weighted((0.7, 0.1, 0.1, 0.1))
-    if kind == 1 and "count" in world.facts:
-        return Meaning(count=len(scene.things))
-    if kind == 2 and "style" in world.facts:
-        return Meaning(style=scene.style)
+def _draw_broad_meaning(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
+    """One broad attribute, mostly of an object, sometimes of the whole scene."""
+    obj = draws.choice(scene.objects)
+    kind = draws.categorical((0.7, 0.1, 0.1, 0.1))
+    if kind == 1 and "count" in world.varying_attributes:
+        return CaptionMeaning(count=len(scene.objects))
+    if kind == 2 and "style" in world.varying_attributes:
+        return CaptionMeaning(style=scene.style)
     if kind == 3:
-        return Meaning((Pattern(place=draws.choice(PLACES[place_of(thing, scene.grid)])),))
-    return Meaning((_broad(_exact(thing, scene.grid, draws), draws),))
+        return CaptionMeaning(
+            (ObjectPattern(position=draws.choice(POSITIONS[get_position(obj, scene.grid)])),)
+        )
+    return CaptionMeaning((_draw_broad(_draw_exact(obj, scene.grid, draws), draws),))
 
 
-def _shuffled(scene: Scene, draws: Draws) -> list[Thing]:
-    return [scene.things[i] for i in draws.sample(len(scene.things), len(scene.things))]
+def _shuffle_objects(scene: Scene, draws: RandomDraws) -> list[SceneObject]:
+    return [scene.objects[i] for i in draws.sample(len(scene.objects), len(scene.objects))]
 
 
-def _stand(kind: str, first: Thing, second: Thing) -> bool:
-    return related(kind, (first.row, first.column), (second.row, second.column))
+def _is_related(kind: str, first: SceneObject, second: SceneObject) -> bool:
+    return satisfies_relation(kind, (first.row, first.column), (second.row, second.column))
 
 
-def _generalisations(thing: Thing, grid: int, places: bool = True) -> Iterator[Pattern]:
-    """Everything that can be said of one thing."""
-    named = _places(thing.row, thing.column, grid) if places else ()
+def _generalize_object(obj: SceneObject, grid: int, positions: bool = True) -> Iterator[ObjectPattern]:
+    """Every pattern that matches an object."""
+    named = _places(obj.row, obj.column, grid) if positions else ()
     for words in product(
-        (None, FAMILY_OF[thing.shape], thing.shape),
-        (None, TONE_OF[thing.colour], thing.colour),
-        (None, thing.size),
+        (None, FAMILY_BY_SHAPE[obj.shape], obj.shape),
+        (None, TONE_BY_COLOR[obj.color], obj.color),
+        (None, obj.size),
         (None, *named),
     ):
-        yield Pattern(*words)
+        yield ObjectPattern(*words)
 
 
-def _pairs(scene: Scene) -> Iterator[Meaning]:
-    for first, second in permutations(scene.things, 2):
-        ways = [
-            frozenset({Relation(0, kind, 1)}) for kind in ("above", "left of") if _stand(kind, first, second)
+def _iter_pair_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
+    for first, second in permutations(scene.objects, 2):
+        relations_found = [
+            frozenset({SpatialRelation(0, kind, 1)})
+            for kind in ("above", "left of")
+            if _is_related(kind, first, second)
         ]
         for patterns in product(
-            _generalisations(first, scene.grid, places=False),
-            _generalisations(second, scene.grid, places=False),
+            _generalize_object(first, scene.grid, positions=False),
+            _generalize_object(second, scene.grid, positions=False),
         ):
-            for relations in (frozenset[Relation](), *ways):
-                yield Meaning(patterns, relations)
+            for relations in (frozenset[SpatialRelation](), *relations_found):
+                yield CaptionMeaning(patterns, relations)
 
 
-MEANINGS: tuple[Callable[[Scene, Draws, World], Meaning], ...] = (
-    _nothing,
-    _broad_fact,
-    lambda scene, draws, world: Meaning((_exact(draws.choice(scene.things), scene.grid, draws),)),
-    lambda scene, draws, world: _full(scene, _shuffled(scene, draws), draws, world),
+MEANING_SAMPLERS: tuple[Callable[[Scene, RandomDraws, World], CaptionMeaning], ...] = (
+    _draw_tautology,
+    _draw_broad_meaning,
+    lambda scene, draws, world: CaptionMeaning(
+        (_draw_exact(draws.choice(scene.objects), scene.grid, draws),)
+    ),
+    lambda scene, draws, world: _draw_full(scene, _shuffle_objects(scene, draws), draws, world),
 )

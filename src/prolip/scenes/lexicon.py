@@ -1,22 +1,25 @@
-"""The words of captions: what `wording` may say, and `reading` understands."""
+"""The lexicon of captions: words and phrases that `wording` uses and `parsing` understands.
+
+British spellings ("centre", "grey") are tokens of the shipped model and of every caption: they stay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prolip.scenes.meaning import PLACES
-from prolip.scenes.world import BACKGROUNDS, COLOURS, FAMILIES, SHAPES, SIZES, STYLES, TONES
+from prolip.scenes.meaning import POSITIONS
+from prolip.scenes.world import BACKGROUNDS, COLORS, FAMILIES, SHAPES, SIZES, STYLES, TONES
 
 NOUNS = ("thing", "object", "shape", "item")
 SOMETHING = "something"
-PICTURES = ("picture", "image", "photo", "drawing")
+IMAGE_NOUNS = ("picture", "image", "photo", "drawing")
 NUMBERS: Mapping[int, str] = {1: "one", 2: "two", 3: "three"}
 ORDINALS = ("first", "second", "third")
 
-TELLING = (*SIZES, *COLOURS, *TONES, *SHAPES, *FAMILIES, *STYLES)
-"""Words that tell something by themselves; places, relations and numbers come in phrases."""
+CONTENT_WORDS = (*SIZES, *COLORS, *TONES, *SHAPES, *FAMILIES, *STYLES)
+"""Words that state something by themselves; positions, relations and counts come in phrases."""
 
-RELATIONS: Mapping[str, tuple[str, bool]] = {  # words: kind, read backwards
+RELATIONS: Mapping[str, tuple[str, bool]] = {  # phrase: (kind, whether subject and object are swapped)
     "above": ("above", False),
     "over": ("above", False),
     "below": ("above", True),
@@ -54,34 +57,37 @@ ENDINGS = (
     "and nothing more is to be said",
     "for everyone who has eyes to see it",
 )
-"""Words that say nothing about the scene, of all lengths, so that length need not tell how much is said."""
+"""Fillers that say nothing about the scene, of all lengths, so that length doesn't reveal how much is said."""
 
-SENTENCES = (
+FILLER_SENTENCES = (
     "this is a longer description for those who want to know every detail of it",
     "someone took their time to look at it closely and to write down what can be seen",
     "nothing else is hidden in it and all that there is to tell will be told in full",
     "that is the whole of it as far as anyone who looks at it with care can tell",
 )
-SILENT = ("a", "an", "the", "of", "is", "are", "it", "there", "here", "in", "with", "this")
-"""Words that carry nothing outside a phrase."""
+FUNCTION_WORDS = ("a", "an", "the", "of", "is", "are", "it", "there", "here", "in", "with", "this")
+"""Words without meaning outside a phrase."""
 
 
-def plural(noun: str) -> str:
+def pluralize(noun: str) -> str:
+    """The plural of a noun of the lexicon."""
     return noun + "s"
 
 
-def place_phrases(place: str) -> tuple[str, ...]:
-    if place == "centre":
+def position_phrases(position: str) -> tuple[str, ...]:
+    """The phrases for a position, as said of one object."""
+    if position == "centre":
         return ("in the centre", "in the middle")
-    if place in ("left", "right"):
-        return (f"on the {place}", f"at the {place}")
-    if place in ("top", "bottom"):
-        return (f"at the {place}", f"near the {place}")
-    return (f"in the {place}", f"at the {place}")
+    if position in ("left", "right"):
+        return (f"on the {position}", f"at the {position}")
+    if position in ("top", "bottom"):
+        return (f"at the {position}", f"near the {position}")
+    return (f"in the {position}", f"at the {position}")
 
 
 def count_phrases(count: int) -> tuple[str, ...]:
-    nouns = NOUNS if count == 1 else tuple(map(plural, NOUNS))
+    """The phrases for the exact number of objects."""
+    nouns = NOUNS if count == 1 else tuple(map(pluralize, NOUNS))
     starts = (
         ("only one", "a single", "exactly one")
         if count == 1
@@ -91,31 +97,33 @@ def count_phrases(count: int) -> tuple[str, ...]:
 
 
 def count_sentence(count: int) -> str:
+    """The sentence for the exact number of objects in a description."""
     return "there is a single thing" if count == 1 else f"there are exactly {NUMBERS[count]} things"
 
 
 def background_phrases(background: str) -> tuple[str, ...]:
+    """The phrases for a background."""
     return (f"on a {background} background", f"against a {background} background")
 
 
 Symbol = tuple[str, object]
 
 
-def phrases() -> dict[tuple[str, ...], Symbol]:
-    """Every phrase that captions are made of, and what it stands for."""
+def make_phrase_table() -> dict[tuple[str, ...], Symbol]:
+    """Map every phrase of captions, as a tuple of words, to its symbol (kind, value) for the parser."""
     table: dict[str, Symbol] = {}
-    table |= dict.fromkeys(SILENT, ("silent", None))
-    table |= dict.fromkeys((*OPENINGS, *ENDINGS, *SENTENCES), ("silent", None))
-    for slot, words in (("shape", FAMILIES), ("colour", (*TONES, *COLOURS)), ("size", SIZES)):
+    table |= dict.fromkeys(FUNCTION_WORDS, ("filler", None))
+    table |= dict.fromkeys((*OPENINGS, *ENDINGS, *FILLER_SENTENCES), ("filler", None))
+    for slot, words in (("shape", FAMILIES), ("color", (*TONES, *COLORS)), ("size", SIZES)):
         table |= {word: ("adjective", (slot, word)) for word in words}
     table |= {shape: ("noun", shape) for shape in SHAPES}
     table |= dict.fromkeys(NOUNS, ("noun", None))
     table[SOMETHING] = ("something", None)
-    table |= dict.fromkeys(PICTURES, ("picture", None))
+    table |= dict.fromkeys(IMAGE_NOUNS, ("image", None))
     table |= {text: ("relation", meaning) for text, meaning in RELATIONS.items()}
-    for place in PLACES:
-        table |= dict.fromkeys((place, *place_phrases(place)), ("place", place))
-    table["middle"] = ("place", "centre")
+    for position in POSITIONS:
+        table |= dict.fromkeys((position, *position_phrases(position)), ("position", position))
+    table["middle"] = ("position", "centre")
     for count in NUMBERS:
         table |= dict.fromkeys(count_phrases(count), ("count", count))
     for background in BACKGROUNDS:

@@ -1,4 +1,4 @@
-"""What a caption says of a scene: a formula that can be checked, compared and counted."""
+"""The meaning of a caption: a formula over scenes that can be checked, compared and counted."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from prolip.checks import require_choice
 from prolip.scenes.world import (
     BACKGROUNDS,
-    COLOURS,
+    COLORS,
     FAMILIES,
-    MOST_THINGS,
+    MAX_OBJECTS,
     SHAPES,
     SIZES,
     STYLES,
     TONES,
     Scene,
-    Thing,
+    SceneObject,
 )
 
-PLACES: Mapping[str, tuple[str, ...]] = {
+POSITIONS: Mapping[str, tuple[str, ...]] = {
     "top": ("top",),
     "bottom": ("bottom",),
     "left": ("left",),
@@ -32,171 +32,196 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "bottom left": ("bottom", "left"),
     "bottom right": ("bottom", "right"),
 }
-"""A place, and the simple places that it is the meeting of. `centre` is a cell of a grid of three only."""
+"""A position, and the elementary positions that it combines. `centre` exists in a 3 x 3 grid only.
+
+The names are words of captions, which are fixed (`lexicon`)."""
 
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     "shape": (*SHAPES, *FAMILIES),
-    "colour": (*COLOURS, *TONES),
+    "color": (*COLORS, *TONES),
     "size": SIZES,
-    "place": tuple(PLACES),
+    "position": tuple(POSITIONS),
 }
-"""What can be said of each side of a thing."""
+"""Words for each attribute of an object."""
 
 
-class Relation(NamedTuple):
-    """Thing number `first` is in a higher row (above) or in a column further left (left of) than number `second`."""
+class SpatialRelation(NamedTuple):
+    """Object `first` is in a higher row ("above") or a column further left ("left of") than object `second`."""
 
     first: int
-    kind: str  # "above" or "left of": the other two are these, read backwards
+    kind: str  # "above" or "left of"; "below" and "right of" are these with the objects swapped
     second: int
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """What is said of one thing; None: nothing.
+class ObjectPattern:
+    """What is stated of one object; None: nothing.
 
-    shape: a shape or a family ("round"); colour: a colour or a tone ("warm"); place: a name of PLACES.
+    Attributes:
+        shape: A shape or a family of shapes ("round").
+        color: A color or a tone ("warm").
+        size: "small" or "large".
+        position: A key of POSITIONS.
     """
 
     shape: str | None = None
-    colour: str | None = None
+    color: str | None = None
     size: str | None = None
-    place: str | None = None
+    position: str | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in WORDS.items():
             value = getattr(self, name)
             if value is not None:
-                require_choice(value, allowed, f"Pattern: {name}")
+                require_choice(value, allowed, f"ObjectPattern: {name}")
 
-    def fits_kind(self, shape: str, colour: str, size: str) -> bool:
+    def matches_kind(self, shape: str, color: str, size: str) -> bool:
+        """Whether an object of this shape, color and size matches, wherever it is."""
         return (
             _covers(self.shape, shape, FAMILIES)
-            and _covers(self.colour, colour, TONES)
+            and _covers(self.color, color, TONES)
             and self.size in (None, size)
         )
 
-    def fits_cell(self, row: int, column: int, grid: int) -> bool:
-        return self.place is None or all(_in_place(part, row, column, grid) for part in PLACES[self.place])
-
-    def fits(self, thing: Thing, grid: int) -> bool:
-        return self.fits_kind(thing.shape, thing.colour, thing.size) and self.fits_cell(
-            thing.row, thing.column, grid
+    def matches_cell(self, row: int, column: int, grid: int) -> bool:
+        """Whether an object in this cell matches, whatever it is."""
+        return self.position is None or all(
+            _is_at(part, row, column, grid) for part in POSITIONS[self.position]
         )
 
-    def implies(self, other: Pattern) -> bool:
-        """Whatever fits this fits the other too."""
+    def matches(self, obj: SceneObject, grid: int) -> bool:
+        """Whether an object matches."""
+        return self.matches_kind(obj.shape, obj.color, obj.size) and self.matches_cell(
+            obj.row, obj.column, grid
+        )
+
+    def entails(self, other: ObjectPattern) -> bool:
+        """Whether every object that matches this pattern matches the other too."""
         return (
             _covers(other.shape, self.shape, FAMILIES)
-            and _covers(other.colour, self.colour, TONES)
+            and _covers(other.color, self.color, TONES)
             and other.size in (None, self.size)
-            and (other.place is None or (self.place is not None and _within(self.place, other.place)))
+            and (
+                other.position is None
+                or (self.position is not None and _is_within(self.position, other.position))
+            )
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """There are different things that fit the patterns and stand in the relations; and what is said of the whole.
+class CaptionMeaning:
+    """A formula: distinct objects match the patterns and satisfy the relations; and statements of the whole scene.
 
-    count: exactly so many things are in the scene.
-    The things are put into one fixed order, so that two meanings are equal if they differ only in that.
+    The patterns are put into a canonical order, so that meanings that differ only in order are equal.
+
+    Attributes:
+        objects: One pattern per object that is mentioned.
+        relations: Between objects, by their indices.
+        count: The exact number of objects in the scene; None: not stated. The same for the others.
+        background: Of BACKGROUNDS.
+        style: Of STYLES.
     """
 
-    things: tuple[Pattern, ...] = ()
-    relations: frozenset[Relation] = frozenset()
+    objects: tuple[ObjectPattern, ...] = ()
+    relations: frozenset[SpatialRelation] = frozenset()
     count: int | None = None
     background: str | None = None
     style: str | None = None
 
     def __post_init__(self) -> None:
         if self.background is not None:
-            require_choice(self.background, BACKGROUNDS, "Meaning: background")
+            require_choice(self.background, BACKGROUNDS, "CaptionMeaning: background")
         if self.style is not None:
-            require_choice(self.style, STYLES, "Meaning: style")
-        if len(self.things) > MOST_THINGS:
-            raise ValueError(f"a scene has at most {MOST_THINGS} things; these are {len(self.things)}")
+            require_choice(self.style, STYLES, "CaptionMeaning: style")
+        if len(self.objects) > MAX_OBJECTS:
+            raise ValueError(
+                f"CaptionMeaning: a scene has at most {MAX_OBJECTS} objects, not {len(self.objects)}"
+            )
         for first, kind, second in self.relations:
-            if not 0 <= min(first, second) <= max(first, second) < len(self.things) or first == second:
+            if not 0 <= min(first, second) <= max(first, second) < len(self.objects) or first == second:
                 raise ValueError(
-                    f"Meaning: things {first} and {second} of a relation are not two of its things"
+                    f"CaptionMeaning: a relation must be between two of its objects, not {first} and {second}"
                 )
-            require_choice(kind, ("above", "left of"), "Meaning: relation")
-        if len(self.things) > 1:
-            things, relations = min(_orders(self.things, self.relations), key=_sorting_key)
-            object.__setattr__(self, "things", things)
+            require_choice(kind, ("above", "left of"), "CaptionMeaning: relation")
+        if len(self.objects) > 1:
+            objects, relations = min(_orders(self.objects, self.relations), key=_sorting_key)
+            object.__setattr__(self, "objects", objects)
             object.__setattr__(self, "relations", relations)
 
 
-def holds(meaning: Meaning, scene: Scene) -> bool:
-    """The meaning is true of the scene."""
+def is_true(meaning: CaptionMeaning, scene: Scene) -> bool:
+    """Whether a meaning is true of a scene."""
     if meaning.background not in (None, scene.background) or meaning.style not in (None, scene.style):
         return False
-    if meaning.count not in (None, len(scene.things)):
+    if meaning.count not in (None, len(scene.objects)):
         return False
     return any(
-        all(pattern.fits(thing, scene.grid) for pattern, thing in zip(meaning.things, chosen, strict=True))
-        and all(related(kind, _cell(chosen[i]), _cell(chosen[j])) for i, kind, j in meaning.relations)
-        for chosen in permutations(scene.things, len(meaning.things))
+        all(pattern.matches(obj, scene.grid) for pattern, obj in zip(meaning.objects, chosen, strict=True))
+        and all(
+            satisfies_relation(kind, _cell(chosen[i]), _cell(chosen[j])) for i, kind, j in meaning.relations
+        )
+        for chosen in permutations(scene.objects, len(meaning.objects))
     )
 
 
-def related(kind: str, first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """The relation of two cells (row, column)."""
+def satisfies_relation(kind: str, first: tuple[int, int], second: tuple[int, int]) -> bool:
+    """Whether the cell `first` (row, column) is "above" or "left of" the cell `second`."""
     axis = 0 if kind == "above" else 1
     return first[axis] < second[axis]
 
 
-def implies(specific: Meaning, general: Meaning) -> bool:
-    """Every scene of which `specific` holds is one of which `general` holds.
+def entails(specific: CaptionMeaning, general: CaptionMeaning) -> bool:
+    """Whether `specific` entails `general`: every scene of which the first is true satisfies the second.
 
-    Decided on the formulas: each thing of the general one is a thing of the specific one, of which at least as much is
-    said. (What only the geometry of the grid would tell is not found: a thing at the top left and another at the bottom
-    right are one above the other.)
+    Decided on the formulas: each object of the general one is an object of the specific one, of which at least as much
+    is stated. True is always right. What only the geometry of the grid implies is not found: an object at the top left
+    is above one at the bottom right.
     """
     for name in ("background", "style", "count"):
         if getattr(general, name) not in (None, getattr(specific, name)):
             return False
-    known = list(specific.things)
-    known += [Pattern()] * (
+    known = list(specific.objects)
+    known += [ObjectPattern()] * (
         max(specific.count or 1, len(known)) - len(known)
-    )  # there are so many, whatever they are
+    )  # objects of which nothing but their number is stated
     return any(
-        all(known[i].implies(pattern) for i, pattern in zip(chosen, general.things, strict=True))
+        all(known[i].entails(pattern) for i, pattern in zip(chosen, general.objects, strict=True))
         and all(
-            Relation(chosen[i], kind, chosen[j]) in specific.relations for i, kind, j in general.relations
+            SpatialRelation(chosen[i], kind, chosen[j]) in specific.relations
+            for i, kind, j in general.relations
         )
-        for chosen in permutations(range(len(known)), len(general.things))
+        for chosen in permutations(range(len(known)), len(general.objects))
     )
 
 
-Order = tuple[tuple[Pattern, ...], frozenset[Relation]]
+Order = tuple[tuple[ObjectPattern, ...], frozenset[SpatialRelation]]
 
 
-def _orders(things: tuple[Pattern, ...], relations: frozenset[Relation]) -> Iterator[Order]:
-    """The same things in every order, with their relations."""
-    for order in permutations(range(len(things))):
+def _orders(objects: tuple[ObjectPattern, ...], relations: frozenset[SpatialRelation]) -> Iterator[Order]:
+    """The same objects in every order, with their relations."""
+    for order in permutations(range(len(objects))):
         new = {old: number for number, old in enumerate(order)}
-        renamed = frozenset(Relation(new[i], kind, new[j]) for i, kind, j in relations)
-        yield tuple(things[old] for old in order), renamed
+        renamed = frozenset(SpatialRelation(new[i], kind, new[j]) for i, kind, j in relations)
+        yield tuple(objects[old] for old in order), renamed
 
 
 def _sorting_key(order: Order) -> tuple[object, ...]:
-    things, relations = order
-    words = [(t.shape or "", t.colour or "", t.size or "", t.place or "") for t in things]
+    objects, relations = order
+    words = [(t.shape or "", t.color or "", t.size or "", t.position or "") for t in objects]
     return words, sorted(relations)
 
 
 def _covers(word: str | None, value: str | None, groups: Mapping[str, Sequence[str]]) -> bool:
-    """A word is true of a value: there is no word, they are the same, or the word names a group that it is in."""
+    """Whether a word is true of a value: there is no word, they are equal, or the word names a group of values."""
     return word is None or word == value or value in groups.get(word, ())
 
 
-def _within(place: str, wider: str) -> bool:
-    return set(PLACES[wider]) <= set(PLACES[place])
+def _is_within(position: str, wider: str) -> bool:
+    return set(POSITIONS[wider]) <= set(POSITIONS[position])
 
 
-def _in_place(part: str, row: int, column: int, grid: int) -> bool:
+def _is_at(part: str, row: int, column: int, grid: int) -> bool:
     return {
         "top": row == 0,
         "bottom": row == grid - 1,
@@ -206,5 +231,5 @@ def _in_place(part: str, row: int, column: int, grid: int) -> bool:
     }[part]
 
 
-def _cell(thing: Thing) -> tuple[int, int]:
-    return thing.row, thing.column
+def _cell(obj: SceneObject) -> tuple[int, int]:
+    return obj.row, obj.column

@@ -1,4 +1,4 @@
-"""Text to meaning: the inverse of `wording`, for any caption in the words of scenes."""
+"""Parser from a caption to its meaning: the inverse of `wording`."""
 
 from __future__ import annotations
 
@@ -6,42 +6,46 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from prolip.checks import some
-from prolip.preprocessing.text_cleaning import clean
-from prolip.scenes.lexicon import TELLING, Symbol, phrases
-from prolip.scenes.meaning import Meaning, Pattern, Relation
+from prolip.checks import join_names
+from prolip.preprocessing.text_cleaning import clean_text
+from prolip.scenes.lexicon import CONTENT_WORDS, Symbol, make_phrase_table
+from prolip.scenes.meaning import CaptionMeaning, ObjectPattern, SpatialRelation
 
 
 @lru_cache(maxsize=2**16)
-def read(text: str) -> Meaning:
-    """What a caption says.
+def parse_caption(text: str) -> CaptionMeaning:
+    """Parse a caption into its meaning.
 
-    >>> read("A small red circle above something blue, blurry").style
+    >>> parse_caption("A small red circle above something blue, blurry").style
     'blurry'
 
-    Raises ValueError for a word that scenes don't have, or a sentence that hangs in the air.
+    Args:
+        text: A caption; case and punctuation don't matter.
+
+    Raises:
+        ValueError: A word is not in the lexicon, or the caption is not grammatical.
     """
-    reader = _Reader(text)
+    parser = _Parser(text)
     for kind, value in _symbols(text):
-        getattr(reader, f"hear_{kind}")(value)
-    return reader.meaning()
+        getattr(parser, f"on_{kind}")(value)
+    return parser.meaning()
 
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[dict[tuple[str, ...], Symbol], int]:
-    table = phrases()
+    table = make_phrase_table()
     return table, max(map(len, table))
 
 
 def _symbols(text: str) -> Iterator[Symbol]:
-    """The longest phrases that the words make up, from left to right."""
+    """Iterate over the symbols of the longest matching phrases, from left to right."""
     table, longest = _table()
-    words = clean(text, "canonicalize").split()
+    words = clean_text(text, "canonicalize").split()
     at = 0
     while at < len(words):
         for length in range(min(longest, len(words) - at), 0, -1):
             phrase = tuple(words[at : at + length])
-            # "at the top left of a star" is not a place: "left of" belongs together
+            # "at the top left of a star" is not a position: "left of" belongs together
             cut = phrase[-1] in ("left", "right") and words[at + length : at + length + 1] == ["of"]
             if phrase in table and not cut:
                 yield table[phrase]
@@ -49,107 +53,107 @@ def _symbols(text: str) -> Iterator[Symbol]:
                 break
         else:
             known = any(words[at] in phrase for phrase in table)
-            what = (
-                "can't stand here"
+            problem = (
+                "is not expected here"
                 if known
-                else f"is not a word of scenes; those are {some(TELLING, len(TELLING))}"
+                else f"is not in the lexicon of scenes, which has {join_names(CONTENT_WORDS, len(CONTENT_WORDS))}"
             )
-            raise ValueError(f"{text!r}: {words[at]!r} {what}")
+            raise ValueError(f"{text!r}: {words[at]!r} {problem}")
 
 
-class _Reader:
-    """Hears one symbol after another; things that are said of nothing end in an error."""
+class _Parser:
+    """Consumes one symbol after another; a statement without its object is an error."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.things: list[dict[str, str]] = []
-        self.waiting: dict[str, str] = {}  # adjectives before their noun
-        self.current: int | None = None  # the thing spoken of
-        self.announced = False  # "the first thing is", but not yet what
-        self.open = False  # "something" takes adjectives behind it
+        self.objects: list[dict[str, str]] = []
+        self.pending_adjectives: dict[str, str] = {}  # adjectives before their noun
+        self.current: int | None = None  # index of the object spoken of
+        self.announced = False  # "the first thing is" was read, but not what it is
+        self.accepts_adjectives = False  # adjectives may follow "something"
         self.relation: tuple[int, str, bool] | None = None
-        self.relations: set[Relation] = set()
-        self.whole: dict[str, Any] = {}
+        self.relations: set[SpatialRelation] = set()
+        self.scene_statements: dict[str, Any] = {}
 
-    def meaning(self) -> Meaning:
-        if self.waiting or self.relation is not None or self.announced:
-            raise self._error("it ends before it has said of what")
-        things = tuple(Pattern(**thing) for thing in self.things)
-        return Meaning(things, frozenset(self.relations), **self.whole)
+    def meaning(self) -> CaptionMeaning:
+        if self.pending_adjectives or self.relation is not None or self.announced:
+            raise self._error("it ends before an expected noun")
+        objects = tuple(ObjectPattern(**obj) for obj in self.objects)
+        return CaptionMeaning(objects, frozenset(self.relations), **self.scene_statements)
 
-    def hear_silent(self, _: None) -> None:
+    def on_filler(self, _: None) -> None:
         pass
 
-    def hear_and(self, _: None) -> None:
-        self.open = False
+    def on_and(self, _: None) -> None:
+        self.accepts_adjectives = False
 
-    def hear_adjective(self, value: tuple[str, str]) -> None:
+    def on_adjective(self, value: tuple[str, str]) -> None:
         slot, word = value
-        target = self.things[-1] if self.open else self.waiting
+        target = self.objects[-1] if self.accepts_adjectives else self.pending_adjectives
         if slot in target:
-            raise self._error(f"{target[slot]!r} and {word!r} are said of one thing")
+            raise self._error(f"{target[slot]!r} and {word!r} are both stated of one object")
         target[slot] = word
 
-    def hear_noun(self, shape: str | None) -> None:
-        self.open = False
+    def on_noun(self, shape: str | None) -> None:
+        self.accepts_adjectives = False
         if shape is not None:
-            self.hear_adjective(("shape", shape))
-        self.things.append(self.waiting)
-        self.waiting = {}
-        self._arrive(len(self.things) - 1)
+            self.on_adjective(("shape", shape))
+        self.objects.append(self.pending_adjectives)
+        self.pending_adjectives = {}
+        self._select_object(len(self.objects) - 1)
 
-    def hear_something(self, _: None) -> None:
-        self.hear_noun(None)
-        self.open = True
+    def on_something(self, _: None) -> None:
+        self.on_noun(None)
+        self.accepts_adjectives = True
 
-    def hear_reference(self, number: int) -> None:
-        self.open = False
-        if number > len(self.things):
-            raise self._error(f"thing number {number + 1} is spoken of before number {number}")
-        if number < len(self.things):
-            self._arrive(number)
+    def on_reference(self, number: int) -> None:
+        self.accepts_adjectives = False
+        if number > len(self.objects):
+            raise self._error(f"object {number + 1} is mentioned before object {number}")
+        if number < len(self.objects):
+            self._select_object(number)
         else:
             self.announced = True
 
-    def hear_place(self, place: str) -> None:
-        self.open = False
-        if self.current is None or "place" in self.things[self.current]:
-            raise self._error(f"{place!r} is the place of nothing")
-        self.things[self.current]["place"] = place
+    def on_position(self, position: str) -> None:
+        self.accepts_adjectives = False
+        if self.current is None or "position" in self.objects[self.current]:
+            raise self._error(f"{position!r} has no object before it")
+        self.objects[self.current]["position"] = position
 
-    def hear_relation(self, value: tuple[str, bool]) -> None:
-        self.open = False
+    def on_relation(self, value: tuple[str, bool]) -> None:
+        self.accepts_adjectives = False
         if self.current is None or self.relation is not None:
-            raise self._error(f"{value[0]!r} has nothing before it")
+            raise self._error(f"{value[0]!r} has no object before it")
         self.relation = (self.current, *value)
 
-    def hear_picture(self, _: None) -> None:
-        self.open = False
-        if self.waiting:
-            raise self._error(f"{', '.join(self.waiting.values())} can't be said of a picture")
+    def on_image(self, _: None) -> None:
+        self.accepts_adjectives = False
+        if self.pending_adjectives:
+            raise self._error(f"{', '.join(self.pending_adjectives.values())} can't describe the image")
 
-    def hear_count(self, count: int) -> None:
-        self._say_of_whole("count", count)
+    def on_count(self, count: int) -> None:
+        self._state_of_scene("count", count)
 
-    def hear_background(self, background: str) -> None:
-        self._say_of_whole("background", background)
+    def on_background(self, background: str) -> None:
+        self._state_of_scene("background", background)
 
-    def hear_style(self, style: str) -> None:
-        self._say_of_whole("style", style)
+    def on_style(self, style: str) -> None:
+        self._state_of_scene("style", style)
 
-    def _arrive(self, number: int) -> None:
-        """At a thing, new or known; a relation that waits for one is complete."""
+    def _select_object(self, number: int) -> None:
+        """Make an object, new or known, the current one; completes a pending relation."""
         self.current, self.announced = number, False
         if self.relation is not None:
             first, kind, backwards = self.relation
             pair = (number, kind, first) if backwards else (first, kind, number)
-            self.relations.add(Relation(*pair))
+            self.relations.add(SpatialRelation(*pair))
             self.relation = None
 
-    def _say_of_whole(self, name: str, value: object) -> None:
-        self.open = False
-        if self.whole.setdefault(name, value) != value:
-            raise self._error(f"the {name} is both {self.whole[name]} and {value}")
+    def _state_of_scene(self, name: str, value: object) -> None:
+        self.accepts_adjectives = False
+        if self.scene_statements.setdefault(name, value) != value:
+            raise self._error(f"the {name} is both {self.scene_statements[name]} and {value}")
 
-    def _error(self, what: str) -> ValueError:
-        return ValueError(f"{self.text!r}: {what}")
+    def _error(self, problem: str) -> ValueError:
+        return ValueError(f"{self.text!r}: {problem}")

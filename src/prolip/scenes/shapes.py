@@ -1,4 +1,4 @@
-"""The eight shapes as distances to their outlines, and the antialiased sprites made of them."""
+"""The eight shapes as signed distance functions, and their antialiased rasterization."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
-OUTLINE = 0.22  # width of a drawn outline, as a share of the radius
+OUTLINE = 0.22  # width of a drawn outline, as a fraction of the radius
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @lru_cache(maxsize=4096)
-def coverage(shape: str, radius: float, angle: float, outlined: bool) -> Image.Image:
-    """How much of each pixel a shape covers, 0 to 255: mode L, square, the shape's centre in the middle.
+def rasterize_shape(shape: str, radius: float, angle: float, outlined: bool) -> Image.Image:
+    """Rasterize a shape: the coverage of each pixel, 0 to 255; the edge is a ramp one pixel wide.
 
-    radius in pixels, angle in radians. The edge is a ramp one pixel wide.
+    Args:
+        shape: A key of DISTANCES.
+        radius: In pixels.
+        angle: In radians.
+        outlined: Only the outline is drawn.
+
+    Returns:
+        A square image of mode L with the shape in its center.
     """
     side = math.ceil(2 * radius) + 1
-    places = (np.arange(side) - (side - 1) / 2) / radius
-    y, x = np.meshgrid(places, places, indexing="ij")
+    positions = (np.arange(side) - (side - 1) / 2) / radius
+    y, x = np.meshgrid(positions, positions, indexing="ij")
     cos, sin = math.cos(angle), math.sin(angle)
     inside = (
         -DISTANCES[shape](cos * x + sin * y, cos * y - sin * x) * radius

@@ -1,4 +1,4 @@
-"""Scenes as data to train on: a Source of any length, drawn when it is read; and a tokenizer for its captions."""
+"""Scenes as a data source: images rendered and captions drawn on access; the tokenizer of their words."""
 
 from __future__ import annotations
 
@@ -7,36 +7,40 @@ from typing import Any
 
 import numpy as np
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.sample import Sample
-from prolip.data.source import fingerprint_of, require_index
+from prolip.data.source import CaptionAnnotation, compute_fingerprint, require_index
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.tokenizer_builders import train_bpe
-from prolip.scenes.captions import LEVELS, Caption, caption, complete, placed
-from prolip.scenes.general import generalise
-from prolip.scenes.lexicon import phrases
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.rendering import picture
-from prolip.scenes.wording import say
-from prolip.scenes.world import Scene, World, require_distribution, require_size, world_named
+from prolip.scenes import ambiguity
+from prolip.scenes.captions import (
+    NUM_LEVELS,
+    Caption,
+    make_caption,
+    make_complete_caption,
+    make_position_caption,
+)
+from prolip.scenes.generalization import generalize
+from prolip.scenes.lexicon import make_phrase_table
+from prolip.scenes.meaning import is_true
+from prolip.scenes.parsing import parse_caption
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.rendering import render
+from prolip.scenes.wording import verbalize
+from prolip.scenes.world import Scene, World, get_world, require_distribution, require_image_size
 
-LEVEL_SHARES = (0.1, 0.2, 0.5, 0.2)
+LEVEL_FRACTIONS = (0.1, 0.2, 0.5, 0.2)
 """How often a caption is of each level, from general to specific."""
 DEFAULT_LENGTH = 20_000
-"""Of an address that names no length."""
-GENERAL = 7
-"""Of the numbers that draw more general captions; 1 to 6 draw other things."""
+"""Scenes of an address without `length=`."""
+CAPTION_STREAM, GENERAL_STREAM = 1, 7
+"""Last numbers of the seeds of captions and of more general captions; `writer` uses 2 to 6. They fix the data."""
 
 
 class Scenes:
-    """Number `index` is the world's scene of (seed, index), with `captions` captions drawn anew for it.
+    """Sample `index` is the world's scene of (seed, index), with captions drawn for it. An `AnnotatedSource`.
 
-    world: a World, "simple" or "hard". size: pixels a side. levels: probabilities of the four levels.
-    complete: share of the captions of the last level that tell everything about the scene.
-    placed: share of all captions that tell a place, perhaps a size, and nothing else; the levels are of the others.
-    general: each caption comes with one that follows from it and says less, worded anew: a masked twin that looks like
-             any other caption.
-    A sample's extra holds the `scene` and its `captions` with their meanings.
+    A sample's `extra` holds the `scene` and its `captions` with their meanings.
     """
 
     def __init__(
@@ -47,81 +51,136 @@ class Scenes:
         size: int = 48,
         seed: int = 0,
         captions: int = 4,
-        levels: Sequence[float] = LEVEL_SHARES,
+        levels: Sequence[float] = LEVEL_FRACTIONS,
         complete: float = 0.0,
         placed: float = 0.0,
         general: bool = False,
     ) -> None:
-        self.world = world_named(world) if isinstance(world, str) else world
+        """
+        Args:
+            world: The distribution of scenes, or its name: "single", "simple" or "hard".
+            length: Number of samples.
+            size: Height and width of the images in pixels.
+            seed: Of the scenes and of their captions.
+            captions: Captions per scene.
+            levels: Probabilities of the four caption levels.
+            complete: Fraction of the captions of the last level that state everything about the scene.
+            placed: Fraction of all captions that state a position, perhaps a size, and nothing else; `levels` applies
+                to the others.
+            general: Each caption comes with one that it entails and that says less (`Sample.general_captions`).
+        """
+        self.world = get_world(world) if isinstance(world, str) else world
         self.size, self.seed, self.levels = size, seed, tuple(levels)
         self.name = f"scenes:{world}" if isinstance(world, str) else "scenes"
-        require_count(length, "length", most=2**40)
-        require_count(captions, "captions", most=1000)
-        require_size(size)
-        require_distribution(self.levels, "levels", LEVELS)
-        for name, share in (("complete", complete), ("placed", placed)):
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} must be a share from 0 to 1, not {share!r}")
-        self._length, self._captions = length, captions
+        require_positive_int(length, "length", maximum=2**40)
+        require_positive_int(captions, "captions", maximum=1000)
+        require_image_size(size)
+        require_distribution(self.levels, "levels", NUM_LEVELS)
+        for name, fraction in (("complete", complete), ("placed", placed)):
+            if not 0 <= fraction <= 1:
+                raise ValueError(f"{name} must be a fraction from 0 to 1, not {fraction!r}")
+        self._length, self._num_captions = length, captions
         self._complete, self._placed, self._general = complete, placed, general
 
     @property
     def chunks(self) -> np.ndarray:
+        """int64 (1,): one chunk, since any order of reading is as fast."""
         return np.array([self._length])
 
     def __len__(self) -> int:
         return self._length
 
     def read(self, index: int) -> Sample:
+        """Render the scene at an index and draw its captions."""
         require_index(index, self._length)
-        scene = self.world.scene(self.seed, index)
-        captions = self._told(scene, index)
+        scene = self.draw_scene(index)
+        captions = self._draw_captions(scene, index)
         return Sample(
             key=f"{self.seed}-{index}",
-            where=f"{self.name}, seed {self.seed}, number {index}",
-            image=picture(scene, self.size),
+            location=f"{self.name}, seed {self.seed}, index {index}",
+            image=render(scene, self.size),
             captions=tuple(caption.text for caption in captions),
             extra={"scene": scene, "captions": captions},
-            general=self._generalised(captions, index) if self._general else (),
+            general_captions=self._draw_general_captions(captions, index) if self._general else (),
         )
 
+    def draw_scene(self, index: int) -> Scene:
+        """Draw the scene at an index, without rendering it."""
+        return self.world.draw_scene(self.seed, index)
+
     def captions(self, index: int) -> tuple[Caption, ...]:
-        """The captions of scene number `index`, without drawing it."""
-        return self._told(self.world.scene(self.seed, index), index)
+        """Draw the captions at an index, without rendering the scene."""
+        return self._draw_captions(self.draw_scene(index), index)
 
-    def _told(self, scene: Scene, index: int) -> tuple[Caption, ...]:
-        draws = Draws(self.seed, index, 1)
-        return tuple(self._one(scene, draws) for _ in range(self._captions))
+    def caption_annotations(self, index: int) -> tuple[CaptionAnnotation, ...]:
+        """Level and exact log-ambiguity of each caption at an index."""
+        return tuple(
+            CaptionAnnotation(
+                caption.text, caption.level, ambiguity.log_ambiguity(caption.meaning, self.world)
+            )
+            for caption in self.captions(index)
+        )
 
-    def _one(self, scene: Scene, draws: Draws) -> Caption:
-        if self._placed and draws.chance(self._placed):
-            return placed(scene, draws)
-        level = draws.weighted(self.levels)
-        if level == LEVELS - 1 and self._complete and draws.chance(self._complete):
-            return complete(scene, draws, self.world)
-        return caption(scene, level, draws, self.world)
+    def log_ambiguity(self, text: str) -> float:
+        """ln of the probability that a caption is true of a random scene of this world.
 
-    def _generalised(self, captions: Sequence[Caption], index: int) -> tuple[str, ...]:
-        draws = Draws(self.seed, index, GENERAL)
-        meanings = [generalise(caption.meaning, draws) for caption in captions]
-        return tuple("" if meaning is None else say(meaning, draws) for meaning in meanings)
+        Raises:
+            ValueError: A word is not in the lexicon of scenes, or the caption can't be parsed.
+        """
+        return ambiguity.log_ambiguity(parse_caption(text), self.world)
+
+    def is_true_caption(self, index: int, text: str) -> bool:
+        """Whether a caption is true of the scene at an index."""
+        return is_true(parse_caption(text), self.draw_scene(index))
+
+    def _draw_captions(self, scene: Scene, index: int) -> tuple[Caption, ...]:
+        draws = RandomDraws(self.seed, index, CAPTION_STREAM)
+        return tuple(self._draw_caption(scene, draws) for _ in range(self._num_captions))
+
+    def _draw_caption(self, scene: Scene, draws: RandomDraws) -> Caption:
+        if self._placed and draws.bernoulli(self._placed):
+            return make_position_caption(scene, draws)
+        level = draws.categorical(self.levels)
+        if level == NUM_LEVELS - 1 and self._complete and draws.bernoulli(self._complete):
+            return make_complete_caption(scene, draws, self.world)
+        return make_caption(scene, level, draws, self.world)
+
+    def _draw_general_captions(self, captions: Sequence[Caption], index: int) -> tuple[str, ...]:
+        draws = RandomDraws(self.seed, index, GENERAL_STREAM)
+        meanings = [generalize(caption.meaning, draws) for caption in captions]
+        return tuple("" if meaning is None else verbalize(meaning, draws) for meaning in meanings)
 
     def fingerprint(self) -> str:
-        return fingerprint_of(
-            "scenes", *self.world.told(), self._length, self.size, self.seed, self._captions, self.levels,
-            self._complete, self._placed, self._general,
+        """Changes with everything that decides the samples."""
+        return compute_fingerprint(
+            "scenes", *self.world.fingerprint_values(), self._length, self.size, self.seed, self._num_captions,
+            self.levels, self._complete, self._placed, self._general,
         )  # fmt: skip
 
 
-def tokenizer(context_length: int = 64) -> Tokenizer:
-    """Byte-level BPE in which every word of scenes is one token; any other text is spelt, none is unknown."""
-    words = sorted({word for phrase in phrases() for word in phrase})
+def make_tokenizer(context_length: int = 64) -> Tokenizer:
+    """Train a byte-level BPE in which every word of scenes is one token; other words are split, none is unknown."""
+    words = sorted({word for phrase in make_phrase_table() for word in phrase})
     return train_bpe([" ".join(words)] * 2, vocab_size=2**14, context_length=context_length)
 
 
-def open_source(text: str) -> Scenes:
-    """ "scenes:hard,length=5000,size=64,seed=1"."""
-    level, *settings = text.removeprefix("scenes:").split(",")
+def open_source(spec: str) -> Scenes:
+    """Open an address such as "scenes:hard,length=5000,size=64,seed=1".
+
+    Args:
+        spec: The world's name, then settings of `Scenes` and `unseen=` (pairs of color and shape that are held out).
+
+    Raises:
+        ValueError: A setting is unknown or has no valid value.
+    """
+    world, values = parse_spec(spec)
+    unseen = values.pop("unseen", 0)
+    return Scenes(get_world(world, unseen) if unseen else world, **values)
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Split an address into the world's name and its settings, by name."""
+    world, *settings = spec.removeprefix("scenes:").split(",")
     values: dict[str, Any] = {"length": DEFAULT_LENGTH}
     for setting in settings:
         name, _, value = setting.partition("=")
@@ -129,30 +188,31 @@ def open_source(text: str) -> Scenes:
             values[name] = SETTINGS[name](value)
         except (KeyError, ValueError):
             raise ValueError(
-                f"{text}: {setting!r} is none of length=, size=, seed=, unseen=, captions= with a number, complete=, "
-                "placed= with a share, levels= with four shares (0.1/0.2/0.4/0.3) and general=true"
+                f"{spec}: the setting {setting!r} is not valid. Valid settings are length=, size=, seed=, unseen= and "
+                "captions= with an integer, complete= and placed= with a fraction, levels= with four fractions "
+                "(0.1/0.2/0.4/0.3), and general=true"
             ) from None
-    unseen = values.pop("unseen", 0)
-    return Scenes(world_named(level, unseen) if unseen else level, **values)
+    return world, values
 
 
-def _whole(value: str) -> int:
+def _parse_int(value: str) -> int:
     if not value.isdecimal():
         raise ValueError(value)
     return int(value)
 
 
-def _four(value: str) -> tuple[float, ...]:
+def _parse_levels(value: str) -> tuple[float, ...]:
     return tuple(map(float, value.split("/")))
 
 
-def _truth(value: str) -> bool:
+def _parse_bool(value: str) -> bool:
     return {"true": True, "false": False}[value]
 
 
 SETTINGS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("length", "size", "seed", "unseen", "captions"), _whole),
+    **dict.fromkeys(("length", "size", "seed", "unseen", "captions"), _parse_int),
     **dict.fromkeys(("complete", "placed"), float),
-    "levels": _four,
-    "general": _truth,
+    "levels": _parse_levels,
+    "general": _parse_bool,
 }
+"""Parsers of an address's settings. The names are part of saved training configs."""

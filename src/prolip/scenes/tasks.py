@@ -1,15 +1,15 @@
-"""Evaluation sets of scenes: what is drawn, under which label, with which class names and templates."""
+"""Zero-shot classification tasks of scenes: classes, class names, templates, labeled scenes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
 
-from prolip.scenes.lexicon import OPENINGS, PICTURES, count_phrases
-from prolip.scenes.meaning import PLACES
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.wording import with_article
-from prolip.scenes.world import COLOURS, SHAPES, SIZES, STYLES, Scene, Thing, World
+from prolip.scenes.lexicon import IMAGE_NOUNS, OPENINGS, count_phrases
+from prolip.scenes.meaning import POSITIONS
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.wording import add_article
+from prolip.scenes.world import COLORS, SHAPES, SIZES, STYLES, Scene, SceneObject, World
 
 TEMPLATES = (
     "a {c}",
@@ -27,107 +27,139 @@ TEMPLATES = (
     *(f"a {style} picture of a {{c}}" for style in STYLES),
     *(f"a {{c}} in a {style} drawing" for style in STYLES),
 )
-"""`{c}` is the class name, as in the 38 tasks. Those with a style suit some classes and mislead for others."""
+"""`{c}` is the class name, as in the 38 tasks. Templates with a style fit some classes and mislead for others."""
 
-PLAIN_TEMPLATES = (
+TEMPLATES_WITHOUT_ARTICLE = (
     "{c}",
-    *(f"{with_article(noun)} of {{c}}" for noun in PICTURES),
+    *(f"{add_article(noun)} of {{c}}" for noun in IMAGE_NOUNS),
     *(f"{opening} {{c}}" for opening in OPENINGS),
-    *(f"{with_article(style)} picture of {{c}}" for style in STYLES),
+    *(f"{add_article(style)} picture of {{c}}" for style in STYLES),
 )
-"""For class names that bring their article along."""
-FAVOURITES = (0.6, 0.3)
-"""Shares of a class's own two styles; the rest is drawn as the world draws it."""
+"""For class names with an article."""
+STYLE_FRACTIONS = (0.6, 0.3)
+"""Fractions of a class's images in its two typical styles; the others have a style as the world draws it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """What all pictures of a class have in common. One thing, unless `count` says otherwise."""
+class SceneClass:
+    """What all images of a class have in common. None: any.
+
+    Attributes:
+        name: The class name.
+        color: Of the first object.
+        shape: Of the first object.
+        cell: (row, column) of the first object.
+        count: Number of objects.
+    """
 
     name: str
-    colour: str | None = None
+    color: str | None = None
     shape: str | None = None
     cell: tuple[int, int] | None = None
     count: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """A zero-shot classification task. Picture number `index` is of class shown[index % len(shown)]."""
+class SceneTask:
+    """A zero-shot classification task. Sample `index` has the label sampled_labels[index % len(sampled_labels)].
+
+    Attributes:
+        name: Of the task and of its folder.
+        classes: By label.
+        templates: Prompts; `{c}` stands for the class name.
+        sampled_labels: Labels of which images are drawn.
+        style_key: Enters the seed of the classes' typical styles.
+    """
 
     name: str
-    kinds: tuple[Kind, ...]
+    classes: tuple[SceneClass, ...]
     templates: tuple[str, ...] = TEMPLATES
-    shown: tuple[int, ...]
+    sampled_labels: tuple[int, ...]
+    style_key: str
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        return tuple(kind.name for kind in self.kinds)
+        """By label."""
+        return tuple(scene_class.name for scene_class in self.classes)
 
     def sample(self, world: World, seed: int, index: int) -> tuple[Scene, int]:
-        """A scene and its label."""
-        label = self.shown[index % len(self.shown)]
-        draws = Draws(seed, index, 2)
-        scene = _conforming(world.scene(seed, index), self.kinds[label], world, draws)
-        return replace(scene, style=_style(scene.style, self.name, label, world, draws)), label
+        """Draw the scene at an index, and its label."""
+        label = self.sampled_labels[index % len(self.sampled_labels)]
+        draws = RandomDraws(seed, index, 2)
+        scene = _conform(world.draw_scene(seed, index), self.classes[label], world, draws)
+        return replace(scene, style=_draw_style(scene.style, self.style_key, label, world, draws)), label
 
 
-def tasks(world: World) -> tuple[Task, ...]:
-    """The tasks that a world can pose."""
-    pairs = [Kind(name=f"{c} {s}", colour=c, shape=s) for c, s in product(COLOURS, SHAPES)]
-    corners = {place: parts for place, parts in PLACES.items() if len(parts) == 2}
+def make_tasks(world: World) -> tuple[SceneTask, ...]:
+    """Make the tasks that a world allows; the first is that of colors and shapes."""
+    pairs = [SceneClass(name=f"{c} {s}", color=c, shape=s) for c, s in product(COLORS, SHAPES)]
+    corners = {position: parts for position, parts in POSITIONS.items() if len(parts) == 2}
     ends = {"top": 0, "left": 0, "bottom": world.grid - 1, "right": world.grid - 1}
-    places = [
-        Kind(name=f"a thing in the {place}", cell=(ends[row], ends[column]))
-        for place, (row, column) in corners.items()
+    positions = [
+        SceneClass(name=f"a thing in the {position}", cell=(ends[row], ends[column]))
+        for position, (row, column) in corners.items()
     ]
     counts = [
-        Kind(name=count_phrases(number)[0], count=number)
-        for number, share in enumerate(world.counts, start=1)
-        if share > 0
+        SceneClass(name=count_phrases(number)[0], count=number)
+        for number, probability in enumerate(world.counts, start=1)
+        if probability > 0
     ]
-    seen = tuple(i for i, kind in enumerate(pairs) if (kind.colour, kind.shape) not in world.unseen)
+    seen = tuple(i for i, one in enumerate(pairs) if (one.color, one.shape) not in world.unseen)
+    # The style keys are the first names of the tasks: other ones would draw other styles.
     found = [
-        replace(_task("colour_shape", pairs), shown=seen),
-        _task("shape", [Kind(name=shape, shape=shape) for shape in SHAPES]),
-        _task("colour", [Kind(name=f"{colour} thing", colour=colour) for colour in COLOURS]),
-        _task("place", places, PLAIN_TEMPLATES),
+        replace(_make_task("color_shape", pairs, style_key="colour_shape"), sampled_labels=seen),
+        _make_task("shape", [SceneClass(name=shape, shape=shape) for shape in SHAPES]),
+        _make_task(
+            "color", [SceneClass(name=f"{color} thing", color=color) for color in COLORS], style_key="colour"
+        ),
+        _make_task("position", positions, TEMPLATES_WITHOUT_ARTICLE, style_key="place"),
     ]
     if len(counts) > 1:
-        found.append(_task("count", counts, PLAIN_TEMPLATES))
+        found.append(_make_task("count", counts, TEMPLATES_WITHOUT_ARTICLE))
     if world.unseen:
         unseen = tuple(i for i in range(len(pairs)) if i not in seen)
-        found.append(replace(_task("unseen", pairs), shown=unseen))
+        found.append(replace(_make_task("unseen", pairs), sampled_labels=unseen))
     return tuple(found)
 
 
-def _task(name: str, kinds: list[Kind], templates: tuple[str, ...] = TEMPLATES) -> Task:
-    return Task(name=name, kinds=tuple(kinds), templates=templates, shown=tuple(range(len(kinds))))
+def _make_task(
+    name: str,
+    classes: list[SceneClass],
+    templates: tuple[str, ...] = TEMPLATES,
+    style_key: str | None = None,
+) -> SceneTask:
+    return SceneTask(
+        name=name,
+        classes=tuple(classes),
+        templates=templates,
+        sampled_labels=tuple(range(len(classes))),
+        style_key=style_key or name,
+    )
 
 
-def _conforming(scene: Scene, kind: Kind, world: World, draws: Draws) -> Scene:
-    """The scene with as many things as the class has, the first of them as the class says."""
-    cells = [divmod(cell, world.grid) for cell in draws.sample(world.grid**2, kind.count)]
-    if kind.cell is not None:
-        cells[0] = kind.cell
+def _conform(scene: Scene, scene_class: SceneClass, world: World, draws: RandomDraws) -> Scene:
+    """The scene with as many objects as the class has, the first of them with the properties of the class."""
+    cells = [divmod(cell, world.grid) for cell in draws.sample(world.grid**2, scene_class.count)]
+    if scene_class.cell is not None:
+        cells[0] = scene_class.cell
     kinds = [
-        (shape, colour, size)
-        for shape, colour, size in world.kinds
-        if kind.shape in (None, shape) and kind.colour in (None, colour)
+        (shape, color, size)
+        for shape, color, size in world.object_kinds
+        if scene_class.shape in (None, shape) and scene_class.color in (None, color)
     ]
-    if not kinds:  # a pair that the world doesn't show
-        kinds = [(str(kind.shape), str(kind.colour), size) for size in SIZES]
-    return replace(scene, things=tuple(Thing(*draws.choice(kinds), *cell) for cell in cells))
+    if not kinds:  # a pair that the world holds out
+        kinds = [(str(scene_class.shape), str(scene_class.color), size) for size in SIZES]
+    return replace(scene, objects=tuple(SceneObject(*draws.choice(kinds), *cell) for cell in cells))
 
 
-def _style(style: str, task: str, label: int, world: World, draws: Draws) -> str:
-    """One of the class's two favourites, or the scene's own; never grey, which would hide what a colour's name says."""
-    if "style" not in world.facts:
+def _draw_style(style: str, style_key: str, label: int, world: World, draws: RandomDraws) -> str:
+    """One of the class's two typical styles, or the scene's own; never "grey", which would hide the color."""
+    if "style" not in world.varying_attributes:
         return style
-    names = [name for name, share in world.styles if share > 0 and name != "grey"]
-    own = Draws(label, *task.encode())
-    favourites = [names[i] for i in own.sample(len(names), min(len(FAVOURITES), len(names)))]
-    choice = draws.weighted((*FAVOURITES, 1 - sum(FAVOURITES)))
-    if choice < len(favourites):
-        return favourites[choice]
+    names = [name for name, probability in world.styles if probability > 0 and name != "grey"]
+    class_draws = RandomDraws(label, *style_key.encode())
+    typical = [names[i] for i in class_draws.sample(len(names), min(len(STYLE_FRACTIONS), len(names)))]
+    choice = draws.categorical((*STYLE_FRACTIONS, 1 - sum(STYLE_FRACTIONS)))
+    if choice < len(typical):
+        return typical[choice]
     return style if style != "grey" else draws.choice(names)

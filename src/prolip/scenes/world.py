@@ -1,4 +1,4 @@
-"""Which scenes there are, and how likely each is: one to three things on a grid, a background, a drawing style."""
+"""The distribution of scenes: one to three objects on a grid, a background, a drawing style."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
 
-from prolip.checks import require_choice, require_count
-from prolip.scenes.random_draws import Draws
+from prolip.checks import require_choice, require_positive_int
+from prolip.scenes.random_draws import RandomDraws
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "round": ("circle", "ring", "crescent", "heart"),
@@ -19,21 +19,21 @@ TONES: Mapping[str, tuple[str, ...]] = {
     "cold": ("green", "cyan", "blue", "purple"),
 }
 SHAPES = tuple(shape for shapes in FAMILIES.values() for shape in shapes)
-COLOURS = tuple(colour for colours in TONES.values() for colour in colours)
-FAMILY_OF = {shape: family for family, shapes in FAMILIES.items() for shape in shapes}
-TONE_OF = {colour: tone for tone, colours in TONES.items() for colour in colours}
+COLORS = tuple(color for colors in TONES.values() for color in colors)
+FAMILY_BY_SHAPE = {shape: family for family, shapes in FAMILIES.items() for shape in shapes}
+TONE_BY_COLOR = {color: tone for tone, colors in TONES.items() for color in colors}
 SIZES = ("small", "large")
 BACKGROUNDS = ("white", "silver", "striped", "checked")
 STYLES = ("clean", "blurry", "dark", "noisy", "pixelated", "outlined", "grey", "faded")
-MOST_THINGS = 3
+MAX_OBJECTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """One drawn object; row and column of the grid count from the top left."""
+class SceneObject:
+    """One object of a scene; row and column of the grid count from the top left."""
 
     shape: str
-    colour: str
+    color: str
     size: str
     row: int
     column: int
@@ -41,25 +41,26 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a picture shows. `nuance` fixes all that no caption tells: exact places, sizes, hues, grain."""
+    """What an image shows. `render_seed` fixes all that no caption states: exact positions, sizes, hues, noise."""
 
-    things: tuple[Thing, ...]
+    objects: tuple[SceneObject, ...]
     background: str
     style: str
     grid: int
-    nuance: int
+    render_seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
     """A distribution over scenes.
 
-    counts:      probabilities of one, two and three things.
-    grid:        2 or 3 cells a side; the things of a scene are in different cells, all placements equally likely.
-    backgrounds: equally likely.
-    styles:      with their probabilities.
-    unseen:      pairs (colour, shape) that no thing has: held out, to test what was never seen. All other kinds of
-                 things (colour, shape, size) are equally likely, and the things of a scene independent.
+    Attributes:
+        counts: Probabilities of one, two and three objects.
+        grid: 2 or 3 cells per side; the objects of a scene are in different cells, all placements equally likely.
+        backgrounds: Equally likely.
+        styles: With their probabilities.
+        unseen: Pairs (color, shape) that no object has: held out for tests. All other kinds of objects (color, shape,
+            size) are equally likely, and the objects of a scene independent.
     """
 
     counts: tuple[float, float, float] = (1.0, 0.0, 0.0)
@@ -70,92 +71,102 @@ class World:
 
     def __post_init__(self) -> None:
         _freeze(self)
-        require_distribution(self.counts, "World: counts", MOST_THINGS)
+        require_distribution(self.counts, "World: counts", MAX_OBJECTS)
         if self.grid not in (2, 3) or not isinstance(self.grid, int):
-            raise ValueError(f"World: grid must be 2 or 3 cells a side, not {self.grid!r}")
+            raise ValueError(f"World: grid must be 2 or 3 cells per side, not {self.grid!r}")
         for background in self.backgrounds:
             require_choice(background, BACKGROUNDS, "World: background")
         for style, _ in self.styles:
             require_choice(style, STYLES, "World: style")
         if not self.backgrounds or len(set(self.backgrounds)) < len(self.backgrounds):
             raise ValueError(
-                f"World: backgrounds must be different, and at least one, not {self.backgrounds!r}"
+                f"World: backgrounds must be distinct, and at least one, not {self.backgrounds!r}"
             )
         if len({style for style, _ in self.styles}) < len(self.styles):
-            raise ValueError(f"World: styles must be different, not {self.styles!r}")
-        require_distribution([share for _, share in self.styles], "World: styles", len(self.styles))
-        for colour, shape in self.unseen:
-            require_choice(colour, COLOURS, "World: unseen colour")
+            raise ValueError(f"World: styles must be distinct, not {self.styles!r}")
+        require_distribution(
+            [probability for _, probability in self.styles], "World: styles", len(self.styles)
+        )
+        for color, shape in self.unseen:
+            require_choice(color, COLORS, "World: unseen color")
             require_choice(shape, SHAPES, "World: unseen shape")
-        if not self.kinds:
-            raise ValueError("World: every pair of colour and shape is unseen: nothing is left to draw")
+        if not self.object_kinds:
+            raise ValueError("World: all pairs of color and shape are unseen: no object is left to draw")
 
     @cached_property
-    def kinds(self) -> tuple[tuple[str, str, str], ...]:
-        """(shape, colour, size) of every possible thing."""
+    def object_kinds(self) -> tuple[tuple[str, str, str], ...]:
+        """(shape, color, size) of every possible object."""
         return tuple(
-            (shape, colour, size)
+            (shape, color, size)
             for shape in SHAPES
-            for colour in COLOURS
-            if (colour, shape) not in self.unseen
+            for color in COLORS
+            if (color, shape) not in self.unseen
             for size in SIZES
         )
 
     @cached_property
-    def facts(self) -> frozenset[str]:
-        """What can be said of a whole scene that is not the same for all: of "count", "background", "style"."""
+    def varying_attributes(self) -> frozenset[str]:
+        """Attributes of the whole scene that vary in this world: of "count", "background", "style"."""
         varied = {
-            "count": sum(share > 0 for share in self.counts),
+            "count": sum(probability > 0 for probability in self.counts),
             "background": len(self.backgrounds),
-            "style": sum(share > 0 for _, share in self.styles),
+            "style": sum(probability > 0 for _, probability in self.styles),
         }
         return frozenset(name for name, choices in varied.items() if choices > 1)
 
-    def told(self) -> tuple[object, ...]:
-        """All that makes this world, in an order that no hash decides."""
+    def fingerprint_values(self) -> tuple[object, ...]:
+        """All that defines this world, in a deterministic order. Enters fingerprints of data."""
         return self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
 
-    def scene(self, seed: int, index: int) -> Scene:
-        """Scene number `index` of a seed; the same wherever and whenever it is asked for."""
-        draws = Draws(seed, index)
-        count = draws.weighted(self.counts) + 1
-        things = []
+    def draw_scene(self, seed: int, index: int) -> Scene:
+        """Draw the scene of (seed, index): always the same one.
+
+        Args:
+            seed: Of the random stream.
+            index: Of the scene, from 0.
+        """
+        draws = RandomDraws(seed, index)
+        count = draws.categorical(self.counts) + 1
+        objects = []
         for cell in draws.sample(self.grid**2, count):
-            shape, colour, size = draws.choice(self.kinds)
-            things.append(Thing(shape, colour, size, *divmod(cell, self.grid)))
+            shape, color, size = draws.choice(self.object_kinds)
+            objects.append(SceneObject(shape, color, size, *divmod(cell, self.grid)))
         background = draws.choice(self.backgrounds)
-        style = self.styles[draws.weighted([share for _, share in self.styles])][0]
-        return Scene(tuple(things), background, style, self.grid, draws.word() << 32 | draws.word())
+        style = self.styles[draws.categorical([probability for _, probability in self.styles])][0]
+        return Scene(tuple(objects), background, style, self.grid, draws.uint32() << 32 | draws.uint32())
 
 
 def _freeze(world: World) -> None:
-    """Lists and sets, as JSON and people bring them, to what can be hashed."""
+    """Convert lists and sets to hashable tuples and frozensets."""
     try:
         for name, values in (
             ("counts", tuple(world.counts)),
             ("backgrounds", tuple(world.backgrounds)),
-            ("styles", tuple((style, share) for style, share in world.styles)),
-            ("unseen", frozenset((colour, shape) for colour, shape in world.unseen)),
+            ("styles", tuple((style, probability) for style, probability in world.styles)),
+            ("unseen", frozenset((color, shape) for color, shape in world.unseen)),
         ):
             object.__setattr__(world, name, values)
     except (TypeError, ValueError):
         raise ValueError(
-            "World: counts and backgrounds are lists, styles pairs (style, probability), unseen pairs (colour, shape)"
+            "World: counts and backgrounds are lists, styles pairs (style, probability), unseen pairs (color, shape)"
         ) from None
 
 
-def require_distribution(shares: object, what: str, length: int) -> None:
-    numbers = list(shares) if isinstance(shares, tuple | list) else []
-    good = len(numbers) == length and all(isinstance(n, int | float) and n >= 0 for n in numbers)
-    if not good or abs(sum(numbers) - 1) > 1e-9:
-        raise ValueError(f"{what} must be {length} probabilities that add up to 1, not {shares!r}")
+def require_distribution(probabilities: object, name: str, length: int) -> None:
+    """Raise ValueError unless the value is a sequence of `length` probabilities that add up to 1."""
+    numbers = list(probabilities) if isinstance(probabilities, tuple | list) else []
+    is_valid = len(numbers) == length and all(isinstance(n, int | float) and n >= 0 for n in numbers)
+    if not is_valid or abs(sum(numbers) - 1) > 1e-9:
+        raise ValueError(f"{name} must be {length} probabilities that add up to 1, not {probabilities!r}")
 
 
-def require_size(size: int) -> None:
-    """Pixels a side of a picture of a scene."""
-    require_count(size, "size", most=224)
+def require_image_size(size: int) -> None:
+    """Raise ValueError unless the height and width of an image, in pixels, are from 32 to 224."""
+    require_positive_int(size, "size", maximum=224)
     if size < 32:
-        raise ValueError(f"size must be at least 32 pixels: below, shapes can't be told apart; not {size}")
+        raise ValueError(
+            f"size must be at least 32 pixels, not {size}: shapes of smaller images can't be recognized"
+        )
 
 
 SIMPLE = World(counts=(0.65, 0.35, 0.0), backgrounds=("white", "silver"))
@@ -177,15 +188,20 @@ HARD = World(
 WORLDS: Mapping[str, World] = {"single": SINGLE, "simple": SIMPLE, "hard": HARD}
 
 
-def world_named(name: str, unseen: int = 0) -> World:
-    """A world by name; unseen: so many pairs (colour, shape) are held out, always the same ones."""
+def get_world(name: str, unseen: int = 0) -> World:
+    """Get a world by name.
+
+    Args:
+        name: "single", "simple" or "hard".
+        unseen: Number of pairs (color, shape) that are held out, always the same ones.
+    """
     require_choice(name, tuple(WORLDS), "world")
-    return replace(WORLDS[name], unseen=unseen_pairs(unseen)) if unseen else WORLDS[name]
+    return replace(WORLDS[name], unseen=get_unseen_pairs(unseen)) if unseen else WORLDS[name]
 
 
-def unseen_pairs(count: int) -> frozenset[tuple[str, str]]:
-    """So many pairs (colour, shape), spread evenly: each eight of them in turn have all colours and all shapes."""
-    if not 0 <= index(count) < len(COLOURS) * len(SHAPES):
-        raise ValueError(f"unseen must be from 0 to {len(COLOURS) * len(SHAPES) - 1} pairs, not {count}")
-    rounds = (divmod(number, len(COLOURS)) for number in range(count))
-    return frozenset((COLOURS[i], SHAPES[(3 * i + 1 + r) % len(SHAPES)]) for r, i in rounds)
+def get_unseen_pairs(count: int) -> frozenset[tuple[str, str]]:
+    """The pairs (color, shape) to hold out; each consecutive eight of them cover all colors and all shapes."""
+    if not 0 <= index(count) < len(COLORS) * len(SHAPES):
+        raise ValueError(f"unseen must be from 0 to {len(COLORS) * len(SHAPES) - 1} pairs, not {count}")
+    rounds = (divmod(number, len(COLORS)) for number in range(count))
+    return frozenset((COLORS[i], SHAPES[(3 * i + 1 + r) % len(SHAPES)]) for r, i in rounds)

@@ -1,4 +1,4 @@
-"""Scenes on disk: training shards, and evaluation sets in the layouts of the real ones. One folder, one command."""
+"""Writes datasets of scenes: training shards, and evaluation sets in the layouts of the real ones."""
 
 from __future__ import annotations
 
@@ -15,299 +15,347 @@ from typing import Any
 
 from PIL import Image
 
-from prolip import progress
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.data.sources import hierarimgs_builder
-from prolip.data.sources.coco import annotation_of
-from prolip.data.sources.occlusion import occlude_centre
-from prolip.data.sources.tar_writer import Members, write_tar
-from prolip.files import read_json, remove_leftovers, write_json, write_whole
+from prolip.data.sources.coco import make_annotation
+from prolip.data.sources.occlusion import occlude_center
+from prolip.data.sources.tar_writer import SampleFiles, write_tar
+from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
 from prolip.preprocessing.images import read_image
+from prolip.progress import progress_bar
 from prolip.scenes.ambiguity import log_ambiguity
-from prolip.scenes.caption_noise import Drawn, Pollution
-from prolip.scenes.captions import Caption, chain, complete, describe
-from prolip.scenes.meaning import Meaning
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.rendering import masks, picture
+from prolip.scenes.caption_noise import NoisyCaptions, SceneSequence
+from prolip.scenes.captions import (
+    Caption,
+    make_caption_chain,
+    make_complete_caption,
+    make_description,
+)
+from prolip.scenes.meaning import CaptionMeaning
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.rendering import render, render_masks
 from prolip.scenes.source import Scenes
-from prolip.scenes.tasks import Task, tasks
-from prolip.scenes.world import SHAPES, Scene, World, require_size, unseen_pairs, world_named
+from prolip.scenes.tasks import SceneTask, make_tasks
+from prolip.scenes.world import SHAPES, Scene, World, get_unseen_pairs, get_world, require_image_size
 
-VERSION = 4
-OCCLUDED = (0.025, 0.05, 0.075, 0.1)
-"""Shares of the area that the occlusion tasks hide: the paper's."""
+VERSION = 5
+"""Of the layout and the keys below a dataset's folder."""
+OCCLUDED_FRACTIONS = (0.025, 0.05, 0.075, 0.1)
+"""Fractions of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
-TRIES = 20
-"""Scenes that are drawn for each of those that must differ, at most."""
-CAPTIONS = 8
-TRAIN, TEST = 0, 1  # parts of the data
+"""Captions per image of the retrieval set."""
+MAX_TRIES = 20
+"""Scenes drawn at most for each scene of a set whose scenes must differ."""
+TRAINING_CAPTIONS = 8
+"""Captions per training image."""
+TRAIN, TEST = 0, 1
+"""Splits; they enter the seeds of their scenes."""
+CHAIN_STREAM, RETRIEVAL_STREAM, HIERARCAPS_STREAM = 4, 5, 6
+"""Last numbers of the seeds of captions. They fix the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What to write. train, test: pictures to train on, and of each evaluation set; unseen: pairs (colour, shape) that
-    no training scene shows; shard: pictures in a tar; false: share of training pictures with a false caption, all then
-    with one caption each and whether it is right."""
+class SceneDatasetSpec:
+    """What `write_dataset` writes.
 
-    level: str = "simple"
-    size: int = 64
-    train: int = 20_000
-    test: int = 1000
+    Attributes:
+        world_name: "single", "simple" or "hard".
+        image_size: Height and width of the images in pixels.
+        num_train: Training images.
+        num_test: Images of each evaluation set.
+        unseen: Pairs of color and shape that no training scene shows.
+        shard_size: Images per tar.
+        seed: Of the scenes. No test scene is drawn as a training scene.
+        false_fraction: Fraction of the training images with a false caption. If it is not 0, each training image has
+            one caption and a record of whether it is correct.
+    """
+
+    world_name: str = "simple"
+    image_size: int = 64
+    num_train: int = 20_000
+    num_test: int = 1000
     unseen: int = 0
-    shard: int = 1000
+    shard_size: int = 1000
     seed: int = 0
-    false: float = 0.0
+    false_fraction: float = 0.0
 
     def __post_init__(self) -> None:
-        world_named(self.level)
-        require_size(self.size)
-        for name in ("train", "test", "shard"):
-            require_count(getattr(self, name), name, most=10**9)
+        get_world(self.world_name)
+        require_image_size(self.image_size)
+        for name in ("num_train", "num_test", "shard_size"):
+            require_positive_int(getattr(self, name), name, maximum=10**9)
         operator.index(self.seed)
-        unseen_pairs(self.unseen)
-        if not 0 <= self.false < 1:
-            raise ValueError(f"false must be a share of at least 0 and below 1, not {self.false!r}")
+        get_unseen_pairs(self.unseen)
+        if not 0 <= self.false_fraction < 1:
+            raise ValueError(
+                f"false_fraction must be at least 0 and less than 1, not {self.false_fraction!r}"
+            )
 
     @property
     def world(self) -> World:
-        return world_named(self.level, self.unseen)
+        """The distribution of the training scenes."""
+        return get_world(self.world_name, self.unseen)
 
-    def told(self) -> dict[str, Any]:
-        """For scenes.json. A plan without false captions says nothing of them: it is what it was before there were."""
-        facts = {"version": VERSION, **asdict(self), "unseen_pairs": sorted(self.world.unseen)}
-        if not self.false:
-            del facts["false"]
-        told: dict[str, Any] = json.loads(json.dumps(facts))
-        return told
+    def to_dict(self) -> dict[str, Any]:
+        """The content of scenes.json: version, all fields, and the pairs that are held out."""
+        content = {"version": VERSION, **asdict(self), "unseen_pairs": sorted(self.world.unseen)}
+        plain: dict[str, Any] = json.loads(json.dumps(content))
+        return plain
 
 
-def write(out: str | Path, plan: Plan, show: bool | None = None) -> list[Path]:
-    """Write everything below `out`; the folders that were made.
+def write_dataset(out: str | Path, spec: SceneDatasetSpec, progress: bool | None = None) -> list[Path]:
+    """Write training shards and evaluation sets.
 
-    A second run of the same plan goes on where the first stopped: a shard that is there is whole. Another plan in the
-    same folder is refused. show: the progress bar; None: if stderr is a terminal.
+    A second call with the same spec continues where the first one stopped: files are written atomically, so that one
+    that exists is complete.
+
+    Args:
+        out: The folder; a new one, or one of the same spec.
+        spec: What to write.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The folders of the training shards and of each evaluation set.
+
+    Raises:
+        ValueError: The folder holds scenes of another spec or version, or other files.
     """
     out = Path(out).expanduser()
-    _claim(out, plan)
-    writer = _Writer(out, plan)
-    with progress.bar("writing scenes", writer.total, "pictures", show) as writer.advance:
+    _claim_folder(out, spec)
+    writer = _Writer(out, spec)
+    with progress_bar("writing scenes", writer.total, "images", progress) as writer.advance:
         return writer.run()
 
 
-def _claim(out: Path, plan: Plan) -> None:
-    """The plan stands in scenes.json from the start, so that a folder is never filled by two."""
-    content = plan.told()
+def _claim_folder(out: Path, spec: SceneDatasetSpec) -> None:
+    """Write scenes.json before anything else, so that a folder is never filled from two specs."""
+    content = spec.to_dict()
     path = out / "scenes.json"
     if path.exists():
-        remove_leftovers(out)
-        if (found := read_json(path)) != content:
+        remove_temporary_files(out)
+        found = read_json(path)
+        if found.get("version") != VERSION:
+            raise ValueError(
+                f"{path} has version {found.get('version')}; this prolip writes version {VERSION}: "
+                "choose another folder, or remove this one"
+            )
+        if found != content:
             differing = sorted(key for key in {**found, **content} if found.get(key) != content.get(key))
             raise ValueError(
-                f"{out} holds scenes of another plan ({', '.join(differing)} differ); choose another folder"
+                f"{out} holds scenes of another spec ({', '.join(differing)} differ); choose another folder"
             )
     elif out.exists() and any(out.iterdir()):
-        raise ValueError(f"{out} is not empty, and not of scenes; choose another folder")
+        raise ValueError(f"{out} is not empty and has no scenes.json; choose another folder")
     else:
         write_json(path, content)
 
 
 class _Writer:
-    def __init__(self, out: Path, plan: Plan) -> None:
-        self.out, self.plan, self.world = out, plan, plan.world
+    def __init__(self, out: Path, spec: SceneDatasetSpec) -> None:
+        self.out, self.spec, self.world = out, spec, spec.world
         self.advance: Callable[[int], None] = lambda _: None
-        self.tasks = tasks(self.world)
-        self.train_seed, self.test_seed = (seed_of(plan.seed, part) for part in (TRAIN, TEST))
+        self.tasks = make_tasks(self.world)
+        self.train_seed, self.test_seed = (derive_split_seed(spec.seed, split) for split in (TRAIN, TEST))
 
     @property
     def total(self) -> int:
-        sets = len(self.tasks) + len(OCCLUDED) + 3  # retrieval, HierarCaps, HierarImgs
-        return self.plan.train + sets * self.plan.test
+        sets = len(self.tasks) + len(OCCLUDED_FRACTIONS) + 3  # retrieval, HierarCaps, HierarImgs
+        return self.spec.num_train + sets * self.spec.num_test
 
     def run(self) -> list[Path]:
-        made = [self._train()]
-        made += [self._task(task) for task in self.tasks]
-        made += [self._occluded(self.tasks[0], share) for share in OCCLUDED]
-        return [*made, self._retrieval(), self._hierarcaps(), self._hierarimgs()]
+        folders = [self._write_train()]
+        folders += [self._write_task(task) for task in self.tasks]
+        folders += [self._write_occluded(self.tasks[0], fraction) for fraction in OCCLUDED_FRACTIONS]
+        return [*folders, self._write_retrieval(), self._write_hierarcaps(), self._write_hierarimgs()]
 
-    def _train(self) -> Path:
-        """Shards to train on: key.png, key.txt (one caption), key.json (more of them, the chain, the scene)."""
+    def _write_train(self) -> Path:
+        """Training shards: key.png, key.txt (one caption), key.json (all captions, the chain, the scene)."""
         folder = self.out / "train"
-        self._shards(folder, "{:05d}.tar", self.plan.train, self._training_samples())
+        self._write_shards(folder, "{:05d}.tar", self.spec.num_train, self._make_training_sampler())
         return folder
 
-    def _training_samples(self) -> Callable[[int], Members]:
-        if self.plan.false:
-            drawn = Drawn(self.world, self.train_seed, self.plan.train)
-            return partial(
-                self._polluted_sample,
-                drawn,
-                Pollution(drawn, self.world, self.train_seed, self.plan.false),
-            )
+    def _make_training_sampler(self) -> Callable[[int], SampleFiles]:
+        if self.spec.false_fraction:
+            drawn = SceneSequence(self.world, self.train_seed, self.spec.num_train)
+            noisy = NoisyCaptions(drawn, self.world, self.train_seed, self.spec.false_fraction)
+            return partial(self._make_noisy_sample, drawn, noisy)
         scenes = Scenes(
-            self.world, length=self.plan.train, size=self.plan.size, seed=self.train_seed, captions=CAPTIONS,
+            self.world, length=self.spec.num_train, size=self.spec.image_size, seed=self.train_seed, captions=TRAINING_CAPTIONS,
             general=True,
         )  # fmt: skip
-        return partial(self._training_sample, scenes)
+        return partial(self._make_training_sample, scenes)
 
-    def _polluted_sample(self, scenes: Sequence[Scene], pollution: Pollution, index: int) -> Members:
-        """One caption, and whether it is right."""
-        told = pollution.caption(index)
-        facts = {
-            **_told([told], self.world),
-            "right": pollution.is_right(index),
-            "scene": _scene_facts(scenes[index]),
+    def _make_noisy_sample(self, scenes: Sequence[Scene], noisy: NoisyCaptions, index: int) -> SampleFiles:
+        """One caption, and whether it is correct."""
+        caption = noisy.get_caption(index)
+        metadata = {
+            **_describe_captions([caption], self.world),
+            "correct": noisy.is_correct(index),
+            "scene": _describe_scene(scenes[index]),
         }
         return {
-            "png": _png(picture(scenes[index], self.plan.size)),
-            "txt": told.text.encode(),
-            "json": json.dumps(facts).encode(),
+            "png": _encode_png(render(scenes[index], self.spec.image_size)),
+            "txt": caption.text.encode(),
+            "json": json.dumps(metadata).encode(),
         }
 
-    def _training_sample(self, scenes: Scenes, index: int) -> Members:
-        sample, draws = scenes.read(index), Draws(scenes.seed, index, 4)
+    def _make_training_sample(self, scenes: Scenes, index: int) -> SampleFiles:
+        sample, draws = scenes.read(index), RandomDraws(scenes.seed, index, CHAIN_STREAM)
         scene = sample.extra["scene"]
-        facts = {
-            **_told(sample.extra["captions"], self.world),
-            "general": list(sample.general),
-            "chain": [step.text for step in chain(scene, draws, self.world)],
-            "description": describe(scene, draws).text,
-            "scene": _scene_facts(scene),
+        metadata = {
+            **_describe_captions(sample.extra["captions"], self.world),
+            "general": list(sample.general_captions),
+            "chain": [caption.text for caption in make_caption_chain(scene, draws, self.world)],
+            "description": make_description(scene, draws).text,
+            "scene": _describe_scene(scene),
         }
         return {
-            "png": _png(read_image(sample.image)),
+            "png": _encode_png(read_image(sample.image)),
             "txt": sample.captions[0].encode(),
-            "json": json.dumps(facts).encode(),
+            "json": json.dumps(metadata).encode(),
         }
 
-    def _task(self, task: Task) -> Path:
-        def sample(index: int) -> Members:
+    def _write_task(self, task: SceneTask) -> Path:
+        def sample(index: int) -> SampleFiles:
             scene, label = task.sample(self.world, self.test_seed, index)
-            return {"png": _png(picture(scene, self.plan.size)), "cls": str(label).encode()}
+            return {"png": _encode_png(render(scene, self.spec.image_size)), "cls": str(label).encode()}
 
-        return self._classification(task.name, task, sample)
+        return self._write_classification(task.name, task, sample)
 
-    def _occluded(self, task: Task, share: float) -> Path:
-        def sample(index: int) -> Members:
+    def _write_occluded(self, task: SceneTask, fraction: float) -> Path:
+        def sample(index: int) -> SampleFiles:
             scene, label = task.sample(self.world, self.test_seed, index)
-            hidden = occlude_centre(picture(scene, self.plan.size), share)
-            return {"png": _png(hidden), "cls": str(label).encode()}
+            hidden = occlude_center(render(scene, self.spec.image_size), fraction)
+            return {"png": _encode_png(hidden), "cls": str(label).encode()}
 
-        return self._classification(f"occluded_{100 * share:g}", task, sample)
+        return self._write_classification(f"occluded_{100 * fraction:g}", task, sample)
 
-    def _classification(self, name: str, task: Task, sample: Callable[[int], Members]) -> Path:
+    def _write_classification(self, name: str, task: SceneTask, sample: Callable[[int], SampleFiles]) -> Path:
         folder = self._folder(name)
-        _lines(folder / "classnames.txt", task.class_names)
-        _lines(folder / "zeroshot_classification_templates.txt", task.templates)
-        return self._test_shards(folder, sample)
+        _write_lines(folder / "classnames.txt", task.class_names)
+        _write_lines(folder / "zeroshot_classification_templates.txt", task.templates)
+        return self._write_test_shards(folder, sample)
 
-    def _retrieval(self) -> Path:
-        """Complete captions in different wordings, one a line; scenes of which no two have the same."""
-        chosen = _different(self.world, self.test_seed, self.plan.test)
+    def _write_retrieval(self) -> Path:
+        """Complete captions in different wordings, one per line; no two scenes have the same meaning."""
+        chosen = _draw_different_scenes(self.world, self.test_seed, self.spec.num_test)
 
-        def sample(index: int) -> Members:
-            scene, draws = chosen[index], Draws(self.test_seed, index, 5)
-            texts = [complete(scene, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
-            return {"png": _png(picture(scene, self.plan.size)), "txt": "\n".join(texts).encode()}
+        def sample(index: int) -> SampleFiles:
+            scene, draws = chosen[index], RandomDraws(self.test_seed, index, RETRIEVAL_STREAM)
+            texts = [make_complete_caption(scene, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
+            return {"png": _encode_png(render(scene, self.spec.image_size)), "txt": "\n".join(texts).encode()}
 
         folder = self._folder("retrieval")
-        _lines(folder / "dataset_type.txt", ["retrieval"])
-        return self._test_shards(folder, sample)
+        _write_lines(folder / "dataset_type.txt", ["retrieval"])
+        return self._write_test_shards(folder, sample)
 
-    def _hierarcaps(self) -> Path:
-        """images/ and test.csv: id, four captions from general to specific joined by =>, url (a path here); and the
-        true log-ambiguities, which no other such set has."""
+    def _write_hierarcaps(self) -> Path:
+        """images/ and test.csv: id, four captions from general to specific joined by =>, url (a path), and the exact
+        log-ambiguities."""
         folder = self.out / "hierarcaps"
         rows = []
-        for index in range(self.plan.test):
-            scene, draws = self.world.scene(self.test_seed, index), Draws(self.test_seed, index, 6)
-            steps = chain(scene, draws, self.world)
+        for index in range(self.spec.num_test):
+            scene, draws = (
+                self.world.draw_scene(self.test_seed, index),
+                RandomDraws(self.test_seed, index, HIERARCAPS_STREAM),
+            )
+            captions = make_caption_chain(scene, draws, self.world)
             url = f"images/{index:06d}.png"
-            self._image(folder / url, scene)
-            truths = " ".join(f"{log_ambiguity(step.meaning, self.world):.6f}" for step in steps)
-            rows.append((index, " => ".join(step.text for step in steps), url, truths))
-        _table(folder / "test.csv", ("id", "captions", "url", "log_ambiguity"), rows)
+            self._write_image(folder / url, scene)
+            truths = " ".join(f"{log_ambiguity(caption.meaning, self.world):.6f}" for caption in captions)
+            rows.append((index, " => ".join(caption.text for caption in captions), url, truths))
+        _write_table(folder / "test.csv", ("id", "captions", "url", "log_ambiguity"), rows)
         return folder
 
-    def _hierarimgs(self) -> Path:
-        """images/ and instances.json as COCO has them, and levels/ built from them as from COCO."""
+    def _write_hierarimgs(self) -> Path:
+        """images/ and instances.json as in COCO, and levels/ built from them as from COCO."""
         folder = self.out / "hierarimgs"
         world = replace(self.world, counts=(0.0, 0.0, 1.0))
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
-        for index in range(self.plan.test):
-            scene, name = world.scene(self.test_seed, index), f"{index:06d}.png"
-            self._image(folder / "images" / name, scene)
-            images.append({"id": index, "file_name": name, "height": self.plan.size, "width": self.plan.size})
-            for thing, mask in zip(scene.things, masks(scene, self.plan.size), strict=True):
-                category = SHAPES.index(thing.shape) + 1
+        for index in range(self.spec.num_test):
+            scene, name = world.draw_scene(self.test_seed, index), f"{index:06d}.png"
+            self._write_image(folder / "images" / name, scene)
+            images.append(
+                {
+                    "id": index,
+                    "file_name": name,
+                    "height": self.spec.image_size,
+                    "width": self.spec.image_size,
+                }
+            )
+            for obj, mask in zip(scene.objects, render_masks(scene, self.spec.image_size), strict=True):
+                category = SHAPES.index(obj.shape) + 1
                 number = len(annotations) + 1
-                annotations.append(annotation_of(mask, id=number, image_id=index, category_id=category))
+                annotations.append(make_annotation(mask, id=number, image_id=index, category_id=category))
         categories = [{"id": number, "name": shape} for number, shape in enumerate(SHAPES, start=1)]
         content = {"images": images, "annotations": annotations, "categories": categories}
         write_json(folder / "instances.json", content)
         if not (folder / "levels" / "index.json").exists():
             hierarimgs_builder.build(
                 folder / "instances.json", folder / "images", folder / "levels",
-                least_pixels=least_pixels(self.plan.size), show=False,
+                min_pixels=scale_min_pixels(self.spec.image_size), show=False,
             )  # fmt: skip
         return folder
 
     def _folder(self, name: str) -> Path:
         return self.out / f"wds_scenes-{name}_test"
 
-    def _test_shards(self, folder: Path, sample: Callable[[int], Members]) -> Path:
-        count = self._shards(folder / "test", "{}.tar", self.plan.test, sample)
-        _lines(folder / "test" / "nshards.txt", [str(count)])
+    def _write_test_shards(self, folder: Path, sample: Callable[[int], SampleFiles]) -> Path:
+        count = self._write_shards(folder / "test", "{}.tar", self.spec.num_test, sample)
+        _write_lines(folder / "test" / "nshards.txt", [str(count)])
         return folder
 
-    def _shards(self, folder: Path, name: str, length: int, sample: Callable[[int], Members]) -> int:
-        """How many shards; each is written whole, and not again."""
-        starts = range(0, length, self.plan.shard)
+    def _write_shards(
+        self, folder: Path, name: str, length: int, sample: Callable[[int], SampleFiles]
+    ) -> int:
+        """Write the shards that don't exist, each atomically; returns how many shards there are."""
+        starts = range(0, length, self.spec.shard_size)
         for number, start in enumerate(starts):
-            indices = range(start, min(start + self.plan.shard, length))
+            indices = range(start, min(start + self.spec.shard_size, length))
             if not (path := folder / name.format(number)).exists():
-                members = ((f"{index:08d}", self._counted(sample, index)) for index in indices)
-                write_whole(path, partial(write_tar, samples=members))
+                members = ((f"{index:08d}", self._make_sample(sample, index)) for index in indices)
+                atomic_write(path, partial(write_tar, samples=members))
             else:
                 self.advance(len(indices))
         return len(starts)
 
-    def _counted(self, sample: Callable[[int], Members], index: int) -> Members:
+    def _make_sample(self, sample: Callable[[int], SampleFiles], index: int) -> SampleFiles:
         members = sample(index)
         self.advance(1)
         return members
 
-    def _image(self, path: Path, scene: Scene) -> None:
+    def _write_image(self, path: Path, scene: Scene) -> None:
         if not path.exists():
-            content = _png(picture(scene, self.plan.size))
-            write_whole(path, lambda aside: aside.write_bytes(content))
+            content = _encode_png(render(scene, self.spec.image_size))
+            atomic_write(path, lambda temporary: temporary.write_bytes(content))
         self.advance(1)
 
 
-def _different(world: World, seed: int, count: int) -> list[Scene]:
-    """The first scenes that their complete captions tell apart; if a small world has too few, the rest repeat."""
-    found: dict[Meaning, Scene] = {}
-    for index in range(TRIES * count):
-        scene = world.scene(seed, index)
-        found.setdefault(complete(scene, Draws(seed, index), world).meaning, scene)
+def _draw_different_scenes(world: World, seed: int, count: int) -> list[Scene]:
+    """The first scenes whose complete captions have different meanings; in a world of too few, they repeat."""
+    found: dict[CaptionMeaning, Scene] = {}
+    for index in range(MAX_TRIES * count):
+        scene = world.draw_scene(seed, index)
+        found.setdefault(make_complete_caption(scene, RandomDraws(seed, index), world).meaning, scene)
         if len(found) == count:
             break
     scenes = list(found.values())
     return [scenes[index % len(scenes)] for index in range(count)]
 
 
-def seed_of(seed: int, part: int) -> int:
-    """The scenes' own seed for a part of the data: no other seed that one is likely to choose has the same scenes."""
-    draws = Draws(seed, part)
-    return draws.word() << 32 | draws.word()
+def derive_split_seed(seed: int, split: int) -> int:
+    """Derive the 64-bit seed of a split's scenes, so that splits and nearby seeds share no scene."""
+    draws = RandomDraws(seed, split)
+    return draws.uint32() << 32 | draws.uint32()
 
 
-def least_pixels(size: int) -> int:
-    """The paper's 5000 pixels of a COCO image (640 x 480), as the same share of a picture of `size`."""
+def scale_min_pixels(size: int) -> int:
+    """Scale the paper's 5000 pixels of a COCO image (640 x 480) to the same fraction of size x size pixels."""
     return math.floor(hierarimgs_builder.LEAST_PIXELS / (640 * 480) * size**2)
 
 
-def _told(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
+def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
     return {
         "captions": [caption.text for caption in captions],
         "caption_levels": [caption.level for caption in captions],
@@ -315,28 +363,28 @@ def _told(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
     }
 
 
-def _scene_facts(scene: Scene) -> dict[str, Any]:
+def _describe_scene(scene: Scene) -> dict[str, Any]:
     return {
-        "things": [asdict(thing) for thing in scene.things],
+        "objects": [asdict(obj) for obj in scene.objects],
         "background": scene.background,
         "style": scene.style,
     }
 
 
-def _png(image: Image.Image) -> bytes:
+def _encode_png(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, format="png", compress_level=1)
     return file.getvalue()
 
 
-def _lines(path: Path, lines: Iterable[str]) -> None:
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
+    atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
-    def fill(aside: Path) -> None:
-        with open(aside, "w", encoding="utf-8", newline="") as file:
+def _write_table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+    def fill(temporary: Path) -> None:
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, *rows])
 
-    write_whole(path, fill)
+    atomic_write(path, fill)

@@ -1,0 +1,55 @@
+"""The hooks of scenes as generated data (`prolip.data.open.GENERATORS`): source, tokenizer, evaluation sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prolip.data.evaluation_sets import EvaluationSets
+from prolip.data.open import open_data
+from prolip.data.sources.hierarcaps import read_hierarcaps
+from prolip.data.sources.hierarimgs import read_hierarimgs
+from prolip.data.sources.labeled import open_labeled
+from prolip.scenes.source import make_tokenizer, open_source, parse_spec
+from prolip.scenes.writer import VERSION, SceneDatasetSpec, write_dataset
+
+__all__ = ["make_tokenizer", "open_source", "prepare_evaluation_sets"]
+
+
+def prepare_evaluation_sets(
+    spec: str, folder: Path, *, limit: int, seed: int, progress: bool | None = None
+) -> EvaluationSets:
+    """Write evaluation sets of fresh scenes of the same world and image size as an address.
+
+    Args:
+        spec: Address of scenes ("scenes:hard,size=48,unseen=8"); its length, seed and numbers of captions are replaced.
+        folder: Parent of the folder of the sets.
+        limit: Scenes of each set.
+        seed: Of the scenes.
+        progress: Show a progress bar; None: if stderr is a terminal.
+    """
+    pairs = open_source(_replace_settings(spec, limit, seed))
+    world, settings = parse_spec(spec)
+    dataset = SceneDatasetSpec(
+        world_name=world, image_size=pairs.size, unseen=settings.get("unseen", 0),
+        num_train=1, num_test=limit, seed=seed,
+    )  # fmt: skip
+    name = f"{world}-{pairs.size}px-{dataset.unseen}-unseen-{limit}-v{VERSION}"
+    write_dataset(folder / name, dataset, progress=progress)
+    out = folder / name
+    return EvaluationSets(
+        description=f"{limit:,} fresh scenes per set ({world}, {pairs.size} pixels)",
+        pairs=pairs,
+        retrieval=open_data(out / "wds_scenes-retrieval_test"),
+        zero_shot=open_labeled(out / "wds_scenes-color_shape_test"),
+        prompts=open_labeled(out / "wds_scenes-shape_test"),
+        hierarimgs=read_hierarimgs(out / "hierarimgs" / "levels"),
+        hierarcaps=read_hierarcaps(out / "hierarcaps" / "test.csv"),
+    )
+
+
+def _replace_settings(spec: str, length: int, seed: int) -> str:
+    """The same scenes with another length and seed, and with the default number of captions."""
+    world, *settings = spec.split(",")
+    replaced = ("length", "seed", "general", "captions")
+    others = [setting for setting in settings if setting.partition("=")[0] not in replaced]
+    return ",".join([world, *others, f"length={length}", f"seed={seed}"])
