@@ -33,7 +33,7 @@ from tests.scenes.worlds import GRID_OF_THREE, WORLDS
         (CaptionMeaning((ObjectPattern(),) * 3), 0.0),
     ],
 )
-def test_by_hand_in_the_simple_world(meaning, expected):
+def test_probability_by_hand_in_simple_world(meaning, expected):
     """One thing .65, two .35; of 4 x 3 placements of two things a third has the first one above."""
     assert probability(meaning, SIMPLE) == pytest.approx(expected, rel=1e-12, abs=0)
 
@@ -56,7 +56,7 @@ def by_enumeration(meaning, world):
     return total
 
 
-def test_against_every_scene_of_a_small_world():
+def test_probability_matches_enumeration_of_small_world():
     """Five kinds of pairs are left of 64, so that all scenes of three things can be gone through."""
     kept = {("red", "circle"), ("red", "star"), ("blue", "ring")}
     unseen = frozenset((c, s) for s, c, _ in World().object_kinds if (c, s) not in kept)
@@ -81,7 +81,7 @@ def test_against_every_scene_of_a_small_world():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_counting_over_a_large_sample_agrees(name):
+def test_probability_matches_large_sample(name):
     """12,000 scenes, 60 captions of all levels: each count within five standard deviations of the exact number."""
     world = WORLDS[name]
     scenes = [world.draw_scene(10, index) for index in range(12_000)]
@@ -101,7 +101,7 @@ def test_counting_over_a_large_sample_agrees(name):
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_along_a_chain_it_only_falls(name):
+def test_probability_falls_along_chain(name):
     world = WORLDS[name]
     for index in range(200):
         steps = make_caption_chain(world.draw_scene(12, index), RandomDraws(12, index, 1), world)
@@ -110,7 +110,7 @@ def test_along_a_chain_it_only_falls(name):
         assert all(general > specific for general, specific in pairwise(values))
 
 
-def test_what_never_is_has_minus_infinity():
+def test_log_ambiguity_of_impossible_is_minus_infinity():
     assert log_ambiguity(CaptionMeaning(style="blurry"), SIMPLE) == -math.inf
     assert log_ambiguity(CaptionMeaning((ObjectPattern(position="centre"),)), HARD) == -math.inf
     assert log_ambiguity(CaptionMeaning((ObjectPattern(position="centre"),)), GRID_OF_THREE) == pytest.approx(
@@ -118,7 +118,7 @@ def test_what_never_is_has_minus_infinity():
     )
 
 
-def test_the_most_specific_caption_still_has_a_number():
+def test_log_ambiguity_of_most_specific_is_finite():
     three = replace(HARD, counts=(0.0, 0.0, 1.0), grid=3)
     for index in range(5):
         assert math.isfinite(

@@ -52,7 +52,7 @@ def test_entailment_is_transitive_along_levels(name):
         assert all(entails(steps[b].meaning, steps[a].meaning) for a in range(4) for b in range(a, 4))
 
 
-def test_what_all_scenes_share_is_not_told():
+def test_captions_omit_what_all_scenes_share():
     texts = " ".join(
         make_caption(SIMPLE.draw_scene(5, i), i % 4, RandomDraws(5, i, 1), SIMPLE).text for i in range(600)
     )
@@ -90,7 +90,7 @@ def test_descriptions_are_longer_than_64_tokens_and_complete():
         assert not is_true(told.meaning, other)
 
 
-def test_the_tokenizer_knows_every_word_and_spells_the_rest():
+def test_tokenizer_has_every_word():
     tokens = make_tokenizer(context_length=128)
     text = make_description(HARD.draw_scene(0, 0), RandomDraws(0)).text
     assert tokens([text]).shape[1] == len(text.split())
@@ -99,18 +99,18 @@ def test_the_tokenizer_knows_every_word_and_spells_the_rest():
     assert tokens.config.mask_id is not None
 
 
-def test_a_level_that_is_none():
+def test_make_caption_rejects_unknown_level():
     with pytest.raises(ValueError, match="level '4' is not one of"):
         make_caption(HARD.draw_scene(0, 0), 4, RandomDraws(0), HARD)
 
 
-def test_place_names():
+def test_get_position():
     assert get_position(SceneObject("ring", "red", "small", 0, 1), 2) == "top right"
     assert get_position(SceneObject("ring", "red", "small", 1, 1), 3) == "centre"
     assert get_position(SceneObject("ring", "red", "small", 2, 1), 3) == "bottom"
 
 
-def test_a_full_caption_says_more_than_one_thing_in_full():
+def test_level_3_states_more_than_one_object_in_full():
     for world in (SIMPLE, HARD):
         for index in range(300):
             made = make_caption(world.draw_scene(9, index), 3, RandomDraws(9, index, 1), world).meaning
@@ -124,23 +124,23 @@ def test_a_full_caption_says_more_than_one_thing_in_full():
             assert any(beside), made
 
 
-def test_every_side_of_a_thing_is_told_broadly():
+def test_level_1_states_every_attribute():
     told = [make_caption(HARD.draw_scene(9, i), 1, RandomDraws(9, i, 1), HARD).meaning for i in range(600)]
     patterns = [meaning.objects[0] for meaning in told if meaning.objects]
-    for side in ("shape", "colour", "size", "place"):
+    for side in ("shape", "color", "size", "position"):
         assert any(getattr(pattern, side) is not None for pattern in patterns), side
     assert any(meaning.count for meaning in told)
     assert any(meaning.style for meaning in told)
 
 
-def test_a_world_without_variety_has_no_facts_to_tell():
+def test_captions_of_world_without_varying_attributes():
     world = World()
     for index in range(300):
         made = make_caption(world.draw_scene(5, index), index % 4, RandomDraws(5, index, 1), world).meaning
         assert (made.count, made.background, made.style) == (None, None, None)
 
 
-def test_a_description_tells_every_relation():
+def test_description_states_every_relation():
     for index in range(100):
         scene = HARD.draw_scene(7, index)
         rows, columns = ([getattr(t, axis) for t in scene.objects] for axis in ("row", "column"))
@@ -151,19 +151,19 @@ def test_a_description_tells_every_relation():
 # -- exact captions ----------------------------------------------------------------------------------------------------
 
 
-def sides(pattern):
+def stated_attributes(pattern):
     """What an exact pattern tells, by the names of EXACT."""
     shape = "family" if pattern.shape in FAMILIES else "shape"
-    told = {shape: pattern.shape, "colour": pattern.color, "size": pattern.size, "place": pattern.position}
-    return frozenset(name for name, word in told.items() if word is not None)
+    stated = {shape: pattern.shape, "color": pattern.color, "size": pattern.size, "position": pattern.position}
+    return frozenset(name for name, word in stated.items() if word is not None)
 
 
 @pytest.mark.parametrize("world", [SIMPLE, GRID_OF_THREE], ids=["grid of two", "grid of three"])
-def test_exact_captions_tell_each_pair_of_sides_as_often_as_said(world):
+def test_level_2_follows_attribute_probabilities(world):
     drawn = (
         make_caption(world.draw_scene(10, i), 2, RandomDraws(10, i, 1), world).meaning for i in range(1500)
     )
-    counts = Counter(sides(obj) for meaning in drawn for obj in meaning.objects)
+    counts = Counter(stated_attributes(obj) for meaning in drawn for obj in meaning.objects)
     shares = {frozenset(names): share for names, share in EXACT.items()}
     assert sum(shares.values()) == pytest.approx(1)
     assert counts.keys() == shares.keys()
@@ -171,7 +171,7 @@ def test_exact_captions_tell_each_pair_of_sides_as_often_as_said(world):
 
 
 @pytest.mark.parametrize("world", [SIMPLE, GRID_OF_THREE], ids=["grid of two", "grid of three"])
-def test_a_place_that_is_told_is_told_from_then_on(world):
+def test_chain_keeps_stated_position(world):
     """Also in a grid of three, where the place of a thing at the middle of a side is one word: none is broader."""
     placed_ones = set()
     for index in range(400):
@@ -198,7 +198,7 @@ TINY = replace(
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_complete_caption_is_true_and_reads_as_it_was_meant(name):
+def test_complete_caption_is_true_and_parses(name):
     world = WORLDS[name]
     for index in range(150):
         scene = world.draw_scene(12, index)
@@ -209,7 +209,7 @@ def test_a_complete_caption_is_true_and_reads_as_it_was_meant(name):
 
 
 @pytest.mark.parametrize("world", [*WORLDS.values(), SINGLE, TINY], ids=[*WORLDS, "single", "tiny"])
-def test_complete_captions_mean_the_same_if_nothing_that_words_tell_differs(world):
+def test_complete_captions_are_equal_iff_scenes_are(world):
     """A scene but for its nuance, which no caption tells, and for the order of its things."""
     scenes = [world.draw_scene(13, index) for index in range(500)]
     shown = [(frozenset(map(astuple, scene.objects)), scene.background, scene.style) for scene in scenes]
@@ -219,7 +219,7 @@ def test_complete_captions_mean_the_same_if_nothing_that_words_tell_differs(worl
         assert len(set(shown)) < len({scene.render_seed for scene in scenes}) == 500
 
 
-def test_a_complete_caption_tells_what_varies_and_nothing_else():
+def test_complete_caption_states_what_varies_only():
     scene = SIMPLE.draw_scene(14, 0)
     made = make_complete_caption(scene, RandomDraws(14), SIMPLE).meaning
     assert (made.background, made.style, made.count) == (scene.background, None, None)
@@ -236,7 +236,7 @@ def test_a_complete_caption_tells_what_varies_and_nothing_else():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_placed_caption_is_true_and_tells_a_place_and_perhaps_a_size(name):
+def test_position_caption_states_position_and_size_only(name):
     world, sized = WORLDS[name], 0
     for index in range(300):
         scene = world.draw_scene(15, index)

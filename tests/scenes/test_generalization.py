@@ -19,7 +19,7 @@ def meanings(world, count=150):
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_what_is_left_follows_and_says_less(name):
+def test_generalize_is_entailed_and_says_less(name):
     for number, (scene, meaning) in enumerate(meanings(WORLDS[name])):
         less = generalize(meaning, RandomDraws(9, number))
         if less is None:
@@ -30,7 +30,7 @@ def test_what_is_left_follows_and_says_less(name):
         assert not entails(less, meaning)
 
 
-def test_without_broader_words_none_is_used():
+def test_generalize_without_broader_words():
     groups = {*FAMILIES, *TONES}
     world = WORLDS["hard"]
     told = {True: 0, False: 0}
@@ -42,7 +42,7 @@ def test_without_broader_words_none_is_used():
     assert told[False] == 0 < told[True]
 
 
-def test_steps_are_short_and_long():
+def test_generalize_steps_have_all_lengths():
     """Of five words some twins keep four, some none."""
     meaning = CaptionMeaning((ObjectPattern("star", "red", "small", "top left"),), background="white")
     kept = set()

@@ -53,11 +53,11 @@ SCENE = Scene((CIRCLE, STAR), "white", "blurry", 2, render_seed=0)
         (CaptionMeaning(background="silver"), False),
     ],
 )
-def test_what_holds_of_a_circle_and_a_star(meaning, true):
+def test_is_true_of_circle_and_star(meaning, true):
     assert is_true(meaning, SCENE) is true
 
 
-def test_places_of_a_grid_of_three():
+def test_positions_of_3x3_grid():
     for row, column in product(range(3), repeat=2):
         obj = SceneObject("circle", "red", "small", row, column)
         found = {position for position in POSITIONS if ObjectPattern(position=position).matches(obj, 3)}
@@ -69,7 +69,7 @@ def test_places_of_a_grid_of_three():
         assert found == {name for name, true in expected.items() if true} | corners
 
 
-def test_the_order_of_the_things_does_not_matter():
+def test_meaning_ignores_order_of_objects():
     patterns = (
         ObjectPattern("circle"),
         ObjectPattern("star", "blue"),
@@ -84,7 +84,7 @@ def test_the_order_of_the_things_does_not_matter():
     assert len(meanings) == 1
 
 
-def test_equal_patterns_keep_their_relation():
+def test_meaning_of_equal_patterns_keeps_relation():
     above = CaptionMeaning(
         (ObjectPattern("star"), ObjectPattern("star")), frozenset({SpatialRelation(0, "above", 1)})
     )
@@ -100,7 +100,7 @@ def all_patterns():
 
 
 @pytest.mark.parametrize("world", ["hard", "grid of three"])
-def test_the_true_meanings_of_a_scene_are_just_those_that_hold(world):
+def test_iter_true_meanings_yields_exactly_true_ones(world):
     """All 3630 patterns of one thing, gone through."""
     world = WORLDS[world]
     patterns = all_patterns()
@@ -123,7 +123,7 @@ def test_the_true_meanings_of_a_scene_are_just_those_that_hold(world):
         assert whole == {meaning for meaning in facts if is_true(meaning, scene)}
 
 
-def test_the_true_pairs_of_a_scene_are_just_those_that_hold():
+def test_iter_true_meanings_yields_exactly_true_pairs():
     words = [
         ObjectPattern(*w) for w in product((None, "round", "star"), (None, "warm", "blue"), (None, "small"))
     ]
@@ -150,7 +150,7 @@ def meanings_of(world, seed, count):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_what_is_implied_holds_wherever_the_other_does(world):
+def test_entailed_meaning_is_true_wherever_specific_is(world):
     """Soundness, on random pairs of meanings and random scenes."""
     world = WORLDS[world]
     meanings = list(dict.fromkeys(meanings_of(world, 3, 40)))
@@ -164,7 +164,7 @@ def test_what_is_implied_holds_wherever_the_other_does(world):
     assert implied > len(meanings)
 
 
-def test_implication_is_reflexive_and_transitive():
+def test_entails_is_reflexive_and_transitive():
     meanings = list(dict.fromkeys(meanings_of(GRID_OF_THREE, 5, 12)))
     follows = {(a, b) for a, b in product(meanings, meanings) if entails(a, b)}
     assert all((m, m) in follows for m in meanings)
@@ -196,7 +196,7 @@ def test_implication_is_reflexive_and_transitive():
         ),
     ],
 )
-def test_some_implications(specific, general, follows):
+def test_entails_examples(specific, general, follows):
     assert entails(specific, general) is follows
 
 
@@ -204,12 +204,12 @@ def test_some_implications(specific, general, follows):
     ("make", "message"),
     [
         (lambda: ObjectPattern("dog"), "Pattern: shape 'dog' is not one of"),
-        (lambda: ObjectPattern(position="up"), "Pattern: place 'up'"),
+        (lambda: ObjectPattern(position="up"), "ObjectPattern: position 'up'"),
         (lambda: CaptionMeaning(style="cubist"), "Meaning: style 'cubist'"),
-        (lambda: CaptionMeaning((ObjectPattern(),) * 4), "at most 3 things"),
+        (lambda: CaptionMeaning((ObjectPattern(),) * 4), "at most 3 objects"),
         (
             lambda: CaptionMeaning((ObjectPattern(),), frozenset({SpatialRelation(0, "above", 1)})),
-            "are not two of its things",
+            "between two of its objects",
         ),
         (
             lambda: CaptionMeaning((ObjectPattern(),) * 2, frozenset({SpatialRelation(0, "below", 1)})),
@@ -217,11 +217,11 @@ def test_some_implications(specific, general, follows):
         ),
     ],
 )
-def test_what_cannot_be_said_is_refused(make, message):
+def test_meaning_rejects_invalid_values(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_a_thing_does_not_stand_to_itself():
-    with pytest.raises(ValueError, match="are not two of its things"):
+def test_meaning_rejects_relation_of_object_to_itself():
+    with pytest.raises(ValueError, match="between two of its objects"):
         CaptionMeaning((ObjectPattern(), ObjectPattern()), frozenset({SpatialRelation(0, "above", 0)}))

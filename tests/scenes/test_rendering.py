@@ -29,7 +29,7 @@ def one(
     return Scene((SceneObject(shape, color, size, row, column),), background, style, grid, render_seed=77)
 
 
-def test_drawing_is_byte_identical_in_another_process():
+def test_render_is_identical_in_another_process():
     ours = hashlib.sha256(
         b"".join(render(HARD.draw_scene(8, i), 40 + i).tobytes() for i in range(60))
     ).hexdigest()
@@ -39,7 +39,7 @@ def test_drawing_is_byte_identical_in_another_process():
 
 @pytest.mark.parametrize("size", [32, 33, 48, 65, 127, 224])
 @pytest.mark.parametrize("world", WORLDS)
-def test_any_size_and_things_keep_to_their_cells(world, size):
+def test_render_keeps_objects_in_cells(world, size):
     world = WORLDS[world]
     for index in range(40):
         scene = world.draw_scene(0, index)
@@ -58,7 +58,7 @@ def test_any_size_and_things_keep_to_their_cells(world, size):
 
 @pytest.mark.parametrize("color", COLORS)
 @pytest.mark.parametrize("background", BACKGROUNDS)
-def test_a_mask_covers_the_thing_and_nothing_else(color, background):
+def test_mask_covers_object_only(color, background):
     scene = one(shape="square", color=color, background=background)
     found, mask = pixels(scene), render_masks(scene, 64)[0]
     inner = np.abs(found - PALETTE[color]).max(-1) <= 8
@@ -68,7 +68,7 @@ def test_a_mask_covers_the_thing_and_nothing_else(color, background):
     assert (outside.max(-1) - outside.min(-1)).mean() < 6  # grey, but for the edge
 
 
-def test_every_shape_is_different_and_turned_or_not_is_still_itself():
+def test_shapes_differ():
     shown = {shape: render_masks(one(shape=shape), 64)[0] for shape in SHAPES}
     for a in SHAPES:
         for b in SHAPES:
@@ -78,7 +78,7 @@ def test_every_shape_is_different_and_turned_or_not_is_still_itself():
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("size", [32, 48, 224])
-def test_large_is_larger_than_small_whatever_the_nuance(shape, size):
+def test_large_is_larger_than_small(shape, size):
     areas = {
         name: [
             render_masks(replace(one(shape=shape, size=name), render_seed=n), size).sum() for n in range(30)
@@ -88,7 +88,7 @@ def test_large_is_larger_than_small_whatever_the_nuance(shape, size):
     assert min(areas["large"]) > 1.3 * max(areas["small"])
 
 
-def test_styles_do_what_they_say():
+def test_styles():
     plain = {style: pixels(one(style=style)) for style in STYLES}
     clean = plain["clean"]
     assert plain["dark"].mean() == pytest.approx(0.6 * clean.mean(), rel=0.01)
@@ -106,28 +106,28 @@ def test_styles_do_what_they_say():
     assert not ring[tuple(centre)]
 
 
-def test_nuance_changes_the_picture_and_not_what_it_shows():
+def test_render_seed_changes_image():
     first, second = one(), replace(one(), render_seed=78)
     assert (pixels(first) != pixels(second)).any()
 
 
-def test_the_background_is_one_of_two_grey_levels():
+def test_background_has_two_gray_levels():
     for background in BACKGROUNDS:
         levels = set(pixels(one(background=background))[34:, :30].reshape(-1, 3).flatten().tolist())
         assert len(levels) == (2 if background in ("striped", "checked") else 1)
 
 
-def test_a_pixelated_picture_is_made_of_16_by_16_blocks():
+def test_pixelated_image_has_16_by_16_blocks():
     blocks = pixels(one(style="pixelated")).reshape(16, 4, 16, 4, 3)
     assert (blocks == blocks[:, :1, :, :1]).all()
 
 
-def test_the_background_is_a_little_lighter_or_darker():
+def test_background_is_jittered():
     levels = {int(pixels(replace(one(), render_seed=n))[-1, 0, 0]) for n in range(40)}
     assert len(levels) > 5
 
 
-def test_turning_keeps_the_area():
+def test_rotation_keeps_area():
     for shape in SHAPES:
         straight, turned = (
             np.asarray(rasterize_shape(shape, 40.0, angle, False), float).sum() for angle in (0.0, 0.12)

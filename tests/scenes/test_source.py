@@ -18,7 +18,7 @@ from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.source import LEVEL_FRACTIONS
 
 
-def test_a_sample_is_its_scene_and_true_captions():
+def test_read_returns_scene_and_true_captions():
     source = Scenes("hard", length=50, size=40, seed=3)
     assert len(source) == 50
     assert source.chunks.tolist() == [50]
@@ -34,7 +34,7 @@ def test_a_sample_is_its_scene_and_true_captions():
     assert len({source.read(index).key for index in range(50)}) == 50
 
 
-def test_the_same_after_pickling_and_different_with_another_seed():
+def test_scenes_pickle_and_seed():
     source = Scenes("simple", length=20, seed=1)
     copy = pickle.loads(pickle.dumps(source))
     assert copy.read(5) == source.read(5)
@@ -48,7 +48,7 @@ print(Scenes(World(unseen=frozenset({("red", "circle"), ("blue", "star"), ("pink
 """
 
 
-def test_the_fingerprint_is_the_same_in_every_process():
+def test_fingerprint_is_the_same_in_every_process():
     prints = set()
     for seed in ("1", "2", "3"):
         env = {**os.environ, "PYTHONHASHSEED": seed}
@@ -58,7 +58,7 @@ def test_the_fingerprint_is_the_same_in_every_process():
     assert len(prints) == 1
 
 
-def test_levels_come_as_often_as_asked():
+def test_levels_follow_probabilities():
     source = Scenes("hard", length=1500, captions=2)
     counts = Counter(caption.level for index in range(1500) for caption in source.captions(index))
     assert chisquare([counts[k] for k in range(4)], np.array(LEVEL_FRACTIONS) * 3000).pvalue > 1e-4
@@ -72,48 +72,48 @@ def test_levels_come_as_often_as_asked():
         {"world": World()}, {"complete": 0.5}, {"placed": 0.5}, {"general": True},
     ],
 )  # fmt: skip
-def test_the_fingerprint_tells_every_difference(other):
-    facts = {"world": "simple", "length": 20}
-    assert Scenes(**facts).fingerprint() == Scenes(**facts | {"world": SIMPLE}).fingerprint()
-    assert Scenes(**facts).fingerprint() != Scenes(**facts | other).fingerprint()
+def test_fingerprint_changes_with_every_setting(other):
+    settings = {"world": "simple", "length": 20}
+    assert Scenes(**settings).fingerprint() == Scenes(**settings | {"world": SIMPLE}).fingerprint()
+    assert Scenes(**settings).fingerprint() != Scenes(**settings | other).fingerprint()
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("settings", "message"),
     [
-        ({"length": 0}, "length must be a whole number"),
+        ({"length": 0}, "length"),
         ({"length": 5, "size": 20}, "size must be at least 32"),
-        ({"length": 5, "captions": 0}, "captions must be a whole number"),
+        ({"length": 5, "captions": 0}, "captions"),
         ({"length": 5, "levels": (1.0, 1.0, 0, 0)}, "levels must be 4 probabilities"),
         ({"length": 5, "world": "medium"}, "world 'medium' is not one of"),
-        ({"length": 5, "complete": 2}, "complete must be a share from 0 to 1, not 2"),
-        ({"length": 5, "complete": math.nan}, "complete must be a share from 0 to 1, not nan"),
-        ({"length": 5, "placed": -0.1}, "placed must be a share from 0 to 1, not -0.1"),
+        ({"length": 5, "complete": 2}, "complete must be a fraction from 0 to 1, not 2"),
+        ({"length": 5, "complete": math.nan}, "complete must be a fraction from 0 to 1, not nan"),
+        ({"length": 5, "placed": -0.1}, "placed must be a fraction from 0 to 1, not -0.1"),
     ],
 )
-def test_what_is_refused(facts, message):
+def test_scenes_rejects_invalid_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        Scenes(**facts)
+        Scenes(**settings)
 
 
 @pytest.mark.parametrize("index", [-1, 5])
-def test_a_number_beyond_the_end(index):
-    with pytest.raises(IndexError, match="no sample"):
+def test_read_rejects_index_out_of_range(index):
+    with pytest.raises(IndexError, match=str(index)):
         Scenes(length=5).read(index)
 
 
-def test_the_face_takes_texts_and_meanings():
+def test_public_functions_take_texts_and_meanings():
     assert scenes.log_ambiguity("a thing") == 0
     assert scenes.probability("a circle", World()) == pytest.approx(1 / 8)
     assert scenes.probability("a circle", "hard") == scenes.probability("a circle", HARD)
     assert scenes.log_ambiguity("a circle", "simple") == scenes.log_ambiguity("a circle", SIMPLE)
-    assert scenes.probability(scenes.read("a circle"), World()) == pytest.approx(1 / 8)
+    assert scenes.probability(scenes.parse_caption("a circle"), World()) == pytest.approx(1 / 8)
     scene = scenes.Scene((SceneObject("circle", "red", "small", 0, 0),), "white", "clean", 2, 0)
     assert scenes.is_true_caption("a warm thing at the top", scene)
     assert not scenes.is_true_caption("a cold thing", scene)
 
 
-def test_a_scene_stays_what_it_was():
+def test_scenes_golden():
     """Golden: results that people report for a seed must mean the same scenes in later versions."""
     star = SceneObject("star", "blue", "small", 0, 1)
     assert HARD.draw_scene(0, 3) == scenes.Scene((star,), "white", "outlined", 2, 6157854736418252980)
@@ -126,7 +126,7 @@ def test_a_scene_stays_what_it_was():
     assert hashlib.sha256(pixels).hexdigest()[:16] == "41612b793d3b76ca"
 
 
-def test_what_is_told_does_not_depend_on_what_is_drawn():
+def test_levels_are_independent_of_scene():
     source = Scenes("simple", length=2000, captions=1)
     levels = {1: [], 2: []}
     for index in range(600):
@@ -136,18 +136,18 @@ def test_what_is_told_does_not_depend_on_what_is_drawn():
 
 
 @pytest.mark.parametrize("name", ["simple", "hard"])
-def test_general_captions_follow_from_their_captions_and_say_less(name):
+def test_general_captions_are_entailed_and_say_less(name):
     """By what their words mean; nothing beside a caption that says nothing."""
     source = Scenes(name, length=100, seed=4, complete=0.5, placed=0.2, general=True)
     for index in range(100):
         sample = source.read(index)
         assert len(sample.general_captions) == len(sample.captions) == 4
         for text, less in zip(sample.captions, sample.general_captions, strict=True):
-            meaning = scenes.read(text)
+            meaning = scenes.parse_caption(text)
             assert (less == "") == (meaning in (CaptionMeaning(), CaptionMeaning((ObjectPattern(),)))), text
             if less:
-                assert entails(meaning, scenes.read(less)), (text, less)
-                assert not entails(scenes.read(less), meaning), (text, less)
+                assert entails(meaning, scenes.parse_caption(less)), (text, less)
+                assert not entails(scenes.parse_caption(less), meaning), (text, less)
 
 
 def test_general_captions_change_nothing_else():
@@ -166,7 +166,7 @@ def placed_only(caption):
     )
 
 
-def test_so_many_captions_of_the_last_level_are_complete():
+def test_complete_fraction_of_last_level():
     """Others rarely tell everything."""
     counts = {}
     for share in (0.0, 0.5, 1.0):
@@ -181,7 +181,7 @@ def test_so_many_captions_of_the_last_level_are_complete():
     assert counts[1.0] == 1
 
 
-def test_so_many_captions_tell_a_place_alone_and_the_others_have_their_levels():
+def test_placed_fraction_states_position_alone():
     source = Scenes("simple", length=600, captions=2, levels=(0.5, 0, 0, 0.5), placed=0.4)
     told = [caption for index in range(600) for caption in source.captions(index)]
     levels = Counter(caption.level for caption in told)

@@ -10,34 +10,34 @@ from tests.scenes.worlds import HARD, HELD_OUT, SIMPLE, WORLDS
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_the_class_name_is_true_of_its_pictures_and_no_other_is(name):
+def test_class_name_is_true_of_its_images_only(name):
     world = WORLDS[name]
     for task in make_tasks(world):
-        for index in range(2 * len(task.shown)):
+        for index in range(2 * len(task.sampled_labels)):
             scene, label = task.sample(world, 5, index)
             true = [i for i, class_name in enumerate(task.class_names) if is_true_caption(class_name, scene)]
             assert true == [label], (task.name, scene)
             assert len({(t.row, t.column) for t in scene.objects}) == len(scene.objects)
 
 
-def test_classes_are_shown_equally_often():
+def test_classes_are_sampled_equally_often():
     task = make_tasks(HARD)[0]
     counts = Counter(task.sample(HARD, 0, index)[1] for index in range(640))
     assert set(counts.values()) == {10}
     assert len(counts) == 64
 
 
-def test_which_tasks_there_are():
-    assert [task.name for task in make_tasks(SIMPLE)] == ["colour_shape", "shape", "colour", "place", "count"]
+def test_make_tasks_of_each_world():
+    assert [task.name for task in make_tasks(SIMPLE)] == ["color_shape", "shape", "color", "position", "count"]
     assert all(len(task.templates) >= 20 for world in WORLDS.values() for task in make_tasks(world))
     assert all(len(set(task.templates)) == len(task.templates) for task in make_tasks(HARD))
     unseen = make_tasks(HELD_OUT)[-1]
     assert unseen.name == "unseen"
-    pairs = {unseen.class_names[label] for label in unseen.shown}
+    pairs = {unseen.class_names[label] for label in unseen.sampled_labels}
     assert pairs == {"red circle", "blue star", "pink heart"}
 
 
-def test_classes_have_styles_of_their_own():
+def test_classes_have_typical_styles():
     task = make_tasks(HARD)[0]
     styles = defaultdict(Counter)
     for index in range(64 * 40):
@@ -52,12 +52,12 @@ def test_classes_have_styles_of_their_own():
     assert not any("grey" in counts for counts in styles.values())
 
 
-def test_a_world_of_one_style_keeps_it():
+def test_tasks_of_world_with_one_style():
     task = make_tasks(SIMPLE)[0]
     assert {task.sample(SIMPLE, 1, index)[0].style for index in range(100)} == {"clean"}
 
 
-def test_only_the_task_of_unseen_pairs_shows_them():
+def test_unseen_pairs_occur_in_unseen_task_only():
     for task in make_tasks(HELD_OUT):
         shown = {
             (obj.color, obj.shape)
@@ -70,7 +70,7 @@ def test_only_the_task_of_unseen_pairs_shows_them():
             assert not shown & HELD_OUT.unseen
 
 
-def test_the_second_favourite_has_its_share():
+def test_second_typical_style_has_its_fraction():
     task, counts = make_tasks(HARD)[1], np.zeros((8, 8))
     for index in range(8 * 200):
         scene, label = task.sample(HARD, 1, index)
@@ -79,6 +79,6 @@ def test_the_second_favourite_has_its_share():
     assert (first, second) == pytest.approx((0.63, 0.32), abs=0.06)
 
 
-def test_counts_that_never_come_are_no_class():
+def test_count_task_has_possible_counts_only():
     task = next(task for task in make_tasks(SIMPLE) if task.name == "count")
     assert len(task.class_names) == 2

@@ -29,7 +29,7 @@ def world_and_scenes(request):
     return world, [world.draw_scene(4, index) for index in range(6000)]
 
 
-def test_attributes_are_drawn_as_the_world_says(world_and_scenes):
+def test_draw_scene_follows_distribution(world_and_scenes):
     world, scenes = world_and_scenes
     objects = [obj for scene in scenes for obj in scene.objects]
     cells = [divmod(i, world.grid) for i in range(world.grid**2)]
@@ -48,29 +48,29 @@ def test_attributes_are_drawn_as_the_world_says(world_and_scenes):
             assert chisquare([counts[name] for name in expected], list(expected.values())).pvalue > 1e-5
 
 
-def test_things_are_in_different_cells(world_and_scenes):
+def test_draw_scene_puts_objects_in_different_cells(world_and_scenes):
     _, scenes = world_and_scenes
     assert all(len({(t.row, t.column) for t in scene.objects}) == len(scene.objects) for scene in scenes)
 
 
-def test_held_out_pairs_never_occur(world_and_scenes):
+def test_draw_scene_never_shows_unseen_pairs(world_and_scenes):
     world, scenes = world_and_scenes
     pairs = {(obj.color, obj.shape) for scene in scenes for obj in scene.objects}
     assert pairs == {(color, shape) for color in COLORS for shape in SHAPES} - world.unseen
 
 
-def test_a_scene_is_a_function_of_seed_and_index():
+def test_draw_scene_depends_on_seed_and_index_alone():
     assert HARD.draw_scene(1, 2) == HARD.draw_scene(1, 2)
     assert HARD.draw_scene(1, 2) != HARD.draw_scene(2, 1)
     assert len({HARD.draw_scene(0, index) for index in range(500)}) == 500
 
 
-def test_families_and_tones_halve_the_shapes_and_colours():
+def test_families_and_tones_halve_shapes_and_colors():
     assert sorted(len(group) for group in (*FAMILIES.values(), *TONES.values())) == [4, 4, 4, 4]
     assert len(set(SHAPES)) == len(set(COLORS)) == 8
 
 
-def test_facts_are_what_varies():
+def test_varying_attributes():
     assert SIMPLE.varying_attributes == {"count", "background"}
     assert HARD.varying_attributes == {"count", "background", "style"}
     assert World().varying_attributes == frozenset()
@@ -85,23 +85,23 @@ def test_facts_are_what_varies():
         ({"grid": 4}, "grid must be 2 or 3"),
         ({"grid": 2.0}, "grid must be 2 or 3"),
         ({"styles": "clean"}, r"styles pairs \(style, probability\)"),
-        ({"unseen": {"red"}}, r"unseen pairs \(colour, shape\)"),
-        ({"backgrounds": ()}, "backgrounds must be different, and at least one"),
-        ({"backgrounds": ("white", "white")}, "backgrounds must be different"),
+        ({"unseen": {"red"}}, r"unseen pairs \(color, shape\)"),
+        ({"backgrounds": ()}, "backgrounds must be distinct, and at least one"),
+        ({"backgrounds": ("white", "white")}, "backgrounds must be distinct"),
         ({"backgrounds": ("puce",)}, "'puce' is not one of"),
         ({"styles": (("clean", 0.5),)}, "styles must be 1 probabilities"),
-        ({"styles": (("clean", 0.5), ("clean", 0.5))}, "styles must be different"),
+        ({"styles": (("clean", 0.5), ("clean", 0.5))}, "styles must be distinct"),
         ({"styles": (("rococo", 1.0),)}, "'rococo' is not one of"),
-        ({"unseen": frozenset({("circle", "red")})}, "unseen colour 'circle'"),
-        ({"unseen": frozenset((c, s) for c in COLORS for s in SHAPES)}, "nothing is left to draw"),
+        ({"unseen": frozenset({("circle", "red")})}, "unseen color 'circle'"),
+        ({"unseen": frozenset((c, s) for c in COLORS for s in SHAPES)}, "all pairs"),
     ],
 )
-def test_an_impossible_world_is_refused(change, message):
+def test_world_rejects_invalid_values(change, message):
     with pytest.raises(ValueError, match=message):
         replace(HARD, **change)
 
 
-def test_lists_and_sets_will_do():
+def test_world_accepts_lists_and_sets():
     listed = replace(
         HARD, counts=list(HARD.counts), backgrounds=list(HARD.backgrounds), styles=[list(pair) for pair in HARD.styles],
         unseen=set(),
@@ -110,14 +110,14 @@ def test_lists_and_sets_will_do():
     assert hash(listed) == hash(HARD)
 
 
-def test_names_of_worlds():
+def test_get_world_by_name():
     assert get_world("hard") is HARD
     with pytest.raises(ValueError, match=r"world 'harder' is not one of \('single', 'simple', 'hard'\)"):
         get_world("harder")
 
 
 @pytest.mark.parametrize("size", [31, 225, 0, 48.0])
-def test_sizes_that_are_refused(size):
+def test_require_image_size_rejects(size):
     with pytest.raises(ValueError, match="size must be"):
         require_image_size(size)
 
@@ -126,7 +126,7 @@ def test_all_styles_are_in_the_hard_world():
     assert {style for style, share in HARD.styles if share > 0} == set(STYLES)
 
 
-def test_single_scenes_are_simple_ones_of_one_thing():
+def test_single_world_is_simple_world_of_one_object():
     assert replace(SINGLE, counts=SIMPLE.counts) == SIMPLE
     assert get_world("single") is SINGLE
     assert {len(SINGLE.draw_scene(0, index).objects) for index in range(200)} == {1}
@@ -140,7 +140,7 @@ def unseen_in_order():
     return [next(iter(more - fewer)) for fewer, more in pairwise(sets)]
 
 
-def test_each_eight_unseen_pairs_have_all_colours_and_all_shapes():
+def test_each_eight_unseen_pairs_cover_colors_and_shapes():
     pairs = unseen_in_order()
     pairs += {(color, shape) for color in COLORS for shape in SHAPES} - set(pairs)
     assert len(pairs) == len(set(pairs)) == 64
@@ -151,7 +151,7 @@ def test_each_eight_unseen_pairs_have_all_colours_and_all_shapes():
 
 
 @pytest.mark.parametrize("count", [-1, 64, 1000])
-def test_so_many_pairs_can_not_be_unseen(count):
+def test_get_unseen_pairs_rejects_out_of_range(count):
     with pytest.raises(ValueError, match=f"unseen must be from 0 to 63 pairs, not {count}"):
         get_unseen_pairs(count)
     with pytest.raises(ValueError, match="unseen must be from 0 to 63"):
@@ -159,13 +159,13 @@ def test_so_many_pairs_can_not_be_unseen(count):
 
 
 @pytest.mark.parametrize("count", [8.0, "8", None])
-def test_the_number_of_unseen_pairs_is_whole(count):
+def test_get_unseen_pairs_requires_integer(count):
     with pytest.raises(TypeError):
         get_unseen_pairs(count)
 
 
 @pytest.mark.parametrize("name", ["single", "simple", "hard"])
-def test_a_named_world_without_its_unseen_pairs(name):
+def test_get_world_without_unseen_pairs(name):
     world = get_world(name, 8)
     assert world == replace(get_world(name), unseen=get_unseen_pairs(8))
     assert len(world.object_kinds) == 2 * (64 - 8)

@@ -24,7 +24,7 @@ from prolip.scenes.meaning import entails
 from prolip.scenes.world import COLORS, SHAPES
 from prolip.scenes.writer import SceneDatasetSpec, derive_split_seed, scale_min_pixels
 
-PLAN = SceneDatasetSpec(
+SPEC = SceneDatasetSpec(
     world_name="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=2
 )
 
@@ -32,7 +32,7 @@ PLAN = SceneDatasetSpec(
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes") / "data"
-    writer.write(folder, PLAN)
+    writer.write_dataset(folder, SPEC)
     return folder
 
 
@@ -51,7 +51,7 @@ def image(content):
     return np.asarray(Image.open(io.BytesIO(content)))
 
 
-def test_training_shards(out):
+def test_training_shards_hold_true_annotated_captions(out):
     assert [path.name for path in sorted((out / "train").iterdir())] == [
         "00000.tar",
         "00001.tar",
@@ -62,19 +62,19 @@ def test_training_shards(out):
     unseen = {tuple(pair) for pair in json.loads((out / "scenes.json").read_text())["unseen_pairs"]}
     assert len(unseen) == 5
     for index, members in enumerate(found.values()):
-        scene = PLAN.world.draw_scene(derive_split_seed(PLAN.seed, 0), index)
+        scene = SPEC.world.draw_scene(derive_split_seed(SPEC.seed, 0), index)
         assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
-        facts = json.loads(members["json"])
-        assert members["txt"].decode() == facts["captions"][0]
-        for text, truth in zip(facts["captions"], facts["log_ambiguity"], strict=True):
-            assert truth == pytest.approx(log_ambiguity(text, PLAN.world), abs=1e-6)
-        assert len(facts["general"]) == len(facts["captions"])
-        for text, less in zip(facts["captions"], facts["general"], strict=True):
+        metadata = json.loads(members["json"])
+        assert members["txt"].decode() == metadata["captions"][0]
+        for text, truth in zip(metadata["captions"], metadata["log_ambiguity"], strict=True):
+            assert truth == pytest.approx(log_ambiguity(text, SPEC.world), abs=1e-6)
+        assert len(metadata["general"]) == len(metadata["captions"])
+        for text, less in zip(metadata["captions"], metadata["general"], strict=True):
             assert not less or entails(parse_caption(text), parse_caption(less)), (text, less)
-        assert any(facts["general"])
-        assert len(facts["description"].split()) > 64
-        assert not any((obj["colour"], obj["shape"]) in unseen for obj in facts["scene"]["things"])
-        assert facts["scene"]["style"] == scene.style
+        assert any(metadata["general"])
+        assert len(metadata["description"].split()) > 64
+        assert not any((obj["color"], obj["shape"]) in unseen for obj in metadata["scene"]["objects"])
+        assert metadata["scene"]["style"] == scene.style
 
 
 def test_no_test_scene_is_a_training_scene(out):
@@ -84,7 +84,7 @@ def test_no_test_scene_is_a_training_scene(out):
 
 
 def test_classification_in_the_layout_of_the_38_tasks(out):
-    for task in tasks.tasks(PLAN.world):
+    for task in tasks.make_tasks(SPEC.world):
         folder = out / f"wds_scenes-{task.name}_test"
         assert (folder / "classnames.txt").read_text().splitlines() == list(task.class_names)
         assert (folder / "zeroshot_classification_templates.txt").read_text().splitlines() == list(
@@ -94,13 +94,13 @@ def test_classification_in_the_layout_of_the_38_tasks(out):
         found = samples(folder / "test")
         assert len(found) == 70
         for index, members in enumerate(found.values()):
-            scene, label = task.sample(PLAN.world, derive_split_seed(PLAN.seed, 1), index)
+            scene, label = task.sample(SPEC.world, derive_split_seed(SPEC.seed, 1), index)
             assert int(members["cls"]) == label
             assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
 
 
 @pytest.mark.parametrize("percent", ["2.5", "5", "7.5", "10"])
-def test_occluded_pictures_differ_in_the_middle_only(out, percent):
+def test_occluded_images_differ_in_center_only(out, percent):
     plain = samples(out / "wds_scenes-color_shape_test" / "test")
     hidden = samples(out / f"wds_scenes-occluded_{percent}_test" / "test")
     for key, members in hidden.items():
@@ -112,17 +112,17 @@ def test_occluded_pictures_differ_in_the_middle_only(out, percent):
         assert np.array_equal(image(members["png"])[outside], image(plain[key]["png"])[outside])
 
 
-def test_retrieval_has_five_complete_captions_a_picture(out):
+def test_retrieval_has_five_complete_captions_per_image(out):
     folder = out / "wds_scenes-retrieval_test"
     assert (folder / "dataset_type.txt").read_text().strip() == "retrieval"
-    scenes = writer._different(PLAN.world, derive_split_seed(PLAN.seed, 1), 70)
+    scenes = writer._draw_different_scenes(SPEC.world, derive_split_seed(SPEC.seed, 1), 70)
     for scene, members in zip(scenes, samples(folder / "test").values(), strict=True):
         assert np.array_equal(image(members["png"]), np.asarray(render(scene, 40)))
         texts = members["txt"].decode().splitlines()
         assert len(texts) == 5
         assert len(set(texts)) > 1, "in different wordings"
         assert {parse_caption(text) for text in texts} == {
-            make_complete_caption(scene, RandomDraws(0), PLAN.world).meaning
+            make_complete_caption(scene, RandomDraws(0), SPEC.world).meaning
         }
         assert all(is_true_caption(text, scene) for text in texts)
 
@@ -132,10 +132,10 @@ def meanings(scenes, world):
 
 
 @pytest.mark.parametrize("level", ["simple", "hard"])
-def test_scenes_to_search_in_are_told_apart_by_their_captions(level):
+def test_retrieval_scenes_have_different_captions(level):
     """The first ones of the seed, without those that mean what an earlier one did."""
     world = SceneDatasetSpec(world_name=level, unseen=8).world
-    scenes = writer._different(world, 5, 600)
+    scenes = writer._draw_different_scenes(world, 5, 600)
     assert len(set(meanings(scenes, world))) == len(scenes) == 600
     drawn = [world.draw_scene(5, index) for index in range(900)]
     assert len(set(meanings(drawn[:600], world))) < 600, "without a choice some would mean the same"
@@ -150,7 +150,7 @@ def test_scenes_to_search_in_are_told_apart_by_their_captions(level):
 def test_a_small_world_repeats_its_scenes():
     """One kind of thing in two sizes, in four places: eight scenes."""
     world = World(unseen={(c, s) for c in COLORS for s in SHAPES} - {("red", "ring")})
-    scenes = writer._different(world, 0, 20)
+    scenes = writer._draw_different_scenes(world, 0, 20)
     assert len(scenes) == 20
     assert len(set(meanings(scenes, world))) == 8
     assert scenes[8:] == scenes[:12]
@@ -166,7 +166,7 @@ def test_hierarcaps(out):
         assert len(texts) == 4
         assert all(entails(b, a) for a, b in pairwise(meanings))
         truths = [float(number) for number in row["log_ambiguity"].split()]
-        assert truths == pytest.approx([log_ambiguity(m, PLAN.world) for m in meanings], abs=1e-6)
+        assert truths == pytest.approx([log_ambiguity(m, SPEC.world) for m in meanings], abs=1e-6)
         assert Image.open(out / "hierarcaps" / row["url"]).size == (40, 40)
 
 
@@ -185,51 +185,50 @@ def test_hierarimgs_are_built_from_coco_style_annotations(out):
         assert shown[0] < shown[1] < shown[2]
 
 
-def test_the_same_plan_writes_the_same_bytes_and_goes_on_where_it_stopped(out, tmp_path):
+def test_write_dataset_is_deterministic_and_continues(out, tmp_path):
     again = tmp_path / "again"
-    writer.write(again, PLAN)
+    writer.write_dataset(again, SPEC)
     ours = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     theirs = {path.relative_to(again): path.read_bytes() for path in again.rglob("*") if path.is_file()}
     assert ours == theirs
     kept, lost = again / "train" / "00000.tar", again / "train" / "00001.tar"
     before = kept.stat().st_mtime_ns
     lost.unlink()
-    writer.write(again, PLAN)
+    writer.write_dataset(again, SPEC)
     assert lost.read_bytes() == (out / "train" / "00001.tar").read_bytes()
     assert kept.stat().st_mtime_ns == before
 
 
-def test_false_captions_are_written_with_the_truth_and_only_when_asked_for(out, tmp_path):
-    plan = SceneDatasetSpec(
+def test_false_captions_are_written_with_truth(out, tmp_path):
+    spec = SceneDatasetSpec(
         image_size=32, num_train=40, num_test=1, shard_size=25, seed=4, false_fraction=0.3
     )
-    writer.write(tmp_path / "x", plan)
-    rights = []
+    writer.write_dataset(tmp_path / "x", spec)
+    correct = []
     for index, members in enumerate(samples(tmp_path / "x" / "train").values()):
-        facts = json.loads(members["json"])
-        assert facts["captions"] == [members["txt"].decode()]
-        scene = plan.world.draw_scene(derive_split_seed(4, 0), index)
+        metadata = json.loads(members["json"])
+        assert metadata["captions"] == [members["txt"].decode()]
+        scene = spec.world.draw_scene(derive_split_seed(4, 0), index)
         assert np.array_equal(image(members["png"]), np.asarray(render(scene, 32)))
-        assert facts["right"] == is_true_caption(facts["captions"][0], scene)
-        rights.append(facts["right"])
-    assert rights.count(False) == 12
-    assert json.loads((tmp_path / "x" / "scenes.json").read_text())["false"] == 0.3
-    assert "false" not in json.loads((out / "scenes.json").read_text())
-    assert not any("right" in json.loads(members["json"]) for members in samples(out / "train").values())
+        assert metadata["correct"] == is_true_caption(metadata["captions"][0], scene)
+        correct.append(metadata["correct"])
+    assert correct.count(False) == 12
+    assert json.loads((tmp_path / "x" / "scenes.json").read_text())["false_fraction"] == 0.3
+    assert not any("correct" in json.loads(members["json"]) for members in samples(out / "train").values())
 
 
-def test_what_a_killed_run_left_is_removed(tmp_path):
-    plan = SceneDatasetSpec(image_size=32, num_train=3, num_test=2)
-    writer.write(tmp_path / "x", plan)
+def test_write_dataset_removes_temporary_files(tmp_path):
+    spec = SceneDatasetSpec(image_size=32, num_train=3, num_test=2)
+    writer.write_dataset(tmp_path / "x", spec)
     left = tmp_path / "x" / "train" / ".00000.tar.99999999.1"
     left.write_bytes(b"half a tar")
-    writer.write(tmp_path / "x", plan)
+    writer.write_dataset(tmp_path / "x", spec)
     assert not left.exists()
 
 
-def test_another_plan_in_the_same_folder_is_refused(out):
-    with pytest.raises(ValueError, match=r"of another plan \(seed differ\)"):
-        writer.write(
+def test_write_dataset_rejects_folder_of_other_spec(out):
+    with pytest.raises(ValueError, match=r"of another spec \(seed differ\)"):
+        writer.write_dataset(
             out,
             SceneDatasetSpec(
                 world_name="hard", image_size=40, num_train=25, num_test=70, unseen=5, shard_size=10, seed=3
@@ -237,26 +236,32 @@ def test_another_plan_in_the_same_folder_is_refused(out):
         )
 
 
-def test_a_folder_of_other_things_is_refused(tmp_path):
+def test_write_dataset_rejects_folder_of_other_files(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(ValueError, match="is not empty, and not of scenes"):
-        writer.write(tmp_path, PLAN)
+    with pytest.raises(ValueError, match="is not empty"):
+        writer.write_dataset(tmp_path, SPEC)
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("metadata", "message"),
     [
-        ({"size": 16}, "size must be"),
-        ({"train": 0}, "train must be"),
+        ({"image_size": 16}, "size must be"),
+        ({"num_train": 0}, "num_train"),
         ({"unseen": 64}, "unseen must be from 0 to 63"),
-        ({"false": 1.0}, "false must be a share"),
+        ({"false_fraction": 1.0}, "false_fraction"),
     ],
 )
-def test_an_impossible_plan_is_refused(facts, message):
+def test_spec_rejects_invalid_values(metadata, message):
     with pytest.raises(ValueError, match=message):
-        SceneDatasetSpec(**facts)
+        SceneDatasetSpec(**metadata)
 
 
-def test_the_world_of_a_plan_is_the_named_one_without_the_unseen():
+def test_spec_world_lacks_unseen_pairs():
     assert SceneDatasetSpec(world_name="hard").world == HARD
     assert len(SceneDatasetSpec(unseen=6).world.unseen) == 6
+
+
+def test_write_dataset_rejects_other_version(tmp_path):
+    (tmp_path / "scenes.json").write_text('{"version": 4, "level": "simple"}')
+    with pytest.raises(ValueError, match="version 4"):
+        writer.write_dataset(tmp_path, SPEC)

@@ -8,6 +8,7 @@ from glob import glob
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from prolip.checks import join_names
@@ -16,8 +17,9 @@ from prolip.data.sources.arrow import ArrowDataset, ParquetTable
 from prolip.data.sources.coco import CocoCaptions
 from prolip.data.sources.csv_table import CsvTable
 from prolip.data.sources.folder import IMAGE_EXTENSIONS, ImageFolder
-from prolip.data.sources.labeled import read_dataset_type, is_task_folder, list_task_shards
+from prolip.data.sources.labeled import is_task_folder, list_task_shards, read_dataset_type
 from prolip.data.sources.tar import URL, TarShards
+from prolip.preprocessing.tokenizer import Tokenizer
 
 SAVED = ("state.json", "dataset_info.json", "dataset_dict.json")
 """One of them is in every folder that `save_to_disk` of Hugging Face's `datasets` wrote."""
@@ -30,9 +32,9 @@ READABLE = (
     f"a folder of pictures ({', '.join(IMAGE_EXTENSIONS)}) with captions in .txt files; "
     "procedural scenes (scenes:simple, scenes:hard, with length=, size=, seed=, ... behind commas)"
 )
-GENERATORS = {"scenes": "prolip.scenes.source"}
-"""Data that is generated, by the prefix of its address ("scenes:hard"): the module whose `open_source` opens it. Named,
-not imported: generators lie above this room, and add to this table without any change here."""
+GENERATORS = {"scenes": "prolip.scenes.generator"}
+"""Modules that generate data, by the prefix of an address ("scenes:hard"). Each has `open_source(spec)`,
+`make_tokenizer(context_length)` and `prepare_evaluation_sets(...)`. Named, not imported: they import this package."""
 
 
 def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image: str | None = None) -> Source:
@@ -46,7 +48,7 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
         raise ValueError(f"{text}: a stream is opened with prolip.data.TarStream, not as data on disk")
     if is_generated(text):
         _refuse_columns(text, "generated data brings its own captions", captions, image)
-        source: Source = import_module(GENERATORS[text.partition(":")[0]]).open_source(text)
+        source: Source = import_generator(text).open_source(text)
         return source
     if os.path.isdir(text):
         source = _open_folder(Path(text), captions, image)
@@ -60,6 +62,22 @@ def is_generated(spec: str) -> bool:
     """Whether it names generated data, such as "scenes:simple,seed=1", rather than files."""
     prefix, colon, _ = spec.partition(":")
     return bool(colon) and prefix in GENERATORS
+
+
+def import_generator(spec: str) -> ModuleType:
+    """Import the module that generates the data of an address, or of a generator's name alone ("scenes")."""
+    return import_module(GENERATORS[spec.partition(":")[0]])
+
+
+def make_generated_tokenizer(name: str, context_length: int = 64) -> Tokenizer:
+    """Make the tokenizer of a generator's captions.
+
+    Args:
+        name: A key of GENERATORS.
+        context_length: Token ids per text.
+    """
+    tokenizer: Tokenizer = import_generator(name).make_tokenizer(context_length)
+    return tokenizer
 
 
 def is_stream(spec: str) -> bool:

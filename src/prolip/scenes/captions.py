@@ -137,8 +137,8 @@ def _draw_tautology(scene: Scene, draws: RandomDraws, world: World) -> CaptionMe
 
 
 EXACT = {("shape", "color"): 0.4, ("shape",): 0.1, ("color",): 0.1, ("shape", "size"): 0.08,
-         ("color", "size"): 0.08, ("family", "color"): 0.06, ("shape", "place"): 0.06, ("color", "place"): 0.06,
-         ("size", "place"): 0.06}  # fmt: skip
+         ("color", "size"): 0.08, ("family", "color"): 0.06, ("shape", "position"): 0.06, ("color", "position"): 0.06,
+         ("size", "position"): 0.06}  # fmt: skip
 """Probability that an exact caption states each of these sets of attributes."""
 
 
@@ -149,7 +149,7 @@ def _draw_exact(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPatter
         shape,
         obj.color if "color" in stated else None,
         obj.size if "size" in stated else None,
-        get_position(obj, grid) if "place" in stated else None,
+        get_position(obj, grid) if "position" in stated else None,
     )
 
 
