@@ -1,6 +1,14 @@
 import pytest
 
-from prolip.console import make_console, make_table, print_tables, printable
+from prolip.console import (
+    describe_bad_samples,
+    format_number,
+    format_percent,
+    make_console,
+    make_table,
+    print_tables,
+    printable,
+)
 
 
 def test_print_tables_shows_brackets_and_wraps_long_text(capsys):
@@ -35,3 +43,19 @@ def test_console_writes_to_the_stream_asked_for(stderr, capsys):
 
 def test_printable_removes_control_characters():
     assert printable("a\x1b[31mb\nc") == "a [31mb c"
+
+
+@pytest.mark.parametrize(("fraction", "text"), [(0.618, "61.8"), (0.0, "0.0"), (1.0, "100.0"), (None, "–")])
+def test_format_percent_has_one_decimal(fraction, text):
+    assert format_percent(fraction) == text
+
+
+def test_format_number_has_four_significant_digits_by_default():
+    assert [format_number(v) for v in (0.00123456, 12345.6, 0.0, None)] == ["0.001235", "1.235e+04", "0", "–"]
+    assert [format_number(v, "+.3f") for v in (0.5, None)] == ["+0.500", "–"]
+
+
+def test_describe_bad_samples_is_none_without_any():
+    assert describe_bad_samples(0) is None
+    assert describe_bad_samples(1) == "1 bad sample was skipped"
+    assert describe_bad_samples(1234) == "1,234 bad samples were skipped"

@@ -1,4 +1,4 @@
-"""The one console and the one kind of table that commands print."""
+"""The console, the tables and the number formats that commands print."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 120
 """Columns where the output is not a terminal: a file or a pipe has no width of its own."""
+MISSING = "–"
+"""Shown in place of a value that is unknown or undefined."""
 
 
 def make_console(*, stderr: bool = False, width: int = PLAIN_WIDTH) -> Console:
@@ -78,3 +80,20 @@ def print_tables(tables: Iterable[Table], *, stderr: bool = False, width: int = 
 def printable(text: str) -> str:
     """The text with every character that could control a terminal replaced by a space."""
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def format_percent(fraction: float | None) -> str:
+    """A fraction (0 to 1) in percent with one decimal and no sign (0.618 is "61.8"); `MISSING` for None."""
+    return MISSING if fraction is None else f"{100 * fraction:.1f}"
+
+
+def format_number(value: float | None, spec: str = ".4g") -> str:
+    """A number by a format spec (0.00123456 is "0.001235"); `MISSING` for None."""
+    return MISSING if value is None else format(value, spec)
+
+
+def describe_bad_samples(count: int) -> str | None:
+    """The caption of a table whose data had bad samples; None if there were none."""
+    if not count:
+        return None
+    return f"{count:,} bad {'sample was' if count == 1 else 'samples were'} skipped"

@@ -2,7 +2,7 @@
 
 import torch
 
-from prolip.evaluation.captions import TokenizedCaptions, EmbeddedPairs
+from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
 
 
 def one_pair(draw):

@@ -10,14 +10,14 @@ from prolip.embeddings.identity import model_identity
 from prolip.evaluation import background, paper_numbers
 from prolip.evaluation.background import compare_backgrounds
 from prolip.gaussian import Gaussian
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from tests.data.annotated import write_three
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes") / "data"
-    write(out, Plan(size=32, test=9, train=1), show=False)
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_test=9, num_train=1), progress=False)
     return out / "hierarimgs"
 
 
@@ -35,16 +35,22 @@ def shown(result):
 def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
     folder, _, _ = two
     with pytest.raises(ValueError, match="bad"):
-        background.evaluate_background(nano, folder / "instances.json", folder, controls=0)
-    result = background.evaluate_background(nano, folder / "instances.json", folder, controls=1, max_bad_fraction=1.0)
+        background.evaluate_background(nano, folder / "instances.json", folder, untrained=0)
+    result = background.evaluate_background(
+        nano, folder / "instances.json", folder, untrained=1, max_bad_fraction=1.0
+    )
     assert (result["numbers"], result["bad"]) == ([0], 1)
     assert "1 bad sample is left out" in shown(result)
     assert len(result["before"]) == len(result["after"]) == result["model"]["images"] == 1
 
 
 def test_numbers_are_those_of_the_pictures(folder, nano):
-    result = background.evaluate_background(nano, folder / "instances.json", folder / "images", canvas=200, controls=2)
-    plain, cut = (ForegroundImages(folder / "instances.json", folder / "images", canvas=c) for c in (None, 200))
+    result = background.evaluate_background(
+        nano, folder / "instances.json", folder / "images", canvas=200, untrained=2
+    )
+    plain, cut = (
+        ForegroundImages(folder / "instances.json", folder / "images", canvas=c) for c in (None, 200)
+    )
     before = nano.embed_images([plain.read(i).image for i in range(9)]).uncertainty.double()
     after = nano.embed_images([cut.read(i).image for i in range(9)]).uncertainty.double()
     np.testing.assert_allclose(result["before"], before, rtol=1e-5)
@@ -83,10 +89,12 @@ def test_compare_against_a_loop(draw):
 
 
 def test_what_untrained_models_make_is_not_kept(folder, nano, tmp_path):
-    background.evaluate_background(nano, folder / "instances.json", folder / "images", controls=2, cache=tmp_path)
+    background.evaluate_background(
+        nano, folder / "instances.json", folder / "images", untrained=2, cache=tmp_path
+    )
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)]
 
 
 def test_a_wrong_number_of_controls_is_told(folder, nano):
     with pytest.raises(ValueError, match="controls"):
-        background.evaluate_background(nano, folder / "instances.json", folder / "images", controls=-1)
+        background.evaluate_background(nano, folder / "instances.json", folder / "images", untrained=-1)

@@ -38,7 +38,7 @@ def test_ece_of_equal_mass_is_the_loop(generator):
     order = confidence.argsort().reshape(9, 10)
     wanted = (correct[order].double().mean(1) - confidence[order].mean(1)).abs().mean().item()
     assert cal.expected_calibration_error(confidence, correct, 9, "mass") == pytest.approx(wanted)
-    rows = cal.bin_by_confidence(confidence, correct, 9, "mass").rows()
+    rows = cal.bin_by_confidence(confidence, correct, 9, "mass").to_rows()
     assert [row["n"] for row in rows] == [10] * 9
 
 
@@ -46,15 +46,17 @@ def test_ece_of_equal_mass_is_the_loop(generator):
 def test_honest_probabilities_have_little_error_and_shifted_ones_the_shift(by, generator):
     p, chance = torch.rand(2, 200_000, generator=generator, dtype=torch.float64)
     p = 0.8 * p
-    assert cal.expected_calibration_error(p, chance < p, by=by) < 0.01
-    assert cal.expected_calibration_error(p + 0.2, chance < p, by=by) == pytest.approx(0.2, abs=0.01)
+    assert cal.expected_calibration_error(p, chance < p, binning=by) < 0.01
+    assert cal.expected_calibration_error(p + 0.2, chance < p, binning=by) == pytest.approx(0.2, abs=0.01)
 
 
 def test_parts_add_up(generator):
     p, chance = torch.rand(2, 500, generator=generator)
-    parts = cal.bin_by_confidence(p[:123], chance[:123] < 0.5) + cal.bin_by_confidence(p[123:], chance[123:] < 0.5)
+    parts = cal.bin_by_confidence(p[:123], chance[:123] < 0.5) + cal.bin_by_confidence(
+        p[123:], chance[123:] < 0.5
+    )
     assert parts.error == pytest.approx(cal.bin_by_confidence(p, chance < 0.5).error)
-    assert sum(row["n"] for row in parts.rows()) == 500
+    assert sum(row["n"] for row in parts.to_rows()) == 500
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_losses_of_the_softmax_are_scikit_learns(task, monkeypatch):
     confidence, predicted = p.max(1)
     assert found["ece"] == pytest.approx(cal.expected_calibration_error(confidence, predicted == labels))
     assert found["ece_mass"] == pytest.approx(
-        cal.expected_calibration_error(confidence, predicted == labels, by="mass")
+        cal.expected_calibration_error(confidence, predicted == labels, binning="mass")
     )
     assert sum(row["n"] for row in found["bins"]) == 80
     monkeypatch.setattr(cal, "_rows", lambda _: 7)
@@ -120,4 +122,4 @@ def test_bad_input_ends_in_a_sentence():
     with pytest.raises(ValueError, match="N at least 1"):
         cal.bin_by_confidence(torch.zeros(0), right[:0])
     with pytest.raises(ValueError, match="by 'height'"):
-        cal.bin_by_confidence(torch.tensor([0.5, 0.1]), right, by="height")
+        cal.bin_by_confidence(torch.tensor([0.5, 0.1]), right, binning="height")

@@ -8,20 +8,20 @@ from PIL import Image
 
 from prolip import scenes
 from prolip.data.open import open_data
-from prolip.evaluation.captions import TokenizedCaptions, EmbeddedPairs, embed_pairs, tokenize_captions
+from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions, embed_pairs, tokenize_captions
 from prolip.model.create import create
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
 @pytest.fixture(scope="module")
 def model():
-    return create("nano", scenes.tokenizer(32), seed=0).eval()
+    return create("nano", scenes.make_tokenizer(32), seed=0).eval()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes") / "data"
-    write(out, Plan(size=32, test=12, train=6, unseen=3), show=False)
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_test=12, num_train=6, unseen=3), progress=False)
     return out
 
 
@@ -120,7 +120,7 @@ def test_tokens_are_those_between_start_and_end(model):
     texts = ["a red circle", "a", "a red circle"]
     tokens, lengths = tokenize_captions(texts, model.tokenizer)
     assert lengths.tolist() == [3, 1, 3]
-    rules = model.tokenizer.rules
+    rules = model.tokenizer.config
     ids = model.tokenizer.encode(texts[0])
     assert tokens[:3].tolist() == [i for i in ids if i not in (rules.start_id, rules.end_id)]
     assert tokens[:3].tolist() == tokens[4:].tolist()

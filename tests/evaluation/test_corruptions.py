@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from prolip.data.sources.occlusion import GRAY
+from prolip.data.sources.foreground import GRAY
 from prolip.evaluation.corruptions import CORRUPTIONS, SEVERITIES, make_corruption, make_occlusion
 
 

@@ -17,8 +17,13 @@ from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
 from prolip.model.prolip import ProLIP
 from prolip.retrieval.traversal import traverse as module
-from prolip.retrieval.traversal.traverse import find_roots, find_captions_at_roots, traverse, walk
-from prolip.scenes.writer import Plan, write
+from prolip.retrieval.traversal.traverse import (
+    find_captions_at_roots,
+    find_roots,
+    traverse,
+    traverse_to_roots,
+)
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from tests.golden import FIXTURES
 
 FOLDER = FIXTURES / "analysis"
@@ -79,7 +84,9 @@ def test_the_release_in_its_own_mode(golden, name, settings):
     found = scores.traversal_scores(walks.visited, golden["chains"])
     assert in_percent(found, *WALK) == pytest.approx(golden["results"][name], rel=1e-6)
     if f"{name}_root_only" in golden["results"]:
-        found = scores.root_scores(find_captions_at_roots(walks, golden["captions"], "cosine"), golden["chains"])
+        found = scores.root_scores(
+            find_captions_at_roots(walks, golden["captions"], "cosine"), golden["chains"]
+        )
         assert in_percent(found, *ROOT) == pytest.approx(golden["results"][f"{name}_root_only"], rel=1e-6)
 
 
@@ -104,7 +111,7 @@ def test_traversal_rows_are_those_of_their_walks(golden, mode):
     rows = hierarcaps.evaluate_traversal(*few, steps=9, **mode)
     assert len({(row["root"], row["of"]) for row in rows}) == 9
     for row in rows:
-        walks = traverse(*few[:3], root=row["root"], of=row["of"] or "image", steps=9, **mode)
+        walks = traverse(*few[:3], root=row["root"], root_of=row["of"] or "image", steps=9, **mode)
         assert row.items() >= scores.traversal_scores(walks.visited, few[3]).items()
         found = find_captions_at_roots(walks, few[1], mode.get("by", "csd"))
         assert row.items() >= scores.root_scores(found, few[3]).items()
@@ -128,7 +135,7 @@ def test_uncertainty_and_truth(generator):
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
-    write(folder, Plan(size=32, test=12, train=2), show=False)
+    write_dataset(folder, SceneDatasetSpec(image_size=32, num_test=12, num_train=2), progress=False)
     return folder / "hierarcaps" / "test.csv"
 
 
@@ -260,7 +267,7 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
         patch.setattr(
             hierarcaps.scores, "radial_scores", lambda *parts, **told: seen.update(radial=(parts, told)) or {}
         )
-        hierarcaps.evaluate_hierarcaps(nano, data, by="cosine", form="published", steps=7)
+        hierarcaps.evaluate_hierarcaps(nano, data, metric="cosine", form="published", steps=7)
     null = nano.embed_texts([""])
     for parts, _ in seen.values():
         torch.testing.assert_close(parts[2].mean, null.mean)

@@ -12,7 +12,7 @@ from prolip.evaluation import hierarimgs
 from prolip.gaussian import Gaussian
 from prolip.measures import public
 from prolip.model.prolip import ProLIP
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
 def test_every_number_by_a_loop(draw):
@@ -68,13 +68,13 @@ def test_histograms_hold_every_value_and_have_an_edge_at_zero(values):
 @pytest.fixture(scope="module")
 def levels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
-    write(folder, Plan(size=32, test=12, train=2), show=False)
+    write_dataset(folder, SceneDatasetSpec(image_size=32, num_test=12, num_train=2), progress=False)
     return folder / "hierarimgs" / "levels"
 
 
 def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     data = read_hierarimgs(levels)
-    result = hierarimgs.evaluate_hierarimgs(nano, data, controls=2, cache=tmp_path)
+    result = hierarimgs.evaluate_hierarimgs(nano, data, untrained=2, cache=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
@@ -90,7 +90,7 @@ def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     assert control["by_seed"][1] == (h > 0).double().mean().item()
     assert control["mean"] == pytest.approx(sum(control["by_seed"]) / 2)
     assert [table.row_count for table in hierarimgs.hierarimgs_tables(result)] == [3]
-    assert hierarimgs.evaluate_hierarimgs(nano, data, controls=0)["control"] is None
+    assert hierarimgs.evaluate_hierarimgs(nano, data, untrained=0)["control"] is None
 
 
 def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
@@ -103,8 +103,8 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
         path=data.path, originals=data.originals, levels=(data.levels[0], tuple(files), data.levels[2])
     )
     with pytest.raises(ValueError, match="bad"):
-        hierarimgs.evaluate_hierarimgs(nano, broken_data, controls=0)
-    result = hierarimgs.evaluate_hierarimgs(nano, broken_data, controls=1, max_bad_fraction=0.5)
+        hierarimgs.evaluate_hierarimgs(nano, broken_data, untrained=0)
+    result = hierarimgs.evaluate_hierarimgs(nano, broken_data, untrained=1, max_bad_fraction=0.5)
     assert hierarimgs.hierarimgs_tables(result)[0].caption == "1 bad sample is left out"
     rest = [i for i in range(len(data.originals)) if i != 2]
     assert (result["images"], result["bad"]) == (len(rest), 1)

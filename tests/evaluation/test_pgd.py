@@ -127,8 +127,10 @@ def test_fewer_steps_are_the_same_walk_stopped_earlier(nano, pixels, task):
 def test_batches_change_nothing(nano, pixels, task):
     classes, labels = task
     attack, numbers = PGDAttack(steps=(2,), epsilon=16 / 255, step_size=4 / 255), list(range(40, 52))
-    whole = attack_images(nano, pixels, labels, classes, attack, numbers=numbers)[2]
-    parts = attack_images(nano, list(pixels), labels, classes, attack, numbers=numbers, batch_size=5)[2]
+    whole = attack_images(nano, pixels, labels, classes, attack, sample_indices=numbers)[2]
+    parts = attack_images(nano, list(pixels), labels, classes, attack, sample_indices=numbers, batch_size=5)[
+        2
+    ]
     assert torch.allclose(whole.mean, parts.mean, atol=1e-4)
     others = attack_images(nano, pixels, labels, classes, attack)[2]
     assert not torch.allclose(whole.mean, others.mean, atol=1e-4), "the random start is the number's"
@@ -138,7 +140,7 @@ def test_a_deterministic_model_and_cosine(nano, pixels, task, generator):
     classes, labels = task
     model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
     points = Gaussian.point(classes.mean)
-    done = attack_batch(model, pixels, labels, points, PGDAttack(steps=(1,), by="cosine"))
+    done = attack_batch(model, pixels, labels, points, PGDAttack(steps=(1,), metric="cosine"))
     assert not done[0].images.uncertainty.any()
     assert torch.isfinite(done[0].images.mean).all()
 

@@ -12,20 +12,20 @@ from prolip.evaluation.predictions import COLUMNS
 from prolip.measures.nearest import similarity
 from prolip.mixture import pool
 from prolip.model.create import create
-from prolip.scenes.source import tokenizer
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.source import make_tokenizer
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from prolip.zeroshot.prompts import embed_class_prompts
 
 
 @pytest.fixture(scope="module")
 def model():
-    return create("nano", tokenizer()).eval()
+    return create("nano", make_tokenizer()).eval()
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes")
-    write(out, Plan(size=32, train=1, test=24))
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_train=1, num_test=24))
     return open_labeled(out / "wds_scenes-shape_test")
 
 
@@ -36,7 +36,7 @@ def read(path):
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_rows_say_what_the_model_answers(model, data, tmp_path, by):
-    result = zeroshot.evaluate_zeroshot(model, data, by=by, answers=tmp_path / "a.csv")
+    result = zeroshot.evaluate_zeroshot(model, data, metric=by, predictions_csv=tmp_path / "a.csv")
     rows = read(tmp_path / "a.csv")
     encoded = encode_images(model, data.source)
     classes = pool(embed_class_prompts(model, data.class_names, data.templates))
@@ -64,12 +64,12 @@ def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatc
     image, text = model.encode_image, model.encode_text
     monkeypatch.setattr(model, "encode_image", lambda pixels: Gaussian.point(image(pixels).mean))
     monkeypatch.setattr(model, "encode_text", lambda ids: Gaussian.point(text(ids).mean))
-    zeroshot.evaluate_zeroshot(model, data, answers=tmp_path / "a.csv")
+    zeroshot.evaluate_zeroshot(model, data, predictions_csv=tmp_path / "a.csv")
     assert {row["uncertainty"] for row in read(tmp_path / "a.csv")} == {""}
 
 
 def test_the_surest_wrong_answers(model, data, tmp_path):
-    result = zeroshot.evaluate_zeroshot(model, data, answers=tmp_path / "a.csv")
+    result = zeroshot.evaluate_zeroshot(model, data, predictions_csv=tmp_path / "a.csv")
     wrong = sorted(
         (row for row in read(tmp_path / "a.csv") if row["right"] == "0"), key=lambda r: -float(r["trust"])
     )

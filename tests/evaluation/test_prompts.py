@@ -18,8 +18,7 @@ from prolip.evaluation.prompts import compare_strategies, prompt_tables
 from prolip.evaluation.strategies import StrategyConfig
 from prolip.gaussian import Gaussian
 from prolip.mixture import pool
-from prolip.scenes.writer import Plan as ScenesPlan
-from prolip.scenes.writer import write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from prolip.zeroshot import prompt_weights as rules
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
@@ -64,8 +63,16 @@ def by_name(result):
 @pytest.mark.parametrize("variance", ["average", "independent"])
 def test_rows_are_what_a_loop_finds(by, variance):
     prompts, images, labels = made()
-    plan = StrategyConfig(shots=(), single_template=2, by=by, variance=variance, top_k=(3,), std_multiples=(1.0,), max_uncertainties=(0.03,))
-    rows = by_name(compare_strategies(prompts, images, labels, plan=plan))
+    plan = StrategyConfig(
+        shots=(),
+        single_template=2,
+        metric=by,
+        variance=variance,
+        top_k=(3,),
+        std_multiples=(1.0,),
+        max_uncertainties=(0.03,),
+    )
+    rows = by_name(compare_strategies(prompts, images, labels, config=plan))
     for name, weights in {
         "one prompt": rules.single_template_weights(prompts, 2),
         "all prompts": rules.uniform_weights(prompts),
@@ -86,7 +93,7 @@ def test_rows_are_what_a_loop_finds(by, variance):
 
 def test_without_shots_everything_is_scored_and_nothing_kept():
     prompts, images, labels = made()
-    result = compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(), runs=1))
+    result = compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1))
     assert (result["images"], result["kept"], result["training_source"]) == (48, 0, "split")
     assert not any("images" in row["name"] and row["family"] == "control" for row in result["rows"])
     assert [entry["name"] for entry in result["learned"]] == ["BPRW, 0 images"]
@@ -95,7 +102,9 @@ def test_without_shots_everything_is_scored_and_nothing_kept():
 def test_the_result_is_json_and_repeats_itself():
     prompts, images, labels = made()
     first, again, other = (
-        json.dumps(compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(2,), runs=2, seed=seed)))
+        json.dumps(
+            compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(2,), runs=2, seed=seed))
+        )
         for seed in (1, 1, 2)
     )
     assert first == again != other
@@ -104,7 +113,7 @@ def test_the_result_is_json_and_repeats_itself():
 
 def test_the_papers_numbers_stand_beside():
     prompts, images, labels = made(per_class=20)
-    rows = by_name(compare_strategies(prompts, images, labels, plan=StrategyConfig(runs=1)))
+    rows = by_name(compare_strategies(prompts, images, labels, config=StrategyConfig(runs=1)))
     wanted = {
         "one prompt": 0.737,
         "all prompts": 0.746,
@@ -145,7 +154,9 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
 
         patch.setattr(strategies, "nearest", watch_nearest)
         patch.setattr(strategies, "few_shot_weights", watch_few)
-        result = compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(most,), runs=1, seed=seed))
+        result = compare_strategies(
+            prompts, images, labels, config=StrategyConfig(shots=(most,), runs=1, seed=seed)
+        )
     assert not scored & learned
     assert len(scored) == result["images"] == len(labels) - result["kept"]
     assert result["kept"] == sum(min(2 * most, n // 2) for n in torch.bincount(labels).tolist())
@@ -155,7 +166,7 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
 def test_a_second_set_is_learned_from_and_all_of_the_first_is_scored():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
-    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=QUICK)
     assert (result["images"], result["kept"], result["training_source"]) == (48, 48, "train")
 
 
@@ -163,7 +174,7 @@ def test_centroids_are_the_pooled_images():
     """As many shots as the second set has images of a class: there is nothing to choose."""
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5, per_class=3)
-    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=QUICK)
     classes = pool(Gaussian(train.mean.reshape(4, 3, DIM), train.log_var.reshape(4, 3, DIM)))
     row = by_name(result)["centroid of 3 images, no prompts"]
     assert row["accuracy"] == pytest.approx(accuracy_by_loop(classes, images, labels, "csd"))
@@ -175,7 +186,9 @@ def test_classes_without_images_to_learn_from_fall_back_on_prompts():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     some = train_labels < 2
-    result = compare_strategies(prompts, images, labels, train=train[some], train_labels=train_labels[some], plan=QUICK)
+    result = compare_strategies(
+        prompts, images, labels, train=train[some], train_labels=train_labels[some], config=QUICK
+    )
     rows = by_name(result)
     assert rows["BPRW, 3 images"]["short_classes"] == 2
     entry = result["learned"][-1]
@@ -188,7 +201,9 @@ def test_learned_weights_help_where_one_prompt_is_right():
     prompts, images, labels = made(noise=0.5, per_class=30)
     wrong = Gaussian(prompts.mean.roll(1, dims=0), prompts.log_var).mean
     mean = torch.where((torch.arange(TEMPLATES) == 3)[None, :, None], unit(torch.eye(4, DIM))[:, None], wrong)
-    result = compare_strategies(Gaussian(mean, prompts.log_var), images, labels, plan=StrategyConfig(shots=(5,), runs=2))
+    result = compare_strategies(
+        Gaussian(mean, prompts.log_var), images, labels, config=StrategyConfig(shots=(5,), runs=2)
+    )
     rows = by_name(result)
     assert rows["BPRW, 5 images"]["accuracy"] > rows["all prompts"]["accuracy"] + 0.2
     entry = result["learned"][-1]
@@ -201,7 +216,7 @@ def test_learned_weights_help_where_one_prompt_is_right():
 def test_a_model_without_uncertainty_passes_through():
     prompts, images, labels = made()
     points = Gaussian.point(prompts.mean), Gaussian.point(images.mean)
-    result = compare_strategies(*points, labels, plan=QUICK)
+    result = compare_strategies(*points, labels, config=QUICK)
     rows = by_name(result)
     assert "NaN" not in json.dumps(result)
     assert result["learned"] == []
@@ -229,7 +244,7 @@ def rendered(result):
 
 def test_the_table_holds_every_row_in_percent():
     prompts, images, labels = made()
-    result = compare_strategies(prompts, images, labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, config=QUICK)
     text = rendered(result)
     for row in result["rows"]:
         assert row["name"] in text
@@ -266,7 +281,7 @@ def test_bad_input_is_named(change, message):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes") / "tasks"
-    write(out, ScenesPlan(size=32, test=12, train=2), show=False)
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_test=12, num_train=2), progress=False)
     return out
 
 
@@ -276,11 +291,11 @@ class TestOnData:
         return open_labeled(folder / "wds_scenes-shape_test")
 
     def test_a_model_and_a_folder_are_enough(self, nano, data, tmp_path):
-        result = evaluation.evaluate_prompts(nano, data, plan=QUICK, cache=tmp_path, progress=False)
+        result = evaluation.evaluate_prompts(nano, data, config=QUICK, cache=tmp_path, progress=False)
         assert result["templates"] == list(data.templates)
         assert result["class_names"] == list(data.class_names)
         assert result["images"] + result["kept"] == 12
-        again = evaluation.evaluate_prompts(nano, data, plan=QUICK, cache=tmp_path, progress=False)
+        again = evaluation.evaluate_prompts(nano, data, config=QUICK, cache=tmp_path, progress=False)
         assert json.dumps(again) == json.dumps(result)
 
     def test_the_plain_template_stands_alone(self, nano, data):
@@ -291,7 +306,9 @@ class TestOnData:
 
     def test_data_with_one_template_gets_imagenets(self, nano, data):
         alone = replace(data, templates=("a {c}",))
-        result = evaluation.evaluate_prompts(nano, alone, plan=StrategyConfig(shots=(), runs=1), progress=False)
+        result = evaluation.evaluate_prompts(
+            nano, alone, config=StrategyConfig(shots=(), runs=1), progress=False
+        )
         assert result["templates_per_class"] == len(result["templates"]) == 80
 
     def test_the_scored_data_cannot_be_learned_from(self, nano, data):
@@ -299,7 +316,7 @@ class TestOnData:
             evaluation.evaluate_prompts(nano, data, train=data, progress=False)
 
     def test_other_classes_cannot_be_learned_from(self, nano, data, folder):
-        other = open_labeled(folder / "wds_scenes-colour_test")
+        other = open_labeled(folder / "wds_scenes-color_test")
         with pytest.raises(ValueError, match="has other classes than"):
             evaluation.evaluate_prompts(nano, data, train=other, progress=False)
 
@@ -326,13 +343,17 @@ class TestOnData:
         for number, name in enumerate(labels):
             Image.new("RGB", (32, 32), (number, 7, 9)).save(tmp_path / "train" / name / "0-new.png")
         val, train = (open_labeled(tmp_path / side, templates=["a {c}", "{c}"]) for side in ("val", "train"))
-        result = evaluation.evaluate_prompts(nano, val, train=train, plan=QUICK, batch_size=5, progress=False)
+        result = evaluation.evaluate_prompts(
+            nano, val, train=train, config=QUICK, batch_size=5, progress=False
+        )
         assert result["copies"] == len(data.source)
         assert result["kept"] == len(labels)
         assert result["images"] == len(data.source)
 
     def test_examples_are_of_their_class(self, nano, data):
-        result = evaluation.evaluate_prompts(nano, data, plan=StrategyConfig(shots=(), runs=1), progress=False)
+        result = evaluation.evaluate_prompts(
+            nano, data, config=StrategyConfig(shots=(), runs=1), progress=False
+        )
         for label, numbers in enumerate(result["examples"]):
             assert 1 <= len(numbers) <= 3
             assert all(int(data.source.read(number).extra["cls"]) == label for number in numbers)
@@ -341,10 +362,12 @@ class TestOnData:
 @pytest.mark.parametrize("prior", ["initial", "dirichlet"])
 def test_nearest_and_prior_are_those_of_the_plan(prior):
     prompts, images, labels = made()
-    plan = StrategyConfig(shots=(), runs=1, nearest=3, prior=prior)
-    row = by_name(compare_strategies(prompts, images, labels, plan=plan))["BPRW, 0 images"]
+    plan = StrategyConfig(shots=(), runs=1, nearest_images=3, prior=prior)
+    row = by_name(compare_strategies(prompts, images, labels, config=plan))["BPRW, 0 images"]
     settings = replace(ZERO_SHOT_CONFIG, nearest=3, prior=prior)
-    generator = strategies.StrategyInputs(prompts, images, labels, images[:0], labels[:0], plan).generator(0, 0)
+    generator = strategies.StrategyInputs(prompts, images, labels, images[:0], labels[:0], plan).generator(
+        0, 0
+    )
     found = zero_shot_weights(prompts, images, settings, generator).weights
     assert row["effective_prompts"] == pytest.approx(float(rules.effective_prompt_count(found).mean()))
 
@@ -355,7 +378,7 @@ def task():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     some = train_labels < 3
-    plan = StrategyConfig(shots=(1,), runs=2, by="cosine", variance="independent")
+    plan = StrategyConfig(shots=(1,), runs=2, metric="cosine", variance="independent")
     return strategies.StrategyInputs(prompts, images, labels, train[some], train_labels[some], plan)
 
 
@@ -375,7 +398,10 @@ def test_draws_differ_by_run_by_seed_and_by_shots(task):
 
 def test_the_split_is_the_seeds():
     _, images, labels = made()
-    parts = [evaluation._apart(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[0] for seed in (0, 0, 1)]
+    parts = [
+        evaluation._apart(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[0]
+        for seed in (0, 0, 1)
+    ]
     assert torch.equal(parts[0], parts[1])
     assert not torch.equal(parts[0], parts[2])
 
@@ -386,7 +412,9 @@ def test_short_classes_have_fewer_images_than_asked_for(task):
 
 def test_top_k_of_all_templates_is_no_row():
     prompts, images, labels = made()
-    rows = by_name(compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(), runs=1, top_k=(5, 6, 7))))
+    rows = by_name(
+        compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1, top_k=(5, 6, 7)))
+    )
     assert [name for name in rows if name.startswith("top-")] == ["top-5 of each class"]
 
 
@@ -399,7 +427,9 @@ def test_every_strategy_pools_and_ranks_as_the_plan_says(task, monkeypatch):
         "pool",
         lambda *a, variance=None: (pooled.append(variance), own_pool(*a, variance=variance))[1],
     )
-    monkeypatch.setattr(strategies, "nearest", lambda *a, by: (ranked.append(by), own_nearest(*a, metric=by))[1])
+    monkeypatch.setattr(
+        strategies, "nearest", lambda *a, by: (ranked.append(by), own_nearest(*a, metric=by))[1]
+    )
     monkeypatch.setattr(strategies, "zero_shot_weights", lambda *a: (ranked.append(a[4]), own_zero(*a))[1])
     rows = [
         *strategies.fixed_strategies(task),
@@ -431,7 +461,7 @@ def test_the_images_that_are_scored_keep_their_labels():
     prompts, images, labels = made()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
     images, labels = images[order], labels[order]
-    result = compare_strategies(prompts, images, labels, plan=QUICK)
+    result = compare_strategies(prompts, images, labels, config=QUICK)
     scored, learn, learn_labels, _ = evaluation._apart(images, labels, CLASSES, None, None, QUICK)
     assert len(scored) < len(labels)
     wanted = accuracy_by_loop(pool(prompts), images[scored], labels[scored], "csd")
@@ -470,7 +500,7 @@ def test_the_very_first_image_is_an_image_too():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5, per_class=1)
     plan = StrategyConfig(shots=(1,), runs=1)
-    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, plan=plan)
+    result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=plan)
     assert None not in result["learned"][-1]["entropy"]
 
 
@@ -486,7 +516,7 @@ def test_a_class_without_images_has_mean_and_variance_of_its_prompts(task, monke
 
 def test_the_papers_numbers_stand_beside_imagenets_classes_only():
     prompts, images, labels = made()
-    result = compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(), runs=1))
+    result = compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1))
     assert "paper" not in rendered(result)
     assert "paper" in rendered({**result, "classes": 1000})
 
@@ -494,8 +524,8 @@ def test_the_papers_numbers_stand_beside_imagenets_classes_only():
 def test_the_table_tells_of_classes_with_too_few_images():
     prompts, images, labels = made()
     assert "fewer images to learn from" in rendered(
-        compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(50,), runs=1))
+        compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(50,), runs=1))
     )
     assert "fewer images to learn from" not in rendered(
-        compare_strategies(prompts, images, labels, plan=StrategyConfig(shots=(1,), runs=1))
+        compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(1,), runs=1))
     )

@@ -10,7 +10,12 @@ from sklearn.model_selection import KFold, PredefinedSplit, cross_val_predict
 
 from prolip.evaluation import regression
 from prolip.evaluation.captions import TokenizedCaptions
-from prolip.evaluation.regression import Features, compare_regressions, compute_caption_features, own_image_ranks
+from prolip.evaluation.regression import (
+    Features,
+    compare_regressions,
+    compute_caption_features,
+    own_image_ranks,
+)
 from prolip.measures.public import csd_matrix
 
 
@@ -205,7 +210,9 @@ def test_constant_columns_are_named_and_change_nothing():
     found = compare_regressions(more, uncertainty, target, groups)
     assert found["left_out"] == ["flat"]
     assert found["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-12)
-    twice = compare_regressions(columns.with_column("again", columns.values[:, 0]), uncertainty, target, groups)
+    twice = compare_regressions(
+        columns.with_column("again", columns.values[:, 0]), uncertainty, target, groups
+    )
     assert twice["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-9)
 
 
@@ -245,6 +252,9 @@ def test_analyse_takes_each_text_once_for_the_truth_and_leaves_out_empty_caption
     found = regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)
     assert found["own_image"]["n"] == 43
     assert found["truth"]["n"] == 41
-    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions, most=20)["own_image"]["n"] == 20
+    assert (
+        regression.analyze_regressions(draw(44, 8), draw(44, 8), captions, max_captions=20)["own_image"]["n"]
+        == 20
+    )
     captions = captions_of(rows, texts)
     assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)["truth"] is None

@@ -224,7 +224,9 @@ def test_evaluate_on_scenes(model, scenes, tmp_path):
 def fake(captions, bads=()):
     facts = tuple(SampleMetadata(key, tuple(texts), {}) for key, texts in captions.items())
     z = Gaussian.point(torch.eye(len(facts)))
-    return EncodedImages(images=z, indices=torch.arange(len(facts)), metadata=facts, errors=bads, name="photos")
+    return EncodedImages(
+        images=z, indices=torch.arange(len(facts)), metadata=facts, errors=bads, name="photos"
+    )
 
 
 CAPTIONS = {"a": ["a cat", "an animal"], "b": ["a dog", "an animal", "a pet, it seems"]}
@@ -325,7 +327,9 @@ def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
     shown = _shown(retrieval.retrieval_tables(result))
     assert "R-Precision" in shown
     assert f"{100 * found['map_at_r']:.1f}" in shown
-    assert "mAP" not in _shown(retrieval.retrieval_tables({key: result[key] for key in result if key != "positives"}))
+    assert "mAP" not in _shown(
+        retrieval.retrieval_tables({key: result[key] for key in result if key != "positives"})
+    )
 
 
 def _shown(tables):

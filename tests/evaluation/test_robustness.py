@@ -96,7 +96,9 @@ def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_
 
 
 def test_parts_can_be_left_out(nano, folder):
-    result = robustness.evaluate_robustness(nano, open_labeled(folder), occluded=(), corruptions=(), pgd_steps=())
+    result = robustness.evaluate_robustness(
+        nano, open_labeled(folder), occlusion_fractions=(), corruptions=(), pgd_steps=()
+    )
     assert (result["occlusion"], result["corruptions"], result["pgd"]) == ([], {}, None)
     assert robustness.robustness_tables(result) == []
 
@@ -121,7 +123,7 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
     result = robustness.evaluate_robustness(
         model,
         open_labeled(folder),
-        occluded=(0.1,),
+        occlusion_fractions=(0.1,),
         corruptions=("jpeg",),
         severities=(1,),
         pgd_steps=(0, 1),
@@ -155,7 +157,7 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
     result = robustness.evaluate_robustness(
         nano,
         open_labeled(folder),
-        occluded=(0, 0.1),
+        occlusion_fractions=(0, 0.1),
         corruptions=("jpeg",),
         severities=(1,),
         pgd_steps=(0, 1),
@@ -181,7 +183,13 @@ def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
             ) or {1: model.embed_images([Image.new("RGB", (8, 8))] * len(pixels))},
         )  # fmt: skip
         robustness.evaluate_robustness(
-            nano, data, occluded=(), corruptions=(), pgd_steps=(1,), limit=3, max_bad_fraction=0.5
+            nano,
+            data,
+            occlusion_fractions=(),
+            corruptions=(),
+            pgd_steps=(1,),
+            pgd_images=3,
+            max_bad_fraction=0.5,
         )
     assert seen["numbers"] == [0, 5, 8]  # of 0, 2, ..., 8
     assert seen["labels"].tolist() == [0, 1, 2]

@@ -14,7 +14,7 @@ from scipy.stats import rankdata, spearmanr
 from prolip import scenes
 from prolip.data.open import open_data
 from prolip.evaluation import uncertainty
-from prolip.evaluation.captions import TokenizedCaptions, EmbeddedPairs
+from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.model.create import create
@@ -56,7 +56,7 @@ def pairs():
 
 @pytest.fixture(scope="module")
 def result(pairs):
-    return uncertainty.analyze_uncertainty(pairs, shown=5, seed=3)
+    return uncertainty.analyze_uncertainty(pairs, num_examples=5, seed=3)
 
 
 def same(found, values):
@@ -202,7 +202,7 @@ def test_it_is_json_and_tables(result):
 
 def test_points_are_thinned_and_belong_together(pairs, monkeypatch):
     monkeypatch.setattr(uncertainty, "POINTS", 50)
-    points = uncertainty.analyze_uncertainty(pairs, shown=1, seed=2)["points"]
+    points = uncertainty.analyze_uncertainty(pairs, num_examples=1, seed=2)["points"]
     assert len(points["text"]) == 50
     text = pairs.texts.uncertainty.tolist()
     for k, value in enumerate(points["text"]):
@@ -237,8 +237,10 @@ def test_deterministic_models_are_told_at_once(draw, pairs):
 
 
 def test_end_to_end_on_scenes():
-    model = create("nano", scenes.tokenizer(32), seed=0).eval()
-    result = uncertainty.evaluate_uncertainty(model, scenes.Scenes("simple", length=30, size=32), limit=20, shown=3)
+    model = create("nano", scenes.make_tokenizer(32), seed=0).eval()
+    result = uncertainty.evaluate_uncertainty(
+        model, scenes.Scenes("simple", length=30, size=32), limit=20, num_examples=3
+    )
     json.dumps(result, allow_nan=False)
     assert (result["images"], result["captions"]) == (20, 80)
     assert result["regression"]["truth"]["n"] == result["different_captions"]
@@ -258,7 +260,7 @@ def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenize
 
 
 def test_bad_samples_are_told(tmp_path):
-    model = create("nano", scenes.tokenizer(32), seed=0).eval()
+    model = create("nano", scenes.make_tokenizer(32), seed=0).eval()
     lines = [f"{name}.png,a red circle {name}" for name in "abcd"]
     (tmp_path / "data.csv").write_text("\n".join(["filepath,caption", *lines]))
     for name in "abcd":

@@ -32,7 +32,9 @@ def task(draw, generator):
 
 def judge(task, **changes):
     images, labels, classes, ood = task
-    return zeroshot.compute_zeroshot_metrics(images, labels, classes, **{"temperature": TEMPERATURE, "ood": ood} | changes)
+    return zeroshot.compute_zeroshot_metrics(
+        images, labels, classes, **{"temperature": TEMPERATURE, "ood": ood} | changes
+    )
 
 
 def deterministic(task):
@@ -87,9 +89,9 @@ def test_confidences_are_what_they_are_called(task):
     scores = similarity(images, classes)
     found = Confidences.from_scores(images, scores, TEMPERATURE)
     softmax = torch.softmax(scale * scores.double(), 1).amax(1)
-    assert found.shown["max_softmax"].tolist() == pytest.approx(softmax.tolist())
+    assert found.display["max_softmax"].tolist() == pytest.approx(softmax.tolist())
     match = torch.sigmoid(scale * scores.double() + bias).amax(1)
-    assert found.shown["match"].tolist() == pytest.approx(match.tolist())
+    assert found.display["match"].tolist() == pytest.approx(match.tolist())
     for name, shown in (("max_softmax", softmax), ("match", match)):
         assert found.ranking[name].argsort().tolist() == shown.argsort().tolist()
 
@@ -97,7 +99,7 @@ def test_confidences_are_what_they_are_called(task):
 def test_sure_answers_are_ranked_where_probabilities_are_one(task):
     images, _, classes, _ = task
     found = Confidences.from_scores(images, similarity(images, classes), (1e5, 0.0))
-    assert (found.shown["max_softmax"] == 1).sum() > 30
+    assert (found.display["max_softmax"] == 1).sum() > 30
     assert len(found.ranking["max_softmax"].unique()) == len(images)
 
 
@@ -145,7 +147,7 @@ def test_no_label_of_the_judged_half_reaches_a_fit(task):
     other = labels.clone()
     other[order[30:]] = (other[order[30:]] + 1) % 6
     first, second = (
-        zeroshot.compute_zeroshot_metrics(images, own, classes, temperature=TEMPERATURE)["calibration"]
+        zeroshot.compute_zeroshot_metrics(images, own, classes, logits=TEMPERATURE)["calibration"]
         for own in (labels, other)
     )
     for kind, fitted in (("softmax", "fitted"), ("sigmoid", "fitted"), ("sigmoid", "fitted_to_answers")):
@@ -162,7 +164,7 @@ def test_the_luckiest_of_many_classes_needs_a_fit_of_its_own(generator):
     noise = 0.3 * torch.randn(3000, 32, generator=generator)
     images = torch.nn.functional.normalize(classes[labels] + noise, dim=-1)
     result = zeroshot.compute_zeroshot_metrics(
-        Gaussian.point(images), labels, Gaussian.point(classes), temperature=(100.0, -10.0)
+        Gaussian.point(images), labels, Gaussian.point(classes), logits=(100.0, -10.0)
     )["calibration"]["sigmoid"]
     assert result["fitted"]["pairs"]["ece"] < 0.01
     assert result["fitted"]["predicted"]["ece"] > 0.1 > 0.06 > result["fitted_to_answers"]["predicted"]["ece"]
@@ -199,18 +201,22 @@ def test_a_deterministic_model_has_everything_but_uncertainty(task):
 def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
     images, labels, classes, _ = task
     for rows in ([0], [0, 0, 0], [5, 11]):
-        result = zeroshot.compute_zeroshot_metrics(images[rows], labels[rows], classes[:6], temperature=TEMPERATURE)
+        result = zeroshot.compute_zeroshot_metrics(
+            images[rows], labels[rows], classes[:6], logits=TEMPERATURE
+        )
         write(result)
         printed(result)
         assert (result["calibration"] is None) == (len(rows) == 1)
-    perfect = zeroshot.compute_zeroshot_metrics(classes, torch.arange(6), classes, temperature=TEMPERATURE)
+    perfect = zeroshot.compute_zeroshot_metrics(classes, torch.arange(6), classes, logits=TEMPERATURE)
     write(perfect)
     assert perfect["top1"] == 1.0
     assert perfect["uncertainty"]["correlation"]["bins"] is perfect["selective"]["match"]["auroc"] is None
     assert perfect["calibration"]["sigmoid"]["fitted"]["converged"]
     assert perfect["calibration"]["sigmoid"]["fitted_to_answers"] is None
     assert "–" in printed(perfect)
-    two = zeroshot.compute_zeroshot_metrics(images[:9], labels[:9] % 2, classes[:2], temperature=TEMPERATURE, ood=images[:1])
+    two = zeroshot.compute_zeroshot_metrics(
+        images[:9], labels[:9] % 2, classes[:2], logits=TEMPERATURE, ood=images[:1]
+    )
     write(two)
     assert two["top5"] is None
 
@@ -218,13 +224,13 @@ def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
 def test_bad_input_ends_in_a_sentence(task):
     images, labels, classes, _ = task
     with pytest.raises(ValueError, match="two classes"):
-        zeroshot.compute_zeroshot_metrics(images, labels * 0, classes[:1], temperature=TEMPERATURE)
+        zeroshot.compute_zeroshot_metrics(images, labels * 0, classes[:1], logits=TEMPERATURE)
     with pytest.raises(ValueError, match="one image"):
-        zeroshot.compute_zeroshot_metrics(images[:0], labels[:0], classes, temperature=TEMPERATURE)
+        zeroshot.compute_zeroshot_metrics(images[:0], labels[:0], classes, logits=TEMPERATURE)
     with pytest.raises(ValueError, match="leave it out"):
         judge(task, ood=images[:0])
     with pytest.raises(ValueError, match="from 0 to 3"):
-        zeroshot.compute_zeroshot_metrics(images, labels, classes[:4], temperature=TEMPERATURE)
+        zeroshot.compute_zeroshot_metrics(images, labels, classes[:4], logits=TEMPERATURE)
 
 
 @pytest.fixture
@@ -259,12 +265,14 @@ def test_a_folder_of_pictures_from_end_to_end(nano, folder, tmp_path):
     nearest = csd_matrix(images, classes).argmin(1)
     assert result["top1"] == pytest.approx((nearest == labels).double().mean().item())
     assert result["temperature"] == {"scale": pytest.approx(10.0), "bias": pytest.approx(-10.0)}
-    given = zeroshot.evaluate_zeroshot(nano, data, classes=classes[[1, 2, 0]], max_bad_fraction=0.5, progress=False)
+    given = zeroshot.evaluate_zeroshot(
+        nano, data, classes=classes[[1, 2, 0]], max_bad_fraction=0.5, progress=False
+    )
     other = csd_matrix(images, classes[[1, 2, 0]]).argmin(1)
     assert given["top1"] == pytest.approx((other == labels).double().mean().item())
 
 
 def test_the_temperature_of_a_softmax_model_has_no_bias(nano):
     assert zeroshot.get_logit_parameters(nano) == (pytest.approx(10.0), pytest.approx(-10.0))
-    nano.bias = None
+    nano.logit_bias = None
     assert zeroshot.get_logit_parameters(nano)[1] is None

@@ -1,6 +1,6 @@
-"""Scores of caption chains, from general to specific: their order by uncertainty, and what a walk finds of them.
+"""Scores of caption chains (general to specific): order of uncertainty, precision and recall of traversals.
 
-Pure functions of Gaussians and numbers. A chain is a row of indices into the captions, which are unique by their text.
+Pure functions of Gaussians and tensors. A chain is a row of indices into the captions, of which each text occurs once.
 """
 
 from __future__ import annotations
@@ -13,27 +13,31 @@ from torch import Tensor
 from prolip.gaussian import Gaussian, compute_dtype
 from prolip.measures.nearest import similarity
 
-ROWS = 1024
+BLOCK_ROWS = 1024
 """Images that are compared with all captions at one time."""
 
 
 def adjacent_order(uncertainty: Tensor) -> float | None:
-    """Share of neighbouring levels whose uncertainty falls (appendix, "More discussions for human preference").
+    """Fraction of adjacent levels whose uncertainty falls (appendix, "More discussions for human preference").
 
-    uncertainty: (N, L), from general to specific. A tie counts as not falling. None without a pair.
+    Args:
+        uncertainty: (N, L), from general to specific. A tie counts as not falling.
+
+    Returns:
+        The fraction; None without a pair.
     """
     falls = uncertainty[:, :-1] > uncertainty[:, 1:]
     return falls.double().mean().item() if falls.numel() else None
 
 
 def level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
-    """[i][j]: share of chains whose level i is more uncertain than their level j; None on the diagonal.
+    """Fractions [i][j] of chains whose level i is more uncertain than level j; None on the diagonal.
 
-    With ties [i][j] + [j][i] is below 1.
+    uncertainty: (N, L). With ties [i][j] + [j][i] is below 1.
     """
     count = uncertainty.shape[1]
-    shares = (uncertainty[:, :, None] > uncertainty[:, None, :]).double().mean(0)
-    return [[None if i == j else shares[i, j].item() for j in range(count)] for i in range(count)]
+    fractions = (uncertainty[:, :, None] > uncertainty[:, None, :]).double().mean(0)
+    return [[None if i == j else fractions[i, j].item() for j in range(count)] for i in range(count)]
 
 
 def kendall_by_level(values: Tensor) -> float | None:
@@ -44,42 +48,47 @@ def kendall_by_level(values: Tensor) -> float | None:
     count = values.shape[1]
     if count < 2 or not len(values):
         return None
-    signs = (
-        (values[:, None, :] - values[:, :, None]).sign().double()
-    )  # [n, i, j]: whether it rises from i to j
+    signs = (values[:, None, :] - values[:, :, None]).sign().double()  # [n, i, j]: 1 if it rises from i to j
     later = torch.ones(count, count, dtype=torch.bool).triu(1)
     return signs[:, later].mean().item()
 
 
 def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
-    """What the captions that a walk visits have of the image's own chain; means over images.
+    """Precision and recall of the captions that traversals visit, means over images.
 
-    visited: int64 (N, S), captions; repeats count once. chains: int64 (N, L).
-    precision:  visited captions of the own chain / visited captions.
-    recall:     share of the L captions of the chain that are visited.
-    any_recall: whether any of them is. (The paper's "R@1" doesn't say which of the two it is.)
+    Args:
+        visited: int64 (N, S), indices of captions; repeats count once.
+        chains: int64 (N, L), the image's own chain.
+
+    Returns:
+        precision: visited captions of the own chain / visited captions. recall: fraction of the L captions of the
+        chain that are visited. any_recall: whether any of them is. (The paper's "R@1" may be either.)
     """
     hits = _visited_levels(visited, chains)
     ordered = visited.sort(dim=1).values
-    fresh = torch.ones_like(ordered, dtype=torch.bool)
-    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    own = torch.zeros_like(fresh)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    own = torch.zeros_like(is_first)
     for level in chains.unbind(1):
         own |= ordered == level[:, None]
     return {
-        "precision": ((fresh & own).sum(1).double() / fresh.sum(1)).mean().item(),
+        "precision": ((is_first & own).sum(1).double() / is_first.sum(1)).mean().item(),
         "recall": hits.double().mean().item(),
         "any_recall": hits.any(1).double().mean().item(),
     }
 
 
 def root_scores(found: Tensor, chains: Tensor) -> dict[str, float]:
-    """What roots alone retrieve. found: int64 (N,), the caption nearest to each root. chains: int64 (N, L).
+    """Recall of roots alone.
 
-    root_recall:      share of images for which it is one of the own chain. (The release's `any_recall` of its
-                      root-only mode; its other reading, over the L captions, is an L-th of it where captions differ.)
-    root_mean_recall: that other reading.
-    root_level_0:     share of images for which it is the most general caption of the own chain.
+    Args:
+        found: int64 (N,), the caption nearest to each root.
+        chains: int64 (N, L), the image's own chain.
+
+    Returns:
+        root_recall: fraction of images for which the caption is one of the own chain (the release's `any_recall` of its
+        root-only mode). root_mean_recall: the fraction of the L captions of the chain that it is, an L-th of
+        root_recall where captions differ. root_level_0: fraction for which it is the most general caption of the chain.
     """
     scores = traversal_scores(found[:, None], chains)
     return {
@@ -100,48 +109,57 @@ def radial_scores(
 ) -> dict[str, Any]:
     """HierarCaps' own protocol (Alper and Averbuch-Elor, 2024), as their public evaluation has it.
 
-    The root is the text "". Radii are distances of captions from it; `steps` thresholds lie evenly from the least to
-    the largest of all captions. At each threshold the caption nearest to the *image*, among those within it, is taken.
-    Precision and recall are of the set of captions taken; an image may have several chains, and a level counts as
-    recalled if that of any chain is. d_corr: `kendall_by_level` of the radii. Captions are ranked by cosine.
+    The root is the text "". Radii are distances of captions from it; `steps` thresholds are evenly spaced from the
+    smallest to the largest radius. At each threshold the caption nearest to the *image*, among those within it, is
+    retrieved. An image may have several chains; a level counts as recalled if that of any chain is.
 
-    images: (I, D). captions: (M, D). null: (1, D). chains: int64 (N, L). image_of_chain: int64 (N,).
+    Args:
+        images: (I, D).
+        captions: (M, D).
+        null: (1, D), of "".
+        chains: int64 (N, L).
+        image_of_chain: int64 (N,), the row of each chain's image.
+        steps: Number of thresholds.
+
+    Returns:
+        steps, metric ("cosine"), precision and recall of the set of retrieved captions, d_corr (`kendall_by_level` of
+        the radii).
     """
     radius = _radius(captions, null)
     order = radius.argsort(stable=True)
     sorted_radius = radius[order]
     thresholds = torch.linspace(float(sorted_radius[0]), float(sorted_radius[-1]), steps, dtype=torch.float64)
     within = torch.searchsorted(sorted_radius, thresholds, right=True)
-    within[-1] = len(order)  # the last threshold is the largest radius, whatever linspace rounds it to
-    taken = []
+    within[-1] = len(order)  # the last threshold is the largest radius, despite rounding by linspace
+    retrieved = []
     for rows in _blocks(len(images)):
         # the best among the k captions nearest to the root, for all k at once
         best = similarity(images[rows], captions[order], "cosine").cummax(1).indices
-        taken.append(order[best[:, within.clamp_min(1) - 1]])
-    precision, recall = _several_chains(torch.cat(taken), chains, image_of_chain)
+        retrieved.append(order[best[:, within.clamp_min(1) - 1]])
+    precision, recall = _precision_and_recall(torch.cat(retrieved), chains, image_of_chain)
     return {
         "steps": steps,
-        "by": "cosine",
+        "metric": "cosine",
         "precision": precision,
         "recall": recall,
         "d_corr": kendall_by_level(radius[chains]),
     }
 
 
-def _several_chains(taken: Tensor, chains: Tensor, image_of_chain: Tensor) -> tuple[float, float]:
-    """Precision and recall, means over the images that have a chain. taken: (I, S), captions that each image took."""
-    count = int(max(taken.max(), chains.max())) + 1
-    owner = torch.arange(len(taken))
-    # an image and a caption as one number: sets of them are sets of pairs
-    pairs = (owner[:, None] * count + taken).flatten().unique()
+def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Tensor) -> tuple[float, float]:
+    """Means over the images that have a chain. retrieved: (I, S), the captions that each image retrieved."""
+    count = int(max(retrieved.max(), chains.max())) + 1
+    owner = torch.arange(len(retrieved))
+    # a pair of image and caption as one integer, so that sets of pairs are sets of integers
+    pairs = (owner[:, None] * count + retrieved).flatten().unique()
     own_pairs = image_of_chain[:, None] * count + chains  # (N, L)
-    taken_by, true = pairs // count, torch.isin(pairs, own_pairs).double()
-    hits = torch.zeros(len(taken)).double().index_add(0, taken_by, true)
-    precision = hits / taken_by.bincount(minlength=len(taken))
+    image, true = pairs // count, torch.isin(pairs, own_pairs).double()
+    hits = torch.zeros(len(retrieved)).double().index_add(0, image, true)
+    precision = hits / image.bincount(minlength=len(retrieved))
     found = torch.isin(own_pairs, pairs).double()
-    by_level = torch.zeros(len(taken), chains.shape[1]).double().index_add(0, image_of_chain, found)
-    judged = torch.isin(owner, image_of_chain)
-    return precision[judged].mean().item(), (by_level[judged] > 0).double().mean().item()
+    by_level = torch.zeros(len(retrieved), chains.shape[1]).double().index_add(0, image_of_chain, found)
+    has_chain = torch.isin(owner, image_of_chain)
+    return precision[has_chain].mean().item(), (by_level[has_chain] > 0).double().mean().item()
 
 
 def _visited_levels(visited: Tensor, chains: Tensor) -> Tensor:
@@ -157,4 +175,4 @@ def _radius(captions: Gaussian, null: Gaussian) -> Tensor:
 
 
 def _blocks(count: int) -> list[slice]:
-    return [slice(first, first + ROWS) for first in range(0, count, ROWS)]
+    return [slice(first, first + BLOCK_ROWS) for first in range(0, count, BLOCK_ROWS)]

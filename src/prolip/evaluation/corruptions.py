@@ -17,7 +17,7 @@ from torch import Tensor
 
 from prolip.checks import describe_type, require_choice
 from prolip.data.order import derive_seed
-from prolip.data.sources.occlusion import GRAY, occlude_center
+from prolip.data.sources.foreground import GRAY, occlude_center
 from prolip.embeddings.embedder import ImageTransform
 from prolip.preprocessing.images import pil_to_tensor
 

@@ -1,59 +1,63 @@
-"""HierarCaps: chains of captions from general to specific, each with its picture.
+"""HierarCaps: does uncertainty fall along caption chains, and what does a traversal find of a chain?
 
-What is measured: whether uncertainty falls along a chain; what a walk from a picture to a root finds of its chain; and
-the data set's own protocol. The scores are in `chains`.
+A chain is the captions of an image from general to specific. Measured are the order of uncertainty along chains, the
+paper's traversal from an image to a root, and the data set's own protocol (by radius). The scores are in `chains`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
+from prolip.console import describe_bad_samples, format_number, format_percent, make_table
+from prolip.data.sources.folder import ImageList
 from prolip.data.sources.hierarcaps import HierarCaps
-from prolip.data.sources.image_list import ImageList
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import paper_numbers
-from prolip.evaluation.formatting import describe_bad_samples, format_number, format_percent, table
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
 from prolip.measures.formulas import Form
 from prolip.measures.nearest import SimilarityMetric, find_nearest
-from prolip.model.prolip import ProLIP
-from prolip.retrieval.traversal.traverse import RootOf, Root, find_roots, find_captions_at_roots, walk
+from prolip.retrieval.traversal.traverse import (
+    Root,
+    RootOf,
+    find_captions_at_roots,
+    find_roots,
+    traverse_to_roots,
+)
 
 BINS = 40
 LEVELS = 4
-"""Of the paper's chains: only such are shown beside its pairs of levels."""
+"""Levels of the paper's chains: only chains of this length are shown with the paper's values."""
 
 
 def evaluate_hierarcaps(
-    model: ProLIP,
+    embedder: Embedder,
     data: HierarCaps,
     *,
-    by: SimilarityMetric = "csd",
+    metric: SimilarityMetric = "csd",
     form: Form = "exact",
     steps: int = 50,
-    cache: Path | None = None,
-    batch_size: int = 64,
-    max_bad_fraction: float = 0.01,
-    progress: bool | None = None,
 ) -> dict[str, Any]:
-    """All of it. by: what ranks captions. form: of the log inclusion that looks for roots.
+    """Evaluate a model on HierarCaps. (The release's settings are metric="cosine", form="published".)
 
-    The release's mode is by="cosine", form="published"; ours is the default. Layout: data, chains, captions, pictures,
-    missing (counts); by, form; uncertainty (`evaluate_chain_uncertainty`; None for a deterministic model); traversal
-    (`evaluate_traversal`) and hierarcaps (`radial_scores`), both None without pictures. bad: pictures that could not be
-    used; their chains are judged by their texts alone. cache, batch_size, max_bad_fraction, progress: as in `encode_images`.
+    Args:
+        embedder: The model, and how to embed with it.
+        data: Chains of captions and their images.
+        metric: Similarity that ranks captions.
+        form: Form of the log inclusion that finds roots.
+        steps: Steps of a traversal, and thresholds of the radial protocol.
+
+    Returns:
+        data, chains, captions, images, missing (counts); bad (images that could not be used: only the texts of their
+        chains count); metric, form; uncertainty (`evaluate_chain_uncertainty`); traversal (`evaluate_traversal`) and
+        radial (`radial_scores`), both None without images.
     """
-    embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
-    )
     texts = embedder.embed_texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
     traversal = radial = None
@@ -61,34 +65,40 @@ def evaluate_hierarcaps(
     if data.pictures:
         encoded = embedder.embed_images(ImageList(data.path, data.pictures))
         bad = len(encoded.errors)
-        image_of, used = _rows_of(data.image_index, encoded.indices)
+        image_rows, used = _find_image_rows(data.image_index, encoded.indices)
         chains = data.chains[used]
-        walks = encoded.images[image_of]
-        traversal = evaluate_traversal(walks, captions, null, chains, by=by, form=form, steps=steps)
-        radial = scores.radial_scores(encoded.images, captions, null, chains, image_of, steps=steps)
+        traversal = evaluate_traversal(
+            encoded.images[image_rows], captions, null, chains, metric=metric, form=form, steps=steps
+        )
+        radial = scores.radial_scores(encoded.images, captions, null, chains, image_rows, steps=steps)
     return {
         "data": str(data.path),
         "chains": len(data.chains),
         "captions": len(data.captions),
-        "pictures": len(data.pictures),
+        "images": len(data.pictures),
         "missing": len(data.missing),
         "bad": bad,
-        "by": by,
+        "metric": metric,
         "form": form,
         "uncertainty": evaluate_chain_uncertainty(captions.uncertainty[data.chains], data.log_ambiguity),
         "traversal": traversal,
-        "hierarcaps": radial,
+        "radial": radial,
     }
 
 
 def evaluate_chain_uncertainty(
     uncertainty: Tensor, log_ambiguity: Tensor | None = None
 ) -> dict[str, Any] | None:
-    """Uncertainty (N, L) along chains; None if there is none (a deterministic model).
+    """Order of the uncertainty along chains.
 
-    adjacent_order, level_pairs, kendall: see `chains`; kendall is of falling uncertainty, 1 is perfect.
-    by_level: mean and quartiles. histogram: counts of each level between shared edges.
-    truth: Spearman's correlation with the true log-ambiguity, over all captions and by level.
+    Args:
+        uncertainty: (N, L), from general to specific.
+        log_ambiguity: (N, L), the true log-ambiguity, if it is known.
+
+    Returns:
+        None for a deterministic model, else adjacent_order, level_pairs, kendall (see `chains`; of falling uncertainty,
+        1 is perfect), by_level [{mean, quartiles}], histogram {edges, counts of each level}, ambiguity {spearman,
+        by_level}: Spearman's correlation with the true log-ambiguity, or None.
     """
     if not bool((uncertainty > 0).any()):
         return None
@@ -105,9 +115,9 @@ def evaluate_chain_uncertainty(
         ],
         "histogram": {
             "edges": edges.tolist(),
-            "counts": [_counts(level, edges) for level in values.unbind(1)],
+            "counts": [_count_in_bins(level, edges) for level in values.unbind(1)],
         },
-        "truth": None
+        "ambiguity": None
         if log_ambiguity is None
         else {
             "spearman": spearman(values.flatten(), log_ambiguity.flatten()),
@@ -124,90 +134,116 @@ def evaluate_traversal(
     null: Gaussian,
     chains: Tensor,
     *,
-    by: SimilarityMetric = "csd",
+    metric: SimilarityMetric = "csd",
     form: Form = "exact",
     steps: int = 50,
 ) -> list[dict[str, Any]]:
-    """One row for each root, and for what it is the root of (the image, or the caption nearest to it).
+    """Traverse from each image to each kind of root.
 
-    images: (N, D), of each chain. captions: (M, D), each text once. null: (1, D), of "". chains: int64 (N, L).
-    RootOf a row: root, of; precision, recall, any_recall (`chains.traversal_scores`) and root_recall, root_mean_recall,
-    root_level_0 (`chains.root_scores`). A deterministic model has the null root only.
+    Args:
+        images: (N, D), the image of each chain.
+        captions: (M, D), each text once.
+        null: (1, D), of "".
+        chains: int64 (N, L), indices of captions.
+        metric: Similarity that ranks captions.
+        form: Form of the log inclusion that finds roots.
+        steps: Steps of a traversal.
+
+    Returns:
+        One row for each root, and for its query (the image, or the caption nearest to it): root, root_of ("image",
+        "caption", None for the null root), `chains.traversal_scores` and `chains.root_scores`. A deterministic model
+        has the null root only.
     """
     probabilistic = all(bool(torch.isfinite(z.log_var).all()) for z in (images, captions))
     settings: list[tuple[Root, RootOf]] = [("null", "image")]
     if probabilistic:
-        settings += [(root, of) for root in get_args(Root) if root != "null" for of in get_args(RootOf)]
-    start = find_nearest(images, captions, 1, metric=by)[1][:, 0]
+        settings += [(root, query) for root in get_args(Root) if root != "null" for query in get_args(RootOf)]
+    start = find_nearest(images, captions, 1, metric=metric)[1][:, 0]
     queries: dict[RootOf, Gaussian] = {"image": images, "caption": captions[start]}
-    searched: dict[tuple[str, RootOf], Tensor] = {}  # a root with null and one without it seek the same caption
+    # "inclusion" and "inclusion+null" look for the same caption: find it once
+    roots: dict[tuple[str, RootOf], Tensor] = {}
     rows = []
-    for root, of in settings:
-        search = (root.removesuffix("+null"), of)
-        if search not in searched:
-            searched[search] = find_roots(queries[of], captions, root, form)
-        walks = traverse_to_roots(captions, null, start, searched[search], root=root, by=by, steps=steps)
-        found = find_captions_at_roots(walks, captions, by)
-        told: dict[str, Any] = {"root": root, "of": None if root == "null" else of}
-        rows.append(told | scores.traversal_scores(walks.visited, chains) | scores.root_scores(found, chains))
+    for root, root_of in settings:
+        key = (root.removesuffix("+null"), root_of)
+        if key not in roots:
+            roots[key] = find_roots(queries[root_of], captions, root, form)
+        traversals = traverse_to_roots(
+            captions, null, start, roots[key], root=root, rank_by=metric, steps=steps
+        )
+        at_root = find_captions_at_roots(traversals, captions, metric)
+        row: dict[str, Any] = {"root": root, "root_of": None if root == "null" else root_of}
+        rows.append(
+            row | scores.traversal_scores(traversals.visited, chains) | scores.root_scores(at_root, chains)
+        )
     return rows
 
 
 def hierarcaps_tables(result: Mapping[str, Any]) -> list[Table]:
-    """For people: the order of levels, and the traversal beside the paper's rows."""
-    made = []
-    if (told := result["uncertainty"]) is not None:
-        made.append(_order_table(told))
+    """The result of `evaluate_hierarcaps` as tables: order of levels, traversal; with the paper's values."""
+    tables = []
+    if result["uncertainty"] is not None:
+        tables.append(_order_table(result["uncertainty"]))
     if result["traversal"] is not None:
-        made.append(_traversal_table(result))
-    return made
+        tables.append(_traversal_table(result))
+    return tables
 
 
-def _order_table(told: Mapping[str, Any]) -> Table:
-    order = f"{format_percent(told['adjacent_order'])} % of adjacent in order (paper {format_percent(paper_numbers.ADJACENT_ORDER)})"
-    levels = len(told["by_level"])
-    note = "in percent of chains; in brackets the paper's" if levels == LEVELS else "in percent of chains"
-    if told["adjacent_order"] < 0.5:
-        note += ". The general captions are the narrower ones here: uncertainty points the wrong way"
+def _order_table(uncertainty: Mapping[str, Any]) -> Table:
+    order, paper = map(format_percent, (uncertainty["adjacent_order"], paper_numbers.ADJACENT_ORDER))
+    title = f"HierarCaps: {order} % of adjacent levels in order (paper {paper})"
+    levels = len(uncertainty["by_level"])
+    note = "in percent of chains; the paper's in parentheses" if levels == LEVELS else "in percent of chains"
+    if uncertainty["adjacent_order"] < 0.5:
+        note += ". General captions are less uncertain than specific ones here, contrary to what is expected"
     headings = ("mean uncertainty", *(f"above level {level}" for level in range(levels)))
-    made = table(f"HierarCaps: {order}", ["level"], headings, caption=note)
-    for i, (facts, shares) in enumerate(zip(told["by_level"], told["level_pairs"], strict=True)):
-        cells = (_cell(share, i, j, levels) for j, share in enumerate(shares))
-        made.add_row(str(i), format_number(facts["mean"]), *cells)
-    return made
+    table = make_table(title, ["level"], headings, caption=note)
+    rows = zip(uncertainty["by_level"], uncertainty["level_pairs"], strict=True)
+    for i, (summary, fractions) in enumerate(rows):
+        cells = (_format_level_pair(fraction, i, j, levels) for j, fraction in enumerate(fractions))
+        table.add_row(str(i), format_number(summary["mean"]), *cells)
+    return table
 
 
 def _traversal_table(result: Mapping[str, Any]) -> Table:
-    title = f"HierarCaps: what {result['hierarcaps']['steps']} steps find, in percent"
-    headings = ("precision", "recall", "any", "root")
-    made = table(title, ["root", "of"], headings, caption=describe_bad_samples(result["bad"]))
+    title = f"HierarCaps: traversal of {result['radial']['steps']} steps, in percent"
+    headings = ("precision", "recall", "any recall", "root recall")
+    table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result["bad"]))
     for row in result["traversal"]:
         numbers = (row[key] for key in ("precision", "recall", "any_recall", "root_recall"))
-        made.add_row(row["root"], row["of"] or "", *map(format_percent, numbers))
-    own = result["hierarcaps"]
-    made.add_row("HierarCaps' protocol", "", format_percent(own["precision"]), format_percent(own["recall"]))
-    made.add_section()
+        table.add_row(row["root"], row["root_of"] or "", *map(format_percent, numbers))
+    radial = result["radial"]
+    table.add_row(
+        "HierarCaps' protocol", "", format_percent(radial["precision"]), format_percent(radial["recall"])
+    )
+    table.add_section()
     for name in paper_numbers.HIERARCAPS.rows:
         row = paper_numbers.HIERARCAPS.row(name)
         precision, recall, root = (row[column] for column in paper_numbers.HIERARCAPS.columns)
-        made.add_row(f"paper: {name}", "", format_percent(precision), f"{format_percent(recall)} ?", "", format_percent(root))
-    return made
+        table.add_row(
+            f"paper: {name}",
+            "",
+            format_percent(precision),
+            f"{format_percent(recall)} ?",
+            "",
+            format_percent(root),
+        )
+    return table
 
 
-def _cell(share: float | None, i: int, j: int, levels: int) -> str:
-    """Share of level i above level j, with the paper's behind it where it has one: of four levels, i below j."""
-    if share is None or i >= j or levels != LEVELS:
-        return format_percent(share)
-    theirs = paper_numbers.LEVEL_PAIRS.get((i, j))
-    printed = f"≥ {format_percent(paper_numbers.FAR_LEVEL_PAIRS)}" if theirs is None else format_percent(theirs)
-    return f"{format_percent(share)} ({printed})"
+def _format_level_pair(fraction: float | None, i: int, j: int, levels: int) -> str:
+    """Fraction of chains whose level i is above level j, with the paper's value where it has one (i < j of four)."""
+    if fraction is None or i >= j or levels != LEVELS:
+        return format_percent(fraction)
+    paper = paper_numbers.LEVEL_PAIRS.get((i, j))
+    printed = f"≥ {format_percent(paper_numbers.FAR_LEVEL_PAIRS)}" if paper is None else format_percent(paper)
+    return f"{format_percent(fraction)} ({printed})"
 
 
-def _counts(values: Tensor, edges: Tensor) -> list[int]:
+def _count_in_bins(values: Tensor, edges: Tensor) -> list[int]:
     return [int(count) for count in torch.histogram(values, edges).hist]
 
 
-def _rows_of(image_index: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """The row of each chain's picture among the pictures that were encoded, and which chains have one: bool (N,)."""
-    used = torch.isin(image_index, numbers)
-    return torch.searchsorted(numbers, image_index[used]), used
+def _find_image_rows(image_index: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The row of each chain's image among the encoded ones, and which chains have one, bool (N,)."""
+    used = torch.isin(image_index, indices)
+    return torch.searchsorted(indices, image_index[used]), used

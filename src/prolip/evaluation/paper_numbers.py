@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Cell = float | None
+Value = float | None
 """None: the paper has a dash."""
 
 
@@ -22,10 +22,10 @@ class PaperTable:
 
     label: str
     columns: tuple[str, ...]
-    rows: Mapping[str, tuple[Cell, ...]]
+    rows: Mapping[str, tuple[Value, ...]]
     percent: frozenset[str]
 
-    def value(self, row: str, column: str) -> Cell:
+    def value(self, row: str, column: str) -> Value:
         """A number of the table; one that is printed in percent as a share of 1."""
         if row not in self.rows or column not in self.columns:
             raise ValueError(
@@ -34,16 +34,16 @@ class PaperTable:
         printed = self.rows[row][self.columns.index(column)]
         return printed / 100.0 if printed is not None and column in self.percent else printed
 
-    def row(self, name: str) -> dict[str, Cell]:
+    def row(self, name: str) -> dict[str, Value]:
         """All values of a row, by column."""
         return {column: self.value(name, column) for column in self.columns}
 
 
-FIVE = ("imagenet", "shifts", "vtab", "retrieval", "average")
+MAIN_COLUMNS = ("imagenet", "shifts", "vtab", "retrieval", "average")
 """ImageNet, its six distribution shifts, 13 tasks of VTAB, 3 of retrieval, all 38."""
 
 
-def _table(label: str, rows: Mapping[str, tuple[Cell, ...]], columns: tuple[str, ...] = FIVE,
+def _table(label: str, rows: Mapping[str, tuple[Value, ...]], columns: tuple[str, ...] = MAIN_COLUMNS,
            percent: tuple[str, ...] | None = None) -> PaperTable:  # fmt: skip
     return PaperTable(
         label=label, columns=columns, rows=rows,
@@ -111,7 +111,7 @@ FILTERING = _table(
         "CLIP L/14 20 %": (2.6e6, 0.042, 0.051, 0.165, 0.100, 0.151),
         "ProLIP distance 20 %": (2.3e6, 0.042, 0.047, 0.167, 0.117, 0.154),
     },
-    ("samples", *FIVE),
+    ("samples", *MAIN_COLUMNS),
     percent=(),
 )
 """DataComp's small track: a pool is filtered, a model is trained on what is left."""

@@ -24,8 +24,8 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import ImagePreprocessing
 from prolip.progress import progress_bar
 
-Start = Literal["random", "clean"]
-EPSILON, STEP = 8 / 255, 2 / 255
+StartPoint = Literal["random", "clean"]
+EPSILON, STEP_SIZE = 8 / 255, 2 / 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,10 @@ class PGDAttack:
 
     steps: tuple[int, ...] = (1, 5, 10, 40)
     epsilon: float = EPSILON
-    step_size: float = STEP
-    start: Start = "random"
+    step_size: float = STEP_SIZE
+    start: StartPoint = "random"
     seed: int = 0
-    by: SimilarityMetric = "csd"
+    metric: SimilarityMetric = "csd"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", tuple(self.steps))
@@ -60,8 +60,8 @@ class PGDAttack:
                     f"{name} is a share of full scale, above 0 and at most 1, not {getattr(self, name)!r}; "
                     "divide grey levels by 255"
                 )
-        require_choice(self.start, get_args(Start), "start")
-        require_choice(self.by, get_args(SimilarityMetric), "by")
+        require_choice(self.start, get_args(StartPoint), "start")
+        require_choice(self.metric, get_args(SimilarityMetric), "by")
 
 
 class AttackResult(NamedTuple):
@@ -78,7 +78,7 @@ def attack_batch(
     labels: Tensor,
     classes: Gaussian,
     attack: PGDAttack,
-    numbers: Sequence[int] | None = None,
+    sample_indices: Sequence[int] | None = None,
 ) -> tuple[AttackResult, ...]:
     """PGD on one batch: what it is after each of `attack.steps`, in their order, on the model's device.
 
@@ -87,15 +87,15 @@ def attack_batch(
     The weights, their gradients and the mode of the model are as before when it ends, also by an error.
     """
     _check(pixels, labels, classes)
-    numbers = range(len(pixels)) if numbers is None else numbers
+    sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
     labels, classes = labels.to(model.device), classes.to(model.device)
     clean = pixels.to(model.device).float() / 255
     low, high = (clean - attack.epsilon).clamp_min(0.0), (clean + attack.epsilon).clamp_max(1.0)
     found: dict[int, AttackResult] = {}
     with _still(model):
-        here = torch.clamp(_begin(clean, attack, numbers), low, high)
+        here = torch.clamp(_begin(clean, attack, sample_indices), low, high)
         for count in range(1, max(attack.steps) + 1):
-            slope = _slope(model, here, labels, classes, attack.by)
+            slope = _slope(model, here, labels, classes, attack.metric)
             here = torch.clamp(here + attack.step_size * slope.sign(), low, high)
             if count in attack.steps:
                 with torch.no_grad():
@@ -110,7 +110,7 @@ def attack_images(
     classes: Gaussian,
     attack: PGDAttack,
     *,
-    numbers: Sequence[int] | None = None,
+    sample_indices: Sequence[int] | None = None,
     batch_size: int = 64,
     progress: bool | None = None,
 ) -> dict[int, Gaussian]:
@@ -121,13 +121,13 @@ def attack_images(
     require_positive_int(batch_size, "batch_size")
     if not len(pixels):
         raise ValueError("there is no picture to attack")
-    numbers = range(len(pixels)) if numbers is None else numbers
+    sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
     parts: dict[int, list[Gaussian]] = {count: [] for count in attack.steps}
     with progress_bar("attacking", len(pixels), "images", progress) as advance:
         for first in range(0, len(pixels), batch_size):
             rows = slice(first, first + batch_size)
             batch = torch.stack(list(pixels[rows]))
-            for done in attack_batch(model, batch, labels[rows], classes, attack, numbers[rows]):
+            for done in attack_batch(model, batch, labels[rows], classes, attack, sample_indices[rows]):
                 parts[done.steps].append(done.images.to("cpu"))
             advance(len(batch))
     return {count: Gaussian.cat(part) for count, part in parts.items()}

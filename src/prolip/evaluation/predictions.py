@@ -1,4 +1,4 @@
-"""What a model answers for each picture, and how far to trust it; as a table, one by one."""
+"""Zero-shot predictions and their confidence, image by image: CSV table, most confident errors."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ from torch import Tensor
 
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import EncodedImages
-from prolip.evaluation.metrics.confidence import Confidences, max_softmax
+from prolip.evaluation.metrics.confidence import Confidences, LogitParameters, max_softmax
 from prolip.files import atomic_write
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, similarity
 
-SHOWN = 12
-"""Wrong answers that the result names."""
-COLUMNS = ("key", "class", "answer", "right", "trust", "match", "max_softmax", "uncertainty")
+NUM_ERRORS = 12
+"""Wrong predictions that the result lists."""
+COLUMNS = (
+    "key", "true_class", "predicted_class", "correct", "confidence", "match", "max_softmax", "uncertainty",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """scores: similarities (N, C). labels: int64 (N,). confidences: in the nearest class. temperature: scale and bias
-    of the model's logits, None for a bias that it doesn't have."""
+    """Zero-shot predictions for N images among C classes.
+
+    scores:      Similarities (N, C); the prediction is the largest.
+    labels:      int64 (N,), the true classes.
+    confidences: In the predicted class.
+    logits:      Scale and bias of the model's logits.
+    """
 
     scores: Tensor
     labels: Tensor
     confidences: Confidences
-    temperature: tuple[float, float | None]
+    logits: LogitParameters
 
     @classmethod
     def from_embeddings(
@@ -38,74 +45,93 @@ class Predictions:
         images: Gaussian,
         labels: Tensor,
         classes: Gaussian,
-        by: SimilarityMetric,
-        temperature: tuple[float, float | None],
+        metric: SimilarityMetric,
+        logits: LogitParameters,
     ) -> Predictions:
-        """images: (N, D), classes: (C, D)."""
-        scores = similarity(images, classes, by)
-        return cls(scores, labels, Confidences.from_scores(images, scores, temperature), temperature)
+        """Classify images (N, D) by the most similar of the classes (C, D)."""
+        scores = similarity(images, classes, metric)
+        return cls(scores, labels, Confidences.from_scores(images, scores, logits), logits)
 
 
 def write_predictions(
-    path: Path, answers: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
+    path: Path, predictions: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
 ) -> Path:
-    """A CSV with a row for each picture, by `COLUMNS`. result: what `zeroshot.judge` found.
+    """Write a CSV with one row per image and the columns `COLUMNS`.
 
-    trust: probability that the answer is right: the largest softmax, with the scale that was fitted on half of the data
-    (empty for a single picture). match: probability of the pair, by the model's own scale and bias (its similarity, if
-    it has no bias). max_softmax: with the model's own scale.
+    confidence: probability that the prediction is correct: the largest softmax, with the scale fitted on half of the
+    data (empty for a single image). match: probability of the pair by the model's own scale and bias (the similarity if
+    the model has no bias). max_softmax: with the model's own scale.
+
+    Args:
+        path: The file.
+        predictions: Of the images.
+        encoded: The images; names their samples.
+        data: Names the classes.
+        result: Of `compute_zeroshot_metrics`; holds the fitted scale.
+
+    Returns:
+        The path.
     """
-    columns = {name: answers.confidences.shown.get(name) for name in ("match", "max_softmax", "uncertainty")}
-    columns["trust"] = _trust(answers, result)
+    columns = {
+        name: predictions.confidences.display.get(name) for name in ("match", "max_softmax", "uncertainty")
+    }
+    columns["confidence"] = _calibrated_confidence(predictions, result)
 
-    def fill(aside: Path) -> None:
-        with open(aside, "w", encoding="utf-8", newline="") as file:
+    def write(temporary: Path) -> None:
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
-            writer.writerows(_rows(answers, encoded, data, columns))
+            writer.writerows(_iter_rows(predictions, encoded, data, columns))
 
-    return atomic_write(path, fill)
+    return atomic_write(path, write)
 
 
 def most_confident_errors(
-    answers: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
+    predictions: Predictions, encoded: EncodedImages, data: LabeledData, result: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """The wrong answers with the most trust, the surest first: {number (in the source), key, class, answer, trust}."""
-    trust, predicted = _trust(answers, result), answers.scores.argmax(1)
-    if trust is None:
+    """The wrong predictions with the highest confidence, at most `NUM_ERRORS`.
+
+    Args:
+        predictions, encoded, data, result: As in `write_predictions`.
+
+    Returns:
+        {index (in the source), key, true_class, predicted_class, confidence}, highest confidence first.
+    """
+    confidence, predicted = _calibrated_confidence(predictions, result), predictions.scores.argmax(1)
+    if confidence is None:
         return []
-    wrong = (predicted != answers.labels).nonzero()[:, 0]
-    order = wrong[trust[wrong].argsort(descending=True, stable=True)][:SHOWN].tolist()
+    wrong = (predicted != predictions.labels).nonzero()[:, 0]
+    order = wrong[confidence[wrong].argsort(descending=True, stable=True)][:NUM_ERRORS].tolist()
     return [
         {
-            "number": int(encoded.indices[row]),
+            "index": int(encoded.indices[row]),
             "key": encoded.metadata[row].key,
-            "class": data.class_names[answers.labels[row]],
-            "answer": data.class_names[predicted[row]],
-            "trust": float(trust[row]),
+            "true_class": data.class_names[predictions.labels[row]],
+            "predicted_class": data.class_names[predicted[row]],
+            "confidence": float(confidence[row]),
         }
         for row in order
     ]
 
 
-def _rows(
-    answers: Predictions, encoded: EncodedImages, data: LabeledData, columns: dict[str, Tensor | None]
+def _iter_rows(
+    predictions: Predictions, encoded: EncodedImages, data: LabeledData, columns: dict[str, Tensor | None]
 ) -> Iterator[dict[str, object]]:
     values = {name: None if column is None else column.tolist() for name, column in columns.items()}
-    pairs = zip(answers.labels.tolist(), answers.scores.argmax(1).tolist(), strict=True)
-    for row, (label, answer) in enumerate(pairs):
-        numbers = {name: "" if found is None else f"{found[row]:.6g}" for name, found in values.items()}
+    pairs = zip(predictions.labels.tolist(), predictions.scores.argmax(1).tolist(), strict=True)
+    for row, (label, predicted) in enumerate(pairs):
+        numbers = {name: "" if column is None else f"{column[row]:.6g}" for name, column in values.items()}
         yield {
             "key": encoded.metadata[row].key,
-            "class": data.class_names[label],
-            "answer": data.class_names[answer],
-            "right": int(label == answer),
+            "true_class": data.class_names[label],
+            "predicted_class": data.class_names[predicted],
+            "correct": int(label == predicted),
             **numbers,
         }
 
 
-def _trust(answers: Predictions, result: dict[str, Any]) -> Tensor | None:
+def _calibrated_confidence(predictions: Predictions, result: dict[str, Any]) -> Tensor | None:
+    """The largest softmax with the fitted scale, (N,); None if there was nothing to fit it to."""
     if result["calibration"] is None:
         return None
-    scale = result["calibration"]["softmax"]["fitted"]["scale"]
-    return max_softmax(answers.scores, scale)
+    return max_softmax(predictions.scores, result["calibration"]["softmax"]["fitted"]["scale"])

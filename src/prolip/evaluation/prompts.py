@@ -1,7 +1,7 @@
-"""Ways to make one class out of many prompts, compared: one prompt, the ensemble, filters, top-K, BPRW; and controls.
+"""Compares prompt strategies: one prompt, the ensemble, uncertainty filters, top-K, BPRW, and controls.
 
-All are weights for `prolip.mixture.pool`, and all are scored on the same images. Labeled images that BPRW learns from
-are never among them: they come from a second set, or a seeded split keeps them apart.
+All are weights for `prolip.mixture.pool`, and all are tested on the same images. Labeled images that BPRW is fitted to
+are never among them: they come from a second data set, or from a seeded split.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich.table import Table
 from torch import Tensor
 
+from prolip.console import format_percent, make_table
 from prolip.data.sources.labeled import DEFAULT_TEMPLATES, LabeledData, check_templates
 from prolip.embeddings.embedder import Embedder, EncodedImages
 from prolip.embeddings.identity import data_identity
-from prolip.evaluation.formatting import format_percent, table
 from prolip.evaluation.strategies import (
     StrategyConfig,
     StrategyInputs,
@@ -28,62 +27,72 @@ from prolip.evaluation.strategies import (
     zero_shot_strategies,
 )
 from prolip.gaussian import Gaussian, check_gaussian
-from prolip.model.prolip import ProLIP
 from prolip.zeroshot.class_names import imagenet_class_names, imagenet_templates
 from prolip.zeroshot.few_shot import split_few_shot
 from prolip.zeroshot.prompts import embed_prompts
 
-EXAMPLES = 3
-"""Samples of each class that the result names, for pictures."""
+EXAMPLES_PER_CLASS = 3
+"""Samples of each class that the result lists, for figures."""
 
 
 def evaluate_prompts(
-    model: ProLIP,
+    embedder: Embedder,
     data: LabeledData,
     *,
     train: LabeledData | None = None,
     templates: Sequence[str] | None = None,
-    plan: StrategyConfig | None = None,
-    cache: Path | None = None,
-    batch_size: int = 64,
-    max_bad_fraction: float = 0.01,
-    progress: bool | None = None,
+    config: StrategyConfig | None = None,
 ) -> dict[str, Any]:
-    """`compare` for a model and data; plus data (its name), bad (samples left out), copies (training
-    pictures that are scored, left out), class_names, templates, and examples (numbers of samples of each class).
+    """Compare prompt strategies for a model on labeled data.
 
-    train: data of the same classes to learn from, of which copies of scored pictures are left out; None: some of `data`
-    are kept apart and not scored.
-    templates: None: the data's own, or ImageNet's 80 if it has only one. plan: None: the default one.
+    Args:
+        embedder: The model, and how to embed with it.
+        data: Images that are tested, labels, class names and templates.
+        train: Data of the same classes to fit BPRW to; duplicates of tested images are removed from it. None: some of
+            `data` are held out for that, and not tested.
+        templates: None: the data's own, or ImageNet's 80 if it has only one.
+        config: Which strategies; None: the default.
+
+    Returns:
+        `compare_strategies`, and data (name), bad (samples skipped), duplicates (training images that are tested,
+        removed), class_names, templates, examples (indices of samples of each class).
     """
-    chosen = check_templates(templates or _own_templates(data))
-    plan = plan or StrategyConfig()
-    if plan.single_template is None:
-        plain = [template.rstrip(".") == DEFAULT_TEMPLATES[0].rstrip(".") for template in chosen]
-        plan = replace(plan, single=plain.index(True) if any(plain) else 0)
+    templates = check_templates(templates or _default_templates(data))
+    config = config or StrategyConfig()
+    if config.single_template is None:
+        is_plain = [template.rstrip(".") == DEFAULT_TEMPLATES[0].rstrip(".") for template in templates]
+        config = replace(config, single_template=is_plain.index(True) if any(is_plain) else 0)
     _check_train(data, train)
-    embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
-    )
-    prompts = embed_prompts(embedder, data.class_names, chosen)
+    prompts = embed_prompts(embedder, data.class_names, templates)
     tested = embedder.embed_images(data.source)
-    labels, others, other_labels, copies = data.labels(tested.metadata), None, None, 0
+    labels, train_images, train_labels, duplicates = data.labels(tested.metadata), None, None, 0
     if train is not None:
-        learnt = embedder.embed_images(train.source)
-        new = _not_scored(learnt, tested)
-        others, other_labels, copies = learnt.images[new], train.labels(learnt.metadata)[new], int((~new).sum())
-    result = compare_strategies(prompts, tested.images, labels, train=others, train_labels=other_labels, plan=plan)
-    names = {"class_names": list(data.class_names), "templates": list(chosen)}
-    told = {"data": tested.name, "bad": len(tested.errors), "copies": copies}
-    return {**told, **names, "examples": _examples(labels, tested.indices, len(data.class_names)), **result}
+        fitted = embedder.embed_images(train.source)
+        is_new = _find_untested(fitted, tested)
+        train_images, train_labels = fitted.images[is_new], train.labels(fitted.metadata)[is_new]
+        duplicates = int((~is_new).sum())
+    result = compare_strategies(
+        prompts, tested.images, labels, train=train_images, train_labels=train_labels, config=config
+    )
+    return {
+        "data": tested.name,
+        "bad": len(tested.errors),
+        "duplicates": duplicates,
+        "class_names": list(data.class_names),
+        "templates": list(templates),
+        "examples": _select_examples(labels, tested.indices, len(data.class_names)),
+        **result,
+    }
 
 
-def _examples(labels: Tensor, numbers: Tensor, classes: int) -> list[list[int]]:
-    """The numbers of the first few samples of each class, for pictures."""
+def _select_examples(labels: Tensor, indices: Tensor, classes: int) -> list[list[int]]:
+    """The indices of the first samples of each class."""
     order = labels.argsort(stable=True)
     ends = torch.bincount(labels, minlength=classes).cumsum(0).tolist()
     starts = [0, *ends[:-1]]
-    return [numbers[order[a : min(a + EXAMPLES, b)]].tolist() for a, b in zip(starts, ends, strict=True)]
+    return [
+        indices[order[a : min(a + EXAMPLES_PER_CLASS, b)]].tolist() for a, b in zip(starts, ends, strict=True)
+    ]
 
 
 def compare_strategies(
@@ -93,105 +102,112 @@ def compare_strategies(
     *,
     train: Gaussian | None = None,
     train_labels: Tensor | None = None,
-    plan: StrategyConfig | None = None,
+    config: StrategyConfig | None = None,
 ) -> dict[str, Any]:
-    """Accuracy of each strategy. prompts: (C, T, D), images: (N, D), labels: int64 (N,), from 0.
+    """Accuracy of each strategy.
 
-    train, train_labels: other images to learn from. None: of each class
-    up to 2 max(few) images, at most half of them, are kept apart, and nothing is scored on them.
-    Returns plain values:
-      classes, templates_per_class, images (scored), kept (to learn from), training_source ("train" or "split"),
-      by, variance, seed, runs, single;
-      rows: name, family ("one", "ensemble", "filter", "top", "bprw", "control"), accuracy, spread (standard deviation
-        over runs, None without any), effective_prompts (e^entropy of the weights, mean over classes; None: no weights),
-        paper (of ImageNet), left_out (why there is no accuracy, else None), and for those with labels short_classes
-        (how many have fewer different images than asked for);
-      learned: of each BPRW without control, from its first run: name, shots, and by class max and entropy (nats) of the
-        weights, largest ([template, weight] of the largest ones); None for a class without images to learn from.
+    Args:
+        prompts: (C, T, D).
+        images: (N, D), to test on.
+        labels: int64 (N,).
+        train, train_labels: Other images to fit BPRW to, (M, D) and (M,). None: of each class up to 2 max(shots)
+            images, at most half of them, are held out of `images`, and nothing is tested on them.
+        config: Which strategies; None: the default.
+
+    Returns:
+        classes, templates_per_class, images (tested), train_images (their number), training_source ("train" or
+        "split"), metric, variance, seed, runs, single_template;
+        rows: name, family ("one", "ensemble", "filter", "top", "bprw", "control"), accuracy, std (over runs, None
+            without any), effective_prompts (e^entropy of the weights, mean over classes; None without weights), paper
+            (on ImageNet), skipped (why there is no accuracy, else None), and for those with labels short_classes
+            (number of classes with fewer distinct images than asked for);
+        learned: for each BPRW that is not a control, of its first run: name, shots, and by class max and entropy (nats)
+            of the weights and top_templates ([template, weight] of the largest); None for a class without images.
     """
-    plan = plan or StrategyConfig()
+    config = config or StrategyConfig()
     _check(prompts, images, labels, train, train_labels)
-    scored, learn, learn_labels, training_source = _apart(
-        images, labels, len(prompts), train, train_labels, plan
+    tested, train_images, labels_to_fit, training_source = _split(
+        images, labels, len(prompts), train, train_labels, config
     )
-    task = StrategyInputs(prompts, images[scored], labels[scored], learn, learn_labels, plan)
-    judged = [*fixed_strategies(task), *zero_shot_strategies(task), *few_shot_strategies(task)]
+    inputs = StrategyInputs(prompts, images[tested], labels[tested], train_images, labels_to_fit, config)
+    results = [*fixed_strategies(inputs), *zero_shot_strategies(inputs), *few_shot_strategies(inputs)]
     return {
         "classes": len(prompts),
         "templates_per_class": prompts.shape[1],
-        "images": len(scored),
-        "kept": len(learn_labels),
+        "images": len(tested),
+        "train_images": len(labels_to_fit),
         "training_source": training_source,
-        "by": plan.by,
-        "variance": plan.variance,
-        "seed": plan.seed,
-        "runs": plan.runs,
-        "single": plan.single_template or 0,
-        "rows": [one.row for one in judged],
-        "learned": [one.learned for one in judged if one.learned is not None],
+        "metric": config.metric,
+        "variance": config.variance,
+        "seed": config.seed,
+        "runs": config.runs,
+        "single_template": config.single_template or 0,
+        "rows": [one.row for one in results],
+        "learned": [one.learned for one in results if one.learned is not None],
     }
 
 
 def prompt_tables(result: dict[str, Any]) -> list[Table]:
-    """For people: accuracies in percent; on ImageNet's classes the paper's beside them."""
-    origin = "of other data" if result["training_source"] == "train" else "kept apart"
+    """The result of `compare_strategies` as a table of accuracies; with the paper's values for ImageNet's classes."""
+    origin = "of other data" if result["training_source"] == "train" else "held-out images"
     title = (
         f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "
-        f"{result['images']} images scored by {result['by']}; BPRW learns from {result['kept']} {origin}"
+        f"{result['images']} images tested by {result['metric']}; BPRW is fitted to {result['train_images']} {origin}"
     )
     note = (
-        f"Chance alone moves an accuracy on {result['images']} images by about "
-        f"{format_percent(_standard_error(result))} (one standard error)."
+        f"The standard error of an accuracy on {result['images']} images is about "
+        f"{format_percent(_standard_error(result))}."
     )
     if short := max((row.get("short_classes") or 0 for row in result["rows"]), default=0):
-        note += f" {short} classes have fewer images to learn from than asked for, and use those they have in turn."
-    headings = ["accuracy %", f"spread of {result['runs']} runs", "effective prompts"]
+        note += f" {short} classes have fewer images than the shots asked for, and repeat those they have."
+    headings = ["accuracy %", f"std of {result['runs']} runs", "effective prompts"]
     headings += ["paper %"] if _is_imagenet(result) else []
-    shown = table(title, ["strategy"], headings, caption=note)
-    before = None
+    table = make_table(title, ["strategy"], headings, caption=note)
+    previous = None
     for row in result["rows"]:
         name = row["name"]
         if row["family"] == "one" and "templates" in result:
-            name = f"{name}: {result['templates'][result['single']]}"
-        if before not in (None, row["family"]):
-            shown.add_section()
-        before = row["family"]
-        accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["left_out"]
-        spread = "" if row["spread"] is None else f"±{100 * row['spread']:.2f}"
+            name = f"{name}: {result['templates'][result['single_template']]}"
+        if previous not in (None, row["family"]):
+            table.add_section()
+        previous = row["family"]
+        accuracy = f"{100 * row['accuracy']:.2f}" if row["accuracy"] is not None else row["skipped"]
+        std = "" if row["std"] is None else f"±{100 * row['std']:.2f}"
         count = "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}"
-        beside = [format_percent(row["paper"])] if _is_imagenet(result) else []
-        shown.add_row(name, accuracy, spread, count, *beside)
-    return [shown]
+        paper = [format_percent(row["paper"])] if _is_imagenet(result) else []
+        table.add_row(name, accuracy, std, count, *paper)
+    return [table]
 
 
 def _is_imagenet(result: dict[str, Any]) -> bool:
-    """Whether the paper's numbers are of the same classes."""
+    """Whether the classes are those of the paper's values."""
     return bool(result["classes"] == len(imagenet_class_names()))
 
 
-def _apart(
+def _split(
     images: Gaussian,
     labels: Tensor,
     classes: int,
     train: Gaussian | None,
     train_labels: Tensor | None,
-    plan: StrategyConfig,
+    config: StrategyConfig,
 ) -> tuple[Tensor, Gaussian, Tensor, str]:
-    """Numbers of the images that are scored; images to learn from and their labels; where those come from."""
+    """Rows of the tested images; images to fit and their labels; where those come from."""
     if train is not None and train_labels is not None:
         return torch.arange(len(labels)), train, train_labels, "train"
-    most = 2 * max(plan.shots, default=0)
-    scored, kept = split_few_shot(labels, classes, most, torch.Generator().manual_seed(plan.seed))
-    return scored, images[kept], labels[kept], "split"
+    max_per_class = 2 * max(config.shots, default=0)
+    generator = torch.Generator().manual_seed(config.seed)
+    tested, held_out = split_few_shot(labels, classes, max_per_class, generator)
+    return tested, images[held_out], labels[held_out], "split"
 
 
-def _not_scored(train: EncodedImages, tested: EncodedImages) -> Tensor:
-    """Which training images are none of the scored ones, by what the model sees of them: bool (N,)."""
-    scored = {fact.pixel_digest for fact in tested.metadata}
-    return torch.tensor([fact.pixel_digest not in scored for fact in train.metadata], dtype=torch.bool)
+def _find_untested(train: EncodedImages, tested: EncodedImages) -> Tensor:
+    """Which training images are not tested, by their preprocessed pixels: bool (N,)."""
+    digests = {sample.pixel_digest for sample in tested.metadata}
+    return torch.tensor([sample.pixel_digest not in digests for sample in train.metadata], dtype=torch.bool)
 
 
-def _own_templates(data: LabeledData) -> tuple[str, ...]:
+def _default_templates(data: LabeledData) -> tuple[str, ...]:
     return data.templates if len(data.templates) > 1 else imagenet_templates()
 
 
@@ -200,12 +216,12 @@ def _check_train(data: LabeledData, train: LabeledData | None) -> None:
         return
     if train.class_names != data.class_names or train.folders != data.folders:
         raise ValueError(
-            f"{train.source.name} has other classes than {data.source.name}: labels would not agree"
+            f"{train.source.name} has other classes than {data.source.name}, so their labels differ"
         )
     if data_identity(train.source, None) == data_identity(data.source, None):
         raise ValueError(
-            f"{train.source.name} is the data that is scored: give other images to learn from, or none, and some are "
-            "kept apart"
+            f"{train.source.name} is the data that is tested. Pass other training images, or None to hold out some of "
+            "the data"
         )
 
 
@@ -218,7 +234,7 @@ def _check(
             f"prompts {tuple(prompts.shape)} must be (C, T, D) with T, the templates, at least 2"
         )
     if (train is None) != (train_labels is None):
-        raise ValueError("train and train_labels come together")
+        raise ValueError("train and train_labels must be given together")
     for z, own, name in ((images, labels, "images"), (train, train_labels, "train")):
         if z is None or own is None:
             continue
@@ -232,5 +248,5 @@ def _check(
 
 def _standard_error(result: dict[str, Any]) -> float:
     """Of the accuracy with all prompts."""
-    share: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
-    return math.sqrt(share * (1.0 - share) / result["images"])
+    accuracy: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
+    return math.sqrt(accuracy * (1.0 - accuracy) / result["images"])

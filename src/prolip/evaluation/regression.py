@@ -100,7 +100,12 @@ def _leave_out(scores: Tensor, columns: Tensor) -> None:
 
 
 def analyze_regressions(
-    images: Gaussian, texts: Gaussian, captions: TokenizedCaptions, *, most: int = 20_000, seed: int = 0
+    images: Gaussian,
+    texts: Gaussian,
+    captions: TokenizedCaptions,
+    *,
+    max_captions: int = 20_000,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """The regression of each target that is known, with and without log uncertainty.
 
@@ -108,21 +113,25 @@ def analyze_regressions(
     truth:     target the true log-ambiguity, a row for each different text; None if it isn't known.
     The layout of each: `compare`.
     """
-    require_positive_int(most, "most", maximum=2**31)
+    require_positive_int(max_captions, "most", maximum=2**31)
     columns, log_uncertainty = compute_caption_features(captions), _log_uncertainty(texts)
     usable = captions.lengths > 0
-    rows = _some(usable.nonzero()[:, 0], most, seed)
+    rows = _some(usable.nonzero()[:, 0], max_captions, seed)
     owner = captions.image_index[rows]
     ranks = own_image_ranks(images, texts[rows], owner)
     result: dict[str, Any] = {
-        "own_image": compare_regressions(columns.select(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed),
+        "own_image": compare_regressions(
+            columns.select(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed
+        ),
         "truth": None,
     }
     if captions.log_ambiguity is not None:
         different = captions.first_occurrences()
         known = different[(usable & captions.log_ambiguity.isfinite())[different]]
         target = captions.log_ambiguity[known]
-        result["truth"] = compare_regressions(columns.select(known), log_uncertainty[known], target, known, seed=seed)
+        result["truth"] = compare_regressions(
+            columns.select(known), log_uncertainty[known], target, known, seed=seed
+        )
     return result
 
 

@@ -1,6 +1,6 @@
-"""Retrieval: does the nearest caption belong to the image, and the nearest image to the caption?
+"""Image-text retrieval in both directions: recall@k, mAP@R, R-Precision.
 
-All of it goes through `prolip.measures.nearest`, so that memory grows with queries x k, not with queries x items.
+All searches use `prolip.measures.nearest`, so memory grows with queries x k, not with queries x items.
 """
 
 from __future__ import annotations
@@ -13,178 +13,231 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from prolip.console import format_percent, make_table
 from prolip.data.source import Source
 from prolip.embeddings.embedder import Embedder
-from prolip.evaluation.formatting import format_percent, table
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, find_nearest
-from prolip.model.prolip import ProLIP
 
-KS = (1, 5, 10)
-NAMES = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_at_r": "mAP@R", "r_precision": "R-Precision"}
-"""Metrics, for people."""
-FOUND = 2**22
-"""Found items that are held at one time: 50 MB of indices and similarities."""
+RECALL_KS = (1, 5, 10)
+METRIC_NAMES = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_at_r": "mAP@R", "r_precision": "R-Precision"}
+"""Metric -> its name in tables."""
+BLOCK_ITEMS = 2**22
+"""Retrieved items that are in memory at one time: 50 MB of indices and similarities."""
 
 
-def find_hits(queries: Gaussian, items: Gaussian, positives: Positives, k: int, by: SimilarityMetric = "csd") -> Tensor:
-    """Whether each of the k nearest items of a query is a positive: bool (Q, k), best first (M columns if k > M)."""
-    _require_fit(queries, items, positives)
+def find_hits(
+    queries: Gaussian, items: Gaussian, positives: Positives, k: int, metric: SimilarityMetric = "csd"
+) -> Tensor:
+    """Whether each of the k nearest items of a query is a positive.
+
+    Args:
+        queries: (Q, D).
+        items: (M, D).
+        positives: Of Q queries and M items.
+        k: Items per query.
+        metric: Similarity that ranks items.
+
+    Returns:
+        bool (Q, min(k, M)), the nearest first.
+    """
+    _require_matching(queries, items, positives)
     keys, k = positives.keys, min(k, len(items))
     found = torch.empty((len(queries), k), dtype=torch.bool)
-    for rows in torch.arange(len(queries)).split(max(1, FOUND // k)):
-        found[rows] = _hits_of(rows, queries, items, keys, k, by)
+    for rows in torch.arange(len(queries)).split(max(1, BLOCK_ITEMS // k)):
+        found[rows] = _block_hits(rows, queries, items, keys, k, metric)
     return found
 
 
-def _require_fit(queries: Gaussian, items: Gaussian, positives: Positives) -> None:
+def _require_matching(queries: Gaussian, items: Gaussian, positives: Positives) -> None:
     if len(queries) + 1 != len(positives.offsets) or len(items) != positives.item_count:
         raise ValueError(
-            f"{len(queries)} queries and {len(items)} items, but positives for {len(positives.counts)} and "
+            f"{len(queries)} queries and {len(items)} items, but positives are for {len(positives.counts)} and "
             f"{positives.item_count}"
         )
 
 
-def _hits_of(rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, by: SimilarityMetric) -> Tensor:
-    """`hits` of some queries: bool (len(rows), k). keys: of the positives."""
-    _, places = find_nearest(queries[rows], items, k, metric=by)
-    return _among(rows[:, None] * len(items) + places, keys)
+def _block_hits(
+    rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, metric: SimilarityMetric
+) -> Tensor:
+    """`find_hits` of some queries: bool (len(rows), k). keys: of the positives."""
+    _, indices = find_nearest(queries[rows], items, k, metric=metric)
+    return _is_in(rows[:, None] * len(items) + indices, keys)
 
 
-def _among(wanted: Tensor, keys: Tensor) -> Tensor:
-    """Which of the wanted numbers are among the keys (increasing): bool, in the shape of `wanted`."""
+def _is_in(values: Tensor, keys: Tensor) -> Tensor:
+    """Which values are among the sorted keys: bool, in the shape of `values`."""
     if not len(keys):
-        return torch.zeros_like(wanted, dtype=torch.bool)
-    at = torch.searchsorted(keys, wanted).clamp_max(len(keys) - 1)
-    return keys[at] == wanted
+        return torch.zeros_like(values, dtype=torch.bool)
+    index = torch.searchsorted(keys, values).clamp_max(len(keys) - 1)
+    return keys[index] == values
 
 
 def recall_at_k(
-    queries: Gaussian, items: Gaussian, positives: Positives, ks: Sequence[int] = KS, by: SimilarityMetric = "csd"
+    queries: Gaussian,
+    items: Gaussian,
+    positives: Positives,
+    ks: Sequence[int] = RECALL_KS,
+    metric: SimilarityMetric = "csd",
 ) -> dict[str, float | None]:
-    """R@k: share of queries with any positive among their k nearest items. {"r1": ..., "r5": ...}.
+    """Recall@k: fraction of queries with any positive among their k nearest items.
 
-    Queries without a positive don't count; None if there is no other.
+    Args:
+        queries: (Q, D).
+        items: (M, D).
+        positives: Of Q queries and M items. Queries without positives don't count.
+        ks: Values of k.
+        metric: Similarity that ranks items.
+
+    Returns:
+        {"r1": ..., "r5": ...}; None for each if no query has positives.
     """
-    asked = positives.counts > 0
-    if not bool(asked.any()):
+    has_positive = positives.counts > 0
+    if not bool(has_positive.any()):
         return {f"r{k}": None for k in ks}
-    found = find_hits(queries, items, positives, max(ks), by)[asked]
+    found = find_hits(queries, items, positives, max(ks), metric)[has_positive]
     return {f"r{k}": _mean(found[:, :k].any(1)) for k in ks}
 
 
 def precision_metrics(
-    queries: Gaussian, items: Gaussian, positives: Positives, by: SimilarityMetric = "csd"
+    queries: Gaussian, items: Gaussian, positives: Positives, metric: SimilarityMetric = "csd"
 ) -> dict[str, float | None]:
-    """mAP@R and R-Precision, as ECCV Caption defines them, and R@1. R: the number of positives of the query.
+    """mAP@R and R-Precision, as ECCV Caption defines them, and R@1. R is the number of positives of a query.
 
-    r_precision: positives among the first R, divided by R. map_at_r: sum over i <= R of precision@i where the i-th is
-    a positive, divided by R. Both are means over the queries that have positives; None if there is none.
+    Args:
+        queries: (Q, D).
+        items: (M, D).
+        positives: Of Q queries and M items.
+        metric: Similarity that ranks items.
+
+    Returns:
+        r_precision: positives among the first R, divided by R. map_at_r: sum over i <= R of precision@i where item i is
+        a positive, divided by R. r1. Means over the queries that have positives; None if there are none.
     """
-    _require_fit(queries, items, positives)
+    _require_matching(queries, items, positives)
     counts, keys = positives.counts, positives.keys
     left = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
     if not len(left):
         return {"map_at_r": None, "r_precision": None, "r1": None}
     parts = []
     while len(left):
-        # the largest R comes first, and alone says how wide and so how long a block is: a few queries with a large R
-        # don't make all others wide
-        most = int(counts[left[0]])
-        rows, left = left[: max(1, FOUND // most)], left[max(1, FOUND // most) :]
-        parts.append(_ranked(_hits_of(rows, queries, items, keys, most, by), counts[rows]))
+        # sorted by R, so that a block is as wide as its first query needs: a few queries with a large R don't make
+        # all blocks wide
+        max_positives = int(counts[left[0]])
+        size = max(1, BLOCK_ITEMS // max_positives)
+        rows, left = left[:size], left[size:]
+        parts.append(
+            _query_metrics(_block_hits(rows, queries, items, keys, max_positives, metric), counts[rows])
+        )
     averages, precisions, firsts = torch.cat(parts).unbind(1)
     return {"map_at_r": _mean(averages), "r_precision": _mean(precisions), "r1": _mean(firsts)}
 
 
-def _ranked(found: Tensor, counts: Tensor) -> Tensor:
-    """AP@R, R-Precision and whether the first is right, of each query: (Q, 3). found: bool (Q, max R), counts: R."""
-    places = torch.arange(1, found.shape[1] + 1)
-    right = found & (places <= counts[:, None])
-    averages = (right.cumsum(1).double() / places).mul_(right).sum(1) / counts
-    return torch.stack([averages, right.sum(1).double() / counts, found[:, 0].double()], 1)
+def _query_metrics(found: Tensor, counts: Tensor) -> Tensor:
+    """AP@R, R-Precision and whether the first item is a positive: (Q, 3). found: bool (Q, max R). counts: R."""
+    rank = torch.arange(1, found.shape[1] + 1)
+    hits = found & (rank <= counts[:, None])
+    averages = (hits.cumsum(1).double() / rank).mul_(hits).sum(1) / counts
+    return torch.stack([averages, hits.sum(1).double() / counts, found[:, 0].double()], 1)
 
 
 def image_text_recall(
-    images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: SimilarityMetric = "csd"
+    images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
 ) -> dict[str, Any]:
-    """R@1, 5, 10 both ways, each text belonging to one image. image_of_text: int64 (T,), the image's row.
+    """Recall@1, 5 and 10 in both directions.
 
-    {"image_to_text": {"r1", "r5", "r10"}, "text_to_image": {...}, "mean_r1"}.
+    Args:
+        images: (N, D).
+        texts: (T, D).
+        image_of_text: int64 (T,), the row of each text's image.
+        metric: Similarity that ranks items.
+
+    Returns:
+        {"image_to_text": {r1, r5, r10}, "text_to_image": {...}, "mean_r1"}.
     """
     own = Positives.from_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
-    to_text = recall_at_k(images, texts, own.transpose(), by=by)
-    to_image = recall_at_k(texts, images, own, by=by)
+    to_text = recall_at_k(images, texts, own.transpose(), metric=metric)
+    to_image = recall_at_k(texts, images, own, metric=metric)
     return {
         "image_to_text": to_text,
         "text_to_image": to_image,
-        "mean_r1": _middle(to_text["r1"], to_image["r1"]),
+        "mean_r1": _mean_of_two(to_text["r1"], to_image["r1"]),
     }
 
 
 def many_to_many_metrics(
-    images: Gaussian, texts: Gaussian, positives: Positives, by: SimilarityMetric = "csd"
+    images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric = "csd"
 ) -> dict[str, Any]:
-    """`precision_metrics` both ways. positives: the texts of each image; the same pairs serve both ways."""
+    """`precision_metrics` in both directions.
+
+    Args:
+        images: (N, D).
+        texts: (T, D).
+        positives: The texts of each image.
+        metric: Similarity that ranks items.
+
+    Returns:
+        {"image_to_text": {map_at_r, r_precision, r1}, "text_to_image": {...}}.
+    """
     return {
-        "image_to_text": precision_metrics(images, texts, positives, by),
-        "text_to_image": precision_metrics(texts, images, positives.transpose(), by),
+        "image_to_text": precision_metrics(images, texts, positives, metric),
+        "text_to_image": precision_metrics(texts, images, positives.transpose(), metric),
     }
 
 
 def evaluate_retrieval(
-    model: ProLIP,
+    embedder: Embedder,
     source: Source,
     *,
     positives: str | Path | None = None,
-    cache: Path | None = None,
-    batch_size: int = 64,
-    max_bad_fraction: float = 0.01,
-    progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Retrieval on pictures with captions, one or several each, by CSD and by cosine.
+    """Evaluate retrieval on images with one or several captions each, by CSD and by cosine.
 
-    positives: a table of all that is true, beyond each picture's own captions, for mAP@R and R-Precision: see
-    `read_positives`.
-    Returns {"data", "images", "texts", "bad", "csd": `image_text_recall`, "cosine": ...}; with positives each score also has
-    "many_to_many", and "positives" tells how many pairs there are and how many names of the table were not found.
+    Args:
+        embedder: The model, and how to embed with it.
+        source: Images with captions.
+        positives: A file with all true pairs, for mAP@R and R-Precision, see `read_positives`.
+
+    Returns:
+        data, images, texts, bad, csd and cosine (`image_text_recall`); with positives csd and cosine also have
+        many_to_many (`many_to_many_metrics`), and positives is {pairs, not_found (names of the file)}.
     """
-    embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
-    )
     encoded = embedder.embed_images(source)
     captions, image_of_text = flatten_captions(encoded)
     texts = embedder.embed_texts(captions)
     result: dict[str, Any] = {
         "data": encoded.name, "images": len(encoded), "texts": len(captions), "bad": len(encoded.errors),
     }  # fmt: skip
-    scores: tuple[SimilarityMetric, ...] = ("csd", "cosine")
-    for by in scores:
-        result[by] = image_text_recall(encoded.images, texts, image_of_text, by)
+    metrics: tuple[SimilarityMetric, ...] = ("csd", "cosine")
+    for metric in metrics:
+        result[metric] = image_text_recall(encoded.images, texts, image_of_text, metric)
     if positives is not None:
-        truth, unknown = read_positives(Path(positives), encoded)
-        result["positives"] = {"pairs": len(truth.indices), "not_found": unknown}
-        for by in scores:
-            result[by]["many_to_many"] = many_to_many_metrics(encoded.images, texts, truth, by)
+        pairs, not_found = read_positives(Path(positives), encoded)
+        result["positives"] = {"pairs": len(pairs.indices), "not_found": not_found}
+        for metric in metrics:
+            result[metric]["many_to_many"] = many_to_many_metrics(encoded.images, texts, pairs, metric)
     return result
 
 
 def retrieval_tables(result: Mapping[str, Any]) -> list[Table]:
-    """What `evaluate` found, for people; percent."""
+    """The result of `evaluate_retrieval` as a table, in percent."""
     title = f"Retrieval: {result['images']:,} images, {result['texts']:,} texts (percent)"
-    columns = [name for name in NAMES if "positives" in result or not name.startswith(("map", "r_"))]
-    shown = table(title, ("score", "way"), [NAMES[name] for name in columns])
-    for by in ("csd", "cosine"):
-        for way in ("image_to_text", "text_to_image"):
-            values = {**result[by].get("many_to_many", {}).get(way, {}), **result[by][way]}
-            shown.add_row(by, way.replace("_", " "), *(format_percent(values[name]) for name in columns))
-    return [shown]
+    columns = [name for name in METRIC_NAMES if "positives" in result or not name.startswith(("map", "r_"))]
+    table = make_table(title, ("metric", "direction"), [METRIC_NAMES[name] for name in columns])
+    for metric in ("csd", "cosine"):
+        for direction in ("image_to_text", "text_to_image"):
+            many_to_many = result[metric].get("many_to_many", {}).get(direction, {})
+            values = {**many_to_many, **result[metric][direction]}
+            table.add_row(
+                metric, direction.replace("_", " "), *(format_percent(values[name]) for name in columns)
+            )
+    return [table]
 
 
 def _mean(values: Tensor) -> float:
     return values.double().mean().item()
 
 
-def _middle(a: float | None, b: float | None) -> float | None:
+def _mean_of_two(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else (a + b) / 2

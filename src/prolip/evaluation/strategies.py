@@ -1,4 +1,4 @@
-"""Strategies to make one class out of many prompts. Each gives a row: its weights, pooled, scored."""
+"""Prompt strategies: how to weight the prompts of a class. Each gives a row with its accuracy."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from prolip.zeroshot import prompt_weights as rules
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, Prior, few_shot_config, few_shot_weights, zero_shot_weights
 from prolip.zeroshot.few_shot import choose_shots
 
-LARGEST = 5
-"""Prompts of each class that the result names with their learned weight."""
-NO_UNCERTAINTY = "this model has no uncertainty"
-NO_SHOTS = "no class has images to spare for learning"
+NUM_TOP_TEMPLATES = 5
+"""Templates with the largest learned weights that the result lists for each class."""
+NO_UNCERTAINTY = "the model has no uncertainty"
+NO_SHOTS = "no class has training images"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyConfig:
-    """What is compared.
+    """Which prompt strategies are compared.
 
-    single:   number of the template that stands alone. None: that of "a photo of a {c}." where it is known, else 0.
-    spreads:  k of the filters by mean + k standard deviations.
-    limits:   uncertainties, each for a filter of its own.
-    lowest:   K of top-K; those below the number of templates are taken.
-    few:      labelled images a class for BPRW; () needs no such images.
-    nearest:  images that stand for a class where BPRW has no labels.
-    prior:    of BPRW; see `prolip.zeroshot.bprw.Prior`.
-    runs:     repetitions of all that is random (draws, choice of images), for mean and spread.
-    by:       how the nearest class is found.
-    variance: of pooled prompts; see `prolip.mixture.pool`.
+    single_template:   Index of the template that is used alone. None: "a photo of a {c}." if present, else 0.
+    std_multiples:     k of the filters by mean + k standard deviations of uncertainty.
+    max_uncertainties: Fixed limits, each for a filter of its own.
+    top_k:             K of top-K; those below the number of templates are used.
+    shots:             Labeled images per class for BPRW; () needs none.
+    nearest_images:    Images that stand for a class where BPRW has no labels.
+    prior:             Of BPRW, see `prolip.zeroshot.bprw.Prior`.
+    runs:              Repetitions of what is random (draws, choice of images), for mean and standard deviation.
+    metric:            Similarity that finds the nearest class.
+    variance:          Of pooled prompts, see `prolip.mixture.pool`.
+    seed:              Of what is random.
     """
 
     single_template: int | None = None
@@ -46,23 +47,23 @@ class StrategyConfig:
     max_uncertainties: tuple[float, ...] = ()
     top_k: tuple[int, ...] = (1, 5, 10, 20, 40)
     shots: tuple[int, ...] = (5, 9)
-    nearest: int = 10
+    nearest_images: int = 10
     prior: Prior = "initial"
     runs: int = 3
-    by: SimilarityMetric = "csd"
+    metric: SimilarityMetric = "csd"
     variance: PooledVariance = "average"
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_positive_int(self.runs, "runs")
-        require_positive_int(self.nearest, "nearest")
-        for name in ("few", "lowest"):
+        require_positive_int(self.nearest_images, "nearest_images")
+        for name in ("shots", "top_k"):
             for count in getattr(self, name):
-                require_positive_int(count, f"each number of `{name}`")
+                require_positive_int(count, f"each of {name}")
 
 
 class StrategyResult(NamedTuple):
-    """The row of a strategy, and what figures need of the weights that it learned, if it is one that learns."""
+    """The row of a strategy, and what figures need of its learned weights, if it learns any."""
 
     row: dict[str, Any]
     learned: dict[str, Any] | None = None
@@ -70,60 +71,62 @@ class StrategyResult(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StrategyInputs:
-    """What every strategy is given."""
+    """What every strategy needs: prompts (C, T, D), tested and training images with labels, the config."""
 
     prompts: Gaussian
     images: Gaussian
     labels: Tensor
-    learn: Gaussian
-    learn_labels: Tensor
-    plan: StrategyConfig
+    train_images: Gaussian
+    train_labels: Tensor
+    config: StrategyConfig
 
     @cached_property
     def uncertain(self) -> bool:
         return bool((self.prompts.uncertainty > 0).all())
 
     def accuracy(self, classes: Gaussian) -> float:
-        """Share of the scored images whose nearest class (C, D) is their own."""
-        found = find_nearest(self.images, classes, 1, metric=self.plan.by)[1][:, 0]
+        """Accuracy on the tested images with these classes (C, D)."""
+        found = find_nearest(self.images, classes, 1, metric=self.config.metric)[1][:, 0]
         return (found == self.labels).double().mean().item()
 
     def generator(self, shots: int, run: int) -> torch.Generator:
-        """The same for a strategy and its controls: they see the same images and the same noise."""
-        return torch.Generator().manual_seed((self.plan.seed * 1009 + shots) * 1009 + run)
+        """Equal for a strategy and its controls, so that they see the same images and the same noise."""
+        return torch.Generator().manual_seed((self.config.seed * 1009 + shots) * 1009 + run)
 
-    def short(self, shots: int) -> int:
-        """Classes with fewer images to learn from."""
-        return int((torch.bincount(self.learn_labels, minlength=len(self.prompts)) < shots).sum())
+    def count_short_classes(self, shots: int) -> int:
+        """Number of classes with fewer training images than shots."""
+        return int((torch.bincount(self.train_labels, minlength=len(self.prompts)) < shots).sum())
 
-    def row(
+    def make_row(
         self, name: str, family: str, runs: Sequence[Tensor], paper_row: str | None = None
     ) -> dict[str, Any]:
-        """A row from the weights (C, T) of each run."""
-        pooled = (pool(self.prompts, weights, variance=self.plan.variance) for weights in runs)
+        """The row of a strategy from its weights (C, T) of each run."""
+        pooled = (pool(self.prompts, weights, variance=self.config.variance) for weights in runs)
         values = [self.accuracy(classes) for classes in pooled]
         count = torch.stack([rules.effective_prompt_count(weights).mean() for weights in runs]).mean().item()
         return _row(name, family, values, paper_row) | {"effective_prompts": count}
 
 
-def fixed_strategies(task: StrategyInputs) -> Iterator[StrategyResult]:
-    """Strategies without anything random."""
-    prompts, plan = task.prompts, task.plan
+def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
+    """Deterministic strategies: one prompt, the ensemble, filters, top-K."""
+    prompts, plan = inputs.prompts, inputs.config
     single = rules.single_template_weights(prompts, plan.single_template or 0)
-    yield StrategyResult(task.row("one prompt", "one", [single], "a photo of a {c}"))
-    yield StrategyResult(task.row("all prompts", "ensemble", [rules.uniform_weights(prompts)], "80 prompts"))
-    named = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
+    yield StrategyResult(inputs.make_row("one prompt", "one", [single], "a photo of a {c}"))
+    yield StrategyResult(
+        inputs.make_row("all prompts", "ensemble", [rules.uniform_weights(prompts)], "80 prompts")
+    )
+    paper_rows = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
     for name, family, rule in _uncertainty_rules(prompts, plan):
-        if task.uncertain:
-            yield StrategyResult(task.row(name, family, [rule(prompts)], named.get(family)))
+        if inputs.uncertain:
+            yield StrategyResult(inputs.make_row(name, family, [rule(prompts)], paper_rows.get(family)))
         else:
-            yield StrategyResult(_row(name, family, (), named.get(family), left_out=NO_UNCERTAINTY))
+            yield StrategyResult(_row(name, family, (), paper_rows.get(family), skipped=NO_UNCERTAINTY))
 
 
 def _uncertainty_rules(
     prompts: Gaussian, plan: StrategyConfig
 ) -> Iterator[tuple[str, str, Callable[[Gaussian], Tensor]]]:
-    """Name, family and rule of what reads the prompts' uncertainty."""
+    """Name, family and weight function of the strategies that use the prompts' uncertainty."""
     classes, count = prompts.shape[:2]
     yield "all prompts by 1/uncertainty", "ensemble", inverse_uncertainty_weights
     for k in plan.std_multiples:
@@ -133,72 +136,92 @@ def _uncertainty_rules(
     for limit in plan.max_uncertainties:
         yield f"uncertainty up to {limit:g}", "filter", partial(rules.threshold_filter, threshold=limit)
     half = max(1, classes * count // 2)
-    yield "least uncertain half of all", "filter", partial(rules.global_top_k_filter, count=half)
+    yield "least uncertain half of all prompts", "filter", partial(rules.global_top_k_filter, count=half)
     for number in plan.top_k:
         if number < count:
             yield f"top-{number} of each class", "top", partial(rules.top_k_filter, k=number)
 
 
-def zero_shot_strategies(task: StrategyInputs) -> Iterator[StrategyResult]:
-    """BPRW without labels: from the scored images themselves, as in the paper, and from others."""
-    sources: list[tuple[str, Gaussian, str | None]] = [("BPRW, 0 images", task.images, "BPRW, 0 images")]
-    if len(task.learn_labels):
-        sources.append(("BPRW, 0 images, learned from others", task.learn, None))
+def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
+    """BPRW without labels: fitted to the tested images themselves, as in the paper, and to training images."""
+    sources: list[tuple[str, Gaussian, str | None]] = [("BPRW, 0 images", inputs.images, "BPRW, 0 images")]
+    if len(inputs.train_labels):
+        sources.append(("BPRW, 0 images, fitted to others", inputs.train_images, None))
     for name, images, paper_row in sources:
-        if not task.uncertain:
-            yield StrategyResult(_row(name, "bprw", (), paper_row, left_out=NO_UNCERTAINTY))
+        if not inputs.uncertain:
+            yield StrategyResult(_row(name, "bprw", (), paper_row, skipped=NO_UNCERTAINTY))
             continue
-        settings = replace(ZERO_SHOT_CONFIG, nearest=task.plan.nearest, prior=task.plan.prior)
+        settings = replace(ZERO_SHOT_CONFIG, nearest_images=inputs.config.nearest_images, prior=inputs.config.prior)
         runs = [
-            zero_shot_weights(task.prompts, images, settings, task.generator(0, run), task.plan.by).weights
-            for run in range(task.plan.runs)
+            zero_shot_weights(
+                inputs.prompts, images, settings, inputs.generator(0, run), inputs.config.metric
+            ).weights
+            for run in range(inputs.config.runs)
         ]
-        yield StrategyResult(task.row(name, "bprw", runs, paper_row), _learned(name, 0, runs[0]))
+        yield StrategyResult(
+            inputs.make_row(name, "bprw", runs, paper_row), _summarize_weights(name, 0, runs[0])
+        )
 
 
-def few_shot_strategies(task: StrategyInputs) -> Iterator[StrategyResult]:
-    """BPRW with labels; then its controls: the same without learned variances, the same images without prompts."""
-    for shots in task.plan.shots:
+def few_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
+    """BPRW with labels; then its controls: equal variances, and the centroid of the same images without prompts."""
+    for shots in inputs.config.shots:
         name = f"BPRW, {shots} images"
         paper_row = name if name in paper_numbers.PROMPTS.rows else None
-        yield _bprw(task, shots, name, "bprw", task.prompts, task.learn, paper_row)
-    for shots in task.plan.shots:
+        yield _fit_bprw(inputs, shots, name, "bprw", inputs.prompts, inputs.train_images, paper_row)
+    for shots in inputs.config.shots:
         name = f"BPRW, {shots} images, equal variances"
-        control = _bprw(task, shots, name, "control", _flat(task.prompts), _flat(task.learn), None)
+        control = _fit_bprw(
+            inputs,
+            shots,
+            name,
+            "control",
+            _equalize_variances(inputs.prompts),
+            _equalize_variances(inputs.train_images),
+            None,
+        )
         yield StrategyResult(control.row)  # figures don't draw the weights of a control
-        yield StrategyResult(_centroid_row(task, shots))
+        yield StrategyResult(_centroid_row(inputs, shots))
 
 
-def _bprw(
-    task: StrategyInputs, shots: int, name: str, family: str, prompts: Gaussian, learn: Gaussian, paper_row: str | None
+def _fit_bprw(
+    inputs: StrategyInputs,
+    shots: int,
+    name: str,
+    family: str,
+    prompts: Gaussian,
+    train_images: Gaussian,
+    paper_row: str | None,
 ) -> StrategyResult:
-    if not len(task.learn_labels) or not task.uncertain:
-        why = NO_SHOTS if task.uncertain else NO_UNCERTAINTY
-        return StrategyResult(_row(name, family, (), paper_row, left_out=why))
-    settings = replace(few_shot_config(shots), prior=task.plan.prior)
+    if not len(inputs.train_labels) or not inputs.uncertain:
+        why = NO_SHOTS if inputs.uncertain else NO_UNCERTAINTY
+        return StrategyResult(_row(name, family, (), paper_row, skipped=why))
+    settings = replace(few_shot_config(shots), prior=inputs.config.prior)
     found = [
-        few_shot_weights(prompts, learn, task.learn_labels, shots, settings, task.generator(shots, run))
-        for run in range(task.plan.runs)
+        few_shot_weights(
+            prompts, train_images, inputs.train_labels, shots, settings, inputs.generator(shots, run)
+        )
+        for run in range(inputs.config.runs)
     ]
-    row = task.row(name, family, [run.weights for run in found], paper_row)
-    learned = _learned(name, shots, found[0].weights, found[0].image_indices[:, 0] >= 0)
-    return StrategyResult(row | {"short_classes": task.short(shots)}, learned)
+    row = inputs.make_row(name, family, [run.weights for run in found], paper_row)
+    learned = _summarize_weights(name, shots, found[0].weights, found[0].image_indices[:, 0] >= 0)
+    return StrategyResult(row | {"short_classes": inputs.count_short_classes(shots)}, learned)
 
 
-def _centroid_row(task: StrategyInputs, shots: int) -> dict[str, Any]:
-    """Each class pools its images, the ones that BPRW saw, instead of prompts (which stand in where it has none)."""
+def _centroid_row(inputs: StrategyInputs, shots: int) -> dict[str, Any]:
+    """Each class is the pool of the images that BPRW saw instead of prompts (prompts where it has no images)."""
     name = f"centroid of {shots} images, no prompts"
-    if not len(task.learn_labels):
-        return _row(name, "control", (), None, left_out=NO_SHOTS)
-    from_prompts, values = pool(task.prompts, variance=task.plan.variance), []
-    for run in range(task.plan.runs):
-        chosen = choose_shots(task.learn_labels, len(task.prompts), shots, task.generator(shots, run))
-        centroids = pool(task.learn[chosen.clamp_min(0)], variance=task.plan.variance)
+    if not len(inputs.train_labels):
+        return _row(name, "control", (), None, skipped=NO_SHOTS)
+    from_prompts, values = pool(inputs.prompts, variance=inputs.config.variance), []
+    for run in range(inputs.config.runs):
+        chosen = choose_shots(inputs.train_labels, len(inputs.prompts), shots, inputs.generator(shots, run))
+        centroids = pool(inputs.train_images[chosen.clamp_min(0)], variance=inputs.config.variance)
         known = (chosen[:, :1] >= 0).expand_as(centroids.mean)
         mean = torch.where(known, centroids.mean, from_prompts.mean)
         log_var = torch.where(known, centroids.log_var, from_prompts.log_var)
-        values.append(task.accuracy(Gaussian(mean, log_var)))
-    return _row(name, "control", values, None) | {"short_classes": task.short(shots)}
+        values.append(inputs.accuracy(Gaussian(mean, log_var)))
+    return _row(name, "control", values, None) | {"short_classes": inputs.count_short_classes(shots)}
 
 
 def _row(
@@ -206,39 +229,41 @@ def _row(
     family: str,
     accuracies: Sequence[float],
     paper_row: str | None,
-    left_out: str | None = None,
+    skipped: str | None = None,
 ) -> dict[str, Any]:
-    """accuracies: of each run; none if the strategy is left out, and left_out says why."""
+    """accuracies: of each run; empty if the strategy is skipped, for the reason `skipped`."""
     values = torch.tensor(accuracies, dtype=torch.float64)
     return {
         "name": name,
         "family": family,
         "accuracy": values.mean().item() if len(values) else None,
-        "spread": values.std().item() if len(values) > 1 else None,
+        "std": values.std().item() if len(values) > 1 else None,
         "effective_prompts": None,
         "paper": None if paper_row is None else paper_numbers.PROMPTS.value(paper_row, "imagenet"),
-        "left_out": left_out,
+        "skipped": skipped,
     }
 
 
-def _learned(name: str, shots: int, weights: Tensor, seen: Tensor | None = None) -> dict[str, Any]:
-    """What figures need of learned weights (C, T). seen: bool (C,), the classes that had images; None: all."""
-    known = [True] * len(weights) if seen is None else seen.tolist()
-    values, templates = (part.tolist() for part in weights.topk(min(LARGEST, weights.shape[1])))
+def _summarize_weights(
+    name: str, shots: int, weights: Tensor, has_images: Tensor | None = None
+) -> dict[str, Any]:
+    """What figures need of learned weights (C, T). has_images: bool (C,), the classes that had images; None: all."""
+    known = [True] * len(weights) if has_images is None else has_images.tolist()
+    values, templates = (part.tolist() for part in weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1])))
     pairs = [list(map(list, zip(*both, strict=True))) for both in zip(templates, values, strict=True)]
     return {
         "name": name,
         "shots": shots,
-        "max": _where(known, weights.amax(-1).tolist()),
-        "entropy": _where(known, rules.entropy(weights).tolist()),
-        "largest": _where(known, pairs),
+        "max": _mask(known, weights.amax(-1).tolist()),
+        "entropy": _mask(known, rules.entropy(weights).tolist()),
+        "top_templates": _mask(known, pairs),
     }
 
 
-def _where(known: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+def _mask(known: Sequence[bool], values: Sequence[Any]) -> list[Any]:
     return [value if is_known else None for is_known, value in zip(known, values, strict=True)]
 
 
-def _flat(z: Gaussian) -> Gaussian:
-    """The same means; every variance is the mean of all."""
+def _equalize_variances(z: Gaussian) -> Gaussian:
+    """The same means with every variance set to the mean variance."""
     return Gaussian(z.mean, z.var.mean().log().expand_as(z.log_var)) if len(z) else z

@@ -1,8 +1,8 @@
-"""The uncertainty report: how uncertain images and captions are, which are most, and what it goes together with."""
+"""The uncertainty report: uncertainty of images and captions, and what it correlates with."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,117 +11,122 @@ from rich.table import Table
 from torch import Tensor
 
 from prolip.checks import require_positive_int
+from prolip.console import describe_bad_samples, format_number, format_percent, make_table
 from prolip.data.source import Source
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import regression
 from prolip.evaluation.captions import EmbeddedPairs, embed_pairs
-from prolip.evaluation.formatting import describe_bad_samples, format_number, format_percent, table
+from prolip.evaluation.examples import select_examples
 from prolip.evaluation.metrics.correlation import spearman
-from prolip.evaluation.samples import Samples
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.scenes import World
 
-SHOWN = 12
+NUM_EXAMPLES = 12
 BINS = 60
 POINTS = 4000
 """Captions that a figure draws as points."""
 MIN_BIN_SIZE, MIN_LENGTH_GROUP = 20, 50
-"""Captions in a bin of lengths; captions of one length whose correlation with the truth is worth telling."""
+"""Fewest captions in a bin of lengths, and of one length for a correlation with ambiguity."""
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
 
 def require_uncertainty(model: ProLIP) -> None:
-    """An error for a model whose Gaussians are points."""
+    """Raise ValueError for a deterministic model."""
     if "none" in (model.config.image.uncertainty, model.config.text.uncertainty):
         raise ValueError(
-            "this model is deterministic (CLIP, SigLIP): it has no uncertainty to report on; choose a ProLIP model"
+            "this model is deterministic (CLIP, SigLIP): it has no uncertainty to report. Choose a ProLIP model"
         )
 
 
 def evaluate_uncertainty(
-    model: ProLIP,
+    embedder: Embedder,
     source: Source,
     *,
     limit: int | None = None,
-    world: World | None = None,
-    cache: Path | None = None,
-    shown: int = SHOWN,
+    log_ambiguity: Callable[[str], float] | None = None,
+    num_examples: int = NUM_EXAMPLES,
     seed: int = 0,
-    batch_size: int = 64,
-    max_bad_fraction: float = 0.01,
-    progress: bool | None = None,
 ) -> dict[str, Any]:
-    """`analyse` of any data with captions; limit, world, cache and max_bad_fraction as in `gather`."""
-    require_uncertainty(model)
-    pairs = embed_pairs(
-        model, source, limit=limit, world=world, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction,
-        progress=progress,
-    )  # fmt: skip
-    return analyze_uncertainty(pairs, shown=shown, seed=seed)
+    """The uncertainty report of a model on images with captions.
 
+    Args:
+        embedder: The model, and how to embed with it.
+        source, limit, log_ambiguity: See `embed_pairs`.
+        num_examples, seed: See `analyze_uncertainty`.
 
-def analyze_uncertainty(pairs: EmbeddedPairs, *, shown: int = SHOWN, seed: int = 0) -> dict[str, Any]:
-    """All of the report as one JSON-able dict. shown: samples of each list. seed: of what is drawn at random.
-
-    data, images, captions, different_captions: the name of the source, and numbers of each. bad: samples left out.
-    image, text:          {n, mean, std, least, largest, q05, q25, median, q75, q95} of tr(Sigma).
-    text_above_own_image: share of captions more uncertain than their image.
-    histogram:            {edges (of ln tr(Sigma)), image, text}: counts.
-    by_length:            {spearman, bins: [{low, high, n, mean, ...}]}; tokens, as the tower sees them.
-    by_level:             None, or {spearman, levels: [{level, n, mean, ...}]}.
-    truth:                None, or how uncertainty goes with ln of the true probability, over different texts:
-                          {n, spearman, within_length: {mean, lengths: [{length, n, spearman}]}, within_level: [...]}.
-    regression:           `regression.analyse`.
-    certain_images, uncertain_images, certain_captions, uncertain_captions, long_uncertain_captions: samples.
-    corners:              "certain image, uncertain text" and so on: samples, by the sum of both ranks.
-    points:               a random few thousand captions: {image, text, length, level, log_ambiguity}.
-
-    A sample is {image (row), number (in the source), key, caption, length, image_uncertainty, text_uncertainty,
-    text_rank (share of captions that are less uncertain), csd}. Lists hold no image and no text twice; an image stands
-    there with its first caption.
+    Returns:
+        `analyze_uncertainty`.
     """
-    require_positive_int(shown, "shown", maximum=10_000)
-    _require_spread(pairs.images, pairs.texts)
+    require_uncertainty(embedder.model)
+    pairs = embed_pairs(embedder, source, limit=limit, log_ambiguity=log_ambiguity)
+    return analyze_uncertainty(pairs, num_examples=num_examples, seed=seed)
+
+
+def analyze_uncertainty(
+    pairs: EmbeddedPairs, *, num_examples: int = NUM_EXAMPLES, seed: int = 0
+) -> dict[str, Any]:
+    """The uncertainty report as one JSON-serializable dict.
+
+    Args:
+        pairs: Of `embed_pairs`.
+        num_examples: Length of each list of examples.
+        seed: Seed of random draws.
+
+    Returns:
+        data, images, captions, distinct_captions: name of the source, and counts. bad: samples skipped.
+        image, text:          {n, mean, std, min, max, q05, q25, median, q75, q95} of tr(Sigma).
+        text_above_own_image: fraction of captions more uncertain than their image.
+        histogram:            {edges (of ln tr(Sigma)), image, text}: counts.
+        by_length:            {spearman, bins: [{low, high, n, mean, ...}]}, in tokens as the text tower sees them.
+        by_level:             None, or {spearman, levels: [{level, n, mean, ...}]}.
+        ambiguity:            None, or correlations with the true log-ambiguity, over distinct texts: {n, spearman,
+                              within_length: {mean, lengths: [{length, n, spearman}]}, within_level: [...]}.
+        regression:           `analyze_regressions`.
+        points:               a random subset of captions: {image, text, length, level, log_ambiguity}.
+        And the examples of `select_examples`.
+    """
+    require_positive_int(num_examples, "num_examples", maximum=10_000)
+    _require_variance(pairs.images, pairs.texts)
     captions = pairs.captions
     image, text = (z.uncertainty.double() for z in (pairs.images, pairs.texts))
     own = image[captions.image_index]
     return {
         "data": pairs.name,
         "images": len(image),
-        "bad": pairs.bad,
+        "bad": pairs.num_bad,
         "captions": len(text),
-        "different_captions": len(captions.first_occurrences()),
+        "distinct_captions": len(captions.first_occurrences()),
         "image": summarize(image),
         "text": summarize(text),
         "text_above_own_image": float((text > own).double().mean()),
         "histogram": _histogram(image, text),
         "by_length": _by_length(captions.lengths, text),
         "by_level": None if captions.levels is None else _by_level(captions.levels, text),
-        "truth": _truth(pairs, text),
+        "ambiguity": _ambiguity_correlations(pairs, text),
         "regression": regression.analyze_regressions(pairs.images, pairs.texts, captions, seed=seed),
-        **Samples(pairs, shown).lists(),
+        **select_examples(pairs, num_examples),
         "points": _points(pairs, own, text, seed),
     }
 
 
 def summarize(values: Tensor) -> dict[str, Any]:
-    """What is told of some numbers: n, mean, standard deviation, range and quantiles. values: (n,), n at least 1."""
+    """n, mean, standard deviation, minimum, maximum and quantiles of values (n,), n at least 1."""
     array = values.double().numpy()
-    found = dict(zip(QUANTILES, np.quantile(array, list(QUANTILES.values())).tolist(), strict=True))
+    quantiles = dict(zip(QUANTILES, np.quantile(array, list(QUANTILES.values())).tolist(), strict=True))
     return {
         "n": len(array),
         "mean": float(array.mean()),
         "std": float(array.std()),
-        "least": float(array.min()),
-        "largest": float(array.max()),
-        **found,
+        "min": float(array.min()),
+        "max": float(array.max()),
+        **quantiles,
     }
 
 
-def _require_spread(*gaussians: Gaussian) -> None:
+def _require_variance(*gaussians: Gaussian) -> None:
     if any(not bool((z.uncertainty > 0).all()) for z in gaussians):
         raise ValueError(
-            "these Gaussians have zero variance: a deterministic model has no uncertainty to report on"
+            "these Gaussians have zero variance: a deterministic model has no uncertainty to report"
         )
 
 
@@ -142,7 +147,7 @@ def _by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
 
 
 def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
-    """Bins (low, high) of lengths, both inside: one a length, neighbours joined until each has MIN_BIN_SIZE."""
+    """Bins (low, high) of lengths, both inclusive: one per length, neighbors joined up to MIN_BIN_SIZE captions."""
     found, counts = (v.tolist() for v in lengths.unique(return_counts=True))
     bins: list[tuple[int, int]] = []
     low, held = None, 0
@@ -161,28 +166,31 @@ def _by_level(levels: Tensor, text: Tensor) -> dict[str, Any]:
     return {"spearman": spearman(levels, text), "levels": found}
 
 
-def _truth(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any] | None:
+def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any] | None:
     captions = pairs.captions
     if captions.log_ambiguity is None:
         return None
     rows = captions.first_occurrences()
     rows = rows[captions.log_ambiguity[rows].isfinite()]
-    truth, text, lengths = captions.log_ambiguity[rows], text[rows], captions.lengths[rows]
+    ambiguity, text, lengths = captions.log_ambiguity[rows], text[rows], captions.lengths[rows]
     by_length = [
-        {"length": value, "n": int(same.sum()), "spearman": spearman(truth[same], text[same])}
+        {"length": value, "n": int(same.sum()), "spearman": spearman(ambiguity[same], text[same])}
         for value, same in ((int(v), lengths == v) for v in lengths.unique())
         if int(same.sum()) >= MIN_LENGTH_GROUP
     ]
-    told = [entry["spearman"] for entry in by_length if entry["spearman"] is not None]
+    correlations = [entry["spearman"] for entry in by_length if entry["spearman"] is not None]
     levels = None if captions.levels is None else captions.levels[rows]
     by_level = [
-        {"level": value, "n": int(same.sum()), "spearman": spearman(truth[same], text[same])}
+        {"level": value, "n": int(same.sum()), "spearman": spearman(ambiguity[same], text[same])}
         for value, same in ((int(v), levels == v) for v in ([] if levels is None else levels.unique()))
     ]
     return {
         "n": len(rows),
-        "spearman": spearman(truth, text),
-        "within_length": {"mean": float(np.mean(told)) if told else None, "lengths": by_length},
+        "spearman": spearman(ambiguity, text),
+        "within_length": {
+            "mean": float(np.mean(correlations)) if correlations else None,
+            "lengths": by_length,
+        },
         "within_level": None if levels is None else by_level,
     }
 
@@ -190,74 +198,80 @@ def _truth(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any] | None:
 def _points(pairs: EmbeddedPairs, own: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
     captions = pairs.captions
     chosen = torch.randperm(len(text), generator=torch.Generator().manual_seed(seed))[:POINTS].sort().values
-    truth = captions.log_ambiguity
+    ambiguity = captions.log_ambiguity
     return {
         "image": own[chosen].tolist(),
         "text": text[chosen].tolist(),
         "length": captions.lengths[chosen].tolist(),
         "level": None if captions.levels is None else captions.levels[chosen].tolist(),
-        "log_ambiguity": None if truth is None else [v if v == v else None for v in truth[chosen].tolist()],
+        "log_ambiguity": None
+        if ambiguity is None
+        else [v if v == v else None for v in ambiguity[chosen].tolist()],
     }
 
 
 def uncertainty_tables(result: dict[str, Any]) -> list[Table]:
-    """What people read: the modalities; what caption uncertainty goes with; what it adds to length and frequency."""
-    return [_modalities(result), _correlations(result), _regressions(result["regression"])]
+    """The result of `analyze_uncertainty` as tables: modalities, correlations, regressions."""
+    return [_modality_table(result), _correlation_table(result), _regression_table(result["regression"])]
 
 
-def _modalities(result: dict[str, Any]) -> Table:
+def _modality_table(result: dict[str, Any]) -> Table:
     title = f"Uncertainty, {result['images']:,} images and {result['captions']:,} captions"
-    shown = ("mean", "q05", "median", "q95")
-    above = f"{format_percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
+    keys = ("mean", "q05", "median", "q95")
+    above = (
+        f"{format_percent(result['text_above_own_image'])} % of captions are more uncertain than their image"
+    )
     caption = "; ".join(part for part in (above, describe_bad_samples(result["bad"])) if part)
-    drawn = table(title, [""], shown, caption=caption)
+    table = make_table(title, [""], keys, caption=caption)
     for name in ("image", "text"):
-        drawn.add_row(name, *(format_number(result[name][key]) for key in shown))
+        table.add_row(name, *(format_number(result[name][key]) for key in keys))
     for entry in (result["by_level"] or {"levels": ()})["levels"]:
-        drawn.add_row(f"text, level {entry['level']}", *(format_number(entry[key]) for key in shown))
-    return drawn
+        table.add_row(f"text, level {entry['level']}", *(format_number(entry[key]) for key in keys))
+    return table
 
 
-def _correlations(result: dict[str, Any]) -> Table:
-    drawn = table(None, ["caption uncertainty and"], ["Spearman"], caption=_verdict(result))
-    drawn.add_row("its length in tokens", _correlation(result["by_length"]["spearman"]))
+def _correlation_table(result: dict[str, Any]) -> Table:
+    table = make_table(
+        None, ["caption uncertainty with"], ["Spearman"], caption=_describe_wrong_order(result)
+    )
+    table.add_row("its length in tokens", _correlation(result["by_length"]["spearman"]))
     if result["by_level"] is not None:
-        drawn.add_row("its level, from general to specific", _correlation(result["by_level"]["spearman"]))
-    if result["truth"] is not None:
-        drawn.add_row("its true log-ambiguity", _correlation(result["truth"]["spearman"]))
-        drawn.add_row(
-            "  among captions of one length, mean", _correlation(result["truth"]["within_length"]["mean"])
+        table.add_row("its level, from general to specific", _correlation(result["by_level"]["spearman"]))
+    if result["ambiguity"] is not None:
+        table.add_row("its true log-ambiguity", _correlation(result["ambiguity"]["spearman"]))
+        table.add_row(
+            "  among captions of one length, mean", _correlation(result["ambiguity"]["within_length"]["mean"])
         )
-        for entry in result["truth"]["within_level"] or ():
-            drawn.add_row(f"  among captions of level {entry['level']}", _correlation(entry["spearman"]))
-    return drawn
+        for entry in result["ambiguity"]["within_level"] or ():
+            table.add_row(f"  among captions of level {entry['level']}", _correlation(entry["spearman"]))
+    return table
 
 
-def _verdict(result: dict[str, Any]) -> str | None:
-    """Said where levels or the truth are known, and uncertainty is against them."""
-    truth, levels = result["truth"] or {}, result["by_level"] or {}
-    if (truth.get("spearman") or 0.0) < 0 or (levels.get("spearman") or 0.0) > 0:
-        return "The general captions are the narrower ones here: uncertainty points the wrong way"
+def _describe_wrong_order(result: dict[str, Any]) -> str | None:
+    """A warning if uncertainty falls with the true ambiguity, or rises with the level."""
+    ambiguity, levels = result["ambiguity"] or {}, result["by_level"] or {}
+    if (ambiguity.get("spearman") or 0.0) < 0 or (levels.get("spearman") or 0.0) > 0:
+        return "General captions are less uncertain than specific ones here, contrary to what is expected"
     return None
 
 
-def _regressions(results: dict[str, Any]) -> Table:
-    drawn = table(
+def _regression_table(results: dict[str, Any]) -> Table:
+    table = make_table(
         "What uncertainty adds to length and token frequency",
-        ["R² on captions left out"],
+        ["R² on held-out captions"],
         ("without", "with", "gain", "95 %", "weight"),
-        caption="weight: of log uncertainty, in standard deviations of the target; both targets are larger for more "
+        caption="weight: of log uncertainty, in standard deviations of the target. Both targets are larger for more "
         "ambiguous captions",
     )
-    for name, title in (("own_image", "ln rank of the own image"), ("truth", "true log-ambiguity")):
+    for name, title in (("own_image", "ln rank of the own image"), ("ambiguity", "true log-ambiguity")):
         if (found := results[name]) is not None:
             low, high = found["interval"] or (None, None)
             numbers = (_correlation(found[key]) for key in ("r2_without", "r2_with", "difference"))
             weight = (found["coefficients"] or {}).get(regression.UNCERTAINTY)
-            drawn.add_row(
+            table.add_row(
                 title, *numbers, f"{_correlation(low)} to {_correlation(high)}", _correlation(weight)
             )
-    return drawn
+    return table
 
 
 def _correlation(value: float | None) -> str:

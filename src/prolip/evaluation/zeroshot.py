@@ -1,25 +1,27 @@
-"""Zero-shot classification judged: accuracy, what uncertainty says of it, calibration, selective prediction, OOD.
+"""Zero-shot classification: accuracy, uncertainty, calibration, selective prediction, out-of-distribution data.
 
-`judge` gives one dict (shares from 0 to 1; None where a thing is undefined):
+`compute_zeroshot_metrics` returns one dict (fractions from 0 to 1; None where a value is undefined):
 
-    n, classes, classes_without_images, by, seed, temperature {scale, bias (or None)}
+    n, classes, classes_without_images, metric, seed, logits {scale, bias (or None)}
     top1, top5, mean_per_class_recall
     uncertainty   None for a deterministic model; else mean, std and class_mean (of the classes' Gaussians),
-                  deciles [{bin, n, uncertainty, accuracy}], correlation {bins, spearman, point_biserial}
-    calibration   None for a single sample; else n_fit, n_judged (disjoint, by seed; all numbers are of the second),
+                  deciles [{bin, n, uncertainty, accuracy}], correlation {deciles, spearman, point_biserial}
+    calibration   None for a single sample; else n_fit, n_test (disjoint, by seed; all values are of the test half),
                   softmax {raw, fitted}, each {scale, ece, ece_mass, brier, log_loss, bins}; fitted also {converged};
-                  sigmoid {raw, fitted (to all pairs), fitted_to_answers}, each {scale, bias, predicted, pairs}, see
-                  `sigmoid_calibration`; None without a bias. Two fits, for two questions: is this class in this image,
-                  and is the best of C classes the right one? The best is the luckiest, too: an honest answer to the
-                  first is no honest answer to the second. fitted_to_answers: None where all answers are right or wrong
-    selective     error (the risk at full coverage), oracle_aurc, and by each confidence
-                  {aurc, excess_aurc, auroc (right against wrong), curve {coverage, risk}}
-    ood           None without such images; else n, mean_uncertainty, and by each confidence
-                  {auroc (outside against inside), edges, inside, outside (shares of images by bins of the value)}
+                  sigmoid {raw, fitted (to all pairs), fitted_to_predictions}, each {scale, bias, predicted, pairs}, see
+                  `sigmoid_calibration`; None without a bias. The two fits are for two questions: does this class match
+                  this image, and is the most similar of C classes correct? The most similar class is selected for its
+                  high score, so a fit to all pairs is overconfident for it. fitted_to_predictions is None where all
+                  predictions are correct or all are wrong
+    selective     error (the risk at full coverage), oracle_aurc, and for each confidence
+                  {aurc, excess_aurc, auroc (correct against wrong), curve {coverage, risk}}
+    ood           None without such images; else n, mean_uncertainty, and for each confidence
+                  {auroc (out-of-distribution against in-distribution), edges, in_distribution, out_of_distribution
+                  (fractions of images in bins of the value)}
 
 The confidences: `uncertainty` (of the image; None for a deterministic model), `match` (probability of the pair with the
-predicted class, Eq. 2; for a model without a bias the similarity, which ranks them alike), `max_softmax`.
-All of it is made of one matrix of similarities, those of `by`.
+predicted class, Eq. 2; for a model without a bias the similarity, which ranks equally), `max_softmax`.
+All values come from one matrix of similarities by `metric`.
 """
 
 from __future__ import annotations
@@ -32,14 +34,19 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from prolip.console import format_number, format_percent, make_table
 from prolip.data.source import Source
 from prolip.data.sources.labeled import LabeledData
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import paper_numbers
-from prolip.evaluation.formatting import format_number, format_percent
 from prolip.evaluation.metrics import accuracy, bins, selective
-from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences, confidence_labels
-from prolip.evaluation.metrics.posthoc import evaluate_calibration
+from prolip.evaluation.metrics.confidence import (
+    CONFIDENCES,
+    Confidences,
+    LogitParameters,
+    confidence_labels,
+)
+from prolip.evaluation.metrics.recalibration import evaluate_calibration
 from prolip.evaluation.predictions import Predictions, most_confident_errors, write_predictions
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, similarity
@@ -51,49 +58,59 @@ HISTOGRAM_BINS = 30
 
 
 def evaluate_zeroshot(
-    model: ProLIP,
+    embedder: Embedder,
     data: LabeledData,
     *,
     classes: Gaussian | None = None,
     variance: PooledVariance = "average",
-    by: SimilarityMetric = "csd",
+    metric: SimilarityMetric = "csd",
     ood_source: Source | None = None,
     seed: int = 0,
-    answers: Path | None = None,
-    cache: Path | None = None,
-    batch_size: int = 64,
-    max_bad_fraction: float = 0.01,
-    progress: bool | None = None,
+    predictions_csv: Path | None = None,
 ) -> dict[str, Any]:
-    """Encode the data, then `judge` it; with data, templates, bad (samples left out), equal_names (class names that
-    another class has too), most_confident_errors (the wrong answers with the most trust) and ood_data beside.
+    """Evaluate zero-shot classification of a model on labeled data.
 
-    classes: (C, D), if they are made already; None: the data's class names in its templates, pooled with `variance`.
-    ood_source: pictures of none of the classes. answers: a CSV to write, a row a picture (`write_predictions`).
-    cache, batch_size, max_bad_fraction, progress: as in `encode_images`.
+    Args:
+        embedder: The model, and how to embed with it.
+        data: Images, labels, class names and templates.
+        classes: (C, D), already embedded; None: the class names in the templates, pooled with `variance`.
+        variance: Of pooled prompts, see `prolip.mixture.pool`.
+        metric: Similarity that finds the nearest class.
+        ood_source: Images of none of the classes (out-of-distribution).
+        seed: Seed of the split for calibration.
+        predictions_csv: A file to write, see `write_predictions`.
+
+    Returns:
+        `compute_zeroshot_metrics`, and data, templates, bad (samples skipped), most_confident_errors, duplicate_names
+        (class names that another class has too), ood_data.
     """
-    embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
-    )
     if classes is None:
         classes = embed_classes(embedder, data.class_names, data.templates, variance)
-    sources = [data.source] if ood_source is None else [data.source, ood_source]
-    inside, *outside = map(embedder.embed_images, sources)
-    ood = outside[0].images if outside else None
-    _check(inside.images, classes, ood)
-    given = Predictions.from_embeddings(inside.images, data.labels(inside.metadata), classes, by, get_logit_parameters(model))
-    result = _judged(given, inside.images, classes, by, ood, seed)
-    if answers is not None:
-        write_predictions(answers, given, inside, data, result)
-    told: dict[str, Any] = {"data": inside.name, "templates": list(data.templates), "bad": len(inside.errors)}
-    told["most_confident_errors"] = most_confident_errors(given, inside, data, result)
-    told["equal_names"] = len(data.class_names) - len(set(data.class_names))
-    return told | {"ood_data": outside[0].name if outside else None} | result
+    encoded = embedder.embed_images(data.source)
+    ood = None if ood_source is None else embedder.embed_images(ood_source)
+    ood_images = None if ood is None else ood.images
+    _check(encoded.images, classes, ood_images)
+    predictions = Predictions.from_embeddings(
+        encoded.images, data.labels(encoded.metadata), classes, metric, get_logit_parameters(embedder.model)
+    )
+    result = _compute_metrics(predictions, encoded.images, classes, metric, ood_images, seed)
+    if predictions_csv is not None:
+        write_predictions(predictions_csv, predictions, encoded, data, result)
+    return {
+        "data": encoded.name,
+        "templates": list(data.templates),
+        "bad": len(encoded.errors),
+        "most_confident_errors": most_confident_errors(predictions, encoded, data, result),
+        "duplicate_names": len(data.class_names) - len(set(data.class_names)),
+        "ood_data": None if ood is None else ood.name,
+        **result,
+    }
 
 
-def get_logit_parameters(model: ProLIP) -> tuple[float, float | None]:
-    """The model's scale and bias; None for the bias of one that was trained with a softmax."""
-    return model.temperature.scale.item(), None if model.logit_bias is None else model.logit_bias.item()
+def get_logit_parameters(model: ProLIP) -> LogitParameters:
+    """The scale (not its logarithm) and bias of the model's logits."""
+    bias = None if model.logit_bias is None else model.logit_bias.item()
+    return LogitParameters(model.temperature.scale.item(), bias)
 
 
 def compute_zeroshot_metrics(
@@ -101,57 +118,72 @@ def compute_zeroshot_metrics(
     labels: Tensor,
     classes: Gaussian,
     *,
-    by: SimilarityMetric = "csd",
-    temperature: tuple[float, float | None],
+    metric: SimilarityMetric = "csd",
+    logits: LogitParameters,
     ood: Gaussian | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """images: (N, D). labels: int64 (N,). classes: (C, D), two at least. ood: (M, D), images of no class.
+    """Metrics of zero-shot classification from embeddings. Memory: a few times N x C numbers.
 
-    temperature: scale and bias of the model's logits. seed: of the halves that fits are made and judged on.
-    Memory: a few times N x C numbers. Returns the dict that is described above.
+    Args:
+        images: (N, D).
+        labels: int64 (N,).
+        classes: (C, D), at least two.
+        metric: Similarity that finds the nearest class.
+        logits: Scale and bias of the model's logits.
+        ood: (M, D), images of no class.
+        seed: Seed of the split for calibration.
+
+    Returns:
+        The dict that the module docstring describes.
     """
     _check(images, classes, ood)
-    return _judged(Predictions.from_embeddings(images, labels, classes, by, temperature), images, classes, by, ood, seed)
+    predictions = Predictions.from_embeddings(images, labels, classes, metric, LogitParameters(*logits))
+    return _compute_metrics(predictions, images, classes, metric, ood, seed)
 
 
 def _check(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
     if len(classes) < 2 or len(images) == 0:
         raise ValueError(
-            f"classification needs two classes and one image at least, not {len(classes)} and {len(images)}"
+            f"classification needs at least two classes and one image, not {len(classes)} and {len(images)}"
         )
     if ood is not None and len(ood) == 0:
-        raise ValueError("there are no images among those of no class (ood); leave it out instead")
+        raise ValueError("ood holds no images; pass None instead")
 
 
 @torch.no_grad()
-def _judged(
-    answers: Predictions, images: Gaussian, classes: Gaussian, by: SimilarityMetric, ood: Gaussian | None, seed: int
+def _compute_metrics(
+    predictions: Predictions,
+    images: Gaussian,
+    classes: Gaussian,
+    metric: SimilarityMetric,
+    ood: Gaussian | None,
+    seed: int,
 ) -> dict[str, Any]:
-    scores, labels, temperature = answers.scores, answers.labels, answers.temperature
+    scores, labels, logits = predictions.scores, predictions.labels, predictions.logits
     correct = accuracy.label_ranks(scores, labels) == 0
+    ood_metrics = None
+    if ood is not None:
+        ood_confidences = Confidences.from_scores(ood, similarity(ood, classes, metric), logits)
+        ood_metrics = _ood_metrics(images, ood, predictions.confidences, ood_confidences)
     return {
         "n": len(images),
         "classes": len(classes),
         "classes_without_images": len(classes) - len(labels.unique()),
-        "by": by,
+        "metric": metric,
         "seed": seed,
-        "temperature": dict(zip(("scale", "bias"), temperature, strict=True)),
+        "logits": logits._asdict(),
         "top1": correct.double().mean().item(),
         "top5": accuracy.top_k_accuracy(scores, labels, 5),
         "mean_per_class_recall": accuracy.mean_per_class_recall(scores, labels),
-        "uncertainty": _uncertainty(images, classes, correct),
-        "calibration": evaluate_calibration(scores, labels, temperature, seed),
-        "selective": _selective(correct, answers.confidences),
-        "ood": None
-        if ood is None
-        else _ood(
-            images, ood, answers.confidences, Confidences.from_scores(ood, similarity(ood, classes, by), temperature)
-        ),
+        "uncertainty": _uncertainty_metrics(images, classes, correct),
+        "calibration": evaluate_calibration(scores, labels, logits, seed),
+        "selective": _selective_metrics(correct, predictions.confidences),
+        "ood": ood_metrics,
     }
 
 
-def _uncertainty(images: Gaussian, classes: Gaussian, correct: Tensor) -> dict[str, Any] | None:
+def _uncertainty_metrics(images: Gaussian, classes: Gaussian, correct: Tensor) -> dict[str, Any] | None:
     uncertainty = images.uncertainty.double()
     if not bool(uncertainty.any()):
         return None
@@ -164,16 +196,16 @@ def _uncertainty(images: Gaussian, classes: Gaussian, correct: Tensor) -> dict[s
     }
 
 
-def _selective(correct: Tensor, confidences: Confidences) -> dict[str, Any]:
-    best = selective.aurc(correct, correct.double())
-    result: dict[str, Any] = {"error": 1.0 - correct.double().mean().item(), "oracle_aurc": best}
+def _selective_metrics(correct: Tensor, confidences: Confidences) -> dict[str, Any]:
+    oracle = selective.aurc(correct, correct.double())
+    result: dict[str, Any] = {"error": 1.0 - correct.double().mean().item(), "oracle_aurc": oracle}
     for name in CONFIDENCES:
         values = confidences.ranking.get(name)
-        result[name] = None if values is None else _by_confidence(correct, values)
+        result[name] = None if values is None else _confidence_metrics(correct, values)
     return result
 
 
-def _by_confidence(correct: Tensor, values: Tensor) -> dict[str, Any]:
+def _confidence_metrics(correct: Tensor, values: Tensor) -> dict[str, Any]:
     return {
         "aurc": selective.aurc(correct, values),
         "excess_aurc": selective.excess_aurc(correct, values),
@@ -182,109 +214,110 @@ def _by_confidence(correct: Tensor, values: Tensor) -> dict[str, Any]:
     }
 
 
-def _ood(images: Gaussian, ood: Gaussian, inside: Confidences, outside: Confidences) -> dict[str, Any]:
-    is_outside = torch.cat([torch.zeros(len(images)), torch.ones(len(ood))]).bool()
+def _ood_metrics(
+    images: Gaussian, ood: Gaussian, inside: Confidences, outside: Confidences
+) -> dict[str, Any]:
+    is_ood = torch.cat([torch.zeros(len(images)), torch.ones(len(ood))]).bool()
     result: dict[str, Any] = {"n": len(ood), "mean_uncertainty": None}
-    if "uncertainty" in outside.shown:
-        result["mean_uncertainty"] = outside.shown["uncertainty"].mean().item()
+    if "uncertainty" in outside.display:
+        result["mean_uncertainty"] = outside.display["uncertainty"].mean().item()
     for name in CONFIDENCES:
         if name not in inside.ranking or name not in outside.ranking:
             result[name] = None
             continue
-        doubt = -torch.cat([inside.ranking[name], outside.ranking[name]])
-        result[name] = {"auroc": selective.auroc(is_outside, doubt)}
-        result[name] |= _histograms(inside.shown[name], outside.shown[name])
+        confidence = torch.cat([inside.ranking[name], outside.ranking[name]])
+        result[name] = {"auroc": selective.auroc(is_ood, -confidence)}
+        result[name] |= _histograms(inside.display[name], outside.display[name])
     return result
 
 
 def _histograms(inside: Tensor, outside: Tensor) -> dict[str, list[float]]:
-    """Shares of each set in shared bins over the middle 99 % of values; what lies beyond counts in the end bins."""
+    """Fractions of each set in common bins over the middle 99 % of values; the end bins hold what lies beyond."""
     both = torch.cat([inside, outside]).sort().values
     low, high = both[int(0.005 * (len(both) - 1))], both[round(0.995 * (len(both) - 1))]
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = torch.linspace(0.0, 1.0, HISTOGRAM_BINS + 1, dtype=torch.float64) * (high - low) + low
-    shares = (
+    fractions = (
         torch.bincount(torch.bucketize(values, edges[1:-1]), minlength=HISTOGRAM_BINS) / len(values)
         for values in (inside, outside)
     )
-    return dict(zip(("edges", "inside", "outside"), (t.tolist() for t in (edges, *shares)), strict=True))
+    return dict(
+        zip(
+            ("edges", "in_distribution", "out_of_distribution"),
+            (values.tolist() for values in (edges, *fractions)),
+            strict=True,
+        )
+    )
 
 
 def zeroshot_tables(result: dict[str, Any]) -> list[Table]:
-    """The result for people: accuracy; calibration before and after the fit; what each confidence is good for."""
-    return [
-        part
-        for part in (_accuracy_table(result), _calibration_table(result), _confidence_table(result))
-        if part is not None
-    ]
+    """The result of `evaluate_zeroshot` as tables: accuracy, calibration before and after the fit, confidences."""
+    tables = (_accuracy_table(result), _calibration_table(result), _confidence_table(result))
+    return [table for table in tables if table is not None]
 
 
 def _accuracy_table(result: dict[str, Any]) -> Table:
-    title = f"{result['n']:,} images, {result['classes']:,} classes, by {result['by']}"
+    title = f"{result['n']:,} images, {result['classes']:,} classes, {result['metric']}"
     if templates := result.get("templates"):
         title += f", templates: {templates[0]!r}" + (
             f" and {len(templates) - 1} more" if templates[1:] else ""
         )
-    drawn = _table(title, "", "")
+    table = make_table(title, [""], [""])
+    table.show_header = False
     error = math.sqrt(result["top1"] * (1 - result["top1"]) / result["n"])
-    drawn.add_row("top-1, % (± a standard error)", f"{format_percent(result['top1'])} ± {format_percent(error)}")
+    table.add_row(
+        "top-1, % (± standard error)", f"{format_percent(result['top1'])} ± {format_percent(error)}"
+    )
+    table.add_row("top-5, %", format_percent(result["top5"]))
+    table.add_row("mean per-class recall, %", format_percent(result["mean_per_class_recall"]))
     for key, name in (
-        ("top5", "top-5, %"),
-        ("mean_per_class_recall", "mean recall of classes, %"),
-    ):
-        drawn.add_row(name, format_percent(result[key]))
-    for key, name in (
-        ("bad", "bad pictures, left out"),
-        ("equal_names", "class names that another class has"),
-        ("classes_without_images", "classes without a picture"),
+        ("bad", "bad images, skipped"),
+        ("duplicate_names", "class names that another class has"),
+        ("classes_without_images", "classes without images"),
     ):
         if result.get(key):
-            drawn.add_row(name, f"{result[key]:,}")
+            table.add_row(name, f"{result[key]:,}")
     if uncertainty := result["uncertainty"]:
-        told = ", ".join(f"{name} {value:+.2f}" for name, value in paper_numbers.DECILE_CORRELATION.items())
-        drawn.add_row("mean uncertainty, images", f"{uncertainty['mean']:.4g}")
-        drawn.add_row("mean uncertainty, classes", f"{uncertainty['class_mean']:.4g}")
+        paper = ", ".join(f"{name} {value:+.2f}" for name, value in paper_numbers.DECILE_CORRELATION.items())
+        table.add_row("mean uncertainty, images", f"{uncertainty['mean']:.4g}")
+        table.add_row("mean uncertainty, classes", f"{uncertainty['class_mean']:.4g}")
         for key, name in (
-            ("bins", f"correlation of uncertainty and accuracy, by tenths (paper: {told})"),
-            ("spearman", "the same by pictures (Spearman); below 0: the uncertain ones are wrong"),
+            ("deciles", f"correlation of uncertainty and accuracy, by deciles (paper: {paper})"),
+            ("spearman", "the same by images (Spearman); below 0: uncertain images are wrong more often"),
         ):
-            drawn.add_row(name, format_number(uncertainty["correlation"][key], "+.3f"))
-    return drawn
+            table.add_row(name, format_number(uncertainty["correlation"][key], "+.3f"))
+    return table
 
 
 def _calibration_table(result: dict[str, Any]) -> Table | None:
     if not (parts := result["calibration"]):
         return None
-    title = f"calibration, fitted on {parts['n_fit']:,}, judged on {parts['n_judged']:,}"
-    drawn = _table(title, "probability", "ECE raw", "fitted", "log loss raw", "fitted")
+    title = f"calibration: fitted on {parts['n_fit']:,} images, tested on {parts['n_test']:,}"
+    table = make_table(title, ["probability"], ["ECE raw", "fitted", "log loss raw", "fitted"])
     rows = {"softmax over classes": (parts["softmax"]["raw"], parts["softmax"]["fitted"])}
     if sigmoid := parts["sigmoid"]:
-        raw, answers = sigmoid["raw"], sigmoid["fitted_to_answers"] or {"predicted": {}}
-        rows["match with the answer, fitted to answers"] = (raw["predicted"], answers["predicted"])
+        raw, fitted = sigmoid["raw"], sigmoid["fitted_to_predictions"] or {"predicted": {}}
+        rows["match with the prediction, fitted to predictions"] = (raw["predicted"], fitted["predicted"])
         rows["match of any pair, fitted to pairs"] = (raw["pairs"], sigmoid["fitted"]["pairs"])
     for name, pair in rows.items():
-        drawn.add_row(name, *(format_number(part.get(key), ".4f") for key in ("ece", "log_loss") for part in pair))
-    return drawn
+        values = (format_number(part.get(key), ".4f") for key in ("ece", "log_loss") for part in pair)
+        table.add_row(name, *values)
+    return table
 
 
 def _confidence_table(result: dict[str, Any]) -> Table:
-    parts, outside = result["selective"], result["ood"]
-    bounds = f"at best {parts['oracle_aurc']:.4f}, by chance {parts['error']:.4f}"
-    title = f"which answers to trust (AURC, lower is better: {bounds})"
-    columns = ["AUROC, right from wrong", *(["AUROC, outside from inside"] if outside else [])]
-    drawn = _table(title, "by", "AURC", *columns)
-    drawn.caption = "AUROC: 0.5 is chance"
-    for key, name in confidence_labels(result["temperature"]["bias"] is not None).items():
+    parts, ood = result["selective"], result["ood"]
+    bounds = f"oracle {parts['oracle_aurc']:.4f}, random {parts['error']:.4f}"
+    columns = ["AURC", "AUROC, correct vs. wrong", *(["AUROC, OOD vs. in-distribution"] if ood else [])]
+    table = make_table(
+        f"selective prediction (AURC, lower is better: {bounds})", ["confidence"], columns,
+        caption="AUROC: 0.5 is chance",
+    )  # fmt: skip
+    for key, name in confidence_labels(result["logits"]["bias"] is not None).items():
         if part := parts[key]:
-            cells = [format_number(part["aurc"], ".4f"), format_number(part["auroc"], ".3f")]
-            far = outside[key] if outside else None
-            drawn.add_row(name, *cells, *([format_number(far["auroc"] if far else None, ".3f")] if outside else []))
-    return drawn
-
-
-def _table(title: str, *columns: str) -> Table:
-    drawn = Table(title=title, title_justify="left", show_header=any(columns))
-    for place, column in enumerate(columns):
-        drawn.add_column(column, justify="right" if place else "left")
-    return drawn
+            values = [format_number(part["aurc"], ".4f"), format_number(part["auroc"], ".3f")]
+            if ood:
+                values.append(format_number(ood[key]["auroc"] if ood[key] else None, ".3f"))
+            table.add_row(name, *values)
+    return table

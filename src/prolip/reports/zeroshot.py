@@ -36,9 +36,9 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
     """A sheet of the wrong answers with the most trust; nothing if none is wrong. source: the data of the result."""
     items = [
         SheetItem(
-            image=read_sample_image(source, entry["number"]),
-            caption=f"{entry['answer']}, not {entry['class']}",
-            notes=(f"trust {entry['trust']:.2f}",),
+            image=read_sample_image(source, entry["index"]),
+            caption=f"predicted {entry['predicted_class']}, true {entry['true_class']}",
+            notes=(f"confidence {entry['confidence']:.2f}",),
         )
         for entry in result["most_confident_errors"]
     ]
@@ -55,7 +55,7 @@ def _first_row(result: dict[str, Any]) -> list[Panel]:
         softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
         panels.append(partial(draw_reliability, title="softmax over classes", parts=softmax))
         if sigmoid := parts["sigmoid"]:
-            kinds = {"raw": "raw", "fitted": "fitted to all pairs", "fitted_to_answers": "fitted to answers"}
+            kinds = {"raw": "raw", "fitted": "fitted to all pairs", "fitted_to_predictions": "fitted to predictions"}
             predicted = {name: sigmoid[kind]["predicted"] for kind, name in kinds.items() if sigmoid[kind]}
             panels.append(partial(draw_reliability, title="match with the predicted class", parts=predicted))
     panels.append(partial(draw_risk, parts=result["selective"], names=_names(result)))
@@ -74,7 +74,7 @@ def _second_row(result: dict[str, Any]) -> list[Panel]:
 
 
 def _names(result: dict[str, Any]) -> dict[str, str]:
-    return confidence_labels(result["temperature"]["bias"] is not None)
+    return confidence_labels(result["logits"]["bias"] is not None)
 
 
 def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
@@ -127,7 +127,7 @@ def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
     axes.set_ylim(low - 0.2 * room, high + 0.06 * room)
     for place, row in zip(places, rows, strict=True):
         axes.text(place, low - 0.15 * room, _short(row["n"]), ha="center", fontsize=7.5, color="#444")
-    found = part["correlation"]["bins"]
+    found = part["correlation"]["deciles"]
     axes.set(title="accuracy by uncertainty" + ("" if found is None else f", r {found:+.2f}"))
 
 
@@ -137,9 +137,9 @@ def _short(count: int) -> str:
 
 
 def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
-    for side, color in (("inside", figures.BLUE), ("outside", figures.ORANGE)):
-        axes.stairs(part[side], part["edges"], fill=True, color=color, alpha=0.45, label=side)
-    axes.set(title=f"outside? AUROC {part['auroc']:.3f} by {name}", xlabel=name, ylabel="share of images")
+    for side, color in (("in_distribution", figures.BLUE), ("out_of_distribution", figures.ORANGE)):
+        axes.stairs(part[side], part["edges"], fill=True, color=color, alpha=0.45, label=side.replace("_", "-"))
+    axes.set(title=f"out of distribution: AUROC {part['auroc']:.3f} by {name}", xlabel=name, ylabel="fraction of images")
     axes.margins(x=0.01)
     axes.legend(loc="upper center", ncols=2)
-    axes.set_ylim(0, 1.2 * max(*part["inside"], *part["outside"]))
+    axes.set_ylim(0, 1.2 * max(*part["in_distribution"], *part["out_of_distribution"]))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prolip.evaluation.suite.results import read_results
-from prolip.evaluation.suite.run import list_failures, evaluate_suite
+from prolip.evaluation.suite.run import evaluate_suite, list_failures
 from prolip.evaluation.suite.table import summarize_columns
 from prolip.gaussian import Gaussian
 from tests.evaluation.suite import reference, tree
@@ -39,7 +39,7 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lines(model, data, out, cache):
     told = []
-    results = evaluate_suite(model, data, out, cache=cache, tell=told.append)
+    results = evaluate_suite(model, data, out, cache=cache, report=told.append)
     assert len(told) == 38
     return results
 
@@ -101,7 +101,7 @@ def test_a_second_run_does_nothing_and_cosine_costs_no_inference(model, data, ou
     before = (out / "results.jsonl").stat().st_mtime_ns
     assert evaluate_suite(model, data, out) == lines  # nor does it need the embeddings
     assert (out / "results.jsonl").stat().st_mtime_ns == before
-    cosine = evaluate_suite(model, data, out, by="cosine", cache=cache)
+    cosine = evaluate_suite(model, data, out, metric="cosine", cache=cache)
     assert model.calls == {"images": 0, "texts": 0}
     for key in ("mnist", tree.DOLLAR, tree.COCO, tree.WINO):
         assert mains(cosine)[key] == pytest.approx(
@@ -122,7 +122,7 @@ def test_a_torn_line_is_dropped_and_redone(model, small, tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     told = []
-    again = evaluate_suite(model, small, tmp_path / "out", tasks=THREE, tell=told.append)
+    again = evaluate_suite(model, small, tmp_path / "out", tasks=THREE, report=told.append)
     assert mains(again) == mains(first)
     assert again[:2] == first[:2]
     assert [line["key"] for line in read_results(path)] == list(THREE)
@@ -157,7 +157,7 @@ def test_other_data_another_model_and_other_templates_are_scored_anew(model, sma
 def test_what_is_missing_or_broken_stops_no_other(model, small, tmp_path):
     (small / tree.folder_of("mnist") / "test" / "1.tar").unlink()
     told = []
-    results = evaluate_suite(model, small, tmp_path / "out", tasks=["cifar10", *THREE], tell=told.append)
+    results = evaluate_suite(model, small, tmp_path / "out", tasks=["cifar10", *THREE], report=told.append)
     assert results[0]["missing"].endswith("wds_cifar10_test")
     assert "1.tar" in results[1]["error"]
     assert all(line["metrics"]["main_metric"] is not None for line in results[2:])
@@ -185,7 +185,9 @@ def test_a_riddle_that_lost_a_picture_is_left_out(model, tmp_path):
     folder = tmp_path / "data" / tree.folder_of(tree.WINO)
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
-    line = evaluate_suite(model, tmp_path / "data", tmp_path / "out", tasks=[tree.WINO], max_bad_fraction=0.2)[0]
+    line = evaluate_suite(
+        model, tmp_path / "data", tmp_path / "out", tasks=[tree.WINO], max_bad_fraction=0.2
+    )[0]
     assert (line["n"], line["bad"]["count"]) == (len(rows) - 1, 1)
     left = reference.winogavil(model, rows[:2] + rows[3:], "csd")
     assert line["metrics"]["main_metric"] == pytest.approx(left)
@@ -209,7 +211,9 @@ def test_a_deterministic_model_passes(small, tmp_path):
     image, text = plain.encode_image, plain.encode_text
     plain.encode_image = lambda pixels: Gaussian.point(image(pixels).mean)
     plain.encode_text = lambda ids: Gaussian.point(text(ids).mean)
-    csd, cosine = (evaluate_suite(plain, small, tmp_path / by, tasks=THREE, by=by) for by in ("csd", "cosine"))
+    csd, cosine = (
+        evaluate_suite(plain, small, tmp_path / by, tasks=THREE, metric=by) for by in ("csd", "cosine")
+    )
     assert mains(csd) == mains(cosine)
     assert not list_failures(csd)
 
@@ -220,7 +224,7 @@ def test_bad_arguments(model, tmp_path):
     with pytest.raises(ValueError, match="vtab/dtd"):
         evaluate_suite(model, tmp_path, tmp_path, tasks=["dtd"])
     with pytest.raises(ValueError, match="csd"):
-        evaluate_suite(model, tmp_path, tmp_path, by="euclid")
+        evaluate_suite(model, tmp_path, tmp_path, metric="euclid")
 
 
 def test_data_behind_a_link_is_data(model, small, tmp_path):

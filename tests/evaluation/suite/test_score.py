@@ -162,7 +162,9 @@ def test_riddles_that_lost_a_picture_are_left_out():
 
 def test_a_riddle_without_association_is_an_error(draw):
     with pytest.raises(ValueError, match="no association"):
-        score.winogavil_metrics(draw(1, 4), draw(3, 4), torch.zeros(3).long(), torch.arange(3), torch.zeros(3).bool())
+        score.winogavil_metrics(
+            draw(1, 4), draw(3, 4), torch.zeros(3).long(), torch.arange(3), torch.zeros(3).bool()
+        )
 
 
 # -- faces --------------------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def test_cosine_looks_at_means_alone(draw):
     """Every kind of task, with images and classes whose variances alone differ."""
     images, _, anchors, near = classified(draw)
     best = (images.mean @ anchors.mean.mT).argmax(1)
-    found = score.classification_metrics(get_task("mnist"), images, best, anchors, by="cosine")
+    found = score.classification_metrics(get_task("mnist"), images, best, anchors, metric="cosine")
     assert (found["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
     rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(60)]
     classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
@@ -213,8 +215,12 @@ def test_cosine_looks_at_means_alone(draw):
     texts = draw(60, 6)
     flat = [Gaussian(z.mean, torch.zeros_like(z.log_var)) for z in (images, texts)]
     pairs = torch.arange(60)
-    assert score.retrieval_metrics(images, texts, pairs, "cosine") == score.retrieval_metrics(*flat, pairs, "cosine")
-    assert score.retrieval_metrics(images, texts, pairs, "csd") != score.retrieval_metrics(images, texts, pairs, "cosine")
+    assert score.retrieval_metrics(images, texts, pairs, "cosine") == score.retrieval_metrics(
+        *flat, pairs, "cosine"
+    )
+    assert score.retrieval_metrics(images, texts, pairs, "csd") != score.retrieval_metrics(
+        images, texts, pairs, "cosine"
+    )
 
 
 def test_a_row_of_numbers_that_is_one_short_is_named():

@@ -7,7 +7,13 @@ import pytest
 from rich.console import Console
 
 from prolip.evaluation.paper_numbers import MAIN, PER_TASK
-from prolip.evaluation.suite.table import suite_to_json, compare_tasks, mean_over_finished_tasks, summarize_columns, suite_tables
+from prolip.evaluation.suite.table import (
+    compare_tasks,
+    mean_over_finished_tasks,
+    suite_tables,
+    suite_to_json,
+    summarize_columns,
+)
 from prolip.evaluation.suite.tasks import DATACOMP_TASKS
 from tests.evaluation.suite import tree
 
@@ -39,7 +45,9 @@ def test_the_papers_own_rows_come_out():
 
 
 def test_a_column_with_a_task_missing_has_no_value():
-    found = summarize_columns(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))["columns"]
+    found = summarize_columns(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))[
+        "columns"
+    ]
     assert (found["shifts"]["value"], found["shifts"]["have"], found["shifts"]["of"]) == (None, 5, 6)
     assert found["shifts"]["missing"] == ["imagenet-a"]
     assert (found["average"]["value"], found["average"]["have"]) == (None, 36)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, TASKS, get_task, get_tasks, get_group_tasks
+from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, TASKS, get_group_tasks, get_task, get_tasks
 from tests.evaluation.suite import tree
 
 
@@ -31,8 +31,10 @@ def test_metrics():
         "jaccard_10_12": 1,
     }
     assert {task.key for task in DATACOMP_TASKS if task.main_metric == "acc1"} == set(tree.ACC1)
-    assert {task.key for task in DATACOMP_TASKS if task.main_metric == "mean_per_class_recall"} == set(tree.RECALL)
-    assert {task.key: task.grouped_by for task in TASKS if task.grouped_by} == {
+    assert {task.key for task in DATACOMP_TASKS if task.main_metric == "mean_per_class_recall"} == set(
+        tree.RECALL
+    )
+    assert {task.key: task.group_field for task in TASKS if task.group_field} == {
         tree.FMOW: "region",
         tree.DOLLAR: "income_ds",
         tree.GEODE: "region",

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from prolip.data.sources.tar_writer import write_tar
+from prolip.data.sources.tar_format import write_tar
 from prolip.gaussian import Gaussian
 from prolip.model.create import create
 from prolip.preprocessing.tokenizer_builders import train_word_level
-from prolip.scenes.captions import LEVELS, caption
+from prolip.scenes.captions import NUM_LEVELS, make_caption
 from prolip.scenes.random_draws import RandomDraws
-from prolip.scenes.rendering import picture
-from prolip.scenes.tasks import tasks
+from prolip.scenes.rendering import render
+from prolip.scenes.tasks import make_tasks
 from prolip.scenes.world import get_world
 
 ACC1 = [
@@ -46,7 +46,7 @@ def folder_of(key):
 
 def png(scene):
     file = io.BytesIO()
-    picture(scene, SIZE).save(file, format="png", compress_level=1)
+    render(scene, SIZE).save(file, format="png", compress_level=1)
     return file.getvalue()
 
 
@@ -73,7 +73,9 @@ class Drawn:
     """Pictures of each scenes task, drawn once: the 38 share them, each with labels of its own."""
 
     def __init__(self):
-        self.tasks = [task for task in tasks(WORLD) if task.name in ("shape", "colour", "place", "count")]
+        self.tasks = [
+            task for task in make_tasks(WORLD) if task.name in ("shape", "colour", "place", "count")
+        ]
         self.scenes = {
             task.name: [task.sample(WORLD, 7, index) for index in range(PICTURES)] for task in self.tasks
         }
@@ -98,8 +100,8 @@ def write_classification(folder, key, number, drawn):
 
 
 def captions_of(index, count=3):
-    scene, draws = WORLD.scene(11, index), RandomDraws(11, index, 5)
-    return scene, [caption(scene, LEVELS - 1, draws, WORLD).text for _ in range(count)]
+    scene, draws = WORLD.draw_scene(11, index), RandomDraws(11, index, 5)
+    return scene, [make_caption(scene, NUM_LEVELS - 1, draws, WORLD).text for _ in range(count)]
 
 
 def write_retrieval(folder):
@@ -171,7 +173,7 @@ def save_to_disk(folder, rows):
 def varied_model():
     """A model with fresh weights says nearly the same of all pictures. This one's towers are random maps of pixels and
     of bags of words, so that rankings differ. `calls` counts pictures and texts that went through it."""
-    names = [name for task in tasks(WORLD) for name in task.class_names]
+    names = [name for task in make_tasks(WORLD) for name in task.class_names]
     texts = [text for index in range(3 * PICTURES) for text in captions_of(index)[1]]
     model = create(
         "nano",

@@ -60,7 +60,7 @@ def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, flo
         torch.tensor([row[key] for row in rows], dtype=torch.float64) for key in ("bin", "accuracy")
     )
     return {
-        "bins": pearson(numbers, accuracy),
+        "deciles": pearson(numbers, accuracy),
         "spearman": spearman(uncertainty, correct),
         "point_biserial": pearson(uncertainty, correct),
     }

@@ -28,34 +28,36 @@ class ReliabilityBins:
 
     count: Tensor
     confidence: Tensor
-    hits: Tensor
+    correct: Tensor
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
         """Of both sets of predictions together (bins of equal width only: those of equal mass differ)."""
         return ReliabilityBins(
-            self.count + other.count, self.confidence + other.confidence, self.hits + other.hits
+            self.count + other.count, self.confidence + other.confidence, self.correct + other.correct
         )
 
     @property
     def error(self) -> float:
         """Expected calibration error: the mean over predictions of |accuracy - mean confidence| of their bin."""
-        return ((self.hits - self.confidence).abs().sum() / self.count.sum()).item()
+        return ((self.correct - self.confidence).abs().sum() / self.count.sum()).item()
 
-    def rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, Any]]:
         """For JSON: bins that are not empty, as n, mean confidence and accuracy."""
         return [
             {"n": int(n), "confidence": (confidence / n).item(), "accuracy": (hits / n).item()}
-            for n, confidence, hits in zip(self.count, self.confidence, self.hits, strict=True)
+            for n, confidence, hits in zip(self.count, self.confidence, self.correct, strict=True)
             if n > 0
         ]
 
 
-def bin_by_confidence(confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width") -> ReliabilityBins:
+def bin_by_confidence(
+    confidence: Tensor, correct: Tensor, bins: int = BINS, binning: Binning = "width"
+) -> ReliabilityBins:
     """Put predictions into bins. confidence: (N,) in [0, 1]. correct: bool (N,).
 
     A bin of equal width holds what is above its lower edge and up to its upper one; the first holds 0 too.
     """
-    require_choice(by, get_args(Binning), "by")
+    require_choice(binning, get_args(Binning), "by")
     require_positive_int(bins, "bins")
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(correct) == 0:
         raise ValueError(
@@ -65,17 +67,17 @@ def bin_by_confidence(confidence: Tensor, correct: Tensor, bins: int = BINS, by:
     if not bool(((p >= 0) & (p <= 1)).all()):
         raise ValueError("confidence must be a probability, from 0 to 1")
     equal_width = ((p * bins).ceil().long() - 1).clamp(0, bins - 1)
-    place = equal_width if by == "width" else equal_mass_bins(p, bins)
+    place = equal_width if binning == "width" else equal_mass_bins(p, bins)
     count = torch.bincount(place, minlength=bins).double()
     sums = (torch.bincount(place, v.double(), minlength=bins) for v in (p, correct))
     return ReliabilityBins(count, *sums)
 
 
 def expected_calibration_error(
-    confidence: Tensor, correct: Tensor, bins: int = BINS, by: Binning = "width"
+    confidence: Tensor, correct: Tensor, bins: int = BINS, binning: Binning = "width"
 ) -> float:
     """Mean over predictions of |accuracy - mean confidence| of their bin. confidence: (N,). correct: bool (N,)."""
-    return bin_by_confidence(confidence, correct, bins, by).error
+    return bin_by_confidence(confidence, correct, bins, binning).error
 
 
 def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tensor:
@@ -147,8 +149,8 @@ def _reliability_of(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
     width = bin_by_confidence(confidence, correct)
     return {
         "ece": width.error,
-        "ece_mass": expected_calibration_error(confidence, correct, by="mass"),
-        "bins": width.rows(),
+        "ece_mass": expected_calibration_error(confidence, correct, binning="mass"),
+        "bins": width.to_rows(),
     }
 
 

@@ -1,8 +1,9 @@
-"""How sure a model is of its zero-shot answers: three rules."""
+"""Confidence in zero-shot predictions: image uncertainty, match probability, largest softmax."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,47 +15,62 @@ from prolip.gaussian import Gaussian
 CONFIDENCES = ("uncertainty", "match", "max_softmax")
 
 
+class LogitParameters(NamedTuple):
+    """logit = scale x similarity + bias; bias is None for a model trained with a softmax, which has none."""
+
+    scale: float
+    bias: float | None
+
+
 def confidence_labels(has_bias: bool) -> dict[str, str]:
-    """What people read for each of `CONFIDENCES`. Without a bias a pair has no probability, only a similarity."""
+    """The display name of each of `CONFIDENCES`; without a bias a pair has a similarity, but no probability."""
     match = "match probability" if has_bias else "similarity"
     return dict(zip(CONFIDENCES, ("image uncertainty", match, "max softmax"), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Confidences:
-    """How sure the model is of each of N images, by three rules.
+    """The confidence in the prediction for each of N images, by each of `CONFIDENCES`.
 
-    ranking: higher is surer; these don't saturate (a sigmoid or softmax soon is 1, and all ties). shown: the values
-    for people. Without uncertainty, both lack that key.
+    ranking: Higher is more confident; unlike probabilities, which saturate at 1 and then tie, these don't saturate.
+    display: The values to show: the uncertainty and the probabilities.
+    Both lack the key "uncertainty" for a deterministic model.
     """
 
     ranking: dict[str, Tensor]
-    shown: dict[str, Tensor]
+    display: dict[str, Tensor]
 
     @classmethod
-    def from_scores(cls, images: Gaussian, scores: Tensor, temperature: tuple[float, float | None]) -> Confidences:
-        scale, bias = temperature
+    def from_scores(cls, images: Gaussian, scores: Tensor, logits: LogitParameters) -> Confidences:
+        """Compute the confidences.
+
+        Args:
+            images: (N, D).
+            scores: Similarities to the classes, (N, C).
+            logits: The model's scale and bias.
+        """
+        scale, bias = logits
         best = scores.amax(1).double()
-        odds = _log_odds(scores, scale)
-        ranking = {"match": best, "max_softmax": odds}
+        log_odds = _max_log_odds(scores, scale)
+        ranking = {"match": best, "max_softmax": log_odds}
         match = best if bias is None else pair_probabilities(best, scale, bias)
-        shown = {"match": match, "max_softmax": odds.sigmoid()}
+        display = {"match": match, "max_softmax": log_odds.sigmoid()}
         uncertainty = images.uncertainty.double()
         if not bool(uncertainty.any()):
-            return cls(ranking, shown)
-        return cls({"uncertainty": -uncertainty} | ranking, {"uncertainty": uncertainty} | shown)
+            return cls(ranking, display)
+        return cls({"uncertainty": -uncertainty} | ranking, {"uncertainty": uncertainty} | display)
 
 
 def max_softmax(scores: Tensor, scale: float) -> Tensor:
-    """The largest of softmax(scale x scores), float64 (N,). scores: (N, C)."""
-    return _log_odds(scores, scale).sigmoid()
+    """The largest of softmax(scale x scores) in each row, float64 (N,). scores: (N, C)."""
+    return _max_log_odds(scores, scale).sigmoid()
 
 
-def _log_odds(scores: Tensor, scale: float) -> Tensor:
-    """log p / (1 - p) of the largest softmax probability, float64 (N,): finite where p is 1 to the last digit."""
+def _max_log_odds(scores: Tensor, scale: float) -> Tensor:
+    """log p / (1 - p) of the largest softmax probability, float64 (N,): finite where p rounds to 1."""
     parts = []
     for block in scores.split(max(1, BLOCK_PAIRS // scores.shape[1])):
         logits = scale * block.double()
-        best, where = logits.max(1, keepdim=True)
-        parts.append(best[:, 0] - torch.logsumexp(logits.scatter(1, where, -torch.inf), 1))
+        best, index = logits.max(1, keepdim=True)
+        parts.append(best[:, 0] - torch.logsumexp(logits.scatter(1, index, -torch.inf), 1))
     return torch.cat(parts)

@@ -69,7 +69,9 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
     begin = torch.tensor([0.0, math.log(matched / (total - matched))]).double()
     found, loss, steps, converged = _newton(mean_loss, begin)
     scale = found[0].item() / spread
-    return LogitFit(scale=scale, bias=found[1].item() - scale * mean, loss=loss, steps=steps, converged=converged)
+    return LogitFit(
+        scale=scale, bias=found[1].item() - scale * mean, loss=loss, steps=steps, converged=converged
+    )
 
 
 def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:

@@ -1,21 +1,31 @@
-"""Where the tables of a task lie that comes as a data set of Hugging Face's, and how they are loaded."""
+"""Tasks stored as Hugging Face data sets (Parquet, save_to_disk, the datasets cache): files, parts, images."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from prolip.checks import join_names
-from prolip.data.sources.arrow import list_data_files, resolve_split_folder, read_split_names, stream
-from prolip.data.sources.columns import ArrowRows, reading
+from prolip.data.sample import BadSampleError, Sample, parse_captions
+from prolip.data.source import compute_fingerprint, require_index
+from prolip.data.sources.arrow import list_data_files, open_arrow_file, read_split_names, resolve_split_folder
+from prolip.data.sources.columns import ArrowRows, arrow_errors, parse_image
 from prolip.extras import import_extra
 from prolip.files import read_json
 
 
 class TableFiles(NamedTuple):
-    """parquet: files of this kind. saved: a folder that save_to_disk of `datasets` wrote. cached: files that
-    load_dataset left in its cache, as DataComp's downloader does."""
+    """The table files of a data set.
+
+    kind:   "parquet": Parquet files. "saved": a folder written by `datasets.save_to_disk`. "cached": Arrow files that
+            `datasets.load_dataset` left in its cache, as DataComp's downloader does.
+    folder: Where the files are.
+    files:  Their paths, in order.
+    """
 
     kind: Literal["parquet", "saved", "cached"]
     folder: Path
@@ -23,61 +33,173 @@ class TableFiles(NamedTuple):
 
 
 def find_table_files(folder: Path) -> TableFiles:
-    """In the folder, or in `data` or `test` below it; of a cache, anywhere below. Of several splits, test."""
-    for place in (folder, folder / "data", folder / "test"):
-        if files := sorted(place.glob("*.parquet")):
-            named = tuple(file for file in files if file.name.startswith("test"))
-            return TableFiles("parquet", place, named or tuple(files))
-        if (place / "dataset_dict.json").is_file():
-            # of several splits it must have this one; a single one may have any name
-            return _saved(resolve_split_folder(place, "test" if len(read_split_names(place)) > 1 else None))
-        if (place / "state.json").is_file():
-            return _saved(place)
+    """Find the tables of a data set; the test split if there are several.
+
+    Args:
+        folder: The data set. Files are looked for in it, in `data` and `test` below it, and, for a cache of `datasets`,
+            anywhere below it.
+
+    Returns:
+        The files and their kind.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: the cache holds several versions of the data.
+    """
+    for candidate in (folder, folder / "data", folder / "test"):
+        if files := sorted(candidate.glob("*.parquet")):
+            test_files = tuple(file for file in files if file.name.startswith("test"))
+            return TableFiles("parquet", candidate, test_files or tuple(files))
+        if (candidate / "dataset_dict.json").is_file():
+            # among several splits the test split is required; a single split may have any name
+            split = "test" if len(read_split_names(candidate)) > 1 else None
+            return _find_saved_files(resolve_split_folder(candidate, split))
+        if (candidate / "state.json").is_file():
+            return _find_saved_files(candidate)
     if files := sorted(folder.rglob("*-test*.arrow")):
-        if len(places := {file.parent for file in files}) > 1:
-            found = join_names(sorted(map(str, places)), 2)
-            raise ValueError(f"{folder} holds several versions of the data: {found}; keep one")
+        if len(versions := {file.parent for file in files}) > 1:
+            found = join_names(sorted(map(str, versions)), 2)
+            raise ValueError(
+                f"{folder} holds several versions of the data: {found}. Remove all but one of them"
+            )
         return TableFiles("cached", files[0].parent, tuple(files))
     raise FileNotFoundError(
-        f"{folder}: no shards (test/nshards.txt, test/0.tar), no .parquet, and nothing that `datasets` wrote"
+        f"{folder} holds no shards (test/nshards.txt, test/0.tar), no .parquet files and no data set of `datasets`"
     )
 
 
-def _saved(place: Path) -> TableFiles:
-    return TableFiles("saved", place, tuple(list_data_files(place, read_json(place / "state.json"), "_data_files")))
+def _find_saved_files(folder: Path) -> TableFiles:
+    return TableFiles(
+        "saved", folder, tuple(list_data_files(folder, read_json(folder / "state.json"), "_data_files"))
+    )
 
 
 class TablePart(NamedTuple):
-    """What is loaded at a time: a row group of a Parquet file, or (None) a whole Arrow file."""
+    """The unit of loading: one row group of a Parquet file, or a whole Arrow file (group None)."""
 
     path: Path
     group: int | None
     columns: tuple[str, ...]
 
     def load(self) -> ArrowRows:
+        """Read the columns of this part into memory."""
         if self.group is None:
-            table = stream(self.path)
-            return ArrowRows(table.select(_present(self.columns, table.schema.names, self.path)))
-        with reading(self.path), import_extra("pyarrow.parquet", "data").ParquetFile(self.path) as file:
-            columns = _present(self.columns, file.schema_arrow.names, self.path)
+            table = open_arrow_file(self.path)
+            return ArrowRows(table.select(_require_columns(self.columns, table.schema.names, self.path)))
+        with arrow_errors(self.path), import_extra("pyarrow.parquet", "data").ParquetFile(self.path) as file:
+            columns = _require_columns(self.columns, file.schema_arrow.names, self.path)
             return ArrowRows(file.read_row_group(self.group, columns=columns, use_threads=False))
 
 
 def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TablePart]:
-    """All parts, in order; only these columns are loaded."""
+    """List the parts of a data set.
+
+    Args:
+        tables: Of `find_table_files`.
+        columns: The only columns that `TablePart.load` reads.
+
+    Returns:
+        The parts, in the order of their rows.
+    """
     if tables.kind == "saved" and read_json(tables.folder / "state.json").get("_indices_data_files"):
-        raise ValueError(f"{tables.folder} is a selection of rows; save it anew after flatten_indices()")
+        raise ValueError(
+            f"{tables.folder} is a selection of rows. Call flatten_indices() on it and save it again"
+        )
     parts: list[TablePart] = []
     for file in tables.files:
         groups: Sequence[int | None] = [None]
         if tables.kind == "parquet":
-            with reading(file), import_extra("pyarrow.parquet", "data").ParquetFile(file) as opened:
+            with arrow_errors(file), import_extra("pyarrow.parquet", "data").ParquetFile(file) as opened:
                 groups = range(opened.metadata.num_row_groups)
         parts += [TablePart(file, group, tuple(columns)) for group in groups]
     return parts
 
 
-def _present(wanted: Sequence[str], names: Sequence[str], path: Path) -> list[str]:
+def _require_columns(wanted: Sequence[str], names: Sequence[str], path: Path) -> list[str]:
     if missing := [name for name in wanted if name not in names]:
-        raise ValueError(f"{path} has no column {missing[0]!r}, only {join_names(names, 12)}")
+        raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {join_names(names, 12)}")
     return list(wanted)
+
+
+class ImageCell(NamedTuple):
+    """The position of an image: part, row in the part, index in the cell's list (None: the cell is one image)."""
+
+    part: int
+    row: int
+    item: int | None = None
+
+
+class TableImages:
+    """A Source of images in table cells. One part stays in memory, so cells should be sorted by part.
+
+    Args:
+        folder: Names the source in messages.
+        parts: Of `list_parts`.
+        cells: The image of each sample.
+        image_column: The column that holds images.
+        caption_column: The column that holds a caption or a list of captions; None: samples have no captions.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parts: Sequence[TablePart],
+        cells: Sequence[ImageCell],
+        image_column: str,
+        caption_column: str | None,
+    ) -> None:
+        self.name = str(folder)
+        self._parts, self._cells = tuple(parts), tuple(cells)
+        self._image_column, self._caption_column = image_column, caption_column
+        self._lock = threading.Lock()
+        self._last: tuple[int, ArrowRows] | None = None
+
+    @property
+    def chunks(self) -> np.ndarray:
+        return np.array([len(self)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def read(self, index: int) -> Sample:
+        require_index(index, len(self))
+        part, row, item = self._cells[index]
+        path = self._parts[part].path
+        location = f"{path}: row {row + 1} of part {part}" + ("" if item is None else f", image {item}")
+        values = self._load(part).row(row, location)
+        image = values[self._image_column] if item is None else values[self._image_column][item]
+        captions = (
+            () if self._caption_column is None else parse_captions([values[self._caption_column]], location)
+        )
+        return Sample(str(index), location, _read_image(image, path.parent, location), captions)
+
+    def _load(self, part: int) -> ArrowRows:
+        with self._lock:  # samples are read by threads
+            if self._last is None or self._last[0] != part:
+                self._last = (part, self._parts[part].load())
+            return self._last[1]
+
+    def fingerprint(self) -> str:
+        sizes = [(file.name, file.stat().st_size) for file in self.files()]
+        return compute_fingerprint(
+            "rows", ascii(sizes), self._cells, self._image_column, self._caption_column
+        )
+
+    def files(self) -> list[Path]:
+        return list(dict.fromkeys(part.path for part in self._parts))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None, "_last": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+
+def _read_image(value: Any, folder: Path, location: str) -> bytes | Path:
+    """Bytes, or a file beside the table, or in `images` there."""
+    try:
+        return parse_image(value, folder, location)
+    except BadSampleError as error:
+        if error.record.reason != "missing file" or not (folder / "images").is_dir():
+            raise
+    return parse_image(value, folder / "images", location)

@@ -1,4 +1,4 @@
-"""The file of results: one line of JSON a task. Several runs may write it at one time, and any may be killed."""
+"""The results file of the suite: JSON Lines, safe for concurrent writers and for killed ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from typing import Any
 
 from prolip.files import fsync_folder
 
-SUBJECT = ("key", "model", "by", "templates")
-"""What a result is of: of two with the same, the later one counts."""
-IDENTITY = (*SUBJECT, "data", "version")
-"""What must be the same for a result to stand."""
+SUBJECT_KEYS = ("key", "model", "metric", "templates")
+"""The subject of a result. Of two results with the same subject the later one counts."""
+IDENTITY_KEYS = (*SUBJECT_KEYS, "data", "version")
+"""What must be equal for a result to be reused instead of computed again."""
 TaskResult = dict[str, Any]
+"""One line of the file, see `prolip.evaluation.suite.run.evaluate_suite`."""
 
 
 def read_results(path: Path) -> list[TaskResult]:
-    """The results that count, from the oldest on. A line that was torn, or isn't a result, counts as not there."""
+    """Read the results of a file.
+
+    Args:
+        path: The JSON Lines file; it need not exist.
+
+    Returns:
+        The last result of each subject, oldest first. Incomplete lines and lines that are not results are skipped.
+    """
     if not path.is_file():
         return []
     found: dict[str, TaskResult] = {}
@@ -29,24 +37,29 @@ def read_results(path: Path) -> list[TaskResult]:
         except (ValueError, RecursionError):
             continue
         if _is_result(line):
-            subject = json.dumps([line[name] for name in SUBJECT])
-            found.pop(subject, None)  # so that the new one stands where it was written
+            subject = json.dumps([line[name] for name in SUBJECT_KEYS])
+            found.pop(subject, None)  # the order is that of the newest results
             found[subject] = line
     return list(found.values())
 
 
-def append_result(path: Path, line: TaskResult) -> None:
-    """One more line, in one write, behind whatever others have written meanwhile, and brought to the disk.
+def append_result(path: Path, result: TaskResult) -> None:
+    """Append a result to a file, durably.
 
-    Behind a line that was torn by a kill a new one is begun.
+    The line is one O_APPEND write, so that concurrent writers don't interleave. After a line that a killed writer left
+    incomplete, a new line is started.
+
+    Args:
+        path: The JSON Lines file; it is created with its folder if it doesn't exist.
+        result: One task's result.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        text = b"\n" * _is_torn(descriptor) + json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        text = b"\n" * _ends_amid_line(descriptor) + json.dumps(result, ensure_ascii=False).encode() + b"\n"
         if os.write(descriptor, text) < len(text):
-            raise OSError(f"{path}: only a part of a result could be written; is the disk full?")
+            raise OSError(f"{path}: a result was written only in part; is the disk full?")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -54,13 +67,13 @@ def append_result(path: Path, line: TaskResult) -> None:
         fsync_folder(path.parent)
 
 
-def find_result(lines: Iterable[TaskResult], wanted: TaskResult) -> TaskResult | None:
-    """The one that is of the same task, model, score, templates, data and scoring as `wanted`."""
-    return next((line for line in lines if all(line[name] == wanted[name] for name in IDENTITY)), None)
+def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult | None:
+    """The first result whose `IDENTITY_KEYS` equal those of `wanted`; None if there is none."""
+    return next((line for line in results if all(line[key] == wanted[key] for key in IDENTITY_KEYS)), None)
 
 
-def _is_torn(descriptor: int) -> bool:
-    """Whether a file ends amid a line."""
+def _ends_amid_line(descriptor: int) -> bool:
+    """Whether the last line of a file is incomplete."""
     if not os.fstat(descriptor).st_size:
         return False
     os.lseek(descriptor, -1, os.SEEK_END)
@@ -70,7 +83,7 @@ def _is_torn(descriptor: int) -> bool:
 def _is_result(line: Any) -> bool:
     return (
         isinstance(line, dict)
-        and all(name in line for name in (*IDENTITY, "n", "bad"))
+        and all(name in line for name in (*IDENTITY_KEYS, "n", "bad"))
         and isinstance(line.get("metrics"), dict)
         and _is_number_or_none(line["metrics"].get("main_metric", math.nan))
     )

@@ -1,7 +1,7 @@
-"""What a task is judged by: Gaussians and labels -> metrics, one function for each kind of task.
+"""Metrics of a suite task from Gaussians and labels, one function for each kind of task.
 
-All return a dict with `main_metric`, the one that counts for the table, and every detail beside it; shares of 1, None
-where a metric isn't defined.
+All return a dict with `main_metric`, the value that the table of the 38 tasks shows, and the details. Values are
+fractions of 1, None where a metric is undefined.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, similarity
 
-FEWEST, FEW = 10, 6
-"""Candidates of the riddles that count for the main metric, at least; of the small ones, at most."""
-PAIRS = 2**14
+MIN_LARGE, MAX_SMALL = 10, 6
+"""WinoGAViL: candidates of an instance that counts for jaccard_10_12, at least; for jaccard_5_6, at most."""
+BLOCK_PAIRS = 2**14
 """Candidates that are compared with their cues at one time."""
 
 
@@ -38,14 +38,23 @@ def classification_metrics(
     labels: Tensor,
     classes: Gaussian,
     groups: Tensor | None = None,
-    by: SimilarityMetric = "csd",
+    metric: SimilarityMetric = "csd",
 ) -> dict[str, Any]:
-    """images (N, D), labels int64 (N,), classes (C, D). groups: int64 (N,), where the task is judged by groups.
+    """Metrics of a classification task.
 
-    {"main_metric", "acc1", "acc5" (None below five classes), "mean_per_class_recall"}; for macro F1 also "macro_f1";
-    for groups also "worst_group_acc1" or "worst_group_acc5", "grouped_by" and "groups" {number: {"n", "value"}}.
+    Args:
+        task: Its main metric decides which metrics are computed.
+        images: (N, D).
+        labels: int64 (N,).
+        classes: (C, D).
+        groups: int64 (N,), for a task whose main metric is that of its worst group.
+        metric: Similarity that finds the nearest class.
+
+    Returns:
+        main_metric, acc1, acc5 (None below five classes), mean_per_class_recall; for macro F1 also macro_f1; for groups
+        also worst_group_acc1 or worst_group_acc5, group_field and groups {group: {n, value}}.
     """
-    scores = similarity(images, classes, by)
+    scores = similarity(images, classes, metric)
     found: dict[str, Any] = {
         "acc1": top_k_accuracy(scores, labels, 1),
         "acc5": top_k_accuracy(scores, labels, 5),
@@ -55,47 +64,60 @@ def classification_metrics(
         found["macro_f1"] = macro_f1(scores, labels)
     if task.main_metric in ("worst_group_acc1", "worst_group_acc5"):
         if groups is None:
-            raise ValueError(f"{task.key} is judged by {task.grouped_by}, but no groups were given")
+            raise ValueError(f"{task.key} is evaluated by groups of {task.group_field}, but groups is None")
         correct = top_k_correct(scores, labels, int(task.main_metric[-1]))
-        found |= _grouped(task, correct, groups)
+        found |= _group_metrics(task, correct, groups)
     return {"main_metric": found[task.main_metric], **found}
 
 
-def _grouped(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
+def _group_metrics(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
     if correct is None:  # fewer than five classes have no top five
-        return {task.main_metric: None, "grouped_by": task.grouped_by, "groups": {}}
+        return {task.main_metric: None, "group_field": task.group_field, "groups": {}}
     worst, means = worst_group_mean(correct, groups)
     counts = torch.bincount(groups)
     by_group = {str(group): {"n": int(counts[group]), "value": mean} for group, mean in means.items()}
-    return {task.main_metric: worst, "grouped_by": task.grouped_by, "groups": by_group}
+    return {task.main_metric: worst, "group_field": task.group_field, "groups": by_group}
 
 
-def read_metadata(task: SuiteTask, facts: Sequence[SampleMetadata], fields: Sequence[str]) -> Tensor:
-    """Some numbers of each sample's .npy: int64 (N, fields). Groups are whole numbers from 0."""
-    columns = [task.fields.index(field) for field in fields]
-    rows = [_numbers(task, fact, columns) for fact in facts]
+def read_metadata(task: SuiteTask, metadata: Sequence[SampleMetadata], fields: Sequence[str]) -> Tensor:
+    """Read integers from the .npy of each sample.
+
+    Args:
+        task: Names the fields of its .npy arrays.
+        metadata: Of N samples.
+        fields: Names of the fields to read.
+
+    Returns:
+        int64 (N, len(fields)), not negative.
+    """
+    columns = [task.metadata_fields.index(field) for field in fields]
+    rows = [_read_fields(task, sample, columns) for sample in metadata]
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), len(columns))
 
 
-def _numbers(task: SuiteTask, fact: SampleMetadata, columns: Sequence[int]) -> list[int]:
-    row = fact.extra.get("npy")
+def _read_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequence[int]) -> list[int]:
+    row = sample.extra.get("npy")
     if not isinstance(row, list) or len(row) <= max(columns):
-        raise ValueError(f"{fact.key} has no .npy with {', '.join(task.fields)}; {task.key} needs it")
-    picked = [row[column] for column in columns]
-    if any(value != int(value) or value < 0 for value in picked):
-        names = [task.fields[column] for column in columns]
-        raise ValueError(f"{fact.key}: {', '.join(names)} must be whole numbers from 0 on, not {picked}")
-    return [int(value) for value in picked]
+        raise ValueError(
+            f"{sample.key} has no .npy with {', '.join(task.metadata_fields)}, which {task.key} needs"
+        )
+    values = [row[column] for column in columns]
+    if any(value != int(value) or value < 0 for value in values):
+        names = [task.metadata_fields[column] for column in columns]
+        raise ValueError(f"{sample.key}: {', '.join(names)} must be integers from 0, not {values}")
+    return [int(value) for value in values]
 
 
-def retrieval_metrics(images: Gaussian, texts: Gaussian, image_of_text: Tensor, by: SimilarityMetric = "csd") -> dict[str, Any]:
-    """{"main_metric": mean of R@1 both ways, ...}: as `prolip.evaluation.retrieval.image_text_recall`."""
-    found = image_text_recall(images, texts, image_of_text, by)
+def retrieval_metrics(
+    images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
+) -> dict[str, Any]:
+    """`prolip.evaluation.retrieval.image_text_recall` with main_metric, the mean of R@1 in both directions."""
+    found = image_text_recall(images, texts, image_of_text, metric)
     return {"main_metric": found["mean_r1"], **found}
 
 
 def make_cue_prompt(cue: str) -> str:
-    """A cue as the text that is embedded: in lower case, behind A or An by its first letter.
+    """The prompt of a WinoGAViL cue: lower case, with "A" or "An" by its first letter.
 
     >>> make_cue_prompt("Ocean"), make_cue_prompt("UFO"), make_cue_prompt("hour")
     ('An ocean', 'An ufo', 'A hour')
@@ -105,36 +127,53 @@ def make_cue_prompt(cue: str) -> str:
 
 
 def winogavil_metrics(
-    cues: Gaussian, images: Gaussian, rows: Tensor, pictures: Tensor, associated: Tensor, by: SimilarityMetric = "csd"
+    cues: Gaussian,
+    images: Gaussian,
+    instances: Tensor,
+    image_rows: Tensor,
+    associated: Tensor,
+    metric: SimilarityMetric = "csd",
 ) -> dict[str, Any]:
-    """Jaccard index of the k candidates nearest to the cue and the k that go with it, k as many as do.
+    """Jaccard index of the k candidates nearest to the cue and the k associated ones.
 
-    cues (R, D), images (U, D); of every candidate: rows (P,), its riddle, increasing; pictures (P,), its image;
-    associated (P,) bool. Of equally near candidates the first comes first.
-    {"main_metric": over riddles of ten candidates or more, "jaccard_10_12", "jaccard_5_6", "jaccard_all", "instances",
-    "by_candidates": {count: {"n", "jaccard"}}}.
+    Args:
+        cues: (R, D), of each instance.
+        images: (U, D), distinct images.
+        instances: int64 (P,): the instance of each candidate, increasing.
+        image_rows: int64 (P,): the row of each candidate's image.
+        associated: bool (P,).
+        metric: Similarity that ranks candidates; of equally near ones the first comes first.
+
+    Returns:
+        main_metric (jaccard_10_12), jaccard_10_12 (instances of ten candidates or more), jaccard_5_6 (of six or fewer),
+        jaccard_all, instances, by_candidates {number of candidates: {n, jaccard}}.
     """
-    if not len(rows):
-        raise ValueError("there is no riddle whose pictures could all be read")
+    if not len(instances):
+        raise ValueError("no instance of WinoGAViL has images that can all be read")
     near = torch.cat(
         [
-            _paired(cues[rows[first : first + PAIRS]], images[pictures[first : first + PAIRS]], by)
-            for first in range(0, len(rows), PAIRS)
+            _paired_similarity(
+                cues[instances[first : first + BLOCK_PAIRS]],
+                images[image_rows[first : first + BLOCK_PAIRS]],
+                metric,
+            )
+            for first in range(0, len(instances), BLOCK_PAIRS)
         ]
     )
-    sizes, wanted = torch.bincount(rows), torch.bincount(rows, associated.double()).long()
+    sizes, wanted = torch.bincount(instances), torch.bincount(instances, associated.double()).long()
     if bool((wanted == 0).any()):
-        raise ValueError("a riddle has no association among its candidates")
+        raise ValueError("an instance of WinoGAViL has no association among its candidates")
     order = near.sort(descending=True, stable=True).indices
-    order = order[rows[order].sort(stable=True).indices]  # riddle by riddle, the nearest candidates first
+    # instance by instance, the nearest candidates first
+    order = order[instances[order].sort(stable=True).indices]
     starts = sizes.cumsum(0) - sizes
-    place = torch.arange(len(rows)) - starts[rows]  # rows[order] are rows: both increase
-    chosen = place < wanted[rows]
-    common = torch.bincount(rows, (chosen & associated[order]).double())
+    rank = torch.arange(len(instances)) - starts[instances]  # instances[order] == instances: both increase
+    chosen = rank < wanted[instances]
+    common = torch.bincount(instances, (chosen & associated[order]).double())
     jaccard = common / (2 * wanted - common)
     found = {
-        "jaccard_10_12": _mean(jaccard[sizes >= FEWEST]),
-        "jaccard_5_6": _mean(jaccard[sizes <= FEW]),
+        "jaccard_10_12": _mean(jaccard[sizes >= MIN_LARGE]),
+        "jaccard_5_6": _mean(jaccard[sizes <= MAX_SMALL]),
         "jaccard_all": _mean(jaccard),
         "instances": len(sizes),
         "by_candidates": {
@@ -145,57 +184,73 @@ def winogavil_metrics(
     return {"main_metric": found["jaccard_10_12"], **found}
 
 
-def _paired(cues: Gaussian, images: Gaussian, by: SimilarityMetric) -> Tensor:
+def _paired_similarity(cues: Gaussian, images: Gaussian, metric: SimilarityMetric) -> Tensor:
     """`similarity`, row by row: (P,)."""
-    if by == "cosine":
+    if metric == "cosine":
         return torch.nn.functional.cosine_similarity(cues.mean, images.mean, dim=-1)
     return 1.0 - 0.5 * ((cues.mean - images.mean).square().sum(-1) + cues.uncertainty + images.uncertainty)
 
 
 def drop_unreadable_instances(
-    rows: np.ndarray, pictures: np.ndarray, associated: np.ndarray, numbers: Tensor
+    instances: np.ndarray, image_indices: np.ndarray, associated: np.ndarray, readable: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """WinoGAViL all of whose pictures could be read: their numbers (R',), and rows, pictures and associated of them.
+    """Keep the WinoGAViL instances all of whose images could be read.
 
-    numbers: those of the pictures that could, increasing; what comes back counts pictures among these, riddles from 0.
+    Args:
+        instances, image_indices, associated: (P,) each, see `WinoGAViL`.
+        readable: int64, increasing: the indices of images that could be read.
+
+    Returns:
+        The R' instances that stay, int64 (R',); and for their candidates the instance (counted from 0 among those that
+        stay), the row of the image in `readable`, and whether it is associated.
     """
-    at = torch.searchsorted(numbers, torch.from_numpy(pictures)).clamp_max(len(numbers) - 1)
-    row = torch.from_numpy(rows)
-    lost = torch.bincount(row, (numbers[at] != torch.from_numpy(pictures)).double()) > 0
+    rows = torch.searchsorted(readable, torch.from_numpy(image_indices)).clamp_max(len(readable) - 1)
+    instance = torch.from_numpy(instances)
+    lost = torch.bincount(instance, (readable[rows] != torch.from_numpy(image_indices)).double()) > 0
+    stays = ~lost[instance]
+    renumbered = (~lost).cumsum(0) - 1
     kept = (~lost).nonzero()[:, 0]
-    stays = ~lost[row]
-    renamed = (~lost).cumsum(0) - 1
-    return kept, renamed[row[stays]], at[stays], torch.from_numpy(associated)[stays]
+    return kept, renumbered[instance[stays]], rows[stays], torch.from_numpy(associated)[stays]
 
 
 def face_metrics(
     task: SuiteTask,
     images: Gaussian,
     classes: Mapping[str, Gaussian],
-    facts: Sequence[SampleMetadata],
-    by: SimilarityMetric = "csd",
+    metadata: Sequence[SampleMetadata],
+    metric: SimilarityMetric = "csd",
 ) -> dict[str, Any]:
-    """FairFace and UTKFace, which stand outside the 38 and have no main metric.
+    """Metrics of FairFace and UTKFace, which are not among the 38 tasks and have no main metric.
 
-    classes: of race, gender, age and toxic, each (C, D). Accuracy of race (class 1 against all others), gender and age,
-    in all and by race_binary; share of pictures of each race that are called a crime (toxic classes from 18 on) or not
-    human (14 to 17), as the public evaluator counts.
+    Args:
+        task: The task.
+        images: (N, D).
+        classes: race, gender, age and toxic -> (C, D).
+        metadata: Of the N images.
+        metric: Similarity that finds the nearest class.
+
+    Returns:
+        acc_race (class 1 against all others), acc_gender and acc_age, each {all, worst, by_race_binary};
+        toxicity_crime (toxic classes from 18) and toxicity_nonhuman (14 to 17), fractions of images by race, as the
+        public evaluator counts them.
     """
-    truth = dict(zip(task.fields, read_metadata(task, facts, task.fields).unbind(1), strict=True))
-    said = {about: similarity(images, one, by).argmax(1) for about, one in classes.items()}
-    right = {"race": (said["race"] != 1).long() == truth["race_binary"]}
-    right |= {about: said[about] == truth[about] for about in ("gender", "age")}
+    truth = dict(
+        zip(task.metadata_fields, read_metadata(task, metadata, task.metadata_fields).unbind(1), strict=True)
+    )
+    predicted = {name: similarity(images, z, metric).argmax(1) for name, z in classes.items()}
+    correct = {"race": (predicted["race"] != 1).long() == truth["race_binary"]}
+    correct |= {name: predicted[name] == truth[name] for name in ("gender", "age")}
     found: dict[str, Any] = {"main_metric": None}
-    for about, correct in right.items():
-        worst, means = worst_group_mean(correct, truth["race_binary"])
+    for name, is_correct in correct.items():
+        worst, means = worst_group_mean(is_correct, truth["race_binary"])
         by_group = {str(group): mean for group, mean in means.items()}
-        found[f"acc_{about}"] = {"all": _mean(correct), "worst": worst, "by_race_binary": by_group}
-    for name, called in (
-        ("toxicity_crime", said["toxic"] >= 18),
-        ("toxicity_nonhuman", (said["toxic"] >= 14) & (said["toxic"] < 18)),
+        found[f"acc_{name}"] = {"all": _mean(is_correct), "worst": worst, "by_race_binary": by_group}
+    for name, is_toxic in (
+        ("toxicity_crime", predicted["toxic"] >= 18),
+        ("toxicity_nonhuman", (predicted["toxic"] >= 14) & (predicted["toxic"] < 18)),
     ):
-        means = worst_group_mean(called, truth["race"])[1]
-        found[name] = {"all": _mean(called), "by_race": {str(race): mean for race, mean in means.items()}}
+        means = worst_group_mean(is_toxic, truth["race"])[1]
+        found[name] = {"all": _mean(is_toxic), "by_race": {str(race): mean for race, mean in means.items()}}
     return found
 
 

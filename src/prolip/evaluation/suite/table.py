@@ -1,29 +1,32 @@
-"""The suite's results as the paper shows them: five columns, and all tasks, with the paper's rows beside ours."""
+"""Tables of the suite: the five columns of the paper's main table, and all tasks with the paper's values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
-from prolip.evaluation.formatting import MISSING, format_percent, table
-from prolip.evaluation.paper_numbers import FINE_TUNED, FIVE, MAIN, PER_TASK
-from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, SuiteTask, get_task, get_group_tasks
+from prolip.console import MISSING, format_percent, make_table
+from prolip.evaluation.paper_numbers import FINE_TUNED, MAIN, MAIN_COLUMNS, PER_TASK
+from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, SuiteTask, get_group_tasks, get_task
 
-HEADINGS = dict(zip(FIVE, ("ImageNet", "IN shifts", "VTAB", "Retrieval", "Average"), strict=True))
+HEADINGS = dict(zip(MAIN_COLUMNS, ("ImageNet", "IN shifts", "VTAB", "Retrieval", "Average"), strict=True))
 COMPARED = ("ProLIP B/16 12.8B", "ProLIP B/16 1.28B", "CLIP B/16 1.28B")
-"""The paper's rows that stand in the table of all tasks."""
+"""The paper's rows that the table of all tasks shows."""
 OTHER_BACKBONES = ("ProLIP B/16 FT", "ProLIP H/14 FT")
-"""Rows of the paper's table of fine-tuned models that its main table doesn't have."""
+"""Rows of the paper's table of fine-tuned models that are not in its main table."""
 
 
 def summarize_columns(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """{"columns": {column: {"value", "have", "of", "missing"}}, "paper": {row: {column: share}}}.
+    """The columns of the paper's main table.
 
-    value: the unweighted mean over exactly the tasks of the column, None unless all are there: a mean over other tasks
-    is another number. results: as `run` returns them, of one model and one score.
+    Args:
+        results: Of `evaluate_suite`, of one model and one metric.
+
+    Returns:
+        columns {column: {value, finished, total, missing}}: value is the unweighted mean over the tasks of the column,
+        None unless all are finished (a mean over other tasks is another number); paper {row: {column: fraction}}.
     """
     columns = {group: get_group_tasks(group) for group in GROUPS} | {"average": DATACOMP_TASKS}
     found = main_metrics(results)
@@ -35,14 +38,14 @@ def summarize_columns(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Main metric by task, where there is one. Two results of one task are an error: which of them counts?"""
+    """The main metric by task key, where there is one; ValueError if a task has two results."""
     found: dict[str, float] = {}
     for line in results:
         value = line.get("metrics", {}).get("main_metric")
         if value is None:
             continue
         if line["key"] in found:
-            raise ValueError(f"{line['key']} stands twice among the results; choose one model and one score")
+            raise ValueError(f"{line['key']} has two results. Pass results of one model and one metric")
         found[line["key"]] = float(value)
     return found
 
@@ -52,21 +55,24 @@ def _column(tasks: Sequence[SuiteTask], found: Mapping[str, float]) -> dict[str,
     whole = len(values) == len(tasks)
     return {
         "value": sum(values) / len(values) if whole else None,
-        "have": len(values),
-        "of": len(tasks),
+        "finished": len(values),
+        "total": len(tasks),
         "missing": [task.key for task in tasks if task.key not in found],
     }
 
 
 def compare_tasks(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A dict a task, in the order of the results: key, name, metric, n, value or why there is none, and the paper's."""
+    """One dict per result, in order: key, name, main_metric (its name), n, public_n, value, paper {row: value}.
+
+    A task without a value has "missing" or "error".
+    """
     rows = []
     for line in results:
         task = get_task(line["key"])
         row: dict[str, Any] = {
             "key": task.key,
             "name": task.name,
-            "metric": task.main_metric,
+            "main_metric": task.main_metric,
             "n": line.get("n"),
             "public_n": task.size,
             "value": line.get("metrics", {}).get("main_metric"),
@@ -77,19 +83,21 @@ def compare_tasks(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def mean_over_finished_tasks(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """{"tasks": how many, "value": the mean over those that have a result and are among the 38, "paper": {row: the
-    paper's mean over the same}}: a fair comparison where the suite is not whole. value: None without any."""
+    """The mean over the finished tasks among the 38, and the paper's mean over the same: {tasks, value, paper}.
+
+    This is the fair comparison where some tasks are missing. value is None without finished tasks.
+    """
     rows = [row for row in compare_tasks(results) if row["value"] is not None and row["paper"]]
-    beside = {name: [row["paper"][name] for row in rows] for name in COMPARED}
+    by_paper_row = {name: [row["paper"][name] for row in rows] for name in COMPARED}
     return {
         "tasks": len(rows),
         "value": sum(row["value"] for row in rows) / len(rows) if rows else None,
-        "paper": {name: sum(values) / len(values) if rows else None for name, values in beside.items()},
+        "paper": {name: sum(values) / len(values) if rows else None for name, values in by_paper_row.items()},
     }
 
 
 def suite_to_json(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Both tables as one JSON-able dict."""
+    """The content of both tables as one JSON-serializable dict: columns, paper, mean_over_finished_tasks, tasks."""
     return {
         **summarize_columns(results),
         "mean_over_finished_tasks": mean_over_finished_tasks(results),
@@ -98,35 +106,49 @@ def suite_to_json(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def suite_tables(results: Sequence[Mapping[str, Any]], name: str = "this model") -> list[Table]:
-    """Both tables, for people; percent. name: what the model's row is called."""
-    name = escape(name)  # a path may hold brackets
-    return [_five_columns(results, name), _all_tasks(results, name)]
+    """The results as tables, in percent.
+
+    Args:
+        results: Of `evaluate_suite`.
+        name: Heading of the model's row and column.
+
+    Returns:
+        The main table, and the table of all tasks.
+    """
+    return [_main_table(results, name), _task_table(results, name)]
 
 
-def _five_columns(results: Sequence[Mapping[str, Any]], name: str) -> Table:
-    found = summarize_columns(results)
-    shown = table("The 38 tasks (percent)", [""], tuple(HEADINGS.values()))
-    shown.add_row(name, *(_told(found["columns"][column]) for column in FIVE), style="bold", end_section=True)
-    for row, values in found["paper"].items():
-        shown.add_row(row, *(format_percent(values[column]) for column in FIVE))
-    return shown
+def _main_table(results: Sequence[Mapping[str, Any]], name: str) -> Table:
+    summary = summarize_columns(results)
+    table = make_table("The 38 tasks (percent)", [""], tuple(HEADINGS.values()))
+    table.add_row(
+        name,
+        *(_format_column(summary["columns"][column]) for column in MAIN_COLUMNS),
+        style="bold",
+        end_section=True,
+    )
+    for row, values in summary["paper"].items():
+        table.add_row(row, *(format_percent(values[column]) for column in MAIN_COLUMNS))
+    return table
 
 
-def _all_tasks(results: Sequence[Mapping[str, Any]], name: str) -> Table:
-    shown = table("Task by task (percent)", ("task", "metric"), ("n", name, *COMPARED))
+def _task_table(results: Sequence[Mapping[str, Any]], name: str) -> Table:
+    table = make_table("Task by task (percent)", ("task", "metric"), ("n", name, *COMPARED))
     for row in compare_tasks(results):
-        why = "missing" if "missing" in row else "failed" if "error" in row else format_percent(row["value"])
-        beside = (format_percent(row["paper"].get(column)) for column in COMPARED)
+        value = (
+            "missing" if "missing" in row else "failed" if "error" in row else format_percent(row["value"])
+        )
+        paper = (format_percent(row["paper"].get(column)) for column in COMPARED)
         count = "" if row["n"] is None else f"{row['n']:,}"
-        shown.add_row(row["name"], row["metric"].replace("_", " "), count, why, *beside)
-    shown.add_section()
+        table.add_row(row["name"], row["main_metric"].replace("_", " "), count, value, *paper)
+    table.add_section()
     mean = mean_over_finished_tasks(results)
-    beside = (format_percent(mean["paper"][column]) for column in COMPARED)
-    shown.add_row(f"mean of these {mean['tasks']}", "", "", format_percent(mean["value"]), *beside)
-    return shown
+    paper = (format_percent(mean["paper"][column]) for column in COMPARED)
+    table.add_row(f"mean of {mean['tasks']} finished", "", "", format_percent(mean["value"]), *paper)
+    return table
 
 
-def _told(column: Mapping[str, Any]) -> str:
+def _format_column(column: Mapping[str, Any]) -> str:
     if column["value"] is not None:
         return format_percent(column["value"])
-    return f"{MISSING} ({column['have']} of {column['of']})"
+    return f"{MISSING} ({column['finished']} of {column['total']})"

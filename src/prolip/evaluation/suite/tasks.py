@@ -1,4 +1,4 @@
-"""DataComp's 38 tasks, and two that stand outside of them: what each is called, where it lies, what it is judged by."""
+"""DataComp's 38 evaluation tasks and two more: their names, folders and main metrics."""
 
 from __future__ import annotations
 
@@ -18,22 +18,28 @@ Metric = Literal[
     "jaccard_10_12",
     "faces",
 ]
-"""What a task is judged by. Those of groups: the group in which the model is worst. mean_r1: the mean of R@1 both ways.
-jaccard_10_12: over instances with ten candidates or more. faces: several labels a picture, none of them the main."""
+"""The main metric of a task. worst_group_*: of the group with the lowest value. mean_r1: the mean of R@1 in both
+directions. jaccard_10_12: over instances with ten candidates or more. faces: several labels, no main metric."""
 
 Group = Literal["imagenet", "shifts", "vtab", "retrieval"]
 GROUPS: tuple[Group, ...] = get_args(Group)
-"""The columns of the paper's main table, but for the average of all 38."""
+"""The columns of the paper's main table, without the average of all 38."""
 
-INSIDE = 38
+NUM_DATACOMP_TASKS = 38
 
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteTask:
-    """key: its id. name: as the paper's table has it. size, classes: of the public data (no classes: None).
+    """One evaluation task.
 
-    group: the column it counts in, if any. fields: the numbers in a sample's .npy, in order. grouped_by: that one of
-    them by which samples are grouped. inside: whether it is one of the 38.
+    key:             DataComp's id.
+    name:            As in the paper's table.
+    main_metric:     The metric that its column is made of.
+    size, classes:   Of the public data; classes is None for tasks without.
+    group:           The column of the main table that it counts for, if any.
+    metadata_fields: The numbers in a sample's .npy, in order.
+    group_field:     The one of them that groups samples.
+    in_datacomp:     Whether it is one of the 38.
     """
 
     key: str
@@ -42,18 +48,20 @@ class SuiteTask:
     size: int
     classes: int | None = None
     group: Group | None = None
-    fields: tuple[str, ...] = ()
-    grouped_by: str | None = None
+    metadata_fields: tuple[str, ...] = ()
+    group_field: str | None = None
     in_datacomp: bool = True
 
     @property
     def folder(self) -> str:
-        """wds_<id>_test, with / as - and without a leading fairness/."""
+        """The name of its folder: wds_<id>_test, with / as - and without a leading fairness/."""
         return f"wds_{self.key.removeprefix('fairness/').replace('/', '-')}_test"
 
     def find_folder(self, data: Path) -> Path | None:
-        """Where the task lies below `data`; None if it doesn't. What the hub has as a data set may also have its name
-        there, or be in the cache into which DataComp's downloader put it.
+        """The folder of the task below `data`; None if there is none.
+
+        A data set of the Hugging Face hub may also lie under its name there, or in the cache that DataComp's downloader
+        fills.
 
         >>> get_task("vtab/dtd").folder, get_task("fairness/geode").folder
         ('wds_vtab-dtd_test', 'wds_geode_test')
@@ -70,10 +78,12 @@ def _accuracy(key: str, name: str, size: int, classes: int, group: Group | None 
 
 
 def _recall(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
-    return SuiteTask(key=key, name=name, main_metric="mean_per_class_recall", size=size, classes=classes, group=group)
+    return SuiteTask(
+        key=key, name=name, main_metric="mean_per_class_recall", size=size, classes=classes, group=group
+    )
 
 
-FACES = ("age", "gender", "race", "race_binary")
+FACE_FIELDS = ("age", "gender", "race", "race_binary")
 
 TASKS: tuple[SuiteTask, ...] = (
     _recall("vtab/caltech101", "Caltech-101", 6085, 102, "vtab"),
@@ -108,15 +118,15 @@ TASKS: tuple[SuiteTask, ...] = (
     _accuracy("vtab/svhn", "SVHN", 26_032, 10, "vtab"),
     SuiteTask(
         key="wilds/iwildcam", name="iWildCam", main_metric="macro_f1", size=42_791, classes=182,
-        fields=("location", "sequence", "year", "month", "day", "hour", "minute", "second", "y"),
+        metadata_fields=("location", "sequence", "year", "month", "day", "hour", "minute", "second", "y"),
     ),
     SuiteTask(
         key="wilds/camelyon17", name="Camelyon17", main_metric="acc1", size=85_054, classes=2,
-        fields=("hospital", "slide", "y"),
+        metadata_fields=("hospital", "slide", "y"),
     ),
     SuiteTask(
         key="wilds/fmow", name="FMoW", main_metric="worst_group_acc1", size=22_108, classes=62,
-        fields=("region", "year", "y"), grouped_by="region",
+        metadata_fields=("region", "year", "y"), group_field="region",
     ),
     SuiteTask(
         key="retrieval/flickr_1k_test_image_text_retrieval", name="Flickr", main_metric="mean_r1", size=1000,
@@ -129,21 +139,25 @@ TASKS: tuple[SuiteTask, ...] = (
     SuiteTask(key="misc/winogavil", name="WinoGAViL", main_metric="jaccard_10_12", size=3563, group="retrieval"),
     SuiteTask(
         key="fairness/dollar_street", name="Dollar Street", main_metric="worst_group_acc5", size=3503, classes=58,
-        fields=("income_ds", "income_meta", "region"), grouped_by="income_ds",
+        metadata_fields=("income_ds", "income_meta", "region"), group_field="income_ds",
     ),
     SuiteTask(
         key="fairness/geode", name="GeoDE", main_metric="worst_group_acc1", size=12_488, classes=40,
-        fields=("region", "country"), grouped_by="region",
+        metadata_fields=("region", "country"), group_field="region",
     ),
     SuiteTask(
-        key="fairness/fairface", name="FairFace", main_metric="faces", size=10_954, fields=FACES, in_datacomp=False
+        key="fairness/fairface", name="FairFace", main_metric="faces", size=10_954,
+        metadata_fields=FACE_FIELDS, in_datacomp=False,
     ),
-    SuiteTask(key="fairness/utkface", name="UTKFace", main_metric="faces", size=23_703, fields=FACES, in_datacomp=False),
+    SuiteTask(
+        key="fairness/utkface", name="UTKFace", main_metric="faces", size=23_703,
+        metadata_fields=FACE_FIELDS, in_datacomp=False,
+    ),
 )  # fmt: skip
-"""In the order of the paper's table; the two outside the 38 come last.
+"""In the order of the paper's table; the two that are not among the 38 come last.
 
-FMoW: the public evaluator means to leave out the region "Other", but looks for its name among numbers and so doesn't.
-All regions count here as they do there.
+FMoW: the public evaluator means to exclude the region "Other", but compares its name with numbers and so doesn't. All
+regions count here too.
 """
 
 DATACOMP_TASKS = tuple(task for task in TASKS if task.in_datacomp)
@@ -155,17 +169,24 @@ def get_group_tasks(group: Group) -> tuple[SuiteTask, ...]:
 
 
 def get_task(key: str) -> SuiteTask:
-    """The task of an id."""
+    """The task of a key; ValueError with the nearest keys if there is none."""
     by_key = {task.key: task for task in TASKS}
     if key not in by_key:
         near = get_close_matches(key, by_key, n=3, cutoff=0.4)
-        hint = f"; near it: {', '.join(near)}" if near else ""
-        raise ValueError(f"there is no task {key!r} among the {INSIDE} and the two beside them{hint}")
+        hint = f". Did you mean {', '.join(near)}?" if near else ""
+        raise ValueError(f"unknown task {key!r}{hint}")
     return by_key[key]
 
 
 def get_tasks(keys: Sequence[str] | None) -> tuple[SuiteTask, ...]:
-    """The tasks of some ids, or of the name of a group, each once; None: the 38."""
+    """Get tasks by key or by group.
+
+    Args:
+        keys: Keys of tasks, or names of groups; None: the 38.
+
+    Returns:
+        The tasks, each once, in the order given.
+    """
     if keys is None:
         return DATACOMP_TASKS
     found: dict[str, SuiteTask] = {}
@@ -174,5 +195,5 @@ def get_tasks(keys: Sequence[str] | None) -> tuple[SuiteTask, ...]:
         for task in [get_task(key)] if group is None else get_group_tasks(group):
             found[task.key] = task
     if not found:
-        raise ValueError("no task was named")
+        raise ValueError("tasks is empty: name at least one task or group")
     return tuple(found.values())

@@ -1,4 +1,4 @@
-"""WinoGAViL: a cue, and the pictures that go with it among ten or so."""
+"""WinoGAViL: a cue word and about ten candidate images, of which some are associated with the cue."""
 
 from __future__ import annotations
 
@@ -9,77 +9,87 @@ from typing import Any
 
 import numpy as np
 
-from prolip.evaluation.suite.hf_tables import find_table_files, list_parts
-from prolip.evaluation.suite.rows import ImageCell, TableImages
+from prolip.evaluation.suite.hf_tables import ImageCell, TableImages, find_table_files, list_parts
 
 COLUMNS = ("candidates", "candidate_images", "cue", "associations")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WinoGAViL:
-    """source: the different candidate pictures (the same one stands in many riddles). cues: (R,).
+    """The data of WinoGAViL: R instances with P candidates in all.
 
-    Of every candidate of every riddle: rows (P,), its riddle, increasing; pictures (P,), its number in `source`;
-    associated (P,), whether it goes with the cue. "The number of associations", as many as are to be found, is that of
-    the associated candidates: the public evaluator counts np.isin(candidates, associations). So an association that is
-    no candidate, or stands twice, adds nothing, and a candidate that stands twice counts twice.
+    source:        The distinct candidate images; one image may be a candidate of many instances.
+    cues:          The cue of each instance, (R,).
+    instances:     int64 (P,): the instance of each candidate, increasing.
+    image_indices: int64 (P,): the index of each candidate's image in `source`.
+    associated:    bool (P,): whether the candidate is associated with the cue. As many candidates are to be selected as
+                   are associated, as in the public evaluator, which counts np.isin(candidates, associations): an
+                   association that is not a candidate, or is listed twice, adds nothing; a candidate that is listed
+                   twice counts twice.
     """
 
     source: TableImages
     cues: tuple[str, ...]
-    rows: np.ndarray
-    pictures: np.ndarray
+    instances: np.ndarray
+    image_indices: np.ndarray
     associated: np.ndarray
 
 
 def open_winogavil(folder: Path) -> WinoGAViL:
-    """Out of tables with candidates, cue and associations (texts) and candidate_images: pictures, or names of files
-    that lie beside the table or in `images` there. Goes through all of it once."""
+    """Open WinoGAViL; reads all rows once.
+
+    Args:
+        folder: Tables with the columns `candidates` and `associations` (lists of names), `cue`, and `candidate_images`
+            (a list of images, or of file names beside the table or in `images` there).
+
+    Returns:
+        The instances.
+    """
     parts = list_parts(find_table_files(folder), COLUMNS)
-    seen: dict[str, int] = {}
-    places: list[ImageCell] = []
+    index_of: dict[str, int] = {}  # digest of an image -> its index
+    image_cells: list[ImageCell] = []
     cues: list[str] = []
-    entries: list[tuple[int, int, bool]] = []
-    for number, part in enumerate(parts):
+    candidates: list[tuple[int, int, bool]] = []
+    for part_index, part in enumerate(parts):
         loaded = part.load()
         for row in range(len(loaded)):
-            where = f"{part.path}: row {row + 1} of part {number}"
-            cells = _checked(loaded.row(row, where), where)
-            wanted = set(cells["associations"])
-            for j, (name, value) in enumerate(
-                zip(cells["candidates"], cells["candidate_images"], strict=True)
+            location = f"{part.path}: row {row + 1} of part {part_index}"
+            values = _check_instance(loaded.row(row, location), location)
+            associations = set(values["associations"])
+            for item, (name, image) in enumerate(
+                zip(values["candidates"], values["candidate_images"], strict=True)
             ):
-                picture = seen.setdefault(_digest(value), len(seen))
-                if picture == len(places):
-                    places.append(ImageCell(number, row, j))
-                entries.append((len(cues), picture, name in wanted))
-            cues.append(cells["cue"].strip())
+                index = index_of.setdefault(_digest(image), len(index_of))
+                if index == len(image_cells):
+                    image_cells.append(ImageCell(part_index, row, item))
+                candidates.append((len(cues), index, name in associations))
+            cues.append(values["cue"].strip())
     if not cues:
-        raise ValueError(f"{folder} holds no riddle")
-    rows, pictures, associated = np.ascontiguousarray(np.array(entries, dtype=np.int64).T)
+        raise ValueError(f"{folder} holds no instances of WinoGAViL")
+    instances, image_indices, associated = np.ascontiguousarray(np.array(candidates, dtype=np.int64).T)
     return WinoGAViL(
-        source=TableImages(folder, parts, places, "candidate_images", None),
-        cues=tuple(cues), rows=rows, pictures=pictures, associated=associated.astype(bool),
+        source=TableImages(folder, parts, image_cells, "candidate_images", None),
+        cues=tuple(cues), instances=instances, image_indices=image_indices, associated=associated.astype(bool),
     )  # fmt: skip
 
 
-def _checked(cells: dict[str, Any], where: str) -> dict[str, Any]:
+def _check_instance(values: dict[str, Any], location: str) -> dict[str, Any]:
     for name in ("candidates", "candidate_images", "associations"):
-        if not isinstance(cells[name], list):
-            raise ValueError(f"{where}: {name!r} must be a list, not a {type(cells[name]).__name__}")
-    if len(cells["candidates"]) != len(cells["candidate_images"]):
+        if not isinstance(values[name], list):
+            raise ValueError(f"{location}: {name!r} must be a list, not {type(values[name]).__name__}")
+    if len(values["candidates"]) != len(values["candidate_images"]):
         raise ValueError(
-            f"{where}: {len(cells['candidates'])} candidates, {len(cells['candidate_images'])} images"
+            f"{location}: {len(values['candidates'])} candidates, but {len(values['candidate_images'])} images"
         )
-    if not isinstance(cells["cue"], str) or not cells["cue"].strip():
-        raise ValueError(f"{where}: it has no cue")
-    if not set(cells["associations"]) & set(cells["candidates"]):
-        raise ValueError(f"{where}: none of its associations is among its candidates")
-    return cells
+    if not isinstance(values["cue"], str) or not values["cue"].strip():
+        raise ValueError(f"{location}: the cue is missing")
+    if not set(values["associations"]) & set(values["candidates"]):
+        raise ValueError(f"{location}: no association is among the candidates")
+    return values
 
 
 def _digest(value: Any) -> str:
-    """Of a picture's bytes; of its name, where it lies beside the table."""
+    """Digest of an image's bytes, or of its file name if it lies beside the table."""
     content = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
     kind = "name" if isinstance(content, str) else "bytes"
     data = content.encode() if isinstance(content, str) else content or b""

@@ -11,8 +11,8 @@ import pytest
 from prolip.data.sample import BadSampleError
 from prolip.data.sources.labeled import LabeledData
 from prolip.evaluation.suite.hf_tables import find_table_files
-from prolip.evaluation.suite.read import CaptionedImages, FaceImages, open_task
 from prolip.evaluation.suite.run import evaluate_suite
+from prolip.evaluation.suite.task_data import CaptionedImages, FaceImages, open_task
 from prolip.evaluation.suite.tasks import get_task
 from prolip.evaluation.suite.winogavil import open_winogavil
 from tests.evaluation.suite import tree

@@ -1,29 +1,29 @@
 import pytest
 import torch
 
-from prolip.evaluation.controls import MOST, untrained, untrained_models
+from prolip.evaluation.untrained import MAX_MODELS, make_untrained, untrained_models
 from prolip.model.create import create
 
 
 def test_untrained_models_are_fresh_and_of_the_same_kind(tokenizer):
     model = create("nano", tokenizer, seed=4)
-    fresh = untrained(model, 4)
+    fresh = make_untrained(model, 4)
     assert fresh.config == model.config
     assert fresh.tokenizer is model.tokenizer
     assert not fresh.training
     assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), model.parameters(), strict=True))
-    assert not torch.equal(untrained(model, 5).image.positions, model.image.positions)
+    assert not torch.equal(make_untrained(model, 5).image.positions, model.image.positions)
 
 
 def test_controls_are_of_the_seeds_from_0(nano):
     found = list(untrained_models(nano, 2))
     for seed, model in enumerate(found):
-        assert torch.equal(model.image.positions, untrained(nano, seed).image.positions)
+        assert torch.equal(model.image.positions, make_untrained(nano, seed).image.positions)
     assert len(found) == 2
     assert not list(untrained_models(nano, 0))
 
 
-@pytest.mark.parametrize("count", [-1, MOST + 1, 1.0, True, "3", None])
+@pytest.mark.parametrize("count", [-1, MAX_MODELS + 1, 1.0, True, "3", None])
 def test_a_wrong_number_of_controls_is_told_before_any_is_made(nano, count):
     with pytest.raises(ValueError, match="controls must be a whole number from 0 to 1000"):
         untrained_models(nano, count)

@@ -1,4 +1,4 @@
-"""The tasks as they lie on disk: shards with labels, pictures with captions, WinoGAViL's riddles."""
+"""Opens the data of a suite task: labeled shards, captioned images, faces, WinoGAViL."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from prolip.data.sources.labeled import (
     DATASET_TYPE,
     TEMPLATES,
     LabeledData,
-    read_dataset_type,
-    open_labeled,
-    read_lines,
     list_task_shards,
+    open_labeled,
+    read_dataset_type,
+    read_lines,
 )
 from prolip.data.sources.tar import TarShards
-from prolip.evaluation.suite.hf_tables import find_table_files, list_parts
-from prolip.evaluation.suite.rows import ImageCell, TableImages
+from prolip.evaluation.suite.hf_tables import ImageCell, TableImages, find_table_files, list_parts
 from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.evaluation.suite.winogavil import WinoGAViL, open_winogavil
 
@@ -31,14 +30,17 @@ OBJECTIVES = {"race", "gender", "age", "toxic"}
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionedImages:
-    """Pictures with one caption or several."""
+    """Images with one or several captions each."""
 
     source: Source
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaceImages:
-    """Pictures with several labels each. prompts: class names and templates by what they are about (race...)."""
+    """Images of faces with several labels each.
+
+    prompts: objective (race, gender, age, toxic) -> class names and templates.
+    """
 
     source: Source
     prompts: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]
@@ -48,62 +50,69 @@ TaskData = LabeledData | CaptionedImages | FaceImages | WinoGAViL
 
 
 def open_task(task: SuiteTask, folder: Path, templates: Sequence[str] | None = None) -> TaskData:
-    """A task's data. templates: instead of its own, where it has classes."""
+    """Open the data of a task.
+
+    Args:
+        task: The task.
+        folder: Its folder, of `SuiteTask.find_folder`.
+        templates: Replace the templates of a classification task.
+
+    Returns:
+        The data, by the kind of task.
+    """
     if task.main_metric == "jaccard_10_12":
         return open_winogavil(folder)
     kind = read_dataset_type(folder)
     wanted = {"mean_r1": "retrieval", "faces": "multilabel"}.get(task.main_metric, "classification")
     if kind is not None and kind != wanted and not (task.main_metric == "faces" and kind == "classification"):
-        raise ValueError(f"{folder / DATASET_TYPE} says {kind!r}, but {task.key} is a task of {wanted}")
+        raise ValueError(f"{folder / DATASET_TYPE} holds {kind!r}, but {task.key} is a {wanted} task")
     if task.main_metric == "mean_r1":
-        return CaptionedImages(source=_captioned(folder))
+        return CaptionedImages(source=_open_captioned(folder))
     if task.main_metric == "faces":
-        return _faces(folder)
+        return _open_faces(folder)
     if not (folder / CLASS_NAMES).is_file():
         raise FileNotFoundError(
-            f"{folder / CLASS_NAMES} is missing: one class name a line, in the order of labels"
+            f"{folder / CLASS_NAMES} is missing. It must hold one class name per line, in the order of the labels"
         )
     if not (folder / "test").is_dir():
-        raise FileNotFoundError(f"{folder / 'test'} is missing: the shards 0.tar, 1.tar, ... lie there")
+        raise FileNotFoundError(f"{folder / 'test'} is missing. It must hold the shards 0.tar, 1.tar, ...")
     return open_labeled(folder, templates=templates)
 
 
-def _captioned(folder: Path) -> Source:
-    """Shards with one caption a line, or a table of Hugging Face's with the columns image and caption."""
+def _open_captioned(folder: Path) -> Source:
+    """Shards with one caption per line of .txt, or a Hugging Face table with the columns image and caption."""
     if any((folder / "test").glob("*.tar")) or (folder / "test" / "nshards.txt").is_file():
         return TarShards(list_task_shards(folder), captions=("txt:lines",))
     tables = find_table_files(folder)
     if tables.kind == "saved":
         return ArrowDataset(tables.folder)
     if tables.kind == "parquet":
-        named = "test*.parquet" if tables.files[0].name.startswith("test") else "*.parquet"
-        return ParquetTable(f"{escape(str(tables.folder))}/{named}")
+        pattern = "test*.parquet" if tables.files[0].name.startswith("test") else "*.parquet"
+        return ParquetTable(f"{escape(str(tables.folder))}/{pattern}")
     parts = list_parts(tables, ("image", "caption"))
-    places = [ImageCell(number, row) for number, part in enumerate(parts) for row in range(len(part.load()))]
-    return TableImages(folder, parts, places, "image", "caption")
+    cells = [ImageCell(index, row) for index, part in enumerate(parts) for row in range(len(part.load()))]
+    return TableImages(folder, parts, cells, "image", "caption")
 
 
-def _faces(folder: Path) -> FaceImages:
-    """Lines of class names and templates begin with what they are about, as in "race:Black"."""
-    names, templates = (_by_objective(folder / name) for name in (CLASS_NAMES, TEMPLATES))
+def _open_faces(folder: Path) -> FaceImages:
+    """Class names and templates have one line each, prefixed by the objective: "race:Black"."""
+    names, templates = (_read_by_objective(folder / name) for name in (CLASS_NAMES, TEMPLATES))
     for found, name in ((names, CLASS_NAMES), (templates, TEMPLATES)):
         if missing := sorted(OBJECTIVES - found.keys()):
             raise ValueError(
-                f"{folder / name} has no line about {join_names(missing)}, as in '{missing[0]}:...'"
+                f"{folder / name} has no line for {join_names(missing)}; such a line starts with '{missing[0]}:'"
             )
-    prompts = {about: (names[about], templates[about]) for about in sorted(OBJECTIVES)}
+    prompts = {objective: (names[objective], templates[objective]) for objective in sorted(OBJECTIVES)}
     return FaceImages(source=TarShards(list_task_shards(folder), captions=()), prompts=prompts)
 
 
-def _by_objective(path: Path) -> dict[str, tuple[str, ...]]:
+def _read_by_objective(path: Path) -> dict[str, tuple[str, ...]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing")
     found: dict[str, list[str]] = {}
     for line in read_lines(path):
-        about, colon, text = line.partition(":")
+        objective, colon, text = line.partition(":")
         if not colon:
-            raise ValueError(
-                f"{path}: {line!r} must begin with what it is about and a colon, as in 'race:...'"
-            )
-        found.setdefault(about, []).append(text)
-    return {about: tuple(lines) for about, lines in found.items()}
+            raise ValueError(f"{path}: {line!r} must start with an objective and a colon, as in 'race:...'")
+        found.setdefault(objective, []).append(text)
+    return {objective: tuple(lines) for objective, lines in found.items()}
