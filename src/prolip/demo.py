@@ -1,4 +1,4 @@
-"""`prolip demo`: train a small ProLIP on scenes, look at what it learned, beside one that was trained for longer."""
+"""Demo: train a small ProLIP on scenes, compare it with one trained for longer, write a report (`prolip demo`)."""
 
 from __future__ import annotations
 
@@ -6,101 +6,113 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from prolip.checks import require_count
-from prolip.reports.page.build import NAME, Page, build
-from prolip.reports.page.claims import read_claims
+from prolip.checks import require_positive_int
+from prolip.console import make_console, make_table, print_tables
+from prolip.reports.page.build import REPORT_FILE, ReportPage, build_report
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
-from prolip.training.run_folder import MODEL, differences, is_run, put_aside, read_config
+from prolip.training.run_folder import MODEL, compare_configs, is_run, move_aside, read_config
 from prolip.training.trainer import train
 
 SAMPLES = 160_000
-"""Some four minutes on two idle cores."""
-LONGER = "scenes-tiny"
-"""The model to compare with: the same recipe, nine times as long. It comes with the package."""
+"""Training samples: about four minutes on two idle cores."""
+LONGER_TRAINED = "scenes-tiny"
+"""The model to compare with: the same recipe with nine times as many samples. It is part of the package."""
 
 
-def run(
+def run_demo(
     out: Path,
     *,
     seed: int = 0,
     samples: int = SAMPLES,
-    anew: bool = False,
-    quick: int = 500,
+    overwrite: bool = False,
+    limit: int = 500,
     claims: Path | None = None,
 ) -> Path:
-    """Train, evaluate, write `out`/report.html; its path. What an earlier demo left is used again, if the user likes.
+    """Train a small model, evaluate it and write its report.
 
-    anew: don't ask, begin again. quick: pictures of each evaluation set. claims: a table.json of reproduction.
+    An earlier demo with the same settings is shown instead, if the user agrees (or can't be asked).
+
+    Args:
+        out: Folder for the run (scenes-demo) and report.html.
+        seed: Of the initial weights and of the batches.
+        samples: Number of training samples.
+        overwrite: Train again without asking.
+        limit: Number of images per evaluation set.
+        claims: Claims table of the reproduction (table.json).
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        KeyboardInterrupt: Training was stopped; the same call resumes it.
     """
     if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be at least 0 and below 2^63, not {seed}")
-    require_count(samples, "samples", most=2**40)
-    console = Console()
-    out.mkdir(parents=True, exist_ok=True)  # now, not after the work
-    words = [f"samples={samples}", f"seed={seed}", f"out={out / 'scenes-demo'}"]
-    config = recipes.load("miniature").config(words)
-    finished = _is_same(config) and (Path(config.out) / MODEL).is_dir()
-    if finished and not anew and (out / NAME).is_file():
-        if _wants_old(console, out):
-            return _point_to(console, out / NAME)
-        anew = True
-    if anew or not finished:
-        _train(console, config, anew)
-    console.print("Evaluating it, beside an untrained model and one that was trained for longer ...")
-    page = build(
+        raise ValueError(f"seed must be from 0 to 2^63 - 1, not {seed}")
+    require_positive_int(samples, "samples", maximum=2**40)
+    console = make_console()
+    out.mkdir(parents=True, exist_ok=True)  # fail now, not after the training
+    overrides = [f"samples={samples}", f"seed={seed}", f"out={out / 'scenes-demo'}"]
+    config = recipes.load("miniature").config(overrides)
+    is_finished = _is_same_run(config) and (Path(config.out) / MODEL).is_dir()
+    if is_finished and not overwrite and (out / REPORT_FILE).is_file():
+        if _accepts_existing(console, out):
+            return _print_path(console, out / REPORT_FILE)
+        overwrite = True
+    if overwrite or not is_finished:
+        _train(console, config, overwrite)
+    console.print("Evaluating it, an untrained model and one that was trained for longer ...")
+    page = build_report(
         config.out,
-        out / NAME,
-        compare=[(LONGER, LONGER)],
-        claims=None if claims is None else read_claims(claims),
-        quick=quick,
+        out / REPORT_FILE,
+        compare=[(LONGER_TRAINED, LONGER_TRAINED)],
+        claims=claims,
+        limit=limit,
         command=["make", "demo"],
     )
-    console.print(_table(page))
-    return _point_to(console, page.path)
+    _print_headline(page)
+    return _print_path(console, page.path)
 
 
-def _is_same(config: TrainConfig) -> bool:
-    """What lies in the folder is this run, perhaps not at its end."""
+def _is_same_run(config: TrainConfig) -> bool:
+    """Whether the folder holds a run with this config, finished or not."""
     folder = Path(config.out)
-    return is_run(folder) and not differences(read_config(folder).to_dict(), config.to_dict())
+    return is_run(folder) and not compare_configs(read_config(folder).to_dict(), config.to_dict())
 
 
-def _wants_old(console: Console, out: Path) -> bool:
-    """Where nobody can be asked, yes."""
+def _accepts_existing(console: Console, out: Path) -> bool:
+    """Ask whether to show the existing demo. Yes, where nobody can be asked."""
     if not (sys.stdin.isatty() and console.is_terminal):
         return True
-    answer = console.input(f"{out} holds a demo that was made before. Look at it again? \\[Y/n] ")
+    answer = console.input(f"{out} holds an earlier demo. Show it again? [Y/n] ", markup=False)
     return not answer.strip().lower().startswith("n")
 
 
-def _train(console: Console, config: TrainConfig, anew: bool) -> None:
+def _train(console: Console, config: TrainConfig, overwrite: bool) -> None:
     folder = Path(config.out)
-    if is_run(folder) and (anew or not _is_same(config)):
-        put_aside(folder)
+    if is_run(folder) and (overwrite or not _is_same_run(config)):
+        move_aside(folder)
     console.print(
-        f"Training a model of 0.28M parameters on {config.samples:,} scenes that are drawn as they are needed. "
-        "Ctrl-C stops it; the same command goes on."
+        f"Training a model with 0.28M parameters on {config.samples:,} scenes, generated on the fly. "
+        "Ctrl-C stops it; the same command resumes it."
     )
     train(config, resume=True)
-    if not (folder / MODEL).is_dir():  # it was asked to stop, and saved its state
+    if not (folder / MODEL).is_dir():  # training was stopped by a signal and saved a checkpoint
         raise KeyboardInterrupt
 
 
-def _table(page: Page) -> Table:
-    table = Table(title="What it learned, on scenes that it has not seen", title_justify="left")
-    table.add_column("")
-    table.add_column("this model", justify="right", style="bold")
-    others = [name for name, _ in page.header.tiles[0].beside] if page.header.tiles else []
-    for name in others:
-        table.add_column(name, justify="right")
-    for tile in page.header.tiles:
-        table.add_row(f"{tile.name}: {tile.meaning}", tile.value, *(value for _, value in tile.beside))
-    return table
+def _print_headline(page: ReportPage) -> None:
+    """Print the headline numbers of the page, of this model and of the others."""
+    tiles = page.header.tiles
+    others = [name for name, _ in tiles[0].comparisons] if tiles else []
+    rows = [
+        (f"{tile.label}: {tile.description}", tile.value, *(value for _, value in tile.comparisons))
+        for tile in tiles
+    ]
+    print_tables([make_table("Results on unseen scenes", ["metric"], ["this model", *others], rows)])
 
 
-def _point_to(console: Console, path: Path) -> Path:
-    console.print(f"The report, to open in a browser: {path}", soft_wrap=True)
+def _print_path(console: Console, path: Path) -> Path:
+    console.print(f"Report, to open in a browser: {path}", soft_wrap=True)
     return path

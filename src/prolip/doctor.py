@@ -1,4 +1,4 @@
-"""`prolip doctor`: what is installed, what is missing, what this machine can do."""
+"""Inspection of the installation: packages, extras and the capabilities of the machine (`prolip doctor`)."""
 
 from __future__ import annotations
 
@@ -9,59 +9,80 @@ from prolip import extras
 from prolip.training.environment import describe_machine
 
 
-def examine() -> dict[str, Any]:
-    """Facts about this installation, ready for JSON."""
+def inspect_installation() -> dict[str, Any]:
+    """Collect versions, extras and hardware.
+
+    Returns:
+        A dict for JSON: that of `describe_machine`, and cpu_instructions, bf16, extras (missing modules by extra) and
+        hub_offline.
+    """
     import torch
 
     return {
         **describe_machine(),
         "cpu_instructions": torch.backends.cpu.get_cpu_capability(),
-        "bf16": _bf16(),
-        "extras": {name: extras.missing(name) for name in extras.EXTRAS},
+        "bf16": _has_fast_bfloat16(),
+        "extras": {name: extras.missing_modules(name) for name in extras.EXTRAS},
         "hub_offline": os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"),
     }
 
 
-def advice(facts: dict[str, Any]) -> list[str]:
-    """What a user may want to do about it, a sentence each."""
+def list_advice(installation: dict[str, Any]) -> list[str]:
+    """What the user may want to change.
+
+    Args:
+        installation: Of `inspect_installation`.
+
+    Returns:
+        One sentence per item.
+    """
     lines = []
-    absent = [name for name, found in facts["packages"].items() if found is None]
+    absent = [name for name, found in installation["packages"].items() if found is None]
     if absent:
         lines.append(f"core packages are missing: {', '.join(absent)}. Run: make clean test")
-    if not facts["accelerators"] and facts["threads"] < facts["cpus"]:
-        lines.append(f"torch uses {facts['threads']} of {facts['cpus']} cores: see OMP_NUM_THREADS")
-    if not facts["bf16"]:
-        lines.append("no fast bfloat16 here: use float32")
-    without = [name for name, modules in facts["extras"].items() if modules]
+    if not installation["accelerators"] and installation["threads"] < installation["cpus"]:
+        lines.append(
+            f"torch uses {installation['threads']} of {installation['cpus']} cores: set OMP_NUM_THREADS"
+        )
+    if not installation["bf16"]:
+        lines.append("this machine has no fast bfloat16: use float32")
+    without = [name for name, modules in installation["extras"].items() if modules]
     if without:
-        lines.append(f"extras not installed: {', '.join(without)}. {extras.install(*without)}")
+        lines.append(f"extras not installed: {', '.join(without)}. {extras.install_command(*without)}")
     return lines
 
 
-def show(facts: dict[str, Any]) -> None:
-    """A table for people."""
-    from rich.console import Console
-    from rich.table import Table
+def print_installation(installation: dict[str, Any]) -> None:
+    """Print a table, and advice below it.
 
-    table = Table(title="prolip doctor", show_header=False, title_justify="left")
-    for key in ("prolip", "python", "platform"):
-        table.add_row(key, facts[key])
-    table.add_row(
-        "packages", ", ".join(f"{name} {found or 'MISSING'}" for name, found in facts["packages"].items())
-    )
-    table.add_row("cpu", f"{facts['cpus']} cores, {facts['threads']} threads, {facts['cpu_instructions']}")
-    table.add_row("accelerators", ", ".join(facts["accelerators"]) or "none")
-    table.add_row("fast bfloat16", "yes" if facts["bf16"] else "no")
-    for name, modules in facts["extras"].items():
-        table.add_row(f"extra {name}", f"missing {', '.join(modules)}" if modules else "installed")
-    console = Console()
-    console.print(table)
-    for line in advice(facts):
-        console.print(f"- {line}", markup=False)
+    Args:
+        installation: Of `inspect_installation`.
+    """
+    from prolip.console import make_console, make_table
+
+    packages = ", ".join(f"{name} {found or 'MISSING'}" for name, found in installation["packages"].items())
+    rows = [
+        *((key, installation[key]) for key in ("prolip", "python", "platform")),
+        ("packages", packages),
+        (
+            "cpu",
+            f"{installation['cpus']} cores, {installation['threads']} threads, {installation['cpu_instructions']}",
+        ),
+        ("accelerators", ", ".join(installation["accelerators"]) or "none"),
+        ("fast bfloat16", "yes" if installation["bf16"] else "no"),
+        *(
+            (f"extra {name}", f"missing {', '.join(modules)}" if modules else "installed")
+            for name, modules in installation["extras"].items()
+        ),
+    ]
+    console = make_console()
+    console.print(make_table("prolip doctor", ["item", "value"], rows=rows))
+    for line in list_advice(installation):
+        console.print(f"- {line}")
 
 
-def _bf16() -> bool:
-    """Whether bfloat16 products are done by hardware: on a CPU without it they are many times slower than float32."""
+def _has_fast_bfloat16() -> bool:
+    """Whether hardware multiplies bfloat16: a CPU without it is many times slower than with float32."""
     import torch
 
     if torch.cuda.is_available():

@@ -9,19 +9,19 @@ from prolip.cli.evaluate import COMMANDS as EVALUATE
 from prolip.cli.traverse import traverse
 from prolip.evaluation import corruptions, pgd
 from prolip.measures.formulas import Form
-from prolip.measures.nearest import Score
+from prolip.measures.nearest import SimilarityMetric
 from prolip.mixture import PooledVariance
-from prolip.retrieval.traverse import Of, Root
+from prolip.retrieval.traversal.traverse import Root, RootOf
 from prolip.zeroshot.bprw import Prior
 
 KNOWN = {
-    "by": Score,
+    "rank_by": SimilarityMetric,
     "variance": PooledVariance,
     "form": Form,
-    "start": pgd.Start,
+    "start": pgd.StartPoint,
     "prior": Prior,
     "root": Root,
-    "of": Of,
+    "of": RootOf,
     "corruptions": corruptions.Corruption,
 }
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from prolip.cli import main
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset
 from tests.embeddings.shards import write_shards
 
 
@@ -17,23 +17,25 @@ def model(nano, tmp_path):
 def test_a_folder_and_a_line(model, tmp_path, capsys):
     data = write_shards(tmp_path / "s", [12], bad={3})
     out = tmp_path / "out"
-    main(["embed", data, "--out", str(out), "--model", model, "--part-size", "8", "--bad-limit", "0.2"])
+    main(
+        ["embed", data, "--out", str(out), "--model", model, "--part-size", "8", "--max-bad-fraction", "0.2"]
+    )
     told = capsys.readouterr()
     assert told.out.startswith(f"{out}: 22 embeddings in 2 parts, ")
-    assert told.err == f"left out of 12 samples: unreadable image 1; see {out / 'bad.csv'}\n"
-    assert len(Embeddings.open(out)) == 22
+    assert told.err == f"skipped of 12 samples: unreadable image 1; see {out / 'errors.csv'}\n"
+    assert len(EmbeddingDataset.open(out)) == 22
 
 
 def test_json(model, tmp_path, capsys):
     main(
-        ["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "o"), "--model", model, "--what", "images",
+        ["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "o"), "--model", model, "--modality", "image",
          "--variances", "trace", "--precision", "float16", "--json"]
     )  # fmt: skip
     told = json.loads(capsys.readouterr().out)
     assert told["rows"] == told["samples"] == 5
     assert told["bad"] == {}
-    header = Embeddings.open(tmp_path / "o").header
-    assert (header.variances, header.precision, header.what) == ("trace", "float16", "images")
+    header = EmbeddingDataset.open(tmp_path / "o").header
+    assert (header.variances, header.precision, header.modality) == ("trace", "float16", "image")
     assert told["identity"] == header.identity
 
 
@@ -53,7 +55,7 @@ def test_relative_paths_are_kept_whole(model, tmp_path, monkeypatch):
     write_shards(tmp_path / "s", [3])
     monkeypatch.chdir(tmp_path)
     main(["embed", "s", "--out", "o", "--model", "model"])
-    header = Embeddings.open("o").header
+    header = EmbeddingDataset.open("o").header
     assert (header.data, header.model) == (str(tmp_path / "s"), str(tmp_path / "model"))
     monkeypatch.chdir("/")
-    assert len(Embeddings.open(tmp_path / "o").source()) == 3
+    assert len(EmbeddingDataset.open(tmp_path / "o").open_source()) == 3

@@ -6,13 +6,13 @@ import pytest
 from PIL import Image
 
 from prolip.cli import main
-from prolip.cli.common import Common, plain, short_name
+from prolip.cli.common import EvaluateOptions, make_folder_name, replace_nonfinite
 from prolip.model.create import create
-from prolip.scenes.source import tokenizer
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.source import make_tokenizer
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 RUNS = {
-    "zeroshot": ["zeroshot", "wds_scenes-shape_test", "--ood", "wds_scenes-place_test"],
+    "zeroshot": ["zeroshot", "wds_scenes-shape_test", "--ood", "wds_scenes-position_test"],
     "retrieval": ["retrieval", "wds_scenes-retrieval_test"],
     "hierarcaps": ["hierarcaps", "hierarcaps/test.csv"],
     "hierarimgs": ["hierarimgs", "hierarimgs/levels", "--controls", "1"],
@@ -20,8 +20,8 @@ RUNS = {
         "robustness", "wds_scenes-shape_test", "--pgd-steps", "0", "1", "--severities", "1", "--corruptions", "jpeg",
         "--occluded", "0", "0.1",
     ],
-    "prompts": ["prompts", "wds_scenes-shape_test", "--few", "2", "--runs", "1"],
-    "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--shown", "3"],
+    "prompts": ["prompts", "wds_scenes-shape_test", "--shots", "2", "--runs", "1"],
+    "uncertainty": ["uncertainty", "hierarcaps/test.csv", "--examples", "3"],
     "background": ["background", "hierarimgs/instances.json", "hierarimgs/images", "--controls", "1"],
 }  # fmt: skip
 
@@ -30,8 +30,8 @@ RUNS = {
 def place(tmp_path_factory):
     """Scenes, and a fresh small model beside them."""
     folder = tmp_path_factory.mktemp("place")
-    write(folder / "scenes", Plan(size=32, train=1, test=24))
-    create("nano", tokenizer()).save(folder / "model")
+    write_dataset(folder / "scenes", SceneDatasetSpec(image_size=32, num_train=1, num_test=24))
+    create("nano", make_tokenizer()).save(folder / "model")
     return folder
 
 
@@ -53,7 +53,7 @@ def test_json_is_written_and_printed(run, capsys, tmp_path, name):
     assert printed["command"] == name
     assert printed["arguments"][:2] == ["evaluate", name]
     assert printed["model"] == "../model"
-    beside = {"answers.csv"} if name == "zeroshot" else set()
+    beside = {"predictions.csv"} if name == "zeroshot" else set()
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json"} | beside
 
 
@@ -78,9 +78,9 @@ def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monke
     folder = place / "scenes" / "runs" / "evaluate" / "model" / "wds_scenes-retrieval_test"
     assert json.loads((folder / "retrieval.json").read_text())["command"] == "retrieval"
     for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
-        assert short_name(one) != short_name(other)
-    common = Common(model="owner/name")
-    assert common.folder("a/val") != common.folder("a/val", "cosine")
+        assert make_folder_name(one) != make_folder_name(other)
+    options = EvaluateOptions(model="owner/name")
+    assert options.make_folder("a/val") != options.make_folder("a/val", "cosine")
 
 
 def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, capsys, monkeypatch):
@@ -90,11 +90,11 @@ def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, caps
     )
     with pytest.raises(SystemExit):
         run("evaluate", *RUNS["hierarcaps"], "--out", str(tmp_path / "file"))
-    assert "there is a file of that name" in capsys.readouterr().err
+    assert "a file has that name" in capsys.readouterr().err
 
 
 def test_what_is_no_number_is_null_in_json():
-    assert plain({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
+    assert replace_nonfinite({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
         "a": [None, [1.0, None]],
         "b": "NaN",
     }
@@ -104,7 +104,7 @@ def test_the_second_score_costs_no_inference(run, place, tmp_path, monkeypatch, 
     words = [
         "evaluate",
         "zeroshot",
-        "wds_scenes-colour_test",
+        "wds_scenes-color_test",
         "--no-figures",
         "--cache",
         str(tmp_path / "kept"),
@@ -115,7 +115,7 @@ def test_the_second_score_costs_no_inference(run, place, tmp_path, monkeypatch, 
         pytest.fail("an image went through the network")
 
     monkeypatch.setattr("prolip.model.prolip.ProLIP.encode_image", refuse)
-    run(*words, "--out", str(tmp_path / "b"), "--by", "cosine")
+    run(*words, "--out", str(tmp_path / "b"), "--rank-by", "cosine")
     by = [json.loads((tmp_path / name / "zeroshot.json").read_text())["result"]["by"] for name in "ab"]
     assert by == ["csd", "cosine"]
 
@@ -143,7 +143,7 @@ def test_names_and_templates_of_ones_own(run, tmp_path, capsys):
     (tmp_path / "templates.txt").write_text("{}\na drawing of a {c}\n")
     run(
         "evaluate", "prompts", "wds_scenes-shape_test", "--classes", str(tmp_path / "names.txt"), "--templates",
-        str(tmp_path / "templates.txt"), "--few", "1", "--runs", "1", "--no-figures", "--out", str(tmp_path),
+        str(tmp_path / "templates.txt"), "--shots", "1", "--runs", "1", "--no-figures", "--out", str(tmp_path),
     )  # fmt: skip
     found = json.loads((tmp_path / "prompts.json").read_text())["result"]
     assert found["class_names"] == names

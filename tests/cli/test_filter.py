@@ -18,7 +18,7 @@ def embeddings(tmp_path):
 def test_a_table_and_the_paths(embeddings, tmp_path, capsys):
     filter_(embeddings, tmp_path / "o", 0.4, truth="right")
     told = capsys.readouterr().out
-    for words in ("kept", "below the cut", "the last csd that is kept", "precision", "at random %"):
+    for words in ("kept", "below the cut", "last csd that is kept", "precision", "random %"):
         assert words in told
     for name in ("subset.parquet", "filter.json", "filter.html"):
         assert str(tmp_path / "o" / name) in told.splitlines()
@@ -26,10 +26,12 @@ def test_a_table_and_the_paths(embeddings, tmp_path, capsys):
 
 
 def test_json_for_programs(embeddings, tmp_path, capsys):
-    filter_(embeddings, tmp_path / "o", 0.4, by="cosine", duplicates="images", report=False, as_json=True)
+    filter_(
+        embeddings, tmp_path / "o", 0.4, rank_by="cosine", duplicates="images", report=False, as_json=True
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["by"] == "cosine"
-    assert told["fates"]["kept"] + told["fates"]["duplicate of a better one"] == 4
+    assert told["outcomes"]["kept"] + told["outcomes"]["duplicate of a better one"] == 4
     assert told["paths"] == [str(tmp_path / "o" / name) for name in ("subset.parquet", "filter.json")]
     assert not (tmp_path / "o" / "filter.html").exists()
 
@@ -38,7 +40,7 @@ def test_without_the_extra_for_reports_the_rest_is_done(embeddings, tmp_path, ca
     def absent(*_):
         raise extras.MissingExtraError("this needs jinja2")
 
-    monkeypatch.setattr(filtering, "save", absent)
+    monkeypatch.setattr(filtering, "save_filter_page", absent)
     filter_(embeddings, tmp_path / "o", 0.4)
     told = capsys.readouterr()
     assert "prolip: no page: this needs jinja2" in told.err

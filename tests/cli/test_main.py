@@ -102,7 +102,7 @@ def test_a_group_alone_shows_its_help(capsys):
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        (["report", "runs/mine", "--quick", "9"], ["report", "page", "runs/mine", "--quick", "9"]),
+        (["report", "runs/mine", "--limit", "9"], ["report", "page", "runs/mine", "--limit", "9"]),
         (["report", "./toy"], ["report", "page", "./toy"]),
         (["report", "page", "runs/mine"], ["report", "page", "runs/mine"]),
         (["report", "toy", "--out", "x"], ["report", "toy", "--out", "x"]),
@@ -112,7 +112,7 @@ def test_a_group_alone_shows_its_help(capsys):
     ],
 )
 def test_a_report_of_a_run_needs_no_word_more(typed, meant):
-    assert cli._spelt_out(typed) == meant
+    assert cli._expand_report(typed) == meant
 
 
 def test_what_never_is_true_is_null_in_json(capsys):
@@ -150,11 +150,11 @@ def test_doctor_shows_a_table(capsys):
 
 
 def test_doctor_says_what_to_do():
-    facts = doctor.examine()
+    facts = doctor.inspect_installation()
     facts |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
     facts["extras"] = {"app": ["gradio"], "report": []}
-    advice = " ".join(doctor.advice(facts))
+    advice = " ".join(doctor.list_advice(facts))
     for part in ("missing: torch", "1 of 8 cores", "bfloat16", "-e '.[app]'"):
         assert part in advice
     well = facts | {"packages": {"torch": "2"}, "threads": 8, "bf16": True, "extras": {"app": []}}
-    assert doctor.advice(well) == []
+    assert doctor.list_advice(well) == []

@@ -1,14 +1,13 @@
 """`prolip report RUN`: what is passed on."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from prolip.cli import common
 from prolip.cli.report import page
-from prolip.reports.page.build import Page
-from prolip.reports.page.components import Header
+from prolip.reports.page.build import ReportPage
+from prolip.reports.page.components import PageHeader
 
 
 @pytest.fixture
@@ -16,33 +15,25 @@ def asked(monkeypatch):
     """What the page is built with."""
     found = {}
 
-    def build(run, out, **options):
+    def build_report(run, out, **options):
         found.update(run=run, out=out, **options)
-        return Page(Path("the page"), Header(title="", line="", facts=(), tiles=(), notes=()))
+        return ReportPage(
+            Path("the page"), PageHeader(title="", subtitle="", metadata=(), tiles=(), notes=())
+        )
 
-    monkeypatch.setattr("prolip.reports.page.build.build", build)
-    monkeypatch.setattr(common, "typed", ["report", "runs/mine"])
+    monkeypatch.setattr("prolip.reports.page.build.build_report", build_report)
+    monkeypatch.setattr(common, "command_line", ["report", "runs/mine"])
     return found
 
 
-def test_the_page_knows_its_command(asked, tmp_path, capsys):
-    page(tmp_path, quick=7)
+def test_page_records_the_command_line(asked, tmp_path, capsys):
+    page(tmp_path, limit=7)
     assert capsys.readouterr().out == "the page\n"
     assert asked["command"] == ["prolip", "report", "runs/mine"]
-    assert asked["quick"] == 7
+    assert asked["limit"] == 7
     assert asked["claims"] is None
 
 
-def test_models_to_compare_with_have_names(asked, tmp_path):
+def test_compare_names_models(asked, tmp_path):
     page(tmp_path, compare=("clip=runs/clip", "owner/name"))
     assert asked["compare"] == [("clip", "runs/clip"), ("owner-name", "owner/name")]
-
-
-def test_claims_are_read_from_a_file(asked, tmp_path):
-    path = tmp_path / "table.json"
-    path.write_text(json.dumps({"claims": [{"claim": "a"}]}))
-    page(tmp_path, claims=path)
-    assert asked["claims"] == [{"claim": "a"}]
-    path.write_text(json.dumps({"claims": "none"}))
-    with pytest.raises(ValueError, match='must hold a list "claims"'):
-        page(tmp_path, claims=path)

@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
 
 def test_index_adds_and_tells(folder, tmp_path, capsys):
     prolip("index", folder / "a", folder / "b", "--out", tmp_path / "db")
-    rows = Database.open(tmp_path / "db").count()
+    rows = Database.open(tmp_path / "db").count_rows()
     assert f"{rows:,} rows. Every search is exact." in capsys.readouterr().out
     prolip("index", folder / "b", "--out", tmp_path / "db", "--kind", "ivf-sq", "--recall", "0.9", "--json")
     told = json.loads(capsys.readouterr().out)
@@ -46,8 +46,8 @@ def test_search_prints_a_table_and_how_sure_it_is(folder, capsys):
 
 def test_every_option_reaches_the_search(folder, capsys):
     prolip(
-        "search", folder / "db", "a thing", "-k", "3", "--by", "cosine", "--where", "number > 5", "--modality", "text",
-        "--max-uncertainty", "0.9", "--included", "--candidates", "50", "--exact", "--model", "scenes-tiny", "--json",
+        "search", folder / "db", "a thing", "-k", "3", "--rank-by", "cosine", "--where", "number > 5", "--modality", "text",
+        "--max-uncertainty", "0.9", "--only-included", "--candidates", "50", "--exact", "--model", "scenes-tiny", "--json",
         "--device", "cpu",
     )  # fmt: skip
     told = json.loads(capsys.readouterr().out)
@@ -74,7 +74,7 @@ def test_a_picture_and_a_sheet(folder, tmp_path, capsys):
 
 @pytest.mark.parametrize("words", [[], ["a star", "--image", "x.png"]])
 def test_a_text_or_a_picture(folder, words):
-    with pytest.raises(ValueError, match="say a text or a picture"):
+    with pytest.raises(ValueError, match="pass either a text or an image"):
         prolip("search", folder / "db", *words)
 
 

@@ -7,8 +7,8 @@ from PIL import Image
 
 from prolip.cli import main
 from prolip.embeddings.embed import embed
-from prolip.retrieval.index.append import fill
-from prolip.retrieval.index.build import build
+from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.index.build import build_index
 
 CAPTIONS = ["a red circle", "a thing", "a small green square", "a blue star"]
 
@@ -18,8 +18,8 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traverse")
     (folder / "captions.txt").write_text("\n".join(CAPTIONS * 80))
     Image.new("RGB", (48, 48), "red").save(folder / "red.png")
-    embeddings = embed("scenes-tiny", folder / "captions.txt", folder / "embeddings", what="texts")
-    build(fill(folder / "database", [embeddings]), "ivf-sq", recall=0.01)
+    embeddings = embed("scenes-tiny", folder / "captions.txt", folder / "embeddings", modality="text")
+    build_index(index_embeddings(folder / "database", [embeddings]), "ivf-sq", recall=0.01)
     return folder
 
 

@@ -66,7 +66,7 @@ def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
     )  # fmt: skip
     page = save_filter_page(done, tmp_path / "o").read_text()
     seen = Text(page)
-    kept, gone = done.account.kept, done.selection.twins.count
+    kept, gone = done.counts.kept, done.selection.duplicates.count
     assert f"{kept} of 16 samples" in seen.text
     assert f"duplicate of a better one {gone}" in seen.text
     assert "bad: unreadable image 1" in seen.text
@@ -86,7 +86,7 @@ def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
     done = filter_pairs(embeddings.folder, tmp_path / "o", keep=0.5)
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())
     assert "no picture: " in seen.text
-    assert "gone.png: there is no such file" in seen.text
+    assert "gone.png does not exist" in seen.text
 
 
 def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):

@@ -9,6 +9,7 @@ import prolip
 from prolip.embeddings.embed import embed
 from prolip.reports import hits
 from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.query import SearchConfig
 from prolip.retrieval.response import search_with_confidence
 
 
@@ -21,7 +22,7 @@ def model():
 def sheets(monkeypatch):
     """What is put on sheets; nothing is drawn."""
     seen = []
-    monkeypatch.setattr(room, "save_sheet", lambda out, groups: seen.append(groups) or [out])
+    monkeypatch.setattr(hits, "save_image_sheet", lambda out, groups: seen.append(groups) or [out])
     return seen
 
 
@@ -38,7 +39,7 @@ def folder(tmp_path):
 def answer_of(model, data, place, **options):
     database = index_embeddings(place / "db", [embed("scenes-tiny", data, place / "e")])
     return database, search_with_confidence(
-        database, "a red thing", model.embed_texts("a red thing"), "text", 3, **options
+        database, "a red thing", model.embed_texts("a red thing"), "text", SearchConfig(k=3, **options)
     )
 
 

@@ -11,7 +11,7 @@ from prolip.reports.originals import OriginalImages
 @pytest.fixture
 def opened(nano, tmp_path, monkeypatch):
     """Embeddings of scenes, and how often their data was opened."""
-    stored = embed(nano, "scenes:simple,length=3,size=32", tmp_path / "e", modality="images", progress=False)
+    stored = embed(nano, "scenes:simple,length=3,size=32", tmp_path / "e", modality="image", progress=False)
     calls, real = [], EmbeddingDataset.open_source
     monkeypatch.setattr(EmbeddingDataset, "source", lambda self: (calls.append(1), real(self))[1])
     return stored, calls

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from prolip.data.sources.image_list import ImageList
+from prolip.data.sources.folder import ImageList
 from prolip.reports import prompts
 from tests.reports.svg import svg_text, svg_texts
 

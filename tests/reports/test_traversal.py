@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from prolip.reports import figures, traversal
-from prolip.retrieval.traversal.api import CaptionPath, CaptionStep, ways
+from prolip.retrieval.traversal.api import CaptionPath, CaptionStep, traverse_images
 from tests.reports.svg import svg_text, svg_texts
 
 BLUE, ORANGE = (tuple(bytes.fromhex(color[1:])) for color in (figures.BLUE, figures.ORANGE))
@@ -144,7 +144,7 @@ def test_what_can_not_be_drawn_is_refused(tmp_path):
 
 def test_the_ways_of_a_model(tmp_path, nano):
     pictures = squares(2)
-    found = ways(nano, pictures, ["a red circle", "a thing", "two yellow stars"], steps=20)
+    found = traverse_images(nano, pictures, ["a red circle", "a thing", "two yellow stars"], steps=20)
     _, svg = traversal.save_traversal_figure(dict(zip("ab", found, strict=True)), pictures, tmp_path / "ways")
     text = svg_text(svg)
     for one in found:

@@ -138,7 +138,7 @@ def _expand_report(args: list[str]) -> list[str]:
 
 
 def _user_errors() -> tuple[type[Exception], ...]:
-    """Errors whose message is enough for the user. A module that wasn't imported raised nothing: --help needs no torch."""
+    """Errors whose message is enough. Modules that weren't imported raised nothing, so --help needs no torch."""
     from prolip.extras import MissingExtraError
 
     rank_sync = sys.modules.get("prolip.training.rank_sync")

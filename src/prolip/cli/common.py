@@ -1,4 +1,4 @@
-"""What all evaluations are told, and how they end: JSON, tables, figures."""
+"""Options and output that the evaluation commands share: JSON, tables, figures."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import arg
 
 if TYPE_CHECKING:
-    from prolip.model.prolip import ProLIP
+    from rich.table import Table
+
+    from prolip.embeddings.embedder import Embedder
 
 
-typed: list[str] = []
-"""What the user has typed behind `prolip`; results tell it, so that they can be made again."""
+command_line: list[str] = []
+"""The words that the user typed after `prolip`. Results record them, so that they can be reproduced."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Common:
-    """What all evaluations are told.
+class EvaluateOptions:
+    """Options of every evaluation.
 
     Args:
-        model: A folder of ours, a run of training, a foreign folder or file, or a hub id (owner/name).
-        out: The folder for JSON and figures. None: runs/evaluate/MODEL/DATA.
-        cache: The folder where embeddings are kept, so that a second score costs no inference. None: the user's cache
-            (~/.cache/prolip/embeddings). no: nowhere.
-        batch_size: Pictures at a time.
-        bad_limit: Share of bad pictures (damaged, too large, without label or caption) from which on there is no score;
-            below it they are left out and counted.
+        model: Model folder, training run, folder or file of another format, or hub id (owner/name).
+        out: Folder for JSON and figures. None: runs/evaluate/MODEL/DATA.
+        cache: Folder for embeddings, which a second evaluation reuses. None: the user's cache
+            (~/.cache/prolip/embeddings). no: no cache.
+        batch_size: Images per batch.
+        max_bad_fraction: Fail if a larger fraction of the images is bad (damaged, too large, without label or
+            caption). Below it bad images are skipped and counted.
         device: cpu, cuda, ... None: a GPU if there is one.
         figures: Draw figures (extra report).
         as_json: Print JSON instead of tables.
@@ -42,70 +44,86 @@ class Common:
     out: Path | None = None
     cache: str | None = None
     batch_size: int = 64
-    bad_limit: float = 0.01
+    max_bad_fraction: float = 0.01
     device: str | None = None
     figures: bool = True
     as_json: Annotated[bool, arg(name="json")] = False
 
-    def load(self) -> ProLIP:
+    def make_embedder(self) -> Embedder:
+        """Load the model, and wrap it with the cache and the limits of these options."""
+        from prolip.embeddings.embedder import Embedder
+        from prolip.embeddings.identity import cache_folder
         from prolip.weights.load import load
 
-        return load(self.model, device=self.device).eval()
-
-    @property
-    def kept(self) -> Path | None:
-        """Where embeddings are kept."""
-        from prolip.embeddings.identity import cache_folder
-
         if self.cache is None:
-            return cache_folder()
-        return None if self.cache == "no" else Path(self.cache).expanduser()
+            cache: Path | None = cache_folder()
+        else:
+            cache = None if self.cache == "no" else Path(self.cache).expanduser()
+        return Embedder(
+            model=load(self.model, device=self.device).eval(),
+            cache=cache,
+            batch_size=self.batch_size,
+            max_bad_fraction=self.max_bad_fraction,
+        )
 
-    def folder(self, data: str | Path, by: str = "csd") -> Path:
-        """Where results go. It is made now: after hours of work is no time to learn that it can't be."""
+    def make_folder(self, data: str | Path, rank_by: str = "csd") -> Path:
+        """Create the folder of the results, before the evaluation, which may take hours.
+
+        Args:
+            data: The data, for the default name.
+            rank_by: Metric, for the default name.
+
+        Returns:
+            The folder.
+        """
         if self.out is None:
-            score = "" if by == "csd" else f"-{by}"
-            folder = Path("runs") / "evaluate" / short_name(self.model) / (short_name(data) + score)
+            suffix = "" if rank_by == "csd" else f"-{rank_by}"
+            folder = (
+                Path("runs") / "evaluate" / make_folder_name(self.model) / (make_folder_name(data) + suffix)
+            )
         else:
             folder = self.out.expanduser()
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise ValueError(
-                f"{folder} can't be a folder for results: there is a file of that name"
-            ) from None
+            raise ValueError(f"cannot create the folder {folder} for results: a file has that name") from None
         return folder
 
-    @property
-    def reading(self) -> dict[str, Any]:
-        """What every evaluation of pictures is told about reading them."""
-        return {"cache": self.kept, "batch_size": self.batch_size, "bad_limit": self.bad_limit}
-
-    def finish(
+    def write_results(
         self,
         command: str,
         folder: Path,
         result: Mapping[str, Any],
-        tables: Iterable[Any],
+        tables: Iterable[Table],
         draw: Callable[[Path], Iterable[Path]],
-        also: Sequence[Path] = (),
+        other_files: Sequence[Path] = (),
     ) -> None:
-        """Write COMMAND.json; print it, or tables; draw, if that can be done here. also: files that are there too."""
+        """Write COMMAND.json, print it or tables, and draw figures if matplotlib is installed.
+
+        Args:
+            command: Name of the evaluation.
+            folder: Of the results.
+            result: Of the evaluator.
+            tables: To print unless --json.
+            draw: Draws figures into a folder and returns their paths.
+            other_files: Paths that the evaluator wrote, to be listed too.
+        """
+        from prolip.console import print_tables
         from prolip.extras import MissingExtraError
         from prolip.files import write_json
 
         content = {
             "command": command,
-            "arguments": list(typed),
+            "arguments": list(command_line),
             "model": self.model,
             "prolip": version("prolip"),
-            "result": plain(result),
+            "result": replace_nonfinite(result),
         }
-        paths = [write_json(folder / f"{command}.json", content), *also]
+        paths = [write_json(folder / f"{command}.json", content), *other_files]
         if self.as_json:
             print(json.dumps(content, indent=2, allow_nan=False))
         else:
-            _print_tables(tables)
+            print_tables(tables)
         if self.figures:
             try:
                 paths += draw(folder)
@@ -113,35 +131,28 @@ class Common:
                 print(f"prolip: no figures: {error}", file=sys.stderr)
         if not self.as_json:
             for path in paths:
-                if path.suffix != ".svg":  # each lies beside its .png
+                if path.suffix != ".svg":  # each .svg lies beside its .png
                     print(path)
 
 
-def short_name(path: str | Path) -> str:
-    """A name for a folder, of the last two parts of a path, without signs that folders can't have."""
+def make_folder_name(path: str | Path) -> str:
+    """A folder name made of the last two parts of a path, without characters that folder names can't have."""
     parts = [part for part in Path(str(path)).expanduser().parts if part not in ("/", "..", ".")]
     name = "-".join(parts[-2:])
     return "".join(letter if letter.isalnum() or letter in "-_.=" else "-" for letter in name) or "here"
 
 
-def plain(value: Any) -> Any:
-    """What JSON can hold: a number that is none (NaN, infinity) is null."""
+def replace_nonfinite(value: Any) -> Any:
+    """A copy of a JSON value with null in place of NaN and infinity, which JSON can't hold."""
     if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: replace_nonfinite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [replace_nonfinite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def checked_seed(seed: int) -> int:
+def require_seed(seed: int) -> int:
+    """The seed; ValueError if it is not from 0 to 2^32 - 1."""
     if not 0 <= seed < 2**32:
         raise ValueError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
     return seed
-
-
-def _print_tables(tables: Iterable[Any]) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if Console().is_terminal else 120)
-    for table in tables:
-        console.print(table)

@@ -1,4 +1,4 @@
-"""`prolip evaluate ...`: arguments, then the work."""
+"""`prolip evaluate ...`: arguments of the evaluations."""
 
 from __future__ import annotations
 
@@ -9,205 +9,200 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from prolip.cli.common import Common, checked_seed
+from prolip.cli.common import EvaluateOptions, require_seed
 
 if TYPE_CHECKING:
-    from prolip.data.sources.labeled import Labelled
+    from prolip.data.sources.labeled import LabeledData
 
-Score = Literal["csd", "cosine"]
+RankBy = Literal["csd", "cosine"]
 
 
 def zeroshot(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     classes: Path | None = None,
     templates: Path | None = None,
-    by: Score = "csd",
+    rank_by: RankBy = "csd",
     variance: Literal["average", "independent"] = "average",
     ood: str | None = None,
     seed: int = 0,
 ) -> None:
-    """Zero-shot classification: accuracy, calibration, what uncertainty says; answers.csv: which to trust, one by one.
+    """Zero-shot classification: accuracy, calibration, selective prediction; predictions.csv has each prediction.
 
-    Example: prolip evaluate zeroshot my-pictures --model runs/miniature
+    Example: prolip evaluate zeroshot my-images --model runs/miniature
 
     Args:
-        data: A folder in the layout of the 38 tasks, or one with a folder of pictures for each class.
-        classes: A text file of class names, one a line, instead of the data's own; "imagenet": CLIP's 1000.
-        templates: A text file of templates with {c} for the class name; "imagenet": CLIP's 80.
-        by: Nearest class by CSD, or by the cosine of the means.
-        variance: Of a class's pooled prompts: their average, or that divided by their number (of independent draws).
-        ood: Other pictures (any data that prolip reads), which belong to no class: can the model tell?
-        seed: Of the halves in which calibration is fitted and judged.
+        data: Folder in the layout of the 38 tasks, or with one folder of images per class.
+        classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
+        templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
+        rank_by: Assign the nearest class by CSD, or by the cosine of the means.
+        variance: Of pooled prompts: average of the variances, or variance of a mean of independent samples.
+        ood: Images that belong to no class (any data that prolip reads), for out-of-distribution detection.
+        seed: Of the split into the halves that fit and test the calibration.
     """
     from prolip.data.open import open_data
-    from prolip.evaluation import zeroshot as work
+    from prolip.evaluation import zeroshot as evaluation
 
-    labelled, folder = _labelled(data, classes, templates), common.folder(data, by)
-    result = work.evaluate(
-        common.load(), labelled, by=by, variance=variance, seed=checked_seed(seed),
-        ood_source=None if ood is None else open_data(ood, captions=()), answers=folder / "answers.csv",
-        **common.reading,
+    labeled, folder = _open_labeled(data, classes, templates), options.make_folder(data, rank_by)
+    predictions = folder / "predictions.csv"
+    result = evaluation.evaluate_zeroshot(
+        options.make_embedder(), labeled, metric=rank_by, variance=variance, seed=require_seed(seed),
+        ood_source=None if ood is None else open_data(ood, captions=()), predictions_csv=predictions,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.reports import zeroshot as figure
+        from prolip.reports import zeroshot as figures
 
         return [
-            *figure.save(result, folder / "zeroshot"),
-            *figure.save_surest_wrong(result, labelled.source, folder / "surest-wrong"),
+            *figures.save_zeroshot_figure(result, folder / "zeroshot"),
+            *figures.save_confident_errors_sheet(result, labeled.source, folder / "confident-errors"),
         ]
 
-    common.finish("zeroshot", folder, result, work.tables(result), draw, [folder / "answers.csv"])
+    options.write_results("zeroshot", folder, result, evaluation.zeroshot_tables(result), draw, [predictions])
 
 
 def retrieval(
     data: Annotated[Positional[str], arg(metavar="DATA")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
     positives: Path | None = None,
 ) -> None:
-    """Retrieval both ways: recall at 1, 5 and 10 by CSD and by cosine; with a table of positives also mAP@R.
+    """Image-text retrieval: recall at 1, 5 and 10 by CSD and by cosine; with a table of positives also mAP@R.
 
     Example: prolip evaluate retrieval coco/annotations/captions_val2017.json --image coco/val2017 --model my-model
 
     Args:
-        data: Pictures with captions: shards, .csv, .tsv, .parquet, COCO's .json, a folder, scenes:hard.
-        captions: Endings in a tar (txt:lines, json:caption) or columns of a table, instead of the usual ones.
-        image: The ending or column of the image, or COCO's folder of images.
-        positives: Which captions belong to which pictures, many to many (docs/evaluation.md has the two formats).
+        data: Images with captions: shards, .csv, .tsv, .parquet, COCO .json, a folder, scenes:hard.
+        captions: Fields of a tar (txt:lines, json:caption) or columns of a table. None: the usual ones.
+        image: Field or column of the image, or COCO's folder of images.
+        positives: Which captions match which images, many to many (docs/evaluation.md has the two formats).
     """
     from prolip.data.open import open_data
-    from prolip.evaluation import retrieval as work
+    from prolip.evaluation import retrieval as evaluation
 
-    folder = common.folder(data)
-    result = work.evaluate(
-        common.load(), open_data(data, captions=captions, image=image), positives=positives, **common.reading
-    )
+    folder = options.make_folder(data)
+    source = open_data(data, captions=captions, image=image)
+    result = evaluation.evaluate_retrieval(options.make_embedder(), source, positives=positives)
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.reports import retrieval as figure
+        from prolip.reports import retrieval as figures
 
-        return figure.save(result, folder / "retrieval")
+        return figures.save_retrieval_figure(result, folder / "retrieval")
 
-    common.finish("retrieval", folder, result, work.tables(result), draw)
+    options.write_results("retrieval", folder, result, evaluation.retrieval_tables(result), draw)
 
 
 def suite(
     data: Path,
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     tasks: tuple[str, ...] | None = None,
-    by: Score = "csd",
+    rank_by: RankBy = "csd",
     templates: Path | None = None,
 ) -> None:
-    """The 38 tasks of DataComp: one line of JSON a task, the paper's five columns, its rows beside ours.
+    """The 38 tasks of DataComp: one JSON line per task, the paper's five columns, and its rows for comparison.
 
     Example: prolip evaluate suite --data datacomp --model my-model --tasks cifar10 vtab/pets
 
-    Tasks that are done are skipped; so a run that was stopped goes on, and a second one only prints.
+    Finished tasks are skipped, so that an interrupted run can be continued.
 
     Args:
-        data: The folder with wds_imagenet1k_test and its kind.
-        tasks: Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: the 38; missing ones are told.
-        by: Nearest by CSD, or by the cosine of the means.
-        templates: A text file of templates with {c}, for all classification tasks, instead of their own.
+        data: Folder with wds_imagenet1k_test and the other tasks.
+        tasks: Ids of tasks, or groups: imagenet, shifts, vtab, retrieval. None: all 38; missing ones are reported.
+        rank_by: Nearest by CSD, or by the cosine of the means.
+        templates: Text file of templates with {c}, for all classification tasks, instead of their own.
     """
-    from prolip.evaluation.suite import run as work
+    from prolip.evaluation.suite import run as evaluation
     from prolip.evaluation.suite import table
 
-    folder = common.folder(data, by)
-    lines = work.run(
-        common.load(), data.expanduser(), folder, tasks=tasks, by=by, templates=_templates(templates),
-        tell=lambda text: print(text, file=sys.stderr), **common.reading,
+    folder = options.make_folder(data, rank_by)
+    lines = evaluation.evaluate_suite(
+        options.make_embedder(), data.expanduser(), folder, tasks=tasks, metric=rank_by,
+        templates=_read_templates(templates), report=lambda text: print(text, file=sys.stderr),
     )  # fmt: skip
-    result = table.as_json(lines)
+    result = table.suite_to_json(lines)
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.reports import suite as figure
+        from prolip.reports import suite as figures
 
-        return figure.save(result, folder / "suite")
+        return figures.save_suite_figure(result, folder / "suite")
 
-    common.finish("suite", folder, result, table.tables(lines), draw)
-    if failed := work.failures(lines):
+    options.write_results("suite", folder, result, table.suite_tables(lines), draw)
+    if failed := evaluation.list_failures(lines):
         print(f"prolip: {len(failed)} tasks failed: {', '.join(failed)}", file=sys.stderr)
         raise SystemExit(1)
 
 
 def hierarcaps(
     data: Annotated[Positional[Path], arg(metavar="CSV")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     images: Path | None = None,
-    by: Score = "csd",
+    rank_by: RankBy = "csd",
     form: Literal["exact", "published"] = "exact",
     steps: int = 50,
 ) -> None:
-    """HierarCaps: is the more general caption the more uncertain one? Traversal with all roots; the set's own protocol.
+    """HierarCaps: is the more general caption the more uncertain one? Traversal with all roots.
 
     Example: prolip evaluate hierarcaps hierarcaps/test.csv --images coco/val2017 --model my-model
 
     Args:
-        data: The table: id, captions from general to specific joined by =>, url.
-        images: The folder of pictures; None: urls are paths beside the table.
-        by: Nearest by CSD, or by the cosine of the means (as the release ranks here).
+        data: Table with the columns id, captions (general to specific, joined by =>) and url.
+        images: Folder of images. None: urls are paths relative to the table.
+        rank_by: Nearest by CSD, or by the cosine of the means (as the release does here).
         form: Of log inclusion: exact, or as published.
-        steps: Of a traversal.
+        steps: Points per traversal.
     """
     from prolip.data.sources.hierarcaps import read_hierarcaps
-    from prolip.evaluation import hierarcaps as work
+    from prolip.evaluation import hierarcaps as evaluation
 
-    folder = common.folder(data, by)
-    result = work.evaluate(
-        common.load(),
-        read_hierarcaps(data, images),
-        by=by,
-        form=form,
-        steps=steps,
-        **common.reading,
+    folder = options.make_folder(data, rank_by)
+    chains = read_hierarcaps(data, images)
+    result = evaluation.evaluate_hierarcaps(
+        options.make_embedder(), chains, metric=rank_by, form=form, steps=steps
     )
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.reports import hierarchy
 
-        return hierarchy.save_captions(result, folder / "hierarcaps")
+        return hierarchy.save_hierarcaps_figure(result, folder / "hierarcaps")
 
-    common.finish("hierarcaps", folder, result, work.tables(result), draw)
+    options.write_results("hierarcaps", folder, result, evaluation.hierarcaps_tables(result), draw)
 
 
 def hierarimgs(
     data: Annotated[Positional[Path], arg(metavar="FOLDER")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     controls: int = 3,
 ) -> None:
-    """HierarImgs: does a picture of fewer segments include the whole one? Beside it, untrained models.
+    """HierarImgs: does an image with fewer segments include the complete one? Compared with untrained models.
 
     Example: prolip evaluate hierarimgs scenes/hierarimgs/levels --model runs/miniature
 
     Args:
-        data: The folder that `prolip data hierarimgs` built.
-        controls: Fresh models of the same size that are judged alike.
+        data: Folder that `prolip data hierarimgs` built.
+        controls: Number of untrained models of the same size that are evaluated too.
     """
     from prolip.data.sources.hierarimgs import read_hierarimgs
-    from prolip.evaluation import hierarimgs as work
+    from prolip.evaluation import hierarimgs as evaluation
 
-    folder = common.folder(data)
-    opened = read_hierarimgs(data)
-    result = work.evaluate(common.load(), opened, controls=controls, **common.reading)
+    folder = options.make_folder(data)
+    images = read_hierarimgs(data)
+    result = evaluation.evaluate_hierarimgs(options.make_embedder(), images, untrained=controls)
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.reports import hierarchy
 
-        return hierarchy.save_images(result, opened, folder)
+        return hierarchy.save_hierarimgs_figures(result, images, folder)
 
-    common.finish("hierarimgs", folder, result, work.tables(result), draw)
+    options.write_results("hierarimgs", folder, result, evaluation.hierarimgs_tables(result), draw)
 
 
 def robustness(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     classes: Path | None = None,
     templates: Path | None = None,
-    by: Score = "csd",
+    rank_by: RankBy = "csd",
     occluded: tuple[float, ...] = (0.0, 0.025, 0.05, 0.075, 0.1),
     corruptions: tuple[
         Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"], ...
@@ -216,195 +211,192 @@ def robustness(
     severities: tuple[int, ...] = (1, 2, 3, 4, 5),
     pgd_steps: tuple[int, ...] = (0, 1, 5, 10, 40),
     epsilon: float = 8 / 255,
-    step: float = 2 / 255,
+    step_size: float = 2 / 255,
     start: Literal["random", "clean"] = "random",
-    limit: int = 1000,
+    pgd_images: int = 1000,
 ) -> None:
-    """Accuracy and uncertainty when the middle is hidden, when pictures are spoilt, and under attack (PGD).
+    """Accuracy and uncertainty under occlusion, corruptions and adversarial attack (PGD).
 
-    Example: prolip evaluate robustness scenes/wds_scenes-shape_test --model runs/miniature --limit 200
+    Example: prolip evaluate robustness scenes/wds_scenes-shape_test --model runs/miniature --pgd-images 200
 
     Args:
-        data: A folder in the layout of the 38 tasks, or one with a folder of pictures for each class.
-        classes: A text file of class names, one a line, instead of the data's own; "imagenet": CLIP's 1000.
-        templates: A text file of templates with {c} for the class name; "imagenet": CLIP's 80.
-        by: Nearest class by CSD, or by the cosine of the means.
-        occluded: Shares of the area that a box in the middle hides.
-        corruptions: Which; None: all.
+        data: Folder in the layout of the 38 tasks, or with one folder of images per class.
+        classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
+        templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
+        rank_by: Assign the nearest class by CSD, or by the cosine of the means.
+        occluded: Fractions of the area that a centered box hides.
+        corruptions: Kinds of corruption. None: all.
         severities: From 1 to 5.
-        pgd_steps: Steps of the attack; 0 is no attack.
-        epsilon: How far a value of a pixel may move, as a share of full scale.
-        step: How far it moves in one step.
-        start: Of the attack: a random point of the ball, or the picture.
-        limit: Pictures that are attacked.
+        pgd_steps: Numbers of PGD steps; 0 is no attack.
+        epsilon: Maximum change of a pixel value, as a fraction of full scale.
+        step_size: Change of a pixel value per step.
+        start: Of PGD: a random point of the epsilon ball, or the clean image.
+        pgd_images: Number of images that are attacked.
     """
-    from prolip.evaluation import robustness as work
+    from prolip.evaluation import robustness as evaluation
     from prolip.evaluation.corruptions import CORRUPTIONS
 
-    folder = common.folder(data, by)
-    result = work.evaluate(
-        common.load(), _labelled(data, classes, templates), by=by, occluded=occluded,
+    folder = options.make_folder(data, rank_by)
+    result = evaluation.evaluate_robustness(
+        options.make_embedder(), _open_labeled(data, classes, templates), metric=rank_by, occlusion_fractions=occluded,
         corruptions=CORRUPTIONS if corruptions is None else corruptions, severities=severities, pgd_steps=pgd_steps,
-        epsilon=epsilon, step=step, start=start, limit=limit, **common.reading,
+        epsilon=epsilon, step_size=step_size, start=start, pgd_images=pgd_images,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.reports import robustness as figure
+        from prolip.reports import robustness as figures
 
-        return figure.save(result, folder / "robustness")
+        return figures.save_robustness_figure(result, folder / "robustness")
 
-    common.finish("robustness", folder, result, work.tables(result), draw)
+    options.write_results("robustness", folder, result, evaluation.robustness_tables(result), draw)
 
 
 def prompts(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     train: Path | None = None,
     classes: Path | None = None,
     templates: Path | None = None,
-    by: Score = "csd",
-    few: tuple[int, ...] = (5, 9),
-    limits: tuple[float, ...] = (),
-    nearest: int = 10,
+    rank_by: RankBy = "csd",
+    shots: tuple[int, ...] = (5, 9),
+    max_uncertainties: tuple[float, ...] = (),
+    nearest_images: int = 10,
     prior: Literal["initial", "dirichlet"] = "initial",
     variance: Literal["average", "independent"] = "average",
     runs: int = 3,
     seed: int = 0,
 ) -> None:
-    """One prompt, the ensemble, filters by uncertainty, top-K, and BPRW without labels and with a few images a class.
+    """Prompt strategies: one prompt, the ensemble, uncertainty filters, top-K, BPRW without labels and few-shot.
 
     Example: prolip evaluate prompts my/val --train my/train --templates imagenet --model my-model
 
     Args:
-        data: A folder in the layout of the 38 tasks, or one with a folder of pictures for each class: what is scored.
-        train: The same classes, other pictures, to learn from. None: some of `data` are kept apart, and not scored.
-        classes: A text file of class names, one a line, instead of the data's own; "imagenet": CLIP's 1000.
-        templates: A text file of templates with {c} for the class name; "imagenet": CLIP's 80.
-        by: Nearest class by CSD, or by the cosine of the means.
-        few: Labelled pictures a class, for BPRW.
-        limits: Uncertainties, for filters by a fixed one.
-        nearest: Pictures that stand for a class where BPRW has no labels.
-        prior: What 1/uncertainty of a prompt is for BPRW: where it starts, or its prior's concentrations.
-        variance: Of pooled prompts: weighted average, or that of a sum of independent draws (the release's).
-        runs: Repetitions of what is random.
-        seed: Of them.
+        data: Folder in the layout of the 38 tasks, or with one folder of images per class: the images to classify.
+        train: Other images of the same classes, to learn from. None: some of `data`, which are then not classified.
+        classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
+        templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
+        rank_by: Assign the nearest class by CSD, or by the cosine of the means.
+        shots: Labeled images per class, for BPRW.
+        max_uncertainties: Thresholds of filters by a fixed uncertainty.
+        nearest_images: Images per class where BPRW has no labels.
+        prior: Use of 1/uncertainty of a prompt in BPRW: initial weights, or concentrations of a Dirichlet prior.
+        variance: Of pooled prompts: weighted average, or variance of a sum of independent samples (the release's).
+        runs: Repetitions of random strategies.
+        seed: Of the random strategies.
     """
-    from prolip.evaluation import prompts as work
-    from prolip.evaluation.strategies import Plan
+    from prolip.evaluation import prompts as evaluation
+    from prolip.evaluation.strategies import StrategyConfig
 
-    folder = common.folder(data, by)
-    plan = Plan(
-        by=by,
-        few=few,
-        limits=limits,
-        runs=runs,
-        seed=checked_seed(seed),
-        nearest=nearest,
-        prior=prior,
-        variance=variance,
-    )
-    labelled = _labelled(data, classes)
-    other = None if train is None else _labelled(train, classes)
-    result = work.evaluate(
-        common.load(), labelled, train=other, templates=_templates(templates),
-        plan=plan, **common.reading,
+    folder = options.make_folder(data, rank_by)
+    config = StrategyConfig(
+        metric=rank_by, shots=shots, max_uncertainties=max_uncertainties, runs=runs, seed=require_seed(seed),
+        nearest_images=nearest_images, prior=prior, variance=variance,
+    )  # fmt: skip
+    labeled = _open_labeled(data, classes)
+    result = evaluation.evaluate_prompts(
+        options.make_embedder(), labeled, train=None if train is None else _open_labeled(train, classes),
+        templates=_read_templates(templates), config=config,
     )  # fmt: skip
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.reports import prompts as figure
+        from prolip.reports import prompts as figures
 
         if not result["learned"]:
             return []
         return [
-            *figure.save_weights(result, folder / "prompt-weights", source=labelled.source),
-            *figure.save_histograms(result, folder / "prompt-histograms"),
+            *figures.save_prompt_weights_figure(result, folder / "prompt-weights", source=labeled.source),
+            *figures.save_prompt_histograms_figure(result, folder / "prompt-histograms"),
         ]
 
-    common.finish("prompts", folder, result, work.tables(result), draw)
+    options.write_results("prompts", folder, result, evaluation.prompt_tables(result), draw)
 
 
 def uncertainty(
     data: Annotated[Positional[str], arg(metavar="DATA")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
     limit: int | None = None,
     world: Literal["simple", "hard"] | None = None,
-    shown: int = 12,
+    examples: int = 12,
     seed: int = 0,
 ) -> None:
-    """The uncertainty report: images against texts, by length and level, the most and least certain, a view in 2-D.
+    """Uncertainty report: images and texts, by length and level, most and least certain samples, a 2-D plot.
 
     Example: prolip evaluate uncertainty "shards/{00000..00003}.tar" --limit 20000 --model my-model
 
     Args:
-        data: Pictures with captions: shards, .csv, .tsv, .parquet, COCO's .json, a folder, scenes:hard.
-        captions: Endings in a tar (txt:lines, json:caption) or columns of a table, instead of the usual ones.
-        image: The ending or column of the image, or COCO's folder of images.
-        limit: Pictures, spread evenly over the data; None: all.
-        world: Captions in the words of scenes have a true ambiguity: of simple or of hard ones.
-        shown: Samples on each sheet.
-        seed: Of what is drawn at random.
+        data: Images with captions: shards, .csv, .tsv, .parquet, COCO .json, a folder, scenes:hard.
+        captions: Fields of a tar (txt:lines, json:caption) or columns of a table. None: the usual ones.
+        image: Field or column of the image, or COCO's folder of images.
+        limit: Maximum number of images, evenly spaced over the data. None: all.
+        world: The captions describe scenes of this world: their true ambiguity is computed from the words.
+        examples: Samples per sheet.
+        seed: Of random choices.
     """
     from prolip.data.open import open_data
-    from prolip.evaluation import uncertainty as work
-    from prolip.evaluation.captions import gather
-    from prolip.scenes.world import world_named
+    from prolip.data.source import AnnotatedSource
+    from prolip.evaluation import uncertainty as evaluation
+    from prolip.evaluation.captions import embed_pairs
 
-    folder = common.folder(data)
-    source, model = open_data(data, captions=captions, image=image), common.load()
-    work.require_uncertainty(model)
-    pairs = gather(
-        model, source, limit=limit, world=None if world is None else world_named(world), **common.reading,
-    )  # fmt: skip
-    result = work.analyse(pairs, shown=shown, seed=checked_seed(seed))
+    folder = options.make_folder(data)
+    source, embedder = open_data(data, captions=captions, image=image), options.make_embedder()
+    evaluation.require_uncertainty(embedder.model)
+    known = None if world is None else open_data(f"scenes:{world}")
+    pairs = embed_pairs(
+        embedder,
+        source,
+        limit=limit,
+        log_ambiguity=known.log_ambiguity if isinstance(known, AnnotatedSource) else None,
+    )
+    result = evaluation.analyze_uncertainty(pairs, num_examples=examples, seed=require_seed(seed))
 
     def draw(folder: Path) -> Iterable[Path]:
         from prolip.reports import plane
-        from prolip.reports import uncertainty as figure
+        from prolip.reports import uncertainty as figures
 
         return [
-            *figure.save(result, folder / "uncertainty"),
-            *figure.save_sheets(result, source, folder),
-            *plane.save(folder / "plane", pairs, source=source, seed=seed),
+            *figures.save_uncertainty_figure(result, folder / "uncertainty"),
+            *figures.save_uncertainty_sheets(result, source, folder),
+            *plane.save_plane_figure(folder / "plane", pairs, source=source, seed=seed),
         ]
 
-    common.finish("uncertainty", folder, result, work.tables(result), draw)
+    options.write_results("uncertainty", folder, result, evaluation.uncertainty_tables(result), draw)
 
 
 def background(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
-    common: Annotated[Common, arg(name="")],
+    options: Annotated[EvaluateOptions, arg(name="")],
     limit: int | None = None,
     controls: int = 3,
 ) -> None:
-    """Uncertainty before and after all but the annotated objects is blanked. Beside it, untrained models.
+    """Uncertainty before and after all pixels but the annotated objects are blanked. Compared with untrained models.
 
     Example: prolip evaluate background coco/annotations/instances_val2017.json coco/val2017 --model my-model
 
     Args:
-        annotations: COCO's instances, or of its kind.
-        images: The folder of pictures.
-        limit: Pictures, from the first on; None: all.
-        controls: Fresh models of the same size that are judged alike.
+        annotations: COCO instances, or a file in the same format.
+        images: Folder of images.
+        limit: Number of images, from the first. None: all.
+        controls: Number of untrained models of the same size that are evaluated too.
     """
-    from prolip.evaluation import background as work
+    from prolip.evaluation import background as evaluation
 
-    folder = common.folder(annotations)
-    result = work.evaluate(
-        common.load(), annotations, images, limit=limit, controls=controls, **common.reading,
-    )  # fmt: skip
+    folder = options.make_folder(annotations)
+    result = evaluation.evaluate_background(
+        options.make_embedder(), annotations, images, limit=limit, untrained=controls
+    )
 
     def draw(folder: Path) -> Iterable[Path]:
-        from prolip.reports import uncertainty as figure
+        from prolip.reports import uncertainty as figures
 
         return [
-            *figure.save_background(result, folder / "background"),
-            *figure.save_background_sheet(result, annotations, images, folder / "background-sheet"),
+            *figures.save_background_figure(result, folder / "background"),
+            *figures.save_background_sheet(result, annotations, images, folder / "background-sheet"),
         ]
 
-    common.finish("background", folder, result, work.tables(result), draw)
+    options.write_results("background", folder, result, evaluation.background_tables(result), draw)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -420,17 +412,17 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 
 
-def _labelled(data: Path, classes: Path | None, templates: Path | None = None) -> Labelled:
-    from prolip.data.sources.labeled import open_labelled
+def _open_labeled(data: Path, classes: Path | None, templates: Path | None = None) -> LabeledData:
+    from prolip.data.sources.labeled import open_labeled
     from prolip.zeroshot.class_names import imagenet_class_names, read_class_names
 
     names = None
     if classes is not None:
         names = imagenet_class_names() if str(classes) == "imagenet" else read_class_names(classes)
-    return open_labelled(data, class_names=names, templates=_templates(templates))
+    return open_labeled(data, class_names=names, templates=_read_templates(templates))
 
 
-def _templates(path: Path | None) -> tuple[str, ...] | None:
+def _read_templates(path: Path | None) -> tuple[str, ...] | None:
     from prolip.zeroshot import class_names
 
     if path is None:

@@ -1,30 +1,32 @@
-"""`prolip filter`."""
+"""`prolip filter`: selection of image-text pairs."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 if TYPE_CHECKING:
-    from prolip.filtering.filter import Filtered
+    from rich.table import Table
+
+    from prolip.filtering.filter import FilterResult
 
 
 def filter_(
     source: Annotated[Positional[str], arg(metavar="SOURCE")],
     out: str,
     keep: float,
-    by: Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"] = "csd",
+    rank_by: Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"] = "csd",
     model: str | None = None,
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
     variances: Literal["full", "trace"] | None = None,
     precision: Literal["float32", "float16"] | None = None,
     batch_size: int | None = None,
-    bad_limit: float | None = None,
+    max_bad_fraction: float | None = None,
     duplicates: Literal["images", "captions", "both"] | None = None,
     alike: float = 0.97,
     to: tuple[Literal["ids", "parquet", "shards"], ...] | None = None,
@@ -34,94 +36,87 @@ def filter_(
     report: bool = True,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
-    """Keep the best share of image-text pairs, exactly: ids, a table or new shards, and a page on what was dropped.
+    """Keep the best fraction of image-text pairs: ids, a table or new shards, and an HTML page.
 
-    Example: prolip filter embeddings --out clean --keep 0.2 --by csd --duplicates images
+    Example: prolip filter embeddings --out clean --keep 0.2 --rank-by csd --duplicates images
 
-    A run that was stopped goes on. Another score in the same folder reads neither data nor embeddings again.
+    An interrupted run can be continued. A second score in the same folder reuses the data and the embeddings.
 
     Args:
-        source: A folder that prolip embed wrote; or data of any kind, which is embedded first, by --model.
-        out: The folder for scores, what is kept, filter.json and filter.html; for one source.
-        keep: Share of the samples that is kept, above 0, at most 1. Bad samples don't count.
-        by: csd, cosine: how far a picture and its caption are apart. inclusion: of the picture in its caption.
-            uncertainties: the smallest are kept. Of several captions the one that fits best counts.
-        model: For data that isn't embedded: a folder of ours, a run of training, a foreign folder, or a hub id.
-        captions: Endings in a tar or columns of a table, instead of the usual ones; for data that isn't embedded.
-        image: The ending or column of the image; for data that isn't embedded.
-        variances: full or trace, as for prolip embed, for data that isn't embedded. inclusion needs full.
-        precision: Of the means, as for prolip embed; for data that isn't embedded. None: float32.
-        batch_size: Pictures that go through the model together. None: 64.
-        bad_limit: Share of bad samples from which on the run fails; below it they are left out and told. None: 0.1.
-        duplicates: Among what is kept, of those whose images, captions, or either are alike, the best stays.
-        alike: The least cosine of two means that are called alike.
+        source: Folder that prolip embed wrote; or any other data, which is embedded first with --model.
+        out: Folder for scores, selected samples, filter.json and filter.html; for one source only.
+        keep: Fraction of the samples to keep, above 0, at most 1. Bad samples don't count.
+        rank_by: csd, cosine: distance of image and caption. inclusion: of the image in its caption. Uncertainties: the
+            smallest are kept. Of several captions the best one counts.
+        model: For data that isn't embedded: model folder, training run, folder of another format, or hub id.
+        captions: For data that isn't embedded: fields of a tar or columns of a table. None: the usual ones.
+        image: For data that isn't embedded: field or column of the image.
+        variances: For data that isn't embedded: full or trace, as in prolip embed. inclusion needs full.
+        precision: For data that isn't embedded: of the means, as in prolip embed. None: float32.
+        batch_size: Images per batch. None: 64.
+        max_bad_fraction: Fail if a larger fraction of samples is bad; below it they are skipped. None: 0.1.
+        duplicates: Drop near-duplicates by images, captions, or either; the one with the best score is kept.
+        alike: Minimum cosine of the means of near-duplicates.
         to: ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids where
             samples have a uid.
-        shard_size: Samples in a shard.
-        truth: A column that is true for right pairs: precision and recall of what is kept are told.
+        shard_size: Samples per shard.
+        truth: Column that is true for right pairs: precision and recall of the kept samples are reported.
         device: cpu, cuda, ... None: a GPU if there is one.
         report: Write filter.html (extra report).
         as_json: Print JSON instead of a table.
     """
+    from prolip.console import print_tables
     from prolip.extras import MissingExtraError
     from prolip.filtering.filter import filter_pairs
 
-    done = filter_pairs(
-        source, out, keep=keep, by=by, model=model, captions=captions, image=image, variances=variances,
-        precision=precision, batch_size=batch_size, bad_limit=bad_limit, duplicates=duplicates, alike=alike, to=to,
+    result = filter_pairs(
+        source, out, keep=keep, by=rank_by, model=model, captions=captions, image=image, variances=variances,
+        precision=precision, batch_size=batch_size, max_bad_fraction=max_bad_fraction, duplicates=duplicates,
+        alike=alike, to=to,
         shard_size=shard_size, truth=truth, device=device,
     )  # fmt: skip
-    paths = list(done.paths)
+    paths = list(result.paths)
     if report:
         from prolip.reports import filtering
 
         try:
-            paths.append(filtering.save(done, Path(out).expanduser()))
+            paths.append(filtering.save_filter_page(result, Path(out).expanduser()))
         except MissingExtraError as error:
             print(f"prolip: no page: {error}", file=sys.stderr)
     if as_json:
-        print(json.dumps({**done.summary, "paths": [str(path) for path in paths]}, indent=2))
+        print(json.dumps({**result.summary, "paths": [str(path) for path in paths]}, indent=2))
         return
-    _show(done)
+    print_tables([_make_outcome_table(result), *_make_truth_tables(result)])
     print(*paths, sep="\n")
 
 
-def _show(done: Filtered) -> None:
-    from rich.console import Console
+def _make_outcome_table(result: FilterResult) -> Table:
+    from prolip.console import format_number, format_percent, make_table
 
-    console = Console(width=None if Console().is_terminal else 120)
-    for table in (_fates(done), _truth(done)):
-        if table is not None:
-            console.print(table)
-
-
-def _fates(done: Filtered) -> Any:
-    from prolip.evaluation import formatting
-
-    summary = done.summary
-    cut = f"the last {summary['by']} that is kept: {formatting.number(summary['cut'])}"
-    table = formatting.table(
-        f"{summary['data']} by {summary['by']}", ["what became of it"], ["samples", "%"], caption=cut
-    )
+    summary = result.summary
+    cut = f"last {summary['by']} that is kept: {format_number(summary['cut'])}"
+    table = make_table(f"{summary['data']} by {summary['by']}", ["outcome"], ["samples", "%"], caption=cut)
     rows = [
-        *summary["fates"].items(),
+        *summary["outcomes"].items(),
         *((f"bad: {reason}", count) for reason, count in summary["bad"].items()),
     ]
     total = sum(count for _, count in rows)
     for name, count in rows:
-        table.add_row(name, f"{count:,}", formatting.percent(count / total if total else None))
+        table.add_row(name, f"{count:,}", format_percent(count / total if total else None))
     return table
 
 
-def _truth(done: Filtered) -> Any:
-    from prolip.evaluation import formatting
+def _make_truth_tables(result: FilterResult) -> list[Table]:
+    from prolip.console import format_percent, make_table
 
-    truth = done.account.truth
+    truth = result.counts.ground_truth
     if truth is None:
-        return None
-    table = formatting.table(f"against {truth.column}", [""], ["here %", "at random %"])
+        return []
+    table = make_table(f"against {truth.column}", ["metric"], ["selected %", "random %"])
     table.add_row(
-        "precision", formatting.percent(truth.precision), formatting.percent(truth.chance_precision)
+        "precision",
+        format_percent(truth.precision),
+        format_percent(truth.chance_precision),
     )
-    table.add_row("recall", formatting.percent(truth.recall), formatting.percent(truth.chance_recall))
-    return table
+    table.add_row("recall", format_percent(truth.recall), format_percent(truth.chance_recall))
+    return [table]

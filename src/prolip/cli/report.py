@@ -1,9 +1,10 @@
-"""`prolip report RUN`."""
+"""`prolip report ...`: the HTML page of a run, and figures."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -14,46 +15,80 @@ def page(
     run: Annotated[Positional[Path], arg(metavar="RUN")],
     out: Path | None = None,
     data: str | None = None,
-    labelled: Path | None = None,
+    labeled: Path | None = None,
     hierarimgs: Path | None = None,
     compare: tuple[str, ...] = (),
     controls: int = 3,
     claims: Path | None = None,
-    quick: int = 500,
+    limit: int = 500,
     device: str | None = None,
 ) -> None:
-    """One HTML page of a training run: curves, what is certain and what is not, hierarchies, zero-shot, robustness.
+    """HTML page of a training run: curves, uncertainty, hierarchies, zero-shot classification, robustness.
 
     Example: prolip report runs/miniature --compare clip=runs/clip
 
-    What doesn't apply is left out. The page needs no other file and no network.
+    Sections without data are left out. The page is one file and needs no network.
 
     Args:
-        run: The folder that prolip train wrote.
+        run: Folder that prolip train wrote.
         out: The page, or a folder for it. None: RUN/report.html.
-        data: Pictures with captions to judge on. None: the run's held-out data, or what it was trained on. Of scenes
-            all evaluation sets are drawn afresh, with captions as in training.
-        labelled: Pictures with classes: a folder in the layout of the 38 tasks, or one with a folder for each class.
-        hierarimgs: The folder that prolip data hierarimgs built.
-        compare: Other models for the headline, as NAME=MODEL (a folder, a run, a hub id).
-        controls: Untrained models of the same size beside it; what they can do shows nothing learned.
-        claims: A table of claims to show: the table.json that reproduction writes.
-        quick: Pictures of each set.
+        data: Images with captions to evaluate on. None: the run's held-out data, or its training data. For scenes
+            fresh evaluation sets are generated, with captions as in training.
+        labeled: Images with classes: a folder in the layout of the 38 tasks, or with one folder per class.
+        hierarimgs: Folder that prolip data hierarimgs built.
+        compare: Other models for the headline numbers, as NAME=MODEL (a folder, a run, a hub id).
+        controls: Number of untrained models of the same size that are evaluated as a baseline.
+        claims: Claims table to show: the table.json that the reproduction writes.
+        limit: Maximum number of images per evaluation set.
         device: cpu, cuda, ... None: a GPU if there is one.
     """
-    from prolip.reports.page.build import build
-    from prolip.reports.page.claims import read_claims
+    from prolip.reports.page.build import build_report
 
-    others = [_named(word) for word in compare]
-    written = build(
-        run, out, data=data, labelled=labelled, hierarimgs=hierarimgs, compare=others, controls=controls,
-        claims=None if claims is None else read_claims(claims), quick=quick, device=device,
-        command=["prolip", *common.typed],
+    written = build_report(
+        run, out, data=data, labeled=labeled, hierarimgs=hierarimgs, compare=[_split_name(word) for word in compare],
+        controls=controls, claims=claims, limit=limit, device=device, command=["prolip", *common.command_line],
     )  # fmt: skip
     print(written.path)
 
 
-def _named(word: str) -> tuple[str, str]:
-    """NAME=MODEL; a model alone is called as its folder is."""
+def toy(out: Path = Path("toy-inclusion")) -> None:
+    """Figure of log inclusion, H, KL, DKL and containment for pairs of 1-D Gaussians.
+
+    Example: prolip report toy --out toy-inclusion
+
+    Args:
+        out: File name without suffix, or an existing folder; .png and .svg are written.
+    """
+    from prolip.reports.toy import save_toy_figure
+
+    print(*save_toy_figure(_figure_path(out, "toy-inclusion")), sep="\n")
+
+
+def scenes(out: Path = Path("scenes"), world: Literal["simple", "hard"] = "hard", seed: int = 0) -> None:
+    """Sheet of scenes with captions from general to specific, and the true ambiguity of each.
+
+    Example: prolip report scenes --world simple --out scenes
+
+    Args:
+        out: File name without suffix, or an existing folder; .png and .svg are written.
+        world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles.
+        seed: Of the scenes.
+    """
+    from prolip.reports.scenes import save_scene_sheet
+
+    print(*save_scene_sheet(_figure_path(out, "scenes"), world, seed), sep="\n")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"page": page, "toy": toy, "scenes": scenes}
+
+
+def _split_name(word: str) -> tuple[str, str]:
+    """NAME=MODEL as (name, model). A model without a name is named after its folder."""
     name, sign, model = word.partition("=")
-    return (name, model) if sign else (common.short_name(word), word)
+    return (name, model) if sign else (common.make_folder_name(word), word)
+
+
+def _figure_path(out: Path, name: str) -> Path:
+    """The path of a figure: `out`, or `name` in the folder `out`."""
+    out = out.expanduser()
+    return out / name if out.is_dir() else out

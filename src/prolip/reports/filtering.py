@@ -14,9 +14,9 @@ from prolip.console import format_number
 from prolip.files import atomic_write
 from prolip.filtering.criteria import CRITERIA, Criterion
 from prolip.filtering.examples import Example, Examples, find_examples
-from prolip.filtering.filter import Filtered
-from prolip.filtering.selection import WORDS, Fate
-from prolip.filtering.summary import Histogram, Truth
+from prolip.filtering.filter import FilterResult
+from prolip.filtering.selection import OUTCOME_NAMES, SampleOutcome
+from prolip.filtering.summary import GroundTruthAgreement, Histogram
 from prolip.reports import figures
 from prolip.reports.originals import PLACEHOLDER, READ_ERRORS, OriginalImages
 from prolip.reports.page.components import (
@@ -37,13 +37,13 @@ MAX_BARS = 60
 TAIL_FRACTION = 0.001
 """Fraction of the scores at each end that the outermost bars hold: an outlier would squeeze all other bars."""
 MAX_ERRORS = 200
-"""Rows of the table of bad samples; bad.csv beside the embeddings has all."""
+"""Rows of the table of bad samples; errors.csv beside the embeddings has all."""
 
 NoteFunction = Callable[[Example], tuple[str, ...]]
 """Returns the notes below the image of an example."""
 
 
-def save_filter_page(filtered: Filtered, folder: Path) -> Path:
+def save_filter_page(filtered: FilterResult, folder: Path) -> Path:
     """Write the page of a filter run (extra "report").
 
     Args:
@@ -57,23 +57,23 @@ def save_filter_page(filtered: Filtered, folder: Path) -> Path:
     return atomic_write(folder / PAGE_FILE, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def build_header(filtered: Filtered) -> PageHeader:
+def build_header(filtered: FilterResult) -> PageHeader:
     """Title, metadata and headline numbers of a filter run."""
-    summary, account = filtered.summary, filtered.account
+    summary, counts = filtered.summary, filtered.counts
     metadata = (
         ("data", summary["data"]),
         ("model", summary["model"]),
-        ("ranked by", filtered.selection.criterion.says),
+        ("ranked by", filtered.selection.criterion.description),
         ("fraction to keep", format_percent(summary["keep"])),
     )
     tiles = (
-        HeadlineTile(label="Kept", value=f"{account.kept:,}", description=f"of {account.total:,} samples"),
+        HeadlineTile(label="Kept", value=f"{counts.kept:,}", description=f"of {counts.total:,} samples"),
         HeadlineTile(
             label="Threshold",
             value=format_number(summary["cut"]),
             description=f"the last {filtered.selection.criterion.name} that is kept",
         ),
-        *(() if account.truth is None else _build_truth_tiles(account.truth)),
+        *(() if counts.ground_truth is None else _build_truth_tiles(counts.ground_truth)),
     )
     subtitle = (
         f"The best {format_percent(summary['keep'])} of the pairs by {filtered.selection.criterion.name}"
@@ -83,12 +83,14 @@ def build_header(filtered: Filtered) -> PageHeader:
     )
 
 
-def build_sections(filtered: Filtered) -> Iterator[PageSection]:
+def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
     """Sections of the page: scores, examples, duplicates, bad samples."""
     examples = find_examples(filtered.selection)
     images = OriginalImages(filtered.embeddings)
     yield _build_scores(filtered)
-    notes = partial(_format_scores, criterion=filtered.selection.criterion, truth=filtered.account.truth)
+    notes = partial(
+        _format_scores, criterion=filtered.selection.criterion, truth=filtered.counts.ground_truth
+    )
     yield _build_examples(examples, images, notes)
     if examples.duplicates:
         yield _build_duplicates(examples, images, notes)
@@ -151,7 +153,7 @@ def rebin_histogram(histogram: Histogram) -> tuple[np.ndarray, tuple[np.ndarray,
     return histogram.edges[bounds], (kept, dropped)
 
 
-def _build_truth_tiles(truth: Truth) -> tuple[HeadlineTile, ...]:
+def _build_truth_tiles(truth: GroundTruthAgreement) -> tuple[HeadlineTile, ...]:
     return (
         HeadlineTile(
             label="Precision",
@@ -168,8 +170,8 @@ def _build_truth_tiles(truth: Truth) -> tuple[HeadlineTile, ...]:
     )
 
 
-def _notes(filtered: Filtered) -> Iterator[str]:
-    twins = filtered.selection.twins
+def _notes(filtered: FilterResult) -> Iterator[str]:
+    twins = filtered.selection.duplicates
     for what, recall in ({} if twins is None else twins.recall).items():
         found = (
             "no near-duplicate was found in a random sample"
@@ -179,8 +181,8 @@ def _notes(filtered: Filtered) -> Iterator[str]:
         yield f"Near-duplicate {what} were searched among nearest neighbors only: {found}."
 
 
-def _build_scores(filtered: Filtered) -> PageSection:
-    histogram, criterion = filtered.account.histogram, filtered.selection.criterion
+def _build_scores(filtered: FilterResult) -> PageSection:
+    histogram, criterion = filtered.counts.histogram, filtered.selection.criterion
     table = TableBlock(
         title="Outcome of all samples",
         headings=("outcome", "samples", "fraction"),
@@ -192,23 +194,27 @@ def _build_scores(filtered: Filtered) -> PageSection:
         partial(draw_histogram, histogram=histogram, cut=filtered.summary["cut"], name=criterion.name),
         f"Histogram of {criterion.name}, with the threshold",
     )
-    description = f"{criterion.says[0].upper()}{criterion.says[1:]}. The outermost bars hold the tails."
+    description = (
+        f"{criterion.description[0].upper()}{criterion.description[1:]}. The outermost bars hold the tails."
+    )
     description += (
         " Samples dropped on the kept side of the threshold are duplicates."
-        if filtered.selection.twins
+        if filtered.selection.duplicates
         else ""
     )
     figure = PageFigure(title=f"All pairs by {criterion.name}", description=description, svg=svg)
     return PageSection(id="scores", title="Scores", blocks=(figure, table))
 
 
-def _fates(filtered: Filtered) -> Iterator[tuple[str, str, str]]:
+def _fates(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
     bads = filtered.bads
     rows = [
-        (WORDS[fate], count) for fate, count in filtered.account.fates.items() if count or fate is Fate.KEPT
+        (OUTCOME_NAMES[fate], count)
+        for fate, count in filtered.counts.outcomes.items()
+        if count or fate is SampleOutcome.KEPT
     ]
     rows += [(f"bad: {reason}", count) for reason, count in bads.reasons.most_common()]
-    total = filtered.account.total + bads.bad
+    total = filtered.counts.total + bads.bad
     for name, count in rows:
         yield name, f"{count:,}", format_percent(count / total if total else None)
 
@@ -240,19 +246,21 @@ def _build_duplicates(examples: Examples, images: OriginalImages, notes: NoteFun
     return PageSection(id="duplicates", title="Duplicates", intro=intro, blocks=(gallery,))
 
 
-def _build_errors(filtered: Filtered) -> PageSection:
+def _build_errors(filtered: FilterResult) -> PageSection:
     rows = tuple(
         (bad.reason, bad.location, bad.detail)
         for _, _, bad in islice(filtered.embeddings.iter_errors(), MAX_ERRORS)
     )
     more = filtered.bads.bad - len(rows)
     intro = "Samples that could not be read. They don't count in the fraction that is kept."
-    intro += f" The first {len(rows)}; {more:,} more are in bad.csv beside the embeddings." if more else ""
+    intro += f" The first {len(rows)}; {more:,} more are in errors.csv beside the embeddings." if more else ""
     table = TableBlock(title="Bad samples", headings=("reason", "where", "detail"), rows=rows)
     return PageSection(id="bad", title="Bad samples", intro=intro, blocks=(table,))
 
 
-def _format_scores(example: Example, criterion: Criterion, truth: Truth | None) -> tuple[str, ...]:
+def _format_scores(
+    example: Example, criterion: Criterion, truth: GroundTruthAgreement | None
+) -> tuple[str, ...]:
     """The score of the criterion, CSD and cosine, and the true label if there is one."""
     names = dict.fromkeys([criterion.name, "csd", "cosine"])
     columns = {one.name: one.column for one in CRITERIA}

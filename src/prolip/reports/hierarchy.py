@@ -50,7 +50,7 @@ def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
         figure = figures.make_figure(3.6 * len(rows), 5.6)
         axes = figure.subplots(2, len(rows), squeeze=False)
         for level, row in enumerate(rows):
-            draw_inclusion(axes[0][level], level, row, result["control"])
+            draw_inclusion(axes[0][level], level, row, result["untrained"])
             _draw_difference(axes[1][level], level, row)
         figure.legend(*_h_legend(), loc="outside lower center", ncols=2)
         for line in axes:

@@ -56,14 +56,14 @@ class _HitImages:
     def _originals(self, origin: str) -> OriginalImages:
         entry = self.database.origins[origin]
         header = DatasetHeader.from_json(entry["header"], self.database.uri)
-        return OriginalImages(EmbeddingDataset(open_storage(entry["place"]), header))
+        return OriginalImages(EmbeddingDataset(open_storage(entry["location"]), header))
 
     def read(self, row: dict[str, Any]) -> Image.Image:
         return self.originals(row["origin"]).read(row)
 
 
 def _make_item(images: _HitImages, row: dict[str, Any], response: SearchResponse) -> SheetItem:
-    is_cross_modal = response.query_modality != response.target_modality
+    is_cross_modal = response.is_cross_modal
     notes = [f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}"]
     if is_cross_modal and "match" in row:
         notes.append(f"match {row['match']:.1%}")

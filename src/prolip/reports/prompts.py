@@ -47,11 +47,11 @@ def save_prompt_weights_figure(
         grid = figure.subplots(rows, len(widths), width_ratios=widths, squeeze=False)
         for axes in grid.flatten():
             axes.set_axis_off()
-        widest = max(weight for number in shown for _, weight in entry["largest"][number])
+        widest = max(weight for number in shown for _, weight in entry["top_templates"][number])
         for place, number in enumerate(shown):
             row, column = divmod(place, columns)
             cells = grid[row][column * (1 + slots) : (column + 1) * (1 + slots)]
-            _draw_weights(cells[0], result, number, entry["largest"][number], widest)
+            _draw_weights(cells[0], result, number, entry["top_templates"][number], widest)
             for axes, picture in zip(cells[1:], examples[place], strict=False):
                 axes.imshow(picture)
         return figures.save_figure(figure, out)

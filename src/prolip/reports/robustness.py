@@ -52,7 +52,7 @@ def _columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
 
 
 def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) -> None:
-    x = [100 * row["share"] for row in rows]
+    x = [100 * row["fraction"] for row in rows]
     axes.plot(x, _values(rows, metric), color=figures.BLUE, marker="o", label="this model")
     if metric == "accuracy":
         theirs = [(share, _printed(paper_numbers.OCCLUSION, f"{share:g} %")) for share in x]

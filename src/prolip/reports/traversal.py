@@ -32,24 +32,24 @@ NULL = "the empty caption"
 
 
 def save_traversal_figure(
-    ways: Mapping[str, CaptionPath], pictures: Sequence[Image.Image], out: Path
+    paths: Mapping[str, CaptionPath], pictures: Sequence[Image.Image], out: Path
 ) -> list[Path]:
     """Draw each picture with its way beside it, the most specific caption on top, the root last; write PNG and SVG.
 
-    ways: of `retrieval.traversal.ways`, by the picture's file. pictures: in the order of `ways`. The bars are the
+    paths: of `traverse_images`, by the picture's file. pictures: in the order of `paths`. The bars are the
     captions' uncertainties, from 0, of one scale for the whole sheet; a model without uncertainty has none.
     """
-    if len(ways) != len(pictures):
-        raise ValueError(f"{out}: {len(ways)} ways need as many pictures, not {len(pictures)}")
-    if not ways:
+    if len(paths) != len(pictures):
+        raise ValueError(f"{out}: {len(paths)} paths need as many pictures, not {len(pictures)}")
+    if not paths:
         raise ValueError(f"{out}: there is no way to draw")
-    cards = [_card(name, way) for name, way in list(ways.items())[:MOST]]
+    cards = [_card(name, way) for name, way in list(paths.items())[:MOST]]
     uncertain = [line.uncertainty for card in cards for line in card.lines if line.uncertainty is not None]
     height = 2 * MARGIN + HEADING + sum(card.height for card in cards)
     with figures.figure_style():
         figure = figures.make_figure(WIDTH, height)
         canvas = _TraversalCanvas(figure, height, max(uncertain, default=0.0))
-        canvas.write_text(MARGIN, MARGIN, _title(len(ways)), size=11, weight="bold")
+        canvas.write_text(MARGIN, MARGIN, _title(len(paths)), size=11, weight="bold")
         if uncertain:
             canvas.write_text(
                 WIDTH - MARGIN, MARGIN, "bars: uncertainty of a caption", color=figures.BLUE, ha="right"

@@ -29,7 +29,7 @@ def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """One figure of `evaluate.uncertainty.analyse`: a panel for each thing that is known. PNG and SVG."""
     panels: list[Callable[[Any, Mapping[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
     panels += [draw_levels] if result["by_level"] is not None else []
-    panels += [draw_truth] if result["truth"] is not None else []
+    panels += [draw_truth] if result["ambiguity"] is not None else []
     panels += [draw_regression]
     columns = 3 if len(panels) > 4 else 2
     rows = -(-len(panels) // columns)
@@ -86,7 +86,7 @@ def save_background_sheet(
     for title, rows in (("rises", result["largest_increases"]), ("falls", result["largest_decreases"])):
         items = [
             SheetItem(
-                image=read_sample_image(source, result["numbers"][row]),
+                image=read_sample_image(source, result["indices"][row]),
                 notes=(f"uncertainty {result[when][row]:.4f}",),
             )
             for row in rows[:3]
@@ -106,7 +106,7 @@ def _make_group(
     }
     items = [
         SheetItem(
-            image=read_sample_image(source, entry["number"]),
+            image=read_sample_image(source, entry["index"]),
             caption=entry["caption"],
             notes=tuple(notes[name].format(**entry) for name in told),
         )
@@ -187,7 +187,7 @@ def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
     axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
     middles, medians = _medians(truth, text)
     axes.plot(middles, medians, "o-", color=figures.ORANGE, markersize=4, label="median")
-    found = result["truth"]
+    found = result["ambiguity"]
     axes.set(
         title=f"Against the truth (ρ {format_number(found['spearman'], '.2f')})", ylabel="text uncertainty"
     )
@@ -198,7 +198,7 @@ def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
 def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
     """R^2 of each target without and with uncertainty; the whisker is the interval of the difference, β the weight of
     log uncertainty in standard deviations (positive: more uncertain where a caption is more ambiguous)."""
-    names = (("own_image", "rank of the\nown image"), ("truth", "true\nambiguity"))
+    names = (("own_image", "rank of the\nown image"), ("ambiguity", "true\nambiguity"))
     found = [(title, result["regression"][name]) for name, title in names]
     found = [(title, fit) for title, fit in found if fit is not None and fit["r2_with"] is not None]
     axes.set(title="What uncertainty adds", ylabel="R² on captions left out")
@@ -242,10 +242,10 @@ def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
 
 def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
     rows = [("this model", result["model"], figures.BLUE)]
-    rows += [(f"untrained {seed}", found, figures.GRAY) for seed, found in enumerate(result["controls"])]
+    rows += [(f"untrained {seed}", found, figures.GRAY) for seed, found in enumerate(result["untrained"])]
     for at, (_, found, color) in enumerate(rows):
-        axes.barh(at, found["rises"], 0.6, color=color)
-        axes.text(found["rises"] + 0.01, at, f"{100 * found['rises']:.0f} %", va="center")
+        axes.barh(at, found["fraction_increased"], 0.6, color=color)
+        axes.text(found["fraction_increased"] + 0.01, at, f"{100 * found['fraction_increased']:.0f} %", va="center")
     axes.axvline(0.5, color=figures.GRAY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
     axes.invert_yaxis()

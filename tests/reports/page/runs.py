@@ -55,6 +55,6 @@ def make_run(folder, *, deterministic=False, metrics=True, source=SCENES, held_o
     run_folder.begin(folder, config_of(folder, source, held_out), model, data, 0)
     model.save(folder / "model")
     if metrics:
-        lines = [*(line_of(step) for step in (1, 2, 3)), {"step": 3, "note": "an alarm"}]
+        lines = [*(line_of(step) for step in (1, 2, 3)), {"step": 3, "message": "a warning"}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder

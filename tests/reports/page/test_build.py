@@ -1,16 +1,17 @@
 """The page of a run: what is on it, what isn't, and that it needs nothing else."""
 
+import json
 import re
 
 import pytest
 from PIL import Image
 
-from prolip.reports.page.build import build_report
-from tests.reports.page.html import ParsedPage
+from prolip.reports.page.build import build_claims_section, build_report, read_claims
+from tests.reports.page.parsed_page import ParsedPage
 from tests.reports.page.runs import LIMIT, SCENES, fresh_model, make_run
 
 CLAIM = {
-    "claim": "texts are wider",
+    "claim": "texts are more uncertain",
     "definition": "share",
     "ours": "98 %",
     "paper": "99 %",
@@ -20,7 +21,7 @@ CLAIM = {
     "effect": 0.1,
 }
 EVIL = "<script>alert('x')</script> & a thing \u202ebackwards"
-UNCERTAIN = {"plane", "certain", "uncertainty", "hierarimgs"}
+UNCERTAIN = {"plane", "extremes", "uncertainty", "hierarimgs"}
 
 
 def page_of(run, out, **options):
@@ -33,15 +34,17 @@ def page_of(run, out, **options):
 
 @pytest.fixture(scope="module")
 def scenes_page(tmp_path_factory):
-    """Of a run on scenes, with everything."""
+    """Page of a run on scenes, with all sections."""
     folder = tmp_path_factory.mktemp("scenes")
     run = make_run(folder / "run", held_out=f"{SCENES},seed=1")
+    claims = folder / "table.json"
+    claims.write_text(json.dumps({"claims": [CLAIM]}))
     out = build_report(
-        run, limit=LIMIT, controls=1, progress=False, claims=[CLAIM], compare=[("other", fresh_model(seed=1))],
+        run, limit=LIMIT, controls=1, progress=False, claims=claims, compare=[("other", fresh_model(seed=1))],
         command=["prolip", "report", "run"],
     )  # fmt: skip
     assert out.path == run / "report.html"
-    assert [tile.beside[-1][0] for tile in out.header.tiles] == ["other"] * len(out.header.tiles)
+    assert [tile.comparisons[-1][0] for tile in out.header.tiles] == ["other"] * len(out.header.tiles)
     return out.path
 
 
@@ -71,11 +74,11 @@ def unrendered(monkeypatch):
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", savefig)
 
 
-def test_a_run_on_scenes_has_every_section(scenes_page):
+def test_page_of_scenes_has_every_section(scenes_page):
     page = ParsedPage(scenes_page.read_text())
     assert page.sections == [
-        "reading", "training", "plane", "certain", "uncertainty", "hierarimgs", "traversal", "zeroshot", "damage",
-        "claims", "made",
+        "introduction", "training", "plane", "extremes", "uncertainty", "hierarimgs", "traversal", "zeroshot",
+        "robustness", "claims", "provenance",
     ]  # fmt: skip
     assert [link for link in page.all("a", "href") if link != "#top"] == [
         f"#{name}" for name in page.sections
@@ -83,7 +86,7 @@ def test_a_run_on_scenes_has_every_section(scenes_page):
     assert not page.open
 
 
-def test_a_page_needs_nothing_else(scenes_page):
+def test_page_is_self_contained(scenes_page):
     text = scenes_page.read_text()
     page = ParsedPage(text)
     for tag, attributes in page.tags:
@@ -95,7 +98,7 @@ def test_a_page_needs_nothing_else(scenes_page):
     assert len(text) < 3_000_000
 
 
-def test_every_id_is_there_once_and_every_reference_leads_to_one(scenes_page):
+def test_ids_are_unique_and_links_resolve(scenes_page):
     page = ParsedPage(scenes_page.read_text())
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -104,16 +107,16 @@ def test_every_id_is_there_once_and_every_reference_leads_to_one(scenes_page):
     assert {link[1:] for link in links} <= set(ids)
 
 
-def test_every_picture_and_drawing_has_words(scenes_page):
+def test_images_and_plots_have_alternative_text(scenes_page):
     page = ParsedPage(scenes_page.read_text())
-    drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
-    assert len(drawings) > 15
-    assert all(attributes.get("aria-label") for attributes in drawings)
+    plots = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(plots) > 15
+    assert all(attributes.get("aria-label") for attributes in plots)
     assert all(page.all("img", "alt"))
     assert len(page.all("img", "alt")) == len(page.all("img", "src"))
 
 
-def test_the_header_says_what_it_is_and_compares(scenes_page):
+def test_header_has_metadata_and_comparisons(scenes_page):
     text = ParsedPage(scenes_page.read_text()).text
     for told in ("nano", "samples seen", "untrained", "other", "Zero-shot accuracy", "Retrieval R@1"):
         assert told in text
@@ -121,27 +124,27 @@ def test_the_header_says_what_it_is_and_compares(scenes_page):
         assert told in text
 
 
-def test_claims_have_a_word_and_a_sign(scenes_page):
+def test_claims_have_verdict_and_sign(scenes_page):
     text = ParsedPage(scenes_page.read_text()).text
     assert re.search(r"–\s+not shown", text)
-    assert "texts are wider" in text
+    assert "texts are more uncertain" in text
 
 
-def test_data_with_captions_only_is_searched_but_not_classified(captions_page):
+def test_page_of_captions_has_no_classification(captions_page):
     assert captions_page.sections == [
-        "reading", "training", "plane", "certain", "uncertainty", "traversal", "made",
+        "introduction", "training", "plane", "extremes", "uncertainty", "traversal", "provenance",
     ]  # fmt: skip
     assert "Retrieval R@1" in captions_page.text
     assert "Zero-shot" not in captions_page.text
     assert "ρ with ambiguity" not in captions_page.text
 
 
-def test_captions_are_text(captions_page):
+def test_captions_are_escaped(captions_page):
     assert EVIL in captions_page.text
     assert "script" not in {tag for tag, _ in captions_page.tags}
 
 
-def test_a_caption_that_turns_the_direction_of_writing_turns_only_itself(captions_page):
+def test_captions_isolate_text_direction(captions_page):
     captions = [
         attributes for _, attributes in captions_page.tags if attributes.get("class") in ("caption", "text")
     ]
@@ -150,7 +153,7 @@ def test_a_caption_that_turns_the_direction_of_writing_turns_only_itself(caption
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_labelled_pictures_add_classes(tmp_path, pictures):
+def test_labeled_images_add_classification(tmp_path, pictures):
     for number in range(8):
         folder = tmp_path / "classes" / ("<b>red" if number % 2 else "blue")
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,38 +161,41 @@ def test_labelled_pictures_add_classes(tmp_path, pictures):
     page = page_of(
         make_run(tmp_path / "run"), tmp_path / "page.html", data=pictures, labeled=tmp_path / "classes"
     )
-    assert {"zeroshot", "damage"} <= set(page.sections)
+    assert {"zeroshot", "robustness"} <= set(page.sections)
     assert "hierarimgs" not in page.sections
     assert "<b>red" in page.text
     assert not page.open
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_deterministic_model_has_no_uncertainty_and_says_so(tmp_path):
+def test_page_of_deterministic_model_has_no_uncertainty(tmp_path):
     page = page_of(make_run(tmp_path / "run", deterministic=True), None, controls=1)
     assert not UNCERTAIN & set(page.sections)
-    assert {"training", "traversal", "zeroshot", "damage"} <= set(page.sections)
+    assert {"training", "traversal", "zeroshot", "robustness"} <= set(page.sections)
     assert "This model is deterministic" in page.text
     assert "Text above image" not in page.text
     assert "Retrieval R@1" in page.text
 
 
-def test_without_metrics_there_are_no_curves(tmp_path):
-    assert page_of(make_run(tmp_path / "run", metrics=False, source=""), None).sections == ["reading", "made"]
+def test_page_without_metrics_has_no_curves(tmp_path):
+    assert page_of(make_run(tmp_path / "run", metrics=False, source=""), None).sections == [
+        "introduction",
+        "provenance",
+    ]
 
 
 @pytest.mark.parametrize(
     ("source", "why"),
-    [("gone.tar", "can't be read here"), ("pipe:cat x.tar", "is a stream"), ("", "names no data")],
+    [("gone.tar", "can't be read"), ("pipe:cat x.tar", "is a stream"), ("", "names no evaluation data")],
 )
 @pytest.mark.usefixtures("unrendered")
-def test_data_that_is_gone_is_left_out_with_a_reason(tmp_path, source, why):
+def test_missing_run_data_is_reported_on_the_page(tmp_path, source, why):
     page = page_of(make_run(tmp_path / "run", source=source), None)
-    assert page.sections == ["reading", "training", "made"]
+    assert page.sections == ["introduction", "training", "provenance"]
     assert why in page.text
 
 
-def test_named_data_that_is_gone_is_an_error(tmp_path):
+def test_missing_named_data_raises(tmp_path):
     run = make_run(tmp_path / "run")
     with pytest.raises(FileNotFoundError, match="no-such"):
         build_report(run, data=tmp_path / "no-such.csv", limit=LIMIT)
@@ -197,14 +203,14 @@ def test_named_data_that_is_gone_is_an_error(tmp_path):
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_folder_for_the_page_and_a_page_by_name(tmp_path):
+def test_out_may_be_a_folder_or_a_file(tmp_path):
     run = make_run(tmp_path / "run", source="")
     options = {"limit": LIMIT, "controls": 0, "progress": False}
     assert build_report(run, tmp_path, **options).path == tmp_path / "report.html"
     assert build_report(run, tmp_path / "new" / "mine.html", **options).path == tmp_path / "new" / "mine.html"
 
 
-def test_the_same_run_gives_the_same_page(tmp_path):
+def test_page_is_deterministic(tmp_path):
     run = make_run(tmp_path / "run", source="")
     first, second = (
         build_report(run, tmp_path / name, limit=LIMIT, controls=0, progress=False).path.read_text()
@@ -214,33 +220,54 @@ def test_the_same_run_gives_the_same_page(tmp_path):
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_page_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch):
     run = make_run(tmp_path / "run", source="")
     page = build_report(run, limit=LIMIT, controls=0).path
     before = page.read_text()
     monkeypatch.setattr("prolip.files.os.replace", lambda *_: (_ for _ in ()).throw(OSError("no room")))
     with pytest.raises(OSError, match="no room"):
-        build_report(run, limit=LIMIT, controls=0, claims=[CLAIM])
+        build_report(run, limit=LIMIT, controls=0, compare=[("other", fresh_model(seed=1))])
     assert page.read_text() == before
     assert sorted(path.name for path in run.glob(".report*")) == []
 
 
-def test_a_place_that_cannot_be_is_told_before_the_work(tmp_path, monkeypatch):
+def test_unwritable_path_raises_before_the_evaluation(tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.reports.page.build.find_inputs", lambda *_, **__: pytest.fail("it began"))
     run = make_run(tmp_path / "run")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match="can't be a folder for the page"):
+    with pytest.raises(ValueError, match="a file has that name"):
         build_report(run, tmp_path / "file" / "page.html")
     monkeypatch.setattr("prolip.reports.page.build.os.access", lambda *_: False)
-    with pytest.raises(PermissionError, match="can't be written to; name another place"):
+    with pytest.raises(PermissionError, match="choose another path"):
         build_report(run)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_model_to_compare_with_is_looked_for_first(tmp_path, monkeypatch):
+def test_missing_comparison_model_raises_before_the_evaluation(tmp_path, monkeypatch):
     def too_late(*_, **__):
         pytest.fail("data was read before the models")
 
     monkeypatch.setattr("prolip.reports.page.build.find_inputs", too_late)
     with pytest.raises(FileNotFoundError, match="nobody"):
         build_report(make_run(tmp_path / "run"), compare=[("other", tmp_path / "nobody")])
+
+
+def test_claims_section_counts_verdicts():
+    verdicts = ("shown", "reversed", "shown", "not run")
+    section = build_claims_section([{"claim": "a", "verdict": verdict} for verdict in verdicts])
+    assert section.intro.startswith("4 claims: 2 shown, 1 reversed, 1 not run.")
+    assert "not on the model of this page" in section.intro
+    assert [row.sign for row in section.blocks[0].rows] == ["✓", "✗", "✓", "·"]
+
+
+def test_claims_section_ignores_unknown_keys():
+    claims = [{"claim": "a", "verdict": "shown", "paper": None, "effect": 0.5}]
+    (row,) = build_claims_section(claims).blocks[0].rows
+    assert (row.claim, row.paper, row.ours) == ("a", "", "")
+
+
+def test_read_claims_rejects_other_files(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"claims": "none"}))
+    with pytest.raises(ValueError, match="claims"):
+        read_claims(path)

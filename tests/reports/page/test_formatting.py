@@ -1,4 +1,4 @@
-"""Numbers as sentences tell them."""
+"""Numbers of the page's sentences."""
 
 import pytest
 
@@ -14,42 +14,42 @@ from prolip.reports.page.formatting import (
 
 
 @pytest.mark.parametrize(
-    ("value", "hoped", "says", "wrong"),
+    ("value", "expected_sign", "verb", "is_reversed"),
     [
         (0.6, 1, "rises", False),
         (-0.6, 1, "falls", True),
         (-0.6, -1, "falls", False),
         (0.6, -1, "rises", True),
         (0.05, 1, "no trend", False),
-        (None, 1, "nothing", False),
+        (None, 1, "undefined", False),
     ],
 )
-def test_a_trend_knows_which_way_is_right(value, hoped, says, wrong):
-    told = describe_trend(value, hoped)
-    assert says in told
-    assert ("the wrong way round" in told) == wrong
+def test_describe_trend_names_reversed_trends(value, expected_sign, verb, is_reversed):
+    text = describe_trend(value, expected_sign)
+    assert verb in text
+    assert ("opposite to the expectation" in text) == is_reversed
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(950, "950"), (278_000, "278 k"), (1.5e6, "1.5 M"), (12.8e9, "12.8 B")]
+    ("count", "text"), [(950, "950"), (278_000, "278 k"), (1.5e6, "1.5 M"), (12.8e9, "12.8 B")]
 )
-def test_large_numbers(count, told):
-    assert format_count(count) == told
+def test_format_count(count, text):
+    assert format_count(count) == text
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(42.4, "42 s"), (720, "12 min"), (9000, "2.5 h"), (None, "–")])
-def test_times(seconds, told):
-    assert format_duration(seconds) == told
+@pytest.mark.parametrize(("seconds", "text"), [(42.4, "42 s"), (720, "12 min"), (9000, "2.5 h"), (None, "–")])
+def test_format_duration(seconds, text):
+    assert format_duration(seconds) == text
 
 
-def test_a_span_has_two_ends_unless_they_are_alike():
-    assert format_range([0.3, 0.1, 0.2], percent) == "10.0\u00a0% to 30.0\u00a0%"
-    assert format_range([0.1, 0.10001], percent) == "10.0\u00a0%"
-    assert format_range([], percent) == "–"
-    assert describe_untrained([], percent) == ""
+def test_format_range_joins_equal_ends():
+    assert format_range([0.3, 0.1, 0.2], format_percent) == "10.0\u00a0% to 30.0\u00a0%"
+    assert format_range([0.1, 0.10001], format_percent) == "10.0\u00a0%"
+    assert format_range([], format_percent) == "–"
+    assert describe_untrained([], format_percent) == ""
 
 
-def test_shares_and_gaps():
+def test_format_percent_and_drop_none():
     assert format_percent(0.618) == "61.8\u00a0%"
     assert format_percent(None) == "–"
     assert drop_none([1.0, None, 0.0]) == [1.0, 0.0]

@@ -1,6 +1,11 @@
-"""Values into HTML."""
+"""Rendering of components and images into HTML."""
 
-from prolip.reports.page.render import by_kind, render
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
 
 from prolip.reports.page.components import (
     DefinitionList,
@@ -10,31 +15,57 @@ from prolip.reports.page.components import (
     PageImage,
     PageSection,
 )
-from tests.reports.page.html import ParsedPage
+from prolip.reports.page.html import MAX_IMAGE_SIZE, embed_image, group_by_kind, render_page
+from tests.reports.page.parsed_page import ParsedPage
 
 EVIL = '<img src=x onerror=alert(1)> & "quoted"'
 
 
 def gallery():
-    picture = PageImage(uri="data:image/png;base64,AAAA", alt=EVIL)
+    image = PageImage(uri="data:image/png;base64,AAAA", alt=EVIL)
     return Gallery(
-        title=EVIL, description=EVIL, cells=(GalleryItem(picture=picture, captions=(EVIL,), notes=(EVIL,)),)
+        title=EVIL, description=EVIL, items=(GalleryItem(image=image, captions=(EVIL,), notes=(EVIL,)),)
     )
 
 
-def test_whatever_is_told_is_escaped():
-    header = PageHeader(title=EVIL, line=EVIL, facts=((EVIL, EVIL),), tiles=(), notes=(EVIL,))
+def test_render_page_escapes_text():
+    header = PageHeader(title=EVIL, subtitle=EVIL, metadata=((EVIL, EVIL),), tiles=(), notes=(EVIL,))
     section = PageSection(
         id="one", title=EVIL, intro=EVIL, blocks=[gallery(), DefinitionList(rows=((EVIL, EVIL),))]
     )
-    page = ParsedPage(render(header, [section]))
+    page = ParsedPage(render_page(header, [section]))
     assert page.all("img", "src") == ["data:image/png;base64,AAAA"]
     assert page.all("img", "alt") == [EVIL]
     assert page.text.count(EVIL) >= 12
     assert not page.open
 
 
-def test_neighbors_of_one_kind_stand_together():
-    facts = DefinitionList(rows=())
-    runs = by_kind([gallery(), gallery(), facts, gallery()])
-    assert [(kind, len(blocks)) for kind, blocks in runs] == [("gallery", 2), ("facts", 1), ("gallery", 1)]
+def test_group_by_kind_groups_adjacent_blocks():
+    definitions = DefinitionList(rows=())
+    runs = group_by_kind([gallery(), gallery(), definitions, gallery()])
+    assert [(kind, len(blocks)) for kind, blocks in runs] == [
+        ("gallery", 2),
+        ("definitions", 1),
+        ("gallery", 1),
+    ]
+
+
+def decode(image):
+    return Image.open(io.BytesIO(base64.b64decode(image.uri.partition(",")[2])))
+
+
+def test_embed_image_is_lossless_for_small_images():
+    noise = np.random.default_rng(0).integers(0, 256, (48, 32, 3), dtype=np.uint8)
+    made = embed_image(Image.fromarray(noise), "noise")
+    assert made.is_pixelated
+    assert made.uri.startswith("data:image/png;base64,")
+    assert (np.asarray(decode(made)) == noise).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
+def test_embed_image_shrinks_large_images(mode):
+    image = Image.new(mode, (1000, 500))
+    made = embed_image(image, "large")
+    assert not made.is_pixelated
+    assert decode(made).size == (MAX_IMAGE_SIZE, MAX_IMAGE_SIZE // 2)
+    assert image.size == (1000, 500)  # the caller's own is not touched

@@ -2,15 +2,15 @@
 
 import pytest
 
-from prolip.reports.page import curves, hierarimgs, robustness, traversal, uncertainty, view, zeroshot
+from prolip.reports.page import curves, hierarimgs, plane, robustness, traversal, uncertainty, zeroshot
 from prolip.retrieval.traversal.api import CaptionPath, CaptionStep
 
-WRONG = "the wrong way round"
+REVERSED = "opposite to the expectation"
 
 
 def levels(*medians):
-    told = [{"level": level, "median": median} for level, median in enumerate(medians)]
-    return {"levels": told, "spearman": -0.5}
+    entries = [{"level": level, "median": median} for level, median in enumerate(medians)]
+    return {"levels": entries, "spearman": -0.5}
 
 
 def truth(value):
@@ -30,14 +30,14 @@ def rows(first, last):
     return [{"accuracy": 0.9, "uncertainty": first}, {"accuracy": 0.5, "uncertainty": last}]
 
 
-def way(*uncertainties):
+def path(*uncertainties):
     return CaptionPath(tuple(CaptionStep("a", value, 0.5) for value in uncertainties), None, "null", 0.1)
 
 
 def prompts(gain):
     found = [("ensemble", 0.5), ("bprw", 0.5 + gain), ("control", 0.9)]
-    told = [{"name": family, "family": family, "accuracy": value} for family, value in found]
-    return {"rows": told, "classes": 4, "templates_per_class": 3, "images": 1000}
+    entries = [{"name": family, "family": family, "accuracy": value} for family, value in found]
+    return {"rows": entries, "classes": 4, "templates_per_class": 3, "images": 1000}
 
 
 PAIRS = {
@@ -52,19 +52,19 @@ PAIRS = {
     "regression": [
         uncertainty.describe_regression({"own_image": None, "truth": fit(weight)}) for weight in (0.3, -0.3)
     ],
-    "training": [curves.describe_widths(image, text) for image, text in ((1, 2), (2, 1))],
-    "plane": [view.describe_plane(image, text, 50) for image, text in ((1, 2), (2, 1))],
+    "training": [curves.describe_uncertainty(image, text) for image, text in ((1, 2), (2, 1))],
+    "plane": [plane.describe_plane(image, text, 0.5) for image, text in ((1, 2), (2, 1))],
     "hierarimgs": [hierarimgs.describe_level(share, []) for share in (0.9, 0.1)],
-    "ways": [traversal.describe_walks([way(*values)], []) for values in ((1, 2), (2, 1))],
+    "paths": [traversal.describe_paths([path(*values)], []) for values in ((1, 2), (2, 1))],
     "order": [traversal.describe_order(share, 10) for share in (0.9, 0.1)],
     "deciles": [zeroshot.describe_deciles(rho) for rho in (-0.5, 0.5)],
     "strategies": [zeroshot.describe_strategies(prompts(gain)) for gain in (0.2, -0.2)],
-    "damage": [robustness.describe_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
+    "robustness": [robustness.describe_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
 }
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_a_result_the_wrong_way_round_is_called_so(name):
-    right, wrong = PAIRS[name]
-    assert WRONG not in right
-    assert WRONG in wrong
+def test_sentence_reports_a_reversed_result(name):
+    expected, reversed_ = PAIRS[name]
+    assert REVERSED not in expected
+    assert REVERSED in reversed_

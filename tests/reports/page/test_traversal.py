@@ -1,21 +1,21 @@
-"""What is said of ways, and what is shown of them."""
+"""Sentences and cards of traversals."""
 
 import pytest
 
 from prolip.reports.page import traversal
-from tests.reports.page.test_sentences import way
+from tests.reports.page.test_sentences import path
 
 
-def test_truth_of_the_captions_passed():
-    assert "75.0\u00a0% of the captions passed are true" in traversal.describe_walks(
-        [way(1, 2)], [True] * 3 + [False]
+def test_describe_paths_reports_true_captions():
+    assert "75.0\u00a0% of the captions are true" in traversal.describe_paths(
+        [path(1, 2)], [True] * 3 + [False]
     )
-    assert traversal.describe_walks([way(None, None)], []) == ""
+    assert traversal.describe_paths([path(None, None)], []) == ""
 
 
-@pytest.mark.parametrize(("total", "most"), [(1, 8), (8, 8), (9, 8), (50, 8)])
-def test_both_ends_of_a_long_way_are_shown(total, most):
-    shown = traversal.spread(total, most)
+@pytest.mark.parametrize(("total", "count"), [(1, 8), (8, 8), (9, 8), (50, 8)])
+def test_choose_evenly_keeps_both_ends(total, count):
+    shown = traversal.choose_evenly(total, count)
     assert shown[0] == 0
     assert shown[-1] == total - 1
-    assert len(shown) == len(set(shown)) == min(total, most)
+    assert len(shown) == len(set(shown)) == min(total, count)

@@ -34,7 +34,7 @@ def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
     figures = [
         PageFigure(
             title=f"Level {level}: {level + 1} segment{'s' if level else ''}",
-            description=describe_level(row["included"], _get_untrained(result["control"], level)),
+            description=describe_level(row["included"], _get_untrained(result["untrained"], level)),
             svg=render_panel(
                 partial(_draw_level, level=level, row=row),
                 f"Histogram of H of {result['images']} originals in level {level}, and of its mirror image",

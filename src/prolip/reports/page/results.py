@@ -168,7 +168,7 @@ class _HeadlineEvaluation:
         return HeadlineMetrics(
             zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
             r1=None if self.retrieval is None else self.retrieval["csd"]["mean_r1"],
-            truth=(uncertain.get("truth") or {}).get("spearman"),
+            truth=(uncertain.get("ambiguity") or {}).get("spearman"),
             text_above=uncertain.get("text_above_own_image"),
             length=(uncertain.get("by_length") or {}).get("spearman"),
             level=(uncertain.get("by_level") or {}).get("spearman"),

@@ -10,7 +10,7 @@ from typing import Any
 from prolip.files import read_json
 from prolip.model.prolip import ProLIP
 from prolip.training.config import TrainConfig
-from prolip.training.metric_writers import FILE, read_metrics
+from prolip.training.metric_writers import METRICS_FILE, read_metrics
 from prolip.training.run_folder import CONFIG, MODEL, SESSIONS, is_run, read_config, read_sessions
 from prolip.weights.load import load
 
@@ -105,7 +105,7 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
         folder=folder,
         config=read_config(folder),
         model=load(folder, device=device).eval(),
-        metrics=tuple(line for line in _read_lines(folder) if "note" not in line),
+        metrics=tuple(line for line in _read_lines(folder) if "message" not in line),
         data=tuple(read_json(folder / CONFIG).get("data") or ()),
         sessions=tuple(read_sessions(folder)) if (folder / SESSIONS).is_file() else (),
     )

@@ -48,8 +48,8 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics
     if result["by_level"] is not None:
         text = describe_levels(result["by_level"], drop_none(one.level for one in untrained))
         panels.append(("By level of detail", plots.draw_levels, text, "Quantiles by level"))
-    if result["truth"] is not None:
-        text = describe_truth(result["truth"], drop_none(one.truth for one in untrained))
+    if result["ambiguity"] is not None:
+        text = describe_truth(result["ambiguity"], drop_none(one.truth for one in untrained))
         panels.append(("Against the true ambiguity", plots.draw_truth, text, "Scatter plot"))
     if text := describe_regression(result["regression"]):
         panels.append(("What uncertainty adds to a regression", plots.draw_regression, text, "Bars of R²"))
@@ -105,7 +105,7 @@ def _describe_values(modality: str, samples: Sequence[Mapping[str, Any]]) -> str
 
 def _build_item(entry: Mapping[str, Any], source: Source, modality: str) -> GalleryItem:
     return GalleryItem(
-        image=embed_image(read_sample_image(source, entry["number"]), f"image of: {entry['caption']}"),
+        image=embed_image(read_sample_image(source, entry["index"]), f"image of: {entry['caption']}"),
         captions=(entry["caption"],),
         notes=(f"{entry[f'{modality}_uncertainty']:.3g}",),
     )
@@ -181,7 +181,7 @@ def _compare_trend(value: float | None, untrained: Sequence[float], expected_sig
 
 def describe_regression(results: Mapping[str, Any]) -> str:
     """Say what uncertainty adds to the regressions; empty if none could be fitted."""
-    names = {"own_image": "the rank of a caption's own image", "truth": "the true ambiguity"}
+    names = {"own_image": "the rank of a caption's own image", "ambiguity": "the true ambiguity"}
     fits = {name: results[key] for key, name in names.items()}
     fits = {name: fit for name, fit in fits.items() if fit is not None and fit["r2_with"] is not None}
     if not fits:

@@ -102,7 +102,7 @@ def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
             )
         )
     selective = result["selective"]
-    names = confidence_labels(result["temperature"]["bias"] is not None)
+    names = confidence_labels(result["logits"]["bias"] is not None)
     figures.append(
         PageFigure(
             title="Risk and coverage",
@@ -158,10 +158,10 @@ def _build_errors_gallery(result: Mapping[str, Any], data: LabeledData) -> Galle
     items = tuple(
         GalleryItem(
             image=embed_image(
-                read_sample_image(data.source, entry["number"]), f"an image of class {entry['class']}"
+                read_sample_image(data.source, entry["index"]), f"an image of class {entry['true_class']}"
             ),
-            captions=(f"{entry['answer']}, not {entry['class']}",),
-            notes=(f"trust {entry['trust']:.2f}",),
+            captions=(f"predicted {entry['predicted_class']}, true {entry['true_class']}",),
+            notes=(f"confidence {entry['confidence']:.2f}",),
         )
         for entry in result["most_confident_errors"][:6]
     )
@@ -213,9 +213,9 @@ def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -
     learned = prompts["learned"][-1]
     fitted = [number for number, value in enumerate(learned["entropy"]) if value is not None]
     order = sorted(fitted, key=lambda number: learned["entropy"][number])[:MAX_CLASSES]
-    largest_weight = max(weight for number in order for _, weight in learned["largest"][number])
+    largest_weight = max(weight for number in order for _, weight in learned["top_templates"][number])
     cards = tuple(
-        _build_class_card(prompts, learned["largest"], number, largest_weight, data) for number in order
+        _build_class_card(prompts, learned["top_templates"], number, largest_weight, data) for number in order
     )
     uniform = 1 / prompts["templates_per_class"]
     return CardGrid(

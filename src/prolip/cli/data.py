@@ -1,0 +1,167 @@
+"""`prolip data ...`: write, check and describe image-text data."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+
+def scenes(
+    out: Path,
+    world: Literal["simple", "hard"] = "simple",
+    image_size: int = 64,
+    num_train: int = 20_000,
+    num_test: int = 1000,
+    unseen: int = 0,
+    shard_size: int = 1000,
+    seed: int = 0,
+    false_fraction: float = 0.0,
+) -> None:
+    """Write procedural scenes: training shards, and evaluation sets in the layouts of the real ones.
+
+    Example: prolip data scenes --out scenes --world hard --num-train 50000
+
+    A run that was stopped continues where it stopped.
+
+    Args:
+        out: The folder: new, empty, or of the same settings.
+        world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles.
+        image_size: Height and width of the images in pixels, from 32 to 224.
+        num_train: Training images.
+        num_test: Images of each evaluation set.
+        unseen: Pairs of color and shape that no training image shows, with a task of their own.
+        shard_size: Images per tar.
+        seed: Of the scenes; no test image is a training image.
+        false_fraction: Fraction of training images whose caption is false, to test filters: then each has one caption,
+            and `correct` in its json is the truth.
+    """
+    from prolip.scenes.writer import SceneDatasetSpec, write_dataset
+
+    spec = SceneDatasetSpec(
+        world_name=world, image_size=image_size, num_train=num_train, num_test=num_test, unseen=unseen,
+        shard_size=shard_size, seed=seed, false_fraction=false_fraction,
+    )  # fmt: skip
+    for folder in write_dataset(out, spec):
+        print(folder)
+
+
+def hierarimgs(
+    annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
+    images: Annotated[Positional[Path], arg(metavar="IMAGES")],
+    out: Annotated[Positional[Path], arg(metavar="OUT")],
+    min_pixels: int = 5000,
+    levels: int = 3,
+    canvas: int = 255,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Build HierarImgs from COCO: images built up segment by segment, the largest first.
+
+    Example: prolip data hierarimgs coco/annotations/instances_val2017.json coco/val2017 hierarimgs
+
+    Args:
+        annotations: COCO instances, or a file in the same format.
+        images: Folder of images.
+        out: Folder to write.
+        min_pixels: Use an image if its smallest segment has more pixels.
+        levels: Levels per image: the largest segment, the two largest, ...
+        canvas: Gray level of the blank canvas, 0 to 255.
+        as_json: Print JSON instead of text.
+    """
+    from dataclasses import asdict
+
+    from prolip.data.sources import hierarimgs
+
+    built = hierarimgs.build_hierarimgs(
+        annotations.expanduser(), images.expanduser(), out.expanduser(), min_pixels=min_pixels, levels=levels,
+        canvas=canvas,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps(asdict(built), indent=2, default=str))
+    else:
+        skipped = "".join(f"; {count} skipped: {reason}" for reason, count in built.left_out.items())
+        print(f"{built.index}: {built.num_images} images{skipped}")
+
+
+def check(
+    source: Annotated[Positional[str], arg(metavar="SOURCE")],
+    captions: tuple[str, ...] | None = None,
+    image: str | None = None,
+    image_size: int = 224,
+    workers: int = 0,
+    max_bad_fraction: float = 0.1,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Read data once, as training does: bad samples with reasons, and throughput. Exit code 1 if too many are bad.
+
+    Example: prolip data check "shards/{00000..00012}.tar" --captions txt json:caption
+
+    Args:
+        source: Shards (path, glob, range or folder), .csv, .tsv, .parquet, COCO .json, a folder of images, a
+            Hugging Face dataset on disk, scenes:hard, or a stream (pipe:..., https://...).
+        captions: Fields of a tar (txt, txt:lines, json:caption) or columns of a table. None: the usual ones.
+        image: Field or column of the image, or COCO's folder of images.
+        image_size: Height and width in pixels to which images are resized.
+        workers: Number of processes.
+        max_bad_fraction: Exit with code 1 if a larger fraction of samples is bad, or of shards is broken.
+        as_json: Print JSON instead of a table.
+    """
+    from prolip.data import check
+    from prolip.data.base_loader import require_max_bad_fraction
+
+    require_max_bad_fraction(max_bad_fraction)
+    checked = check.check_data(source, captions=captions, image=image, size=image_size, num_workers=workers)
+    print(json.dumps(checked.as_dict(), indent=2) if as_json else checked.summary())
+    if failure := checked.describe_failure(max_bad_fraction):
+        print(f"prolip: {failure}", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def ambiguity(
+    captions: Annotated[Positional[list[str]], arg(metavar="CAPTION")],
+    world: Literal["simple", "hard"] = "hard",
+    unseen: int = 0,
+    seed: int = 0,
+    as_json: Annotated[bool, arg(name="json")] = False,
+) -> None:
+    """Compute the exact probability that a random scene satisfies a caption in the words of scenes.
+
+    Example: prolip data ambiguity "a thing" "a round thing" "a small red circle above a blue star, blurry"
+
+    Args:
+        captions: Any number of captions.
+        world: The distribution of scenes: simple or hard.
+        unseen: Pairs of color and shape that are held out, as in prolip data scenes; all others are then more likely.
+        seed: Of the pairs.
+        as_json: Print JSON instead of a table; the log-ambiguity of a caption that is never true is null.
+    """
+    from prolip import scenes
+    from prolip.scenes.writer import SceneDatasetSpec
+
+    if not captions:
+        raise ValueError("no caption was given; an example: prolip data ambiguity 'a red circle'")
+    distribution = SceneDatasetSpec(world_name=world, unseen=unseen, seed=seed).world
+    rows = [
+        (text, scenes.probability(text, distribution), scenes.log_ambiguity(text, distribution))
+        for text in captions
+    ]
+    if as_json:
+        records = [{"caption": t, "probability": p, "log_ambiguity": a if p else None} for t, p, a in rows]
+        print(json.dumps(records, indent=2, allow_nan=False))
+    else:
+        print(f"Of {world} scenes{f' without {unseen} pairs' if unseen else ''}:")
+        print("probability  log-ambiguity  caption")
+        for text, probability, ambiguity in rows:
+            print(f"{probability:11.4g}  {ambiguity:13.4f}  {text}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "scenes": scenes,
+    "check": check,
+    "ambiguity": ambiguity,
+    "hierarimgs": hierarimgs,
+}
