@@ -1,4 +1,4 @@
-"""`python -m reproduction`: the paper's claims in miniature."""
+"""`python -m reproduction`: tests the paper's claims in miniature."""
 
 from __future__ import annotations
 
@@ -17,55 +17,57 @@ def reproduce(
     scale: Literal["minutes", "hour", "night"] = "minutes",
     variants: tuple[str, ...] | None = None,
     seeds: tuple[int, ...] | None = None,
-    out: Path = Path("runs/reproduce"),
+    out: Path = Path("runs/reproduction"),
     show: bool = False,
-    anew: bool = False,
+    overwrite: bool = False,
     docs: Path | None = None,
-    as_json: Annotated[bool, arg(name="json")] = False,
+    to_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
-    """The paper's claims in miniature, each with its controls and a verdict; trains and measures what is missing.
+    """Test the paper's claims in miniature, each with controls and a verdict; train and measure what is missing.
 
     Example: python -m reproduction --scale hour --variants prolip clip --seeds 0 1 2
 
-    Cells that are there, own ones or the package's, are not run again; a run that was stopped goes on.
+    Cells that exist in --out or in the repository are not run again; an interrupted run continues.
 
     Args:
-        scale: The budget of each run: minutes, an hour, a night.
-        variants: Of the recipe miniature, and untrained, cost. None: all.
-        seeds: Of each variant. None: as many as the table asks for, three of the headline.
+        scale: The budget of each run: minutes, an hour or a night.
+        variants: Of the recipe "miniature", or untrained or cost. None: all.
+        seeds: Of each variant. None: three of the headline and of untrained, one of the others.
         out: The folder for cells, runs and the table.
-        show: Run nothing: the table of what is there.
-        anew: Run also what the package has cells of.
-        docs: A page whose part between two markers is written anew (docs/miniature.md).
+        show: Run nothing; print the table of the existing cells.
+        overwrite: Run also what has a committed cell.
+        docs: A page whose part between two markers is replaced by the table (docs/miniature.md).
         as_json: Print JSON instead of tables.
     """
-    from prolip.files import write_json, write_whole
+    from prolip.files import atomic_write, write_json
     from reproduction import run
-    from reproduction.cell import PACKAGED, read_cells
-    from reproduction.document import between, put_between
+    from reproduction.cell import COMMITTED, read_cells
+    from reproduction.document import read_generated, write_generated
     from reproduction.table import ClaimsTable
 
     out = out.expanduser()
-    work = run.Work(
-        out=out, packaged=None if anew else PACKAGED, tell=lambda text: print(text, file=sys.stderr)
+    workspace = run.Workspace(
+        out=out,
+        committed=None if overwrite else COMMITTED,
+        report=lambda text: print(text, file=sys.stderr),
     )
     if docs is not None:
-        between(
-            docs.expanduser()
-        )  # now: after hours of work is no time to learn that the page has no place for it
+        read_generated(docs.expanduser())  # fail now, not after hours of training, if the page has no markers
     if not show:
-        run.run_missing(work, scale, run.choose(variants, seeds))
-    table = ClaimsTable.of(read_cells([work.cells, PACKAGED]))
-    if as_json:
-        print(json.dumps(table.as_json(), indent=2, ensure_ascii=False))
+        run.run_missing(workspace, scale, run.choose_cells(variants, seeds))
+    table = ClaimsTable.from_cells(read_cells([workspace.cells, COMMITTED]))
+    if to_json:
+        print(json.dumps(table.to_json(), indent=2, ensure_ascii=False))
     else:
-        _print(table.for_people())
-    paths = [write_json(out / "table.json", table.as_json())]
-    text = table.as_markdown()
-    paths.append(write_whole(out / "table.md", lambda aside: aside.write_text(text, encoding="utf-8")))
+        _print(table.make_tables())
+    paths = [write_json(out / "table.json", table.to_json())]
+    text = table.to_markdown()
+    paths.append(
+        atomic_write(out / "table.md", lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    )
     if docs is not None:
-        paths.append(put_between(docs.expanduser(), text))
-    print(*paths, sep="\n", file=sys.stderr if as_json else sys.stdout)
+        paths.append(write_generated(docs.expanduser(), text))
+    print(*paths, sep="\n", file=sys.stderr if to_json else sys.stdout)
 
 
 def _print(tables: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Cells: what was measured of one variant, at one scale, with one seed; a small JSON each."""
+"""Cells: the measurements of one variant at one scale with one seed, as a small JSON file."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from prolip.files import read_json, write_json
-from reproduction.recipe import SCALES, current_fingerprint
+from reproduction.recipe import SCALES, compute_current_fingerprint
 
-FORMAT, VERSION = "prolip-cell", 1
-"""A new version of what is measured makes all older cells count as missing."""
-PACKAGED = Path(__file__).parent / "cells"
-"""The cells that come with the package."""
+FORMAT, VERSION = "prolip-cell", 2
+"""Cells of another version count as missing."""
+COMMITTED = Path(__file__).parent / "cells"
+"""The cells of this repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """scale, variant, seed: which. fingerprint: of its recipe. made: by which versions, in how many seconds.
-    numbers: what `measure` found; of the variant "cost", what `cost` did."""
+    """What was measured of one model.
+
+    Attributes:
+        scale: Of SCALES.
+        variant: Of the recipe, or "untrained" or "cost".
+        seed: Of the training.
+        fingerprint: Of the recipe.
+        provenance: Versions, threads, seconds and training samples.
+        numbers: The result of `measure.measure_model`; of the variant "cost", of `cost.measure_cost`.
+    """
 
     scale: str
     variant: str
     seed: int
     fingerprint: str
-    made: dict[str, Any]
+    provenance: dict[str, Any]
     numbers: dict[str, Any]
 
     @property
@@ -33,24 +41,33 @@ class Cell:
         return f"{self.variant}-{self.seed}"
 
 
-def cell_path(folder: Path, scale: str, variant: str, seed: int) -> Path:
+def get_cell_path(folder: Path, scale: str, variant: str, seed: int) -> Path:
+    """The file of a cell."""
     return folder / scale / f"{variant}-{seed}.json"
 
 
 def write_cell(folder: Path, cell: Cell) -> Path:
+    """Write a cell atomically."""
     content = {"format": FORMAT, "version": VERSION, **asdict(cell)}
-    return write_json(cell_path(folder, cell.scale, cell.variant, cell.seed), content)
+    return write_json(get_cell_path(folder, cell.scale, cell.variant, cell.seed), content)
 
 
 def read_cell(path: Path) -> Cell | None:
-    """A cell; None if another version measured it. A damaged file is an error that says what to do."""
-    advice = "remove it, and prolip reproduce makes it anew"
+    """Read a cell.
+
+    Returns:
+        The cell; None if it has another version.
+
+    Raises:
+        ValueError: The file is damaged or in the wrong folder.
+    """
+    advice = "remove it: python -m reproduction then measures it again"
     try:
         content = read_json(path)
     except ValueError as error:
         raise ValueError(f"{error}; {advice}") from None
     if content.get("format") != FORMAT:
-        raise ValueError(f"{path} is no cell of prolip reproduce; {advice}")
+        raise ValueError(f"{path} is not a cell of python -m reproduction; {advice}")
     if content.get("version") != VERSION:
         return None
     missing = [name for name in Cell.__dataclass_fields__ if name not in content]
@@ -63,17 +80,21 @@ def read_cell(path: Path) -> Cell | None:
 
 
 def read_cells(folders: Sequence[Path]) -> list[Cell]:
-    """All cells of some folders; of two of the same scale, variant and seed that of the earlier folder.
+    """Read all cells of some folders.
 
-    Seeds of one variant at one scale must be of one recipe: that of today if there are cells of it, else that of the
-    first cell. Others are left out: an old cell of one's own must not hide a new one of the package.
+    Args:
+        folders: By priority: of two cells of the same scale, variant and seed, that of the earlier folder is taken.
+
+    Returns:
+        The cells. All seeds of a variant at a scale have one recipe: the current one if there are cells of it, else
+        that of the first cell. Others are left out, so that an old cell of one folder doesn't hide a new one of another.
     """
     cells = [cell for path in _files(folders) if (cell := read_cell(path)) is not None]
     recipes: dict[tuple[str, str], str] = {}
     for cell in cells:
         recipes.setdefault((cell.scale, cell.variant), cell.fingerprint)
     for cell in cells:
-        if cell.fingerprint == current_fingerprint(cell.variant, cell.scale):
+        if cell.fingerprint == compute_current_fingerprint(cell.variant, cell.scale):
             recipes[cell.scale, cell.variant] = cell.fingerprint
     found: dict[tuple[str, str, int], Cell] = {}
     for cell in cells:

@@ -6,31 +6,36 @@ import math
 
 from prolip.evaluation import paper_numbers
 from reproduction.claim import Claim, Control
-from reproduction.printed import against, known, share
-from reproduction.readings import below, log_ratio, mean, saving
-from reproduction.readings import share as share_of
+from reproduction.observations import (
+    observe_fraction,
+    observe_fraction_below,
+    observe_log_ratio,
+    observe_mean,
+    observe_saving,
+)
+from reproduction.paper_values import format_comparison, format_percent, get_number
 from reproduction.variants import COST, NO_INCLUSION, UNTRAINED
 
-ACCURACY, PICTURES = "zero_shot/colour_shape/one_prompt", "zero_shot/colour_shape/n"
+ACCURACY, IMAGES = "zero_shot/color_shape/one_prompt", "zero_shot/color_shape/n"
 CHANCE = 1 / 64
 TRAINS = 10 * CHANCE
 """Accuracy from which on a model has learned something."""
-RECALL = "chains/traversal/inclusion+null/recall"
+RECALL = "hierarcaps/traversal/inclusion+null/recall"
 ZERO_SHOT = (
-    'Zero-shot accuracy on 1000 fresh pictures, 64 colour-shape classes, the prompt "a {c}" alone, by CSD; '
+    'Zero-shot accuracy on 1000 fresh images, 64 color-shape classes, the prompt "a {c}" alone, by CSD; '
     "same towers, data and budget."
 )
-WIDTHS = log_ratio("matching/text_uncertainty", "matching/image_uncertainty")
+LOG_UNCERTAINTY_RATIO = observe_log_ratio("matching/text_uncertainty", "matching/image_uncertainty")
 
 
 def _zero_shot(rival: str, name: str) -> Claim:
     return Claim(
         id=f"zero-shot-{rival}",
-        sentence=f"ProLIP's zero-shot accuracy is above {name}'s",
+        statement=f"ProLIP's zero-shot accuracy is above {name}'s",
         definition=f"{ZERO_SHOT} Effect: ProLIP less {name}.",
         where=f"Table {paper_numbers.MAIN.label} (ImageNet, B/16, 1.28B)",
-        paper=against(paper_numbers.MAIN, "ProLIP B/16 1.28B", f"{name} B/16 1.28B", "imagenet"),
-        read=share_of(ACCURACY, PICTURES, above=0.0),
+        paper=format_comparison(paper_numbers.MAIN, "ProLIP B/16 1.28B", f"{name} B/16 1.28B", "imagenet"),
+        observe=observe_fraction(ACCURACY, IMAGES, above=0.0),
         rival=rival,
     )
 
@@ -38,46 +43,48 @@ def _zero_shot(rival: str, name: str) -> Claim:
 def _recall(variant: str, row: str, sentence: str) -> Claim:
     return Claim(
         id=f"recall-{variant}",
-        sentence=sentence,
+        statement=sentence,
         definition="Share of a chain's four captions that 50 steps to the inclusion root visit. "
         f"Effect: {variant} less no-inclusion.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}",
-        paper=against(paper_numbers.SMALL_ABLATION, row, "ProLIP, [UNC], no inclusion", "hierarcaps_recall"),
-        read=share_of(RECALL, "chains/n", above=0.0),
+        paper=format_comparison(
+            paper_numbers.SMALL_ABLATION, row, "ProLIP, [UNC], no inclusion", "hierarcaps_recall"
+        ),
+        observe=observe_fraction(RECALL, "hierarcaps/n", above=0.0),
         variant=variant,
         rival=NO_INCLUSION,
     )
 
 
-def _widths(row: str) -> str:
+def _format_uncertainty_ratio(row: str) -> str:
     texts, images = (
-        known(paper_numbers.SMALL_ABLATION, row, f"{side}_uncertainty") for side in ("text", "image")
+        get_number(paper_numbers.SMALL_ABLATION, row, f"{side}_uncertainty") for side in ("text", "image")
     )
     return f"{math.log(texts / images):.3f} ({texts:.4f} / {images:.4f})"
 
 
-def _wider(variant: str, row: str, sentence: str) -> Claim:
+def _uncertainty_ratio_claim(variant: str, row: str, sentence: str) -> Claim:
     return Claim(
-        id=f"widths-{variant}",
-        sentence=sentence,
+        id=f"uncertainty-ratio-{variant}",
+        statement=sentence,
         definition="ln of (mean text uncertainty / mean image uncertainty), uncertainty = tr(Sigma). "
         f"Effect: {variant} less no-inclusion; the inclusion of whole inputs in masked ones must not do as much.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}: ln ratio (text / image)",
-        paper=f"{_widths(row)} against {_widths('ProLIP, [UNC], no inclusion')}",
-        read=WIDTHS,
+        paper=f"{_format_uncertainty_ratio(row)} against {_format_uncertainty_ratio('ProLIP, [UNC], no inclusion')}",
+        observe=LOG_UNCERTAINTY_RATIO,
         form="ratio",
         variant=variant,
         rival=NO_INCLUSION,
         controls=(
             Control(name="whole-in-masked alone", variant="whole-in-masked"),
             *(
-                Control(name=f"mean of {side}s", read=mean(f"matching/{side}_uncertainty"), against=False)
+                Control(name=f"mean of {side}s", observe=observe_mean(f"matching/{side}_uncertainty"), against=False)
                 for side in ("text", "image")
             ),
             *(
                 Control(
                     name=f"mean of {side}s, no inclusion", variant=NO_INCLUSION,
-                    read=mean(f"matching/{side}_uncertainty"), against=False,
+                    observe=observe_mean(f"matching/{side}_uncertainty"), against=False,
                 )
                 for side in ("text", "image")
             ),
@@ -88,7 +95,7 @@ def _wider(variant: str, row: str, sentence: str) -> Claim:
 def _cost(row: str) -> float:
     """Seconds, as a multiple of the deterministic tower's."""
     seconds, reference = (
-        known(paper_numbers.ARCHITECTURE_COST, name, "ViT-B/16") for name in (row, "deterministic")
+        get_number(paper_numbers.ARCHITECTURE_COST, name, "ViT-B/16") for name in (row, "deterministic")
     )
     return seconds / reference
 
@@ -98,48 +105,48 @@ CLAIMS = (
     _zero_shot("siglip", "SigLIP"),
     Claim(
         id="pml",
-        sentence="PCME++'s loss (PML) with [UNC] alone doesn't train",
+        statement="PCME++'s loss (PML) with [UNC] alone doesn't train",
         definition=f"{ZERO_SHOT} Doesn't train: below ten times chance, where PPCL under the same conditions "
         "is not. Effect: 15.6 % less the accuracy.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}",
-        paper=share(paper_numbers.SMALL_ABLATION, "PCME++, [UNC]", "imagenet"),
-        read=below(ACCURACY, PICTURES, TRAINS),
+        paper=format_percent(paper_numbers.SMALL_ABLATION, "PCME++, [UNC]", "imagenet"),
+        observe=observe_fraction_below(ACCURACY, IMAGES, TRAINS),
         variant="pml-alone",
         controls=(Control(name="PPCL alone", variant="ppcl-alone"),),
     ),
     Claim(
         id="ppcl",
-        sentence="PPCL with [UNC] trains by itself",
+        statement="PPCL with [UNC] trains by itself",
         definition=f"{ZERO_SHOT} Trains: above ten times chance. Effect: the accuracy less 15.6 %.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}",
-        paper=share(paper_numbers.SMALL_ABLATION, "ProLIP, [UNC], no inclusion", "imagenet"),
-        read=share_of(ACCURACY, PICTURES, above=TRAINS),
+        paper=format_percent(paper_numbers.SMALL_ABLATION, "ProLIP, [UNC], no inclusion", "imagenet"),
+        observe=observe_fraction(ACCURACY, IMAGES, above=TRAINS),
         variant="ppcl-alone",
         controls=(Control(name="untrained", variant=UNTRAINED),),
     ),
     Claim(
         id="inclusion-accuracy",
-        sentence="Both inclusion terms together raise zero-shot accuracy",
+        statement="Both inclusion terms together raise zero-shot accuracy",
         definition=f"{ZERO_SHOT} Effect: with both terms less with none.",
         where=f"Table {paper_numbers.LARGE_ABLATION.label} (at 96M samples it is the other way round: "
-        + against(
+        + format_comparison(
             paper_numbers.SMALL_ABLATION, "ProLIP, [UNC], both", "ProLIP, [UNC], no inclusion", "imagenet"
         )
         + ")",
-        paper=against(paper_numbers.LARGE_ABLATION, "both", "none", "imagenet"),
-        read=share_of(ACCURACY, PICTURES, above=0.0),
+        paper=format_comparison(paper_numbers.LARGE_ABLATION, "both", "none", "imagenet"),
+        observe=observe_fraction(ACCURACY, IMAGES, above=0.0),
         rival=NO_INCLUSION,
         controls=tuple(
             Control(name=f"{name} alone", variant=name, against=False)
             for name in ("image-in-text", "whole-in-masked")
         ),
     ),
-    _wider(
+    _uncertainty_ratio_claim(
         "image-in-text",
         "ProLIP, [UNC], image in text",
         "The inclusion of images in texts makes images certain against texts",
     ),
-    _wider("prolip", "ProLIP, [UNC], both", "Both inclusion terms together do so too"),
+    _uncertainty_ratio_claim("prolip", "ProLIP, [UNC], both", "Both inclusion terms together do so too"),
     _recall(
         "whole-in-masked",
         "ProLIP, [UNC], whole in masked",
@@ -148,16 +155,18 @@ CLAIMS = (
     _recall("prolip", "ProLIP, [UNC], both", "Both inclusion terms together raise hierarchy recall"),
     Claim(
         id="cost",
-        sentence="[UNC] costs less than a multi-head tower",
+        statement="[UNC] costs less than a multi-head tower",
         definition="Seconds of a training step over those of the same towers without variances, median of interleaved "
         "rounds. Effect: the multi-head ratio less [UNC]'s.",
         where=f"Table {paper_numbers.ARCHITECTURE_COST.label} (inference, B/16): [UNC] against multi-head",
         paper=f"{_cost('[UNC]'):.3f} against {_cost('multi-head'):.3f}",
-        read=saving("ratio/unc", "ratio/multihead"),
+        observe=observe_saving("ratio/unc", "ratio/multihead"),
         form="ratio",
         variant=COST,
         controls=(
-            Control(name="multi-head", read=saving("ratio/multihead", "ratio/multihead"), against=False),
+            Control(
+                name="multi-head", observe=observe_saving("ratio/multihead", "ratio/multihead"), against=False
+            ),
         ),
     ),
 )

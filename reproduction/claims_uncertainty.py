@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from prolip.evaluation import paper_numbers
 from reproduction.claim import Claim, Control
-from reproduction.printed import NOT_THERE, known
-from reproduction.readings import all_of, correlation, least_share, share
+from reproduction.observations import (
+    observe_correlation,
+    observe_fraction,
+    observe_min_fraction,
+    observe_weakest,
+)
+from reproduction.paper_values import NOT_IN_PAPER, get_number
 from reproduction.variants import NO_INCLUSION, UNTRAINED
 
 FRESH = Control(name="untrained", variant=UNTRAINED)
 WITHOUT = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
 CAPTIONS = "four random captions of 1000 fresh scenes, of all levels as in training, over different texts"
-WITHIN_LENGTH = correlation("truth/within_length/mean", "truth/within_length/n")
+WITHIN_LENGTH = observe_correlation("ambiguity/within_length/mean", "ambiguity/within_length/n")
 FIGURE_LENGTH, FIGURE_LEVEL = "Figure fig:t_unc_vs_len", "Figure fig:t_unc_vs_hierarchy"
 
 
 def _generality(variant: str, sentence: str) -> Claim:
-    length = Control(name="within a length", read=WITHIN_LENGTH, against=False)
+    length = Control(name="within a length", observe=WITHIN_LENGTH, against=False)
     return Claim(
         id="generality" if variant == "prolip" else f"generality-{variant}",
-        sentence=sentence,
+        statement=sentence,
         definition=f"Spearman's correlation of text uncertainty with the exact log-probability that a random scene "
         f"satisfies the caption; {CAPTIONS}. Effect: the correlation.",
         where=FIGURE_LEVEL,
         paper="no number: general captions are the more uncertain ones",
-        read=correlation("truth/spearman", "truth/n"),
+        observe=observe_correlation("ambiguity/spearman", "ambiguity/n"),
         form="correlation",
         variant=variant,
         controls=(FRESH, WITHOUT, length),
@@ -34,28 +39,28 @@ def _generality(variant: str, sentence: str) -> Claim:
 def _within_level(level: int) -> Claim:
     return Claim(
         id=f"generality-level-{level}",
-        sentence=f"More ambiguous captions are more uncertain, also within level {level}",
+        statement=f"More ambiguous captions are more uncertain, also within level {level}",
         definition=f"The same correlation, among captions of level {level} alone. Many of them are equally ambiguous, "
         "which keeps it below 1. Effect: the correlation.",
         where="ours: levels could carry all of it",
-        paper=NOT_THERE,
-        read=correlation(f"truth/by_level/{level}/spearman", f"truth/by_level/{level}/n"),
+        paper=NOT_IN_PAPER,
+        observe=observe_correlation(f"ambiguity/by_level/{level}/spearman", f"ambiguity/by_level/{level}/n"),
         form="correlation",
         controls=(FRESH, WITHOUT),
     )
 
 
 def _masked(kind: str, sentence: str, what: str, variant: str = "prolip") -> Claim:
-    included = share(f"masked/{kind}/included", f"masked/{kind}/n")
+    included = observe_fraction(f"masked/{kind}/included", f"masked/{kind}/n")
     return Claim(
         id=f"masked-{kind}",
-        sentence=sentence,
+        statement=sentence,
         definition=f"Share of inputs with H(whole in masked) > 0; {what} "
         "Because H compares widths only, log inclusion must also tell the own masked input from a stranger's "
         "(AUROC). Effect: the lesser of share and AUROC, less 50 %.",
         where="Section on the inclusion loss",
         paper="no number: it is what the loss asks for",
-        read=all_of(included, share(f"masked/{kind}/auroc", f"masked/{kind}/n")),
+        observe=observe_weakest(included, observe_fraction(f"masked/{kind}/auroc", f"masked/{kind}/n")),
         variant=variant,
         controls=(FRESH, WITHOUT),
     )
@@ -64,101 +69,107 @@ def _masked(kind: str, sentence: str, what: str, variant: str = "prolip") -> Cla
 CLAIMS = (
     Claim(
         id="text-above-image",
-        sentence="Captions are more uncertain than their images",
+        statement="Captions are more uncertain than their images",
         definition=f"Share of captions whose tr(Sigma) is above their own image's; {CAPTIONS.partition(', over')[0]}. "
         "Two constants would score 100 %: see the next claim. Effect: the share less 50 %.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}: mean text against image uncertainty",
         paper=" against ".join(
-            f"{known(paper_numbers.SMALL_ABLATION, 'ProLIP, [UNC], both', f'{side}_uncertainty'):.4f}"
+            f"{get_number(paper_numbers.SMALL_ABLATION, 'ProLIP, [UNC], both', f'{side}_uncertainty'):.4f}"
             for side in ("text", "image")
         ),
-        read=share("matching/text_above_image", "matching/captions"),
+        observe=observe_fraction("matching/text_above_image", "matching/captions"),
         controls=(FRESH, WITHOUT),
     ),
     Claim(
         id="image-in-text",
-        sentence="Captions include their images, and inclusion knows which",
+        statement="Captions include their images, and inclusion knows which",
         definition="Share of captions with H(image in text) > 0. Two constants would score 100 %, so log inclusion and "
         "containment must also tell the own image from one of which the caption is false (AUROC). Effect: the least of "
         "the three, less 50 %.",
         where="Section on the inclusion loss",
         paper="no number: it is what the loss asks for",
-        read=all_of(
-            share("matching/included", "matching/captions"),
-            share("matching/matched/log_inclusion/auroc", "matching/pairs"),
-            share("matching/matched/log_containment/auroc", "matching/pairs"),
+        observe=observe_weakest(
+            observe_fraction("matching/included", "matching/captions"),
+            observe_fraction("matching/matched/log_inclusion/auroc", "matching/pairs"),
+            observe_fraction("matching/matched/log_containment/auroc", "matching/pairs"),
         ),
         controls=(
             FRESH,
             Control(
                 name="AUROC, log inclusion",
                 against=False,
-                read=share("matching/matched/log_inclusion/auroc", "matching/pairs"),
+                observe=observe_fraction("matching/matched/log_inclusion/auroc", "matching/pairs"),
             ),
             Control(
                 name="AUROC, containment",
                 against=False,
-                read=share("matching/matched/log_containment/auroc", "matching/pairs"),
+                observe=observe_fraction("matching/matched/log_containment/auroc", "matching/pairs"),
             ),
             Control(
                 name="AUROC, constant variances",
                 against=False,
-                read=share("matching/constant_variance/auroc", "matching/pairs"),
+                observe=observe_fraction("matching/constant_variance/auroc", "matching/pairs"),
             ),
         ),
     ),
     Claim(
         id="length",
-        sentence="Short captions are more uncertain",
+        statement="Short captions are more uncertain",
         definition=f"Spearman's correlation of text uncertainty with the number of words; {CAPTIONS}. "
         "Effect: minus the correlation.",
         where=FIGURE_LENGTH,
         paper="no number: a falling curve (CC3M)",
-        read=correlation("truth/length", "truth/n", sign=-1),
+        observe=observe_correlation("ambiguity/length", "ambiguity/n", sign=-1),
         form="correlation",
         controls=(FRESH, WITHOUT),
     ),
     Claim(
         id="length-within-ambiguity",
-        sentence="Short captions are more uncertain, also among equally ambiguous ones",
+        statement="Short captions are more uncertain, also among equally ambiguous ones",
         definition="The same correlation, mean over groups of 50 or more captions with the same true ambiguity. "
         "If only generality counts, it is near zero. Effect: minus the correlation.",
         where="ours: length and generality go together in the paper's captions",
-        paper=NOT_THERE,
-        read=correlation("truth/length_within_ambiguity/mean", "truth/length_within_ambiguity/n", sign=-1),
+        paper=NOT_IN_PAPER,
+        observe=observe_correlation(
+            "ambiguity/length_within_ambiguity/mean", "ambiguity/length_within_ambiguity/n", sign=-1
+        ),
         form="correlation",
         controls=(FRESH, WITHOUT),
     ),
     Claim(
         id="order",
-        sentence="Along a chain from general to specific, uncertainty falls",
+        statement="Along a chain from general to specific, uncertainty falls",
         definition="Share of 1000 fresh chains whose level k is more uncertain than level k + 1: "
         "the least of the three neighbouring pairs. Effect: that share less 50 %.",
         where="Appendix on human preference (all neighbours together; HierarCaps)",
         paper=f"{100 * paper_numbers.ADJACENT_ORDER:.1f} %",
-        read=least_share("chains/order/pairs", None, "chains/n"),
+        observe=observe_min_fraction("hierarcaps/order/pairs", None, "hierarcaps/n"),
         controls=(
             FRESH,
             WITHOUT,
-            Control(name="all neighbours", read=share("chains/order/adjacent", "chains/n"), against=False),
+            Control(
+                name="all neighbours",
+                observe=observe_fraction("hierarcaps/order/adjacent", "hierarcaps/n"),
+                against=False,
+            ),
         ),
     ),
     _generality("prolip", "More ambiguous captions are more uncertain"),
     Claim(
         id="generality-within-length",
-        sentence="More ambiguous captions are more uncertain, also among equally long ones",
+        statement="More ambiguous captions are more uncertain, also among equally long ones",
         definition="The same correlation, mean over lengths in words with 50 or more captions. "
         "Effect: the correlation.",
         where="ours: length could carry all of it",
-        paper=NOT_THERE,
-        read=WITHIN_LENGTH,
+        paper=NOT_IN_PAPER,
+        observe=WITHIN_LENGTH,
         form="correlation",
         controls=(
             FRESH,
             WITHOUT,
             Control(
                 name="least length",
-                read=correlation("truth/within_length/least", "truth/within_length/n"),
+                observe=observe_correlation("ambiguity/within_length/min", "ambiguity/within_length/n"),
                 against=False,
             ),
         ),
@@ -180,41 +191,45 @@ CLAIMS = (
     ),
     Claim(
         id="hierarimgs",
-        sentence="Pictures of fewer segments include the whole picture (HierarImgs)",
+        statement="Pictures of fewer segments include the whole picture (HierarImgs)",
         definition="Share of pictures with H(original in level) > 0; the least over three levels. "
         "H compares widths only, so beside it: the AUROC of log inclusion, a picture's own level against others'. "
         "Effect: that share less 50 %.",
         where="Section on HierarImgs",
         paper=f"more than {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} %",
-        read=least_share("segments/levels", "included", "segments/n"),
+        observe=observe_min_fraction("hierarimgs/levels", "included", "hierarimgs/n"),
         controls=(
             FRESH,
             WITHOUT,
             Control(
-                name="least AUROC", read=least_share("segments/levels", "own", "segments/n"), against=False
+                name="least AUROC",
+                observe=observe_min_fraction("hierarimgs/levels", "own", "hierarimgs/n"),
+                against=False,
             ),
         ),
     ),
     Claim(
         id="occlusion",
-        sentence="Hiding the middle of a picture raises its uncertainty",
+        statement="Hiding the middle of a picture raises its uncertainty",
         definition="Share of 1000 pictures that are more uncertain with 10 % of their area hidden. "
         "Effect: the share less 50 %.",
         where=f"Table {paper_numbers.OCCLUSION.label}: mean uncertainty, 0 and 10 % hidden",
         paper=" to ".join(
-            f"{known(paper_numbers.OCCLUSION, row, 'image_uncertainty'):.4f}" for row in ("0 %", "10 %")
+            f"{get_number(paper_numbers.OCCLUSION, row, 'image_uncertainty'):.4f}" for row in ("0 %", "10 %")
         ),
-        read=share("occlusion/4/rises", "occlusion/4/n"),
+        observe=observe_fraction("occlusion/4/rises", "occlusion/4/n"),
         controls=(FRESH, WITHOUT),
     ),
     Claim(
         id="pgd",
-        sentence="An attack (PGD) raises the uncertainty of pictures",
+        statement="An attack (PGD) raises the uncertainty of pictures",
         definition="Share of 200 pictures that are more uncertain after 40 steps (8/255, steps of 2/255). "
         "Effect: the share less 50 %.",
         where=f"Table {paper_numbers.PGD.label}: mean uncertainty, 0 and 40 steps",
-        paper=" to ".join(f"{known(paper_numbers.PGD, row, 'image_uncertainty'):.4f}" for row in ("0", "40")),
-        read=share("pgd/-1/rises", "pgd/-1/n"),
+        paper=" to ".join(
+            f"{get_number(paper_numbers.PGD, row, 'image_uncertainty'):.4f}" for row in ("0", "40")
+        ),
+        observe=observe_fraction("pgd/-1/rises", "pgd/-1/n"),
         controls=(FRESH, WITHOUT),
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prolip.evaluation import paper_numbers
 from reproduction.claim import Claim, Control
-from reproduction.printed import against, known
-from reproduction.readings import gain, share
+from reproduction.observations import observe_fraction, observe_gain
+from reproduction.paper_values import format_comparison, get_number
 from reproduction.variants import NO_INCLUSION, UNTRAINED
 
 ROWS, TESTED = "prompts/rows", "prompts/n"
@@ -18,7 +18,7 @@ RIGHT = 0.7
 
 
 def _over_all(row: str) -> Control:
-    return Control(name=row, read=gain(f"{ROWS}/{row}", ALL, TESTED))
+    return Control(name=row, observe=observe_gain(f"{ROWS}/{row}", ALL, TESTED))
 
 
 def _bprw(images: int) -> Claim:
@@ -28,29 +28,29 @@ def _bprw(images: int) -> Claim:
         controls.append(_over_all(f"centroid of {images} images, no prompts"))
     return Claim(
         id=f"bprw-{images}",
-        sentence=f"BPRW with {images} labelled images a class beats the mean of all prompts",
+        statement=f"BPRW with {images} labelled images a class beats the mean of all prompts",
         definition=f"{PROMPTS} Effect: BPRW less all prompts; equal variances, and the images' centroid without "
         "prompts, must not gain as much.",
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
-        paper=against(paper_numbers.PROMPTS, name, "80 prompts", "imagenet"),
-        read=gain(f"{ROWS}/{name}", ALL, TESTED),
+        paper=format_comparison(paper_numbers.PROMPTS, name, "80 prompts", "imagenet"),
+        observe=observe_gain(f"{ROWS}/{name}", ALL, TESTED),
         form="points",
         controls=tuple(controls),
     )
 
 
 def _traversal(measure: str, what: str) -> Claim:
-    roots = "chains/traversal"
+    roots = "hierarcaps/traversal"
     return Claim(
         id=f"traversal-{measure.replace('_', '-')}",
-        sentence=f"The inclusion root raises the {what} of traversals",
+        statement=f"The inclusion root raises the {what} of traversals",
         definition=f"{what.capitalize()} of 50 steps from an image's nearest caption to the mean of the null text "
         "and its most inclusive caption, 1000 fresh chains. Effect: that less the null root's.",
         where=f"Table {paper_numbers.HIERARCAPS.label} (12.8B)",
-        paper=against(
+        paper=format_comparison(
             paper_numbers.HIERARCAPS, "ProLIP 12.8B, inclusion root", "ProLIP 12.8B, null root", measure
         ),
-        read=gain(f"{roots}/inclusion+null/{measure}", f"{roots}/null/{measure}", "chains/n"),
+        observe=observe_gain(f"{roots}/inclusion+null/{measure}", f"{roots}/null/{measure}", "hierarcaps/n"),
         form="points",
         controls=(FRESH, WITHOUT),
     )
@@ -59,21 +59,21 @@ def _traversal(measure: str, what: str) -> Claim:
 CLAIMS = (
     Claim(
         id="prompts",
-        sentence="Many prompts beat one",
+        statement="Many prompts beat one",
         definition=f'{PROMPTS} Effect: the mean of all prompts less "a {{c}}" alone.',
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
-        paper=against(paper_numbers.PROMPTS, "80 prompts", "a photo of a {c}", "imagenet"),
-        read=gain(ALL, f"{ROWS}/one prompt", TESTED),
+        paper=format_comparison(paper_numbers.PROMPTS, "80 prompts", "a photo of a {c}", "imagenet"),
+        observe=observe_gain(ALL, f"{ROWS}/one prompt", TESTED),
         form="points",
         controls=(Control(name="clip", variant="clip", against=False),),
     ),
     Claim(
         id="prompts-top",
-        sentence="The most certain prompts of a class beat all of them",
+        statement="The most certain prompts of a class beat all of them",
         definition=f"{PROMPTS} Effect: the ten prompts of least uncertainty less all.",
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
-        paper=against(paper_numbers.PROMPTS, "top-K by uncertainty", "80 prompts", "imagenet"),
-        read=gain(f"{ROWS}/top-10 of each class", ALL, TESTED),
+        paper=format_comparison(paper_numbers.PROMPTS, "top-K by uncertainty", "80 prompts", "imagenet"),
+        observe=observe_gain(f"{ROWS}/top-10 of each class", ALL, TESTED),
         form="points",
     ),
     *map(_bprw, (0, 5, 9)),
@@ -82,45 +82,45 @@ CLAIMS = (
     _traversal("root_recall", "root recall"),
     Claim(
         id="filtering",
-        sentence="ProLIP's distance finds polluted pairs",
+        statement="ProLIP's distance finds polluted pairs",
         definition="4000 fresh pairs, 30 % with a caption that is false; the 70 % best by CSD are kept. "
         "Share of kept pairs that are right. Effect: that less 70 %, which keeping at random gives.",
         where="Table on dataset filtering (average of 38 tasks after training on what is left)",
         paper=" against ".join(
-            f"{known(paper_numbers.FILTERING, row, 'average'):.3f}"
+            f"{get_number(paper_numbers.FILTERING, row, 'average'):.3f}"
             for row in ("ProLIP distance 20 %", "random 25 %")
         ),
-        read=share("filtering/csd/precision", "filtering/n", above=RIGHT),
+        observe=observe_fraction("filtering/csd/precision", "filtering/n", above=RIGHT),
         controls=(
             FRESH,
             Control(
                 name="by log inclusion",
                 against=False,
-                read=share("filtering/log_inclusion/precision", "filtering/n", above=RIGHT),
+                observe=observe_fraction("filtering/log_inclusion/precision", "filtering/n", above=RIGHT),
             ),
             Control(
                 name="by certainty of the text",
-                read=share("filtering/certain_text/precision", "filtering/n", above=RIGHT),
+                observe=observe_fraction("filtering/certain_text/precision", "filtering/n", above=RIGHT),
             ),
         ),
     ),
     Claim(
         id="filtering-clip",
-        sentence="ProLIP's distance filters better than CLIP's",
+        statement="ProLIP's distance filters better than CLIP's",
         definition="The same share of kept pairs. Effect: ProLIP's CSD less CLIP's cosine; "
         "the cosine of ProLIP's own means (CSD with constant variances) must not gain as much.",
         where="Table on dataset filtering (average of 38 tasks)",
         paper=" against ".join(
-            f"{known(paper_numbers.FILTERING, row, 'average'):.3f}"
+            f"{get_number(paper_numbers.FILTERING, row, 'average'):.3f}"
             for row in ("ProLIP distance 20 %", "CLIP L/14 20 %")
         ),
-        read=share("filtering/csd/precision", "filtering/n", above=RIGHT),
+        observe=observe_fraction("filtering/csd/precision", "filtering/n", above=RIGHT),
         rival="clip",
-        rival_read=share("filtering/cosine/precision", "filtering/n", above=RIGHT),
+        rival_observe=observe_fraction("filtering/cosine/precision", "filtering/n", above=RIGHT),
         controls=(
             Control(
                 name="constant variances",
-                read=share("filtering/cosine/precision", "filtering/n", above=RIGHT),
+                observe=observe_fraction("filtering/cosine/precision", "filtering/n", above=RIGHT),
             ),
         ),
     ),

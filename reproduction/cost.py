@@ -1,4 +1,4 @@
-"""What [UNC] costs: seconds of a training step against the same towers without variances and with PCME++'s heads."""
+"""The cost of [UNC]: time of a training step against deterministic towers and PCME++'s multi-head ones."""
 
 from __future__ import annotations
 
@@ -17,16 +17,22 @@ from prolip.training.config import TrainConfig
 from prolip.training.model_setup import make_model
 
 TOWERS: dict[str, Uncertainty] = {"deterministic": "none", "unc": "token", "multihead": "multihead"}
-"""By where log-variances come from."""
+"""By the source of log-variances."""
 WARM_UP = 2
-"""Runs of each step that are not timed."""
+"""Untimed runs of each step."""
 
 
-def measure(config: TrainConfig, *, batch: int = 64, repeats: int = 30) -> dict[str, Any]:
-    """Forward, contrastive loss, backward, AdamW; the towers in turn, `repeats` times.
+def measure_cost(config: TrainConfig, *, batch: int = 64, repeats: int = 30) -> dict[str, Any]:
+    """Time a training step (forward, contrastive loss, backward, AdamW) of each tower, in turn.
 
-    seconds: medians by tower. ratio: to the deterministic tower of the same round, {median, error}; error: the
-    standard error of the rounds' mean. batch, repeats: as given.
+    Args:
+        config: Names the model.
+        batch: Samples per step.
+        repeats: Rounds.
+
+    Returns:
+        seconds: medians by tower. ratio: to the deterministic tower of the same round, {median, error (standard error
+        of the mean)}. batch, repeats: as given.
     """
     steps = {name: _step(config, kind, batch) for name, kind in TOWERS.items()}
     for step in (*steps.values(),) * WARM_UP:
@@ -53,22 +59,22 @@ def _ratio(times: list[float], reference: list[float]) -> dict[str, float]:
 def _step(config: TrainConfig, kind: Uncertainty, batch: int) -> Callable[[], None]:
     model = make_model(replace(config.model, uncertainty=kind), config.seed).train()
     pixels, ids = _inputs(model, batch)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     loss = siglip if kind == "none" else ppcl
 
     def step() -> None:
         images, texts = model.encode_image(pixels), model.encode_text(ids)
         loss(images, texts, model.temperature).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return step
 
 
 def _inputs(model: ProLIP, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noise: values don't matter for time."""
+    """Random inputs: their values don't matter for time."""
     generator = torch.Generator().manual_seed(0)
-    size, tokens = model.config.image.pixels.size, model.config.text.tokens
+    size, tokens = model.config.image.preprocessing.size, model.config.text.tokenizer
     pixels = torch.randn(batch, 3, size, size, generator=generator)
     length = min(tokens.context_length, 24)
     ids = torch.randint(len(tokens.special_ids) + 1, tokens.vocab_size, (batch, length), generator=generator)

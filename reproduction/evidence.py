@@ -1,4 +1,4 @@
-"""Which cells speak for which variant: those of the largest scale that is done, or that two variants have in common."""
+"""Selection of cells: of a variant's largest complete scale, or of the largest scale that variants share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reproduction.cell import Cell
 from reproduction.recipe import SCALES
-from reproduction.variants import PSEUDO, variant
+from reproduction.variants import UNTRAINED_VARIANTS, get_variant
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,16 @@ class Evidence:
     def at_scale(self, name: str, scale: str | None) -> list[Cell]:
         """By seed. What nothing is trained for is taken from its own largest scale where this one has none."""
         found = self._cells(name, scale)
-        if not found and name in PSEUDO:
+        if not found and name in UNTRAINED_VARIANTS:
             found = self._cells(name, self.largest_scale(name))
         return found
 
     def largest(self, name: str) -> list[Cell]:
+        """Cells of the largest scale, by seed."""
         return self._cells(name, self.largest_scale(name))
 
     def _has_all_seeds(self, name: str, scale: str) -> bool:
-        return len(self._cells(name, scale)) >= variant(name).seeds
+        return len(self._cells(name, scale)) >= get_variant(name).seeds
 
     def _cells(self, name: str, scale: str | None) -> list[Cell]:
         found = [cell for cell in self.cells if (cell.variant, cell.scale) == (name, scale)]

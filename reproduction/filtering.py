@@ -1,4 +1,4 @@
-"""Filtering polluted pairs: of pictures with captions, some of them false, the best by a score are kept."""
+"""Filtering of noisy pairs: the best image-caption pairs by a score are kept, some captions are false."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.metrics.selective import auroc
 from prolip.gaussian import Gaussian
 from prolip.measures import public
-from prolip.scenes.caption_noise import Pollution
+from prolip.scenes.caption_noise import NoisyCaptions
 from prolip.scenes.captions import Caption
 from prolip.scenes.world import Scene, World
-from reproduction.evaluation_sets import POLLUTED, Ground, has_variances
+from reproduction.evaluation_data import NOISY_SPLIT, EvaluationData, has_variances
 
-FALSE, KEPT = 0.3, 0.7
-"""Shares of the pairs: with a caption that is false, and that are kept."""
+FALSE_FRACTION, KEPT_FRACTION = 0.3, 0.7
+"""Of the pairs: with a false caption, and kept by the filter."""
 
 
 @dataclass(frozen=True)
-class Polluted:
-    """captions: of N pictures, one each. right: bool (N,), whether it is true."""
+class NoisyPairs:
+    """captions: of N images, one each. correct: bool (N,), whether each is true."""
 
     captions: tuple[Caption, ...]
-    right: Tensor
+    correct: Tensor
 
 
-def measure(embedder: Embedder, ground: Ground) -> dict[str, Any]:
-    """n, false, kept; by each score {precision (share of kept pairs that are right), auroc}; variances' scores are None
+def measure(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
+    """n, false_fraction, kept_fraction; by each score {precision (fraction of kept pairs that are correct), auroc}; variances' scores are None
     for a deterministic model. Keeping at random gives a precision of 1 - false. Cosine is CSD with constant
     variances."""
-    source = ground.scenes(POLLUTED, ground.samples.polluted)
-    scenes = [ground.world.scene(source.seed, index) for index in range(len(source))]
-    pairs = pollute(scenes, ground.world, source.seed)
-    images = embedder.images(source).images
-    texts = embedder.texts([told.text for told in pairs.captions])
+    source = evaluation_data.scenes(NOISY_SPLIT, evaluation_data.samples.noisy)
+    scenes = [evaluation_data.world.draw_scene(source.seed, index) for index in range(len(source))]
+    pairs = make_noisy_pairs(scenes, evaluation_data.world, source.seed)
+    images = embedder.embed_images(source).images
+    texts = embedder.embed_texts([embedded.text for embedded in pairs.captions])
     return {
         "n": len(source),
-        "false": FALSE,
-        "kept": KEPT,
+        "false_fraction": FALSE_FRACTION,
+        "kept_fraction": KEPT_FRACTION,
         **{
-            name: None if score is None else judge(pairs.right, score)
+            name: None if score is None else judge(pairs.correct, score)
             for name, score in _scores(images, texts, source.seed).items()
         },
     }
 
 
-def pollute(scenes: list[Scene], world: World, seed: int) -> Polluted:
-    """Of each scene a caption, 30 % of them false."""
-    pollution = Pollution(scenes, world, seed, FALSE)
-    captions = tuple(pollution.caption(index) for index in range(len(scenes)))
-    return Polluted(captions, torch.tensor([pollution.is_right(index) for index in range(len(scenes))]))
+def make_noisy_pairs(scenes: list[Scene], world: World, seed: int) -> NoisyPairs:
+    """Draw a caption of each scene, 30 % of them false."""
+    noisy = NoisyCaptions(scenes, world, seed, FALSE_FRACTION)
+    captions = tuple(noisy.get_caption(index) for index in range(len(scenes)))
+    return NoisyPairs(captions, torch.tensor([noisy.is_correct(index) for index in range(len(scenes))]))
 
 
-def judge(right: Tensor, score: Tensor) -> dict[str, float | None]:
-    """right: bool (N,). score: (N,), larger is kept first."""
-    kept = score.argsort(descending=True, stable=True)[: round(KEPT * len(score))]
-    return {"precision": right[kept].double().mean().item(), "auroc": auroc(right, score.double())}
+def judge(correct: Tensor, score: Tensor) -> dict[str, float | None]:
+    """correct: bool (N,). score: (N,), larger is kept first."""
+    kept = score.argsort(descending=True, stable=True)[: round(KEPT_FRACTION * len(score))]
+    return {"precision": correct[kept].double().mean().item(), "auroc": auroc(correct, score.double())}
 
 
 def _scores(images: Gaussian, texts: Gaussian, seed: int) -> dict[str, Tensor | None]:

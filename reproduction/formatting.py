@@ -1,4 +1,4 @@
-"""Numbers over seeds as the table prints them."""
+"""Formatting of values over seeds for the table."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ DIGITS = {"percent": 1, "points": 1, "correlation": 2, "ratio": 3}
 UNITS = {"percent": " %", "points": " points", "correlation": "", "ratio": ""}
 
 
-def values_of(values: Sequence[float], form: Form) -> str:
-    """ "98.1 ± 0.4 %": mean and standard deviation over seeds; of one seed the value alone."""
+def format_values(values: Sequence[float], form: Form) -> str:
+    """Format mean and standard deviation over seeds ("98.1 ± 0.4 %"); of one seed the value alone."""
     if not values:
         return ""
     scale = 100.0 if form in ("percent", "points") else 1.0
@@ -22,14 +22,14 @@ def values_of(values: Sequence[float], form: Form) -> str:
     return mean + spread + UNITS[form]
 
 
-def range_of(values: Sequence[float], form: Form) -> str:
-    """ "4.1 to 72.3 %": the least and the largest, for controls, which may lie far apart; of one seed its value."""
+def format_range(values: Sequence[float], form: Form) -> str:
+    """Format minimum and maximum over seeds ("4.1 to 72.3 %"); of one seed the value alone."""
     if len(values) < 2:
-        return values_of(values, form)
-    low, high = (values_of([value], form) for value in (min(values), max(values)))
+        return format_values(values, form)
+    low, high = (format_values([value], form) for value in (min(values), max(values)))
     return f"{low.removesuffix(UNITS[form])} to {high}"
 
 
-def several(count: int, what: str) -> str:
-    """ "1 seed", "3 seeds"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+def format_count(count: int, noun: str) -> str:
+    """Format a count: "1 seed", "3 seeds"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

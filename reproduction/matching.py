@@ -1,4 +1,4 @@
-"""Images and their captions: who is wider, and do inclusion and containment tell a true caption from a false one?"""
+"""Images and captions: which are more uncertain, and do inclusion scores separate true from false captions?"""
 
 from __future__ import annotations
 
@@ -8,59 +8,61 @@ from torch import Tensor
 
 from prolip.gaussian import Gaussian
 from prolip.measures import public
-from prolip.scenes.meaning import holds
-from prolip.scenes.random_draws import Draws
-from reproduction.apart import false_partners, told_apart
-from reproduction.evaluation_sets import Told, with_constant_variance
+from prolip.scenes.meaning import is_true
+from prolip.scenes.random_draws import RandomDraws
+from reproduction.evaluation_data import EmbeddedScenes, replace_with_constant_variance
+from reproduction.negatives import compute_discrimination, sample_negatives
 
-OF_VARIANCES = ("log_inclusion", "log_containment", "inclusion")
-"""Scores that only a model with variances has."""
-MISMATCHED = 12
-"""Of the numbers that draw other things."""
+VARIANCE_SCORES = ("log_inclusion", "log_containment", "inclusion")
+"""Scores that need variances."""
+MISMATCH_STREAM = 12
+"""Last number of the seed that draws mismatched images."""
 
 
-def measure(told: Told) -> dict[str, Any]:
-    """What images and their own captions have to do with each other.
+def measure(embedded: EmbeddedScenes) -> dict[str, Any]:
+    """Compare images with their own captions.
 
     image_uncertainty, text_uncertainty: {mean, error} of tr(Sigma).
-    text_above_image: share of all T captions more uncertain than their image. included: with H(image in text) > 0.
+    text_above_image: fraction of all T captions more uncertain than their image. included: with H(image in text) > 0.
     matched: over captions that are false of some image, by each score {auroc, wins} of the own image against one of
              which the caption is false. constant_variance: that of the log inclusion without learned variances.
     None for a deterministic model, but for matched.csd.
     """
-    rows, others = mismatched(told)
+    rows, others = sample_mismatched(embedded)
 
-    def apart(score: str, images: Gaussian, texts: Gaussian) -> dict[str, float | None]:
-        own, strangers = images[told.image_of[rows]], images[others]
-        return told_apart(_score(score, own, texts[rows]), _score(score, strangers, texts[rows]))
+    def discriminate(score: str, images: Gaussian, texts: Gaussian) -> dict[str, float | None]:
+        own, others_images = images[embedded.image_of[rows]], images[others]
+        return compute_discrimination(
+            _score(score, own, texts[rows]), _score(score, others_images, texts[rows])
+        )
 
     result: dict[str, Any] = {
-        "captions": len(told.captions), "pairs": len(rows), "image_uncertainty": None, "text_uncertainty": None,
+        "captions": len(embedded.captions), "pairs": len(rows), "image_uncertainty": None, "text_uncertainty": None,
         "text_above_image": None, "included": None, "constant_variance": None,
-        "matched": {**dict.fromkeys(OF_VARIANCES), "csd": apart("csd", told.images, told.texts)},
+        "matched": {**dict.fromkeys(VARIANCE_SCORES), "csd": discriminate("csd", embedded.images, embedded.texts)},
     }  # fmt: skip
-    if not told.probabilistic:
+    if not embedded.probabilistic:
         return result
-    images, captions = told.images[told.image_of], told.texts
-    for name in OF_VARIANCES:
-        result["matched"][name] = apart(name, told.images, told.texts)
-    constant = [with_constant_variance(z) for z in (told.images, told.texts)]
+    images, captions = embedded.images[embedded.image_of], embedded.texts
+    for name in VARIANCE_SCORES:
+        result["matched"][name] = discriminate(name, embedded.images, embedded.texts)
+    constant = [replace_with_constant_variance(z) for z in (embedded.images, embedded.texts)]
     return result | {
-        "image_uncertainty": _mean_and_error(told.images.uncertainty),
+        "image_uncertainty": _mean_and_error(embedded.images.uncertainty),
         "text_uncertainty": _mean_and_error(captions.uncertainty),
-        "text_above_image": _share(captions.uncertainty > images.uncertainty),
-        "included": _share(public.inclusion(images, captions) > 0),
-        "constant_variance": apart("log_inclusion", *constant),
+        "text_above_image": _compute_fraction(captions.uncertainty > images.uncertainty),
+        "included": _compute_fraction(public.inclusion(images, captions) > 0),
+        "constant_variance": discriminate("log_inclusion", *constant),
     }
 
 
-def mismatched(told: Told) -> tuple[Tensor, Tensor]:
+def sample_mismatched(embedded: EmbeddedScenes) -> tuple[Tensor, Tensor]:
     """Captions, and for each a random image of which it is false: rows of `captions` and of `images`, int64 (K,)."""
-    return false_partners(
-        len(told.captions),
-        len(told.scenes),
-        lambda row, image: not holds(told.captions[row].meaning, told.scenes[image]),
-        Draws(told.source.seed, MISMATCHED),
+    return sample_negatives(
+        len(embedded.captions),
+        len(embedded.scenes),
+        lambda row, image: not is_true(embedded.captions[row].meaning, embedded.scenes[image]),
+        RandomDraws(embedded.source.seed, MISMATCH_STREAM),
     )
 
 
@@ -77,5 +79,5 @@ def _mean_and_error(values: Tensor) -> dict[str, float]:
     }
 
 
-def _share(true: Tensor) -> float:
+def _compute_fraction(true: Tensor) -> float:
     return true.double().mean().item()

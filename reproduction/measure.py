@@ -1,4 +1,4 @@
-"""Everything that is measured of a model, as one dict of plain numbers: the content of a cell."""
+"""All measurements of a model as one dict of plain numbers: the content of a cell."""
 
 from __future__ import annotations
 
@@ -9,50 +9,59 @@ from typing import Any
 
 from prolip.embeddings.embedder import Embedder
 from prolip.model.prolip import ProLIP
-from prolip.progress import bar
-from reproduction import filtering, masked, matching, retrieval, sets, truth
-from reproduction.evaluation_sets import Ground, Told, tell
+from prolip.progress import progress_bar
+from reproduction import ambiguity, benchmark_sets, filtering, masked, matching, retrieval
+from reproduction.evaluation_data import EmbeddedScenes, EvaluationData, embed_scenes
 
 DIGITS = 6
-"""Significant ones, in a cell."""
+"""Significant digits of the numbers in a cell."""
 
-Part = Callable[[Embedder, Ground, Told], Any]
-PARTS: dict[str, Part] = {
-    "zero_shot": lambda embedder, ground, told: sets.zero_shot(embedder, ground),
-    "retrieval": lambda embedder, ground, told: retrieval.measure(embedder, told),
-    "truth": lambda embedder, ground, told: truth.measure(told),
-    "matching": lambda embedder, ground, told: matching.measure(told),
-    "masked": lambda embedder, ground, told: masked.measure(embedder, told),
-    "filtering": lambda embedder, ground, told: filtering.measure(embedder, ground),
-    "prompts": lambda embedder, ground, told: sets.prompt_rows(embedder, ground),
-    "chains": lambda embedder, ground, told: sets.chains(embedder, ground),
-    "segments": lambda embedder, ground, told: sets.segments(embedder, ground),
-    "occlusion": lambda embedder, ground, told: sets.hidden(embedder, ground),
-    "pgd": lambda embedder, ground, told: sets.attacked(embedder, ground),
+Measure = Callable[[Embedder, EvaluationData, EmbeddedScenes], Any]
+MEASURES: dict[str, Measure] = {
+    "zero_shot": lambda embedder, data, scenes: benchmark_sets.evaluate_zero_shot(embedder, data),
+    "retrieval": lambda embedder, data, scenes: retrieval.measure(embedder, scenes),
+    "ambiguity": lambda embedder, data, scenes: ambiguity.measure(scenes),
+    "matching": lambda embedder, data, scenes: matching.measure(scenes),
+    "masked": lambda embedder, data, scenes: masked.measure(embedder, scenes),
+    "filtering": lambda embedder, data, scenes: filtering.measure(embedder, data),
+    "prompts": lambda embedder, data, scenes: benchmark_sets.evaluate_prompts(embedder, data),
+    "hierarcaps": lambda embedder, data, scenes: benchmark_sets.evaluate_hierarcaps(embedder, data),
+    "hierarimgs": lambda embedder, data, scenes: benchmark_sets.evaluate_hierarimgs(embedder, data),
+    "occlusion": lambda embedder, data, scenes: benchmark_sets.evaluate_occlusion(embedder, data),
+    "pgd": lambda embedder, data, scenes: benchmark_sets.evaluate_pgd(embedder, data),
 }
-"""By name; each file says what its numbers mean."""
+"""By name in a cell; each function documents its numbers."""
 
 
-def measure(model: ProLIP, ground: Ground, *, show: bool | None = None) -> dict[str, Any]:
-    """All parts, on what `ground.prepare()` has written. None: the model can't have that number (a deterministic one).
+def measure_model(model: ProLIP, data: EvaluationData, *, show: bool | None = None) -> dict[str, Any]:
+    """Measure a model on evaluation data.
 
-    show: a bar; None: if stderr is a terminal.
+    Args:
+        model: Of any variant.
+        data: Written by `EvaluationData.prepare`.
+        show: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The result of each of MEASURES; None where a deterministic model has no such number.
     """
     model.eval()
-    with tempfile.TemporaryDirectory() as kept, bar("measuring", len(PARTS), "parts", show) as advance:
-        embedder = Embedder(model=model, cache=Path(kept), batch_size=250, progress=False)
-        told = tell(embedder, ground)
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        progress_bar("measuring", len(MEASURES), "measures", show) as advance,
+    ):
+        embedder = Embedder(model=model, cache=Path(cache), batch_size=250, progress=False)
+        scenes = embed_scenes(embedder, data)
         found: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
-        for name, part in PARTS.items():
-            found[name] = part(embedder, ground, told)
+        for name, measure in MEASURES.items():
+            found[name] = measure(embedder, data, scenes)
             advance(1)
-    return rounded(found)  # type: ignore[no-any-return]
+    return round_floats(found)  # type: ignore[no-any-return]
 
 
-def rounded(value: Any) -> Any:
-    """The same with floats of six significant digits."""
+def round_floats(value: Any) -> Any:
+    """Round the floats of nested dicts and lists to six significant digits."""
     if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
+        return {name: round_floats(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [rounded(one) for one in value]
+        return [round_floats(one) for one in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

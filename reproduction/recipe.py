@@ -1,4 +1,4 @@
-"""Which runs there are: the miniature recipe's variants and scales, and what makes two runs the same."""
+"""Runs of the reproduction: the miniature recipe's variants and scales, and the fingerprint of a run."""
 
 from __future__ import annotations
 
@@ -9,62 +9,67 @@ from pathlib import Path
 from typing import Any, get_args
 
 from prolip.checks import require_choice
-from prolip.scenes.writer import VERSION as SCENES
+from prolip.scenes.writer import VERSION as SCENES_VERSION
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
-from prolip.training.run_folder import FREE
-from reproduction.variants import HEADLINE, PSEUDO
+from prolip.training.run_folder import RESUME_KEYS
+from reproduction.variants import HEADLINE, UNTRAINED_VARIANTS
 
 RECIPE = "miniature"
 SCALES = ("minutes", "hour", "night")
 """Budgets of a run, from the smallest."""
 
 
-def the_recipe() -> recipes.Recipe:
+def load_recipe() -> recipes.Recipe:
+    """Load the miniature recipe."""
     return recipes.load(RECIPE)
 
 
-def trained_variants() -> tuple[str, ...]:
-    """Those of the recipe, in its order."""
-    kind, _ = the_recipe().choices["variant"]
+def list_trained_variants() -> tuple[str, ...]:
+    """Variants of the recipe, in its order."""
+    kind, _ = load_recipe().choices["variant"]
     return tuple(map(str, get_args(kind)))
 
 
-def all_variants() -> tuple[str, ...]:
-    """Those that are trained, and those that nothing is trained for."""
-    return (*trained_variants(), *PSEUDO)
+def list_variants() -> tuple[str, ...]:
+    """All variants, with and without training."""
+    return (*list_trained_variants(), *UNTRAINED_VARIANTS)
 
 
-def run_config(variant: str, scale: str, seed: int, out: Path) -> TrainConfig:
-    """The run of a cell; of a cell without training, the headline's, whose model it takes."""
+def make_run_config(variant: str, scale: str, seed: int, out: Path) -> TrainConfig:
+    """Make the training config of a cell; of a variant without training, that of the headline, whose model it uses."""
     require_choice(scale, SCALES, "scale")
-    require_choice(variant, all_variants(), "variant")
-    trained = HEADLINE if variant in PSEUDO else variant
-    return the_recipe().config([f"variant={trained}", f"scale={scale}", f"seed={seed}", f"out={out}"])
+    require_choice(variant, list_variants(), "variant")
+    trained = HEADLINE if variant in UNTRAINED_VARIANTS else variant
+    return load_recipe().config([f"variant={trained}", f"scale={scale}", f"seed={seed}", f"out={out}"])
 
 
-def fingerprint(config: TrainConfig, variant: str) -> str:
-    """16 hexadecimal digits: equal for runs that compute the same on the same scenes, whatever their seed. Of an
-    untrained model and of costs only the model matters."""
-    content = _essential(config.to_dict())
+def compute_fingerprint(config: TrainConfig, variant: str) -> str:
+    """Compute the fingerprint of a run.
+
+    Returns:
+        16 hexadecimal digits: equal for runs that compute the same on the same scenes, whatever their seed. Of variants
+        without training only the model matters.
+    """
+    content = _select_relevant(config.to_dict())
     del content["seed"]
-    if variant in PSEUDO:
+    if variant in UNTRAINED_VARIANTS:
         content = {"model": content["model"]}
-    text = json.dumps([variant, SCENES, content], sort_keys=True)
+    text = json.dumps([variant, SCENES_VERSION, content], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def current_fingerprint(variant: str, scale: str) -> str | None:
-    """That of a cell as it would be made today; None if the recipe has no such variant or scale."""
-    if variant not in all_variants() or scale not in SCALES:
+def compute_current_fingerprint(variant: str, scale: str) -> str | None:
+    """The fingerprint of a cell of the current recipe; None if there is no such variant or scale."""
+    if variant not in list_variants() or scale not in SCALES:
         return None
-    return fingerprint(run_config(variant, scale, 0, Path("anywhere")), variant)
+    return compute_fingerprint(make_run_config(variant, scale, 0, Path("anywhere")), variant)
 
 
-def _essential(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """Without the keys that don't change what is computed (where it is written, what is shown, workers, ...)."""
+def _select_relevant(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    """The config without the keys that don't change what is computed (output folder, display, workers, ...)."""
     return {
-        name: _essential(value, f"{at}{name}.") if isinstance(value, Mapping) else value
+        name: _select_relevant(value, f"{at}{name}.") if isinstance(value, Mapping) else value
         for name, value in values.items()
-        if at + name not in FREE
+        if at + name not in RESUME_KEYS
     }

@@ -1,4 +1,4 @@
-"""Retrieval of fresh scenes by complete captions. An answer is right if the caption is true of the picture."""
+"""Retrieval of fresh scenes by complete captions; a caption is a positive if it is true of the image."""
 
 from __future__ import annotations
 
@@ -12,49 +12,59 @@ from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.positives import Positives
 from prolip.evaluation.retrieval import recall_at_k
 from prolip.gaussian import Gaussian
-from prolip.measures.nearest import Score
-from prolip.scenes.captions import Caption, complete
-from prolip.scenes.meaning import holds
-from prolip.scenes.random_draws import Draws
+from prolip.measures.nearest import SimilarityMetric
+from prolip.scenes.captions import Caption, make_complete_caption
+from prolip.scenes.meaning import is_true
+from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.world import Scene
-from reproduction.evaluation_sets import Told
+from reproduction.evaluation_data import EmbeddedScenes
 
-COMPLETE = 11
-"""Of the numbers that draw wordings; smaller ones draw other things."""
+COMPLETE_STREAM = 11
+"""Last number of the seeds of complete captions."""
 
 
-def measure(embedder: Embedder, told: Told) -> dict[str, Any]:
+def measure(embedder: Embedder, embedded: EmbeddedScenes) -> dict[str, Any]:
     """{n, csd: {image_to_text, text_to_image, mean}, cosine: ...}: R@1 over N scenes with one complete caption each."""
     captions = [
-        complete(scene, Draws(told.source.seed, index, COMPLETE), told.world)
-        for index, scene in enumerate(told.scenes)
+        make_complete_caption(
+            scene, RandomDraws(embedded.source.seed, index, COMPLETE_STREAM), embedded.world
+        )
+        for index, scene in enumerate(embedded.scenes)
     ]
-    texts = embedder.texts([caption.text for caption in captions])
-    right = true_pairs(told.scenes, captions)
-    scores: tuple[Score, ...] = ("csd", "cosine")
-    return {"n": len(captions), **{by: _both_ways(told.images, texts, right, by) for by in scores}}
+    texts = embedder.embed_texts([caption.text for caption in captions])
+    positives = find_true_pairs(embedded.scenes, captions)
+    scores: tuple[SimilarityMetric, ...] = ("csd", "cosine")
+    return {
+        "n": len(captions),
+        **{metric: _compute_recalls(embedded.images, texts, positives, metric) for metric in scores},
+    }
 
 
-def true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Positives:
-    """The captions that are true of each scene. Each caption names the shape, colour and size of its first thing in
-    full, so that only scenes with such a thing need a look."""
-    having: dict[tuple[str | None, ...], set[int]] = defaultdict(set)
+def find_true_pairs(scenes: Sequence[Scene], captions: Sequence[Caption]) -> Positives:
+    """Find the captions that are true of each scene.
+
+    Each caption states the shape, color and size of its first object, so that only scenes with such an object are
+    checked.
+    """
+    scenes_with: dict[tuple[str | None, ...], set[int]] = defaultdict(set)
     for number, scene in enumerate(scenes):
-        for thing in scene.things:
-            having[thing.shape, thing.colour, thing.size].add(number)
+        for obj in scene.objects:
+            scenes_with[obj.shape, obj.color, obj.size].add(number)
     pairs = [
         (image, text)
         for text, caption in enumerate(captions)
-        for first in caption.meaning.things[:1]
-        for image in having[first.shape, first.colour, first.size]
-        if holds(caption.meaning, scenes[image])
+        for first in caption.meaning.objects[:1]
+        for image in scenes_with[first.shape, first.color, first.size]
+        if is_true(caption.meaning, scenes[image])
     ]
     images, texts = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
-    return Positives.of_pairs(images, texts, len(scenes), len(captions))
+    return Positives.from_pairs(images, texts, len(scenes), len(captions))
 
 
-def _both_ways(images: Gaussian, texts: Gaussian, right: Positives, by: Score) -> dict[str, float | None]:
-    to_text = recall_at_k(images, texts, right, ks=(1,), by=by)["r1"]
-    to_image = recall_at_k(texts, images, right.turned(), ks=(1,), by=by)["r1"]
+def _compute_recalls(
+    images: Gaussian, texts: Gaussian, positives: Positives, metric: SimilarityMetric
+) -> dict[str, float | None]:
+    to_text = recall_at_k(images, texts, positives, ks=(1,), metric=metric)["r1"]
+    to_image = recall_at_k(texts, images, positives.transpose(), ks=(1,), metric=metric)["r1"]
     mean = None if to_text is None or to_image is None else (to_text + to_image) / 2
     return {"image_to_text": to_text, "text_to_image": to_image, "mean": mean}

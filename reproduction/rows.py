@@ -1,4 +1,4 @@
-"""A claim and the cells there are -> a row of the table, in words."""
+"""Rows of the table: what the cells show of a claim."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from typing import Any
 from reproduction.cell import Cell
 from reproduction.claim import Claim, Control, Form
 from reproduction.evidence import Evidence
-from reproduction.formatting import range_of, several, values_of
-from reproduction.readings import Read
-from reproduction.variants import HEADLINE, PSEUDO
-from reproduction.verdict import Effect, Reading, Word, effect_between, effect_of, judge
+from reproduction.formatting import format_count, format_range, format_values
+from reproduction.observations import Observe
+from reproduction.variants import HEADLINE, UNTRAINED_VARIANTS
+from reproduction.verdict import Effect, Observation, Verdict, compute_difference, compute_effect, judge
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """claim, definition, where, paper: as the claim has them. ours, controls: in words. verdict and why.
-    scope: the scale and the seeds of each number. effect, noise: what the verdict is made of; None if not run."""
+    """One claim of the table.
+
+    Attributes:
+        id, claim, definition, where, paper: Of the claim.
+        ours, controls: Formatted values.
+        verdict, why: By the rule of `verdict`.
+        scope: The scale and the seeds behind each number.
+        effect, noise: What the verdict is based on; None if not run.
+    """
 
     id: str
     claim: str
@@ -28,55 +35,56 @@ class Row:
     ours: str
     paper: str
     controls: str
-    verdict: Word
+    verdict: Verdict
     why: str
     scope: str
     effect: float | None = None
     noise: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class _Side:
-    """Cells of one variant, and what is read off them; a model that lacks the number is left out."""
+class _ObservedCells:
+    """Cells of one variant and their observations; a model without the number is left out."""
 
     cells: Sequence[Cell] = ()
-    readings: Sequence[Reading] = ()
+    observations: Sequence[Observation] = ()
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], read: Read) -> _Side:
-        pairs = [(cell, read(cell.numbers)) for cell in cells]
-        known = [(cell, reading) for cell, reading in pairs if reading is not None]
-        return cls([cell for cell, _ in known], [reading for _, reading in known])
+    def from_cells(cls, cells: Sequence[Cell], observe: Observe) -> _ObservedCells:
+        pairs = [(cell, observe(cell.numbers)) for cell in cells]
+        known = [(cell, observation) for cell, observation in pairs if observation is not None]
+        return cls([cell for cell, _ in known], [observation for _, observation in known])
 
     @property
     def values(self) -> list[float]:
-        return [reading.value for reading in self.readings]
+        return [observation.value for observation in self.observations]
 
     @property
     def effects(self) -> list[float]:
-        return [reading.effect for reading in self.readings]
+        return [observation.effect for observation in self.observations]
 
 
 def make_row(claim: Claim, evidence: Evidence) -> Row:
-    """What the cells say of a claim. Variants that are compared are taken at the largest scale that both have."""
+    """Make the row of a claim. Compared variants are taken at the largest scale that both have."""
     compared = [claim.variant] if claim.rival is None else [claim.variant, claim.rival]
     scale = evidence.largest_scale(*compared)
-    reads = (claim.read, claim.rival_read or claim.read)
+    observers = (claim.observe, claim.rival_observe or claim.observe)
     sides = [
-        _Side.of(evidence.at_scale(name, scale), read) for name, read in zip(compared, reads, strict=False)
+        _ObservedCells.from_cells(evidence.at_scale(name, scale), observe)
+        for name, observe in zip(compared, observers, strict=False)
     ]
-    if not all(side.readings for side in sides):
+    if not all(side.observations for side in sides):
         return _not_run(claim, evidence, compared)
     controls = {one: _control(one, claim, evidence, sides[0], scale) for one in claim.controls}
     effect = _effect(claim, evidence, sides)
     word, why = _verdict(effect, controls, sides[1:])
     return _row(
         claim,
-        ours=" against ".join(values_of(side.values, claim.form) for side in sides),
-        controls=_told(controls, claim.form),
+        ours=" against ".join(format_values(side.values, claim.form) for side in sides),
+        controls=_format_controls(controls, claim.form),
         verdict=word,
         why=why,
         scope=_scope(cell for side in (*sides, *controls.values()) for cell in side.cells),
@@ -84,36 +92,40 @@ def make_row(claim: Claim, evidence: Evidence) -> Row:
     )
 
 
-def _effect(claim: Claim, evidence: Evidence, sides: Sequence[_Side]) -> Effect:
+def _effect(claim: Claim, evidence: Evidence, sides: Sequence[_ObservedCells]) -> Effect:
     borrowed: Sequence[float] = ()
-    if claim.variant not in PSEUDO:
-        borrowed = _Side.of(evidence.largest(HEADLINE), claim.read).effects
+    if claim.variant not in UNTRAINED_VARIANTS:
+        borrowed = _ObservedCells.from_cells(evidence.largest(HEADLINE), claim.observe).effects
     if len(sides) == 1:
-        return effect_of(sides[0].readings, borrowed)
-    return effect_between(sides[0].readings, sides[1].readings, borrowed)
+        return compute_effect(sides[0].observations, borrowed)
+    return compute_difference(sides[0].observations, sides[1].observations, borrowed)
 
 
-def _control(one: Control, claim: Claim, evidence: Evidence, ours: _Side, scale: str | None) -> _Side:
+def _control(
+    one: Control, claim: Claim, evidence: Evidence, ours: _ObservedCells, scale: str | None
+) -> _ObservedCells:
     cells = ours.cells if one.variant is None else evidence.at_scale(one.variant, scale)
-    return _Side.of(cells, one.read or claim.read)
+    return _ObservedCells.from_cells(cells, one.observe or claim.observe)
 
 
-def _verdict(effect: Effect, controls: Mapping[Control, _Side], rival: Sequence[_Side]) -> tuple[Word, str]:
+def _verdict(
+    effect: Effect, controls: Mapping[Control, _ObservedCells], rival: Sequence[_ObservedCells]
+) -> tuple[Verdict, str]:
     """Controls of a comparison are compared with the rival, too."""
     start = fmean(rival[0].effects) if rival else 0.0
     against = {one.name: side for one, side in controls.items() if one.against}
     word, why = judge(
         effect, {name: [value - start for value in side.effects] for name, side in against.items()}
     )
-    missing = [name for name, side in against.items() if not side.readings]
+    missing = [name for name, side in against.items() if not side.observations]
     if word == "shown" and missing:
         return "not run", f"the control {', '.join(missing)} is missing"
     return word, why
 
 
-def _told(controls: Mapping[Control, _Side], form: Form) -> str:
+def _format_controls(controls: Mapping[Control, _ObservedCells], form: Form) -> str:
     return "; ".join(
-        f"{one.name} {range_of(side.values, form)}" for one, side in controls.items() if side.readings
+        f"{one.name} {format_range(side.values, form)}" for one, side in controls.items() if side.observations
     )
 
 
@@ -126,10 +138,10 @@ def _not_run(claim: Claim, evidence: Evidence, compared: Sequence[str]) -> Row:
 
 
 def _row(
-    claim: Claim, *, ours: str, controls: str, verdict: Word, why: str, scope: str, effect: Effect | None = None
+    claim: Claim, *, ours: str, controls: str, verdict: Verdict, why: str, scope: str, effect: Effect | None = None
 ) -> Row:  # fmt: skip
     return Row(
-        id=claim.id, claim=claim.sentence, definition=claim.definition, where=claim.where, paper=claim.paper,
+        id=claim.id, claim=claim.statement, definition=claim.definition, where=claim.where, paper=claim.paper,
         ours=ours, controls=controls, verdict=verdict, why=why, scope=scope,
         effect=None if effect is None else effect.mean, noise=None if effect is None else effect.noise,
     )  # fmt: skip
@@ -142,6 +154,6 @@ def _scope(cells: Iterable[Cell]) -> str:
         seeds.setdefault(cell.scale, {}).setdefault(cell.variant, set()).add(cell.seed)
     return "; ".join(
         f"{scale}: "
-        + ", ".join(f"{name} {several(len(found), 'seed')}" for name, found in by_variant.items())
+        + ", ".join(f"{name} {format_count(len(found), 'seed')}" for name, found in by_variant.items())
         for scale, by_variant in seeds.items()
     )

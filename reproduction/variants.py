@@ -1,4 +1,4 @@
-"""What the table says of each variant of the recipe, and how many seeds of it there are by default."""
+"""Variants of the recipe: their descriptions and default numbers of seeds."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 HEADLINE, NO_INCLUSION = "prolip", "no-inclusion"
 UNTRAINED, COST = "untrained", "cost"
-PSEUDO = (UNTRAINED, COST)
-"""Cells that nothing is trained for: fresh models of the headline's config, and the time of a training step."""
+UNTRAINED_VARIANTS = (UNTRAINED, COST)
+"""Variants without training: untrained models of the headline's config, and the time of a training step."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """sentence: what it is. seeds: how many are run by default."""
+    """A description, and how many seeds are run by default."""
 
-    sentence: str
+    description: str
     seeds: int = 1
 
 
-KNOWN = {
+VARIANTS = {
     HEADLINE: Variant(
         "ProLIP with both inclusion terms; a masked text is a true, more general caption", seeds=3
     ),
     "mask": Variant("the same with the paper's own masking of texts: [MASK]"),
     "drop": Variant(
-        "the same without a lexicon: tokens are dropped, some from half of all captions, more from twins"
+        "the same without a lexicon: tokens are dropped, some from half of all captions, more from masked views"
     ),
     "clip": Variant("CLIP: the same towers without variances, softmax"),
     "siglip": Variant(
@@ -42,6 +42,6 @@ KNOWN = {
 }
 
 
-def variant(name: str) -> Variant:
-    """What is known of a variant; one that the recipe has and this file doesn't know is told by its name."""
-    return KNOWN.get(name, Variant(name))
+def get_variant(name: str) -> Variant:
+    """Get a variant by name; one that is not described here is described by its name."""
+    return VARIANTS.get(name, Variant(name))

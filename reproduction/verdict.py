@@ -1,4 +1,4 @@
-"""When a claim counts as shown. The rule in words is RULE; the code below is the same rule."""
+"""The rule by which a claim counts as shown: RULE in words, `judge` in code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Word = Literal["shown", "not shown", "reversed", "not run"]
+Verdict = Literal["shown", "not shown", "reversed", "not run"]
 RULE = (
     "An effect is positive if it has the paper's sign; of a claim with several parts it is that of the weakest. "
     "Its noise is the standard deviation over seeds or two standard errors of the sample, whichever is larger; "
@@ -17,14 +17,20 @@ RULE = (
     "half of it, and is below it by more than the noise. Reversed: the mean effect, of the strongest part, is below "
     "minus its noise. Otherwise not shown. Not run: a cell is missing."
 )
-MOST = 0.5
-"""Share of the effect that a seed of a control may have."""
+MAX_CONTROL_FRACTION = 0.5
+"""Fraction of the effect that a seed of a control may have."""
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What one cell says. value: as it is told. effect: positive with the paper's sign. error: its standard error.
-    strongest: of a claim with several parts, whose weakest is the effect; None: it has one."""
+class Observation:
+    """What one cell shows of a claim.
+
+    Attributes:
+        value: As it is printed.
+        effect: Positive if it has the paper's sign.
+        error: Standard error of the effect.
+        strongest: Effect of the strongest part of a claim with several parts; `effect` is that of the weakest.
+    """
 
     value: float
     effect: float
@@ -34,8 +40,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Effect:
-    """The mean over seeds, and how much of it may be chance. strongest: the mean of the strongest parts.
-    seeds: at least so many are behind the noise; with one, nobody knows the spread."""
+    """The mean effect over seeds and its noise.
+
+    Attributes:
+        mean: Over seeds.
+        noise: Standard deviation over seeds, or two standard errors, whichever is larger.
+        strongest: Mean of the strongest parts.
+        seeds: Number of seeds behind the noise; with one, the deviation is unknown.
+    """
 
     mean: float
     noise: float
@@ -43,24 +55,32 @@ class Effect:
     seeds: int
 
 
-def effect_of(readings: Sequence[Reading], borrowed: Sequence[float] = ()) -> Effect:
-    """Of one variant. borrowed: effects of other seeds, whose deviation stands in if there is one seed only."""
-    values = [reading.effect for reading in readings]
+def compute_effect(observations: Sequence[Observation], borrowed: Sequence[float] = ()) -> Effect:
+    """Compute the effect of one variant.
+
+    Args:
+        observations: One per seed.
+        borrowed: Effects of another variant's seeds, whose deviation is used if there is one seed only.
+    """
+    values = [observation.effect for observation in observations]
     spread_of = max(values, borrowed, key=len) if len(values) < 2 else values
-    strongest = [reading.effect if reading.strongest is None else reading.strongest for reading in readings]
+    strongest = [
+        observation.effect if observation.strongest is None else observation.strongest
+        for observation in observations
+    ]
     return Effect(
         statistics.fmean(values),
-        max(_deviation(spread_of), 2 * _error(readings)),
+        max(_deviation(spread_of), 2 * _error(observations)),
         statistics.fmean(strongest),
         len(spread_of),
     )
 
 
-def effect_between(
-    ours: Sequence[Reading], theirs: Sequence[Reading], borrowed: Sequence[float] = ()
+def compute_difference(
+    ours: Sequence[Observation], theirs: Sequence[Observation], borrowed: Sequence[float] = ()
 ) -> Effect:
-    """Of one variant above another; both noises together. A deviation that one lacks, it borrows from the other."""
-    a, b = ([reading.effect for reading in side] for side in (ours, theirs))
+    """Compute the effect of one variant minus that of another, with the noise of both. A missing deviation is borrowed."""
+    a, b = ([observation.effect for observation in side] for side in (ours, theirs))
     longest = max(a, b, borrowed, key=len)
     spread_a, spread_b = (_deviation(side if len(side) > 1 else longest) for side in (a, b))
     mean = statistics.fmean(a) - statistics.fmean(b)
@@ -68,8 +88,16 @@ def effect_between(
     return Effect(mean, noise, mean, len(longest))
 
 
-def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Word, str]:
-    """The verdict, and why. controls: the effects, by seed, of what must not show the claim as well."""
+def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Verdict, str]:
+    """Judge a claim.
+
+    Args:
+        effect: Of the claim.
+        controls: Effects by seed, by control, that must not show the claim as well.
+
+    Returns:
+        The verdict, and why.
+    """
     if effect.strongest < -effect.noise:
         return "reversed", "the effect has the opposite sign"
     if effect.mean < -effect.noise:
@@ -77,15 +105,15 @@ def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Word
     if effect.mean <= effect.noise:
         return "not shown", "the effect is within its noise"
     for name, effects in controls.items():
-        if effects and max(effects) >= min(MOST * effect.mean, effect.mean - effect.noise):
+        if effects and max(effects) >= min(MAX_CONTROL_FRACTION * effect.mean, effect.mean - effect.noise):
             return "not shown", f"{name} shows it as well"
-    return "shown", "one seed: its spread is not known" if effect.seeds < 2 else ""
+    return "shown", "one seed: its deviation is unknown" if effect.seeds < 2 else ""
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Over seeds; of a single one nothing is known."""
+    """Standard deviation over seeds; 0 of a single one."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def _error(readings: Sequence[Reading]) -> float:
-    return statistics.fmean(reading.error for reading in readings)
+def _error(observations: Sequence[Observation]) -> float:
+    return statistics.fmean(observation.error for observation in observations)

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from reproduction.cell import FORMAT, PACKAGED, cell_path, read_cell, read_cells, write_cell
-from reproduction.recipe import current_fingerprint
-from reproduction.tests.made import cell
+from reproduction.cell import COMMITTED, FORMAT, get_cell_path, read_cell, read_cells, write_cell
+from reproduction.recipe import compute_current_fingerprint
+from reproduction.tests.factories import cell
 
 
 def test_cells_come_back_as_they_were(tmp_path):
@@ -23,7 +23,7 @@ def test_cells_come_back_as_they_were(tmp_path):
     ],
 )
 def test_a_broken_cell_is_told_with_what_to_do(tmp_path, content, message):
-    path = cell_path(tmp_path, "hour", "clip", 0)
+    path = get_cell_path(tmp_path, "hour", "clip", 0)
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with pytest.raises(
@@ -72,9 +72,9 @@ def test_seeds_of_another_recipe_are_not_mixed_in(tmp_path):
 def test_an_old_cell_of_ones_own_does_not_hide_a_new_one_of_the_package(tmp_path):
     own, theirs = tmp_path / "own", tmp_path / "package"
     write_cell(own, cell("clip", fingerprint="old", x=1))
-    write_cell(theirs, cell("clip", fingerprint=current_fingerprint("clip", "minutes"), x=2))
+    write_cell(theirs, cell("clip", fingerprint=compute_current_fingerprint("clip", "minutes"), x=2))
     assert [one.numbers["x"] for one in read_cells([own, theirs])] == [2]
 
 
 def test_the_packages_cells_can_be_read():
-    assert all(one.numbers for one in read_cells([PACKAGED]))
+    assert all(one.numbers for one in read_cells([COMMITTED]))

@@ -3,8 +3,8 @@ import pytest
 from reproduction.claims import CLAIMS
 from reproduction.evidence import Evidence
 from reproduction.rows import make_row
-from reproduction.tests.made import cell
-from reproduction.variants import KNOWN
+from reproduction.tests.factories import cell
+from reproduction.variants import VARIANTS
 
 
 def test_ids_are_unique():
@@ -17,7 +17,7 @@ def test_a_claim_says_what_is_measured_and_whose(claim):
     assert claim.paper
     assert claim.where
     for name in (claim.variant, claim.rival, *(control.variant for control in claim.controls)):
-        assert name is None or name in KNOWN
+        assert name is None or name in VARIANTS
 
 
 def test_without_cells_nothing_is_run():
@@ -25,7 +25,7 @@ def test_without_cells_nothing_is_run():
 
 
 def trained(variant, accuracy):
-    return cell(variant, zero_shot={"colour_shape": {"one_prompt": accuracy, "n": 1000}})
+    return cell(variant, evaluate_zero_shot={"color_shape": {"one_prompt": accuracy, "n": 1000}})
 
 
 @pytest.mark.parametrize(("ppcl", "word"), [(0.9, "shown"), (0.02, "not shown")])

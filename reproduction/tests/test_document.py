@@ -1,14 +1,14 @@
 import pytest
 
-from reproduction.document import BEGIN, END, between, put_between
+from reproduction.document import BEGIN, END, read_generated, write_generated
 
 
 def test_what_is_written_between_the_markers_comes_back_and_the_rest_stays(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nthe end\n")
     for content in ("| a |\n|---|\n| ± 1 |\n", "shorter\n"):
-        put_between(page, content)
-        assert between(page) == content
+        write_generated(page, content)
+        assert read_generated(page) == content
         assert page.read_text() == f"# Title\n\n{BEGIN}\n\n{content}\n{END}\n\nthe end\n"
 
 
@@ -17,5 +17,5 @@ def test_a_page_without_markers_is_told_and_left_alone(tmp_path, text):
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(ValueError, match=r"page.md has no place for the table"):
-        put_between(page, "x")
+        write_generated(page, "x")
     assert page.read_text() == text

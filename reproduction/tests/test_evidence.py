@@ -1,5 +1,5 @@
 from reproduction.evidence import Evidence
-from reproduction.tests.made import cell
+from reproduction.tests.factories import cell
 
 
 def test_a_variant_speaks_with_its_largest_scale():

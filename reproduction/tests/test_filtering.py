@@ -3,22 +3,22 @@ from collections import Counter
 import pytest
 import torch
 
-from prolip.scenes import holds
+from prolip.scenes import is_true
 from reproduction import filtering
-from reproduction.tests.made import WORLD
+from reproduction.tests.factories import WORLD
 
-SCENES = [WORLD.scene(8, index) for index in range(600)]
+SCENES = [WORLD.draw_scene(8, index) for index in range(600)]
 
 
 def test_polluted_pairs_are_false_and_the_others_true():
-    pairs = filtering.pollute(SCENES, WORLD, seed=8)
-    true = [holds(told.meaning, scene) for told, scene in zip(pairs.captions, SCENES, strict=True)]
+    pairs = filtering.make_noisy_pairs(SCENES, WORLD, seed=8)
+    true = [is_true(embedded.meaning, scene) for embedded, scene in zip(pairs.captions, SCENES, strict=True)]
     assert true == pairs.right.tolist()
     assert true.count(False) == round(0.3 * len(SCENES))
 
 
 def test_levels_do_not_give_pollution_away():
-    pairs = filtering.pollute(SCENES, WORLD, seed=8)
+    pairs = filtering.make_noisy_pairs(SCENES, WORLD, seed=8)
     shares = [
         {level: count / total for level, count in Counter(levels).items()}
         for levels in (

@@ -1,6 +1,6 @@
 import pytest
 
-from reproduction.formatting import range_of, several, values_of
+from reproduction.formatting import format_count, format_range, format_values
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from reproduction.formatting import range_of, several, values_of
         ([], "percent", ""),
     ],
 )
-def test_values_are_told_with_their_spread(values, form, told):
-    assert values_of(values, form) == told
+def test_values_are_told_with_their_spread(values, form, embedded):
+    assert format_values(values, form) == embedded
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ def test_values_are_told_with_their_spread(values, form, told):
     [([0.7, 0.04], "percent", "4.0 to 70.0 %"), ([0.5], "percent", "50.0 %"), ([], "percent", ""),
      ([0.01, -0.02], "points", "-2.0 to +1.0 points"), ([0.2, -0.1], "correlation", "-0.10 to +0.20")],
 )  # fmt: skip
-def test_ranges_go_from_the_least_to_the_largest(values, form, told):
-    assert range_of(values, form) == told
+def test_ranges_go_from_the_least_to_the_largest(values, form, embedded):
+    assert format_range(values, form) == embedded
 
 
 def test_plurals():
-    assert [several(count, "seed") for count in (0, 1, 3)] == ["0 seeds", "1 seed", "3 seeds"]
+    assert [format_count(count, "seed") for count in (0, 1, 3)] == ["0 seeds", "1 seed", "3 seeds"]

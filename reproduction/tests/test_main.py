@@ -5,7 +5,7 @@ import pytest
 from reproduction.__main__ import reproduce
 from reproduction.cell import write_cell
 from reproduction.document import BEGIN, END
-from reproduction.tests.made import cell
+from reproduction.tests.factories import cell
 
 
 @pytest.fixture
@@ -18,16 +18,16 @@ def out(tmp_path, monkeypatch):
 
 def test_show_runs_nothing_and_writes_the_table(out, capsys):
     reproduce(show=True, out=out)
-    printed = capsys.readouterr().out
-    assert "✓ shown" in printed
-    assert str(out / "table.md") in printed
+    paper_values = capsys.readouterr().out
+    assert "✓ shown" in paper_values
+    assert str(out / "table.md") in paper_values
     content = json.loads((out / "table.json").read_text())
     assert content["verdicts"]["shown"] == 1
     assert not (out / "runs").exists()
 
 
 def test_json_is_all_that_is_printed(out, capsys):
-    reproduce(show=True, out=out, as_json=True)
+    reproduce(show=True, out=out, to_json=True)
     assert json.loads(capsys.readouterr().out) == json.loads((out / "table.json").read_text())
 
 

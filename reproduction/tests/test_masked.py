@@ -1,9 +1,9 @@
 import torch
 
-from prolip.scenes import Draws, implies
-from prolip.scenes.general import generalise
+from prolip.scenes import RandomDraws, entails
+from prolip.scenes.generalization import generalize
 from reproduction import masked
-from reproduction.tests.made import gaussian, told
+from reproduction.tests.factories import embedded, gaussian
 
 
 def test_wider_twins_include_and_the_own_one_is_told_from_others():
@@ -21,10 +21,10 @@ def test_wider_twins_include_and_the_own_one_is_told_from_others():
 
 
 def test_strangers_of_a_text_do_not_follow_from_it():
-    captions = [one for one in told(lambda _: 1.0, count=60).captions if one.level > 0]
-    general = [generalise(one.meaning, Draws(2, number)) for number, one in enumerate(captions)]
+    captions = [one for one in embedded(lambda _: 1.0, count=60).captions if one.level > 0]
+    general = [generalize(one.meaning, RandomDraws(2, number)) for number, one in enumerate(captions)]
     rows, others = masked._not_implied(captions, general, seed=1)
     assert len(rows) > 0.8 * len(captions)
     for row, other in zip(rows.tolist(), others.tolist(), strict=True):
-        assert implies(captions[row].meaning, general[row])
-        assert not implies(captions[row].meaning, general[other])
+        assert entails(captions[row].meaning, general[row])
+        assert not entails(captions[row].meaning, general[other])

@@ -4,22 +4,22 @@ import pytest
 import torch
 
 from prolip.gaussian import Gaussian
-from prolip.scenes import holds
+from prolip.scenes import is_true
 from reproduction import matching
-from reproduction.tests.made import gaussian, told
+from reproduction.tests.factories import embedded, gaussian
 
 
 @pytest.fixture(scope="module")
 def drawn():
     """Captions of level 3 are narrower than images, all others wider."""
-    return told(lambda caption: 0.05 if caption.level == 3 else 1.0, images=0.2)
+    return embedded(lambda caption: 0.05 if caption.level == 3 else 1.0, images=0.2)
 
 
 def test_mismatched_captions_are_really_false(drawn):
     rows, images = matching.mismatched(drawn)
     assert len(rows) > 0.8 * len(drawn.captions)
     for row, image in zip(rows.tolist(), images.tolist(), strict=True):
-        assert not holds(drawn.captions[row].meaning, drawn.scenes[image])
+        assert not is_true(drawn.captions[row].meaning, drawn.scenes[image])
     levels = {
         drawn.captions[row].level for row in range(len(drawn.captions)) if row not in set(rows.tolist())
     }

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from prolip.model.prolip import ProLIP
-from prolip.scenes import tokenizer
+from prolip.scenes import make_tokenizer
 from reproduction.claims import CLAIMS
-from reproduction.measure import PARTS, measure, rounded
+from reproduction.measure import PARTS, measure, round_floats
 from reproduction.targets import TARGETS
 from reproduction.variants import COST
 
 
 @pytest.fixture(scope="module")
-def numbers(scenes_model, ground):
-    return measure(scenes_model, ground, show=False)
+def numbers(scenes_model, evaluation_data):
+    return measure(scenes_model, evaluation_data, show=False)
 
 
 def leaves(value):
@@ -48,19 +48,19 @@ def test_every_target_can_be_read(numbers):
         target.value(numbers)
 
 
-def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, ground, numbers):
+def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, evaluation_data, numbers):
     config = scenes_model.config.with_uncertainty("none")
-    model = ProLIP(config, tokenizer(16))
-    found = measure(model.start(torch.Generator().manual_seed(0)), ground, show=False)
+    model = ProLIP(config, make_tokenizer(16))
+    found = measure(model.init_weights(torch.Generator().manual_seed(0)), evaluation_data, show=False)
     assert set(found) == set(numbers)
     assert found["truth"] is None
     assert found["masked"] is None
     assert found["filtering"]["csd"]["precision"] == found["filtering"]["cosine"]["precision"]
-    assert 0 <= found["zero_shot"]["colour_shape"]["one_prompt"] <= 1
+    assert 0 <= found["zero_shot"]["color_shape"]["one_prompt"] <= 1
     for claim in CLAIMS:
         if claim.variant != COST:
             claim.read(found)
 
 
 def test_rounding_keeps_six_digits():
-    assert rounded({"a": [1 / 3, None, 7, 1234567.0]}) == {"a": [0.333333, None, 7, 1234570.0]}
+    assert round_floats({"a": [1 / 3, None, 7, 1234567.0]}) == {"a": [0.333333, None, 7, 1234570.0]}

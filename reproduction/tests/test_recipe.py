@@ -4,7 +4,12 @@ import pytest
 
 from prolip.training import recipes
 from reproduction import recipe
-from reproduction.recipe import all_variants, current_fingerprint, fingerprint, run_config
+from reproduction.recipe import (
+    compute_current_fingerprint,
+    compute_fingerprint,
+    list_variants,
+    make_run_config,
+)
 
 CONFIG = recipes.load("nano").config()
 
@@ -14,12 +19,12 @@ CONFIG = recipes.load("nano").config()
     [
         replace(CONFIG, out="elsewhere"),
         replace(CONFIG, seed=1),
-        replace(CONFIG, log=replace(CONFIG.log, every=3)),
+        replace(CONFIG, log=replace(CONFIG.log, every_steps=3)),
         replace(CONFIG, data=replace(CONFIG.data, workers=2)),
     ],
 )
 def test_where_and_how_it_is_shown_makes_no_other_recipe(same):
-    assert fingerprint(same, "prolip") == fingerprint(CONFIG, "prolip")
+    assert compute_fingerprint(same, "prolip") == compute_fingerprint(CONFIG, "prolip")
 
 
 @pytest.mark.parametrize(
@@ -27,33 +32,33 @@ def test_where_and_how_it_is_shown_makes_no_other_recipe(same):
     [
         replace(CONFIG, samples=1280),
         replace(CONFIG, objective=replace(CONFIG.objective, vib=0.5)),
-        replace(CONFIG, optimiser=replace(CONFIG.optimiser, lr=1e-2)),
+        replace(CONFIG, optimizer=replace(CONFIG.optimizer, lr=1e-2)),
     ],
 )
 def test_what_changes_the_run_changes_the_fingerprint(other):
-    assert fingerprint(other, "prolip") != fingerprint(CONFIG, "prolip")
+    assert compute_fingerprint(other, "prolip") != compute_fingerprint(CONFIG, "prolip")
 
 
 def test_scenes_of_another_version_make_another_cell(monkeypatch):
-    before = fingerprint(CONFIG, "untrained")
+    before = compute_fingerprint(CONFIG, "untrained")
     monkeypatch.setattr(recipe, "SCENES", -1)
-    assert fingerprint(CONFIG, "untrained") != before
+    assert compute_fingerprint(CONFIG, "untrained") != before
 
 
 def test_of_an_untrained_model_only_the_model_counts():
     longer = replace(CONFIG, samples=1280)
     other = replace(CONFIG, model=replace(CONFIG.model, size="miniature"))
-    assert fingerprint(longer, "untrained") == fingerprint(CONFIG, "untrained")
-    assert fingerprint(other, "untrained") != fingerprint(CONFIG, "untrained")
-    assert fingerprint(CONFIG, "cost") != fingerprint(CONFIG, "untrained")
+    assert compute_fingerprint(longer, "untrained") == compute_fingerprint(CONFIG, "untrained")
+    assert compute_fingerprint(other, "untrained") != compute_fingerprint(CONFIG, "untrained")
+    assert compute_fingerprint(CONFIG, "cost") != compute_fingerprint(CONFIG, "untrained")
 
 
-@pytest.mark.parametrize("variant", all_variants())
+@pytest.mark.parametrize("variant", list_variants())
 def test_the_current_fingerprint_is_that_of_a_cell_made_today(variant, tmp_path):
-    config = run_config(variant, "hour", 7, tmp_path / "run")
-    assert current_fingerprint(variant, "hour") == fingerprint(config, variant)
+    config = make_run_config(variant, "hour", 7, tmp_path / "run")
+    assert compute_current_fingerprint(variant, "hour") == compute_fingerprint(config, variant)
 
 
 def test_what_the_recipe_does_not_have_has_no_fingerprint():
-    assert current_fingerprint("no such", "hour") is None
-    assert current_fingerprint("prolip", "no such") is None
+    assert compute_current_fingerprint("no such", "hour") is None
+    assert compute_current_fingerprint("prolip", "no such") is None

@@ -4,16 +4,16 @@ import pytest
 
 from reproduction.claim import Claim, Control
 from reproduction.evidence import Evidence
-from reproduction.readings import share
+from reproduction.observations import observe_fraction
 from reproduction.rows import make_row
-from reproduction.tests.made import cell
+from reproduction.tests.factories import cell
 
-READ = share("x", "n")
+READ = observe_fraction("x", "n")
 UNTRAINED = Control(name="untrained", variant="untrained")
 
 
 def claim(**changes):
-    told = {
+    embedded = {
         "id": "c",
         "sentence": "It is so",
         "definition": "By x.",
@@ -21,7 +21,7 @@ def claim(**changes):
         "paper": "90 %",
         "read": READ,
     }
-    return Claim(**told | changes)
+    return Claim(**embedded | changes)
 
 
 def cells(*values, variant="prolip", scale="minutes", **more):
@@ -61,7 +61,7 @@ def test_nothing_is_shown_while_its_control_is_missing():
 
 
 def test_a_control_may_be_read_off_the_claims_own_cells():
-    own = Control(name="constant", read=share("y", "n"))
+    own = Control(name="constant", observe=observe_fraction("y", "n"))
     assert row(cells(0.9, y=0.6), controls=(own,)).verdict == "shown"
     assert row(cells(0.9, y=0.9), controls=(own,)).why == "constant shows it as well"
 
@@ -70,8 +70,8 @@ def test_without_cells_a_claim_is_not_run():
     found = row([])
     assert (found.verdict, found.why, found.ours) == ("not run", "no cell of prolip", "")
     assert row(cells(0.9), rival="clip").why == "no cell of clip"
-    apart = [*cells(0.9, scale="hour"), *cells(0.8, variant="clip")]
-    assert row(apart, rival="clip").why == "no scale with cells of prolip and clip"
+    negatives = [*cells(0.9, scale="hour"), *cells(0.8, variant="clip")]
+    assert row(negatives, rival="clip").why == "no scale with cells of prolip and clip"
 
 
 def test_a_model_that_lacks_the_number_is_not_run():
@@ -95,7 +95,7 @@ def test_rivals_are_compared_at_one_scale():
 
 
 def test_controls_of_a_comparison_are_compared_with_the_rival_too():
-    own = Control(name="constant variances", read=share("y", "n"))
+    own = Control(name="constant variances", observe=observe_fraction("y", "n"))
     beaten = cells(0.7, variant="clip")
     assert row([*cells(0.9, y=0.7), *beaten], rival="clip", controls=(own,)).verdict == "shown"
     found = row([*cells(0.9, y=0.9), *beaten], rival="clip", controls=(own,))
@@ -109,4 +109,4 @@ def test_a_variant_with_one_seed_borrows_the_headlines_spread():
 
 
 def test_rows_are_plain():
-    assert json.loads(json.dumps(row(cells(0.9)).as_dict()))["verdict"] == "shown"
+    assert json.loads(json.dumps(row(cells(0.9)).to_dict()))["verdict"] == "shown"

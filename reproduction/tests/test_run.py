@@ -14,18 +14,18 @@ class Bench:
 
     def __init__(self, monkeypatch, out):
         self.lr, self.trained, self.measured = 1e-3, [], []
-        self.work = run.Work(out=out, packaged=out / "packaged", tell=lambda _: None)
+        self.workspace = run.Workspace(out=out, committed=out / "packaged", embed_scenes=lambda _: None)
         monkeypatch.setattr(recipe, "the_recipe", lambda: Recipe("stub", "", self.make))
         real = run.train
         monkeypatch.setattr(run, "train", lambda config, resume: self.train(real, config, resume))
-        monkeypatch.setattr(run, "measure", lambda model, ground: self.measure(model))
-        monkeypatch.setattr(run.Ground, "prepare", lambda ground: ground)
+        monkeypatch.setattr(run, "measure", lambda model, evaluation_data: self.measure(model))
+        monkeypatch.setattr(run.EvaluationData, "prepare", lambda evaluation_data: evaluation_data)
 
     def make(
         self, variant: Literal["prolip", "clip"] = "prolip", scale: Literal["minutes", "hour"] = "minutes"
     ):
         config = load("nano").config(["log.display=none", "held_out.source=None", "log.tensorboard=False"])
-        return replace(config, samples=32, optimiser=replace(config.optimiser, lr=self.lr))
+        return replace(config, samples=32, optimizer=replace(config.optimizer, lr=self.lr))
 
     def train(self, real, config, resume):
         self.trained.append((config.out.rpartition("/")[2], resume))
@@ -36,7 +36,7 @@ class Bench:
         return {"x": 1}
 
     def run(self, *wanted):
-        return run.run_missing(self.work, "minutes", wanted)
+        return run.run_missing(self.workspace, "minutes", wanted)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def bench(monkeypatch, tmp_path):
 
 def test_what_is_there_is_not_run_again(bench):
     (path,) = bench.run(("prolip", 0))
-    assert path == bench.work.cells / "minutes" / "prolip-0.json"
+    assert path == bench.workspace.cells / "minutes" / "prolip-0.json"
     assert read_cell(path).numbers == {"x": 1}
     assert bench.run(("prolip", 0)) == []
     assert bench.run(("prolip", 0), ("prolip", 1)) == [path.with_name("prolip-1.json")]
@@ -58,7 +58,7 @@ def test_a_changed_recipe_is_run_again_and_the_old_run_put_aside(bench):
     bench.lr = 2e-3
     second = read_cell(bench.run(("prolip", 0))[0])
     assert first.fingerprint != second.fingerprint
-    folder = bench.work.run_folder("minutes", "prolip", 0)
+    folder = bench.workspace.run_folder("minutes", "prolip", 0)
     assert is_run(folder)
     assert is_run(folder.with_name("prolip-0.old"))
     bench.lr = 3e-3
@@ -73,10 +73,10 @@ def test_a_run_that_was_trained_but_not_measured_is_not_trained_again(bench, mon
     monkeypatch.setattr(bench, "measure", stopped)
     with pytest.raises(KeyboardInterrupt):
         bench.run(("prolip", 0))
-    model = bench.work.run_folder("minutes", "prolip", 0) / "model"
+    model = bench.workspace.run_folder("minutes", "prolip", 0) / "model"
     before = model.stat().st_mtime_ns
     monkeypatch.undo()
-    bench.__init__(monkeypatch, bench.work.out)
+    bench.__init__(monkeypatch, bench.workspace.out)
     assert len(bench.run(("prolip", 0))) == 1
     assert bench.trained == [("prolip-0", True)]
     assert model.stat().st_mtime_ns == before
@@ -87,15 +87,15 @@ def test_a_training_that_was_asked_to_stop_leaves_no_cell(bench, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         bench.run(("prolip", 0))
     assert bench.measured == []
-    assert not bench.work.cells.exists()
+    assert not bench.workspace.cells.exists()
 
 
 def test_the_packages_cells_count_unless_all_is_wanted_anew(bench):
     cell = read_cell(bench.run(("prolip", 0))[0])
-    (bench.work.cells / "minutes" / "prolip-0.json").unlink()
-    write_cell(bench.work.packaged, cell)
+    (bench.workspace.cells / "minutes" / "prolip-0.json").unlink()
+    write_cell(bench.workspace.committed, cell)
     assert bench.run(("prolip", 0)) == []
-    bench.work = replace(bench.work, packaged=None)
+    bench.workspace = replace(bench.workspace, committed=None)
     assert len(bench.run(("prolip", 0))) == 1
 
 
@@ -107,10 +107,10 @@ def test_untrained_models_differ_by_seed_and_train_nothing(bench):
 
 
 def test_by_default_all_variants_with_their_seeds(bench):
-    assert run.choose(None, None) == [
+    assert run.choose_cells(None, None) == [
         *(("prolip", seed) for seed in range(3)), ("clip", 0), *(("untrained", seed) for seed in range(3)), ("cost", 0),
     ]  # fmt: skip
-    assert run.choose(["clip"], [0, 4]) == [("clip", 0), ("clip", 4)]
+    assert run.choose_cells(["clip"], [0, 4]) == [("clip", 0), ("clip", 4)]
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_by_default_all_variants_with_their_seeds(bench):
 )
 def test_wrong_choices_are_told(bench, variants, seeds, message):
     with pytest.raises(ValueError, match=message):
-        run.choose(variants, seeds)
+        run.choose_cells(variants, seeds)

@@ -5,58 +5,58 @@ import pytest
 from rich.console import Console
 
 from reproduction import table
-from reproduction.cell import PACKAGED, read_cells
+from reproduction.cell import COMMITTED, read_cells
 from reproduction.claim import Claim
-from reproduction.document import BEGIN, END, between, put_between
-from reproduction.readings import share
+from reproduction.document import BEGIN, END, read_generated, write_generated
+from reproduction.observations import observe_fraction
 from reproduction.table import ClaimsTable
-from reproduction.tests.made import cell
+from reproduction.tests.factories import cell
 
 SHOWN = Claim(
-    id="a", sentence="Wide | wider [UNC]", definition="Effect: x.", where="here", paper="1", read=share("x", "n")
+    id="a", statement="Wide | wider [UNC]", definition="Effect: x.", where="here", paper="1", observe=observe_fraction("x", "n")
 )  # fmt: skip
 MISSING = Claim(
-    id="b", sentence="Other", definition="Effect: y.", where="there", paper="2", read=share("x", "n"), variant="clip"
+    id="b", statement="Other", definition="Effect: y.", where="there", paper="2", observe=observe_fraction("x", "n"), variant="clip"
 )  # fmt: skip
 
 
 @pytest.fixture
-def made(monkeypatch):
+def factories(monkeypatch):
     monkeypatch.setattr(table, "CLAIMS", (SHOWN, MISSING))
     monkeypatch.setattr("reproduction.targets.TARGETS", ())
     return ClaimsTable.of([cell(seed=seed, x=0.9, n=1000) for seed in range(3)])
 
 
-def test_json_has_all_of_it(made):
-    content = json.loads(json.dumps(made.as_json()))
+def test_json_has_all_of_it(factories):
+    content = json.loads(json.dumps(factories.to_json()))
     assert content["verdicts"] == {"shown": 1, "not run": 1}
     assert content["cells"] == {"minutes": {"prolip": 3}}
-    assert content["claims"] == made.as_dicts()
+    assert content["claims"] == factories.to_dicts()
 
 
-def test_the_report_finds_its_columns(made):
+def test_the_report_finds_its_columns(factories):
     wanted = {"claim", "definition", "ours", "paper", "controls", "verdict", "scope"}
-    assert all(wanted <= set(row) for row in made.as_dicts())
+    assert all(wanted <= set(row) for row in factories.to_dicts())
 
 
-def test_markdown_has_a_line_for_each_claim_with_equally_many_cells(made):
-    lines = [line for line in made.as_markdown().splitlines() if line.startswith("| ")][:3]
+def test_markdown_has_a_line_for_each_claim_with_equally_many_cells(factories):
+    lines = [line for line in factories.to_markdown().splitlines() if line.startswith("| ")][:3]
     assert "Wide \\| wider [UNC]" in lines[1]
     assert {line.replace("\\|", "").count("|") for line in lines} == {7}
     assert "✓ **shown**" in lines[1]
     assert "· **not run**: no cell of clip" in lines[2]
 
 
-def test_markdown_comes_back_from_a_page(made, tmp_path):
+def test_markdown_comes_back_from_a_page(factories, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"{BEGIN}\n{END}\n")
-    put_between(page, made.as_markdown())
-    assert between(page) == made.as_markdown()
+    write_generated(page, factories.to_markdown())
+    assert read_generated(page) == factories.to_markdown()
 
 
-def test_people_see_verdicts_in_words_and_brackets_as_they_are(made):
+def test_people_see_verdicts_in_words_and_brackets_as_they_are(factories):
     seen = io.StringIO()
-    for one in made.for_people():
+    for one in factories.make_tables():
         Console(file=seen, width=200).print(one)
     assert "✓ shown" in seen.getvalue()
     assert "[UNC]" in seen.getvalue()
@@ -65,5 +65,5 @@ def test_people_see_verdicts_in_words_and_brackets_as_they_are(made):
 
 def test_committed_table_is_that_of_the_committed_cells():
     """`make demo` shows reproduction/table.json; `python -m reproduction --show` writes it."""
-    committed = json.loads((PACKAGED.parent / "table.json").read_text(encoding="utf-8"))
-    assert committed == json.loads(json.dumps(ClaimsTable.of(read_cells([PACKAGED])).as_json()))
+    committed = json.loads((COMMITTED.parent / "table.json").read_text(encoding="utf-8"))
+    assert committed == json.loads(json.dumps(ClaimsTable.of(read_cells([COMMITTED])).to_json()))

@@ -2,8 +2,8 @@ import pytest
 
 from reproduction import targets
 from reproduction.evidence import Evidence
-from reproduction.targets import Target, judge_targets
-from reproduction.tests.made import cell
+from reproduction.targets import Target, evaluate_targets
+from reproduction.tests.factories import cell
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def one_target(monkeypatch):
 def row(ours, fresh=()):
     cells = [cell(seed=seed, x=value) for seed, value in enumerate(ours)]
     cells += [cell("untrained", seed, x=value) for seed, value in enumerate(fresh)]
-    return judge_targets(Evidence(cells))[0]
+    return evaluate_targets(Evidence(cells))[0]
 
 
 @pytest.mark.parametrize(

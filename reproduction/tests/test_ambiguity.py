@@ -4,8 +4,8 @@ import torch
 from prolip.evaluation.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
 from prolip.scenes.ambiguity import log_ambiguity
-from reproduction import truth
-from reproduction.tests.made import WORLD, told
+from reproduction import ambiguity
+from reproduction.tests.factories import WORLD, embedded
 
 
 def of_truth(caption):
@@ -17,7 +17,7 @@ def of_length(caption):
 
 
 def test_uncertainty_that_is_the_truth_is_found_at_every_level_and_length():
-    found = truth.measure(told(of_truth))
+    found = ambiguity.measure(embedded(of_truth))
     assert found["spearman"] == pytest.approx(1.0)
     assert [level["spearman"] for level in found["by_level"].values()] == pytest.approx([1.0] * 3)
     assert found["within_length"]["mean"] == pytest.approx(1.0)
@@ -27,7 +27,7 @@ def test_uncertainty_that_is_the_truth_is_found_at_every_level_and_length():
 
 
 def test_uncertainty_that_is_mere_length_is_not_taken_for_the_truth():
-    found = truth.measure(told(of_length))
+    found = ambiguity.measure(embedded(of_length))
     assert found["length"] == pytest.approx(-1.0)
     assert found["length_within_ambiguity"]["mean"] == pytest.approx(-1.0)
     assert found["within_length"] == {"n": 0, "mean": None, "least": None, "groups": 0}
@@ -35,17 +35,17 @@ def test_uncertainty_that_is_mere_length_is_not_taken_for_the_truth():
 
 
 def test_equal_texts_count_once():
-    drawn = told(of_truth)
-    assert truth.measure(drawn)["n"] == len({one.text for one in drawn.captions}) < len(drawn.captions)
+    drawn = embedded(of_truth)
+    assert ambiguity.measure(drawn)["n"] == len({one.text for one in drawn.captions}) < len(drawn.captions)
 
 
 def test_groups_are_those_of_fifty(generator):
     a, b = torch.rand(2, 130, generator=generator)
     groups = torch.tensor([0] * 50 + [1] * 49 + [2] * 31)
-    assert list(truth.within(groups, a, b)) == [(50, spearman(a[:50], b[:50]))]
+    assert list(ambiguity.correlate_within_groups(groups, a, b)) == [(50, spearman(a[:50], b[:50]))]
 
 
 def test_a_deterministic_model_has_none():
-    drawn = told(of_truth, count=2)
+    drawn = embedded(of_truth, count=2)
     points = Gaussian.point(drawn.texts.mean)
-    assert truth.measure(type(drawn)(**vars(drawn) | {"texts": points})) is None
+    assert ambiguity.measure(type(drawn)(**vars(drawn) | {"texts": points})) is None

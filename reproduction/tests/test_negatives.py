@@ -1,12 +1,14 @@
 import pytest
 import torch
 
-from prolip.scenes import Draws
-from reproduction.apart import false_partners, told_apart
+from prolip.scenes import RandomDraws
+from reproduction.negatives import compute_discrimination, sample_negatives
 
 
 def test_partners_are_false_and_who_has_none_is_left_out():
-    rows, partners = false_partners(10, 7, lambda row, other: row != 4 and other % 2 == row % 2, Draws(1))
+    rows, partners = sample_negatives(
+        10, 7, lambda row, other: row != 4 and other % 2 == row % 2, RandomDraws(1)
+    )
     assert rows.tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert all(row % 2 == other % 2 for row, other in zip(rows.tolist(), partners.tolist(), strict=True))
     assert len(set(partners.tolist())) > 2
@@ -15,7 +17,7 @@ def test_partners_are_false_and_who_has_none_is_left_out():
 def test_telling_apart_against_a_loop(generator):
     true, false = torch.randn(2, 40, generator=generator)
     pairs = [(a > b) + 0.5 * (a == b) for a in true.tolist() for b in false.tolist()]
-    found = told_apart(true, false)
+    found = compute_discrimination(true, false)
     assert found["auroc"] == pytest.approx(sum(pairs) / len(pairs))
     assert found["wins"] == pytest.approx(
         sum(a > b for a, b in zip(true.tolist(), false.tolist(), strict=True)) / 40
@@ -23,5 +25,5 @@ def test_telling_apart_against_a_loop(generator):
 
 
 def test_equal_scores_tell_nothing():
-    assert told_apart(torch.ones(5), torch.ones(5)) == {"auroc": 0.5, "wins": 0.0}
-    assert told_apart(torch.ones(0), torch.ones(0)) == {"auroc": None, "wins": None}
+    assert compute_discrimination(torch.ones(5), torch.ones(5)) == {"auroc": 0.5, "wins": 0.0}
+    assert compute_discrimination(torch.ones(0), torch.ones(0)) == {"auroc": None, "wins": None}

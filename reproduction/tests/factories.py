@@ -3,18 +3,18 @@
 import torch
 
 from prolip.gaussian import Gaussian
-from prolip.scenes import Draws, Scenes, caption
-from prolip.scenes.writer import Plan
+from prolip.scenes import RandomDraws, Scenes, make_caption
+from prolip.scenes.writer import SceneDatasetSpec
 from reproduction.cell import Cell
-from reproduction.evaluation_sets import Told
+from reproduction.evaluation_data import EmbeddedScenes
 
-WORLD = Plan(level="simple", unseen=8).world
+WORLD = SceneDatasetSpec(world_name="simple", unseen=8).world
 DIMS = 4
 
 
 def cell(variant="prolip", seed=0, scale="minutes", fingerprint="0", **numbers):
     return Cell(
-        scale=scale, variant=variant, seed=seed, fingerprint=fingerprint, made={}, numbers=numbers
+        scale=scale, variant=variant, seed=seed, fingerprint=fingerprint, factories={}, numbers=numbers
     )  # fmt: skip
 
 
@@ -26,11 +26,11 @@ def gaussian(uncertainty, mean=None):
     return Gaussian(mean, (uncertainty / DIMS).log()[:, None].expand(-1, DIMS).clone())
 
 
-def told(uncertainty_of, images=0.1, count=300, seed=5):
+def embedded(uncertainty_of, images=0.1, count=300, seed=5):
     """Scenes with four captions each; a caption's uncertainty is any function of it."""
     source = Scenes(WORLD, length=count, size=32, seed=seed)
     captions = [caption for index in range(count) for caption in source.captions(index)]
-    return Told(
+    return EmbeddedScenes(
         world=WORLD,
         source=source,
         images=gaussian([images] * count),
@@ -41,4 +41,4 @@ def told(uncertainty_of, images=0.1, count=300, seed=5):
 
 
 def full_caption(scene, number=0):
-    return caption(scene, 3, Draws(1, number), WORLD)
+    return make_caption(scene, 3, RandomDraws(1, number), WORLD)

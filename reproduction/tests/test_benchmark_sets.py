@@ -1,0 +1,40 @@
+import pytest
+
+from prolip.embeddings.embedder import Embedder
+from prolip.evaluation import robustness
+from reproduction import benchmark_sets
+
+
+@pytest.fixture(scope="module")
+def embedder(scenes_model):
+    return Embedder(model=scenes_model, progress=False)
+
+
+def test_zero_shot_is_that_of_the_evaluator(embedder, evaluation_data):
+    data = evaluation_data.task("color_shape")
+    wanted = robustness.evaluate_robustness(
+        embedder.model, data, occlusion_fractions=(0.0, 0.1), corruptions=(), pgd_steps=(), progress=False
+    )
+    assert (
+        benchmark_sets.evaluate_zero_shot(embedder, evaluation_data)["color_shape"]["all_prompts"]
+        == wanted["clean"]["accuracy"]
+    )
+    occluded = benchmark_sets.evaluate_occlusion(embedder, evaluation_data)
+    assert [occluded[0]["uncertainty"], occluded[-1]["uncertainty"]] == [
+        row["uncertainty"] for row in wanted["occlusion"]
+    ]
+
+
+def test_nothing_rises_where_nothing_was_done(embedder, evaluation_data):
+    assert benchmark_sets.evaluate_occlusion(embedder, evaluation_data)[0]["rises"] == 0.0
+    clean, *attacked = benchmark_sets.evaluate_pgd(embedder, evaluation_data)
+    assert (clean["steps"], clean["rises"]) == (0, 0.0)
+    assert [row["steps"] for row in attacked] == [1, 2]
+    assert all(row["n"] == 4 for row in attacked)
+
+
+def test_bprw_stands_beside_its_controls(embedder, evaluation_data):
+    rows = benchmark_sets.evaluate_prompts(embedder, evaluation_data)["rows"]
+    for shots in (0, 5, 9):
+        assert {f"BPRW, {shots} images", f"BPRW, {shots} images, equal variances"} <= set(rows)
+    assert {"centroid of 5 images, no prompts", "centroid of 9 images, no prompts"} <= set(rows)
