@@ -5,9 +5,9 @@ import json
 import pyarrow as pa
 import torch
 
-from prolip.embeddings.dataset import Embeddings, write_part
-from prolip.embeddings.header import Header
-from prolip.embeddings.schema import BAD, DIGEST, HEADER, MISFITS, NUMBER, TRIED, schema
+from prolip.embeddings.dataset import EmbeddingDataset, write_part
+from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.schema import DIGEST, ERRORS, HEADER, INVALID_VALUES, NUM_SAMPLES, PART, schema
 from prolip.gaussian import Gaussian
 
 
@@ -34,9 +34,9 @@ def row(number, modality, z, caption="a thing", **more):
 
 def write(folder, parts, columns=(), variances="full", bads=None):
     """parts: lists of rows, images first. bads: number -> (reason, where, detail), all in the first part."""
-    header = Header(
+    header = DatasetHeader(
         model="made-up", identity="0" * 16, dim=len(parts[0][0]["mean"]), scale=1.0, bias=0.0, variances=variances,
-        precision="float32", what="both", data=str(folder), captions=None, image=None, fingerprint="f" * 16,
+        precision="float32", modality=None, data=str(folder), captions=None, image=None, fingerprint="f" * 16,
         part_size=1000, parts=len(parts), columns=dict(columns),
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,13 +44,13 @@ def write(folder, parts, columns=(), variances="full", bads=None):
     for number, rows in enumerate(parts):
         tried = len({one["number"] for one in rows})
         told = {
-            HEADER: header.to_json(), NUMBER: str(number), DIGEST: repr(rows), TRIED: str(tried),
-            BAD: json.dumps(bads or {}), MISFITS: "{}",
+            HEADER: header.to_json(), PART: str(number), DIGEST: repr(rows), NUM_SAMPLES: str(tried),
+            ERRORS: json.dumps(bads or {}), INVALID_VALUES: "{}",
         }  # fmt: skip
         made = schema(header).with_metadata(told)
         rows = [{**dict.fromkeys(made.names), **one} for one in rows]
         write_part(folder, number, pa.Table.from_pylist(rows, schema=made))
-    return Embeddings.open(folder)
+    return EmbeddingDataset.open(folder)
 
 
 def pairs(images, texts, first=0, **columns):

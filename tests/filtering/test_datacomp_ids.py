@@ -2,11 +2,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prolip.filtering.criteria import criterion
-from prolip.filtering.datacomp_ids import all_have_uids, uids_of, write_ids
-from prolip.filtering.score_cache import make_scores
-from prolip.filtering.selection import Fate, Selection
-from prolip.filtering.threshold import find_cut
+from prolip.filtering.criteria import get_criterion
+from prolip.filtering.datacomp_ids import has_uids, parse_uids, write_datacomp_ids
+from prolip.filtering.score_cache import cache_scores
+from prolip.filtering.selection import SampleOutcome, Selection
+from prolip.filtering.threshold import find_threshold
 from tests.filtering import made
 
 UIDS = [f"{n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}" for n in range(1, 13)]
@@ -19,50 +19,52 @@ def datacomp(uids):
     return pairs
 
 
-def selection(tmp_path, keep=0.5, columns=(), **values):
+def selection(tmp_path, keep_fraction=0.5, columns=(), **values):
     images, texts = made.gaussians(12, 1), made.gaussians(12, 2)
     parts = [
-        made.pairs(images[:5], texts[:5], **{k: v[:5] for k, v in values.items()}),
-        made.pairs(images[5:], texts[5:], 5, **{k: v[5:] for k, v in values.items()}),
+        made.list_pairs(images[:5], texts[:5], **{k: v[:5] for k, v in values.items()}),
+        made.list_pairs(images[5:], texts[5:], 5, **{k: v[5:] for k, v in values.items()}),
     ]
-    scores = make_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
-    judge = criterion("csd")
-    return Selection(scores, judge, find_cut(lambda: (best.score for best in scores.best(judge)), keep))
+    scores = cache_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
+    judge = get_criterion("csd")
+    return Selection(
+        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep)
+    )
 
 
 def test_as_datacomp_does_it(tmp_path):
     chosen = selection(tmp_path, columns={"uid": "string"}, uid=UIDS)
-    assert all_have_uids(chosen)
-    found = np.load(write_ids(tmp_path / "ids.npy", chosen))
-    fates = np.concatenate([judged.fate for judged in chosen.parts()])
-    expected = datacomp([uid for uid, fate in zip(UIDS, fates, strict=True) if fate == Fate.KEPT])
+    assert has_uids(chosen)
+    found = np.load(write_datacomp_ids(tmp_path / "ids.npy", chosen))
+    fates = np.concatenate([judged.outcome for judged in chosen.iter_parts()])
+    expected = datacomp([uid for uid, fate in zip(UIDS, fates, strict=True) if fate == SampleOutcome.KEPT])
     assert found.dtype == expected.dtype
     assert found.tolist() == expected.tolist()
     assert len(found) == 6
 
 
 def test_a_key_of_32_digits_is_a_uid(tmp_path):
-    chosen = selection(tmp_path, keep=1.0, id=UIDS)
-    assert all_have_uids(chosen)
-    assert np.load(write_ids(tmp_path / "ids.npy", chosen)).tolist() == datacomp(UIDS).tolist()
+    chosen = selection(tmp_path, keep_fraction=1.0, id=UIDS)
+    assert has_uids(chosen)
+    assert np.load(write_datacomp_ids(tmp_path / "ids.npy", chosen)).tolist() == datacomp(UIDS).tolist()
 
 
 def test_keys_that_are_no_uids_are_told(tmp_path):
     chosen = selection(tmp_path)
-    assert not all_have_uids(chosen)
+    assert not has_uids(chosen)
     with pytest.raises(ValueError, match=r"the id 'key\d+' is not a uid of 32 hexadecimal digits"):
-        write_ids(tmp_path / "ids.npy", chosen)
+        write_datacomp_ids(tmp_path / "ids.npy", chosen)
     assert not (tmp_path / "ids.npy").exists()
 
 
 def test_numbers_are_no_uids(tmp_path):
-    assert not all_have_uids(selection(tmp_path, columns={"uid": "int64"}, uid=list(range(12))))
+    assert not has_uids(selection(tmp_path, columns={"uid": "int64"}, uid=list(range(12))))
 
 
 @pytest.mark.parametrize("text", ["0" * 31, "0" * 33, "g" * 32, " " + "0" * 31, "0" * 32 + "\n", "", None])
 def test_what_is_almost_a_uid_is_none(text):
     with pytest.raises(ValueError, match="is not a uid"):
-        uids_of(pa.chunked_array([pa.array([UIDS[0], text], pa.string())]), "uid")
+        parse_uids(pa.chunked_array([pa.array([UIDS[0], text], pa.string())]), "uid")
 
 
 def test_large_letters_slices_and_chunks_are_all_right():
@@ -70,5 +72,5 @@ def test_large_letters_slices_and_chunks_are_all_right():
     chunked = pa.chunked_array(
         [pa.array(["x", *uids[:2]])[1:], pa.array([], pa.string()), pa.array(uids[2:])]
     )
-    assert sorted(uids_of(chunked, "uid").tolist()) == datacomp(uids).tolist()
-    assert len(uids_of(chunked.slice(0, 0), "uid")) == 0
+    assert sorted(parse_uids(chunked, "uid").tolist()) == datacomp(uids).tolist()
+    assert len(parse_uids(chunked.slice(0, 0), "uid")) == 0

@@ -4,28 +4,32 @@ import pytest
 import torch
 
 from prolip.filtering import duplicates
-from prolip.filtering.criteria import criterion
-from prolip.filtering.duplicates import find_twins, groups_of
-from prolip.filtering.score_cache import make_scores
-from prolip.filtering.threshold import find_cut
+from prolip.filtering.criteria import get_criterion
+from prolip.filtering.duplicates import find_near_duplicates, group_equal_texts
+from prolip.filtering.score_cache import cache_scores
+from prolip.filtering.threshold import find_threshold
 from prolip.gaussian import Gaussian
 from tests.filtering import made
 
-CSD = criterion("csd")
+CSD = get_criterion("csd")
 
 
-def found(tmp_path, images, texts, kind, keep=1.0, alike=0.97, cut_at=3, **columns):
+def found(tmp_path, images, texts, kind, keep_fraction=1.0, duplicate_cosine=0.97, cut_at=3, **columns):
     """{number: number of its twin}, and all that is known."""
     parts = [
-        made.pairs(images[:cut_at], texts[:cut_at], **{k: v[:cut_at] for k, v in columns.items()}),
-        made.pairs(images[cut_at:], texts[cut_at:], cut_at, **{k: v[cut_at:] for k, v in columns.items()}),
+        made.list_pairs(images[:cut_at], texts[:cut_at], **{k: v[:cut_at] for k, v in columns.items()}),
+        made.list_pairs(
+            images[cut_at:], texts[cut_at:], cut_at, **{k: v[cut_at:] for k, v in columns.items()}
+        ),
     ]
     embeddings = made.write(tmp_path / "e", parts)
-    scores = make_scores(embeddings, tmp_path / "s")
-    cut = find_cut(lambda: (best.score for best in scores.best(CSD)), keep)
-    twins = find_twins(embeddings, scores, CSD, cut, kind=kind, alike=alike, scratch=tmp_path)
-    pairs = twins.pairs(100)
-    assert sorted(number for part in (0, 1) for number in twins.gone_of(part)) == sorted(
+    scores = cache_scores(embeddings, tmp_path / "s")
+    cut = find_threshold(lambda: (best.score for best in scores.iter_best(CSD)), keep)
+    twins = find_near_duplicates(
+        embeddings, scores, CSD, cut, kind=kind, min_cosine=alike, temp_folder=tmp_path
+    )
+    pairs = twins.list_pairs(100)
+    assert sorted(number for part in (0, 1) for number in twins.dropped_in_part(part)) == sorted(
         g for (_, g), _ in pairs
     )
     assert len(pairs) == twins.count
@@ -70,7 +74,7 @@ def test_captions_and_both(tmp_path, images):
 def test_only_what_is_kept_is_compared(tmp_path, images):
     texts = Gaussian.cat([images[:5], Gaussian(-images[5:].mean, images[5:].log_var)])
     assert 5 in found(tmp_path / "all", images, texts, "images")[0]
-    assert 5 not in found(tmp_path / "best", images, texts, "images", keep=5 / 6)[0]
+    assert 5 not in found(tmp_path / "best", images, texts, "images", keep_fraction=5 / 6)[0]
 
 
 def test_exact_copies_are_found_however_far_their_embeddings_are(tmp_path):
@@ -81,14 +85,14 @@ def test_exact_copies_are_found_however_far_their_embeddings_are(tmp_path):
 
 def test_texts_are_the_same_without_case_and_outer_space():
     names = pa.chunked_array([["A Cat ", None, "a dog"], ["\ta cat", "a  cat", None]])
-    groups = groups_of(names).tolist()
+    groups = group_equal_texts(names).tolist()
     assert groups[0] == groups[3]
     assert groups[1] == groups[5] == -1
     assert len({groups[0], groups[2], groups[4]}) == 3
 
 
 def test_in_cells_what_shares_one_is_found_and_recall_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(duplicates, "EXACT", 10)
+    monkeypatch.setattr(duplicates, "MAX_EXACT", 10)
     z = made.gaussians(60, 6)
     images = Gaussian.cat([z, near(z, 1e-4)])
     gone, twins = found(tmp_path, images, made.gaussians(120, 7), "images", cut_at=50)
@@ -99,10 +103,17 @@ def test_in_cells_what_shares_one_is_found_and_recall_is_told(tmp_path, monkeypa
 def test_what_has_no_caption_is_alike_to_none(tmp_path):
     z = made.gaussians(2)
     embeddings = made.write(tmp_path / "e", [[made.row(n, "image", z[0], None) for n in range(3)]])
-    scores = make_scores(embeddings, tmp_path / "s")
-    judge = criterion("image-uncertainty")
-    cut = find_cut(lambda: (best.score for best in scores.best(judge)), 1.0)
-    assert find_twins(embeddings, scores, judge, cut, kind="captions", alike=0.5, scratch=tmp_path).count == 0
-    images = find_twins(embeddings, scores, judge, cut, kind="images", alike=0.5, scratch=tmp_path)
-    assert images.twin.tolist() == [-1, 0, 0]
+    scores = cache_scores(embeddings, tmp_path / "s")
+    judge = get_criterion("image-uncertainty")
+    cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 1.0)
+    assert (
+        find_near_duplicates(
+            embeddings, scores, judge, cut, kind="captions", min_cosine=0.5, temp_folder=tmp_path
+        ).count
+        == 0
+    )
+    images = find_near_duplicates(
+        embeddings, scores, judge, cut, kind="images", min_cosine=0.5, temp_folder=tmp_path
+    )
+    assert images.better.tolist() == [-1, 0, 0]
     assert np.array_equal(images.number, [0, 1, 2]), "of equal scores the first is the better"

@@ -1,24 +1,26 @@
 import numpy as np
 import pytest
 
-from prolip.filtering.criteria import criterion
-from prolip.filtering.duplicates import find_twins
+from prolip.filtering.criteria import get_criterion
+from prolip.filtering.duplicates import find_near_duplicates
 from prolip.filtering.examples import find_examples
-from prolip.filtering.score_cache import make_scores
+from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import Selection
-from prolip.filtering.threshold import find_cut
+from prolip.filtering.threshold import find_threshold
 from tests.filtering import made
 
 
 def selection(tmp_path, by, *, twins=False):
-    judge = criterion(by)
+    judge = get_criterion(by)
     images, texts = made.gaussians(40, 1), made.gaussians(40, 2)
-    parts = [made.pairs(images[:25], texts[:25]), made.pairs(images[25:], texts[25:], first=25)]
+    parts = [made.list_pairs(images[:25], texts[:25]), made.list_pairs(images[25:], texts[25:], first=25)]
     embeddings = made.write(tmp_path / "e", parts)
-    scores = make_scores(embeddings, tmp_path / "s")
-    cut = find_cut(lambda: (best.score for best in scores.best(judge)), 0.5)
+    scores = cache_scores(embeddings, tmp_path / "s")
+    cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 0.5)
     found = (
-        find_twins(embeddings, scores, judge, cut, kind="images", alike=0.6, scratch=tmp_path)
+        find_near_duplicates(
+            embeddings, scores, judge, cut, kind="images", min_cosine=0.6, temp_folder=tmp_path
+        )
         if twins
         else None
     )
@@ -28,7 +30,9 @@ def selection(tmp_path, by, *, twins=False):
 @pytest.mark.parametrize("by", ["csd", "inclusion"])
 def test_ends_and_both_sides_of_the_cut(tmp_path, by):
     chosen = selection(tmp_path, by)
-    order = np.argsort(-np.concatenate([judged.score for judged in chosen.parts()]), kind="stable").tolist()
+    order = np.argsort(
+        -np.concatenate([judged.score for judged in chosen.iter_parts()]), kind="stable"
+    ).tolist()
     found = find_examples(chosen, 5)
     named = {
         name: [one.row["number"] for one in getattr(found, name)]
@@ -49,7 +53,7 @@ def test_ends_and_both_sides_of_the_cut(tmp_path, by):
 def test_duplicates_stand_beside_what_they_are_alike_to(tmp_path):
     chosen = selection(tmp_path, "csd", twins=True)
     found = find_examples(chosen, 100).duplicates
-    assert len(found) == chosen.twins.count > 0
+    assert len(found) == chosen.duplicates.count > 0
     images = made.gaussians(40, 1).mean
     for gone, stays in found:
         assert images[gone.row["number"]] @ images[stays.row["number"]] >= 0.6

@@ -7,15 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from prolip.data.open import open_data
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
 from prolip.filtering import filter
 from prolip.filtering import score_cache as stored
 from prolip.filtering.filter import filter_pairs
-from prolip.filtering.score_cache import make_scores
-from prolip.filtering.selection import Fate
-from prolip.scenes.writer import Plan
-from prolip.scenes.writer import write as write_scenes
+from prolip.filtering.score_cache import cache_scores
+from prolip.filtering.selection import SampleOutcome
+from prolip.scenes.writer import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset as write_scenes
 from tests.data.tar_files import tar_bytes
 from tests.embeddings.shards import files, uid, write_shards
 from tests.filtering import made
@@ -25,7 +25,7 @@ from tests.filtering import made
 def polluted(tmp_path_factory):
     """Embeddings of scenes by a model that has learned them, three in ten with a false caption."""
     folder = tmp_path_factory.mktemp("polluted")
-    write_scenes(folder / "d", Plan(size=48, train=300, test=1, false=0.3))
+    write_scenes(folder / "d", SceneDatasetSpec(image_size=48, num_train=300, num_test=1, false_fraction=0.3))
     return embed("scenes-tiny", str(folder / "d" / "train"), folder / "e", part_size=128, progress=False)
 
 
@@ -35,29 +35,31 @@ def filtered(polluted, out, **options):
 
 @pytest.mark.parametrize("by", ["csd", "cosine", "inclusion"])
 def test_false_captions_are_found(polluted, tmp_path, by):
-    found = filtered(polluted, tmp_path, by=by)
-    assert found.account.kept == 210
-    assert found.account.truth.chance_precision == pytest.approx(0.7)
-    assert found.account.truth.precision > 0.93
+    found = filtered(polluted, tmp_path, rank_by=by)
+    assert found.counts.kept == 210
+    assert found.counts.ground_truth.chance_precision == pytest.approx(0.7)
+    assert found.counts.ground_truth.precision > 0.93
     rows = pq.read_table(tmp_path / "subset.parquet").to_pylist()
-    assert sum(row["right"] for row in rows) / 210 == pytest.approx(found.account.truth.precision)
+    assert sum(row["right"] for row in rows) / 210 == pytest.approx(found.counts.ground_truth.precision)
     assert json.loads((tmp_path / "filter.json").read_text()) == found.summary
 
 
 def test_the_summary_counts_everything(polluted, tmp_path):
-    found = filtered(polluted, tmp_path, duplicates="both", alike=0.999)
-    fates = found.account.fates
+    found = filtered(polluted, tmp_path, duplicates="both", duplicate_cosine=0.999)
+    fates = found.counts.outcomes
     assert (
-        found.summary["fates"]["kept"] == fates[Fate.KEPT] == len(pq.read_table(tmp_path / "subset.parquet"))
+        found.summary["outcomes"]["kept"]
+        == fates[SampleOutcome.KEPT]
+        == len(pq.read_table(tmp_path / "subset.parquet"))
     )
-    assert fates[Fate.KEPT] + fates[Fate.DUPLICATE] == 210
-    assert fates[Fate.DUPLICATE] == found.selection.twins.count > 0
+    assert fates[SampleOutcome.KEPT] + fates[SampleOutcome.DUPLICATE] == 210
+    assert fates[SampleOutcome.DUPLICATE] == found.selection.duplicates.count > 0
     assert sum(fates.values()) == 300
     rows = pq.read_table(tmp_path / "scores" / "part-000000000.parquet")["csd"].to_pylist()
-    assert found.summary["cut"] in [
+    assert found.summary["threshold"] in [
         value
         for part in found.selection.scores.parts
-        for value in found.selection.scores.part(part)["csd"].to_pylist()
+        for value in found.selection.scores.read_part(part)["csd"].to_pylist()
     ]
     assert len(rows) == 128
 
@@ -65,16 +67,18 @@ def test_the_summary_counts_everything(polluted, tmp_path):
 def test_another_score_reads_no_embeddings_again(polluted, tmp_path, monkeypatch):
     filtered(polluted, tmp_path)
     monkeypatch.setattr(stored, "scored", None)  # not to be called
-    assert filtered(polluted, tmp_path, by="cosine").account.kept == 210
+    assert filtered(polluted, tmp_path, rank_by="cosine").counts.kept == 210
 
 
 def test_raw_data_is_embedded_first_and_bad_samples_are_told(nano, tmp_path):
     data = write_shards(tmp_path / "d", [6, 5], bad=[3])
-    found = filter_pairs(data, tmp_path / "out", keep=0.4, model=nano, bad_limit=0.2, progress=False)
+    found = filter_pairs(
+        data, tmp_path / "out", keep_fraction=0.4, model=nano, max_bad_fraction=0.2, progress=False
+    )
     assert (tmp_path / "out" / "embeddings" / "prolip.json").exists()
-    assert found.summary["bad"] == {"unreadable image": 1}
-    assert found.account.total == 10
-    assert found.account.kept == 4
+    assert found.summary["errors"] == {"unreadable image": 1}
+    assert found.counts.total == 10
+    assert found.counts.kept == 4
     ids = np.load(tmp_path / "out" / "ids.npy")
     assert len(ids) == 4, "samples have uids, so ids are written"
     assert {path.name for path in found.paths} == {"ids.npy", "subset.parquet", "filter.json"}
@@ -84,7 +88,7 @@ def test_raw_data_is_embedded_first_and_bad_samples_are_told(nano, tmp_path):
 def test_only_what_is_asked_for_is_written(nano, tmp_path):
     data = write_shards(tmp_path / "d", [6])
     found = filter_pairs(
-        data, tmp_path / "o", keep=0.5, model=nano, to=["shards"], shard_size=2, progress=False
+        data, tmp_path / "o", keep_fraction=0.5, model=nano, outputs=["shards"], shard_size=2, progress=False
     )
     assert [path.name for path in sorted((tmp_path / "o" / "shards").glob("*.tar"))] == [
         "00000.tar",
@@ -103,8 +107,8 @@ def test_only_what_is_asked_for_is_written(nano, tmp_path):
         ({"duplicates": "all"}, "duplicates 'all' is not one of"),
         ({"truth": "wrong"}, "there is no column 'wrong' to compare with; there is id"),
         ({"shard_size": 0}, "shard_size must be"),
-        ({"alike": 0.0}, "alike must be a cosine"),
-        ({"alike": 1.1}, "alike must be a cosine"),
+        ({"duplicate_cosine": 0.0}, "alike must be a cosine"),
+        ({"duplicate_cosine": 1.1}, "alike must be a cosine"),
     ],
 )
 def test_what_can_not_be_done_is_told(polluted, tmp_path, options, message):
@@ -114,14 +118,14 @@ def test_what_can_not_be_done_is_told(polluted, tmp_path, options, message):
 
 def test_raw_data_needs_a_model(tmp_path):
     with pytest.raises(ValueError, match="is no folder of embeddings, so that a model is needed"):
-        filter_pairs(write_shards(tmp_path / "d", [2]), tmp_path / "o", keep=0.5)
+        filter_pairs(write_shards(tmp_path / "d", [2]), tmp_path / "o", keep_fraction=0.5)
 
 
 def test_a_score_that_the_embeddings_do_not_have_is_told(tmp_path):
     z = made.gaussians(4)
-    embeddings = made.write(tmp_path / "e", [made.pairs(z[:2], z[2:])], variances="trace")
+    embeddings = made.write(tmp_path / "e", [made.list_pairs(z[:2], z[2:])], variances="trace")
     with pytest.raises(ValueError, match=r"not one of 2 samples of .* has a score by inclusion: it needs"):
-        filter.filter_pairs(embeddings.folder, tmp_path / "o", keep=0.5, by="inclusion")
+        filter.filter_pairs(embeddings.folder, tmp_path / "o", keep_fraction=0.5, rank_by="inclusion")
 
 
 def test_a_shard_that_was_mended_is_scored_again(nano, tmp_path):
@@ -130,36 +134,46 @@ def test_a_shard_that_was_mended_is_scored_again(nano, tmp_path):
     whole = shard.read_bytes()
     shard.write_bytes(whole[: len(whole) // 2 + 100])
     data, out = f"pipe:cat {shlex.quote(str(shard))}", tmp_path / "o"
-    options = {"keep": 1.0, "model": nano, "bad_limit": 0.5, "to": ("shards", "parquet"), "progress": False}
-    assert filter_pairs(data, out, **options).account.kept < 6
+    options = {
+        "keep": 1.0,
+        "model": nano,
+        "max_bad_fraction": 0.5,
+        "to": ("shards", "parquet"),
+        "progress": False,
+    }
+    assert filter_pairs(data, out, **options).counts.kept < 6
     shard.write_bytes(whole)
     with pytest.raises(ValueError, match="holds the shards of another selection"):
         filter_pairs(data, out, **options)
     again = filter_pairs(data, out, **{**options, "to": ("parquet",)})
-    assert again.account.kept == 6
+    assert again.counts.kept == 6
     fresh = filter_pairs(data, tmp_path / "fresh", **{**options, "to": ("parquet",)})
     ours, theirs = (pq.read_table(tmp_path / name / "subset.parquet") for name in ("o", "fresh"))
     assert ours.equals(theirs)
-    assert fresh.account.kept == 6
+    assert fresh.counts.kept == 6
 
 
 def test_shards_of_another_selection_are_refused_before_anything_is_written(nano, tmp_path):
     data = write_shards(tmp_path / "d", [6])
     options = {"model": nano, "to": ("parquet", "shards"), "progress": False}
-    filter_pairs(data, tmp_path / "o", keep=0.5, **options)
+    filter_pairs(data, tmp_path / "o", keep_fraction=0.5, **options)
     before = (tmp_path / "o" / "subset.parquet").read_bytes()
     with pytest.raises(ValueError, match="holds the shards of another selection"):
-        filter_pairs(data, tmp_path / "o", keep=1.0, **options)
+        filter_pairs(data, tmp_path / "o", keep_fraction=1.0, **options)
     assert (tmp_path / "o" / "subset.parquet").read_bytes() == before
 
 
 def test_a_stream_with_a_password_makes_shards_of_the_data_not_of_its_embeddings(nano, tmp_path):
     write_shards(tmp_path / "d", [4])
     data = f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/d/00000.tar"
-    done = filter_pairs(data, tmp_path / "o", keep=0.5, model=nano, to=("shards",), progress=False)
+    done = filter_pairs(
+        data, tmp_path / "o", keep_fraction=0.5, model=nano, outputs=("shards",), progress=False
+    )
     assert len(open_data(tmp_path / "o" / "shards")) == 2
     with pytest.raises(ValueError, match="which is not kept, so that it can't be read again"):
-        filter_pairs(done.embeddings.folder, tmp_path / "p", keep=0.5, to=("shards",), progress=False)
+        filter_pairs(
+            done.embeddings.folder, tmp_path / "p", keep_fraction=0.5, outputs=("shards",), progress=False
+        )
 
 
 @pytest.mark.parametrize(
@@ -175,26 +189,28 @@ def test_a_stream_with_a_password_makes_shards_of_the_data_not_of_its_embeddings
 def test_embeddings_take_no_options_of_embedding(nano, tmp_path, name, value):
     stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
     with pytest.raises(ValueError, match=f"is embedded already: leave out {name}"):
-        filter_pairs(stored.folder, tmp_path / "o", keep=0.5, **{name: value})
+        filter_pairs(stored.folder, tmp_path / "o", keep_fraction=0.5, **{name: value})
 
 
 def test_inclusion_of_traces_is_refused_before_the_work(nano, tmp_path):
     data = write_shards(tmp_path / "d", [4])
     with pytest.raises(ValueError, match="leave variances out"):
-        filter_pairs(data, tmp_path / "o", keep=0.5, by="inclusion", model=nano, variances="trace")
+        filter_pairs(
+            data, tmp_path / "o", keep_fraction=0.5, rank_by="inclusion", model=nano, variances="trace"
+        )
     assert not (tmp_path / "o").exists()
 
 
 def test_not_one_good_sample(nano, tmp_path):
     data = write_shards(tmp_path / "d", [3], bad={0, 1, 2})
     with pytest.raises(ValueError, match=r"not one sample of .* could be embedded: see .*bad\.csv"):
-        filter_pairs(data, tmp_path / "o", keep=0.5, model=nano, bad_limit=1, progress=False)
+        filter_pairs(data, tmp_path / "o", keep_fraction=0.5, model=nano, max_bad_fraction=1, progress=False)
 
 
 def test_some_uids_are_no_reason_to_stop(nano, tmp_path, caplog):
     members = [(name, content.replace(uid(1).encode(), b"short")) for name, content in files(range(4))]
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    done = filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep=1.0, model=nano, progress=False)
+    done = filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano, progress=False)
     assert [path.name for path in done.paths] == ["subset.parquet", "filter.json"]
     assert "no ids.npy: the uid 'short'" in caplog.text
 
@@ -203,7 +219,7 @@ def test_columns_of_the_names_of_ours_stay_apart(nano, tmp_path):
     told = b'{"part": "p", "csd": "c", "csd_": "d", "image_row": 5}'
     members = [(name, told if name.endswith("json") else content) for name, content in files(range(3))]
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep=1.0, model=nano, progress=False)
+    filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano, progress=False)
     rows = pq.read_table(tmp_path / "o" / "subset.parquet")
     assert rows["part_"].to_pylist() == ["p"] * 3
     assert rows["csd__"].to_pylist() == ["c"] * 3
@@ -213,19 +229,21 @@ def test_columns_of_the_names_of_ours_stay_apart(nano, tmp_path):
 
 def test_an_address_is_no_folder(nano, tmp_path):
     with pytest.raises(ValueError, match="s3://bucket/out is an address"):
-        filter_pairs(str(tmp_path), "s3://bucket/out", keep=0.5, model=nano)
+        filter_pairs(str(tmp_path), "s3://bucket/out", keep_fraction=0.5, model=nano)
 
 
 def test_a_source_in_memory_makes_no_shards(nano, tmp_path):
     source = open_data(write_shards(tmp_path / "d", [4]))
     with pytest.raises(ValueError, match="name the data by its path"):
-        filter_pairs(source, tmp_path / "o", keep=0.5, model=nano, to=("shards",))
-    assert filter_pairs(source, tmp_path / "o", keep=0.5, model=nano, progress=False).account.kept == 2
+        filter_pairs(source, tmp_path / "o", keep_fraction=0.5, model=nano, outputs=("shards",))
+    assert (
+        filter_pairs(source, tmp_path / "o", keep_fraction=0.5, model=nano, progress=False).counts.kept == 2
+    )
 
 
 def test_scores_of_other_columns_are_others(nano, tmp_path):
     stored = embed(nano, write_shards(tmp_path / "d", [4]), tmp_path / "e", progress=False)
-    filter_pairs(stored.folder, tmp_path / "o", keep=0.5, progress=False)
+    filter_pairs(stored.folder, tmp_path / "o", keep_fraction=0.5, progress=False)
     fewer = replace(stored.header, columns={})
     with pytest.raises(ValueError, match=r"holds the scores of other embeddings \(columns differ\)"):
-        make_scores(Embeddings(stored.place, fewer), tmp_path / "o" / "scores")
+        cache_scores(EmbeddingDataset(stored.storage, fewer), tmp_path / "o" / "scores")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prolip.filtering import scores
-from prolip.filtering.scores import columns_of, scored
+from prolip.filtering.scores import compute_scores, get_score_columns
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd, log_inclusion
 from tests.filtering.made import gaussians, pairs, row, write
@@ -12,8 +12,8 @@ from tests.filtering.made import gaussians, pairs, row, write
 
 def table_of(tmp_path, rows, **options):
     embeddings = write(tmp_path / "e", [rows], **options)
-    table = scored(embeddings.part(0))
-    assert table.schema.names == columns_of(embeddings.header)
+    table = compute_scores(embeddings.read_part(0))
+    assert table.schema.names == get_score_columns(embeddings.header)
     return table.to_pylist()
 
 

@@ -3,7 +3,7 @@ import pytest
 from prolip.data.open import open_data
 from prolip.embeddings.embed import embed
 from prolip.filtering import shard_writer
-from prolip.filtering.shard_writer import claim, write_shards
+from prolip.filtering.shard_writer import claim_folder, write_shards
 from tests.data.tar_files import tar_bytes
 from tests.embeddings.shards import files
 from tests.embeddings.shards import write_shards as write_data
@@ -13,12 +13,12 @@ from tests.filtering.test_members import by_tarfile, chosen, kept_ids
 @pytest.fixture
 def made(nano, tmp_path):
     embeddings = embed(nano, write_data(tmp_path / "d", [6, 6]), tmp_path / "e", part_size=5, progress=False)
-    return embeddings, chosen(embeddings, tmp_path / "s", keep=7 / 12)
+    return embeddings, chosen(embeddings, tmp_path / "s", keep_fraction=7 / 12)
 
 
 def write(made, folder, **options):
     embeddings, selection = made
-    claim(folder, options or {"by": "csd"})
+    claim_folder(folder, options or {"by": "csd"})
     return write_shards(folder, selection, embeddings, data=embeddings.header.data, kept=7, size=3)
 
 
@@ -39,7 +39,7 @@ def test_new_shards_hold_what_is_kept_and_nothing_else(made, tmp_path):
 
 def test_a_run_that_was_killed_goes_on(made, tmp_path, monkeypatch):
     whole = [path.read_bytes() for path in write(made, tmp_path / "whole")]
-    real, read = shard_writer.kept_members, []
+    real, read = shard_writer.iter_kept_samples, []
 
     def failing(*arguments, **options):
         for number, sample in enumerate(real(*arguments, **options)):
@@ -65,7 +65,7 @@ def test_a_run_that_was_killed_goes_on(made, tmp_path, monkeypatch):
 def test_another_selection_in_the_same_folder_is_refused(made, tmp_path):
     write(made, tmp_path / "new")
     with pytest.raises(ValueError, match="holds the shards of another selection"):
-        write(made, tmp_path / "new", by="cosine")
+        write(made, tmp_path / "new", rank_by="cosine")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("")
     with pytest.raises(ValueError, match="is not empty, and holds no shards of a filter"):
@@ -78,7 +78,7 @@ def test_keys_that_come_again_stay_apart(nano, tmp_path):
     for shard in range(3):
         (tmp_path / "d" / f"{shard}.tar").write_bytes(tar_bytes(list(files(range(2)))))
     embeddings = embed(nano, str(tmp_path / "d"), tmp_path / "e", progress=False)
-    selection = chosen(embeddings, tmp_path / "s", keep=1.0)
+    selection = chosen(embeddings, tmp_path / "s", keep_fraction=1.0)
     write_shards(tmp_path / "new", selection, embeddings, data=embeddings.header.data, kept=6, size=6)
     opened = open_data(tmp_path / "new")
     assert [opened.read(n).key for n in range(6)] == [

@@ -3,11 +3,11 @@ import pyarrow as pa
 import pytest
 
 from prolip.filtering import summary
-from prolip.filtering.criteria import criterion
-from prolip.filtering.score_cache import make_scores
-from prolip.filtering.selection import Fate, Selection
-from prolip.filtering.summary import QUANTILES, take_account
-from prolip.filtering.threshold import find_cut
+from prolip.filtering.criteria import get_criterion
+from prolip.filtering.score_cache import cache_scores
+from prolip.filtering.selection import SampleOutcome, Selection
+from prolip.filtering.summary import QUANTILES, summarize_selection
+from prolip.filtering.threshold import find_threshold
 from tests.filtering import made
 
 COUNT = 60
@@ -17,29 +17,31 @@ def selection(tmp_path, by, keep, columns, **values):
     images, texts = made.gaussians(COUNT, 1), made.gaussians(COUNT, 2)
     half = COUNT // 2
     parts = [
-        made.pairs(images[:half], texts[:half], **{k: v[:half] for k, v in values.items()}),
-        made.pairs(images[half:], texts[half:], half, **{k: v[half:] for k, v in values.items()}),
+        made.list_pairs(images[:half], texts[:half], **{k: v[:half] for k, v in values.items()}),
+        made.list_pairs(images[half:], texts[half:], half, **{k: v[half:] for k, v in values.items()}),
     ]
-    scores = make_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
-    judge = criterion(by)
-    return Selection(scores, judge, find_cut(lambda: (best.score for best in scores.best(judge)), keep))
+    scores = cache_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
+    judge = get_criterion(by)
+    return Selection(
+        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep)
+    )
 
 
 def column(chosen, name):
-    return np.concatenate([judged.rows[name].to_numpy() for judged in chosen.parts([name])])
+    return np.concatenate([judged.rows[name].to_numpy() for judged in chosen.iter_parts([name])])
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_quantiles_are_right_to_within_a_bin(tmp_path, by):
     chosen = selection(tmp_path, by, 0.4, {})
-    found = take_account(chosen)
+    found = summarize_selection(chosen)
     values = column(chosen, by)
-    kept = np.concatenate([judged.fate for judged in chosen.parts()]) == Fate.KEPT
+    kept = np.concatenate([judged.outcome for judged in chosen.iter_parts()]) == SampleOutcome.KEPT
     bin_width = float(values.max() - values.min()) / summary.BINS
     for name, some in (("kept", values[kept]), ("dropped", values[~kept])):
         for quantile in QUANTILES:
             exact = np.quantile(some, quantile, method="inverted_cdf")
-            told = found.as_dict()["quantiles"][name][f"{quantile:g}"]
+            told = found.to_dict()["quantiles"][name][f"{quantile:g}"]
             assert told == pytest.approx(exact, abs=1.01 * bin_width), (name, quantile)
     assert found.histogram.kept.sum() == found.kept == 24
     assert found.histogram.dropped.sum() == 36
@@ -49,9 +51,11 @@ def test_quantiles_are_right_to_within_a_bin(tmp_path, by):
 def test_truth_by_its_definition(tmp_path):
     truths = [None if i % 10 == 0 else i % 3 > 0 for i in range(COUNT)]
     chosen = selection(tmp_path, "csd", 0.4, {"right": "bool"}, right=truths)
-    found = take_account(chosen, "right").truth
+    found = summarize_selection(chosen, "right").truth
     kept = set(
-        np.flatnonzero(np.concatenate([judged.fate for judged in chosen.parts()]) == Fate.KEPT).tolist()
+        np.flatnonzero(
+            np.concatenate([judged.outcome for judged in chosen.iter_parts()]) == SampleOutcome.KEPT
+        ).tolist()
     )
     known = [i for i in range(COUNT) if truths[i] is not None]
     right = [i for i in known if truths[i]]
@@ -67,19 +71,19 @@ def test_numbers_count_as_truths_and_texts_do_not(tmp_path):
     chosen = selection(
         tmp_path, "csd", 1.0, {"right": "int64", "name": "string"}, right=numbers, name=["x"] * COUNT
     )
-    assert take_account(chosen, "right").truth.precision == 0.5
+    assert summarize_selection(chosen, "right").truth.precision == 0.5
     with pytest.raises(ValueError, match="the truth 'name' must be a column of true and false"):
-        take_account(chosen, "name")
+        summarize_selection(chosen, "name")
 
 
 def test_one_score_only_is_no_trouble(tmp_path):
     z = made.gaussians(2)
-    scores = make_scores(made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])]), tmp_path / "s")
-    judge = criterion("csd")
-    cut = find_cut(lambda: (best.score for best in scores.best(judge)), 1.0)
-    found = take_account(Selection(scores, judge, cut))
-    assert found.as_dict()["quantiles"]["dropped"] is None
-    assert found.as_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-cut.score, rel=1e-5)
+    scores = cache_scores(made.write(tmp_path / "e", [made.list_pairs(z[:1], z[1:])]), tmp_path / "s")
+    judge = get_criterion("csd")
+    cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 1.0)
+    found = summarize_selection(Selection(scores, judge, cut))
+    assert found.to_dict()["quantiles"]["dropped"] is None
+    assert found.to_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-cut.score, rel=1e-5)
 
 
 def test_a_truth_that_is_no_number_is_unknown():

@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.filtering.threshold import (
-    NOTHING,
-    Cut,
-    Sieve,
+    NAN_KEY,
+    Threshold,
+    ThresholdFilter,
     count_lower,
     count_upper,
-    find_cut,
-    keys_of,
-    scores_of,
+    find_threshold,
+    from_sort_keys,
+    to_sort_keys,
 )
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
@@ -25,9 +25,9 @@ def best(scores, keep):
 
 
 def chosen(blocks, keep):
-    cut = find_cut(lambda: iter(blocks), keep)
-    sieve = Sieve(cut)
-    return np.flatnonzero(np.concatenate([sieve.keeps(block) for block in blocks])).tolist(), cut
+    cut = find_threshold(lambda: iter(blocks), keep)
+    threshold_filter = ThresholdFilter(cut)
+    return np.flatnonzero(np.concatenate([threshold_filter.apply(block) for block in blocks])).tolist(), cut
 
 
 @given(
@@ -40,7 +40,7 @@ def test_as_sorting_would(blocks, keep):
     found, cut = chosen(arrays, keep)
     assert found == best(scores, keep)
     assert cut.total == len(scores)
-    assert cut.none == sum(s != s for s in scores)
+    assert cut.nan_count == sum(s != s for s in scores)
     assert cut.score == (min(scores[i] for i in found) if found else None)
 
 
@@ -55,16 +55,16 @@ def test_many_scores_of_which_many_are_equal():
 @given(st.lists(FLOATS, max_size=30))
 def test_keys_have_the_order_of_scores_and_lead_back(values):
     scores = np.array([v for v in values if v == v], np.float32)
-    keys = keys_of(scores)
+    keys = to_sort_keys(scores)
     assert ((scores[:, None] > scores) == (keys[:, None] > keys)).all()
     assert ((scores[:, None] == scores) == (keys[:, None] == keys)).all()
-    assert (scores_of(keys) == scores).all()
-    assert (keys > NOTHING).all()
+    assert (from_sort_keys(keys) == scores).all()
+    assert (keys > NAN_KEY).all()
 
 
 def test_nan_of_either_sign_has_no_place():
     nans = np.array([0x7FC00000, 0xFFC00000, 0xFFFFFFFF], np.uint32).view(np.float32)
-    assert (keys_of(nans) == NOTHING).all()
+    assert (to_sort_keys(nans) == NAN_KEY).all()
     assert count_upper(np.array([-np.inf], np.float32))[0] == 0
 
 
@@ -77,7 +77,7 @@ def test_counts_of_parts_add_up_to_those_of_the_whole():
 
 
 def test_nothing_to_cut():
-    assert find_cut(lambda: iter([]), 0.5) == Cut(2**32 - 1, 0, 0, 0)
+    assert find_threshold(lambda: iter([]), 0.5) == Threshold(2**32 - 1, 0, 0, 0)
     found, cut = chosen([np.array([np.nan, np.nan], np.float32)], 1.0)
     assert (found, cut.none, cut.score) == ([], 2, None)
 
@@ -85,4 +85,4 @@ def test_nothing_to_cut():
 @pytest.mark.parametrize("keep", [0, -0.1, 1.01, float("nan")])
 def test_a_share_that_is_none_is_refused(keep):
     with pytest.raises(ValueError, match="keep must be a share"):
-        find_cut(lambda: iter([np.ones(3, np.float32)]), keep)
+        find_threshold(lambda: iter([np.ones(3, np.float32)]), keep)

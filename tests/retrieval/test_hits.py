@@ -8,12 +8,12 @@ import torch
 
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd, log_containment, log_inclusion
-from prolip.retrieval.hits import compared, gaussian_of, included_by
-from prolip.retrieval.index.append import fill
-from prolip.retrieval.index.vectors import asked
-from tests.retrieval.rooms import gaussians, written
+from prolip.retrieval.hits import log_inclusion_in_query, rows_to_gaussian, score_items
+from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.index.vectors import query_vectors
+from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
-IMAGES, QUERY = gaussians(60), gaussians(1, seed=2)
+IMAGES, QUERY = make_gaussians(60), make_gaussians(1, seed=2)
 WIDTHS = [100 + n for n in range(60)]
 
 
@@ -21,13 +21,15 @@ WIDTHS = [100 + n for n in range(60)]
 def found(tmp_path_factory):
     """Rows as they come from a database, all columns of them."""
     folder = tmp_path_factory.mktemp("hits")
-    database = fill(folder / "db", [written(folder / "e", IMAGES, extra={"width": ("int64", WIDTHS)})])
-    return database.nearest(asked(QUERY.mean.numpy()), 9, columns=list(database.columns))
+    database = index_embeddings(
+        folder / "db", [write_embeddings(folder / "e", IMAGES, extra={"width": ("int64", WIDTHS)})]
+    )
+    return database.find_nearest(query_vectors(QUERY.mean.numpy()), 9, columns=list(database.columns))
 
 
 @pytest.fixture
 def hits(found):
-    return compared(found, QUERY[0], (10.0, -4.0), "by hand")
+    return score_items(found, QUERY[0], (10.0, -4.0), "by hand")
 
 
 def test_the_scores(found, hits):
@@ -37,11 +39,11 @@ def test_the_scores(found, hits):
     np.testing.assert_allclose(hits.match, 1 / (1 + np.exp(-(10 * (1 - hits.csd / 2) - 4))), rtol=1e-9)
     np.testing.assert_array_equal(hits.mean, items.mean.numpy())
     np.testing.assert_array_equal(hits.uncertainty, IMAGES.uncertainty[found["number"].to_pylist()].numpy())
-    assert compared(found, QUERY[0], None, "").match is None
+    assert score_items(found, QUERY[0], None, "").match is None
 
 
 def test_rows_are_for_json_and_leave_vectors_out(hits):
-    rows = json.loads(json.dumps(hits.rows()))
+    rows = json.loads(json.dumps(hits.to_dicts()))
     assert [row["id"] for row in rows] == hits.column("id")
     assert [row["width"] for row in rows] == [WIDTHS[row["number"]] for row in rows]
     assert rows[0].keys() >= {
@@ -68,7 +70,7 @@ def test_some_of_them(hits):
 
 
 def test_equal_keys_are_in_the_order_of_rows(hits):
-    order = hits.order(np.array([1.0, 0.0, 1.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0]))
+    order = hits.argsort(np.array([1.0, 0.0, 1.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0]))
     rows = np.array(hits.column("row"))[order]
     assert sorted(order[:2].tolist()) == [1, 3]
     assert all(np.array_equal(np.sort(part), part) for part in (rows[:2], rows[2:4], rows[4:]))
@@ -79,8 +81,8 @@ def test_equal_keys_are_in_the_order_of_rows(hits):
 )
 def test_how_much_the_query_includes_them(found, name, measure):
     items = IMAGES[found["number"].to_pylist()]
-    again = gaussian_of(found, 12)
+    again = rows_to_gaussian(found, 12)
     assert torch.equal(again.mean, items.mean)
     assert torch.equal(again.log_var, items.log_var)
     wanted = measure(items.to(torch.float64), Gaussian.stack([QUERY[0]] * 9).to(torch.float64))
-    np.testing.assert_allclose(included_by(QUERY[0], again, name), wanted.numpy(), rtol=1e-9)
+    np.testing.assert_allclose(log_inclusion_in_query(QUERY[0], again, name), wanted.numpy(), rtol=1e-9)

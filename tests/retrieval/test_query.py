@@ -9,17 +9,17 @@ import torch
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import similarity
 from prolip.measures.public import csd, log_containment, log_inclusion
-from prolip.retrieval.index.append import fill
-from prolip.retrieval.index.build import build
+from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.index.build import build_index
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.exact import MARGIN
-from prolip.retrieval.query import search
-from tests.retrieval.rooms import gaussians, order_of, written
+from prolip.retrieval.query import SearchConfig, search
+from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
-IMAGES, TEXTS = gaussians(300), gaussians(160, seed=1)
+IMAGES, TEXTS = make_gaussians(300), make_gaussians(160, seed=1)
 WIDTHS = [100 + (7 * n) % 83 for n in range(300)]
-QUERIES = gaussians(4, seed=2)
-NULL = gaussians(1, seed=77, low=-2.0, high=-2.0)
+QUERIES = make_gaussians(4, seed=2)
+NULL = make_gaussians(1, seed=77, low=-2.0, high=-2.0)
 
 
 @pytest.fixture(scope="module")
@@ -29,20 +29,20 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def embeddings(folder):
-    return written(folder / "e", IMAGES, TEXTS, extra={"width": ("int64", WIDTHS)})
+    return write_embeddings(folder / "e", IMAGES, TEXTS, extra={"width": ("int64", WIDTHS)})
 
 
 @pytest.fixture(scope="module")
 def database(folder, embeddings):
-    made = fill(folder / "db", [embeddings])
-    build(made)
+    made = index_embeddings(folder / "db", [embeddings])
+    build_index(made)
     return made
 
 
 @pytest.fixture(scope="module")
 def rows(embeddings):
     """(modality, number, Gaussian) of each row of the database."""
-    return [(m, n, (IMAGES if m == "image" else TEXTS)[n]) for m, n in order_of(embeddings)]
+    return [(m, n, (IMAGES if m == "image" else TEXTS)[n]) for m, n in list_rows(embeddings)]
 
 
 def distance(query, item):
@@ -58,7 +58,7 @@ def brute_force(rows, query, k, score, allowed=lambda modality, number, item: Tr
 
 @pytest.mark.parametrize("k", [1, 7, 460, 1000])
 def test_the_order_is_that_of_all_items(database, rows, k):
-    for hits, query in zip(search(database, QUERIES, k), QUERIES, strict=True):
+    for hits, query in zip(search(database, QUERIES, SearchConfig(k=k)), QUERIES, strict=True):
         wanted = brute_force(rows, query, k, distance)
         assert hits.column("row") == wanted
         assert len(hits) == min(k, 460)
@@ -82,13 +82,15 @@ def test_the_order_is_that_of_all_items(database, rows, k):
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_filters(database, rows, where, options, allowed, by):
     score = distance if by == "csd" else lambda q, z: -float(q.mean.double() @ z.mean.double())
-    for hits, query in zip(search(database, QUERIES, 9, by=by, where=where, **options), QUERIES, strict=True):
+    for hits, query in zip(
+        search(database, QUERIES, SearchConfig(k=9, rank_by=by, where=where, **options)), QUERIES, strict=True
+    ):
         assert hits.column("row") == brute_force(rows, query, 9, score, allowed)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
 def test_the_most_uncertain_are_left_out_of_each_modality(database, rows, share):
-    (hits, *_) = search(database, QUERIES, 460, max_uncertainty=share)
+    (hits, *_) = search(database, QUERIES, SearchConfig(k=460, max_uncertainty=share))
     for modality, z in (("image", IMAGES), ("text", TEXTS)):
         kept = [
             n for m, n in zip(hits.column("modality"), hits.column("number"), strict=True) if m == modality
@@ -100,7 +102,9 @@ def test_the_most_uncertain_are_left_out_of_each_modality(database, rows, share)
 def test_by_cosine(database, rows):
     both = Gaussian.stack([z for _, _, z in rows])
     wanted = similarity(QUERIES.to(torch.float64), both.to(torch.float64), "cosine")
-    for hits, scores in zip(search(database, QUERIES, 12, by="cosine"), wanted, strict=True):
+    for hits, scores in zip(
+        search(database, QUERIES, SearchConfig(k=12, rank_by="cosine")), wanted, strict=True
+    ):
         order = scores.argsort(descending=True, stable=True)[:12]
         assert hits.column("row") == order.tolist()
         np.testing.assert_allclose(hits.cosine, scores[order].numpy(), rtol=1e-9)
@@ -109,7 +113,9 @@ def test_by_cosine(database, rows):
 
 def test_by_match(database):
     for hits, near in zip(
-        search(database, QUERIES, 9, by="match"), search(database, QUERIES, 9), strict=True
+        search(database, QUERIES, SearchConfig(k=9, rank_by="match")),
+        search(database, QUERIES, SearchConfig(k=9)),
+        strict=True,
     ):
         assert hits.column("row") == near.column("row")
         np.testing.assert_allclose(hits.match, 1 / (1 + np.exp(-(10 * (1 - hits.csd / 2) - 4))), rtol=1e-9)
@@ -118,23 +124,29 @@ def test_by_match(database):
 def test_means_of_half_precision(tmp_path):
     """Their lengths are off by a thousandth: the cosine's order is still that of all."""
     halves = Gaussian(IMAGES.mean.half().float(), IMAGES.log_var)
-    database = fill(tmp_path / "db", [written(tmp_path / "e", IMAGES, parts=1, precision="float16")])
+    database = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", IMAGES, parts=1, precision="float16")]
+    )
     for by in ("csd", "cosine"):
         wanted = similarity(QUERIES.to(torch.float64), halves.to(torch.float64), by)
-        for hits, scores in zip(search(database, QUERIES, 25, by=by), wanted, strict=True):
+        for hits, scores in zip(
+            search(database, QUERIES, SearchConfig(k=25, rank_by=by)), wanted, strict=True
+        ):
             assert hits.column("row") == scores.argsort(descending=True)[:25].tolist()
 
 
 def test_lengths_that_half_precision_spoils_do_not_decide_the_cosine(tmp_path):
     """All items have about the same cosine, so that their lengths alone would order the products."""
-    query, aside = gaussians(1, seed=5).mean, gaussians(600, seed=4).mean
+    query, aside = make_gaussians(1, seed=5).mean, make_gaussians(600, seed=4).mean
     around = torch.nn.functional.normalize(aside - (aside @ query.T) * query, dim=-1)
     z = Gaussian(0.8 * query + 0.6 * around, torch.full((600, 12), -9.0))
-    database = fill(tmp_path / "db", [written(tmp_path / "e", z, parts=1, precision="float16")])
+    database = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1, precision="float16")]
+    )
     halves = z.mean.half().double()
     products = halves @ query[0].double()
     cosine = (products / halves.norm(dim=-1)).numpy()
-    (hits,) = search(database, Gaussian.point(query), 10, by="cosine")
+    (hits,) = search(database, Gaussian.point(query), SearchConfig(k=10, rank_by="cosine"))
     assert hits.column("row") == np.lexsort((np.arange(600), -cosine))[:10].tolist()
     by_product = products.argsort(descending=True)[: 10 + MARGIN].tolist()
     assert not set(hits.column("row")) <= set(by_product), "else the products would have done"
@@ -144,7 +156,7 @@ def test_lengths_that_half_precision_spoils_do_not_decide_the_cosine(tmp_path):
     ("measure", "score"), [("inclusion", log_inclusion), ("containment", log_containment)]
 )
 def test_the_nearest_sorted_by_how_much_the_query_includes_them(database, rows, measure, score):
-    found = search(database, QUERIES, 8, rerank=measure, candidates=40)
+    found = search(database, QUERIES, SearchConfig(k=8, rerank=measure, candidates=40))
     for hits, query in zip(found, QUERIES, strict=True):
         near = brute_force(rows, query, 40, distance)
         inside = score(
@@ -158,7 +170,7 @@ def test_the_nearest_sorted_by_how_much_the_query_includes_them(database, rows, 
 
 
 def test_only_what_the_query_includes(database, rows):
-    found = search(database, QUERIES, 30, included=NULL)
+    found = search(database, QUERIES, SearchConfig(k=30), null=NULL)
     left_out = 0
     for hits, query in zip(found, QUERIES, strict=True):
         near = brute_force(rows, query, 300, distance)  # ten for each
@@ -175,28 +187,33 @@ def test_only_what_the_query_includes(database, rows):
 
 def test_equally_near_items_come_in_the_order_of_their_rows(tmp_path):
     copies = IMAGES[[0] * 40 + [1] * 5]
-    database = fill(tmp_path / "db", [written(tmp_path / "e", copies, parts=1)])
-    (hits,) = search(database, IMAGES[:1], 30)
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", copies, parts=1)])
+    (hits,) = search(database, IMAGES[:1], SearchConfig(k=30))
     assert hits.column("row") == list(range(30))
-    (hits,) = search(database, IMAGES[1:2], 30)
+    (hits,) = search(database, IMAGES[1:2], SearchConfig(k=30))
     assert hits.column("row") == [*range(40, 45), *range(25)]
 
 
 def test_with_an_index(tmp_path, embeddings, rows):
-    database = fill(tmp_path / "db", [embeddings])
-    settings = build(database, "ivf-sq")
-    (approximate, *_), (exact, *_) = search(database, QUERIES, 9), search(database, QUERIES, 9, exact=True)
+    database = index_embeddings(tmp_path / "db", [embeddings])
+    settings = build_index(database, "ivf-sq")
+    (approximate, *_), (exact, *_) = (
+        search(database, QUERIES, SearchConfig(k=9)),
+        search(database, QUERIES, SearchConfig(k=9, exact=True)),
+    )
     assert approximate.method == f"approximate, recall@10 {settings.recall:.3f} when measured"
     assert exact.method == "exact"
     assert exact.column("row") == brute_force(rows, QUERIES[0], 9, distance)
     assert np.array_equal(np.sort(approximate.csd), approximate.csd)
-    (cosine, *_) = search(database, QUERIES, 9, by="cosine", candidates=100)
+    (cosine, *_) = search(database, QUERIES, SearchConfig(k=9, rank_by="cosine", candidates=100))
     assert cosine.method.startswith("the 100 nearest by CSD (approximate")
     assert np.array_equal(-np.sort(-cosine.cosine), cosine.cosine)
-    assert search(database, QUERIES, 9, by="cosine", exact=True)[0].method == "exact"
+    assert search(database, QUERIES, SearchConfig(k=9, rank_by="cosine", exact=True))[0].method == "exact"
     told = f"approximate, recall@10 {settings.filtered_recall:.3f} when measured with a filter"
-    assert search(database, QUERIES, 9, where="number < 200")[0].method == told
-    assert search(database, QUERIES, 9, max_uncertainty=0.9, modality="image")[0].method == told
+    assert search(database, QUERIES, SearchConfig(k=9, where="number < 200"))[0].method == told
+    assert (
+        search(database, QUERIES, SearchConfig(k=9, max_uncertainty=0.9, modality="image"))[0].method == told
+    )
 
 
 NAN = Gaussian(torch.full((1, 12), math.nan), torch.zeros(1, 12))
@@ -206,7 +223,7 @@ NAN = Gaussian(torch.full((1, 12), math.nan), torch.zeros(1, 12))
     ("queries", "options", "message"),
     [
         (NAN, {}, "must be finite"),
-        (gaussians(1, dim=5), {}, r"queries must be \(Q, 12\) .*, not \(1, 5\)"),
+        (make_gaussians(1, dim=5), {}, r"queries must be \(Q, 12\) .*, not \(1, 5\)"),
         (QUERIES[0], {}, r"queries must be \(Q, 12\)"),
         (QUERIES, {"k": 0}, "k must be a whole number of at least 1"),
         (QUERIES, {"by": "l1"}, "by 'l1' is not one of"),
@@ -224,30 +241,35 @@ NAN = Gaussian(torch.full((1, 12), math.nan), torch.zeros(1, 12))
 )  # fmt: skip
 def test_bad_input_is_one_sentence(database, queries, options, message):
     with pytest.raises(ValueError, match=message) as caught:
-        search(database, queries, **options)
+        search(database, queries, SearchConfig(**options))
     assert "\n" not in str(caught.value)
 
 
 def test_what_a_database_lacks(tmp_path):
-    softmax = fill(tmp_path / "a", [written(tmp_path / "e", IMAGES, bias=None)])
+    softmax = index_embeddings(tmp_path / "a", [write_embeddings(tmp_path / "e", IMAGES, bias=None)])
     with pytest.raises(ValueError, match="has no match probability"):
-        search(softmax, QUERIES, by="match")
+        search(softmax, QUERIES, SearchConfig(rank_by="match"))
     assert search(softmax, QUERIES)[0].match is None
     with pytest.raises(ValueError, match="knows no quantiles"):
-        search(softmax, QUERIES, max_uncertainty=0.5)
-    traces = fill(tmp_path / "b", [written(tmp_path / "f", IMAGES, variances="trace")])
+        search(softmax, QUERIES, SearchConfig(max_uncertainty=0.5))
+    traces = index_embeddings(tmp_path / "b", [write_embeddings(tmp_path / "f", IMAGES, variances="trace")])
     with pytest.raises(ValueError, match="holds the trace of each covariance alone"):
-        search(traces, QUERIES, included=NULL)
-    (hits, *_) = search(traces, QUERIES, 4)
+        search(traces, QUERIES, null=NULL)
+    (hits, *_) = search(traces, QUERIES, SearchConfig(k=4))
     np.testing.assert_allclose(
         hits.csd[0], float(csd(QUERIES, IMAGES[hits.column("number")[0]][None])[0]), rtol=1e-5
     )
 
 
 def test_an_empty_database(tmp_path):
-    made = Database.create(tmp_path / "db", written(tmp_path / "e", IMAGES).header)
-    assert [len(hits) for hits in search(made, QUERIES, 5, rerank="inclusion")] == [0, 0, 0, 0]
-    assert [len(hits) for hits in search(made, QUERIES, 5)] == [0, 0, 0, 0]
+    made = Database.create(tmp_path / "db", write_embeddings(tmp_path / "e", IMAGES).header)
+    assert [len(hits) for hits in search(made, QUERIES, SearchConfig(k=5, rerank="inclusion"))] == [
+        0,
+        0,
+        0,
+        0,
+    ]
+    assert [len(hits) for hits in search(made, QUERIES, SearchConfig(k=5))] == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
@@ -255,12 +277,12 @@ def test_exact_search_is_brute_force_on_100_000_items(tmp_path):
     generator = torch.Generator().manual_seed(0)
     mean = torch.nn.functional.normalize(torch.randn(100_000, 512, generator=generator), dim=-1)
     log_var = -9 + torch.randn(100_000, 1, generator=generator).expand(-1, 512)
-    items, queries = Gaussian(mean, log_var.contiguous()), gaussians(5, dim=512, seed=1)
+    items, queries = Gaussian(mean, log_var.contiguous()), make_gaussians(5, dim=512, seed=1)
     widths = torch.randint(0, 1000, (100_000,), generator=generator)
-    embeddings = written(
+    embeddings = write_embeddings(
         tmp_path / "e", items, parts=1, variances="trace", extra={"width": ("int64", widths.tolist())}
     )
-    database = fill(tmp_path / "db", [embeddings])
+    database = index_embeddings(tmp_path / "db", [embeddings])
     trace, exactly, own = items.uncertainty.double(), mean.double(), queries.mean.double()
     distances = own.square().sum(-1)[:, None] + exactly.square().sum(-1) + trace - 2 * own @ exactly.T
     for where, allowed in (
@@ -268,5 +290,7 @@ def test_exact_search_is_brute_force_on_100_000_items(tmp_path):
         ("width < 30 AND uncertainty < 0.05", (widths < 30) & (trace < 0.05)),
     ):
         wanted = distances.masked_fill(~allowed, math.inf).argsort(dim=1, stable=True)[:, :100]
-        for hits, order in zip(search(database, queries, 100, where=where), wanted, strict=True):
+        for hits, order in zip(
+            search(database, queries, SearchConfig(k=100, where=where)), wanted, strict=True
+        ):
             assert hits.column("row") == order.tolist()

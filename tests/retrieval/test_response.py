@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 
 import prolip
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.embed import embed
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
 from prolip.model.create import create
-from prolip.retrieval.confidence import LOOKED
-from prolip.retrieval.index.append import fill
-from prolip.retrieval.index.build import build
-from prolip.retrieval.response import ask, model_of, show
-from tests.retrieval.rooms import gaussians, written
+from prolip.retrieval.confidence import COMPARED
+from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.index.build import build_index
+from prolip.retrieval.query import SearchConfig
+from prolip.retrieval.response import load_database_model, search_with_confidence, show
+from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 DATA = "scenes:simple,size=48,length=120"
 
@@ -28,38 +29,40 @@ def model():
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ask")
-    made = fill(folder / "db", [embed("scenes-tiny", DATA, folder / "e", part_size=50)])
-    build(made)
+    made = index_embeddings(folder / "db", [embed("scenes-tiny", DATA, folder / "e", part_size=50)])
+    build_index(made)
     return made
 
 
 @pytest.fixture
 def answer(database, model):
     def make(text="a red circle", **options):
-        return ask(database, text, model.embed_texts(text), "text", **options)
+        return search_with_confidence(
+            database, text, model.embed_texts(text), "text", SearchConfig(**options)
+        )
 
     return make
 
 
 def test_a_text_finds_the_pictures_that_are_nearest(database, model, answer):
-    source = Embeddings.open(next(iter(database.origins.values()))["place"]).source()
+    source = EmbeddingDataset.open(next(iter(database.origins.values()))["place"]).open_source()
     pictures = model.embed_images([source.read(number).image for number in range(len(source))])
     found = answer(k=6)
     distances = csd_matrix(model.embed_texts("a red circle"), pictures)[0]
     assert found.hits.column("number") == distances.argsort()[:6].tolist()
     assert found.sought == "image"
-    assert found.sureness.looked == LOOKED
-    assert found.sureness.match == pytest.approx(float(model.match_probability(
+    assert found.confidence.compared == COMPARED
+    assert found.confidence.match == pytest.approx(float(model.match_probability(
         pictures[distances.argmin()][None], model.embed_texts("a red circle")
     )[0]), abs=1e-4)  # fmt: skip
 
 
 def test_a_general_query_is_told_from_a_special_one(answer):
     thing, special = answer("a thing"), answer("a small red circle above a blue star")
-    assert thing.sureness.general
-    assert any("so general" in line for line in thing.sureness.lines())
-    assert thing.sureness.as_right > 10 * special.sureness.as_right
-    assert thing.sureness.above > special.sureness.above + 0.5
+    assert thing.confidence.is_general
+    assert any("so general" in line for line in thing.confidence.describe())
+    assert thing.confidence.equally_good > 10 * special.confidence.equally_good
+    assert thing.confidence.uncertainty_quantile > special.confidence.uncertainty_quantile + 0.5
 
 
 def test_options_reach_the_search(answer, model):
@@ -76,27 +79,32 @@ def test_options_reach_the_search(answer, model):
 
 def test_a_picture_may_ask(database, model):
     query = model.embed_images(
-        Embeddings.open(next(iter(database.origins.values()))["place"]).source().read(7).image
+        EmbeddingDataset.open(next(iter(database.origins.values()))["place"]).open_source().read(7).image
     )
-    found = ask(database, "seven", query, "image", 3)
+    found = search_with_confidence(database, "seven", query, "image", SearchConfig(k=3))
     assert found.hits.column("number")[0] == 7
-    assert found.sureness.match is None
+    assert found.confidence.match is None
     with pytest.raises(ValueError, match="here both are images"):
-        ask(database, "seven", query, "image", 3, by="match")
-    assert ask(database, "seven", query, "image", 3, by="match", modality="text").sought == "text"
+        search_with_confidence(database, "seven", query, "image", SearchConfig(k=3, rank_by="match"))
+    assert (
+        search_with_confidence(
+            database, "seven", query, "image", SearchConfig(k=3, rank_by="match", modality="text")
+        ).sought
+        == "text"
+    )
 
 
 def test_texts_are_sought_where_there_is_no_picture(tmp_path):
-    z = gaussians(10)
-    database = fill(tmp_path / "db", [written(tmp_path / "e", z[:0], z, parts=1)])
-    assert ask(database, "x", z[:1], "text").sought == "text"
+    z = make_gaussians(10)
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z[:0], z, parts=1)])
+    assert search_with_confidence(database, "x", z[:1], "text").sought == "text"
 
 
 def test_the_model_is_that_of_the_database(database, tmp_path, tokenizer):
-    assert model_of(database).config.embed_dim == database.header.dim
+    assert load_database_model(database).config.embed_dim == database.header.dim
     other = create("nano", tokenizer, seed=0).save(tmp_path / "other")
     with pytest.raises(ValueError, match=r"is not the model that embedded .* \(scenes-tiny") as caught:
-        model_of(database, str(other))
+        load_database_model(database, str(other))
     assert "\n" not in str(caught.value)
 
 
@@ -109,7 +117,7 @@ def test_the_table(answer, capsys):
         "match",
         "search: exact",
         *found.hits.column("id"),
-        *found.sureness.lines(),
+        *found.confidence.describe(),
     ):
         assert " ".join(text.split()) in " ".join(out.split())
     show(answer("[bold]a [red] thing", k=2, modality="text", rerank="containment"))
@@ -130,19 +138,21 @@ def test_json(answer):
     found = answer(k=3)
     told = json.loads(json.dumps(found.as_dict()))
     assert [hit["id"] for hit in told["hits"]] == found.hits.column("id")
-    assert told["sureness"]["told"] == found.sureness.lines()
+    assert told["sureness"]["told"] == found.confidence.describe()
     assert (told["query"], told["asked"], told["sought"]) == ("a red circle", "text", "image")
 
 
 def test_a_point_may_ask(database, model):
     point = Gaussian.point(model.embed_texts("a red circle").mean)
-    assert ask(database, "x", point, "text", 2).sureness.uncertainty is None
+    assert (
+        search_with_confidence(database, "x", point, "text", SearchConfig(k=2)).confidence.uncertainty is None
+    )
 
 
 def test_what_is_told_of_the_first_is_of_the_first_that_is_shown(answer):
     for options in ({}, {"rerank": "inclusion"}, {"by": "cosine"}):
         found = answer(**options)
-        assert found.sureness.match == found.hits.match[0]
+        assert found.confidence.match == found.hits.match[0]
 
 
 def test_no_result_is_asked_for(answer):
@@ -154,16 +164,18 @@ def test_a_model_that_has_gone_is_told(database, monkeypatch):
     gone = replace(database.header, model="gone/away/for-ever")
     monkeypatch.setitem(vars(database), "header", gone)
     with pytest.raises(ValueError, match="say with --model where it is"):
-        model_of(database)
+        load_database_model(database)
 
 
 def test_what_is_asked_for_is_checked(tmp_path):
-    softmax = fill(tmp_path / "db", [written(tmp_path / "e", gaussians(20), bias=None)])
-    query = gaussians(1, seed=9)
+    softmax = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(20), bias=None)]
+    )
+    query = make_gaussians(1, seed=9)
     with pytest.raises(ValueError, match="has no match probability"):
-        ask(softmax, "x", query, "text", by="match")
+        search_with_confidence(softmax, "x", query, "text", SearchConfig(rank_by="match"))
     with pytest.raises(ValueError, match="by 'nonsense' is not one of"):
-        ask(softmax, "x", query, "text", by="nonsense")
-    for wrong in (query[0], gaussians(2)):
+        search_with_confidence(softmax, "x", query, "text", SearchConfig(rank_by="nonsense"))
+    for wrong in (query[0], make_gaussians(2)):
         with pytest.raises(ValueError, match="one query at a time"):
-            ask(softmax, "x", wrong, "text")
+            search_with_confidence(softmax, "x", wrong, "text")

@@ -1,4 +1,4 @@
-"""By what pairs are judged."""
+"""Criteria that rank image-text pairs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from typing import Literal, get_args
 
 from prolip.checks import require_choice
 
-By = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"]
+CriterionName = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"]
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """column: of the scores. sign: +1 if large values are good, -1 if small ones are. needs: what it is made of."""
+    """A score of pairs.
 
-    name: By
+    column:      of the score table.
+    sign:        +1 if large values are good, -1 if small ones are.
+    requirement: what a sample must have, for messages.
+    description: for reports.
+    """
+
+    name: CriterionName
     column: str
     sign: int
-    needs: str
-    says: str
+    requirement: str
+    description: str
 
 
 CRITERIA: tuple[Criterion, ...] = (
@@ -40,6 +46,7 @@ CRITERIA: tuple[Criterion, ...] = (
 )
 
 
-def criterion(by: By) -> Criterion:
-    require_choice(by, get_args(By), "by")
-    return next(one for one in CRITERIA if one.name == by)
+def get_criterion(name: CriterionName) -> Criterion:
+    """The criterion of this name."""
+    require_choice(name, get_args(CriterionName), "rank_by")
+    return next(criterion for criterion in CRITERIA if criterion.name == name)

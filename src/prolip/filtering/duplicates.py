@@ -1,8 +1,8 @@
-"""Near-duplicates among what is kept: of those that are alike the one with the best score stays.
+"""Near-duplicates among kept pairs: of similar ones the one with the best score is kept.
 
-Exact up to `EXACT` kept pairs; beyond, only pairs that share a cell are compared, and the share of alike pairs that
-this finds is measured. Memory: under 100 bytes a kept pair and its caption, and a block of cosines; the means (4 D
-bytes a kept pair) lie in a file without a name, which is gone when the process is.
+Exact up to `MAX_EXACT` kept pairs; beyond, only pairs that share a cluster are compared, and the fraction of similar
+pairs that this finds is measured. Memory: under 100 bytes per kept pair and its caption, and a block of cosines; the
+means (4 D bytes per kept pair) are in an unnamed temporary file, which the operating system removes with the process.
 """
 
 from __future__ import annotations
@@ -17,150 +17,176 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from prolip.embeddings.dataset import Embeddings
-from prolip.embeddings.schema import matrix
-from prolip.extras import require
-from prolip.filtering.cells import homes_of, members_of, recall_of
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.schema import column_to_tensor
+from prolip.extras import import_extra
+from prolip.filtering.clusters import assign_clusters, group_by_cluster, measure_cluster_recall
 from prolip.filtering.criteria import Criterion
-from prolip.filtering.likeness import NOBODY, Equal, Likeness, Near, twins
-from prolip.filtering.score_cache import Scores
-from prolip.filtering.threshold import Cut, Sieve, keys_of
+from prolip.filtering.greedy_dedup import (
+    NO_DUPLICATE,
+    CosineAbove,
+    SameGroup,
+    SimilarityRelation,
+    remove_greedily,
+)
+from prolip.filtering.score_cache import ScoreCache
+from prolip.filtering.threshold import Threshold, ThresholdFilter, to_sort_keys
 
-EXACT = 50_000
-"""Kept pairs of which all are compared with all."""
+MAX_EXACT = 50_000
+"""Up to this many kept pairs, all are compared with all."""
 
-Duplicates = Literal["images", "captions", "both"]
-"""images, captions: pairs whose images, or whose captions, are alike. both: either of them."""
-ROW = {"images": "image_row", "captions": "text_row"}
-NAME = {"images": "pixels", "captions": "caption"}
-"""What is equal of exact copies."""
+DuplicateKind = Literal["images", "captions", "both"]
+"""images, captions: pairs whose images, or whose captions, are similar. both: either of them."""
+ROW_COLUMN = {"images": "image_row", "captions": "text_row"}
+COPY_COLUMN = {"images": "pixels", "captions": "caption"}
+"""The column that exact copies have in common."""
 
 
 @dataclass(frozen=True, eq=False)
-class Twins:
-    """Kept pairs by rank, the best first; n of them.
+class NearDuplicates:
+    """The n pairs above the threshold by rank, the best first.
 
-    part, number: int64 (n,). twin: int64 (n,): the rank of the better one that it is alike to; -1: it stays.
-    recall: of the cells, by what was compared; empty: all pairs were. None: no two of a sample are alike.
+    part, number: int64 (n,), of the sample.
+    better:       int64 (n,): the rank of the better pair that it duplicates; -1: it is kept.
+    recall:       of the clusters, by what was compared; empty: all pairs were compared. None: no two pairs of a sample
+                  are similar.
     """
 
     part: np.ndarray
     number: np.ndarray
-    twin: np.ndarray
+    better: np.ndarray
     recall: dict[str, float | None]
 
     @property
     def count(self) -> int:
-        return int((self.twin != NOBODY).sum())
+        """The number of dropped pairs."""
+        return int((self.better != NO_DUPLICATE).sum())
 
-    def gone_of(self, part: int) -> np.ndarray:
-        """The numbers of a part's samples that go."""
-        parts, numbers = self._gone
+    def dropped_in_part(self, part: int) -> np.ndarray:
+        """The sample numbers of a part that are dropped."""
+        parts, numbers = self._dropped
         first, last = np.searchsorted(parts, [part, part + 1])
         return numbers[first:last]
 
     @cached_property
-    def _gone(self) -> tuple[np.ndarray, np.ndarray]:
-        """Parts and numbers of all that go, by part."""
-        ranks = np.flatnonzero(self.twin != NOBODY)
+    def _dropped(self) -> tuple[np.ndarray, np.ndarray]:
+        """Parts and sample numbers of all dropped pairs, by part."""
+        ranks = np.flatnonzero(self.better != NO_DUPLICATE)
         ranks = ranks[np.argsort(self.part[ranks], kind="stable")]
         return self.part[ranks], self.number[ranks]
 
-    def pairs(self, most: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Of the first that go: (part, number), and that of the one that stays."""
-        rows = np.flatnonzero(self.twin != NOBODY)[:most]
-        return [(self._name(row), self._name(self.twin[row])) for row in rows]
+    def list_pairs(self, max_pairs: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """The first dropped pairs: (part, number) of each, and of the one that is kept."""
+        rows = np.flatnonzero(self.better != NO_DUPLICATE)[:max_pairs]
+        return [(self._locate(row), self._locate(self.better[row])) for row in rows]
 
-    def _name(self, rank: int) -> tuple[int, int]:
+    def _locate(self, rank: int) -> tuple[int, int]:
         return int(self.part[rank]), int(self.number[rank])
 
 
-def find_twins(
-    embeddings: Embeddings,
-    scores: Scores,
+def find_near_duplicates(
+    embeddings: EmbeddingDataset,
+    scores: ScoreCache,
     criterion: Criterion,
-    cut: Cut,
+    threshold: Threshold,
     *,
-    kind: Duplicates,
-    alike: float,
-    scratch: Path,
-) -> Twins:
-    """alike: the least cosine of means. scratch: a folder with room for the means of what is kept."""
+    kind: DuplicateKind,
+    min_cosine: float,
+    temp_folder: Path,
+) -> NearDuplicates:
+    """Find the near-duplicates among the pairs above a threshold.
+
+    Args:
+        embeddings: What `prolip embed` wrote.
+        scores: Of these embeddings.
+        criterion: What ranks pairs.
+        threshold: Above which pairs are compared.
+        kind: What is compared.
+        min_cosine: The least cosine of the means of near-duplicates.
+        temp_folder: With room for the means of the pairs above the threshold.
+    """
     kinds = ("images", "captions") if kind == "both" else (kind,)
-    kept = _kept(scores, criterion, cut, kinds)
-    order = np.argsort(~keys_of(kept.score), kind="stable")
-    likenesses: list[Likeness] = []
+    kept = _read_kept(scores, criterion, threshold, kinds)
+    order = np.argsort(~to_sort_keys(kept.score), kind="stable")
+    relations: list[SimilarityRelation] = []
     recall: dict[str, float | None] = {}
     for one in kinds:
-        likenesses.append(Equal(groups_of(kept.names[one])[order]))
-        means = _means(embeddings, kept.part, kept.rows[one], order, scratch)
-        if len(order) <= EXACT:
-            cells = [np.arange(len(order))]
+        relations.append(SameGroup(group_equal_texts(kept.copy_keys[one])[order]))
+        means = _load_means(embeddings, kept.part, kept.rows[one], order, temp_folder)
+        if len(order) <= MAX_EXACT:
+            groups = [np.arange(len(order))]
         else:
-            homes = homes_of(means)
-            cells, recall[one] = members_of(homes), recall_of(homes, means, alike)
-        likenesses.append(Near(means, alike, cells))
-    return Twins(kept.part[order], kept.number[order], twins(len(order), likenesses), recall)
+            clusters = assign_clusters(means)
+            groups = group_by_cluster(clusters)
+            recall[one] = measure_cluster_recall(clusters, means, min_cosine)
+        relations.append(CosineAbove(means, min_cosine, groups))
+    return NearDuplicates(
+        kept.part[order], kept.number[order], remove_greedily(len(order), relations), recall
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What is above the cut, in the order of the data. rows: in their part of the embeddings; names: see `NAME`."""
+    """Pairs above the threshold, in data order. rows: in their part of the embeddings; copy_keys: see `COPY_COLUMN`."""
 
     part: np.ndarray
     number: np.ndarray
     score: np.ndarray
     rows: dict[str, np.ndarray]
-    names: dict[str, Any]
+    copy_keys: dict[str, Any]
 
 
-def _kept(scores: Scores, criterion: Criterion, cut: Cut, kinds: tuple[str, ...]) -> _Kept:
-    arrow = require("pyarrow", "data")
-    sieve = Sieve(cut)
+def _read_kept(
+    scores: ScoreCache, criterion: Criterion, threshold: Threshold, kinds: tuple[str, ...]
+) -> _Kept:
+    arrow = import_extra("pyarrow", "data")
+    threshold_filter = ThresholdFilter(threshold)
     found, values, parts = [], [], []
-    for best in scores.best(criterion, [*(ROW[kind] for kind in kinds), *(NAME[kind] for kind in kinds)]):
-        keeps = sieve.keeps(best.score)
-        found.append(best.rows.filter(arrow.array(keeps)))
-        values.append(best.score[keeps])
+    for best in scores.iter_best(
+        criterion, [*(ROW_COLUMN[kind] for kind in kinds), *(COPY_COLUMN[kind] for kind in kinds)]
+    ):
+        is_kept = threshold_filter.apply(best.score)
+        found.append(best.rows.filter(arrow.array(is_kept)))
+        values.append(best.score[is_kept])
         parts.append(np.full(len(values[-1]), best.part))
     table = arrow.concat_tables(found)
     return _Kept(
         np.concatenate(parts),
         table["number"].to_numpy(),
         np.concatenate(values),
-        {kind: table[ROW[kind]].fill_null(NOBODY).to_numpy() for kind in kinds},
-        {kind: table[NAME[kind]] for kind in kinds},
+        {kind: table[ROW_COLUMN[kind]].fill_null(NO_DUPLICATE).to_numpy() for kind in kinds},
+        {kind: table[COPY_COLUMN[kind]] for kind in kinds},
     )
 
 
-def groups_of(names: Any) -> np.ndarray:
-    """int64 (n,): a number for each different text, without regard to case and outer space; NOBODY for nulls."""
-    compute = require("pyarrow.compute", "data")
-    long = names.cast("large_string")  # of texts that are more than 2 GiB together
+def group_equal_texts(texts: Any) -> np.ndarray:
+    """int64 (n,): one integer per distinct text, ignoring case and outer white space; NO_DUPLICATE for nulls."""
+    compute = import_extra("pyarrow.compute", "data")
+    long = texts.cast("large_string")  # texts may have more than 2 GiB together
     plain = compute.utf8_lower(compute.utf8_trim_whitespace(long)).combine_chunks()
-    groups: np.ndarray = plain.dictionary_encode().indices.fill_null(NOBODY).to_numpy().astype(np.int64)
+    groups: np.ndarray = plain.dictionary_encode().indices.fill_null(NO_DUPLICATE).to_numpy().astype(np.int64)
     return groups
 
 
-def _means(
-    embeddings: Embeddings, parts: np.ndarray, rows: np.ndarray, order: np.ndarray, scratch: Path
+def _load_means(
+    embeddings: EmbeddingDataset, parts: np.ndarray, rows: np.ndarray, order: np.ndarray, temp_folder: Path
 ) -> np.ndarray:
-    """float32 (n, D) by rank, of unit length; zero where there is no row, so that nothing is alike to it."""
+    """float32 (n, D) by rank, of unit length; zero where there is no row, so that nothing is similar to it."""
     shape = (len(order), embeddings.header.dim)
     if not len(order):
         return np.zeros(shape, np.float32)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    with TemporaryFile(dir=scratch) as file:
+    with TemporaryFile(dir=temp_folder) as file:
         means = np.memmap(file, np.float32, "w+", shape=shape)
-    for number, items in _by_part(parts):
-        items = items[rows[items] != NOBODY]
-        block = matrix(embeddings.part(number, ["mean"])["mean"])[rows[items]]
+    for number, items in _group_by_part(parts):
+        items = items[rows[items] != NO_DUPLICATE]
+        block = column_to_tensor(embeddings.read_part(number, ["mean"])["mean"])[rows[items]]
         means[rank[items]] = torch.nn.functional.normalize(block, dim=1).numpy()
     return means
 
 
-def _by_part(parts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+def _group_by_part(parts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Items of each part; `parts` is increasing."""
     numbers, starts = np.unique(parts, return_index=True)
     for number, items in zip(numbers, np.split(np.arange(len(parts)), starts[1:]), strict=True):

@@ -1,4 +1,4 @@
-"""`prolip filter`: the story, from embeddings or raw data to what is kept."""
+"""`filter_pairs`: from embeddings or raw data to the best fraction of image-text pairs."""
 
 from __future__ import annotations
 
@@ -9,39 +9,47 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from prolip.checks import require_choice, require_count, some
-from prolip.data.sample_errors import Tally
-from prolip.data.source import Source, fingerprint_of
-from prolip.embeddings.dataset import Embeddings
-from prolip.embeddings.embed import BAD_FILE, BAD_LIMIT, BATCH, embed
-from prolip.embeddings.header import Precision, Variances, is_embeddings
-from prolip.embeddings.storage import Folder, place_of
-from prolip.files import remove_leftovers, write_json
-from prolip.filtering.criteria import By, Criterion, criterion
-from prolip.filtering.datacomp_ids import all_have_uids, write_ids
-from prolip.filtering.duplicates import Duplicates, find_twins
-from prolip.filtering.members import require_readable
-from prolip.filtering.score_cache import Scores, make_scores
-from prolip.filtering.scores import columns_of
+from prolip.checks import join_names, require_choice, require_positive_int
+from prolip.data.sample_errors import ErrorCounts
+from prolip.data.source import Source, compute_fingerprint
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.embed import BATCH_SIZE, ERRORS_FILE, MAX_BAD_FRACTION, embed
+from prolip.embeddings.header import Precision, Variances, has_embeddings
+from prolip.embeddings.storage import LocalStorage, open_storage
+from prolip.files import remove_temporary_files, write_json
+from prolip.filtering.criteria import Criterion, CriterionName, get_criterion
+from prolip.filtering.datacomp_ids import has_uids, write_datacomp_ids
+from prolip.filtering.duplicates import DuplicateKind, find_near_duplicates
+from prolip.filtering.kept_samples import require_readable
+from prolip.filtering.parquet_writer import write_parquet
+from prolip.filtering.score_cache import ScoreCache, cache_scores
+from prolip.filtering.scores import get_score_columns
 from prolip.filtering.selection import Selection
-from prolip.filtering.shard_writer import claim, write_shards
-from prolip.filtering.subset import write_subset
-from prolip.filtering.summary import Account, take_account
-from prolip.filtering.threshold import Cut, find_cut, require_share
+from prolip.filtering.shard_writer import claim_folder, write_shards
+from prolip.filtering.summary import FilterSummary, summarize_selection
+from prolip.filtering.threshold import Threshold, find_threshold, require_keep_fraction
 from prolip.model.prolip import ProLIP
 
 Output = Literal["ids", "parquet", "shards"]
-SHARD = 10_000
+SHARD_SIZE = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Filtered:
-    """What was decided, and what was written. bads: samples that could not be embedded, by reason."""
+class FilterResult:
+    """What was decided, and what was written.
 
-    embeddings: Embeddings
+    embeddings: of the samples.
+    selection:  the outcome of every sample.
+    counts:     of outcomes, and the distribution of scores.
+    errors:     samples that could not be embedded, by reason.
+    summary:    the content of filter.json.
+    paths:      the files and folders that were written.
+    """
+
+    embeddings: EmbeddingDataset
     selection: Selection
-    account: Account
-    bads: Tally
+    counts: FilterSummary
+    errors: ErrorCounts
     summary: dict[str, Any]
     paths: list[Path]
 
@@ -50,154 +58,186 @@ def filter_pairs(
     source: str | Path | Source,
     out: str | Path,
     *,
-    keep: float,
-    by: By = "csd",
+    keep_fraction: float,
+    rank_by: CriterionName = "csd",
     model: str | Path | ProLIP | None = None,
     captions: Sequence[str] | None = None,
     image: str | None = None,
     variances: Variances | None = None,
     precision: Precision | None = None,
     batch_size: int | None = None,
-    bad_limit: float | None = None,
-    duplicates: Duplicates | None = None,
-    alike: float = 0.97,
-    to: Sequence[Output] | None = None,
-    shard_size: int = SHARD,
-    truth: str | None = None,
+    max_bad_fraction: float | None = None,
+    duplicates: DuplicateKind | None = None,
+    duplicate_cosine: float = 0.97,
+    outputs: Sequence[Output] | None = None,
+    shard_size: int = SHARD_SIZE,
+    ground_truth: str | None = None,
     device: str | None = None,
     progress: bool | None = None,
-) -> Filtered:
-    """Keep the best share of the pairs by a score, exactly; write what is kept, and filter.json.
+) -> FilterResult:
+    """Keep the best fraction of image-text pairs by a criterion, exactly.
 
-    source:     a folder of embeddings, or data of any kind, which is embedded into `out`/embeddings first, by `model`.
-    keep:       share of the samples. A sample with several captions counts by the one that fits best.
-    captions, image, variances, precision, batch_size, bad_limit, device: as for `embed`; None: its own. They are for
-                data that isn't embedded yet.
-    duplicates: of those that are alike, by the cosine of their means, the best stays. None: they are not looked for.
-    to:         None: parquet, and ids if there are uids.
-    truth:      an extra column that is true for right pairs: how well does what is kept agree?
+    Writes what is kept and filter.json. A run that was stopped resumes; another criterion reads the cached scores, not
+    the embeddings. `out` is for one source.
 
-    A run that was stopped goes on; another score needs no second look at the embeddings. `out` is for one source.
+    Args:
+        source: An embedding data set; or data of any kind, which is embedded into `out`/embeddings first, by `model`.
+        out: A folder of this machine.
+        keep_fraction: Of the samples, above 0 and at most 1. A sample with several captions is ranked by the best one.
+        rank_by: The criterion.
+        model: For data that is not embedded yet.
+        captions, image, variances, precision, batch_size, max_bad_fraction, device: As for `embed`, for data that is
+            not embedded yet; None: the default of `embed`.
+        duplicates: Which near-duplicates are dropped: of those that are similar the best is kept. None: they are not
+            searched.
+        duplicate_cosine: The least cosine of the means of near-duplicates.
+        outputs: None: parquet, and ids if the samples have uids.
+        shard_size: Samples per shard.
+        ground_truth: An extra column that is true for matching pairs; precision and recall are computed against it.
+        progress: Show progress bars; None: if stderr is a terminal.
+
+    Returns:
+        The selection, its counts and the paths that were written.
     """
-    judge, place = criterion(by), place_of(out)
-    if not isinstance(place, Folder):
-        raise ValueError(f"{place} is an address, and what is kept is written to a folder of this machine")
-    folder = place.path
-    _check(keep, duplicates, alike, to, shard_size)
+    criterion, storage = get_criterion(rank_by), open_storage(out)
+    if not isinstance(storage, LocalStorage):
+        raise ValueError(
+            f"{storage} is an object store, and the output of a filter must be a folder of this machine"
+        )
+    folder = storage.path
+    _check(keep_fraction, duplicates, duplicate_cosine, outputs, shard_size)
     data = None if isinstance(source, Source) else str(source)
-    if data is not None and is_embeddings(data):
+    if data is not None and has_embeddings(data):
         _refuse_options(
             data, model=model, captions=captions, image=image, variances=variances, precision=precision,
-            batch_size=batch_size, bad_limit=bad_limit, device=device,
+            batch_size=batch_size, max_bad_fraction=max_bad_fraction, device=device,
         )  # fmt: skip
-        embeddings = Embeddings.open(data)
+        embeddings = EmbeddingDataset.open(data)
         data = embeddings.header.data
     else:
-        if data is None and "shards" in (to or ()):
+        if data is None and "shards" in (outputs or ()):
             raise ValueError(
-                "a source in memory can't be opened again for new shards: name the data by its path"
+                "a source in memory can't be opened again to write shards: pass the path of the data"
             )
-        if by == "inclusion" and variances == "trace":
-            raise ValueError(f"by inclusion needs {judge.needs}: leave variances out")
+        if rank_by == "inclusion" and variances == "trace":
+            raise ValueError(f"rank_by inclusion needs {criterion.requirement}: leave out variances")
         embeddings = embed(
             _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
-            variances=variances, precision=precision or "float32", batch_size=batch_size or BATCH,
-            bad_limit=BAD_LIMIT if bad_limit is None else bad_limit, device=device, progress=progress,
+            variances=variances, precision=precision or "float32", batch_size=batch_size or BATCH_SIZE,
+            max_bad_fraction=MAX_BAD_FRACTION if max_bad_fraction is None else max_bad_fraction, device=device, progress=progress,
         )  # fmt: skip
-    _require_column(embeddings, truth)
-    if not embeddings.numbers or not len(embeddings):
+    _require_column(embeddings, ground_truth)
+    if not embeddings.part_indices or not len(embeddings):
         raise ValueError(
-            f"not one sample of {embeddings.header.data} could be embedded: see {embeddings.place}/{BAD_FILE}"
+            f"no sample of {embeddings.header.data} could be embedded: see {embeddings.storage}/{ERRORS_FILE}"
         )
-    if "shards" in (to or ()):
+    if "shards" in (outputs or ()):
         require_readable(data or embeddings.header.data)
-    remove_leftovers(folder)
-    selection = _selected(embeddings, folder, judge, keep, duplicates, alike, progress)
-    account = take_account(selection, truth)
-    asked = {"by": by, "keep": keep, "duplicates": duplicates, "alike": alike if duplicates else None}
-    told = {**asked, "identity": embeddings.header.identity, "fingerprint": embeddings.header.fingerprint}
-    if "shards" in (to or ()):  # before anything is written: the folder may be another selection's
-        digest = fingerprint_of(*(embeddings.footer(number).digest for number in embeddings.numbers))
-        claim(folder / "shards", {**told, "digest": digest, "size": shard_size, "kept": account.kept})
-    paths = list(_write(to, folder, selection, embeddings, data, account.kept, shard_size, progress))
-    bads = embeddings.tally()
+    remove_temporary_files(folder)
+    selection = _select(embeddings, folder, criterion, keep_fraction, duplicates, duplicate_cosine, progress)
+    counts = summarize_selection(selection, ground_truth)
+    settings = {
+        "rank_by": rank_by,
+        "keep_fraction": keep_fraction,
+        "duplicates": duplicates,
+        "duplicate_cosine": duplicate_cosine if duplicates else None,
+        "identity": embeddings.header.identity,
+        "fingerprint": embeddings.header.fingerprint,
+    }
+    if "shards" in (outputs or ()):  # before anything is written: the folder may be another selection's
+        digest = compute_fingerprint(
+            *(embeddings.footer(number).digest for number in embeddings.part_indices)
+        )
+        claim_folder(
+            folder / "shards", {**settings, "digest": digest, "shard_size": shard_size, "kept": counts.kept}
+        )
+    paths = list(_write(outputs, folder, selection, embeddings, data, counts.kept, shard_size, progress))
+    errors = embeddings.count_errors()
     summary = {
-        **told,
+        **settings,
         "data": embeddings.header.data,
         "model": embeddings.header.model,
-        **_numbers(selection, account, bads),
+        **_count_outcomes(selection, counts, errors),
         "written": [path.name for path in paths],
     }
     paths.append(write_json(folder / "filter.json", summary))
-    return Filtered(embeddings, selection, account, bads, summary, paths)
+    return FilterResult(embeddings, selection, counts, errors, summary, paths)
 
 
-def _selected(
-    embeddings: Embeddings, folder: Path, judge: Criterion, keep: float, duplicates: Duplicates | None, alike: float,
-    progress: bool | None,
+def _select(
+    embeddings: EmbeddingDataset, folder: Path, criterion: Criterion, keep_fraction: float,
+    duplicates: DuplicateKind | None, duplicate_cosine: float, progress: bool | None,
 ) -> Selection:  # fmt: skip
-    """What is kept: scores, the cut among them, near-duplicates above it."""
-    scores = make_scores(embeddings, folder / "scores", progress)
-    cut = _cut(scores, judge, keep, embeddings)
-    twins = None if duplicates is None else find_twins(
-        embeddings, scores, judge, cut, kind=duplicates, alike=alike, scratch=folder
+    """Compute the scores, the threshold among them, and the near-duplicates above it."""
+    scores = cache_scores(embeddings, folder / "scores", progress)
+    threshold = _find_threshold(scores, criterion, keep_fraction, embeddings)
+    found = None if duplicates is None else find_near_duplicates(
+        embeddings, scores, criterion, threshold, kind=duplicates, min_cosine=duplicate_cosine, temp_folder=folder
     )  # fmt: skip
-    return Selection(scores, judge, cut, twins)
+    return Selection(scores, criterion, threshold, found)
 
 
 def _check(
-    keep: float, duplicates: str | None, alike: float, to: Sequence[str] | None, shard_size: int
+    keep_fraction: float,
+    duplicates: str | None,
+    duplicate_cosine: float,
+    outputs: Sequence[str] | None,
+    shard_size: int,
 ) -> None:
-    """Before hours of work, not after."""
-    require_share(keep)
-    if not 0 < alike <= 1:
-        raise ValueError(f"alike must be a cosine above 0 and at most 1, not {alike!r}")
-    require_count(shard_size, "shard_size")
+    """Check arguments before hours of work, not after."""
+    require_keep_fraction(keep_fraction)
+    if not 0 < duplicate_cosine <= 1:
+        raise ValueError(f"duplicate_cosine must be above 0 and at most 1, not {duplicate_cosine!r}")
+    require_positive_int(shard_size, "shard_size")
     if duplicates is not None:
-        require_choice(duplicates, get_args(Duplicates), "duplicates")
-    for one in to or ():
-        require_choice(one, get_args(Output), "to")
+        require_choice(duplicates, get_args(DuplicateKind), "duplicates")
+    for output in outputs or ():
+        require_choice(output, get_args(Output), "outputs")
 
 
 def _refuse_options(data: str, **options: object) -> None:
-    """What says how to embed means nothing for embeddings."""
+    """Options of embedding have no effect on data that is already embedded."""
     if given := [name for name, value in options.items() if value is not None]:
-        raise ValueError(f"{data} is embedded already: leave out {', '.join(given)}")
+        raise ValueError(f"{data} is already embedded: leave out {', '.join(given)}")
 
 
 def _require_model(model: str | Path | ProLIP | None, source: object) -> str | Path | ProLIP:
     if model is None:
         raise ValueError(
-            f"{source} is no folder of embeddings, so that a model is needed to embed it: say --model"
+            f"{source} is not an embedding data set, so a model is needed to embed it: pass --model"
         )
     return model
 
 
-def _require_column(embeddings: Embeddings, truth: str | None) -> None:
-    if truth is not None and truth not in (columns := columns_of(embeddings.header)):
-        raise ValueError(f"there is no column {truth!r} to compare with; there is {some(columns, 30)}")
-
-
-def _cut(scores: Scores, judge: Criterion, keep: float, embeddings: Embeddings) -> Cut:
-    cut = find_cut(lambda: (best.score for best in scores.best(judge)), keep)
-    if cut.none == cut.total:
+def _require_column(embeddings: EmbeddingDataset, column: str | None) -> None:
+    if column is not None and column not in (columns := get_score_columns(embeddings.header)):
         raise ValueError(
-            f"not one of {cut.total:,} samples of {embeddings.place} has a score by {judge.name}: "
-            f"it needs {judge.needs}"
+            f"there is no column {column!r} for ground_truth; the columns are {join_names(columns, 30)}"
         )
-    return cut
+
+
+def _find_threshold(
+    scores: ScoreCache, criterion: Criterion, keep_fraction: float, embeddings: EmbeddingDataset
+) -> Threshold:
+    threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), keep_fraction)
+    if threshold.nan_count == threshold.total:
+        raise ValueError(
+            f"none of the {threshold.total:,} samples of {embeddings.storage} has a score by {criterion.name}: "
+            f"it needs {criterion.requirement}"
+        )
+    return threshold
 
 
 def _write(
-    to: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: Embeddings, data: str | None,
+    outputs: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: EmbeddingDataset, data: str | None,
     kept: int, size: int, progress: bool | None,
 ) -> Iterator[Path]:  # fmt: skip
-    asked = to or (("parquet", "ids") if all_have_uids(selection) else ("parquet",))
-    if "ids" in asked:
-        yield write_ids(folder / "ids.npy", selection)
-    if "parquet" in asked:
-        yield write_subset(folder / "subset.parquet", selection)
-    if "shards" in asked:
+    chosen = outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
+    if "ids" in chosen:
+        yield write_datacomp_ids(folder / "ids.npy", selection)
+    if "parquet" in chosen:
+        yield write_parquet(folder / "subset.parquet", selection)
+    if "shards" in chosen:
         write_shards(
             folder / "shards", selection, embeddings, data=data or embeddings.header.data, kept=kept, size=size,
             progress=progress,
@@ -205,14 +245,14 @@ def _write(
         yield folder / "shards"
 
 
-def _numbers(selection: Selection, account: Account, bads: Tally) -> dict[str, Any]:
-    score = selection.cut.score
+def _count_outcomes(selection: Selection, counts: FilterSummary, errors: ErrorCounts) -> dict[str, Any]:
+    score = selection.threshold.score
     value = None if score is None or not np.isfinite(score) else selection.criterion.sign * score + 0.0
     return {
-        "samples": account.total,
-        "kept": account.kept,
-        "cut": value,
-        **account.as_dict(),
-        "bad": dict(bads.reasons),
-        "recall_of_cells": None if selection.twins is None else selection.twins.recall,
+        "samples": counts.total,
+        "kept": counts.kept,
+        "threshold": value,
+        **counts.to_dict(),
+        "errors": dict(errors.reasons),
+        "cluster_recall": None if selection.duplicates is None else selection.duplicates.recall,
     }

@@ -1,4 +1,4 @@
-"""Scores on disk: a part for each part of the embeddings, written once; another criterion reads them again."""
+"""Scores on disk, computed once per part of the embeddings and read again for every criterion."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.sources.columns import DamagedError, reading
-from prolip.embeddings.dataset import Embeddings
-from prolip.embeddings.footers import part_name
+from prolip.data.sources.columns import DamagedFileError, arrow_errors
+from prolip.embeddings.dataset import EmbeddingDataset, get_part_name
 from prolip.embeddings.schema import DIGEST
-from prolip.extras import require
-from prolip.files import read_json, remove_leftovers, write_json, write_whole
+from prolip.extras import import_extra
+from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
 from prolip.filtering.criteria import Criterion
-from prolip.filtering.scores import columns_of, scored
-from prolip.filtering.threshold import keys_of
-from prolip.progress import bar
+from prolip.filtering.scores import compute_scores, get_score_columns
+from prolip.filtering.threshold import to_sort_keys
+from prolip.progress import progress_bar
 
 FILE = "_scores.json"
-"""Readers of Parquet folders leave out what begins with a line."""
-VERSION = 3
+"""Readers of Parquet folders skip names that begin with an underscore."""
+VERSION = 4
 
 
 @dataclass(frozen=True)
-class Scores:
-    """folder: of the parts. parts: their numbers. columns: of each."""
+class ScoreCache:
+    """The scores of an embedding data set. parts: their indices. columns: of each part."""
 
     folder: Path
     parts: tuple[int, ...]
     columns: tuple[str, ...]
 
-    def part(self, number: int, columns: Sequence[str] | None = None) -> Any:
-        """The pyarrow table of a part: a row for each caption of each sample."""
-        path = self.folder / part_name(number)
-        with reading(path):
-            return require("pyarrow.parquet", "data").read_table(path, columns=columns)
+    def read_part(self, number: int, columns: Sequence[str] | None = None) -> Any:
+        """The pyarrow table of a part: one row per caption of each sample."""
+        path = self.folder / get_part_name(number)
+        with arrow_errors(path):
+            return import_extra("pyarrow.parquet", "data").read_table(path, columns=columns)
 
-    def best(self, criterion: Criterion, columns: Sequence[str] = ()) -> Iterator[Best]:
-        """Part after part, a row for each sample."""
-        asked = [*dict.fromkeys(["number", criterion.column, *columns])]
-        return (best_of(self.part(number, asked), number, criterion) for number in self.parts)
+    def iter_best(self, criterion: Criterion, columns: Sequence[str] = ()) -> Iterator[BestScores]:
+        """One part at a time, with one row per sample."""
+        wanted = [*dict.fromkeys(["number", criterion.column, *columns])]
+        return (
+            select_best_captions(self.read_part(number, wanted), number, criterion) for number in self.parts
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Best:
-    """Of each sample of a part the row whose caption fits best, in the order of their numbers.
+class BestScores:
+    """The row of the best caption of each sample of a part, by sample index.
 
-    score: float32 (n,), larger is better; NaN: none. rows: the columns that were asked for.
+    score: float32 (n,), larger is better; NaN: none.
+    rows:  a pyarrow table of the requested columns.
     """
 
     part: int
@@ -58,16 +60,30 @@ class Best:
     rows: Any
 
 
-def best_of(table: Any, part: int, criterion: Criterion) -> Best:
-    """Of equally good captions of a sample the first counts."""
+def select_best_captions(table: Any, part: int, criterion: Criterion) -> BestScores:
+    """Select the best caption of each sample of a part; of equally good captions the first one.
+
+    Args:
+        table: Of `ScoreCache.read_part`, with `number` and the criterion's column.
+        part: Its index.
+        criterion: What ranks captions.
+    """
     values = table[criterion.column].to_numpy(zero_copy_only=False).astype(np.float32)
     score = criterion.sign * values
-    chosen = first_best(table["number"].to_numpy(), keys_of(score))
-    return Best(part, score[chosen], table.take(chosen))
+    chosen = find_first_best(table["number"].to_numpy(), to_sort_keys(score))
+    return BestScores(part, score[chosen], table.take(chosen))
 
 
-def first_best(numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Rows, one for each different number of (n,) sorted numbers: the first that has the largest key of its number."""
+def find_first_best(numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The first row with the largest key of each sample.
+
+    Args:
+        numbers: (n,), sorted: the sample of each row.
+        keys: (n,).
+
+    Returns:
+        int64, one row per sample.
+    """
     if not len(numbers):
         return np.empty(0, np.int64)
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
@@ -76,52 +92,63 @@ def first_best(numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return rows[np.unique(group[rows], return_index=True)[1]]
 
 
-def make_scores(embeddings: Embeddings, folder: Path, progress: bool | None = None) -> Scores:
-    """Score all pairs, part by part; parts that are there are not made again."""
-    _claim(embeddings, folder)
-    parquet = require("pyarrow.parquet", "data")
-    with bar("scoring", len(embeddings.numbers), "parts", progress) as advance:
-        for number in embeddings.numbers:
-            path, digest = folder / part_name(number), embeddings.footer(number).digest
-            if _digest_of(path) != digest:  # not there, or of a part that was made anew since
-                table = scored(embeddings.part(number)).replace_schema_metadata({DIGEST: digest})
-                write_whole(path, partial(parquet.write_table, table))
+def cache_scores(embeddings: EmbeddingDataset, folder: Path, progress: bool | None = None) -> ScoreCache:
+    """Compute the scores of all pairs, part by part; parts that are already cached are not computed again.
+
+    Args:
+        embeddings: What `prolip embed` wrote.
+        folder: Of the cache, for one embedding data set.
+        progress: Show a progress bar; None: if stderr is a terminal.
+    """
+    _claim_folder(embeddings, folder)
+    parquet = import_extra("pyarrow.parquet", "data")
+    with progress_bar("scoring", len(embeddings.part_indices), "parts", progress) as advance:
+        for number in embeddings.part_indices:
+            path, digest = folder / get_part_name(number), embeddings.footer(number).digest
+            if _read_digest(path) != digest:  # missing, or of a part that was embedded again since
+                table = compute_scores(embeddings.read_part(number)).replace_schema_metadata({DIGEST: digest})
+                atomic_write(path, partial(parquet.write_table, table))
             advance(1)
-    return Scores(folder, embeddings.numbers, tuple(columns_of(embeddings.header)))
+    return ScoreCache(folder, embeddings.part_indices, tuple(get_score_columns(embeddings.header)))
 
 
-def _digest_of(path: Path) -> str | None:
-    """Of the part of embeddings that scores were made of; None: there are none that can be read."""
+def _read_digest(path: Path) -> str | None:
+    """The digest of the part of embeddings that scores were computed from; None: there are no readable scores."""
     if not path.exists():
         return None
     try:
-        with reading(path):
-            metadata = require("pyarrow.parquet", "data").read_schema(path).metadata or {}
-    except DamagedError:
+        with arrow_errors(path):
+            metadata = import_extra("pyarrow.parquet", "data").read_schema(path).metadata or {}
+    except DamagedFileError:
         return None
     return str(metadata.get(DIGEST, b"").decode())
 
 
-def _claim(embeddings: Embeddings, folder: Path) -> None:
-    """The folder says from the start of which embeddings its scores are, so that it is never filled from two."""
+def _claim_folder(embeddings: EmbeddingDataset, folder: Path) -> None:
+    """Record in the folder which embeddings its scores belong to, so that it is never filled from two."""
     header = embeddings.header
-    told = {
+    expected = {
         "version": VERSION,
         "identity": header.identity,
         "fingerprint": header.fingerprint,
         "variances": header.variances,
         "precision": header.precision,
-        "what": header.what,
+        "modality": header.modality,
         "part_size": header.part_size,
         "parts": header.parts,
         "columns": header.columns,
     }
     if not (folder / FILE).exists():
-        write_json(folder / FILE, told)
-    elif (found := read_json(folder / FILE)) != told:
-        differing = sorted(name for name in told if found.get(name) != told[name])
+        write_json(folder / FILE, expected)
+    elif (found := read_json(folder / FILE)) != expected:
+        if found.get("version") != VERSION:
+            raise ValueError(
+                f"{folder} holds scores of version {found.get('version')}, not {VERSION}: remove that folder, and the "
+                "scores are computed again"
+            )
+        differing = sorted(name for name in expected if found.get(name) != expected[name])
         raise ValueError(
-            f"{folder} holds the scores of other embeddings ({', '.join(differing)} differ); choose another folder"
+            f"{folder} holds the scores of other embeddings ({', '.join(differing)} differ): choose another folder"
         )
     else:
-        remove_leftovers(folder)
+        remove_temporary_files(folder)

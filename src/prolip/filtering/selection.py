@@ -1,4 +1,4 @@
-"""What becomes of every sample: kept, or dropped and why."""
+"""The outcome of every sample: kept, or dropped and why."""
 
 from __future__ import annotations
 
@@ -10,56 +10,65 @@ from typing import Any
 import numpy as np
 
 from prolip.filtering.criteria import Criterion
-from prolip.filtering.duplicates import Twins
-from prolip.filtering.score_cache import Scores
-from prolip.filtering.threshold import Cut, Sieve
+from prolip.filtering.duplicates import NearDuplicates
+from prolip.filtering.score_cache import ScoreCache
+from prolip.filtering.threshold import Threshold, ThresholdFilter
 
 
-class Fate(IntEnum):
+class SampleOutcome(IntEnum):
+    """What a filter decided about a sample."""
+
     KEPT = 0
-    BELOW = 1
+    BELOW_THRESHOLD = 1
     DUPLICATE = 2
     NO_SCORE = 3
 
 
-WORDS = {
-    Fate.KEPT: "kept",
-    Fate.BELOW: "below the cut",
-    Fate.DUPLICATE: "duplicate of a better one",
-    Fate.NO_SCORE: "no score",
+OUTCOME_NAMES = {
+    SampleOutcome.KEPT: "kept",
+    SampleOutcome.BELOW_THRESHOLD: "below the threshold",
+    SampleOutcome.DUPLICATE: "duplicate of a better sample",
+    SampleOutcome.NO_SCORE: "no score",
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """A part's samples by number. score: float32 (n,), larger is better. fate: (n,). rows: a pyarrow table."""
+class PartOutcomes:
+    """The n samples of a part, by index.
+
+    score:   float32 (n,), larger is better; NaN: none.
+    outcome: uint8 (n,), of `SampleOutcome`.
+    rows:    a pyarrow table.
+    """
 
     part: int
     score: np.ndarray
-    fate: np.ndarray
+    outcome: np.ndarray
     rows: Any
 
     @property
     def kept(self) -> Any:
-        """The rows that are kept."""
-        return self.rows.take(np.flatnonzero(self.fate == Fate.KEPT))
+        """The rows of kept samples."""
+        return self.rows.take(np.flatnonzero(self.outcome == SampleOutcome.KEPT))
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Of all scores those above the cut, without twins. twins: None: they were not looked for."""
+    """The samples above the threshold without near-duplicates. duplicates: None: they were not searched."""
 
-    scores: Scores
+    scores: ScoreCache
     criterion: Criterion
-    cut: Cut
-    twins: Twins | None = None
+    threshold: Threshold
+    duplicates: NearDuplicates | None = None
 
-    def parts(self, columns: Sequence[str] = ()) -> Iterator[Judged]:
-        """Part after part; nothing is held between them."""
-        sieve = Sieve(self.cut)
-        for best in self.scores.best(self.criterion, columns):
-            fate = np.where(sieve.keeps(best.score), Fate.KEPT, Fate.BELOW).astype(np.uint8)
-            fate[np.isnan(best.score)] = Fate.NO_SCORE
-            if self.twins is not None:
-                fate[np.isin(best.rows["number"].to_numpy(), self.twins.gone_of(best.part))] = Fate.DUPLICATE
-            yield Judged(best.part, best.score, fate, best.rows)
+    def iter_parts(self, columns: Sequence[str] = ()) -> Iterator[PartOutcomes]:
+        """The outcomes of one part at a time, with these columns of the scores."""
+        threshold_filter = ThresholdFilter(self.threshold)
+        for best in self.scores.iter_best(self.criterion, columns):
+            is_kept = threshold_filter.apply(best.score)
+            outcome = np.where(is_kept, SampleOutcome.KEPT, SampleOutcome.BELOW_THRESHOLD).astype(np.uint8)
+            outcome[np.isnan(best.score)] = SampleOutcome.NO_SCORE
+            if self.duplicates is not None:
+                dropped = self.duplicates.dropped_in_part(best.part)
+                outcome[np.isin(best.rows["number"].to_numpy(), dropped)] = SampleOutcome.DUPLICATE
+            yield PartOutcomes(best.part, best.score, outcome, best.rows)

@@ -1,4 +1,4 @@
-"""What is kept as new shards: 00000.tar, 00001.tar, ...; each there or not, and none written twice."""
+"""Writes kept samples as tar shards, each atomically; a run that was stopped resumes."""
 
 from __future__ import annotations
 
@@ -8,68 +8,86 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from prolip.data.sources.tar_writer import Members, write_tar
-from prolip.embeddings.dataset import Embeddings
-from prolip.files import read_json, remove_leftovers, write_json, write_whole
-from prolip.filtering.members import kept_members
+from prolip.data.sources.tar_format import SampleFiles, write_tar
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
+from prolip.filtering.kept_samples import iter_kept_samples
 from prolip.filtering.selection import Selection
-from prolip.progress import bar
+from prolip.progress import progress_bar
 
 FILE = "selection.json"
-"""Says which samples the shards of a folder hold, so that none is ever filled with two selections."""
+"""Identifies the selection in a folder of shards, so that it is never filled with two selections."""
 
 
 def write_shards(
     folder: Path,
     selection: Selection,
-    embeddings: Embeddings,
+    embeddings: EmbeddingDataset,
     *,
     data: str,
     kept: int,
     size: int,
     progress: bool | None = None,
 ) -> list[Path]:
-    """Into a folder that was claimed. data: as for `kept_members`. kept: samples in all. size: samples in a shard."""
+    """Write the shards 00000.tar, 00001.tar, ... into a folder that was claimed; those that exist are not written again.
+
+    Args:
+        folder: Of `claim_folder`.
+        selection: The outcome of every sample.
+        embeddings: Of these samples.
+        data: As for `iter_kept_samples`.
+        kept: The number of kept samples.
+        size: Samples per shard.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The paths of all shards.
+    """
     paths = [folder / f"{number:05d}.tar" for number in range(-(-kept // size))]
     done = next((number for number, path in enumerate(paths) if not path.exists()), len(paths))
-    samples = kept_members(selection, embeddings, data, skip=done * size)
-    with bar("writing shards", kept, "samples", progress) as advance:
+    samples = iter_kept_samples(selection, embeddings, data, skip=done * size)
+    with progress_bar("writing shards", kept, "samples", progress) as advance:
         advance(min(done * size, kept))
         for path in paths[done:]:
-            some = _counted(_with_own_keys(islice(samples, size)), advance)
-            write_whole(path, partial(write_tar, samples=some))
+            chunk = _report_progress(_make_keys_unique(islice(samples, size)), advance)
+            atomic_write(path, partial(write_tar, samples=chunk))
     return paths
 
 
-def claim(folder: Path, told: Mapping[str, Any]) -> None:
-    """told: what makes this selection another than others; those have another folder."""
+def claim_folder(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Reserve a folder for the shards of one selection.
+
+    Args:
+        folder: New, empty, or claimed before by the same selection.
+        identity: What distinguishes this selection from others.
+    """
     if not (folder / FILE).exists():
         if folder.exists() and any(folder.iterdir()):
-            raise ValueError(f"{folder} is not empty, and holds no shards of a filter; choose another folder")
-        write_json(folder / FILE, told)
-    elif read_json(folder / FILE) != told:
+            raise ValueError(f"{folder} is not empty and holds no shards of a filter: choose another folder")
+        write_json(folder / FILE, identity)
+    elif read_json(folder / FILE) != identity:
         raise ValueError(
-            f"{folder} holds the shards of another selection; remove it, or choose another folder"
+            f"{folder} holds the shards of another selection: remove it, or choose another folder"
         )
     else:
-        remove_leftovers(folder)
+        remove_temporary_files(folder)
 
 
-def _with_own_keys(samples: Iterable[tuple[str, Members]]) -> Iterator[tuple[str, Members]]:
-    """Keys of different shards may be the same; in one shard the second would be taken for the first."""
+def _make_keys_unique(samples: Iterable[tuple[str, SampleFiles]]) -> Iterator[tuple[str, SampleFiles]]:
+    """Keys of different source shards may be equal; in one shard they would be read as one sample."""
     seen: set[str] = set()
-    for key, members in samples:
-        own = key
+    for key, files in samples:
+        unique = key
         numbers = count(1)
-        while own in seen:
-            own = f"{key}-{next(numbers)}"
-        seen.add(own)
-        yield own, members
+        while unique in seen:
+            unique = f"{key}-{next(numbers)}"
+        seen.add(unique)
+        yield unique, files
 
 
-def _counted(
-    samples: Iterable[tuple[str, Members]], advance: Callable[[int], None]
-) -> Iterator[tuple[str, Members]]:
+def _report_progress(
+    samples: Iterable[tuple[str, SampleFiles]], advance: Callable[[int], None]
+) -> Iterator[tuple[str, SampleFiles]]:
     for sample in samples:
         yield sample
         advance(1)

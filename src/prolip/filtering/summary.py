@@ -1,4 +1,4 @@
-"""What was kept and what was dropped, in numbers: counts, the spread of scores, and whether the truth agrees."""
+"""Counts of kept and dropped samples, the distribution of scores, and agreement with ground truth."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from prolip.filtering.selection import WORDS, Fate, Judged, Selection
+from prolip.filtering.selection import OUTCOME_NAMES, PartOutcomes, SampleOutcome, Selection
 
 BINS = 4096
-"""Of the histogram that quantiles are read from: they are right to within (largest - least) / 4096."""
+"""Bins of the histogram that quantiles are read from: their error is at most (max - min) / 4096."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """edges: float64 (B + 1,), values of the criterion's column. kept, dropped: int64 (B,)."""
+    """Counts of scores. edges: float64 (B + 1,), values of the criterion's column. kept, dropped: int64 (B,)."""
 
     edges: np.ndarray
     kept: np.ndarray
@@ -25,9 +25,14 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Truth:
-    """How a column that is true for right pairs agrees. precision: share of the kept that are right. recall: share of
-    the right that are kept. chance: both for keeping as many at random. unknown: samples where the column is null."""
+class GroundTruthAgreement:
+    """Agreement of the kept samples with a column that is true for matching pairs.
+
+    precision: the fraction of kept samples that match.
+    recall:    the fraction of matching samples that are kept.
+    chance_precision, chance_recall: both for keeping as many at random.
+    unknown:   samples where the column is null.
+    """
 
     column: str
     precision: float | None
@@ -38,120 +43,130 @@ class Truth:
 
 
 @dataclass(frozen=True, eq=False)
-class Account:
-    """fates: samples by what became of them. histogram: None if not one score is finite."""
+class FilterSummary:
+    """Counts of a selection. outcomes: samples by outcome. histogram: None if no score is finite."""
 
-    fates: dict[Fate, int]
+    outcomes: dict[SampleOutcome, int]
     histogram: Histogram | None
-    truth: Truth | None = None
+    ground_truth: GroundTruthAgreement | None = None
 
     @property
     def kept(self) -> int:
-        return self.fates[Fate.KEPT]
+        return self.outcomes[SampleOutcome.KEPT]
 
     @property
     def total(self) -> int:
-        return sum(self.fates.values())
+        return sum(self.outcomes.values())
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """The summary, ready for JSON."""
         return {
-            "fates": {WORDS[fate]: count for fate, count in self.fates.items()},
+            "outcomes": {OUTCOME_NAMES[outcome]: count for outcome, count in self.outcomes.items()},
             "quantiles": None if self.histogram is None else _quantiles(self.histogram),
-            "truth": None if self.truth is None else asdict(self.truth),
+            "ground_truth": None if self.ground_truth is None else asdict(self.ground_truth),
         }
 
 
-def take_account(selection: Selection, truth: str | None = None) -> Account:
-    """Two passes over the scores: the first counts, and finds the ends of the histogram that the second fills."""
-    tally = _Tally(truth)
-    for judged in selection.parts([] if truth is None else [truth]):
-        tally.add(judged)
-    ends = None if tally.least > tally.largest else (tally.least, tally.largest)
-    return Account(tally.fates(), None if ends is None else _histogram(selection, ends), tally.truth())
+def summarize_selection(selection: Selection, ground_truth: str | None = None) -> FilterSummary:
+    """Count outcomes and scores, in two passes: the first finds the range of the histogram that the second fills.
+
+    Args:
+        selection: The outcome of every sample.
+        ground_truth: A column that is true for matching pairs.
+    """
+    counter = _OutcomeCounter(ground_truth)
+    for part in selection.iter_parts([] if ground_truth is None else [ground_truth]):
+        counter.add(part)
+    limits = None if counter.minimum > counter.maximum else (counter.minimum, counter.maximum)
+    return FilterSummary(
+        counter.count_outcomes(),
+        None if limits is None else _make_histogram(selection, limits),
+        counter.compute_agreement(),
+    )
 
 
 @dataclass
-class _Tally:
+class _OutcomeCounter:
     column: str | None
     counts: Counter[int] = field(default_factory=Counter)
-    least: float = np.inf
-    largest: float = -np.inf
+    minimum: float = np.inf
+    maximum: float = -np.inf
     known: int = 0
     right: int = 0
     known_kept: int = 0
     right_kept: int = 0
 
-    def add(self, judged: Judged) -> None:
-        self.counts.update(dict(enumerate(np.bincount(judged.fate, minlength=len(Fate)).tolist())))
-        finite = judged.score[np.isfinite(judged.score)]
+    def add(self, part: PartOutcomes) -> None:
+        self.counts.update(dict(enumerate(np.bincount(part.outcome, minlength=len(SampleOutcome)).tolist())))
+        finite = part.score[np.isfinite(part.score)]
         if len(finite):
-            self.least = min(self.least, float(finite.min()))
-            self.largest = max(self.largest, float(finite.max()))
+            self.minimum = min(self.minimum, float(finite.min()))
+            self.maximum = max(self.maximum, float(finite.max()))
         if self.column is not None:
-            self._compare(judged, self.column)
+            self._compare(part, self.column)
 
-    def _compare(self, judged: Judged, column: str) -> None:
-        right, known = _truths(judged.rows[column], column)
-        kept = judged.fate == Fate.KEPT
+    def _compare(self, part: PartOutcomes, column: str) -> None:
+        right, known = _read_ground_truth(part.rows[column], column)
+        kept = part.outcome == SampleOutcome.KEPT
         self.known += int(known.sum())
         self.right += int(right.sum())
         self.known_kept += int((known & kept).sum())
         self.right_kept += int((right & kept).sum())
 
-    def fates(self) -> dict[Fate, int]:
-        return {fate: self.counts[fate] for fate in Fate}
+    def count_outcomes(self) -> dict[SampleOutcome, int]:
+        return {outcome: self.counts[outcome] for outcome in SampleOutcome}
 
-    def truth(self) -> Truth | None:
+    def compute_agreement(self) -> GroundTruthAgreement | None:
         if self.column is None:
             return None
-        return Truth(
+        return GroundTruthAgreement(
             self.column,
-            precision=_share(self.right_kept, self.known_kept),
-            recall=_share(self.right_kept, self.right),
-            chance_precision=_share(self.right, self.known),
-            chance_recall=_share(self.known_kept, self.known),
+            precision=_fraction(self.right_kept, self.known_kept),
+            recall=_fraction(self.right_kept, self.right),
+            chance_precision=_fraction(self.right, self.known),
+            chance_recall=_fraction(self.known_kept, self.known),
             unknown=self.counts.total() - self.known,
         )
 
 
-def _truths(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """bool (n,) each: whether the pair is right; whether anything is known of it."""
+def _read_ground_truth(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """bool (n,) each: whether the pair matches; whether that is known."""
     kind = str(column.type)
     if kind not in ("bool", "int64", "double"):
-        raise ValueError(
-            f"the truth {name!r} must be a column of true and false or of numbers, not of {kind}"
-        )
+        raise ValueError(f"the ground_truth column {name!r} must hold booleans or numbers, not {kind}")
     values = column.cast("double").to_numpy(zero_copy_only=False)  # null is NaN then
     return np.nan_to_num(values) != 0, ~np.isnan(values)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _fraction(count: int, total: int) -> float | None:
+    return count / total if total else None
 
 
-def _histogram(selection: Selection, ends: tuple[float, float]) -> Histogram:
-    """Of scores turned back into values of the column; infinite ones are left out."""
+def _make_histogram(selection: Selection, limits: tuple[float, float]) -> Histogram:
+    """Of scores turned back into values of the column; infinite ones are excluded."""
     sign = selection.criterion.sign
-    low, high = sorted(sign * end for end in ends)
+    low, high = sorted(sign * end for end in limits)
     edges = np.linspace(low, high if high > low else low + max(abs(low), 1.0) * 1e-6, BINS + 1)
     kept, dropped = np.zeros(BINS, np.int64), np.zeros(BINS, np.int64)
-    for judged in selection.parts():
-        finite = np.isfinite(judged.score)
-        for counts, chosen in ((kept, judged.fate == Fate.KEPT), (dropped, judged.fate != Fate.KEPT)):
-            counts += np.histogram(sign * judged.score[finite & chosen].astype(np.float64), edges)[0]
+    for part in selection.iter_parts():
+        finite = np.isfinite(part.score)
+        for counts, chosen in (
+            (kept, part.outcome == SampleOutcome.KEPT),
+            (dropped, part.outcome != SampleOutcome.KEPT),
+        ):
+            counts += np.histogram(sign * part.score[finite & chosen].astype(np.float64), edges)[0]
     return Histogram(edges, kept, dropped)
 
 
 def _quantiles(histogram: Histogram) -> dict[str, dict[str, float] | None]:
     return {
-        name: _of_counts(counts, histogram.edges)
+        name: _quantiles_of_counts(counts, histogram.edges)
         for name, counts in (("kept", histogram.kept), ("dropped", histogram.dropped))
     }
 
 
-def _of_counts(counts: np.ndarray, edges: np.ndarray) -> dict[str, float] | None:
-    """The upper edge of the bin in which each quantile lies; of the least the lower one."""
+def _quantiles_of_counts(counts: np.ndarray, edges: np.ndarray) -> dict[str, float] | None:
+    """The upper edge of the bin in which each quantile lies; of the minimum the lower one."""
     total = int(counts.sum())
     if not total:
         return None

@@ -1,8 +1,8 @@
-"""The exact global cut between what is kept and what is not, in two passes and half a megabyte.
+"""The exact global threshold of a kept fraction, in two passes over the scores and half a megabyte.
 
-A float32 becomes a whole number of 32 bits of the same order. The first pass counts how often each upper half occurs;
-the cut lies in one of these 65,536 bins. The second counts the lower halves in that bin: the cut is then known to the
-last bit. Counts add up, so that parts, and machines, can be counted apart.
+A float32 becomes a 32-bit integer of the same order. The first pass counts how often each upper half occurs; the
+threshold lies in one of these 65,536 bins. The second counts the lower halves in that bin: the threshold is then known
+to the last bit. Counts add up, so that parts, and machines, can be counted separately.
 """
 
 from __future__ import annotations
@@ -13,93 +13,103 @@ from dataclasses import dataclass
 import numpy as np
 
 HALF = 2**16
-NOTHING = 0
-"""The key of a score that is none (NaN). No number has it."""
+NAN_KEY = 0
+"""The key of NaN. No number has it."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What is kept: all with a key above `key`, and of those that have it the first `ties`, in the order of the data.
+class Threshold:
+    """What is kept: all scores with a key above `key`, and of those that have it the first `ties` in data order.
 
-    total: scores in all. none: how many of them are NaN.
+    total:     the number of scores.
+    nan_count: how many of them are NaN.
     """
 
     key: int
     ties: int
     total: int
-    none: int
+    nan_count: int
 
     @property
     def score(self) -> float | None:
         """The lowest score that is kept; None if nothing is."""
-        return None if self.ties == 0 else float(scores_of(np.array([self.key], np.uint32))[0])
+        return None if self.ties == 0 else float(from_sort_keys(np.array([self.key], np.uint32))[0])
 
 
-def keys_of(scores: np.ndarray) -> np.ndarray:
-    """float32 (n,) -> uint32 (n,) of the same order; both zeros are equal; NaN is `NOTHING`, below -infinity."""
+def to_sort_keys(scores: np.ndarray) -> np.ndarray:
+    """float32 (n,) -> uint32 (n,) of the same order; -0 equals 0; NaN is `NAN_KEY`, below -infinity."""
     values = scores.astype(np.float32) + np.float32(0)  # -0 + 0 = 0
     bits = values.view(np.uint32)
     keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
-    return np.where(np.isnan(values), np.uint32(NOTHING), keys)
+    return np.where(np.isnan(values), np.uint32(NAN_KEY), keys)
 
 
-def scores_of(keys: np.ndarray) -> np.ndarray:
-    """The way back, for keys of numbers: uint32 (n,) -> float32 (n,)."""
+def from_sort_keys(keys: np.ndarray) -> np.ndarray:
+    """The inverse of `to_sort_keys`, for keys of numbers: uint32 (n,) -> float32 (n,)."""
     return np.where(keys >> 31, keys & np.uint32(2**31 - 1), ~keys).astype(np.uint32).view(np.float32)
 
 
-def find_cut(passes: Callable[[], Iterable[np.ndarray]], keep: float) -> Cut:
-    """The best round(keep * N) of N scores; fewer only if more than the rest are NaN.
+def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fraction: float) -> Threshold:
+    """The threshold that keeps the best round(keep_fraction * N) of N scores.
 
-    passes: called for each pass; gives float32 scores block after block, in the same order each time, larger is better.
+    Fewer are kept only if too many scores are NaN.
+
+    Args:
+        iter_scores: Called once per pass; gives blocks of float32 scores, larger is better, in the same order each
+            time.
+        keep_fraction: Above 0, at most 1.
     """
-    require_share(keep)
-    upper = sum((count_upper(scores) for scores in passes()), np.zeros(HALF, np.int64))
-    total, none = int(upper.sum()), int(upper[NOTHING])
-    upper[NOTHING] = 0
-    wanted = min(round(keep * total), total - none)
-    if wanted == 0:
-        return Cut(2**32 - 1, 0, total, none)
-    half, left = _place(upper, wanted)
-    lower = sum((count_lower(scores, half) for scores in passes()), np.zeros(HALF, np.int64))
-    rest, ties = _place(lower, left)
-    return Cut(half * HALF + rest, ties, total, none)
+    require_keep_fraction(keep_fraction)
+    upper = sum((count_upper(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
+    total, nan_count = int(upper.sum()), int(upper[NAN_KEY])
+    upper[NAN_KEY] = 0
+    kept = min(round(keep_fraction * total), total - nan_count)
+    if kept == 0:
+        return Threshold(2**32 - 1, 0, total, nan_count)
+    half, kept_in_bin = _find_bin(upper, kept)
+    lower = sum((count_lower(scores, half) for scores in iter_scores()), np.zeros(HALF, np.int64))
+    rest, ties = _find_bin(lower, kept_in_bin)
+    return Threshold(half * HALF + rest, ties, total, nan_count)
 
 
 def count_upper(scores: np.ndarray) -> np.ndarray:
-    """int64 (65536,): how often each upper half of a key occurs; 0 is NaN's alone."""
-    return np.bincount(keys_of(scores) >> 16, minlength=HALF)
+    """int64 (65536,): how often each upper half of a key occurs; only NaN has 0."""
+    return np.bincount(to_sort_keys(scores) >> 16, minlength=HALF)
 
 
 def count_lower(scores: np.ndarray, half: int) -> np.ndarray:
     """int64 (65536,): how often each lower half occurs under one upper half."""
-    keys = keys_of(scores)
+    keys = to_sort_keys(scores)
     return np.bincount(keys[keys >> 16 == half] & (HALF - 1), minlength=HALF)
 
 
-def require_share(keep: float) -> None:
-    if not 0 < keep <= 1:
-        raise ValueError(f"keep must be a share above 0 and at most 1, not {keep!r}")
+def require_keep_fraction(keep_fraction: float) -> None:
+    """Raises ValueError if the fraction is not above 0 and at most 1."""
+    if not 0 < keep_fraction <= 1:
+        raise ValueError(f"keep_fraction must be above 0 and at most 1, not {keep_fraction!r}")
 
 
-def _place(counts: np.ndarray, wanted: int) -> tuple[int, int]:
-    """The bin of the wanted-th largest value, and how many values of that bin are wanted."""
+def _find_bin(counts: np.ndarray, rank: int) -> tuple[int, int]:
+    """The bin of the rank-th largest value, and its rank within that bin."""
     above = np.cumsum(counts[::-1])
-    place = int(np.searchsorted(above, wanted))
-    return len(counts) - 1 - place, wanted - int(above[place - 1] if place else 0)
+    index = int(np.searchsorted(above, rank))
+    return len(counts) - 1 - index, rank - int(above[index - 1] if index else 0)
 
 
-class Sieve:
-    """Applies a cut to blocks of scores, one after another, in the order in which they were counted."""
+class ThresholdFilter:
+    """Applies a threshold to blocks of scores, in the order in which they were counted.
 
-    def __init__(self, cut: Cut) -> None:
-        self._cut, self._ties = cut, cut.ties
+    It has a state: of scores that equal the threshold only the first `ties` are kept.
+    """
 
-    def keeps(self, scores: np.ndarray) -> np.ndarray:
-        """bool (n,)."""
-        keys = keys_of(scores)
-        tied = np.flatnonzero(keys == self._cut.key)[: self._ties]
+    def __init__(self, threshold: Threshold) -> None:
+        self._threshold, self._ties = threshold, threshold.ties
+
+    def apply(self, scores: np.ndarray) -> np.ndarray:
+        """Which of the next scores (n,) are kept: bool (n,)."""
+        keys = to_sort_keys(scores)
+        tied = np.flatnonzero(keys == self._threshold.key)[: self._ties]
         self._ties -= len(tied)
-        kept = keys > self._cut.key
-        kept[tied] = True
-        return kept
+        is_kept = keys > self._threshold.key
+        is_kept[tied] = True
+        return is_kept

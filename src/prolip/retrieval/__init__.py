@@ -1,1 +1,1 @@
-"""Nearest and most inclusive items; the way from an image to its most general caption."""
+"""Retrieval: a vector database of embeddings, search with confidence, and traversal of captions."""

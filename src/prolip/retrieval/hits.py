@@ -1,4 +1,4 @@
-"""What a search has found for one query."""
+"""Results of a search for one query: items of a database with their scores."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from prolip.embeddings.schema import matrix
+from prolip.embeddings.schema import column_to_tensor
 from prolip.gaussian import Gaussian
 from prolip.measures.public import log_containment, log_inclusion
-from prolip.retrieval.index.vectors import mean_of
+from prolip.retrieval.index.vectors import extract_means
 
-HIDDEN = ("vector", "log_var", "digest", "query_index", "_distance")
-"""Columns that are not for people."""
+INTERNAL_COLUMNS = ("vector", "log_var", "digest", "query_index", "_distance")
+"""Columns that a user doesn't need."""
 
 
 @dataclass(frozen=True, eq=False)
-class Hits:
-    """Items, the best first, as many as there are.
+class SearchHits:
+    """The n items that were found for one query, best first.
 
-    items:     the pyarrow table of them, with all columns of the database but vector, log_var and digest.
-    mean:      (n, D), float64. uncertainty: (n,), the trace.
-    csd:       (n,), to the query. cosine: (n,), of the means. match: (n,), the probability that a picture and a text
-               belong together; None: the model has none.
-    inclusion: (n,), of the item in the query, by what was ranked by; None: it was not asked for.
-    method:    for people: how they were found.
+    items:     a pyarrow table with all columns of the database but vector, log_var and digest.
+    mean:      (n, D), float64.
+    csd:       (n,), to the query.
+    cosine:    (n,), of the means.
+    match:     (n,), the probability that an image and a text match; None: the model has none.
+    inclusion: (n,), of the item in the query, by the measure that `rerank` named; None: there was no rerank.
+    method:    a message that says how the items were found.
     """
 
     items: Any
@@ -42,67 +43,80 @@ class Hits:
 
     @property
     def uncertainty(self) -> np.ndarray:
+        """(n,), the trace of each covariance."""
         return np.asarray(self.items["uncertainty"].to_numpy())
 
     def column(self, name: str) -> list[Any]:
-        """A column of the database, of any name: id, number, modality, caption, path, url, origin, ..."""
+        """The values of a column of the database: id, number, modality, caption, path, url, origin, ..."""
         return list(self.items[name].to_pylist())
 
-    def order(self, key: np.ndarray) -> np.ndarray:
-        """Places from the smallest key (n,) on; equal ones by their rows in the database."""
+    def argsort(self, key: np.ndarray) -> np.ndarray:
+        """Indices that sort by key (n,), smallest first; equal ones by their row in the database."""
         return np.lexsort((self.items["row"].to_numpy(), key))
 
-    def head(self, count: int) -> Hits:
-        """The first of them."""
+    def head(self, count: int) -> SearchHits:
+        """The first `count` hits."""
         return self.take(np.arange(min(count, len(self))))
 
-    def take(self, places: np.ndarray) -> Hits:
-        """Those at these places, in this order."""
-        match, inclusion = (None if part is None else part[places] for part in (self.match, self.inclusion))
+    def take(self, indices: np.ndarray) -> SearchHits:
+        """The hits at these indices, in this order."""
+        match, inclusion = (
+            None if values is None else values[indices] for values in (self.match, self.inclusion)
+        )
         return replace(
             self,
-            items=self.items.take(places),
-            mean=self.mean[places],
-            csd=self.csd[places],
-            cosine=self.cosine[places],
+            items=self.items.take(indices),
+            mean=self.mean[indices],
+            csd=self.csd[indices],
+            cosine=self.cosine[indices],
             match=match,
             inclusion=inclusion,
         )
 
-    def rows(self) -> list[dict[str, Any]]:
-        """A dict for each, of kinds that JSON knows: the scores, and all columns but vectors."""
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """One dict per hit, ready for JSON: the scores, and all columns but vectors."""
         scores = {"csd": self.csd, "cosine": self.cosine, "match": self.match, "inclusion": self.inclusion}
-        told = {name: values.tolist() for name, values in scores.items() if values is not None}
-        told |= {name: self.column(name) for name in self.items.column_names}  # none is called like a score
-        return [dict(zip(told, values, strict=True)) for values in zip(*told.values(), strict=True)]
+        columns = {name: values.tolist() for name, values in scores.items() if values is not None}
+        columns |= {name: self.column(name) for name in self.items.column_names}  # none is named like a score
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def compared(found: Any, query: Gaussian, temperature: tuple[float, float] | None, method: str) -> Hits:
-    """Items as the database gave them, (n,) rows, with their scores in float64. query: (D,).
+def score_items(
+    rows: Any, query: Gaussian, logit_parameters: tuple[float, float] | None, method: str
+) -> SearchHits:
+    """Compute the scores of items in float64. The hits are not sorted.
 
-    temperature: the scale and bias of match probability. Not yet sorted.
+    Args:
+        rows: A pyarrow table of n items, from `Database.find_nearest`.
+        query: (D,).
+        logit_parameters: Scale and bias of the match probability; None: the model has none.
+        method: How the items were found.
+
+    Returns:
+        n hits, in the order of rows.
     """
-    own, dim = query.mean.double().numpy(), query.dim
-    mean = mean_of(matrix(found["vector"]).numpy(), dim).astype(np.float64)
-    traces = found["uncertainty"].to_numpy().astype(np.float64) + float(query.log_var.double().exp().sum())
-    csd = np.square(mean - own).sum(1) + traces
-    lengths = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(own), np.finfo(np.float64).tiny)
-    match = None if temperature is None else _sigmoid(temperature[0] * (1 - csd / 2) + temperature[1])
-    items = found.drop_columns([name for name in HIDDEN if name in found.column_names])
-    return Hits(items, mean, csd, mean @ own / lengths, match, None, method)
+    query_mean = query.mean.double().numpy()
+    mean = extract_means(column_to_tensor(rows["vector"]).numpy(), query.dim).astype(np.float64)
+    traces = rows["uncertainty"].to_numpy().astype(np.float64) + float(query.log_var.double().exp().sum())
+    csd = np.square(mean - query_mean).sum(1) + traces
+    lengths = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(query_mean), np.finfo(np.float64).tiny)
+    match = None
+    if logit_parameters is not None:
+        scale, bias = logit_parameters
+        match = torch.sigmoid(torch.from_numpy(scale * (1 - csd / 2) + bias)).numpy()
+    items = rows.drop_columns([name for name in INTERNAL_COLUMNS if name in rows.column_names])
+    return SearchHits(items, mean, csd, mean @ query_mean / lengths, match, None, method)
 
 
-def gaussian_of(found: Any, dim: int) -> Gaussian:
-    """Items that came with `vector` and `log_var` as Gaussians (n, D), float32."""
-    return Gaussian(matrix(found["vector"])[:, :dim], matrix(found["log_var"]))
+def rows_to_gaussian(rows: Any, dim: int) -> Gaussian:
+    """Gaussians (n, D), float32, of a pyarrow table of items with `vector` and `log_var`."""
+    return Gaussian(column_to_tensor(rows["vector"])[:, :dim], column_to_tensor(rows["log_var"]))
 
 
-def included_by(query: Gaussian, items: Gaussian, measure: Literal["inclusion", "containment"]) -> np.ndarray:
+def log_inclusion_in_query(
+    query: Gaussian, items: Gaussian, measure: Literal["inclusion", "containment"]
+) -> np.ndarray:
     """log inclusion, or log containment, of each item (n, D) in the query (D,): (n,), float64."""
     compare = log_inclusion if measure == "inclusion" else log_containment
     values: np.ndarray = compare(items.to(torch.float64), query[None].to(torch.float64)).numpy()
     return values
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    return torch.sigmoid(torch.from_numpy(values)).numpy()

@@ -1,4 +1,4 @@
-"""The search: which items of a database are nearest to a query, or included in it."""
+"""Search in a database: the items nearest to a query, or included in it."""
 
 from __future__ import annotations
 
@@ -8,213 +8,247 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from prolip.checks import require_choice, require_count
-from prolip.embeddings.dataset import Modality
-from prolip.gaussian import Gaussian, checked
-from prolip.retrieval.hits import Hits, compared, gaussian_of, included_by
-from prolip.retrieval.index import exact as exactly
-from prolip.retrieval.index import quantiles
+from prolip.checks import require_choice, require_positive_int
+from prolip.embeddings.header import Modality
+from prolip.gaussian import Gaussian, check_gaussian
+from prolip.retrieval.hits import SearchHits, log_inclusion_in_query, rows_to_gaussian, score_items
 from prolip.retrieval.index.database import Database, Distance
-from prolip.retrieval.index.settings import Effort, Settings
-from prolip.retrieval.index.sql import all_of, quoted
-from prolip.retrieval.index.vectors import asked
+from prolip.retrieval.index.exact import ROUNDING, find_nearest_exact, split_by_query
+from prolip.retrieval.index.quantiles import value_at_fraction
+from prolip.retrieval.index.settings import IndexSettings, SearchEffort
+from prolip.retrieval.index.sql import join_conditions, quote_text
+from prolip.retrieval.index.vectors import query_vectors
 
-By = Literal["csd", "cosine", "match"]
-"""csd: by the closed-form sampled distance. cosine: by the means alone. match: csd's order, for those who read
+RankBy = Literal["csd", "cosine", "match"]
+"""csd: by the closed-form sampled distance. cosine: by the means alone. match: the order of csd, shown as
 probabilities."""
-Rerank = Literal["inclusion", "containment"]
+RerankBy = Literal["inclusion", "containment"]
 """By log inclusion, or by log containment, of the item in the query: the items that the query includes come first."""
 
-MOST = 100_000
-"""Results of a query."""
-FEW = 0.05
+MAX_RESULTS = 100_000
+MIN_INDEXED_FRACTION = 0.05
 """If fewer rows pass a filter, all of them are compared: an index finds them badly, and it takes about as long."""
 HALF_ROUNDING = 1e-3
 """By how much the length of a float16 mean may be off: products and cosines then differ by as much."""
 
 
-def search(
-    database: Database,
-    queries: Gaussian,
-    k: int = 20,
-    *,
-    by: By = "csd",
-    where: str | None = None,
-    modality: Modality | None = None,
-    max_uncertainty: float | None = None,
-    rerank: Rerank | None = None,
-    included: Gaussian | None = None,
-    candidates: int | None = None,
-    exact: bool = False,
-) -> list[Hits]:
-    """The k best items for each query (Q, D), by float64; equally good ones in the order of their rows.
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """What to search for; `search` and `search_with_confidence` take the same.
 
+    k:               results per query.
+    rank_by:         csd, cosine or match.
     where:           SQL on the database's columns: "uncertainty < 0.02 AND width > 256".
-    modality:        only images, or only texts.
-    max_uncertainty: a share: 0.9 leaves out the most uncertain tenth of the images, and of the texts.
-    rerank:          the `candidates` nearest by CSD (None: ten for each of the k, at least 200), sorted by this.
-    included:        the embedding of "", (1, D), which includes everything a little: of the candidates only those that
-                     the query includes more, by log inclusion.
+    modality:        only images, or only texts. None: both (`search_with_confidence`: images if there are any).
+    max_uncertainty: a fraction: 0.9 excludes the most uncertain tenth of the images, and of the texts.
+    rerank:          sort the candidates, which are the nearest by CSD, by this measure.
+    candidates:      how many are reranked. None: ten per result, at least 200.
     exact:           compare with every item. Without an index that is done anyway.
+    """
+
+    k: int = 20
+    rank_by: RankBy = "csd"
+    where: str | None = None
+    modality: Modality | None = None
+    max_uncertainty: float | None = None
+    rerank: RerankBy | None = None
+    candidates: int | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive_int(self.k, "k", maximum=MAX_RESULTS)
+        require_choice(self.rank_by, get_args(RankBy), "rank_by")
+        if self.modality is not None:
+            require_choice(self.modality, get_args(Modality), "modality")
+        if self.rerank is not None:
+            if self.rank_by == "cosine":
+                raise ValueError(
+                    f"rank_by cosine and rerank {self.rerank} exclude each other: leave out one of them"
+                )
+            require_choice(self.rerank, get_args(RerankBy), "rerank")
+        if self.candidates is not None:
+            require_positive_int(self.candidates, "candidates")
+            if self.candidates < self.k:
+                raise ValueError(f"candidates ({self.candidates}) must be at least k ({self.k})")
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the user excludes rows."""
+        return self.where is not None or self.max_uncertainty is not None
+
+
+def search(
+    database: Database, queries: Gaussian, config: SearchConfig | None = None, *, null: Gaussian | None = None
+) -> list[SearchHits]:
+    """The k best items for each query, compared in float64.
 
     With an index, csd and match take what the index finds at the database's effort, and cosine sorts the candidates
-    that are nearest by CSD. `Hits.method` says what was done.
+    that are nearest by CSD. `SearchHits.method` says what was done.
+
+    Args:
+        database: What `prolip index` wrote.
+        queries: (Q, D), of the database's model.
+        config: What to search for.
+        null: (1, D), the embedding of "", which includes everything a little. If it is given, only those candidates
+            are results that the query includes more than null does, by log inclusion.
+
+    Returns:
+        One `SearchHits` per query. Equally good items are in the order of their rows.
     """
-    ranking = Ranking(by=by, rerank=rerank, null=included)
+    config = SearchConfig() if config is None else config
     queries = queries.detach()
-    _check(database, queries, k, ranking)
-    pool = _pool(k, candidates, ranking)
-    condition = all_of(_user(database, where), _modality(modality), _certain(database, max_uncertainty))
-    filtered = where is not None or max_uncertainty is not None
-    effort, told = (None, "exact") if exact else _effort(database.settings, filtered)
-    if filtered and effort is not None and database.count(condition) < FEW * database.count():
-        effort, told = None, "exact, since few rows pass the filter"
-    pooled = ranking.judged or (by == "cosine" and effort is not None)
-    count = max(k, pool) if pooled else k
-    distance: Distance = "dot" if by == "cosine" and not pooled else "l2"
-    columns = [name for name in database.columns if name != "log_var" or ranking.judged]
-    found = _found(database, asked(queries.mean.float().numpy()), count, distance, columns, condition, effort)
-    method = f"the {count} nearest by CSD ({told}), {ranking.told}" if pooled else told
-    temperature = temperature_of(database)
+    _check(database, queries, config, null)
+    condition = _make_condition(database, config)
+    effort, description = _choose_effort(database, config, condition)
+    needs_variances = config.rerank is not None or null is not None  # no index ranks by every variance
+    is_reranked = needs_variances or (config.rank_by == "cosine" and effort is not None)
+    candidates = config.candidates or max(200, 10 * config.k)
+    count = candidates if is_reranked else config.k
+    distance: Distance = "dot" if config.rank_by == "cosine" and not is_reranked else "l2"
+    columns = [name for name in database.columns if name != "log_var" or needs_variances]
+    vectors = query_vectors(queries.mean.float().numpy())
+    found = _fetch(database, vectors, count, distance, columns, condition, effort)
+    if is_reranked:
+        filtered = "" if null is None else "those that the query includes, "
+        sorted_by = config.rerank or config.rank_by
+        description = f"the {count} nearest by CSD ({description}), {filtered}sorted by {sorted_by}"
+    parameters = get_logit_parameters(database)
     return [
-        _best(rows, query, compared(rows, query, temperature, method), k, count if pooled else None, ranking)
+        _select_best(
+            rows,
+            query,
+            score_items(rows, query, parameters, description),
+            config,
+            count if is_reranked else None,
+            null,
+        )
         for rows, query in zip(found, queries, strict=True)
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ranking:
-    """What is best: see `search`."""
-
-    by: By
-    rerank: Rerank | None
-    null: Gaussian | None
-
-    @property
-    def judged(self) -> bool:
-        """Whether every variance is looked at, which no index can do."""
-        return self.rerank is not None or self.null is not None
-
-    @property
-    def told(self) -> str:
-        """What was done with candidates, for people."""
-        return f"{'' if self.null is None else 'those that the query includes, '}sorted by {self.rerank or self.by}"
-
-
-def temperature_of(database: Database) -> tuple[float, float] | None:
-    """The scale and bias of match probability, if the model has one."""
+def get_logit_parameters(database: Database) -> tuple[float, float] | None:
+    """The scale and bias of the match probability; None if the model has none."""
     header = database.header
     return None if header.scale is None or header.bias is None else (header.scale, header.bias)
 
 
-def _pool(k: int, candidates: int | None, ranking: Ranking) -> int:
-    """How many of the nearest are sorted again."""
-    if candidates is None:
-        return max(200, 10 * k)
-    require_count(candidates, "candidates")
-    if not ranking.judged and ranking.by != "cosine":
-        raise ValueError("candidates are for rerank, included and cosine: the nearest by CSD need none")
-    if candidates < k:
-        raise ValueError(f"of {candidates} candidates no {k} can be found: ask for more candidates")
-    return candidates
+def _make_condition(database: Database, config: SearchConfig) -> str | None:
+    """SQL for all filters together; None: there is none."""
+    if config.where is not None:
+        database.check_filter(config.where)
+    modality = None if config.modality is None else f"modality = {quote_text(config.modality)}"
+    return join_conditions(config.where, modality, _limit_uncertainty(database, config.max_uncertainty))
 
 
-def _effort(settings: Settings, filtered: bool) -> tuple[Effort | None, str]:
-    """How hard to search, and how well that went when it was measured, for people."""
-    effort = settings.filtered if filtered else settings.effort
-    recall = settings.filtered_recall if filtered else settings.recall
+def _limit_uncertainty(database: Database, fraction: float | None) -> str | None:
+    """SQL for the most certain fraction of each modality."""
+    if fraction is None:
+        return None
+    quantiles = database.settings.quantiles
+    if not quantiles:
+        raise ValueError(f"{database.uri} has no quantiles of uncertainty: run `prolip index` to the end")
+    limits = {name: value_at_fraction(np.array(values), fraction) for name, values in quantiles.items()}
+    return " OR ".join(
+        f"modality = {quote_text(name)} AND uncertainty <= {limit!r}" for name, limit in limits.items()
+    )
+
+
+def _choose_effort(
+    database: Database, config: SearchConfig, condition: str | None
+) -> tuple[SearchEffort | None, str]:
+    """How hard to search (None: exactly), and a description with the recall that was measured."""
+    if config.exact:
+        return None, "exact"
+    effort, description = _measured_effort(database.settings, config.is_filtered)
+    if config.is_filtered and effort is not None:
+        passing = database.count_rows(condition)
+        if passing < MIN_INDEXED_FRACTION * database.count_rows():
+            return None, "exact, since few rows pass the filter"
+    return effort, description
+
+
+def _measured_effort(settings: IndexSettings, is_filtered: bool) -> tuple[SearchEffort | None, str]:
+    effort = settings.filtered_effort if is_filtered else settings.effort
+    recall = settings.filtered_recall if is_filtered else settings.recall
     if effort is None or recall is None:
         return None, "exact"
-    return effort, f"approximate, recall@10 {recall:.3f} when measured{' with a filter' if filtered else ''}"
+    return effort, f"approximate, measured recall@10 {recall:.3f}{' with a filter' if is_filtered else ''}"
 
 
-def _found(
+def _fetch(
     database: Database,
     vectors: np.ndarray,
     count: int,
     distance: Distance,
     columns: Sequence[str],
     where: str | None,
-    effort: Effort | None,
+    effort: SearchEffort | None,
 ) -> list[Any]:
     """For each query a pyarrow table of items, the `count` nearest among them."""
     if effort is not None:
-        rows = database.nearest(vectors, count, columns=columns, where=where, effort=effort)
-        return exactly.split(rows, len(vectors))
-    half = distance == "dot" and database.header.precision == "float16"
-    rounding = HALF_ROUNDING if half else exactly.ROUNDING
-    return exactly.nearest(
+        rows = database.find_nearest(vectors, count, columns=columns, where=where, effort=effort)
+        return split_by_query(rows, len(vectors))
+    is_half = distance == "dot" and database.header.precision == "float16"
+    rounding = HALF_ROUNDING if is_half else ROUNDING
+    return find_nearest_exact(
         database, vectors, count, columns=columns, distance=distance, where=where, rounding=rounding
     )
 
 
-def _best(rows: Any, query: Gaussian, hits: Hits, k: int, pool: int | None, ranking: Ranking) -> Hits:
-    """Of what was found for one query (D,) the k best, sorted. hits: the rows, compared. pool: so many of them, the
-    nearest by CSD, are candidates; None: all."""
-    if pool is not None:
-        near = hits.order(hits.csd)[:pool]
-        rows, hits = rows.take(near), hits.take(near)
-    key = -hits.cosine if ranking.by == "cosine" else hits.csd
-    keep = np.ones(len(hits), dtype=bool)
-    if len(hits) and ranking.judged:
-        items = gaussian_of(rows, query.dim)
-        if ranking.null is not None:
-            keep = included_by(query, items, "inclusion") > included_by(ranking.null[0], items, "inclusion")
-        if ranking.rerank is not None:
-            inside = included_by(query, items, ranking.rerank)
-            hits, key = replace(hits, inclusion=inside), -inside
-    order = hits.order(key)
-    return hits.take(order[keep[order]][:k])
+def _select_best(
+    rows: Any,
+    query: Gaussian,
+    hits: SearchHits,
+    config: SearchConfig,
+    candidates: int | None,
+    null: Gaussian | None,
+) -> SearchHits:
+    """Of what was found for one query (D,) the k best, sorted.
+
+    Args:
+        rows: What was found, a pyarrow table.
+        query: (D,).
+        hits: The scores of rows.
+        config: What to search for.
+        candidates: Only the nearest of this number, by CSD, are considered; None: all.
+        null: As in `search`.
+    """
+    if candidates is not None:
+        nearest = hits.argsort(hits.csd)[:candidates]
+        rows, hits = rows.take(nearest), hits.take(nearest)
+    key = -hits.cosine if config.rank_by == "cosine" else hits.csd
+    is_selected = np.ones(len(hits), dtype=bool)
+    if len(hits) and (config.rerank is not None or null is not None):
+        items = rows_to_gaussian(rows, query.dim)
+        if null is not None:
+            own, base = (log_inclusion_in_query(z, items, "inclusion") for z in (query, null[0]))
+            is_selected = own > base
+        if config.rerank is not None:
+            inclusion = log_inclusion_in_query(query, items, config.rerank)
+            hits, key = replace(hits, inclusion=inclusion), -inclusion
+    order = hits.argsort(key)
+    return hits.take(order[is_selected[order]][: config.k])
 
 
-def _check(database: Database, queries: Gaussian, k: int, ranking: Ranking) -> None:
+def _check(database: Database, queries: Gaussian, config: SearchConfig, null: Gaussian | None) -> None:
     header = database.header
-    if checked(queries, "queries").mean.ndim != 2 or queries.dim != header.dim:
+    if check_gaussian(queries, "queries").mean.ndim != 2 or queries.dim != header.dim:
         raise ValueError(
             f"queries must be (Q, {header.dim}) as the items of {database.uri}, not {tuple(queries.shape)}"
         )
-    require_count(k, "k", most=MOST)
-    require_choice(ranking.by, get_args(By), "by")
-    if ranking.by == "match" and temperature_of(database) is None:
+    if config.rank_by == "match" and get_logit_parameters(database) is None:
         raise ValueError(
-            f"{header.model} was trained with a softmax and has no match probability: search by csd or cosine"
+            f"{header.model} was trained with a softmax and has no match probability: rank by csd or cosine"
         )
-    if ranking.null is not None and checked(ranking.null, "included").shape != (1, header.dim):
+    if null is not None and check_gaussian(null, "null").shape != (1, header.dim):
+        raise ValueError(f"null must be one embedding, (1, {header.dim}), not {tuple(null.shape)}")
+    needs_variances = config.rerank is not None or null is not None
+    if config.candidates is not None and not needs_variances and config.rank_by != "cosine":
         raise ValueError(
-            f"included must be one embedding, (1, {header.dim}), not {tuple(ranking.null.shape)}"
+            "candidates has no effect without rerank, null or rank_by cosine: leave out candidates"
         )
-    if ranking.rerank is not None and ranking.by == "cosine":
-        raise ValueError(f"results are sorted by cosine, or by {ranking.rerank}: leave one out")
-    if ranking.rerank is not None:
-        require_choice(ranking.rerank, get_args(Rerank), "rerank")
-    if ranking.judged and header.variances != "full":
+    if needs_variances and header.variances != "full":
         raise ValueError(
-            f"{database.uri} holds the trace of each covariance alone, and inclusion needs every variance: embed with "
+            f"{database.uri} holds only the trace of each covariance, and inclusion needs every variance: embed with "
             "variances full"
         )
-
-
-def _user(database: Database, where: str | None) -> str | None:
-    if where is not None:
-        database.check_filter(where)
-    return where
-
-
-def _modality(modality: Modality | None) -> str | None:
-    if modality is None:
-        return None
-    require_choice(modality, get_args(Modality), "modality")
-    return f"modality = {quoted(modality)}"
-
-
-def _certain(database: Database, share: float | None) -> str | None:
-    """SQL for the most certain share of each modality."""
-    if share is None:
-        return None
-    known = database.settings.quantiles
-    if not known:
-        raise ValueError(
-            f"{database.uri} knows no quantiles of uncertainty yet: run `prolip index` to its end"
-        )
-    cuts = {name: quantiles.cut(np.array(values), share) for name, values in known.items()}
-    return " OR ".join(f"modality = {quoted(name)} AND uncertainty <= {cut!r}" for name, cut in cuts.items())

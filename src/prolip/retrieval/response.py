@@ -1,50 +1,67 @@
-"""The search for people: a text or a picture in, a table and how sure it is out."""
+"""Search with a model and its confidence: a text or an image in, a table with the confidence out."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
-from prolip.checks import require_count
-from prolip.embeddings.dataset import Modality
+from prolip.embeddings.header import Modality
 from prolip.embeddings.identity import model_identity
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.retrieval.confidence import LOOKED, Sureness, sureness
-from prolip.retrieval.hits import Hits
+from prolip.retrieval.confidence import COMPARED, SearchConfidence, compute_confidence
+from prolip.retrieval.hits import SearchHits
 from prolip.retrieval.index.database import Database
-from prolip.retrieval.query import MOST, By, Rerank, search
+from prolip.retrieval.query import SearchConfig, search
 from prolip.weights.load import load
 
 
 @dataclass(frozen=True)
-class Answer:
-    """query: as it was asked. asked: what it is, a text or a picture. sought: what was looked for."""
+class SearchResponse:
+    """The result of a search for one query.
+
+    query:           the text, or the path of the image.
+    query_modality:  of the query.
+    target_modality: of the items that were searched.
+    """
 
     query: str
-    asked: Modality
-    sought: Modality
-    hits: Hits
-    sureness: Sureness
+    query_modality: Modality
+    target_modality: Modality
+    hits: SearchHits
+    confidence: SearchConfidence
 
-    def as_dict(self) -> dict[str, Any]:
-        """Of kinds that JSON knows."""
+    @property
+    def is_cross_modal(self) -> bool:
+        """Whether a text searched images, or an image texts: only then is there a match probability."""
+        return self.query_modality != self.target_modality
+
+    def to_dict(self) -> dict[str, Any]:
+        """The response, ready for JSON."""
         return {
             "query": self.query,
-            "asked": self.asked,
-            "sought": self.sought,
+            "query_modality": self.query_modality,
+            "target_modality": self.target_modality,
             "method": self.hits.method,
-            "sureness": asdict(self.sureness) | {"told": self.sureness.lines()},
+            "confidence": asdict(self.confidence) | {"messages": self.confidence.describe()},
             "hits": [
-                {name: value for name, value in row.items() if name != "match" or self.asked != self.sought}
-                for row in self.hits.rows()
+                {name: value for name, value in row.items() if name != "match" or self.is_cross_modal}
+                for row in self.hits.to_dicts()
             ],
         }
 
 
-def model_of(database: Database, name: str | None = None, device: str | None = None) -> ProLIP:
-    """The model that the items were embedded with. name: where it is now, if not where it was."""
+def load_database_model(database: Database, name: str | None = None, device: str | None = None) -> ProLIP:
+    """Load the model that embedded the items of a database.
+
+    Args:
+        database: What `prolip index` wrote.
+        name: Where the model is now; None: where it was when the items were embedded.
+        device: cpu, cuda, ...; None: a GPU if there is one.
+
+    Raises:
+        ValueError: The model can't be loaded, or is another one.
+    """
     header = database.header
     try:
         model = load(name or header.model, device=device).eval()
@@ -52,103 +69,101 @@ def model_of(database: Database, name: str | None = None, device: str | None = N
         if name is not None:
             raise
         raise ValueError(
-            f"the model of {database.uri} can't be loaded ({error}): say with --model where it is"
+            f"the model of {database.uri} can't be loaded ({error}): pass its location with --model"
         ) from None
-    if (own := model_identity(model)) != header.identity:
+    if (identity := model_identity(model)) != header.identity:
         raise ValueError(
-            f"{name or header.model} ({own}) is not the model that embedded {database.uri} ({header.model}, "
-            f"{header.identity}): say with --model where that is"
+            f"{name or header.model} ({identity}) is not the model that embedded {database.uri} ({header.model}, "
+            f"{header.identity}): pass that model's location with --model"
         )
     return model
 
 
-def ask(
+def search_with_confidence(
     database: Database,
     name: str,
     query: Gaussian,
-    asked: Modality,
-    k: int = 20,
+    query_modality: Modality,
+    config: SearchConfig | None = None,
     *,
-    by: By = "csd",
-    where: str | None = None,
-    modality: Modality | None = None,
-    max_uncertainty: float | None = None,
-    rerank: Rerank | None = None,
-    included: Gaussian | None = None,
-    candidates: int | None = None,
-    exact: bool = False,
-) -> Answer:
-    """Search for one query (1, D), and say how sure the search is.
+    null: Gaussian | None = None,
+) -> SearchResponse:
+    """Search for one query, and compute how sure the search is.
 
-    name: of the query, for people. asked: what it is. modality: what is looked for; None: images if there are any, else
-    texts. The rest: as for `search`.
+    Args:
+        database: What `prolip index` wrote.
+        name: The query as it is printed: a text, or the path of an image.
+        query: (1, D).
+        query_modality: Of the query.
+        config: As for `search`; without a modality images are searched if there are any, else texts.
+        null: As for `search`.
+
+    Returns:
+        The hits and the confidence.
     """
-    require_count(k, "k", most=MOST)
+    config = SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
-        raise ValueError(f"one query at a time, (1, D), not {tuple(query.shape)}")
-    sought = modality or _usual(database)
-    if by == "match" and asked == sought:
+        raise ValueError(f"query must be one embedding, (1, D), not {tuple(query.shape)}")
+    config = replace(config, modality=config.modality or _default_modality(database))
+    assert config.modality is not None
+    if config.rank_by == "match" and query_modality == config.modality:
         raise ValueError(
-            f"a match probability is of a picture and a text, and here both are {asked}s: search by csd or cosine"
+            f"a match probability needs an image and a text, but query and target are both of modality "
+            f"{query_modality}: rank by csd or cosine"
         )
-    find = partial(
-        search, database, query, where=where, modality=sought, max_uncertainty=max_uncertainty, exact=exact
+    # confidence is defined on the nearest by CSD, however the results themselves are ranked
+    plain = replace(
+        config,
+        k=max(config.k, COMPARED),
+        rank_by="csd" if config.rank_by == "cosine" else config.rank_by,
+        rerank=None,
+        candidates=None,
     )
-    (near,) = find(max(k, LOOKED), by="csd" if by == "cosine" else by)
-    if by == "cosine" or rerank is not None or included is not None or candidates is not None:
-        (hits,) = find(k, by=by, rerank=rerank, included=included, candidates=candidates)
+    (nearest,) = search(database, query, plain)
+    if config == replace(plain, k=config.k) and null is None:
+        hits = nearest.head(config.k)
     else:
-        hits = near.head(k)
-    sure = sureness(database, query[0], near, asked)
-    if sure.match is not None and hits.match is not None and len(hits):
-        sure = replace(sure, match=float(hits.match[0]))  # of what is shown first
-    return Answer(name, asked, sought, hits, sure)
+        (hits,) = search(database, query, config, null=null)
+    confidence = compute_confidence(database, query[0], nearest, query_modality)
+    if confidence.match is not None and hits.match is not None and len(hits):
+        confidence = replace(confidence, match=float(hits.match[0]))  # of the result that is shown first
+    return SearchResponse(name, query_modality, config.modality, hits, confidence)
 
 
-def show(answer: Answer) -> None:
-    """A table for people, and how sure it is."""
-    from rich.console import Console
-    from rich.table import Table
+def show(response: SearchResponse) -> None:
+    """Print the hits as a table, and the confidence below it.
 
-    hits = answer.hits
-    table = Table(
-        title=f"{_printable(answer.query)}: {len(hits)} {answer.sought}s",
-        title_justify="left",
+    Args:
+        response: Of `search_with_confidence`.
+    """
+    from prolip.console import make_console, make_table, printable
+
+    hits, scores = response.hits, _get_scores(response)
+    table = make_table(
+        f"{printable(response.query)}: {len(hits)} {response.target_modality}s",
+        ["", "id", "caption"],
+        [*scores, "uncertainty"],
         caption=f"search: {hits.method}",
-        caption_justify="left",
     )
-    scores = _scores(answer)
-    for heading in ("", "id", "caption", *scores, "uncertainty"):
-        table.add_column(
-            heading, justify="left" if heading in ("id", "caption") else "right", overflow="fold"
-        )
-    told = zip(hits.column("id"), hits.column("caption"), *scores.values(), hits.uncertainty, strict=True)
-    for number, (own, caption, *values) in enumerate(told, start=1):
-        table.add_row(
-            str(number), _printable(own), _printable(caption or "-"), *(f"{value:.4g}" for value in values)
-        )
-    console = Console(
-        width=None if Console().is_terminal else 120, markup=False, highlight=False, emoji=False
-    )
-    console.print(table)  # captions may hold brackets
-    for line in answer.sureness.lines():
+    rows = zip(hits.column("id"), hits.column("caption"), *scores.values(), hits.uncertainty, strict=True)
+    for rank, (item_id, caption, *values) in enumerate(rows, start=1):
+        numbers = (f"{value:.4g}" for value in values)
+        table.add_row(str(rank), printable(item_id), printable(caption or "-"), *numbers)
+    console = make_console()
+    console.print(table)
+    for line in response.confidence.describe():
         console.print(line)
 
 
-def _printable(text: str) -> str:
-    """What can't harm a terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def _get_scores(response: SearchResponse) -> dict[str, Any]:
+    """The scores that are shown for each hit; a match probability only between an image and a text."""
+    hits = response.hits
+    scores = {"csd": hits.csd, "cosine": hits.cosine}
+    if hits.match is not None and response.is_cross_modal:
+        scores["match"] = hits.match
+    return scores if hits.inclusion is None else scores | {"inclusion": hits.inclusion}
 
 
-def _scores(answer: Answer) -> dict[str, Any]:
-    """What a table tells of each hit; a match probability of a picture and a text only."""
-    hits = answer.hits
-    found = {"csd": hits.csd, "cosine": hits.cosine}
-    if hits.match is not None and answer.asked != answer.sought:
-        found["match"] = hits.match
-    return found if hits.inclusion is None else found | {"inclusion": hits.inclusion}
-
-
-def _usual(database: Database) -> Modality:
-    images = database.rows(["row"], "modality = 'image'")
+def _default_modality(database: Database) -> Modality:
+    images = database.iter_batches(["row"], "modality = 'image'")
     return "image" if any(len(batch) for batch in images) else "text"

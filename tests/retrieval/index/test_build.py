@@ -6,105 +6,108 @@ import numpy as np
 import pytest
 
 from prolip.retrieval.index import build as room
-from prolip.retrieval.index.append import add, fill
-from prolip.retrieval.index.build import build, uncertainty_quantiles
+from prolip.retrieval.index.append import add, index_embeddings
+from prolip.retrieval.index.build import build_index, uncertainty_quantiles
 from prolip.retrieval.index.database import Database
-from prolip.retrieval.index.settings import Effort
-from prolip.retrieval.index.tune import Tuned
-from prolip.retrieval.query import search
-from tests.retrieval.rooms import gaussians, written
+from prolip.retrieval.index.settings import SearchEffort
+from prolip.retrieval.index.tune import TuningResult
+from prolip.retrieval.query import SearchConfig, search
+from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 
 @pytest.fixture
 def database(tmp_path):
-    return fill(tmp_path / "db", [written(tmp_path / "e", gaussians(400), gaussians(100, seed=1))])
+    return index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(400), make_gaussians(100, seed=1))]
+    )
 
 
 @pytest.fixture
 def built(monkeypatch):
     """Kinds of index that were trained."""
     seen, real = [], Database.build_index
-    monkeypatch.setattr(Database, "build_index", lambda self, kind: (seen.append(kind), real(self, kind))[1])
+    monkeypatch.setattr(Database, "create_index", lambda self, kind: (seen.append(kind), real(self, kind))[1])
     return seen
 
 
 def test_small_tables_are_searched_exactly(database, built):
-    settings = build(database)
+    settings = build_index(database)
     assert (settings.kind, settings.effort, settings.recall) == ("none", None, None)
-    assert database.kind == "none"
+    assert database.index_kind == "none"
 
 
 def test_large_ones_get_an_index(database, built, monkeypatch):
     monkeypatch.setattr(room, "LARGE", 500)
-    settings = build(database, recall=0.9)
+    settings = build_index(database, recall=0.9)
     assert built == ["ivf-rq"]
     assert settings.recall >= 0.9
     assert settings.effort is not None
-    assert settings.filtered is not None
+    assert settings.filtered_effort is not None
     assert settings.filtered_recall >= 0.9
-    assert (settings.kind, settings.trained, settings.target) == ("ivf-rq", 500, 0.9)
+    assert (settings.kind, settings.trained_rows, settings.target) == ("ivf-rq", 500, 0.9)
     assert Database.open(database.uri).settings == settings
 
 
 def test_new_rows_are_folded_in_until_there_are_many(tmp_path, database, built, monkeypatch):
-    monkeypatch.setattr(room, "tune", lambda *a, **k: Tuned(None, 0.4, 1.0, 2.0))
-    build(database, "ivf-sq")
-    add(database, written(tmp_path / "a", gaussians(300, seed=3), data="a"))
-    assert build(database, "ivf-sq").trained == 500
+    monkeypatch.setattr(room, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
+    build_index(database, "ivf-sq")
+    add(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
+    assert build_index(database, "ivf-sq").trained_rows == 500
     assert built == ["ivf-sq"]
     (index,) = database.items.list_indices()
     assert database.items.index_stats(index.name).num_unindexed_rows == 0
-    add(database, written(tmp_path / "b", gaussians(300, seed=4), data="b"))
-    assert build(database, "ivf-sq").trained == 1100
-    assert build(database, "ivf-rq").kind == "ivf-rq"
-    assert build(database, "none").kind == "none"
+    add(database, write_embeddings(tmp_path / "b", make_gaussians(300, seed=4), data="b"))
+    assert build_index(database, "ivf-sq").trained_rows == 1100
+    assert build_index(database, "ivf-rq").kind == "ivf-rq"
+    assert build_index(database, "none").kind == "none"
     assert built == ["ivf-sq", "ivf-sq", "ivf-rq", "none"]
 
 
 def test_readers_search_on_while_it_is_built(tmp_path, database):
-    build(database)
+    build_index(database)
     reader = Database.open(database.uri)
-    query = gaussians(3, seed=8)
-    before = [hits.rows() for hits in search(reader, query, 12)]
-    add(database, written(tmp_path / "a", gaussians(300, seed=3), data="a"))
-    build(database, "ivf-sq")
-    assert [hits.rows() for hits in search(reader, query, 12)] == before
+    query = make_gaussians(3, seed=8)
+    before = [hits.to_dicts() for hits in search(reader, query, SearchConfig(k=12))]
+    add(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
+    build_index(database, "ivf-sq")
+    assert [hits.to_dicts() for hits in search(reader, query, SearchConfig(k=12))] == before
     late = Database.open(database.uri)
-    assert search(late, query, 12)[0].method.startswith("approximate")
-    assert late.count() == 800
+    assert search(late, query, SearchConfig(k=12))[0].method.startswith("approximate")
+    assert late.count_rows() == 800
 
 
 def test_a_recall_out_of_reach_means_exact_searches(database, monkeypatch):
-    monkeypatch.setattr(room, "tune", lambda *a, **k: Tuned(None, 0.4, 1.0, 2.0))
-    settings = build(database, "ivf-sq")
+    monkeypatch.setattr(room, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
+    settings = build_index(database, "ivf-sq")
     assert (settings.kind, settings.effort, settings.recall) == ("ivf-sq", None, 0.4)
-    assert (settings.filtered, settings.filtered_recall) == (None, 0.4)
-    assert search(database, gaussians(1, seed=2), 3)[0].method == "exact"
+    assert (settings.filtered_effort, settings.filtered_recall) == (None, 0.4)
+    assert search(database, make_gaussians(1, seed=2), SearchConfig(k=3))[0].method == "exact"
 
 
 def test_filters_are_measured_by_themselves(database, monkeypatch):
     """A filter may need more effort, or an exact search."""
-    little, asked = Effort(nprobes=20, refine=4), []
+    little, asked = SearchEffort(nprobes=20, refine=4), []
 
     def tune(database, target, *, among=None, progress=None):
         asked.append(among)
-        return Tuned(little, 0.97, 1.0, 2.0) if among is None else Tuned(None, 0.6, 3.0, 4.0)
+        return TuningResult(little, 0.97, 1.0, 2.0) if among is None else TuningResult(None, 0.6, 3.0, 4.0)
 
     monkeypatch.setattr(room, "tune", tune)
-    settings = build(database, "ivf-sq")
+    settings = build_index(database, "ivf-sq")
     assert asked == [None, "row % 10 = 0"]
     assert (settings.effort, settings.recall, settings.milliseconds) == (little, 0.97, 1.0)
-    assert (settings.filtered, settings.filtered_recall) == (None, 0.6)
-    query = gaussians(1, seed=2)
+    assert (settings.filtered_effort, settings.filtered_recall) == (None, 0.6)
+    query = make_gaussians(1, seed=2)
     assert (
-        search(database, query, 3, modality="image")[0].method == "approximate, recall@10 0.970 when measured"
+        search(database, query, SearchConfig(k=3, modality="image"))[0].method
+        == "approximate, recall@10 0.970 when measured"
     )
-    assert search(database, query, 3, where="number > 5")[0].method == "exact"
+    assert search(database, query, SearchConfig(k=3, where="number > 5"))[0].method == "exact"
 
 
 def test_quantiles_by_modality(database):
     found = uncertainty_quantiles(database)
-    for name, z in (("image", gaussians(400)), ("text", gaussians(100, seed=1))):
+    for name, z in (("image", make_gaussians(400)), ("text", make_gaussians(100, seed=1))):
         wanted = np.sort(z.uncertainty.numpy())
         assert found[name][-1] == pytest.approx(wanted[-1])
         assert found[name][499] == pytest.approx(wanted[len(wanted) // 2 - 1], rel=1 / 2048)
@@ -116,41 +119,41 @@ def test_quantiles_by_modality(database):
 )
 def test_bad_options(database, options, message, built):
     with pytest.raises(ValueError, match=message):
-        build(database, **options)
+        build_index(database, **options)
     assert not built
 
 
 def test_where_the_first_kind_fails_the_next_is_tried(database, built, monkeypatch):
     monkeypatch.setattr(room, "LARGE", 500)
-    good = Tuned(Effort(nprobes=20, refine=4), 0.97, 1.0, 2.0)
+    good = TuningResult(SearchEffort(nprobes=20, refine=4), 0.97, 1.0, 2.0)
     monkeypatch.setattr(
         room,
         "tune",
         lambda database, *a, **k: (
-            good if database.kind == "ivf-sq" else replace(good, effort=None, recall=0.8)
+            good if database.index_kind == "ivf-sq" else replace(good, effort=None, recall=0.8)
         ),
     )
-    settings = build(database)
+    settings = build_index(database)
     assert built == ["ivf-rq", "ivf-sq"]
     assert (settings.kind, settings.recall) == ("ivf-sq", 0.97)
-    assert build(database).kind == "ivf-sq"
+    assert build_index(database).kind == "ivf-sq"
     assert built == ["ivf-rq", "ivf-sq"], "the kind that is there stays"
-    build(database, "ivf-rq")
-    assert build(database).kind == "ivf-sq", "unless it no longer reaches the recall"
+    build_index(database, "ivf-rq")
+    assert build_index(database).kind == "ivf-sq", "unless it no longer reaches the recall"
 
 
 def test_a_kind_that_another_run_left_is_known(database, built):
-    build(database, "ivf-rq", recall=0.5)
-    database.build_index("ivf-sq")  # killed before it was kept
-    assert build(database, "ivf-rq", recall=0.5).kind == database.kind == "ivf-rq"
+    build_index(database, "ivf-rq", recall=0.5)
+    database.create_index("ivf-sq")  # killed before it was kept
+    assert build_index(database, "ivf-rq", recall=0.5).kind == database.index_kind == "ivf-rq"
     assert built == ["ivf-rq", "ivf-sq", "ivf-rq"]
 
 
 def test_a_damaged_index_can_be_removed(tmp_path, database):
-    build(database, "ivf-sq", recall=0.5)
+    build_index(database, "ivf-sq", recall=0.5)
     for file in (tmp_path / "db" / "items.lance" / "_indices").rglob("*.idx"):
         file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="the database can't be used"):
-        build(Database.open(database.uri), "ivf-sq", recall=0.5)
-    assert build(Database.open(database.uri), "none").kind == "none"
-    assert Database.open(database.uri).count() == 500
+        build_index(Database.open(database.uri), "ivf-sq", recall=0.5)
+    assert build_index(Database.open(database.uri), "none").kind == "none"
+    assert Database.open(database.uri).count_rows() == 500

@@ -5,27 +5,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.gaussian import Gaussian
 from prolip.retrieval.index import database as room
-from prolip.retrieval.index.append import add, fill
-from prolip.retrieval.index.database import Database, exists, names_of, writing
-from prolip.retrieval.index.settings import Effort, Settings
-from prolip.retrieval.index.sql import all_of, quoted
-from prolip.retrieval.index.vectors import asked
-from tests.retrieval.rooms import gaussians, order_of, written
+from prolip.retrieval.index.append import add, index_embeddings
+from prolip.retrieval.index.database import Database, exists, lock_for_writing, rename_columns
+from prolip.retrieval.index.settings import IndexSettings, SearchEffort
+from prolip.retrieval.index.sql import join_conditions, quote_text
+from prolip.retrieval.index.vectors import query_vectors
+from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
-HARD = Effort(nprobes=1000, refine=1000)
+HARD = SearchEffort(nprobes=1000, refine=1000)
 
 
 @pytest.fixture
 def items():
-    return gaussians(300), gaussians(120, seed=1)
+    return make_gaussians(300), make_gaussians(120, seed=1)
 
 
 @pytest.fixture
 def database(tmp_path, items):
-    return fill(tmp_path / "db", [written(tmp_path / "e", *items)])
+    return index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", *items)])
 
 
 def by_hand(items, queries):
@@ -37,17 +37,17 @@ def by_hand(items, queries):
 
 def stacked(embeddings, images, texts):
     """The Gaussians in the order of the database's rows."""
-    order = order_of(embeddings)
+    order = list_rows(embeddings)
     return Gaussian.stack([(images if modality == "image" else texts)[number] for modality, number in order])
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_the_nearest_are_those_of_all(tmp_path, database, items, queries, monkeypatch):
     monkeypatch.setattr(room, "AT_ONCE", 2)
-    rows = stacked(written(tmp_path / "e", *items), *items)
-    asking = gaussians(queries, seed=2)
+    rows = stacked(write_embeddings(tmp_path / "e", *items), *items)
+    asking = make_gaussians(queries, seed=2)
     wanted = by_hand(rows, asking)
-    found = database.nearest(asked(asking.mean.numpy()), 7, columns=["row"])
+    found = database.find_nearest(query_vectors(asking.mean.numpy()), 7, columns=["row"])
     assert found["query_index"].to_pylist() == [n for n in range(queries) for _ in range(7)]
     order = np.argsort(wanted, axis=1)[:, :7]
     np.testing.assert_array_equal(found["row"].to_numpy().reshape(queries, 7), order)
@@ -56,26 +56,26 @@ def test_the_nearest_are_those_of_all(tmp_path, database, items, queries, monkey
 
 
 def test_the_filter_comes_first(tmp_path, database, items):
-    rows = stacked(written(tmp_path / "e", *items), *items)
-    asking = gaussians(2, seed=2)
+    rows = stacked(write_embeddings(tmp_path / "e", *items), *items)
+    asking = make_gaussians(2, seed=2)
     allowed = np.arange(len(rows)) % 50 == 3
     wanted = np.where(allowed, by_hand(rows, asking), np.inf).argsort(1)[:, :5]
-    for effort in (None, Effort(nprobes=1, refine=10)):
+    for effort in (None, SearchEffort(nprobes=1, refine=10)):
         if effort:
-            database.build_index("ivf-sq")
-        found = database.nearest(
-            asked(asking.mean.numpy()), 5, columns=["row"], where="row % 50 = 3", effort=effort
+            database.create_index("ivf-sq")
+        found = database.find_nearest(
+            query_vectors(asking.mean.numpy()), 5, columns=["row"], where="row % 50 = 3", effort=effort
         )
         np.testing.assert_array_equal(found["row"].to_numpy().reshape(2, 5), wanted)
 
 
 def test_what_is_stored(tmp_path, items):
     extra = {"width": ("int64", list(range(300))), "part": ("string", ["x"] * 300)}
-    database = fill(tmp_path / "db", [written(tmp_path / "e", *items, extra=extra)])
-    rows = pa.Table.from_batches(database.rows(list(database.columns))).sort_by("row")
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", *items, extra=extra)])
+    rows = pa.Table.from_batches(database.iter_batches(list(database.columns))).sort_by("row")
     assert rows["row"].to_pylist() == list(range(420))
-    assert list(zip(rows["modality"].to_pylist(), rows["number"].to_pylist(), strict=True)) == order_of(
-        written(tmp_path / "e", *items, extra=extra)
+    assert list(zip(rows["modality"].to_pylist(), rows["number"].to_pylist(), strict=True)) == list_rows(
+        write_embeddings(tmp_path / "e", *items, extra=extra)
     )
     assert sorted(set(rows["part"].to_pylist())) == [0, 1, 2]
     assert set(rows["part_"].to_pylist()) == {"x", None}, "a column of the user's that has one of our names"
@@ -94,52 +94,52 @@ def test_what_is_stored(tmp_path, items):
 
 def test_a_reader_sees_what_was_there_when_it_opened(tmp_path, database):
     reader = Database.open(tmp_path / "db")
-    query = asked(gaussians(1, seed=5).mean.numpy())
-    before = reader.nearest(query, 9, columns=["row", "id"])
-    add(database, written(tmp_path / "more", gaussians(400, seed=7), data="more"))
-    database.build_index("ivf-sq")
-    database.fold_in()
-    database.build_index("ivf-rq")
-    assert (reader.count(), database.count()) == (420, 820)
-    assert reader.nearest(query, 9, columns=["row", "id"]).equals(before)
+    query = query_vectors(make_gaussians(1, seed=5).mean.numpy())
+    before = reader.find_nearest(query, 9, columns=["row", "id"])
+    add(database, write_embeddings(tmp_path / "more", make_gaussians(400, seed=7), data="more"))
+    database.create_index("ivf-sq")
+    database.optimize()
+    database.create_index("ivf-rq")
+    assert (reader.count_rows(), database.count_rows()) == (420, 820)
+    assert reader.find_nearest(query, 9, columns=["row", "id"]).equals(before)
     late = Database.open(tmp_path / "db")
-    assert late.count() == 820
-    assert late.kind == "ivf-rq"
-    assert reader.kind == "none"
+    assert late.count_rows() == 820
+    assert late.index_kind == "ivf-rq"
+    assert reader.index_kind == "none"
 
 
 @pytest.mark.parametrize("kind", ["ivf-sq", "ivf-rq", "ivf-pq"])
 def test_rows_beyond_the_index_are_found(tmp_path, database, kind):
-    database.build_index(kind)
-    more = gaussians(50, seed=9)
-    add(database, written(tmp_path / "more", more, parts=1, data="more"))
-    query = asked(more.mean[:20].numpy())
+    database.create_index(kind)
+    more = make_gaussians(50, seed=9)
+    add(database, write_embeddings(tmp_path / "more", more, parts=1, data="more"))
+    query = query_vectors(more.mean[:20].numpy())
     for _ in range(2):  # beside the index, and folded in
-        found = database.nearest(query, 1, columns=["row"], effort=HARD)
-        exact = database.nearest(query, 1, columns=["row"])
+        found = database.find_nearest(query, 1, columns=["row"], effort=HARD)
+        exact = database.find_nearest(query, 1, columns=["row"])
         assert found["row"].equals(exact["row"])
         assert (found["row"].to_numpy() >= 420).sum() >= 5
-        database.fold_in()
+        database.optimize()
 
 
 def test_kind_none_takes_the_index_away(database):
-    database.build_index("ivf-rq")
-    assert database.kind == "ivf-rq"
-    database.build_index("none")
-    assert database.kind == "none"
+    database.create_index("ivf-rq")
+    assert database.index_kind == "ivf-rq"
+    database.create_index("none")
+    assert database.index_kind == "none"
 
 
 def test_few_rows_have_no_index(tmp_path):
-    database = fill(tmp_path / "db", [written(tmp_path / "e", gaussians(20))])
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(20))])
     with pytest.raises(ValueError, match=r"needs at least 256 rows, and .* has 20"):
-        database.build_index("ivf-pq")
+        database.create_index("ivf-pq")
 
 
 def test_settings_are_kept(tmp_path, database):
-    assert database.settings == Settings()
-    wanted = Settings(kind="ivf-sq", quantiles={"image": [0.5]})
-    database.keep(Settings(kind="ivf-pq"))
-    database.keep(wanted)
+    assert database.settings == IndexSettings()
+    wanted = IndexSettings(kind="ivf-sq", quantiles={"image": [0.5]})
+    database.save_settings(IndexSettings(kind="ivf-pq"))
+    database.save_settings(wanted)
     assert database.settings == wanted
     assert Database.open(tmp_path / "db").settings == wanted
 
@@ -167,17 +167,17 @@ def test_an_object_stores_address_is_passed_on_untouched(uri, monkeypatch, tmp_p
         return real(tmp_path / "stand-in")
 
     monkeypatch.setattr(lancedb, "connect", connect)
-    embeddings = written(tmp_path / "e", gaussians(10))
-    fill(uri, [embeddings])
-    assert Database.open(uri).count() == 10
+    embeddings = write_embeddings(tmp_path / "e", make_gaussians(10))
+    index_embeddings(uri, [embeddings])
+    assert Database.open(uri).count_rows() == 10
     assert set(seen) == {uri}
 
 
 def test_a_local_path_is_expanded(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
-    fill("~/db", [written(tmp_path / "e", gaussians(10))])
+    index_embeddings("~/db", [write_embeddings(tmp_path / "e", make_gaussians(10))])
     assert exists(tmp_path / "db")
-    assert Database.open("~/db").count() == 10
+    assert Database.open("~/db").count_rows() == 10
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_a_bad_filter_is_one_sentence_with_the_columns(database, where):
 
 def test_good_filters(database):
     database.check_filter("uncertainty < 0.02 AND caption LIKE '%7' OR modality IN ('text')")
-    assert database.count(f"caption = {quoted('caption 7')}") == 2
-    assert database.count("caption = " + quoted("it's")) == 0
-    assert all_of(None, None) is None
-    assert database.count(all_of("number = 7 OR number = 8", None, "modality = 'text'")) == 2
+    assert database.count_rows(f"caption = {quote_text('caption 7')}") == 2
+    assert database.count_rows("caption = " + quote_text("it's")) == 0
+    assert join_conditions(None, None) is None
+    assert database.count_rows(join_conditions("number = 7 OR number = 8", None, "modality = 'text'")) == 2
 
 
 @pytest.mark.parametrize(
@@ -211,23 +211,32 @@ def test_a_filter_that_escapes_or_fails_later_is_one_sentence(database, where):
 def test_names_that_a_database_cannot_have(tmp_path):
     odd = ["query_index", "_distance", "a.b", "a_b", "", "csd", "row", "row_", "back`tick"]
     extra = {name: ("int64", list(range(20))) for name in odd}
-    database = fill(tmp_path / "db", [written(tmp_path / "e", gaussians(20), extra=extra)])
-    names = names_of(Embeddings.open(tmp_path / "e").header)
+    database = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(20), extra=extra)]
+    )
+    names = rename_columns(EmbeddingDataset.open(tmp_path / "e").header)
     assert len(set(names.values())) == len(names)
     assert [names[name] for name in odd] == [
         "query_index_", "_distance_", "a_b_", "a_b", "_", "csd_", "row__", "row_", "back_tick",
     ]  # fmt: skip
-    found = database.nearest(asked(gaussians(1, seed=5).mean.numpy()), 3, columns=list(names.values()))
+    found = database.find_nearest(
+        query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=list(names.values())
+    )
     assert found["a_b_"].to_pylist() == found["number"].to_pylist()
 
 
 def test_one_writer_at_a_time(tmp_path, database):
-    with writing(tmp_path / "db"):
-        with pytest.raises(ValueError, match="is being written by another process"), writing(tmp_path / "db"):
+    with lock_for_writing(tmp_path / "db"):
+        with (
+            pytest.raises(ValueError, match="is being write_embeddings by another process"),
+            lock_for_writing(tmp_path / "db"),
+        ):
             pass
-        with pytest.raises(ValueError, match="is being written by another process"):
-            fill(tmp_path / "db", [written(tmp_path / "more", gaussians(5), data="more")])
-    with writing(tmp_path / "db"):
+        with pytest.raises(ValueError, match="is being write_embeddings by another process"):
+            index_embeddings(
+                tmp_path / "db", [write_embeddings(tmp_path / "more", make_gaussians(5), data="more")]
+            )
+    with lock_for_writing(tmp_path / "db"):
         pass
 
 
@@ -235,7 +244,9 @@ def test_damage_is_one_sentence(tmp_path, database):
     for file in (tmp_path / "db" / "items.lance" / "data").iterdir():
         file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="the database can't be used") as caught:
-        Database.open(tmp_path / "db").nearest(asked(gaussians(1, seed=5).mean.numpy()), 3, columns=["row"])
+        Database.open(tmp_path / "db").find_nearest(
+            query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=["row"]
+        )
     assert "\n" not in str(caught.value)
 
 
@@ -247,6 +258,6 @@ def test_where_no_database_can_be(uri):
 
 def test_settings_are_those_of_the_moment_of_opening(tmp_path, database):
     reader = Database.open(tmp_path / "db")
-    database.keep(Settings(kind="ivf-sq", trained=420, recall=1.0, effort=HARD))
+    database.save_settings(IndexSettings(kind="ivf-sq", trained=420, recall=1.0, effort=HARD))
     assert reader.settings.effort is None
     assert Database.open(tmp_path / "db").settings.effort == HARD

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prolip.retrieval.index.quantiles import LEVELS, Tally, cut, share_below
+from prolip.retrieval.index.quantiles import LEVELS, QuantileSketch, cut, fraction_below
 
 
 def tally_of(*pieces):
-    tally = Tally()
+    tally = QuantileSketch()
     for piece in pieces:
         tally.add(np.asarray(piece, dtype=np.float32))
     return tally
@@ -38,13 +38,13 @@ def test_values_that_are_apart_are_cut_exactly():
 
 def test_the_share_below():
     found = tally_of(np.arange(1, 101)).quantiles()
-    assert share_below(found, 0.5) == 0
-    assert share_below(found, 50.5) == pytest.approx(0.5)
-    assert share_below(found, 1000) == 1
+    assert fraction_below(found, 0.5) == 0
+    assert fraction_below(found, 50.5) == pytest.approx(0.5)
+    assert fraction_below(found, 1000) == 1
 
 
 def test_nothing_seen_has_no_quantiles():
-    assert len(Tally().quantiles()) == 0
+    assert len(QuantileSketch().quantiles()) == 0
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, math.nan])

@@ -4,29 +4,29 @@ from dataclasses import replace
 
 import pytest
 
-from prolip.retrieval.index.settings import Effort, Settings
+from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 
-MEASURED = Settings(
-    kind="ivf-sq", trained=300, effort=Effort(nprobes=20, refine=4), recall=0.97, target=0.95, milliseconds=2.0,
+MEASURED = IndexSettings(
+    kind="ivf-sq", trained=300, effort=SearchEffort(nprobes=20, refine=4), recall=0.97, target=0.95, milliseconds=2.0,
     exact_milliseconds=9.0, quantiles={"image": [0.1, 0.2]},
-    filtered=Effort(nprobes=40, refine=10), filtered_recall=0.96,
+    filtered=SearchEffort(nprobes=40, refine=10), filtered_recall=0.96,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [Settings(), MEASURED])
+@pytest.mark.parametrize("settings", [IndexSettings(), MEASURED])
 def test_to_json_and_back(settings):
-    assert Settings.from_json(settings.to_json(), "here") == settings
+    assert IndexSettings.from_json(settings.to_json(), "here") == settings
 
 
 def test_an_unknown_kind():
     with pytest.raises(ValueError, match="kind 'tree' is not one of"):
-        Settings(kind="tree")
+        IndexSettings(kind="tree")
 
 
 def test_what_is_told():
-    assert "exact" in Settings().told()
+    assert "exact" in IndexSettings().told()
     assert "recall@10 0.970 in 2.0 ms a search (exact: 9.0 ms), and 0.960 with a filter." in MEASURED.told()
     assert "searches with a filter are exact" in replace(MEASURED, filtered=None).told()
-    missed = Settings(kind="ivf-pq", recall=0.6, target=0.95, milliseconds=2.0, exact_milliseconds=9.0)
+    missed = IndexSettings(kind="ivf-pq", recall=0.6, target=0.95, milliseconds=2.0, exact_milliseconds=9.0)
     assert "recall@10 0.600, not 0.95: searches are exact, 9.0 ms" in missed.told()
-    assert "not measured" in Settings(kind="ivf-pq").told()
+    assert "not measured" in IndexSettings(kind="ivf-pq").told()

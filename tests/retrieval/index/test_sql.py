@@ -2,13 +2,13 @@
 
 import pytest
 
-from prolip.retrieval.index.sql import all_of, is_closed, quoted
+from prolip.retrieval.index.sql import is_self_contained, join_conditions, quote_text
 
 
 def test_texts_and_conditions():
-    assert quoted("it's") == "'it''s'"
-    assert all_of("a = 1 OR b = 2", None, "c = 3") == "(a = 1 OR b = 2) AND (c = 3)"
-    assert all_of(None) is None
+    assert quote_text("it's") == "'it''s'"
+    assert join_conditions("a = 1 OR b = 2", None, "c = 3") == "(a = 1 OR b = 2) AND (c = 3)"
+    assert join_conditions(None) is None
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ def test_texts_and_conditions():
     ],
 )
 def test_closed(where):
-    assert is_closed(where)
+    assert is_self_contained(where)
 
 
 @pytest.mark.parametrize(
     "where", ["a = 1) OR (b = 2", "(a = 1", "a = 'x", 'a = "x', "a = 1 -- b", "a = 1 /* b", "a; b"]
 )
 def test_not_closed(where):
-    assert not is_closed(where)
+    assert not is_self_contained(where)

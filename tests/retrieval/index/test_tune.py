@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from prolip.retrieval.index import tune as room
-from prolip.retrieval.index.append import fill
-from prolip.retrieval.index.settings import Effort
-from prolip.retrieval.index.tune import draw, exact_of, recall_of, tune
-from tests.retrieval.rooms import gaussians, order_of, written
+from prolip.retrieval.index.append import index_embeddings
+from prolip.retrieval.index.settings import SearchEffort
+from prolip.retrieval.index.tune import draw, measure_exact_distances, recall_of, tune
+from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
-IMAGES, TEXTS = gaussians(900, dim=20), gaussians(400, dim=20, seed=1)
-LITTLE = Effort(nprobes=1, refine=1)
+IMAGES, TEXTS = make_gaussians(900, dim=20), make_gaussians(400, dim=20, seed=1)
+LITTLE = SearchEffort(nprobes=1, refine=1)
 
 
 @pytest.fixture(scope="module", params=["both", "images"])
 def tried(request, tmp_path_factory):
     """A database with an index that loses much, and (modality, number) of its rows."""
     folder = tmp_path_factory.mktemp("tune")
-    embeddings = written(folder / "e", IMAGES, TEXTS if request.param == "both" else None)
-    database = fill(folder / "db", [embeddings])
-    database.build_index("ivf-pq")
-    return database, order_of(embeddings)
+    embeddings = write_embeddings(folder / "e", IMAGES, TEXTS if request.param == "both" else None)
+    database = index_embeddings(folder / "db", [embeddings])
+    database.create_index("ivf-pq")
+    return database, list_rows(embeddings)
 
 
 def gaussian_of(row):
@@ -32,13 +32,13 @@ def test_the_recall_is_the_recall(tried):
     """Against a loop over all items that knows nothing of databases, at an effort that finds some, not all."""
     database, order = tried
     trial = draw(database)
-    told = recall_of(database, trial, exact_of(database, trial), LITTLE)
+    told = recall_of(database, trial, measure_exact_distances(database, trial), LITTLE)
     both = any(modality == "text" for modality, _ in order)
     candidates = [place for place, (modality, _) in enumerate(order) if modality == "image"]
     shares = []
     for row in trial.rows[:15].tolist():
         query = gaussian_of(order[row]).mean.double()
-        found = database.nearest(
+        found = database.find_nearest(
             trial.vectors[np.searchsorted(trial.rows, row)][None],
             11,
             columns=["row"],
@@ -53,8 +53,10 @@ def test_the_recall_is_the_recall(tried):
         }
         best = sorted(distance, key=distance.get)[:10]
         shares.append(len(set([place for place in found if place != row][:10]) & set(best)) / 10)
-    few = room.Trial(trial.rows[:15], trial.vectors[:15], trial.where)
-    assert recall_of(database, few, exact_of(database, few), LITTLE) == pytest.approx(np.mean(shares))
+    few = room.TuningQueries(trial.rows[:15], trial.vectors[:15], trial.where)
+    assert recall_of(database, few, measure_exact_distances(database, few), LITTLE) == pytest.approx(
+        np.mean(shares)
+    )
     assert 0.1 < told < 0.9, "an index that loses all or nothing proves nothing"
 
 
@@ -74,8 +76,8 @@ def test_those_who_ask(tried):
 
 def test_the_least_effort_that_is_enough(tried, monkeypatch):
     database, _ = tried
-    much = Effort(nprobes=1000, refine=100)
-    monkeypatch.setattr(room, "EFFORTS", (LITTLE, much, Effort(nprobes=2000, refine=200)))
+    much = SearchEffort(nprobes=1000, refine=100)
+    monkeypatch.setattr(room, "EFFORTS", (LITTLE, much, SearchEffort(nprobes=2000, refine=200)))
     found = tune(database, 0.95)
     assert (found.effort, found.recall) == (much, pytest.approx(1.0))
     assert min(found.milliseconds, found.exact_milliseconds) > 0
@@ -84,7 +86,7 @@ def test_the_least_effort_that_is_enough(tried, monkeypatch):
 
 def test_a_recall_that_is_out_of_reach(tried, monkeypatch):
     database, _ = tried
-    monkeypatch.setattr(room, "EFFORTS", (LITTLE, Effort(nprobes=2, refine=1)))
+    monkeypatch.setattr(room, "EFFORTS", (LITTLE, SearchEffort(nprobes=2, refine=1)))
     found = tune(database, 0.99)
     assert found.effort is None
     assert 0 < found.recall < 0.99
@@ -92,20 +94,25 @@ def test_a_recall_that_is_out_of_reach(tried, monkeypatch):
 
 def test_copies_count_as_found(tmp_path):
     """Of 30 items that are all alike any ten are the ten nearest."""
-    database = fill(
-        tmp_path / "db", [written(tmp_path / "e", IMAGES[[n // 30 for n in range(600)]], parts=1)]
+    database = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", IMAGES[[n // 30 for n in range(600)]], parts=1)]
     )
-    database.build_index("ivf-sq")
+    database.create_index("ivf-sq")
     trial = draw(database)
-    assert recall_of(database, trial, exact_of(database, trial), Effort(nprobes=50, refine=10)) == 1
+    assert (
+        recall_of(
+            database, trial, measure_exact_distances(database, trial), SearchEffort(nprobes=50, refine=10)
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("among", [None, "row % 3 = 1", "row < 0"])
 def test_few_rows(tmp_path, among):
     """Fewer than ten others, or none."""
-    database = fill(tmp_path / "db", [written(tmp_path / "e", IMAGES[:6], parts=1)])
+    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", IMAGES[:6], parts=1)])
     trial = draw(database, among)
-    assert recall_of(database, trial, exact_of(database, trial), LITTLE) == 1
+    assert recall_of(database, trial, measure_exact_distances(database, trial), LITTLE) == 1
 
 
 def test_among_some(tried):
@@ -118,7 +125,9 @@ def test_among_some(tried):
     query = gaussian_of(order[trial.rows[0]]).mean.double()
     distances = sorted(float((query - z.mean.double()).square().sum() + z.uncertainty) for z in passing)
     own = order[trial.rows[0]] in [("image", number) for number in range(3, 900, 10)]
-    np.testing.assert_allclose(exact_of(database, trial)[0], distances[own : 10 + own], rtol=1e-5)
+    np.testing.assert_allclose(
+        measure_exact_distances(database, trial)[0], distances[own : 10 + own], rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("target", [0.0, 1.1, float("nan")])

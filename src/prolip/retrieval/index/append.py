@@ -1,4 +1,4 @@
-"""Embeddings into a database: part after part, nothing twice, and on where a stopped run stopped."""
+"""Write embedding data sets into a database, part by part; a stopped run resumes."""
 
 from __future__ import annotations
 
@@ -9,168 +9,201 @@ from typing import Any
 
 import numpy as np
 
-from prolip.data.source import fingerprint_of
-from prolip.embeddings.dataset import Embeddings
-from prolip.embeddings.header import Header
-from prolip.embeddings.schema import mean_trace_of
-from prolip.extras import require
-from prolip.progress import bar
-from prolip.retrieval.index.database import Database, exists, names_of, schema_of, writing
-from prolip.retrieval.index.sql import quoted
-from prolip.retrieval.index.vectors import stored
+from prolip.data.source import compute_fingerprint
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.schema import read_mean_traces
+from prolip.extras import import_extra
+from prolip.progress import progress_bar
+from prolip.retrieval.index.database import (
+    Database,
+    has_database,
+    item_schema,
+    lock_for_writing,
+    map_column_names,
+)
+from prolip.retrieval.index.sql import quote_text
+from prolip.retrieval.index.vectors import item_vectors
 
-COMMIT = 32_768
-"""Rows that are written together, unless a part has more: some 200 MB. A billion rows are 30,000 commits."""
+COMMIT_ROWS = 32_768
+"""Rows of one commit, unless a part has more: some 200 MB. A billion rows are 30,000 commits."""
 
 
-def fill(uri: str | Path, folders: Sequence[Embeddings], *, progress: bool | None = None) -> Database:
-    """A database with all rows of these embeddings: a new one, or added to the one that is there."""
-    if not folders:
-        raise ValueError("there are no embeddings to put into a database")
-    for one, other in combinations(folders, 2):  # before anything is made
-        _require_same_headers(one.header, one.place, other)
-    with writing(uri):
-        database = Database.open(uri) if exists(uri) else Database.create(uri, folders[0].header)
-        for embeddings in folders:
-            require_same_kind(database, embeddings)
-        for embeddings in folders:
-            add(database, embeddings, progress=progress)
+def index_embeddings(
+    uri: str | Path, datasets: Sequence[EmbeddingDataset], *, progress: bool | None = None
+) -> Database:
+    """Write all rows of embedding data sets into a database, a new one or an existing one.
+
+    Args:
+        uri: A folder, or a URI in an object store (s3://, gs://, az://).
+        datasets: What `prolip embed` wrote, all with one model.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The database.
+    """
+    if not datasets:
+        raise ValueError("there is no embedding data set to index")
+    for one, other in combinations(datasets, 2):  # before anything is created
+        _require_same_headers(one.header, one.storage, other)
+    with lock_for_writing(uri):
+        database = Database.open(uri) if has_database(uri) else Database.create(uri, datasets[0].header)
+        for embeddings in datasets:
+            require_compatible(database, embeddings)
+        for embeddings in datasets:
+            append_embeddings(database, embeddings, progress=progress)
     return database
 
 
-def add(database: Database, embeddings: Embeddings, *, progress: bool | None = None) -> int:
-    """Add the parts that are not there yet, or were made anew since; the number of rows that were added.
+def append_embeddings(
+    database: Database, embeddings: EmbeddingDataset, *, progress: bool | None = None
+) -> int:
+    """Append the parts that the database lacks, or that were embedded again since.
 
-    Several parts are one commit: it is there or not. So whoever is stopped goes on with the first that is missing.
-    Nobody else may write meanwhile: `fill` sees to it.
+    Several parts are one commit, which is atomic: a run that was stopped resumes with the first part that is missing.
+    There must be no other writer: `index_embeddings` locks the database.
+
+    Args:
+        database: To append to.
+        embeddings: What `prolip embed` wrote, with the database's model.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The number of rows that were appended.
     """
-    require_same_kind(database, embeddings)
-    origin = origin_of(embeddings.header)
+    require_compatible(database, embeddings)
+    origin = make_origin_name(embeddings.header)
     if origin not in database.origins:
-        database.add_origin(origin, embeddings.header, str(embeddings.place))
+        database.add_origin(origin, embeddings.header, str(embeddings.storage))
     _add_new_columns(database, embeddings.header)
-    there = parts_of(database, origin)
-    digests = {number: embeddings.footer(number).digest for number in embeddings.numbers}
-    missing = [number for number in embeddings.numbers if there.get(number) != digests[number]]
-    if changed := [str(number) for number in missing if number in there]:
-        database.remove(f"origin = {quoted(origin)} AND part IN ({', '.join(changed)})")
-    before, first = database.count(), _next_row(database)
-    with bar(f"indexing {embeddings.header.data}", len(missing), "parts", progress) as advance:
-        for numbers, tables in _commits(embeddings, missing):
+    indexed = list_indexed_parts(database, origin)
+    digests = {number: embeddings.footer(number).digest for number in embeddings.part_indices}
+    missing = [number for number in embeddings.part_indices if indexed.get(number) != digests[number]]
+    if changed := [str(number) for number in missing if number in indexed]:
+        database.delete_rows(f"origin = {quote_text(origin)} AND part IN ({', '.join(changed)})")
+    before, first = database.count_rows(), _next_row(database)
+    with progress_bar(f"indexing {embeddings.header.data}", len(missing), "parts", progress) as advance:
+        for parts, tables in _group_commits(embeddings, missing):
             if rows := sum(map(len, tables)):  # all samples of a part may have been bad
-                own = [digests[number] for number in numbers]
-                database.append(_items(embeddings.header, tables, origin, numbers, own, first))
+                part_digests = [digests[part] for part in parts]
+                database.append_rows(
+                    _make_items(embeddings.header, tables, origin, parts, part_digests, first)
+                )
                 first += rows
-            advance(len(numbers))
-    return database.count() - before
+            advance(len(parts))
+    return database.count_rows() - before
 
 
-def origin_of(header: Header) -> str:
-    """A name for what was embedded: the data's, and eight digits of the model, the data and what of it."""
+def make_origin_name(header: DatasetHeader) -> str:
+    """A name for an embedding data set: that of the data, and eight digits of the model, the data and what was embedded."""
     data = "".join(
-        letter if letter.isalnum() or letter in "-_.=" else "-" for letter in Path(header.data).name
+        character if character.isalnum() or character in "-_.=" else "-"
+        for character in Path(header.data).name
     )
-    facts = (header.identity, header.fingerprint, header.what, header.captions, header.image)
-    return f"{data[-40:]}-{fingerprint_of(*facts)[:8]}"
+    key = (header.identity, header.fingerprint, header.modality, header.captions, header.image)
+    return f"{data[-40:]}-{compute_fingerprint(*key)[:8]}"
 
 
-def parts_of(database: Database, origin: str) -> dict[int, str]:
-    """Numbers of the parts of these embeddings that are in the database, and their digests."""
+def list_indexed_parts(database: Database, origin: str) -> dict[int, str]:
+    """The digests of the parts of an embedding data set that are in the database, by part."""
     found: dict[int, str] = {}
-    for batch in database.rows(["part", "digest"], f"origin = {quoted(origin)}"):
-        numbers, places = np.unique(batch["part"].to_numpy(), return_index=True)
-        found.update(zip(numbers.tolist(), batch["digest"].take(places).to_pylist(), strict=True))
+    for batch in database.iter_batches(["part", "digest"], f"origin = {quote_text(origin)}"):
+        parts, first_rows = np.unique(batch["part"].to_numpy(), return_index=True)
+        found.update(zip(parts.tolist(), batch["digest"].take(first_rows).to_pylist(), strict=True))
     return found
 
 
 def _next_row(database: Database) -> int:
-    """A number that no row has, nor any after it."""
+    """The first value of the column `row` that is free, as are all after it."""
     return 1 + max(
-        (int(batch["row"].to_numpy().max()) for batch in database.rows(["row"]) if len(batch)), default=-1
+        (int(batch["row"].to_numpy().max()) for batch in database.iter_batches(["row"]) if len(batch)),
+        default=-1,
     )
 
 
-def require_same_kind(database: Database, embeddings: Embeddings) -> None:
-    """An error if these embeddings can't be compared with those of the database, or have columns of other types."""
+def require_compatible(database: Database, embeddings: EmbeddingDataset) -> None:
+    """Raises ValueError if embeddings can't be compared with those of the database, or have columns of other types."""
     new = embeddings.header
     _require_same_headers(database.header, f"the database {database.uri}", embeddings)
-    origin = database.origins.get(origin_of(new))
+    origin = database.origins.get(make_origin_name(new))
     if origin is not None:
-        old = Header.from_json(origin["header"], database.uri)
+        old = DatasetHeader.from_json(origin["header"], database.uri)
         if old.part_size != new.part_size or old.columns != new.columns:
             raise ValueError(
-                f"{database.uri} holds {new.data} already, embedded with other parts or columns, from "
-                f"{origin['place']}: take those embeddings, or another database"
+                f"{database.uri} already holds {new.data}, embedded with other parts or columns, from "
+                f"{origin['location']}: use those embeddings, or another database"
             )
     _require_same_types(database.columns, f"the database {database.uri}", embeddings)
 
 
-def _require_same_headers(old: Header, where: object, embeddings: Embeddings) -> None:
-    """where: the embeddings or the database that has the header `old`."""
+def _require_same_headers(old: DatasetHeader, where: object, embeddings: EmbeddingDataset) -> None:
+    """where: the data set or the database that has the header `old`."""
     new = embeddings.header
     if (old.identity, old.dim) != (new.identity, new.dim):
         raise ValueError(
-            f"{embeddings.place} holds embeddings of {new.model} ({new.identity}, {new.dim} dimensions), {where} "
-            f"those of {old.model} ({old.identity}, {old.dim} dimensions): two models can't be compared, so choose "
-            "another database"
+            f"{embeddings.storage} holds embeddings of {new.model} ({new.identity}, {new.dim} dimensions), {where} "
+            f"holds those of {old.model} ({old.identity}, {old.dim} dimensions): embeddings of two models can't be "
+            "compared, so choose another database"
         )
     for name in ("variances", "precision"):
         if getattr(old, name) != getattr(new, name):
             raise ValueError(
-                f"{embeddings.place} was embedded with {name} {getattr(new, name)}, {where} holds "
-                f"{getattr(old, name)}: embed with the same"
+                f"{embeddings.storage} was embedded with {name} {getattr(new, name)}, {where} holds "
+                f"{getattr(old, name)}: use the same {name}"
             )
-    _require_same_types({field.name: field.type for field in schema_of(old)}, where, embeddings)
+    _require_same_types({field.name: field.type for field in item_schema(old)}, where, embeddings)
 
 
-def _require_same_types(known: Mapping[str, Any], where: object, embeddings: Embeddings) -> None:
+def _require_same_types(known: Mapping[str, Any], where: object, embeddings: EmbeddingDataset) -> None:
     """known: the Arrow types of columns, by name."""
-    for field in schema_of(embeddings.header):
+    for field in item_schema(embeddings.header):
         if known.get(field.name, field.type) != field.type:
             raise ValueError(
-                f"the column {field.name} is {field.type} in {embeddings.place} and {known[field.name]} in {where}: "
+                f"the column {field.name} is {field.type} in {embeddings.storage} and {known[field.name]} in {where}: "
                 "use another database, or another name"
             )
 
 
-def _add_new_columns(database: Database, header: Header) -> None:
+def _add_new_columns(database: Database, header: DatasetHeader) -> None:
     known = database.columns
-    database.add_columns([field for field in schema_of(header) if field.name not in known])
+    database.add_columns([field for field in item_schema(header) if field.name not in known])
 
 
-def _commits(embeddings: Embeddings, numbers: Sequence[int]) -> Iterator[tuple[list[int], list[Any]]]:
-    """Numbers of parts, and their tables, that are written together."""
+def _group_commits(
+    embeddings: EmbeddingDataset, parts: Sequence[int]
+) -> Iterator[tuple[list[int], list[Any]]]:
+    """Parts, and their tables, that are written in one commit."""
     waiting: list[int] = []
     tables: list[Any] = []
-    for number in numbers:
-        waiting.append(number)
-        tables.append(embeddings.part(number))
-        if sum(map(len, tables)) >= COMMIT:
+    for part in parts:
+        waiting.append(part)
+        tables.append(embeddings.read_part(part))
+        if sum(map(len, tables)) >= COMMIT_ROWS:
             yield waiting, tables
             waiting, tables = [], []
     if waiting:
         yield waiting, tables
 
 
-def _items(
-    header: Header,
+def _make_items(
+    header: DatasetHeader,
     tables: Sequence[Any],
     origin: str,
-    numbers: Sequence[int],
+    parts: Sequence[int],
     digests: Sequence[str],
     first: int,
 ) -> Any:
-    """Rows of embeddings as items, numbered from `first` on."""
-    arrow = require("pyarrow", "search")
+    """Rows of embeddings as items; the column `row` counts from `first` on."""
+    arrow = import_extra("pyarrow", "search")
     rows = arrow.concat_tables(tables)
-    z = mean_trace_of(rows)
-    vectors = stored(z.mean.numpy(), z.uncertainty.numpy())
+    z = read_mean_traces(rows)
+    vectors = item_vectors(z.mean.numpy(), z.uncertainty.numpy())
     part = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     own = {
         "vector": arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1]),
         "row": arrow.array(np.arange(first, first + len(rows))),
         "origin": arrow.array([origin]).take(arrow.array(np.zeros(len(rows), dtype=np.int64))),
-        "part": arrow.array(np.array(numbers, dtype=np.int32)[part]),
+        "part": arrow.array(np.array(parts, dtype=np.int32)[part]),
         "digest": arrow.array(digests).take(arrow.array(part)),
     }
-    return arrow.table(own | {named: rows[name] for name, named in names_of(header).items()})
+    return arrow.table(own | {column: rows[name] for name, column in map_column_names(header).items()})

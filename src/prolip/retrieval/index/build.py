@@ -1,4 +1,4 @@
-"""What makes a database quick: its index, the effort that searches need in it, quantiles of uncertainty."""
+"""Build the index of a database, tune the effort of its searches, and compute quantiles of uncertainty."""
 
 from __future__ import annotations
 
@@ -6,86 +6,98 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from prolip.checks import require_choice
-from prolip.retrieval.index.database import Database, writing
-from prolip.retrieval.index.quantiles import Tally
-from prolip.retrieval.index.settings import Kind, Settings
-from prolip.retrieval.index.tune import require_share, tune
+from prolip.retrieval.index.database import Database, lock_for_writing
+from prolip.retrieval.index.quantiles import QuantileSketch
+from prolip.retrieval.index.settings import IndexKind, IndexSettings
+from prolip.retrieval.index.tune import require_recall, tune
 
-Choice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
-"""auto: the kind that is there; else no index below LARGE rows, and from there on the first of USUAL that reaches the
-recall."""
+IndexChoice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
+"""auto: the kind the database has; else no index below MIN_INDEXED_ROWS rows, and from there on the first of
+DEFAULT_KINDS that reaches the recall."""
 
-LARGE = 100_000
-"""Rows from which on an index is made unless one says otherwise: an exact search takes some 0.5 seconds there, at 512
-dimensions."""
-USUAL: tuple[Kind, ...] = ("ivf-rq", "ivf-sq")
-"""The first is the quickest to build, small, and quick to search (`prolip bench search` compares); where many items are
-nearly equally near, its bit a dimension is too little, and the other's byte is not."""
-GROWTH = 2
-"""An index is trained anew when the table has grown by this factor; till then new rows are folded in."""
+MIN_INDEXED_ROWS = 100_000
+"""Rows from which on an index is built by default: an exact search takes some 0.5 seconds there, at 512 dimensions."""
+DEFAULT_KINDS: tuple[IndexKind, ...] = ("ivf-rq", "ivf-sq")
+"""The first is the fastest to build, small, and fast to search (benchmarks/search.py compares); where many items are
+nearly equally near, its bit per dimension is too little, and the other's byte is not."""
+RETRAIN_GROWTH = 2
+"""An index is trained again when the table has grown by this factor; until then new rows are added to it."""
 
-A_TENTH = "row % 10 = 0"
+TENTH_OF_ROWS = "row % 10 = 0"
 """The filter that filtered searches are measured with."""
 
 
-def build(
-    database: Database, kind: Choice = "auto", *, recall: float = 0.95, progress: bool | None = None
-) -> Settings:
-    """Index all rows and find the effort that reaches recall@10; keep and return what was found.
+def build_index(
+    database: Database, kind: IndexChoice = "auto", *, recall: float = 0.95, progress: bool | None = None
+) -> IndexSettings:
+    """Index all rows, find the effort that reaches a recall@10, and store the settings.
 
-    Readers that are open go on undisturbed; those that open the database later see the new index.
+    Readers that are open are not disturbed; those that open the database later see the new index.
+
+    Args:
+        database: To index.
+        kind: Of the index.
+        recall: Target recall@10, above 0 and at most 1.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The settings that were stored.
     """
-    require_choice(kind, get_args(Choice), "kind")
-    require_share(recall)
-    with writing(database.uri):
+    require_choice(kind, get_args(IndexChoice), "kind")
+    require_recall(recall)
+    with lock_for_writing(database.uri):
         if kind == "none":
-            database.build_index(kind)  # first: a damaged index stops folding in
-        database.fold_in()
-        settings = replace(database.settings, quantiles=uncertainty_quantiles(database))
-        database.keep(settings)  # what is known without a new index
-        for one in _kinds(database, kind):
-            settings = _indexed(database, settings, one, recall, progress)
+            database.create_index(kind)  # first: a damaged index makes `optimize` fail
+        database.optimize()
+        settings = replace(database.settings, quantiles=compute_uncertainty_quantiles(database))
+        database.save_settings(settings)  # valid without a new index, too
+        for one in _kinds_to_try(database, kind):
+            settings = _train_and_tune(database, settings, one, recall, progress)
             if settings.effort is not None:
                 break
-        database.keep(settings)
+        database.save_settings(settings)
     return settings
 
 
-def _kinds(database: Database, kind: Choice) -> tuple[Kind, ...]:
-    """What is tried, one after another, until one reaches the recall."""
+def _kinds_to_try(database: Database, kind: IndexChoice) -> tuple[IndexKind, ...]:
+    """Kinds that are built, one after another, until one reaches the recall."""
     if kind != "auto":
         return (kind,)
-    there = database.kind
-    if there in USUAL:
-        return USUAL[USUAL.index(there) :]
-    if there != "none":
-        return (there,)
-    return USUAL if database.count() >= LARGE else ("none",)
+    current = database.index_kind
+    if current in DEFAULT_KINDS:
+        return DEFAULT_KINDS[DEFAULT_KINDS.index(current) :]
+    if current != "none":
+        return (current,)
+    return DEFAULT_KINDS if database.count_rows() >= MIN_INDEXED_ROWS else ("none",)
 
 
-def _indexed(
-    database: Database, settings: Settings, kind: Kind, recall: float, progress: bool | None
-) -> Settings:
-    rows, trained = database.count(), settings.trained
-    if kind != database.kind or rows > GROWTH * trained:
-        database.build_index(kind)
+def _train_and_tune(
+    database: Database, settings: IndexSettings, kind: IndexKind, recall: float, progress: bool | None
+) -> IndexSettings:
+    rows, trained = database.count_rows(), settings.trained_rows
+    if kind != database.index_kind or rows > RETRAIN_GROWTH * trained:
+        database.create_index(kind)
         trained = rows
-    settings = Settings(kind=kind, trained=trained, quantiles=settings.quantiles)
+    settings = IndexSettings(kind=kind, trained_rows=trained, quantiles=settings.quantiles)
     if kind == "none":
         return settings
     found = tune(database, recall, progress=progress)
-    filtered = tune(database, recall, among=A_TENTH, progress=progress)
+    filtered = tune(database, recall, among=TENTH_OF_ROWS, progress=progress)
     return replace(
-        settings, target=recall, filtered=filtered.effort, filtered_recall=filtered.recall, **vars(found)
+        settings,
+        target_recall=recall,
+        filtered_effort=filtered.effort,
+        filtered_recall=filtered.recall,
+        **vars(found),
     )
 
 
-def uncertainty_quantiles(database: Database) -> dict[str, list[float]]:
-    """By modality: search/index/quantiles.py."""
-    tallies = {"image": Tally(), "text": Tally()}
-    for batch in database.rows(["modality", "uncertainty"]):
+def compute_uncertainty_quantiles(database: Database) -> dict[str, list[float]]:
+    """Quantiles of uncertainty, by modality (index/quantiles.py)."""
+    sketches = {"image": QuantileSketch(), "text": QuantileSketch()}
+    for batch in database.iter_batches(["modality", "uncertainty"]):
         modality, values = batch["modality"].to_numpy(zero_copy_only=False), batch["uncertainty"].to_numpy()
-        for name, tally in tallies.items():
-            tally.add(values[modality == name])
-    found = {name: tally.quantiles().tolist() for name, tally in tallies.items()}
+        for name, sketch in sketches.items():
+            sketch.add(values[modality == name])
+    found = {name: sketch.compute_quantiles().tolist() for name, sketch in sketches.items()}
     return {name: values for name, values in found.items() if values}

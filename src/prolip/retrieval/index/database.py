@@ -1,10 +1,10 @@
-"""Embeddings in LanceDB. The only file of the search that imports lancedb.
+"""A LanceDB database of embeddings: tables, searches and changes. The only file that imports lancedb.
 
-Three tables lie under one address, a folder or an object store's (s3://, gs://, az://):
+A database is a folder, or a URI in an object store (s3://, gs://, az://), and has three tables:
 
     items     a row is an image or a text: the columns of its embeddings, with `vector` (index/vectors.py) for `mean`,
-              and: row (its number), origin (the embeddings it came from), part (of them), digest (of that part)
-    origins   a row for each of those embeddings: origin, header (JSON), place (a folder, or an address)
+              and: row (a unique integer), origin (the embedding data set), part (of it), digest (of that part)
+    origins   a row per embedding data set: origin, header (JSON), location (a folder, or a URI)
     settings  one row: index/settings.py as JSON
 
 Every change is a new version of a table. A `Database` that was opened sees the items of that moment for as long as it
@@ -24,52 +24,67 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.embeddings import schema
-from prolip.embeddings.extra_columns import free_name
-from prolip.embeddings.header import Header
-from prolip.extras import require
-from prolip.retrieval.index.settings import Effort, Kind, Settings
-from prolip.retrieval.index.sql import all_of, is_closed
-from prolip.retrieval.index.vectors import width
+from prolip.embeddings.extra_columns import make_unique_name
+from prolip.embeddings.header import DatasetHeader
+from prolip.extras import import_extra
+from prolip.retrieval.index.settings import IndexKind, IndexSettings, SearchEffort, describe_old_version
+from prolip.retrieval.index.sql import is_self_contained, join_conditions
+from prolip.retrieval.index.vectors import vector_size
 
 Distance = Literal["l2", "dot"]
-"""l2: the squared distance, CSD less the query's trace. dot: 1 - the inner product of the means."""
+"""l2: the squared distance, CSD minus the query's trace. dot: 1 - the inner product of the means."""
 
-OWN = ("vector", "row", "origin", "part", "digest")
+DATABASE_COLUMNS = ("vector", "row", "origin", "part", "digest")
 """Columns that a database adds to those of embeddings."""
-TAKEN = (*OWN, "query_index", "_distance", "_rowid", "_rowaddr", "csd", "cosine", "match", "inclusion")
-"""Names that mean something in what a search gives; what came along under such a name gets a line behind it."""
+RESERVED_COLUMNS = (
+    *DATABASE_COLUMNS,
+    "query_index",
+    "_distance",
+    "_rowid",
+    "_rowaddr",
+    "csd",
+    "cosine",
+    "match",
+    "inclusion",
+)
+"""Names with a meaning in the result of a search; an extra column of such a name gets an underscore appended."""
 SCHEMES = ("s3", "gs", "az")
-AT_ONCE = 256
-"""Queries of one call."""
-CLASSES: dict[Kind, str] = {"ivf-sq": "IvfSq", "ivf-rq": "IvfRq", "ivf-pq": "IvfPq"}
-FEWEST = 256
-"""Rows that an index can be trained on."""
+QUERY_BATCH = 256
+"""Queries per call of LanceDB."""
+INDEX_CLASSES: dict[IndexKind, str] = {"ivf-sq": "IvfSq", "ivf-rq": "IvfRq", "ivf-pq": "IvfPq"}
+MIN_TRAINING_ROWS = 256
+"""Fewest rows that an index can be trained on."""
 
 
 @contextmanager
-def in_words(uri: str | Path) -> Iterator[None]:
-    """What LanceDB says of damage, of a store that can't be reached or of two writers becomes one sentence."""
+def translate_lance_errors(uri: str | Path) -> Iterator[None]:
+    """Turn LanceDB's errors about damage, unreachable storage or two writers into one message."""
     try:
         yield
     except BaseException as error:
         if isinstance(error, RuntimeError) or type(error).__name__ in ("PanicException", "RustPanic"):
             raise ValueError(
-                f"{uri}: the database can't be used ({_short(error)}); if its index is damaged, `prolip index ... "
-                "--kind none` removes it; if its rows are, make it again"
+                f"{uri}: the database can't be used ({_shorten(error)}). If its index is damaged, `prolip index ... "
+                "--kind none` removes it. If its rows are damaged, index the embeddings again."
             ) from None
         raise
 
 
-def _short(error: BaseException) -> str:
-    """LanceDB's words up to where they tell of its own source."""
+def _shorten(error: BaseException) -> str:
+    """LanceDB's message without the location in its own source."""
     return re.split(r", /|, rust/|\\n|\n", str(error))[0][:300]
 
 
 @dataclass(frozen=True, eq=False)
 class Database:
-    """uri: as a user said it. connection, items: of lancedb."""
+    """An open database.
+
+    uri:        as the user wrote it.
+    connection: of lancedb.
+    items:      the lancedb table of items.
+    """
 
     uri: str
     connection: Any
@@ -77,56 +92,58 @@ class Database:
 
     @classmethod
     def open(cls, uri: str | Path) -> Database:
-        if not exists(uri):
+        """Open a database as it is now; changes that are made later are not seen."""
+        if not has_database(uri):
             raise FileNotFoundError(
-                f"{uri}: there is no database; `prolip index EMBEDDINGS --out {uri}` makes one"
+                f"{uri}: there is no database; `prolip index EMBEDDINGS --out {uri}` creates one"
             )
-        with in_words(uri):
+        with translate_lance_errors(uri):
             connection = _connect(uri)
             found = cls(str(uri), connection, connection.open_table("items"))
-            _ = found.settings, found.origins  # of this moment, as the items are
+            _ = found.settings, found.origins  # read now, so that they are as old as the items
         return found
 
     @classmethod
-    def create(cls, uri: str | Path, header: Header) -> Database:
-        """A database without rows, for embeddings of the header's model and kind."""
-        if exists(uri):
-            raise ValueError(f"{uri} holds a database already: open it to add to it, or choose another place")
-        with in_words(uri):
-            return cls._created(uri, header)
+    def create(cls, uri: str | Path, header: DatasetHeader) -> Database:
+        """Create a database without rows, for embeddings of the header's model, variances and precision."""
+        if has_database(uri):
+            raise ValueError(f"{uri} already holds a database: open it to append, or choose another folder")
+        with translate_lance_errors(uri):
+            return cls._create(uri, header)
 
     @classmethod
-    def _created(cls, uri: str | Path, header: Header) -> Database:
-        arrow = require("pyarrow", "search")
+    def _create(cls, uri: str | Path, header: DatasetHeader) -> Database:
+        arrow = import_extra("pyarrow", "search")
         connection = _connect(uri)
-        texts = {"origins": ("origin", "header", "place"), "settings": ("settings",)}
+        texts = {"origins": ("origin", "header", "location"), "settings": ("settings",)}
         for name, columns in texts.items():
             schema = arrow.schema([arrow.field(column, arrow.string()) for column in columns])
             connection.create_table(name, schema=schema, exist_ok=True)
-        # the last: a run that is killed before this has left no database
-        return cls(str(uri), connection, connection.create_table("items", schema=schema_of(header)))
+        # `items` comes last: a run that is killed before this has left no database
+        return cls(str(uri), connection, connection.create_table("items", schema=item_schema(header)))
 
     @cached_property
-    def header(self) -> Header:
-        """Of the first embeddings: what it says of the model and of variances holds for all."""
-        return Header.from_json(self.items.schema.metadata[schema.HEADER], self.uri)
+    def header(self) -> DatasetHeader:
+        """The header of the first embedding data set: model, variances and precision are those of all."""
+        return DatasetHeader.from_json(self.items.schema.metadata[schema.HEADER], self.uri)
 
     @property
     def columns(self) -> dict[str, Any]:
         """The Arrow type of each column of items."""
         return {column.name: column.type for column in self.items.schema}
 
-    def count(self, where: str | None = None) -> int:
-        with in_words(self.uri):
+    def count_rows(self, where: str | None = None) -> int:
+        """The number of items; where: SQL, only of those that pass."""
+        with translate_lance_errors(self.uri):
             return int(self.items.count_rows(where))
 
-    def rows(self, columns: Sequence[str], where: str | None = None) -> Iterator[Any]:
-        """Some columns of all items, a pyarrow record batch after another, in no order that could be relied on."""
-        with in_words(self.uri):
+    def iter_batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[Any]:
+        """Some columns of all items as pyarrow record batches, in no particular order."""
+        with translate_lance_errors(self.uri):
             query = self.items.search().select(list(columns))
             yield from (query if where is None else query.where(where)).to_batches()
 
-    def nearest(
+    def find_nearest(
         self,
         vectors: np.ndarray,
         count: int,
@@ -134,21 +151,31 @@ class Database:
         columns: Sequence[str],
         distance: Distance = "l2",
         where: str | None = None,
-        effort: Effort | None = None,
+        effort: SearchEffort | None = None,
     ) -> Any:
-        """The `count` nearest items of each query, a pyarrow table with `query_index`, the columns and `_distance`.
+        """The `count` nearest items of each query.
 
-        vectors: float32 (Q, width), of `vectors.asked`. where: SQL; it is applied first, so that `count` items are
-        found if so many pass. effort: None: exact. Query after query, the nearest first.
+        Args:
+            vectors: float32 (Q, vector_size), of `query_vectors`.
+            count: Items per query.
+            columns: That are returned.
+            distance: l2 or dot.
+            where: SQL; it is applied first, so that `count` items are found if as many pass.
+            effort: None: exact.
+
+        Returns:
+            A pyarrow table with `query_index`, the columns and `_distance`, sorted by query, then by distance.
         """
-        arrow = require("pyarrow", "search")
+        arrow = import_extra("pyarrow", "search")
         blocks = [
-            self._nearest(vectors[first : first + AT_ONCE], first, count, columns, distance, where, effort)
-            for first in range(0, len(vectors), AT_ONCE)
+            self._find_nearest(
+                vectors[first : first + QUERY_BATCH], first, count, columns, distance, where, effort
+            )
+            for first in range(0, len(vectors), QUERY_BATCH)
         ]
         return arrow.concat_tables(blocks).combine_chunks()
 
-    def _nearest(
+    def _find_nearest(
         self,
         vectors: np.ndarray,
         first: int,
@@ -156,127 +183,138 @@ class Database:
         columns: Sequence[str],
         distance: Distance,
         where: str | None,
-        effort: Effort | None,
+        effort: SearchEffort | None,
     ) -> Any:
-        arrow = require("pyarrow", "search")
+        arrow = import_extra("pyarrow", "search")
         query = self.items.search(vectors, vector_column_name="vector", query_type="vector")
         query = query.distance_type(distance).limit(count).select([*columns, "_distance"])
         if where is not None:
             query = query.where(where, prefilter=True)
         if effort is None:
             query = query.bypass_vector_index()
-        else:  # without a maximum: if few rows of the nearest cells pass the filter, others are looked into
+        else:  # without a maximum: if few rows of the nearest partitions pass the filter, others are searched
             query = query.minimum_nprobes(effort.nprobes).maximum_nprobes(0).refine_factor(effort.refine)
-        with in_words(self.uri):
+        with translate_lance_errors(self.uri):
             found = query.to_arrow()
-        if "query_index" not in found.column_names:  # a batch of one has none
+        if "query_index" not in found.column_names:  # a batch of one query has none
             return found.add_column(0, "query_index", arrow.array(np.full(len(found), first, dtype=np.int32)))
         return found.set_column(
             0, "query_index", arrow.array(found["query_index"].to_numpy() + np.int32(first))
         )
 
     def check_filter(self, where: str) -> None:
-        """One sentence if it is no condition on our columns."""
+        """Raises ValueError if `where` is not a condition on the columns of the database."""
         try:
-            if not is_closed(where):
-                raise ValueError("its brackets or quotes are not closed, or it holds a comment")
-            # what divides by zero is only found out by doing it
-            self.items.search().where(all_of(where)).select(["row"]).limit(1).to_arrow()
+            if not is_self_contained(where):
+                raise ValueError("its parentheses or quotes are not closed, or it contains a comment")
+            # some errors, such as a division by zero, only show when the filter runs
+            self.items.search().where(join_conditions(where)).select(["row"]).limit(1).to_arrow()
         except (ValueError, RuntimeError) as error:
             reason = re.split(r", /|\. Valid fields|\n", str(error).removeprefix("Invalid input, "))[0]
             raise ValueError(
-                f"the filter {where!r} can't be used ({reason}); the columns are {some(list(self.columns), 40)}"
+                f"the filter {where!r} can't be used ({reason}); the columns are {join_names(list(self.columns), 40)}"
             ) from None
 
-    # -- what is remembered ------------------------------------------------------------------------------------------
+    # -- metadata ------------------------------------------------------------------------------------------
 
     @cached_property
     def origins(self) -> dict[str, dict[str, str]]:
-        """header (JSON) and place of each of the embeddings that were added."""
-        rows = self.connection.open_table("origins").to_arrow().to_pylist()
-        return {row["origin"]: {"header": row["header"], "place": row["place"]} for row in rows}
+        """The header (JSON) and the location of each embedding data set, by origin."""
+        rows = self._read_origins()
+        return {row["origin"]: {"header": row["header"], "location": row["location"]} for row in rows}
 
-    def add_origin(self, origin: str, header: Header, place: str) -> None:
-        arrow = require("pyarrow", "search")
-        row = {"origin": [origin], "header": [header.to_json()], "place": [place]}
+    def _read_origins(self) -> list[dict[str, str]]:
+        table = self.connection.open_table("origins")
+        if "location" not in table.schema.names:
+            raise ValueError(describe_old_version(self.uri))
+        rows: list[dict[str, str]] = table.to_arrow().to_pylist()
+        return rows
+
+    def add_origin(self, origin: str, header: DatasetHeader, location: str) -> None:
+        """Store where the items of an origin come from."""
+        arrow = import_extra("pyarrow", "search")
+        row = {"origin": [origin], "header": [header.to_json()], "location": [location]}
         self.connection.open_table("origins").add(arrow.table(row))
-        self.origins[origin] = {"header": header.to_json(), "place": place}
+        self.origins[origin] = {"header": header.to_json(), "location": location}
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> IndexSettings:
         found = self.connection.open_table("settings").to_arrow()["settings"].to_pylist()
-        return Settings.from_json(found[0], self.uri) if found else Settings()
+        return IndexSettings.from_json(found[0], self.uri) if found else IndexSettings()
 
-    def keep(self, settings: Settings) -> None:
-        arrow = require("pyarrow", "search")
+    def save_settings(self, settings: IndexSettings) -> None:
+        """Store settings, in place of those before."""
+        arrow = import_extra("pyarrow", "search")
         row = arrow.table({"settings": [settings.to_json()]})
         self.connection.open_table("settings").add(row, mode="overwrite")
-        vars(self)["settings"] = settings  # what was read before is no longer so
+        vars(self)["settings"] = settings  # replaces the cached value
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def add_columns(self, fields: Sequence[Any]) -> None:
-        """New columns, null in the rows that are there. fields: of pyarrow."""
+        """Add columns, which are null in all present rows. fields: of pyarrow."""
         if fields:
-            with in_words(self.uri):
+            with translate_lance_errors(self.uri):
                 self.items.add_columns(list(fields))
 
-    def append(self, rows: Any) -> None:
-        """A pyarrow table of items: all of it, or nothing."""
-        with in_words(self.uri):
+    def append_rows(self, rows: Any) -> None:
+        """Append a pyarrow table of items, atomically."""
+        with translate_lance_errors(self.uri):
             self.items.add(rows)
 
-    def remove(self, where: str) -> None:
-        """All rows that a condition holds for."""
-        with in_words(self.uri):
+    def delete_rows(self, where: str) -> None:
+        """Delete all rows that pass a condition."""
+        with translate_lance_errors(self.uri):
             self.items.delete(where)
 
-    def fold_in(self) -> None:
-        """Put rows that were added lately into the index, if there is one, and small files together."""
-        with in_words(self.uri):
+    def optimize(self) -> None:
+        """Add new rows to the index, if there is one, and merge small files."""
+        with translate_lance_errors(self.uri):
             self.items.optimize()
 
-    def build_index(self, kind: Kind) -> None:
-        """Train an index on all rows. The old one serves until the new one is there; kind none: there is none."""
+    def create_index(self, kind: IndexKind) -> None:
+        """Train an index on all rows; the old one is used until it is ready. kind none: remove the index."""
         if kind == "none":
             for old in self.items.list_indices():
                 self.items.drop_index(old.name)
             return
-        if self.count() < FEWEST:
+        if self.count_rows() < MIN_TRAINING_ROWS:
             raise ValueError(
-                f"an index needs at least {FEWEST} rows, and {self.uri} has {self.count()}: kind none"
+                f"an index needs at least {MIN_TRAINING_ROWS} rows, and {self.uri} has {self.count_rows()}: use kind none"
             )
-        config = getattr(require("lancedb.index", "search"), CLASSES[kind])
-        with in_words(self.uri):
+        config = getattr(import_extra("lancedb.index", "search"), INDEX_CLASSES[kind])
+        with translate_lance_errors(self.uri):
             self.items.create_index("vector", config=config(distance_type="l2"), replace=True)
 
     @property
-    def kind(self) -> Kind:
-        """Of the index that is there."""
-        with in_words(self.uri):
+    def index_kind(self) -> IndexKind:
+        """The kind of the present index."""
+        with translate_lance_errors(self.uri):
             found = [index.index_type for index in self.items.list_indices()]
-        return next((kind for kind, name in CLASSES.items() if name in found), "none")
+        return next((kind for kind, name in INDEX_CLASSES.items() if name in found), "none")
 
 
-def exists(uri: str | Path) -> bool:
-    """Whether there is a database of ours."""
+def has_database(uri: str | Path) -> bool:
+    """Whether `prolip index` wrote a database here."""
     if not str(uri):
-        raise ValueError("say where the database is: a folder, or an address (s3://, gs://, az://)")
+        raise ValueError(
+            "the location of the database is empty: it must be a folder, or a URI (s3://, gs://, az://)"
+        )
     if not _is_remote(uri) and not Path(uri).expanduser().is_dir():
-        return False  # connecting would make the folder
-    with in_words(uri):
+        return False  # connecting would create the folder
+    with translate_lance_errors(uri):
         try:
             _connect(uri).open_table("items")
         except (ValueError, FileNotFoundError) as error:
             if "not found" in str(error):
                 return False
-            raise ValueError(f"{uri}: no database can be looked for there ({_short(error)})") from None
+            raise ValueError(f"{uri}: the storage can't be read ({_shorten(error)})") from None
     return True
 
 
 @contextmanager
-def writing(uri: str | Path) -> Iterator[None]:
-    """One writer at a time, on one machine. (An object store has no lock.)"""
+def lock_for_writing(uri: str | Path) -> Iterator[None]:
+    """Lock a database against other writers on this machine. (An object store has no lock.)"""
     if _is_remote(uri):
         yield
         return
@@ -286,18 +324,20 @@ def writing(uri: str | Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{uri} is being written by another process: wait until it has ended") from None
+            raise ValueError(
+                f"{uri} is being written by another process: wait until that process has ended"
+            ) from None
         yield
 
 
-def schema_of(header: Header) -> Any:
-    """The pyarrow schema of items."""
-    arrow = require("pyarrow", "search")
+def item_schema(header: DatasetHeader) -> Any:
+    """The pyarrow schema of the items of an embedding data set."""
+    arrow = import_extra("pyarrow", "search")
     embedded = schema.schema(header)
-    names = names_of(header)
+    names = map_column_names(header)
     fields = [field.with_name(names[field.name]) for field in embedded if field.name in names]
     own = [
-        arrow.field("vector", arrow.list_(arrow.float32(), width(header.dim))),
+        arrow.field("vector", arrow.list_(arrow.float32(), vector_size(header.dim))),
         arrow.field("row", arrow.int64()),
         arrow.field("origin", arrow.string()),
         arrow.field("part", arrow.int32()),
@@ -306,23 +346,23 @@ def schema_of(header: Header) -> Any:
     return arrow.schema([*own, *fields], embedded.metadata)
 
 
-def names_of(header: Header) -> dict[str, str]:
-    """Columns of embeddings, but for `mean`, and what a database calls them: what it can't have in a name is a line."""
+def map_column_names(header: DatasetHeader) -> dict[str, str]:
+    """The name in the database of each embedding column but `mean`; a character LanceDB rejects becomes an underscore."""
     names = [name for name in schema.schema(header).names if name != "mean"]
     found: dict[str, str] = {}
     for name in names:
-        plain = re.sub(r"[.`]", "_", name) or "_"
-        found[name] = free_name(plain, {*TAKEN, *found.values(), *(set(names) - {name})})
+        valid = re.sub(r"[.`]", "_", name) or "_"
+        found[name] = make_unique_name(valid, {*RESERVED_COLUMNS, *found.values(), *(set(names) - {name})})
     return found
 
 
 def _connect(uri: str | Path) -> Any:
-    place = str(uri) if _is_remote(uri) else str(Path(uri).expanduser())
-    return require("lancedb", "search").connect(place)
+    path = str(uri) if _is_remote(uri) else str(Path(uri).expanduser())
+    return import_extra("lancedb", "search").connect(path)
 
 
 def _is_remote(uri: str | Path) -> bool:
-    scheme, there, _ = str(uri).partition("://")
-    if there and scheme not in SCHEMES:
-        raise ValueError(f"{uri}: {scheme} is none of {', '.join(SCHEMES)}, nor is it a folder")
-    return bool(there)
+    scheme, separator, _ = str(uri).partition("://")
+    if separator and scheme not in SCHEMES:
+        raise ValueError(f"{uri}: the scheme {scheme} is not one of {', '.join(SCHEMES)}")
+    return bool(separator)

@@ -1,8 +1,8 @@
-"""The exact nearest items: what float32 can't tell apart at the end of the list is fetched too.
+"""Exact nearest items: beyond k as many are fetched as float32 can't tell apart from the k-th.
 
-A database compares in float32. Two items whose distances differ by less than its rounding may stand in either order,
-and at the end of a list of k that decides who is in it. So a few more are fetched, until the last of them is farther
-than the k-th by more than rounding: then the k best by float64 are among them.
+A database compares in float32. Two items whose distances differ by less than its rounding may come in either order,
+and at the end of a list of k that decides which of them is in it. So a few more are fetched, until the last of them is
+farther than the k-th by more than rounding: then the k best by float64 are among them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from prolip.retrieval.index.database import Database, Distance
 
 MARGIN = 16
 """Items that are fetched beyond k at first; four times as many whenever that is not enough."""
-MOST = 4096
-"""Items beyond k. If more than this are equally near (copies), which of them are told is left open."""
+MAX_MARGIN = 4096
+"""Items beyond k. If more than this are equally near (copies), it is undefined which of them are returned."""
 ROUNDING = 1e-5
-"""Of a distance in float32, for vectors of about unit length."""
+"""Largest rounding error of a distance in float32, for vectors of about unit length."""
 
 
-def nearest(
+def find_nearest_exact(
     database: Database,
     vectors: np.ndarray,
     k: int,
@@ -33,31 +33,46 @@ def nearest(
     where: str | None = None,
     rounding: float = ROUNDING,
 ) -> list[Any]:
-    """For each query (Q, width) a pyarrow table of at least the k nearest items, with `_distance`."""
+    """The k nearest items of each query, and those that float32 can't tell apart from the k-th.
+
+    Args:
+        database: That is searched.
+        vectors: (Q, vector size), of `query_vectors`.
+        k: Items per query.
+        columns: That are returned.
+        distance: l2 or dot.
+        where: SQL; only rows that pass are searched.
+        rounding: Largest error of a distance.
+
+    Returns:
+        For each query a pyarrow table of at least k items (if there are as many), with `_distance`.
+    """
     found: list[Any] = [None] * len(vectors)
-    waiting, more = np.arange(len(vectors)), MARGIN
-    while len(waiting):
-        rows = database.nearest(vectors[waiting], k + more, columns=columns, distance=distance, where=where)
-        for place, part in zip(waiting, split(rows, len(waiting)), strict=True):
-            found[place] = part
-        if more >= MOST:
-            break
-        waiting = np.array(
-            [n for n in waiting if not _settled(found[n], k, k + more, rounding)], dtype=np.int64
+    unsettled, margin = np.arange(len(vectors)), MARGIN
+    while len(unsettled):
+        rows = database.find_nearest(
+            vectors[unsettled], k + margin, columns=columns, distance=distance, where=where
         )
-        more = min(4 * more, MOST)
+        for query, table in zip(unsettled, split_by_query(rows, len(unsettled)), strict=True):
+            found[query] = table
+        if margin >= MAX_MARGIN:
+            break
+        unsettled = np.array(
+            [n for n in unsettled if not _is_settled(found[n], k, k + margin, rounding)], dtype=np.int64
+        )
+        margin = min(4 * margin, MAX_MARGIN)
     return found
 
 
-def split(rows: Any, queries: int) -> list[Any]:
-    """What `Database.nearest` gave, query by query."""
+def split_by_query(rows: Any, queries: int) -> list[Any]:
+    """Split what `Database.find_nearest` returned into one pyarrow table per query."""
     ends = np.searchsorted(rows["query_index"].to_numpy(), np.arange(queries + 1))
     return [rows.slice(start, end - start) for start, end in pairwise(ends.tolist())]
 
 
-def _settled(rows: Any, k: int, asked: int, rounding: float) -> bool:
-    """Whether the k best are surely among these rows."""
-    if len(rows) < asked:
+def _is_settled(rows: Any, k: int, fetched: int, rounding: float) -> bool:
+    """Whether the k best are certainly among these rows."""
+    if len(rows) < fetched:
         return True
     distance = rows["_distance"].to_numpy()
     return bool(distance[-1] - distance[k - 1] > 2 * rounding * (1 + abs(distance[-1])))

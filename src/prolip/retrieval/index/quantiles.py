@@ -1,7 +1,7 @@
 """Quantiles of uncertainty in one pass and fixed memory.
 
-The bits of a float32 that is not negative, read as a whole number, are in its order. Their upper 20 are a bin (1/2048
-of its value wide); of each bin the count and the largest value are kept: 6 MiB, however many values come.
+The bits of a non-negative float32, read as an integer, have the same order as its value. Their upper 20 are a bin
+(1/2048 of its value wide); for each bin the count and the largest value are stored: 6 MiB, however many values come.
 """
 
 from __future__ import annotations
@@ -9,28 +9,33 @@ from __future__ import annotations
 import numpy as np
 
 LEVELS = 1000
-"""Quantiles are kept at 1/1000, 2/1000, ... 1."""
-DROPPED = 12
+"""Quantiles are computed at 1/1000, 2/1000, ... 1."""
+DROPPED_BITS = 12
 """Lower bits that share a bin."""
-BINS = 1 << (31 - DROPPED)
+BINS = 1 << (31 - DROPPED_BITS)
 
 
-class Tally:
-    """Values that were seen, bin by bin."""
+class QuantileSketch:
+    """Counts of the values seen so far, bin by bin."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(BINS, dtype=np.int64)
         self.largest = np.zeros(BINS, dtype=np.float32)
 
     def add(self, values: np.ndarray) -> None:
-        """values: float32 (n,), none below 0."""
-        bins = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> DROPPED
+        """Count values, float32 (n,), none below 0."""
+        bins = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> DROPPED_BITS
         self.counts += np.bincount(bins, minlength=BINS)
         np.maximum.at(self.largest, bins, values)
 
-    def quantiles(self) -> np.ndarray:
-        """float32 (LEVELS,): value l is at least as large as the share (l + 1) / LEVELS of what was seen, rounded up to
-        whole values. It is one of them, and at most 1/2048 above the smallest that would do. Empty if nothing was."""
+    def compute_quantiles(self) -> np.ndarray:
+        """The quantiles of what was seen.
+
+        Returns:
+            float32 (LEVELS,): value l is at least as large as the fraction (l + 1) / LEVELS of the values, rounded up
+            to whole values. It is one of them, and at most 1/2048 above the smallest that would do. Empty if nothing
+            was seen.
+        """
         seen = np.cumsum(self.counts)
         if not seen[-1]:
             return np.empty(0, dtype=np.float32)
@@ -39,17 +44,17 @@ class Tally:
         return values
 
 
-def cut(quantiles: np.ndarray, share: float) -> float:
-    """The value that the share of what was seen is not above, the share taken to a thousandth."""
-    return float(quantiles[_level(share) - 1])
+def value_at_fraction(quantiles: np.ndarray, fraction: float) -> float:
+    """The value that this fraction of what was seen does not exceed; the fraction is rounded to a thousandth."""
+    return float(quantiles[_level(fraction) - 1])
 
 
-def share_below(quantiles: np.ndarray, value: float) -> float:
-    """The share of what was seen that is below a value, to a thousandth."""
+def fraction_below(quantiles: np.ndarray, value: float) -> float:
+    """The fraction of what was seen that is below a value, to a thousandth."""
     return float(np.searchsorted(quantiles, np.float32(value))) / len(quantiles)
 
 
-def _level(share: float) -> int:
-    if not 0 < share <= 1:
-        raise ValueError(f"a share of the most certain must be above 0 and at most 1, not {share}")
-    return max(1, round(share * LEVELS))
+def _level(fraction: float) -> int:
+    if not 0 < fraction <= 1:
+        raise ValueError(f"the fraction of most certain items must be above 0 and at most 1, not {fraction}")
+    return max(1, round(fraction * LEVELS))

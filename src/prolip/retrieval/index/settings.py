@@ -1,4 +1,4 @@
-"""What a database remembers of itself between searches: its index, how hard to search in it, and quantiles."""
+"""Settings that a database stores: its index, the effort of searches, and quantiles of uncertainty."""
 
 from __future__ import annotations
 
@@ -6,41 +6,50 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from prolip.configs import build, require_literals
+from prolip.configs import build_dataclass, require_literals
 
-Kind = Literal["none", "ivf-sq", "ivf-rq", "ivf-pq"]
-"""none: every search is exact. The others sort items into cells, and keep of each item: ivf-sq: a byte a dimension;
-ivf-rq: a bit a dimension; ivf-pq: a byte for 16 dimensions."""
+VERSION = 2
+"""Of the tables of a database: a database of another version is refused, not guessed at."""
+
+IndexKind = Literal["none", "ivf-sq", "ivf-rq", "ivf-pq"]
+"""none: every search is exact. The others assign items to partitions, and store for each item: ivf-sq: a byte per
+dimension; ivf-rq: a bit per dimension; ivf-pq: a byte per 16 dimensions."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How hard an approximate search tries. nprobes: cells that are looked into, of those that are nearest. refine: for
-    each result this many candidates are compared by their exact distance."""
+class SearchEffort:
+    """How hard an approximate search tries.
+
+    nprobes: partitions that are searched, the nearest ones.
+    refine:  candidates per result that are compared by their exact distance.
+    """
 
     nprobes: int
     refine: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """
-    kind:         of the index. trained: rows when it was built; others were folded in since.
-    effort:       of a search by default; None: exact.
-    recall:       recall@10 at that effort, as it was measured; None without an index.
-    filtered, filtered_recall: the same for a search with a filter, measured with one that a tenth of the rows passes.
-    target:       the recall that was asked for.
-    milliseconds: of one approximate search, and of one exact search, when it was measured.
-    quantiles:    of uncertainty, by modality: search/index/quantiles.py.
+class IndexSettings:
+    """What `build_index` measured.
+
+    kind:                of the index.
+    trained_rows:        rows when the index was trained; others were added to it since.
+    effort:              of a search by default; None: exact.
+    recall:              recall@10 at that effort, as it was measured; None without an index.
+    filtered_effort, filtered_recall: the same for a search with a filter that a tenth of the rows passes.
+    target_recall:       the recall that was requested.
+    milliseconds, exact_milliseconds: of one approximate search, and of one exact search, when it was measured.
+    quantiles:           of uncertainty, by modality (index/quantiles.py).
     """
 
-    kind: Kind = "none"
-    trained: int = 0
-    effort: Effort | None = None
+    version: int = VERSION
+    kind: IndexKind = "none"
+    trained_rows: int = 0
+    effort: SearchEffort | None = None
     recall: float | None = None
-    filtered: Effort | None = None
+    filtered_effort: SearchEffort | None = None
     filtered_recall: float | None = None
-    target: float | None = None
+    target_recall: float | None = None
     milliseconds: float | None = None
     exact_milliseconds: float | None = None
     quantiles: dict[str, list[float]] = field(default_factory=dict)
@@ -48,7 +57,7 @@ class Settings:
     def __post_init__(self) -> None:
         require_literals(self)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The index in one or two sentences."""
         if self.kind == "none":
             return "Every search is exact."
@@ -56,21 +65,39 @@ class Settings:
             return f"The index {self.kind} was not measured yet."
         if self.effort is None:
             return (
-                f"The index {self.kind} reaches recall@10 {self.recall:.3f}, not {self.target}: searches are exact, "
-                f"{self.exact_milliseconds:.1f} ms each."
+                f"The index {self.kind} reaches recall@10 {self.recall:.3f}, below {self.target_recall}: searches are "
+                f"exact, {self.exact_milliseconds:.1f} ms each."
             )
-        told = (
-            f"The index {self.kind} reaches recall@10 {self.recall:.3f} in {self.milliseconds:.1f} ms a search "
+        text = (
+            f"The index {self.kind} reaches recall@10 {self.recall:.3f} in {self.milliseconds:.1f} ms per search "
             f"(exact: {self.exact_milliseconds:.1f} ms)"
         )
-        if self.filtered is None:
-            return f"{told}; searches with a filter are exact."
-        return f"{told}, and {self.filtered_recall:.3f} with a filter."
+        if self.filtered_effort is None:
+            return f"{text}; searches with a filter are exact."
+        return f"{text}, and {self.filtered_recall:.3f} with a filter."
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str, where: str) -> Settings:
-        settings: Settings = build(cls, json.loads(text), where)
+    def from_json(cls, text: str, where: str) -> IndexSettings:
+        """Read settings.
+
+        Args:
+            text: Of `to_json`.
+            where: The database, for messages.
+
+        Raises:
+            ValueError: The settings have another version.
+        """
+        content = json.loads(text)
+        if (version := content.get("version")) != VERSION:
+            raise ValueError(describe_old_version(where, version))
+        settings: IndexSettings = build_dataclass(cls, content, where)
         return settings
+
+
+def describe_old_version(uri: str, version: object = None) -> str:
+    """The message for a database that this version of prolip can't read."""
+    found = "an older version" if version is None else f"version {version}"
+    return f"{uri} is a database of {found}, not of version {VERSION}: run `prolip index` into another folder"

@@ -1,27 +1,27 @@
-"""Conditions in SQL: texts in them, several as one, and whether one stays within its brackets."""
+"""SQL conditions: quoting of text, conjunction, and a check that a condition can stand in parentheses."""
 
 from __future__ import annotations
 
 import re
 
 
-def quoted(text: str) -> str:
-    """A text in SQL."""
+def quote_text(text: str) -> str:
+    """A text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def all_of(*conditions: str | None) -> str | None:
-    """SQL that holds if all do; None: no condition."""
-    there = [f"({condition})" for condition in conditions if condition is not None]
-    return " AND ".join(there) or None
+def join_conditions(*conditions: str | None) -> str | None:
+    """The conjunction of all conditions that are not None; None if there is none."""
+    present = [f"({condition})" for condition in conditions if condition is not None]
+    return " AND ".join(present) or None
 
 
-def is_closed(where: str) -> bool:
-    """Whether a condition stays within the brackets that are put around it: a parser of SQL stops at one too many."""
+def is_self_contained(where: str) -> bool:
+    """Whether a condition stays within the parentheses around it: an SQL parser silently stops at an unmatched one."""
     bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`", "", where)
     depth = 0
-    for letter in bare:
-        depth += (letter == "(") - (letter == ")")
+    for character in bare:
+        depth += (character == "(") - (character == ")")
         if depth < 0:
             return False
     return depth == 0 and not re.search(r"--|/\*|['\"`;]", bare)

@@ -1,4 +1,4 @@
-"""How hard an approximate search must try: recall is measured on the database itself, and raised until it is enough."""
+"""Tuning of an index: the least effort whose recall, measured on the database itself, reaches a target."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from prolip.progress import bar
+from prolip.progress import progress_bar
 from prolip.retrieval.index.database import Database
-from prolip.retrieval.index.exact import ROUNDING, split
-from prolip.retrieval.index.settings import Effort
-from prolip.retrieval.index.sql import all_of
-from prolip.retrieval.index.vectors import asked, mean_of
+from prolip.retrieval.index.exact import ROUNDING, split_by_query
+from prolip.retrieval.index.settings import SearchEffort
+from prolip.retrieval.index.sql import join_conditions
+from prolip.retrieval.index.vectors import extract_means, query_vectors
 
 K = 10
-"""Recall is measured among this many."""
-QUERIES, TIMED = 200, 20
-"""Rows that ask, and how many of them are timed, one after another."""
+"""Recall is measured among the K nearest."""
+QUERIES, TIMED_QUERIES = 200, 20
+"""Rows that serve as queries, and how many of them are timed, one at a time."""
 EFFORTS = tuple(
-    Effort(nprobes=nprobes, refine=refine)
+    SearchEffort(nprobes=nprobes, refine=refine)
     for nprobes, refine in (
         (20, 4),
         (20, 10),
@@ -34,23 +34,33 @@ EFFORTS = tuple(
         (1280, 400),
     )
 )
-"""What is tried, the quickest first."""
+"""Efforts that are tried, the fastest first."""
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """effort: the least that reaches the target; None: none does, so that searches should be exact. recall: at that
-    effort, or the best there was. Milliseconds: of one query, approximate and exact."""
+class TuningResult:
+    """The effort that a database needs.
 
-    effort: Effort | None
+    effort:             the least that reaches the target; None: none does, so that searches should be exact.
+    recall:             recall@10 at that effort, or the best that was measured.
+    milliseconds:       of one approximate query.
+    exact_milliseconds: of one exact query.
+    """
+
+    effort: SearchEffort | None
     recall: float
     milliseconds: float
     exact_milliseconds: float
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Rows that ask, and among whom. rows: int64 (Q,), their numbers. vectors: float32 (Q, width), as they ask."""
+class TuningQueries:
+    """Rows of the database that serve as queries.
+
+    rows:    int64 (Q,).
+    vectors: float32 (Q, vector_size), of `query_vectors`.
+    where:   SQL for the items that are searched; None: all.
+    """
 
     rows: np.ndarray
     vectors: np.ndarray
@@ -64,105 +74,120 @@ def tune(
     among: str | None = None,
     seed: int = 0,
     progress: bool | None = None,
-) -> Tuned:
-    """The least effort with recall@10 >= target, for texts that look for images if there are both.
+) -> TuningResult:
+    """Find the least effort with recall@10 >= target, for texts that search images if there are both.
 
-    among: SQL: only these items are looked for, as if a user had asked for them.
+    Args:
+        database: With an index.
+        target: Recall, above 0 and at most 1.
+        among: SQL: only these items are searched, as with a user's filter.
+        seed: Of the rows that serve as queries.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The effort, its recall and its time.
     """
-    require_share(target)
-    trial = draw(database, among, seed)
-    exact = exact_of(database, trial)
+    require_recall(target)
+    queries = draw_queries(database, among, seed)
+    exact = measure_exact_distances(database, queries)
     best, recall = EFFORTS[0], 0.0
-    with bar("tuning", len(EFFORTS), "efforts", progress) as advance:
+    with progress_bar("tuning", len(EFFORTS), "efforts", progress) as advance:
         for effort in EFFORTS:
-            found = recall_of(database, trial, exact, effort)
+            found = measure_recall(database, queries, exact, effort)
             advance(1)
             if found > recall:
                 best, recall = effort, found
             if recall >= target:
                 break
-    asking = trial.vectors[:TIMED]
-    return Tuned(
+    timed = queries.vectors[:TIMED_QUERIES]
+    return TuningResult(
         best if recall >= target else None,
         recall,
-        _milliseconds(asking, lambda one: _nearest(database, one, trial.where, best)),
-        _milliseconds(asking, lambda one: _nearest(database, one, trial.where, None)),
+        _time_queries(timed, lambda one: _find_nearest(database, one, queries.where, best)),
+        _time_queries(timed, lambda one: _find_nearest(database, one, queries.where, None)),
     )
 
 
-def draw(database: Database, among: str | None = None, seed: int = 0) -> Trial:
-    """Texts that look for images; if there is one modality alone, rows of it that look for others."""
-    images, texts = (database.count(f"modality = '{modality}'") for modality in ("image", "text"))
+def draw_queries(database: Database, among: str | None = None, seed: int = 0) -> TuningQueries:
+    """Draw texts that search images; if there is only one modality, rows of it that search the others."""
+    images, texts = (database.count_rows(f"modality = '{modality}'") for modality in ("image", "text"))
     both = bool(images and texts)
-    rows = _drawn_rows(database, "modality = 'text'" if both else None, seed)
-    names = ", ".join(map(str, rows.tolist()))
-    found = list(database.rows(["row", "vector"], f"row IN ({names})"))
+    rows = _draw_rows(database, "modality = 'text'" if both else None, seed)
+    row_list = ", ".join(map(str, rows.tolist()))
+    found = list(database.iter_batches(["row", "vector"], f"row IN ({row_list})"))
     order = np.argsort(np.concatenate([batch["row"].to_numpy() for batch in found]))
-    vectors = np.concatenate([_vectors(batch) for batch in found])[order]
-    mean = mean_of(vectors, database.header.dim)
-    return Trial(rows, asked(mean), all_of("modality = 'image'" if both else None, among))
+    vectors = np.concatenate([_read_vectors(batch) for batch in found])[order]
+    mean = extract_means(vectors, database.header.dim)
+    return TuningQueries(
+        rows, query_vectors(mean), join_conditions("modality = 'image'" if both else None, among)
+    )
 
 
-def exact_of(database: Database, trial: Trial) -> list[np.ndarray]:
-    """The distances of each query's ten nearest items, itself left out, by an exact search."""
-    return _others(_nearest(database, trial.vectors, trial.where, None), trial)
+def measure_exact_distances(database: Database, queries: TuningQueries) -> list[np.ndarray]:
+    """The distances of each query's ten nearest items, itself excluded, by an exact search."""
+    return _distances_to_others(_find_nearest(database, queries.vectors, queries.where, None), queries)
 
 
-def recall_of(database: Database, trial: Trial, exact: Sequence[np.ndarray], effort: Effort) -> float:
-    """The share of the ten nearest items that is found. What is as near as the tenth counts: copies are all alike."""
-    found = _others(_nearest(database, trial.vectors, trial.where, effort), trial)
-    shares = [_share(one, best) for one, best in zip(found, exact, strict=True)]
-    return float(np.mean(shares))
+def measure_recall(
+    database: Database, queries: TuningQueries, exact: Sequence[np.ndarray], effort: SearchEffort
+) -> float:
+    """The fraction of the ten nearest items that is found; an item as near as the tenth counts, since copies are equal."""
+    found = _distances_to_others(_find_nearest(database, queries.vectors, queries.where, effort), queries)
+    fractions = [_found_fraction(one, best) for one, best in zip(found, exact, strict=True)]
+    return float(np.mean(fractions))
 
 
-def _share(found: np.ndarray, exact: np.ndarray) -> float:
-    """Of distances, both sorted."""
+def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
+    """The recall of one query, from sorted distances."""
     if not len(exact):
         return 1.0
     limit = exact[-1] * (1 + ROUNDING) + ROUNDING
     return float(np.count_nonzero(found <= limit) / len(exact))
 
 
-def require_share(value: float) -> None:
+def require_recall(value: float) -> None:
+    """Raises ValueError if a target recall is not above 0 and at most 1."""
     if not 0 < value <= 1:
-        raise ValueError(f"the recall that is asked for must be above 0 and at most 1, not {value}")
+        raise ValueError(f"recall must be above 0 and at most 1, not {value}")
 
 
-def _drawn_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
-    """Numbers of up to QUERIES rows, sorted."""
-    total, passed = database.count(where), 0
-    places = np.sort(np.random.default_rng(seed).choice(total, min(QUERIES, total), replace=False))
+def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
+    """Up to QUERIES rows, sorted."""
+    total, seen = database.count_rows(where), 0
+    positions = np.sort(np.random.default_rng(seed).choice(total, min(QUERIES, total), replace=False))
     drawn = []
-    for batch in database.rows(["row"], where):
-        here = places[(places >= passed) & (places < passed + len(batch))] - passed
+    for batch in database.iter_batches(["row"], where):
+        here = positions[(positions >= seen) & (positions < seen + len(batch))] - seen
         drawn.append(batch["row"].to_numpy()[here])
-        passed += len(batch)
+        seen += len(batch)
     return np.sort(np.concatenate(drawn))
 
 
-def _vectors(batch: Any) -> np.ndarray:
+def _read_vectors(batch: Any) -> np.ndarray:
     return np.asarray(batch["vector"].flatten()).reshape(len(batch), -1)
 
 
-def _nearest(database: Database, vectors: np.ndarray, where: str | None, effort: Effort | None) -> Any:
-    """One more than is counted: a row that asks finds itself."""
-    return database.nearest(vectors, K + 1, columns=["row"], where=where, effort=effort)
+def _find_nearest(
+    database: Database, vectors: np.ndarray, where: str | None, effort: SearchEffort | None
+) -> Any:
+    """One more than is counted: a row that serves as a query finds itself."""
+    return database.find_nearest(vectors, K + 1, columns=["row"], where=where, effort=effort)
 
 
-def _others(found: Any, trial: Trial) -> list[np.ndarray]:
-    """For each query the distances of its ten nearest items, itself left out."""
-    parts = split(found, len(trial.rows))
+def _distances_to_others(found: Any, queries: TuningQueries) -> list[np.ndarray]:
+    """For each query the distances of its ten nearest items, itself excluded."""
+    parts = split_by_query(found, len(queries.rows))
     return [
         part["_distance"].to_numpy()[part["row"].to_numpy() != row][:K]
-        for row, part in zip(trial.rows, parts, strict=True)
+        for row, part in zip(queries.rows, parts, strict=True)
     ]
 
 
-def _milliseconds(vectors: np.ndarray, ask: Callable[[np.ndarray], Any]) -> float:
-    """Of one query, the median."""
+def _time_queries(vectors: np.ndarray, search: Callable[[np.ndarray], Any]) -> float:
+    """Median milliseconds of one query."""
     times = []
     for row in range(len(vectors)):
         start = time.perf_counter()
-        ask(vectors[row : row + 1])
+        search(vectors[row : row + 1])
         times.append(time.perf_counter() - start)
     return 1000 * float(np.median(times))

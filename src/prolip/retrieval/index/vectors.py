@@ -1,7 +1,7 @@
-"""CSD as plain L2, so that any vector database ranks by it.
+"""Vectors whose squared L2 distance is CSD up to a constant, so that any vector database ranks by CSD.
 
-For a query q, CSD(q, i) = |mu_q - mu_i|^2 + tr_q + tr_i. What is stored of an item is [mu_i, sqrt(tr_i), 0 ...], what
-is asked is [mu_q, 0, 0 ...]; their squared L2 distance is |mu_q - mu_i|^2 + tr_i = CSD(q, i) - tr_q, and tr_q is the
+For a query q, CSD(q, i) = |mu_q - mu_i|^2 + tr_q + tr_i. An item is stored as [mu_i, sqrt(tr_i), 0 ...], a query
+is [mu_q, 0, 0 ...]; their squared L2 distance is |mu_q - mu_i|^2 + tr_i = CSD(q, i) - tr_q, and tr_q is the
 same for all items. Their inner product is mu_q . mu_i: means have unit length, so that one vector also serves the
 cosine.
 """
@@ -10,29 +10,29 @@ from __future__ import annotations
 
 import numpy as np
 
-MULTIPLE = 16
-"""Vectors are filled up with zeros to a multiple of this many numbers: a rule of the indexes IVF_PQ and IVF_RQ."""
+SIZE_MULTIPLE = 16
+"""Vectors are padded with zeros to a multiple of this size: the indexes IVF_PQ and IVF_RQ require it."""
 
 
-def width(dim: int) -> int:
-    """Numbers of a vector in a space of D dimensions: at least D + 1."""
-    return -(-(dim + 1) // MULTIPLE) * MULTIPLE
+def vector_size(dim: int) -> int:
+    """The size of a vector in a space of D dimensions: at least D + 1."""
+    return -(-(dim + 1) // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
-def stored(mean: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
-    """[mu, sqrt(tr), 0 ...] of items: mean (n, D), uncertainty (n,) -> float32 (n, width)."""
-    vectors = asked(mean)
+def item_vectors(mean: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
+    """[mu, sqrt(tr), 0 ...] of items: mean (n, D), uncertainty (n,) -> float32 (n, vector_size)."""
+    vectors = query_vectors(mean)
     vectors[:, mean.shape[1]] = np.sqrt(uncertainty)
     return vectors
 
 
-def asked(mean: np.ndarray) -> np.ndarray:
-    """[mu, 0, 0 ...] of queries: mean (n, D) -> float32 (n, width)."""
-    vectors = np.zeros((len(mean), width(mean.shape[1])), dtype=np.float32)
+def query_vectors(mean: np.ndarray) -> np.ndarray:
+    """[mu, 0, 0 ...] of queries: mean (n, D) -> float32 (n, vector_size)."""
+    vectors = np.zeros((len(mean), vector_size(mean.shape[1])), dtype=np.float32)
     vectors[:, : mean.shape[1]] = mean
     return vectors
 
 
-def mean_of(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """The way back from what is stored or asked: (n, width) -> (n, D)."""
+def extract_means(vectors: np.ndarray, dim: int) -> np.ndarray:
+    """The means of stored or query vectors: (n, vector_size) -> (n, D)."""
     return vectors[:, :dim]

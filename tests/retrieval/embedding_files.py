@@ -1,16 +1,16 @@
-"""Embeddings for tests of search, written by hand: no model is needed."""
+"""Embeddings for tests of search, write_embeddings by hand: no model is needed."""
 
 import pyarrow as pa
 import torch
 
-from prolip.embeddings.dataset import Embeddings, write_part
-from prolip.embeddings.header import Header
+from prolip.embeddings.dataset import EmbeddingDataset, write_part
+from prolip.embeddings.header import DatasetHeader
 from prolip.gaussian import Gaussian
 
 IDENTITY = "0123456789abcdef"
 
 
-def gaussians(count, dim=12, seed=0, low=-6.0, high=-1.0):
+def make_gaussians(count, dim=12, seed=0, low=-6.0, high=-1.0):
     """Unit means and log-variances of mixed widths, float32."""
     generator = torch.Generator().manual_seed(seed)
     mean = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=-1)
@@ -18,7 +18,7 @@ def gaussians(count, dim=12, seed=0, low=-6.0, high=-1.0):
     return Gaussian(mean, wide + 0.3 * torch.randn(count, dim, generator=generator))
 
 
-def written(
+def write_embeddings(
     folder,
     images,
     texts=None,
@@ -34,15 +34,15 @@ def written(
     """A folder of embeddings. extra: name -> (Arrow type, values of the images; texts have null)."""
     texts = images[:0] if texts is None else texts
     columns = {name: kind for name, (kind, _) in (extra or {}).items()}
-    header = Header(
+    header = DatasetHeader(
         model="a-model", identity=identity, dim=images.dim, scale=None if bias is None else 10.0, bias=bias,
-        variances=variances, precision=precision, what="both", data=data, captions=None, image=None, fingerprint=data,
+        variances=variances, precision=precision, modality=None, data=data, captions=None, image=None, fingerprint=data,
         part_size=1000, parts=parts, columns=columns,
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     header.write(folder)
     for number in range(parts):
-        rows = part_of(
+        rows = make_part(
             header,
             number,
             images,
@@ -52,10 +52,10 @@ def written(
             extra,
         )
         write_part(folder, number, rows)
-    return Embeddings.open(folder)
+    return EmbeddingDataset.open(folder)
 
 
-def part_of(header, part, images, texts, own_images, own_texts, extra):
+def make_part(header, part, images, texts, own_images, own_texts, extra):
     z = Gaussian.cat([images[list(own_images)], texts[list(own_texts)]])
     number = [*own_images, *own_texts]
     count, none = len(number), [None] * len(own_texts)
@@ -73,15 +73,15 @@ def part_of(header, part, images, texts, own_images, own_texts, extra):
         columns["log_var"] = lists(z.log_var)
     for name, (kind, values) in (extra or {}).items():
         columns[name] = pa.array([*(values[n] for n in own_images), *none], pa.type_for_alias(kind))
-    told = {"prolip": header.to_json(), "part": str(part), "digest": "", "tried": str(count), "bad": "{}"}
-    return pa.table(columns, metadata={**told, "misfits": "{}"})
+    metadata = {"prolip": header.to_json(), "part": str(part), "digest": "", "num_samples": str(count)}
+    return pa.table(columns, metadata={**metadata, "errors": "{}", "invalid_values": "{}"})
 
 
 def lists(values):
     return pa.FixedSizeListArray.from_arrays(pa.array(values.contiguous().numpy().ravel()), values.shape[1])
 
 
-def order_of(embeddings):
+def list_rows(embeddings):
     """(modality, number) of every row in the order that a database takes them."""
     return [
         (row["modality"], row["number"])

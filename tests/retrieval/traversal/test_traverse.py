@@ -8,8 +8,13 @@ from torch.nn.functional import normalize
 
 from prolip.gaussian import Gaussian
 from prolip.measures import public
-from prolip.retrieval import blocks
-from prolip.retrieval.traverse import find_roots, nearest_to_roots, traverse, walk
+from prolip.retrieval.traversal import exact
+from prolip.retrieval.traversal.traverse import (
+    find_captions_at_roots,
+    find_roots,
+    traverse,
+    traverse_to_roots,
+)
 
 ROOTS = ["null", "inclusion", "containment", "inclusion+null", "containment+null"]
 
@@ -40,10 +45,10 @@ def one_by_one(images, captions, null, root, of, by, steps):
 @pytest.mark.parametrize("of", ["image", "caption"])
 @pytest.mark.parametrize("root", ROOTS)
 def test_as_one_after_another(draw, monkeypatch, root, of, by):
-    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 100)
+    monkeypatch.setattr(exact, "BLOCK_ELEMENTS", 100)
     images, captions, null = draw(9, 6), draw(30, 6, high=-2), draw(1, 6)
     # 13: half way between two captions both are equally near, and rounding would choose
-    walks = traverse(images, captions, null, root=root, of=of, by=by, steps=13)
+    walks = traverse(images, captions, null, root=root, root_of=of, rank_by=by, steps=13)
     visited, roots = one_by_one(images, captions, null, root, of, by, 13)
     assert torch.equal(walks.visited, visited)
     torch.testing.assert_close(walks.root_mean, roots)
@@ -55,28 +60,28 @@ def test_paths_merge_repeats_and_end_near_the_root(draw):
     images, captions, null = draw(5, 4), draw(40, 4, high=-3), draw(1, 4)
     walks = traverse(images, captions, null, root="inclusion", steps=200)
     for row in range(5):
-        path = walks.path(row)
+        path = walks.get_path(row)
         assert path[0] == walks.start[row]
         assert all(a != b for a, b in itertools.pairwise(path))
         assert set(path) == set(walks.visited[row].tolist())
-    assert torch.equal(traverse(images, captions, null, root="inclusion", by="cosine", steps=4000).visited[:, -1],
-                       traverse(images, captions, null, root="inclusion", by="cosine").roots)  # fmt: skip
+    assert torch.equal(traverse(images, captions, null, root="inclusion", rank_by="cosine", steps=4000).visited[:, -1],
+                       traverse(images, captions, null, root="inclusion", rank_by="cosine").roots)  # fmt: skip
 
 
 def test_the_weight_of_the_caption_in_the_root(draw):
     captions, null, numbers = draw(10, 5), draw(1, 5), torch.arange(3)
-    walks = walk(captions, null, numbers, numbers + 4, root="inclusion+null", weight=3.0)
+    walks = traverse_to_roots(captions, null, numbers, numbers + 4, root="inclusion+null", weight=3.0)
     expected = normalize(3 * captions.mean[4:7] + null.mean, dim=-1)
     torch.testing.assert_close(walks.root_mean, expected)
     with pytest.raises(ValueError, match="weight"):
-        walk(captions, null, numbers, numbers, root="inclusion+null", weight=0.0)
+        traverse_to_roots(captions, null, numbers, numbers, root="inclusion+null", weight=0.0)
 
 
 def test_nearest_to_roots(draw):
     images, captions, null = draw(6, 5), draw(20, 5), draw(1, 5)
     walks = traverse(images, captions, null, root="containment+null")
     scores = walks.root_mean @ captions.mean.T - captions.uncertainty / 2
-    assert torch.equal(nearest_to_roots(walks, captions), scores.argmax(1))
+    assert torch.equal(find_captions_at_roots(walks, captions), scores.argmax(1))
 
 
 def test_deterministic_models_have_the_null_root_alone(draw):
@@ -95,11 +100,11 @@ def test_bad_input(draw):
         traverse(draw(2, 4), draw(3, 4), draw(1, 4), steps=0)
 
 
-def test_a_traversal_is_a_search_and_a_walk(draw):
+def test_a_traversal_is_a_search_and_a_traverse_to_roots(draw):
     images, captions, null = draw(6, 5), draw(20, 5), draw(1, 5)
-    whole = traverse(images, captions, null, root="inclusion+null", of="caption", steps=9)
+    whole = traverse(images, captions, null, root="inclusion+null", root_of="caption", steps=9)
     roots = find_roots(captions[whole.start], captions, "inclusion")
     assert torch.equal(roots, whole.roots)
-    parts = walk(captions, null, whole.start, roots, root="inclusion+null", steps=9)
+    parts = traverse_to_roots(captions, null, whole.start, roots, root="inclusion+null", steps=9)
     assert torch.equal(parts.visited, whole.visited)
     assert (find_roots(images, captions, "null") == -1).all()

@@ -8,22 +8,24 @@ import pytest
 from PIL import Image
 
 from prolip.embeddings.embed import embed
-from prolip.filtering.criteria import criterion
-from prolip.filtering.members import kept_members
-from prolip.filtering.score_cache import make_scores
+from prolip.filtering.criteria import get_criterion
+from prolip.filtering.kept_samples import iter_kept_samples
+from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import Selection
-from prolip.filtering.threshold import find_cut
+from prolip.filtering.threshold import find_threshold
 from tests.data.tar_files import samples_by_tarfile, tar_bytes
 from tests.embeddings.shards import caption, files, picture, write_shards
 
 
-def chosen(embeddings, folder, keep=0.5):
-    scores, judge = make_scores(embeddings, folder), criterion("csd")
-    return Selection(scores, judge, find_cut(lambda: (best.score for best in scores.best(judge)), keep))
+def chosen(embeddings, folder, keep_fraction=0.5):
+    scores, judge = cache_scores(embeddings, folder), get_criterion("csd")
+    return Selection(
+        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep)
+    )
 
 
 def kept_ids(selection):
-    return [one for judged in selection.parts(["id"]) for one in judged.kept["id"].to_pylist()]
+    return [one for judged in selection.iter_parts(["id"]) for one in judged.kept["id"].to_pylist()]
 
 
 def by_tarfile(folder):
@@ -38,16 +40,16 @@ def by_tarfile(folder):
 @pytest.mark.parametrize("part_size", [3, 100])
 def test_the_files_of_tars_come_as_they_were(nano, tmp_path, part_size):
     data = write_shards(tmp_path / "d", [5, 1, 7], bad=[2])
-    embeddings = embed(nano, data, tmp_path / "e", part_size=part_size, bad_limit=0.2, progress=False)
+    embeddings = embed(nano, data, tmp_path / "e", part_size=part_size, max_bad_fraction=0.2, progress=False)
     selection = chosen(embeddings, tmp_path / "s")
     found, whole = (
-        list(kept_members(selection, embeddings, embeddings.header.data)),
+        list(iter_kept_samples(selection, embeddings, embeddings.header.data)),
         by_tarfile(tmp_path / "d"),
     )
     assert [key for key, _ in found] == kept_ids(selection)
     assert len(found) == 6
     assert all(members == whole[key] for key, members in found)
-    assert list(kept_members(selection, embeddings, embeddings.header.data, skip=4)) == found[4:]
+    assert list(iter_kept_samples(selection, embeddings, embeddings.header.data, skip=4)) == found[4:]
 
 
 def test_a_stream_gives_what_its_shards_give(nano, tmp_path):
@@ -56,7 +58,7 @@ def test_a_stream_gives_what_its_shards_give(nano, tmp_path):
     embeddings = embed(nano, data, tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
     found, whole = (
-        list(kept_members(selection, embeddings, embeddings.header.data)),
+        list(iter_kept_samples(selection, embeddings, embeddings.header.data)),
         by_tarfile(tmp_path / "d"),
     )
     assert [key for key, _ in found] == kept_ids(selection)
@@ -68,7 +70,7 @@ def test_data_of_another_size_is_told(nano, tmp_path):
     selection = chosen(embeddings, tmp_path / "s")
     write_shards(tmp_path / "d", [4])
     with pytest.raises(ValueError, match="has changed since it was embedded: embed it again"):
-        kept_members(selection, embeddings, embeddings.header.data)
+        iter_kept_samples(selection, embeddings, embeddings.header.data)
 
 
 def test_other_samples_in_a_tar_of_the_same_size_are_told(nano, tmp_path):
@@ -80,17 +82,17 @@ def test_other_samples_in_a_tar_of_the_same_size_are_told(nano, tmp_path):
     shard.write_bytes(tar_bytes(renamed))
     os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ValueError, match=r"00000.tar has changed .* 00000\d is not where it was"):
-        list(kept_members(selection, embeddings, embeddings.header.data))
+        list(iter_kept_samples(selection, embeddings, embeddings.header.data))
 
 
 def test_a_stream_that_ends_early_is_told(nano, tmp_path):
     write_shards(tmp_path / "d", [8])
     path = tmp_path / "d" / "00000.tar"
     embeddings = embed(nano, f"pipe:cat {shlex.quote(str(path))}", tmp_path / "e", progress=False)
-    selection = chosen(embeddings, tmp_path / "s", keep=1.0)
+    selection = chosen(embeddings, tmp_path / "s", keep_fraction=1.0)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ValueError, match=r"00000.tar can't be read again: the tar ends within"):
-        list(kept_members(selection, embeddings, embeddings.header.data))
+        list(iter_kept_samples(selection, embeddings, embeddings.header.data))
 
 
 @pytest.fixture
@@ -111,7 +113,9 @@ def table(tmp_path):
 def test_other_data_becomes_picture_text_and_json(nano, tmp_path, table):
     embeddings = embed(nano, str(table), tmp_path / "e", progress=False)
     found = dict(
-        kept_members(chosen(embeddings, tmp_path / "s", keep=1.0), embeddings, embeddings.header.data)
+        iter_kept_samples(
+            chosen(embeddings, tmp_path / "s", keep_fraction=1.0), embeddings, embeddings.header.data
+        )
     )
     assert [sorted(members) for members in found.values()] == [
         ["json", "png", "txt"],
@@ -132,7 +136,7 @@ def test_other_data_becomes_picture_text_and_json(nano, tmp_path, table):
 
 def test_a_picture_that_has_gone_is_told(nano, tmp_path, table):
     embeddings = embed(nano, str(table), tmp_path / "e", progress=False)
-    selection = chosen(embeddings, tmp_path / "s", keep=1.0)
+    selection = chosen(embeddings, tmp_path / "s", keep_fraction=1.0)
     (tmp_path / "1.jpg").unlink()
     with pytest.raises(ValueError, match=r"a sample that was kept can't be read again: .*1\.jpg"):
-        list(kept_members(selection, embeddings, embeddings.header.data))
+        list(iter_kept_samples(selection, embeddings, embeddings.header.data))

@@ -1,20 +1,24 @@
-"""Captions on disk: what was written comes back, in blocks and by place, from a folder and from a database."""
+"""Captions on disk: what was write_embeddings comes back, in blocks and by place, from a folder and from a database."""
 
 import pytest
 import torch
 
-from prolip.retrieval.caption_tables import DatabaseTable, EmbeddingsTable
-from prolip.retrieval.index.append import fill
+from prolip.retrieval.index.append import index_embeddings
 from prolip.retrieval.index.database import Database
-from tests.retrieval.rooms import gaussians, written
+from prolip.retrieval.traversal.captions import DatabaseCaptions, EmbeddedCaptions
+from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 
 TEXTS = 37
 
 
 def table_of(kind, folder, images=20, **options):
-    embeddings = written(folder / "e", gaussians(images), gaussians(TEXTS, seed=1), parts=4, **options)
+    embeddings = write_embeddings(
+        folder / "e", make_gaussians(images), make_gaussians(TEXTS, seed=1), parts=4, **options
+    )
     return (
-        EmbeddingsTable(embeddings) if kind == "folder" else DatabaseTable(fill(folder / "db", [embeddings]))
+        EmbeddedCaptions(embeddings)
+        if kind == "folder"
+        else DatabaseCaptions(index_embeddings(folder / "db", [embeddings]))
     )
 
 
@@ -29,13 +33,13 @@ def numbers_of(texts):
 
 @pytest.mark.parametrize("images", [0, 20])
 def test_every_caption_comes_once_with_its_gaussian(tmp_path, kind, images):
-    table, texts = table_of(kind, tmp_path, images), gaussians(TEXTS, seed=1)
+    table, texts = table_of(kind, tmp_path, images), make_gaussians(TEXTS, seed=1)
     assert len(table) == TEXTS
     seen = []
-    for (places, z), (same, traces) in zip(table.gaussians(), table.mean_traces(), strict=True):
+    for (places, z), (same, traces) in zip(table.iter_gaussians(), table.iter_mean_traces(), strict=True):
         assert places.dtype == torch.int64
         assert torch.equal(places, same)
-        found = table.at(places)
+        found = table.take(places)
         numbers = numbers_of(found.texts)
         seen += numbers
         for one in (z, found.gaussian()):
@@ -48,24 +52,24 @@ def test_every_caption_comes_once_with_its_gaussian(tmp_path, kind, images):
 
 
 def test_any_places_in_any_order(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("prolip.retrieval.caption_tables.AT_ONCE", 5)
+    monkeypatch.setattr("prolip.retrieval.traversal.captions.AT_ONCE", 5)
     table = table_of(kind, tmp_path)
-    places = torch.cat([places for places, _ in table.mean_traces()])
-    all_texts = table.at(places).texts
+    places = torch.cat([places for places, _ in table.iter_mean_traces()])
+    all_texts = table.take(places).texts
     chosen = [30, 2, 2, 17, 0, 36, 30]
-    assert table.at(places[chosen]).texts == tuple(all_texts[number] for number in chosen)
+    assert table.take(places[chosen]).texts == tuple(all_texts[number] for number in chosen)
 
 
 def test_a_database_may_give_rows_in_any_order(tmp_path, monkeypatch):
-    table, real = table_of("database", tmp_path), Database.rows
-    places = torch.cat([places for places, _ in table.mean_traces()])
-    wanted = table.at(places).texts
+    table, real = table_of("database", tmp_path), Database.iter_batches
+    places = torch.cat([places for places, _ in table.iter_mean_traces()])
+    wanted = table.take(places).texts
 
     def backwards(*asked):
         return (batch.take(list(range(len(batch)))[::-1]) for batch in real(*asked))
 
-    monkeypatch.setattr(Database, "rows", backwards)
-    assert table.at(places).texts == wanted
+    monkeypatch.setattr(Database, "iter_batches", backwards)
+    assert table.take(places).texts == wanted
 
 
 def test_what_is_said_of_the_table(tmp_path, kind):
@@ -76,12 +80,12 @@ def test_what_is_said_of_the_table(tmp_path, kind):
 
 def test_where_only_traces_are_known(tmp_path, kind):
     table = table_of(kind, tmp_path, variances="trace")
-    ((places, _), *_) = table.mean_traces()
-    assert table.at(places[:2]).log_var is None
+    ((places, _), *_) = table.iter_mean_traces()
+    assert table.take(places[:2]).log_var is None
     with pytest.raises(ValueError, match="only the trace"):
-        table.at(places[:2]).gaussian()
+        table.take(places[:2]).gaussian()
     with pytest.raises(ValueError, match="inclusion needs every variance"):
-        next(table.gaussians())
+        next(table.iter_gaussians())
 
 
 def test_a_condition_only_where_there_are_images(tmp_path):
@@ -92,4 +96,4 @@ def test_a_condition_only_where_there_are_images(tmp_path):
 def test_captions_that_are_gone(tmp_path):
     table = table_of("database", tmp_path)
     with pytest.raises(ValueError, match="gone"):
-        table.at(torch.tensor([1, 10_000]))
+        table.take(torch.tensor([1, 10_000]))

@@ -5,8 +5,8 @@ import torch
 
 from prolip.gaussian import Gaussian
 from prolip.measures import public
-from prolip.retrieval import max_inclusion
-from prolip.retrieval.max_inclusion import most_inclusive
+from prolip.retrieval.traversal import max_inclusion
+from prolip.retrieval.traversal.max_inclusion import find_max_inclusion
 
 REGIMES = {
     "images below texts": ((-11.5, -10.5), (-9.8, -8.8)),
@@ -32,7 +32,7 @@ def test_as_by_all_pairs(draw, monkeypatch, measure, dtype, regime):
     (low1, high1), (low2, high2) = REGIMES[regime]
     queries = draw(40, 48, low=low1, high=high1, dtype=dtype)
     candidates = draw(150, 48, low=low2, high=high2, dtype=dtype)
-    values, places = most_inclusive(queries, candidates, measure)
+    values, places = find_max_inclusion(queries, candidates, measure)
     full = pairs_of(measure, queries, candidates)
     torch.testing.assert_close(values, full.amax(1).to(dtype), rtol=1e-4, atol=1e-3)
     chosen = full.gather(1, places[:, None])[:, 0]
@@ -59,7 +59,7 @@ def test_the_bound_spares_most_pairs_where_images_are_narrower(draw, monkeypatch
         public, "log_inclusion_matrix", lambda a, b, **k: (judged.append(len(a)), matrix(a, b, **k))[1]
     )
     low, high = REGIMES["images below texts"][0]
-    most_inclusive(draw(50, 256, low=low, high=high), draw(400, 256, low=-9.8, high=-8.8))
+    find_max_inclusion(draw(50, 256, low=low, high=high), draw(400, 256, low=-9.8, high=-8.8))
     assert sum(judged) <= 5
 
 
@@ -67,7 +67,7 @@ def test_the_bound_spares_most_pairs_where_images_are_narrower(draw, monkeypatch
 def test_of_equal_candidates_the_first_wins(draw, monkeypatch, few):
     monkeypatch.setattr(max_inclusion, "FEW_QUERIES", few)
     one = draw(1, 8)
-    assert most_inclusive(draw(3, 8), Gaussian.cat([one] * 30))[1].tolist() == [0, 0, 0]
+    assert find_max_inclusion(draw(3, 8), Gaussian.cat([one] * 30))[1].tolist() == [0, 0, 0]
 
 
 def test_of_two_at_a_distance_the_wider_wins_and_a_far_one_does_not():
@@ -75,21 +75,21 @@ def test_of_two_at_a_distance_the_wider_wins_and_a_far_one_does_not():
     query = Gaussian(torch.zeros(1, 4), torch.full((1, 4), -4.0))
     means = torch.tensor([0.5, 0.5, 50.0])[:, None].expand(3, 4)
     candidates = Gaussian(means, torch.tensor([-8.0, -3.0, -1.0])[:, None].expand(3, 4))
-    assert most_inclusive(query, candidates)[1].item() == 1
-    assert most_inclusive(query, candidates, "containment")[1].item() == 1
+    assert find_max_inclusion(query, candidates)[1].item() == 1
+    assert find_max_inclusion(query, candidates, "containment")[1].item() == 1
     assert public.inclusion_matrix(query, candidates).argmax().item() == 2
 
 
 def test_few_candidates_and_no_queries(draw):
-    assert most_inclusive(draw(3, 5), draw(1, 5))[1].tolist() == [0, 0, 0]
-    values, places = most_inclusive(draw(0, 5), draw(4, 5))
+    assert find_max_inclusion(draw(3, 5), draw(1, 5))[1].tolist() == [0, 0, 0]
+    values, places = find_max_inclusion(draw(0, 5), draw(4, 5))
     assert values.shape == places.shape == (0,)
 
 
 def test_bad_input(draw):
     with pytest.raises(ValueError, match="same dimensions"):
-        most_inclusive(draw(2, 3), draw(2, 4))
+        find_max_inclusion(draw(2, 3), draw(2, 4))
     with pytest.raises(ValueError, match="a point includes nothing"):
-        most_inclusive(draw(2, 3), Gaussian.point(draw(2, 3).mean))
+        find_max_inclusion(draw(2, 3), Gaussian.point(draw(2, 3).mean))
     with pytest.raises(ValueError, match="not one of"):
-        most_inclusive(draw(2, 3), draw(2, 3), "H")
+        find_max_inclusion(draw(2, 3), draw(2, 3), "H")

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from prolip.filtering import likeness
-from prolip.filtering.likeness import NOBODY, Equal, Near, twins
+from prolip.filtering import greedy_dedup
+from prolip.filtering.greedy_dedup import NO_DUPLICATE, CosineAbove, SameGroup, remove_greedily
 
 
 def staying(count, alike):
@@ -18,9 +18,9 @@ def staying(count, alike):
 def check(found, alike):
     """Those stay that should, and every other one has a better one that stays and is alike."""
     stay = staying(len(found), alike)
-    assert [i for i, twin in enumerate(found) if twin == NOBODY] == stay
+    assert [i for i, twin in enumerate(found) if twin == NO_DUPLICATE] == stay
     assert all(
-        twin == NOBODY or (twin < i and twin in stay and alike(i, twin)) for i, twin in enumerate(found)
+        twin == NO_DUPLICATE or (twin < i and twin in stay and alike(i, twin)) for i, twin in enumerate(found)
     )
 
 
@@ -31,18 +31,18 @@ def means(count, dim=3, seed=0):
 
 @pytest.mark.parametrize("least", [0.5, 0.9, 0.99])
 def test_near_as_going_from_the_best_to_the_worst(monkeypatch, least):
-    monkeypatch.setattr(likeness, "BLOCK", (7, 5))
+    monkeypatch.setattr(greedy_dedup, "BLOCK", (7, 5))
     z = means(120)
     cosines = (torch.from_numpy(z) @ torch.from_numpy(z).mT).numpy()
-    found = twins(120, [Near(z, least, [np.arange(120)])]).tolist()
+    found = remove_greedily(120, [CosineAbove(z, least, [np.arange(120)])]).tolist()
     check(found, lambda i, j: cosines[i, j] >= least)
-    assert 0 < found.count(NOBODY) < 120
+    assert 0 < found.count(NO_DUPLICATE) < 120
 
 
 def test_only_those_that_share_a_cell_are_compared():
     z = np.tile(means(1), (6, 1))
     cells = [np.array([0, 2, 4]), np.array([1, 3]), np.array([4, 5])]
-    assert twins(6, [Near(z, 0.9, cells)]).tolist() == [-1, -1, 0, 1, 0, -1]
+    assert remove_greedily(6, [CosineAbove(z, 0.9, cells)]).tolist() == [-1, -1, 0, 1, 0, -1]
 
 
 def test_equal_and_near_together():
@@ -50,25 +50,29 @@ def test_equal_and_near_together():
     cosines = (torch.from_numpy(z) @ torch.from_numpy(z).mT).numpy()
 
     def same(i, j):
-        return groups[i] != NOBODY and groups[i] == groups[j]
+        return groups[i] != NO_DUPLICATE and groups[i] == groups[j]
 
-    found = twins(80, [Equal(groups), Near(z, 0.95, [np.arange(80)])]).tolist()
+    found = remove_greedily(80, [SameGroup(groups), CosineAbove(z, 0.95, [np.arange(80)])]).tolist()
     check(found, lambda i, j: same(i, j) or cosines[i, j] >= 0.95)
-    check(twins(80, [Equal(groups)]).tolist(), same)
+    check(remove_greedily(80, [SameGroup(groups)]).tolist(), same)
 
 
 def test_a_chain_in_which_neighbours_are_alike_leaves_every_other_one():
     angles = np.arange(9) * 0.1
     z = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    found = twins(9, [Near(z, float(np.cos(0.15)), [np.arange(9)])])
+    found = remove_greedily(9, [CosineAbove(z, float(np.cos(0.15)), [np.arange(9)])])
     assert found.tolist() == [-1, 0, -1, 2, -1, 4, -1, 6, -1]
 
 
 def test_nobody_is_alike_to_nobody():
     assert (
-        twins(
-            0, [Equal(np.empty(0, np.int64)), Near(np.empty((0, 3), np.float32), 0.9, [np.arange(0)])]
+        remove_greedily(
+            0,
+            [
+                SameGroup(np.empty(0, np.int64)),
+                CosineAbove(np.empty((0, 3), np.float32), 0.9, [np.arange(0)]),
+            ],
         ).tolist()
         == []
     )
-    assert twins(3, [Equal(np.full(3, NOBODY))]).tolist() == [NOBODY] * 3
+    assert remove_greedily(3, [SameGroup(np.full(3, NO_DUPLICATE))]).tolist() == [NO_DUPLICATE] * 3

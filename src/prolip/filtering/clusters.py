@@ -1,0 +1,71 @@
+"""Overlapping clusters of embeddings, so that near-duplicates are found without comparing all pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+CLUSTERS_PER_ITEM = 3
+"""Clusters that an item belongs to: two similar items may lie on either side of a border."""
+BLOCK = 8192
+SAMPLED_ITEMS = 1000
+"""Items whose similar pairs are all searched, to measure what clusters miss."""
+
+
+def assign_clusters(means: np.ndarray) -> np.ndarray:
+    """Assign every item to its nearest clusters.
+
+    The centers are about sqrt(n) of the items themselves, drawn at random: dense regions get more.
+
+    Args:
+        means: float32 (n, D), of unit length, n >= 1; may be a memory map.
+
+    Returns:
+        int32 (n, CLUSTERS_PER_ITEM), or fewer columns if there are fewer clusters.
+    """
+    count = math.isqrt(len(means) - 1) + 1
+    centers = np.sort(np.random.default_rng(0).choice(len(means), count, replace=False))
+    center_means = torch.from_numpy(means[centers])
+    clusters = np.empty((len(means), min(CLUSTERS_PER_ITEM, count)), np.int32)
+    for rows, block in _iter_blocks(means):
+        clusters[rows] = (block @ center_means.mT).topk(clusters.shape[1], dim=1).indices.numpy()
+    return clusters
+
+
+def group_by_cluster(clusters: np.ndarray) -> list[np.ndarray]:
+    """The items of each cluster, increasing. clusters: of `assign_clusters`."""
+    order = np.argsort(clusters.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(clusters.ravel()))
+    return np.split(order // clusters.shape[1], ends[:-1])
+
+
+def measure_cluster_recall(clusters: np.ndarray, means: np.ndarray, min_cosine: float) -> float | None:
+    """The fraction of similar pairs that share a cluster, over the pairs of a sample of items.
+
+    Args:
+        clusters: Of `assign_clusters`.
+        means: float32 (n, D), of unit length.
+        min_cosine: Of a similar pair.
+
+    Returns:
+        The fraction; None if the sample has no similar pair.
+    """
+    rows = np.sort(np.random.default_rng(1).choice(len(means), min(SAMPLED_ITEMS, len(means)), replace=False))
+    left = torch.from_numpy(means[rows])
+    pairs = found = 0
+    for columns, block in _iter_blocks(means):
+        first, second = (left @ block.mT >= min_cosine).numpy().nonzero()
+        a, b = rows[first], second + columns.start
+        a, b = a[a != b], b[a != b]
+        pairs += len(a)
+        found += int((clusters[a][:, :, None] == clusters[b][:, None]).any((1, 2)).sum())
+    return found / pairs if pairs else None
+
+
+def _iter_blocks(means: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
+    for first in range(0, len(means), BLOCK):
+        rows = slice(first, min(first + BLOCK, len(means)))
+        yield rows, torch.from_numpy(np.array(means[rows]))

@@ -1,0 +1,123 @@
+"""Greedy removal of near-duplicates: of similar items the best one is kept, however many there are.
+
+Items are sorted by rank: 0 is the best. An item is dropped if it is similar to a better one that is kept. Which are
+kept is found in rounds: an item is kept if it is similar to no better item that is kept or still undecided. The result
+is that of going from the best to the worst, without a list of all similar pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+UNDECIDED, KEPT, DROPPED = 0, 1, 2
+BLOCK = (2048, 8192)
+"""Items that are compared together: 64 MiB of cosines."""
+NO_DUPLICATE = -1
+
+
+class SimilarityRelation(Protocol):
+    """Which items are similar."""
+
+    def update(self, states: np.ndarray, better: np.ndarray, must_wait: np.ndarray) -> None:
+        """Compare every undecided item with the better ones.
+
+        Args:
+            states: uint8 (n,): UNDECIDED, KEPT or DROPPED.
+            better: int64 (n,), written: the best kept item that is similar, if it is better than the present value.
+            must_wait: bool (n,), written: whether a better item that is undecided is similar.
+        """
+
+
+def remove_greedily(count: int, relations: Sequence[SimilarityRelation]) -> np.ndarray:
+    """Drop every item that is similar to a better one that is kept.
+
+    Args:
+        count: n, the number of items, best first.
+        relations: Two items are similar if any of these says so.
+
+    Returns:
+        int64 (n,): for each dropped item the better one that is kept and similar; NO_DUPLICATE: it is kept.
+    """
+    states = np.full(count, UNDECIDED, np.uint8)
+    better = np.full(count, NO_DUPLICATE)
+    while (states == UNDECIDED).any():
+        must_wait = np.zeros(count, bool)
+        for relation in relations:
+            relation.update(states, better, must_wait)
+        undecided = states == UNDECIDED
+        states[undecided & (better != NO_DUPLICATE)] = DROPPED
+        states[undecided & (better == NO_DUPLICATE) & ~must_wait] = KEPT
+    return better
+
+
+@dataclass(frozen=True, eq=False)
+class SameGroup:
+    """Similar: in the same group. groups: int64 (n,) from 0; NO_DUPLICATE: similar to no other item."""
+
+    groups: np.ndarray
+
+    def update(self, states: np.ndarray, better: np.ndarray, must_wait: np.ndarray) -> None:
+        undecided = np.flatnonzero((states == UNDECIDED) & (self.groups != NO_DUPLICATE))
+        best = self._best_of_groups(states == KEPT)[self.groups[undecided]]
+        found = best < undecided
+        _set_better(better, undecided[found], best[found])
+        must_wait[undecided] |= self._best_of_groups(states == UNDECIDED)[self.groups[undecided]] < undecided
+
+    def _best_of_groups(self, is_wanted: np.ndarray) -> np.ndarray:
+        """int64: the first wanted item of each group; n if there is none."""
+        best = np.full(self.groups.max(initial=NO_DUPLICATE) + 1, len(self.groups))
+        rows = np.flatnonzero(is_wanted & (self.groups != NO_DUPLICATE))
+        np.minimum.at(best, self.groups[rows], rows)
+        return best
+
+
+@dataclass(frozen=True, eq=False)
+class CosineAbove:
+    """Similar: a cosine of at least `min_cosine`, of items that share a cluster.
+
+    means:    float32 (n, D), of unit length; may be a memory map.
+    clusters: the items of each, increasing.
+    """
+
+    means: np.ndarray
+    min_cosine: float
+    clusters: Sequence[np.ndarray]
+
+    def update(self, states: np.ndarray, better: np.ndarray, must_wait: np.ndarray) -> None:
+        for cluster in self.clusters:
+            undecided = cluster[states[cluster] == UNDECIDED]
+            others = cluster[states[cluster] != DROPPED]
+            for first in range(0, len(undecided), BLOCK[0]):
+                self._compare(undecided[first : first + BLOCK[0]], others, states, better, must_wait)
+
+    def _compare(
+        self,
+        items: np.ndarray,
+        others: np.ndarray,
+        states: np.ndarray,
+        better: np.ndarray,
+        must_wait: np.ndarray,
+    ) -> None:
+        left = torch.from_numpy(self.means[items])
+        others = others[: np.searchsorted(others, items[-1])]  # only better ones count
+        for first in range(0, len(others), BLOCK[1]):
+            block = others[first : first + BLOCK[1]]
+            is_similar = (left @ torch.from_numpy(self.means[block]).mT >= self.min_cosine).numpy()
+            is_similar &= block < items[:, None]
+            to_kept, to_undecided = (
+                is_similar & (states[block] == KEPT),
+                is_similar & (states[block] == UNDECIDED),
+            )
+            found = to_kept.any(1)
+            _set_better(better, items[found], block[to_kept[found].argmax(1)])
+            must_wait[items] |= to_undecided.any(1)
+
+
+def _set_better(better: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    known = better[rows]
+    better[rows] = np.where(known == NO_DUPLICATE, found, np.minimum(known, found))

@@ -1,0 +1,152 @@
+"""Reads kept samples again from the data; the files of a tar are copied byte for byte."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from prolip.data.open import is_stream
+from prolip.data.sample import BadSampleError, Sample
+from prolip.data.source import Source
+from prolip.data.sources.tar import TarShards
+from prolip.data.sources.tar_format import SampleFiles, StreamReader, TarDamageError, iter_samples
+from prolip.data.sources.tar_stream import TarStream, UnreachableError, opened, redact_secrets
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.filtering.selection import Selection
+from prolip.preprocessing.images import read_image
+
+EXTENSIONS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
+"""Image formats that are copied; an image of another format is written as PNG."""
+
+PartRows = Iterator[tuple[int, Any]]
+"""(part, its kept rows as a pyarrow table), one part at a time."""
+
+
+def require_readable(data: str) -> None:
+    """Raises ValueError if the location of the data lacks its password, which is never stored."""
+    if is_stream(data) and "***" in data:
+        raise ValueError(
+            f"{data} was embedded with a password or token, which is not stored, so the data can't be read again to "
+            "write shards: filter the data itself (--model), not its embeddings"
+        )
+
+
+def iter_kept_samples(
+    selection: Selection, embeddings: EmbeddingDataset, data: str, skip: int = 0
+) -> Iterator[tuple[str, SampleFiles]]:
+    """Read every kept sample again, in data order.
+
+    Args:
+        selection: The outcome of every sample.
+        embeddings: Of these samples.
+        data: The data that was embedded, with its passwords if it is a stream.
+        skip: The number of first kept samples to leave out.
+
+    Returns:
+        (key, files) of each sample.
+    """
+    if is_stream(data):
+        return _read_tars(TarStream(data).shards, _iter_kept_rows(selection, ["id"], skip))
+    source = embeddings.open_source()
+    if isinstance(source, TarShards):
+        return _read_tars(source.paths, _group_by_shard(source, _iter_kept_rows(selection, ["id"], skip)))
+    return _read_source(source, _iter_kept_rows(selection, selection.scores.columns, skip))
+
+
+def _iter_kept_rows(selection: Selection, columns: Any, skip: int) -> PartRows:
+    for outcomes in selection.iter_parts(columns):
+        rows = outcomes.kept
+        yield outcomes.part, rows.slice(skip)
+        skip = max(0, skip - len(rows))
+
+
+def _group_by_shard(source: TarShards, rows: PartRows) -> PartRows:
+    """(shard, its rows), with sample numbers counted from the start of the shard."""
+    ends = np.cumsum(source.chunks)
+    for _, table in rows:
+        numbers = table["number"].to_numpy()
+        shards = np.searchsorted(ends, numbers, side="right")
+        for shard in np.unique(shards).tolist():
+            own = table.take(np.flatnonzero(shards == shard))
+            start = int(ends[shard] - source.chunks[shard])
+            column = own.schema.get_field_index("number")
+            yield shard, own.set_column(column, "number", [own["number"].to_numpy() - start])
+
+
+def _read_tars(paths: tuple[str, ...], rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
+    """Read each tar once, from front to back; a tar without kept samples is not opened."""
+    for shard, tables in groupby(rows, key=itemgetter(0)):
+        wanted = {number: key for _, table in tables for number, key in _iter_keys(table)}
+        if wanted:
+            yield from _read_tar(paths[shard], wanted)
+
+
+def _iter_keys(table: Any) -> Iterator[tuple[int, str]]:
+    return zip(table["number"].to_pylist(), table["id"].to_pylist(), strict=True)
+
+
+def _read_tar(path: str, wanted: dict[int, str]) -> Iterator[tuple[str, SampleFiles]]:
+    """wanted: sample numbers in the tar, increasing, and the keys that they had when they were embedded."""
+    last = max(wanted)
+    try:
+        with opened(path) as file:
+            for number, group in enumerate(iter_samples(StreamReader(file))):
+                if number in wanted:
+                    if group.key.encode("utf-8", "backslashreplace").decode() != wanted[number]:
+                        raise _make_changed_error(path, wanted[number])
+                    yield group.key, group.files
+                if number == last:
+                    return
+    except (TarDamageError, UnreachableError) as error:
+        raise ValueError(f"{redact_secrets(path)} can't be read again: {error}") from None
+    raise _make_changed_error(path, wanted[last])
+
+
+def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
+    """The bytes of the image, the best caption, and all columns as JSON."""
+    for _, table in rows:
+        for row in table.to_pylist():
+            try:
+                sample = source.read(row["number"])
+            except BadSampleError as error:
+                raise ValueError(f"a kept sample can't be read again: {error}") from None
+            yield f"{row['number']:012d}", _make_files(sample, row)
+
+
+def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
+    metadata = {name: value for name, value in row.items() if value is not None}
+    metadata |= {"captions": list(sample.captions)}
+    extension, content = _read_image_file(sample.image)
+    texts = {} if row["caption"] is None else {"txt": row["caption"].encode()}
+    return {extension: content, **texts, "json": json.dumps(metadata, ensure_ascii=False).encode()}
+
+
+def _read_image_file(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
+    """The extension and the bytes of an image; the bytes of a file are copied."""
+    if image == b"":
+        raise ValueError(
+            "captions without images can't be written as shards: choose the output parquet or ids"
+        )
+    if not isinstance(image, Image.Image):
+        content = image if isinstance(image, bytes) else image.read_bytes()
+        with Image.open(io.BytesIO(content)) as opened_image:
+            if opened_image.format in EXTENSIONS:
+                return EXTENSIONS[opened_image.format], content
+        image = read_image(content)
+    file = io.BytesIO()
+    image.save(file, format="png")
+    return "png", file.getvalue()
+
+
+def _make_changed_error(path: str, key: str) -> ValueError:
+    return ValueError(
+        f"{redact_secrets(path)} has changed since it was embedded: the sample {key} is not at its position; embed the data again"
+    )

@@ -1,0 +1,41 @@
+"""Writes kept samples as one Parquet file: their rows of the scores, one row group per part."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from prolip.extras import import_extra
+from prolip.files import atomic_write
+from prolip.filtering.selection import Selection
+
+EMBEDDING_ROWS = ("image_row", "text_row")
+"""Columns that refer to rows of the embeddings; they mean nothing elsewhere. `part` and `number` identify a sample."""
+
+
+def write_parquet(path: Path, selection: Selection) -> Path:
+    """Write the rows of kept samples, one part at a time.
+
+    Args:
+        path: Of the file.
+        selection: The outcome of every sample.
+    """
+    return atomic_write(path, partial(_write, selection=selection))
+
+
+def _write(path: Path, selection: Selection) -> None:
+    arrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
+    columns = [name for name in selection.scores.columns if name not in EMBEDDING_ROWS]
+    writer = None
+    try:
+        for outcomes in selection.iter_parts(columns):
+            rows = outcomes.kept.select(columns)
+            rows = rows.add_column(0, "part", arrow.array(np.full(len(rows), outcomes.part, np.int32)))
+            if writer is None:
+                writer = parquet.ParquetWriter(path, rows.schema)
+            writer.write_table(rows)
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,236 @@
+"""Traversal with a model: images and captions in, paths of captions from specific to general out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from prolip.data.sources.captions import iter_captions, open_captions
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.embedder import encode_texts
+from prolip.embeddings.header import has_embeddings
+from prolip.embeddings.identity import model_identity
+from prolip.gaussian import Gaussian, MeanTrace
+from prolip.measures.nearest import SimilarityMetric
+from prolip.model.inference import as_image_list
+from prolip.model.prolip import ProLIP
+from prolip.preprocessing.images import ImageSource
+from prolip.retrieval.index.database import Database, has_database
+from prolip.retrieval.traversal.candidates import CandidateSearch
+from prolip.retrieval.traversal.captions import (
+    CaptionRows,
+    CaptionsInMemory,
+    CaptionTable,
+    DatabaseCaptions,
+    EmbeddedCaptions,
+)
+from prolip.retrieval.traversal.exact import ExactSearch
+from prolip.retrieval.traversal.traverse import CaptionSearch, Root, RootOf, Traversals, traverse
+
+
+@dataclass(frozen=True)
+class CaptionStep:
+    """One caption of a path.
+
+    uncertainty: None if the model has none.
+    similarity:  of the image to the caption, by what was ranked by (csd: 1 - CSD / 2).
+    """
+
+    caption: str
+    uncertainty: float | None
+    similarity: float
+
+
+@dataclass(frozen=True)
+class CaptionPath:
+    """The path of one image.
+
+    steps:       from the nearest caption towards the root.
+    root:        the caption that includes the query (the image, or its nearest caption) most; None with the null root.
+    root_kind:   which root was sought.
+    uncertainty: of the image; None if the model has none.
+    """
+
+    steps: tuple[CaptionStep, ...]
+    root: CaptionStep | None
+    root_kind: Root
+    uncertainty: float | None
+
+    @property
+    def note(self) -> str:
+        """What a reader should know about this path."""
+        notes = ["similarity: of the image to the caption"]
+        if self.root_kind.endswith("+null"):
+            notes.append('the path leads to the mean of the root caption and of ""')
+        known = [step.uncertainty for step in self.steps if step.uncertainty is not None]
+        if known and known[-1] < known[0]:
+            notes.append(
+                "uncertainty falls along this path: for this model the last caption is not more general"
+            )
+        return "; ".join(notes)
+
+
+def traverse_images(
+    model: ProLIP,
+    images: ImageSource | Sequence[ImageSource],
+    captions: Sequence[str] | CaptionSearch,
+    *,
+    root: Root | None = None,
+    root_of: RootOf = "image",
+    rank_by: SimilarityMetric = "csd",
+    steps: int = 50,
+    cache: Path | None = None,
+) -> list[CaptionPath]:
+    """The path of captions from each image's nearest caption to its root.
+
+    Args:
+        model: Embeds the images, and the captions if they are texts.
+        images: One image, or several.
+        captions: Texts, of which equal ones count once; or captions on disk, from `open_caption_search`.
+        root: None: "inclusion+null", or "null" if the model has no uncertainty.
+        root_of: Whose root: the image's, or that of its nearest caption.
+        rank_by: How the nearest caption is found.
+        steps: Points of the traversal at which the nearest caption is found.
+        cache: A folder in which the texts' embeddings are cached.
+
+    Returns:
+        One path per image.
+    """
+    search = _embed_captions(model, captions, cache) if isinstance(captions, Sequence) else captions
+    if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
+        require_same_model(model, search.table)
+    z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
+    chosen: Root = root or ("inclusion+null" if bool(null.uncertainty.any()) else "null")
+    found = traverse(z, search, null, root=chosen, root_of=root_of, rank_by=rank_by, steps=steps)
+    traversals, rows = _read_captions(found, search.table)
+    return [_make_path(row, traversals, z, rows, rank_by, chosen) for row in range(len(z))]
+
+
+def open_caption_search(path: str | Path, *, scan: bool = False) -> list[str] | CaptionSearch:
+    """Open captions for `traverse_images`.
+
+    Args:
+        path: A file of captions (`read_captions`), an embedding data set, or a database.
+        scan: Compare all captions of a database instead of those that its index finds. Without an index that is done
+            anyway: it is faster than one exact database search per step.
+
+    Returns:
+        The texts of a file; else a search.
+    """
+    if has_embeddings(path):
+        return ExactSearch(EmbeddedCaptions(EmbeddingDataset.open(path)))
+    if has_database(path):
+        database = Database.open(path)
+        table, settings = DatabaseCaptions(database), database.settings
+        is_tuned = settings.effort is not None and settings.filtered_effort is not None
+        if scan or database.index_kind == "none" or not is_tuned:
+            return ExactSearch(table)
+        assert settings.effort is not None
+        assert settings.filtered_effort is not None
+        return CandidateSearch(table, settings.effort, settings.filtered_effort)
+    return read_captions(path)
+
+
+def read_captions(path: str | Path) -> list[str]:
+    """All captions of a file, each once; formats: see `prolip.data.sources.captions.open_captions`."""
+    return list(dict.fromkeys(iter_captions(open_captions(path))))
+
+
+def require_same_model(model: ProLIP, captions: EmbeddedCaptions | DatabaseCaptions) -> None:
+    """Raises ValueError if the captions were embedded by another model."""
+    identity, header = model_identity(model), captions.header
+    if identity != header.identity:
+        raise ValueError(
+            f"{captions.name} holds embeddings of {header.model} ({header.identity}), not of this model ({identity}): "
+            "embeddings of two models can't be compared"
+        )
+
+
+def show(name: str, path: CaptionPath) -> None:
+    """Print a path as a table, the nearest caption first.
+
+    Args:
+        name: Of the image.
+        path: One of `traverse_images`.
+    """
+    from prolip.console import make_table, print_tables, printable
+
+    title = name if path.uncertainty is None else f"{name}: uncertainty {path.uncertainty:.4g}"
+    table = make_table(printable(title), ["", "caption"], ["uncertainty", "similarity"], caption=path.note)
+    for index, step in enumerate(path.steps, start=1):
+        table.add_row(str(index), *_format_step(step), end_section=index == len(path.steps))
+    if path.root is not None:
+        table.add_row("root", *_format_step(path.root))
+    print_tables([table])
+
+
+def _embed_captions(model: ProLIP, captions: Sequence[str], cache: Path | None) -> CaptionSearch:
+    if not captions:
+        raise ValueError("there is no caption to search")
+    texts = tuple(dict.fromkeys(captions))
+    return ExactSearch(CaptionsInMemory(encode_texts(model, texts, cache=cache), texts), progress=False)
+
+
+def _format_step(step: CaptionStep) -> tuple[str, str, str]:
+    from prolip.console import printable
+
+    uncertainty = "-" if step.uncertainty is None else f"{step.uncertainty:.4g}"
+    return printable(step.caption), uncertainty, f"{step.similarity:.4f}"
+
+
+def _read_captions(traversals: Traversals, table: CaptionTable) -> tuple[Traversals, CaptionRows]:
+    """All captions of the traversals, and the traversals with indices into them instead of positions in the table."""
+    roots = traversals.roots[traversals.roots >= 0]
+    positions = torch.cat([traversals.start, roots, traversals.visited.flatten()]).unique()
+    start, visited, indices = (
+        torch.searchsorted(positions, values.contiguous())
+        for values in (traversals.start, traversals.visited, traversals.roots)
+    )
+    indices = torch.where(traversals.roots >= 0, indices, -1)
+    return replace(traversals, start=start, roots=indices, visited=visited), table.take(positions)
+
+
+def _make_path(
+    row: int,
+    traversals: Traversals,
+    images: Gaussian,
+    captions: CaptionRows,
+    rank_by: SimilarityMetric,
+    root_kind: Root,
+) -> CaptionPath:
+    # a table may hold a text many times: which of its rows is nearest is then a matter of rounding
+    path = [next(same) for _, same in groupby(traversals.get_path(row), lambda index: captions.texts[index])]
+    root = int(traversals.roots[row])
+    shown = [*path, max(root, 0)]
+    similarities = _similarity(
+        images[row], MeanTrace(captions.z.mean[shown], captions.z.uncertainty[shown]), rank_by
+    )
+    is_probabilistic = bool(captions.z.uncertainty.any())
+    steps = [
+        CaptionStep(
+            captions.texts[index],
+            float(captions.z.uncertainty[index]) if is_probabilistic else None,
+            float(similarities[number]),
+        )
+        for number, index in enumerate(shown)
+    ]
+    return CaptionPath(
+        steps=tuple(steps[:-1]),
+        root=None if root < 0 else steps[-1],
+        root_kind=root_kind,
+        uncertainty=float(images.uncertainty[row]) if is_probabilistic else None,
+    )
+
+
+def _similarity(image: Gaussian, captions: MeanTrace, rank_by: SimilarityMetric) -> Tensor:
+    """Of an image (D,) to captions (n, D): 1 - CSD / 2, or the cosine: (n,)."""
+    if rank_by == "cosine":
+        return cosine_similarity(captions.mean, image.mean, dim=-1)
+    distance = (captions.mean - image.mean).square().sum(-1)
+    return 1 - 0.5 * (distance + captions.uncertainty + image.uncertainty)

@@ -1,0 +1,155 @@
+"""Approximate caption search: only the candidates that the index of a database finds are compared.
+
+The nearest caption, of an image or of a step, is what a database is made for. The caption that includes most is not:
+log inclusion is -1/2 sum log w - sum d^2 / w with w = s1 + 2 s2, so that a caption must be near and have the right
+variance. But of captions of one uncertainty the nearest includes most. So captions are split into bands of
+uncertainty with equally many captions each, and the few nearest of each band are compared exactly.
+
+Containment has no such shortcut: the caption that contains most may be an uncertain one from afar. All captions are
+compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from prolip.extras import import_extra
+from prolip.gaussian import Gaussian
+from prolip.measures.formulas import Form
+from prolip.measures.nearest import SimilarityMetric, find_nearest
+from prolip.retrieval.index.quantiles import value_at_fraction
+from prolip.retrieval.index.settings import SearchEffort
+from prolip.retrieval.index.sql import join_conditions
+from prolip.retrieval.index.vectors import query_vectors
+from prolip.retrieval.traversal.captions import DatabaseCaptions, read_positions
+from prolip.retrieval.traversal.exact import ExactSearch, nearest_at_steps
+from prolip.retrieval.traversal.max_inclusion import InclusionMeasure, find_max_inclusion
+
+BANDS, BAND_CANDIDATES = 16, 16
+"""Bands of uncertainty, and candidates of each: docs/traversal.md has how often that finds the root."""
+NEAREST, NEAREST_BY_COSINE = 10, 200
+"""Candidates for the nearest caption: as many as the effort of an index is tuned for; by cosine more, since an index
+ranks by CSD alone."""
+QUERY_CHUNK, ROOT_CHUNK = 256, 16
+"""Points, and queries for roots, whose candidates are in memory together."""
+
+
+@dataclass(frozen=True)
+class CandidateSearch:
+    """Compares the captions that the index of a database finds. Results are positions, as those of `ExactSearch`.
+
+    effort:          of searches without a filter; filtered_effort: with one, as bands are.
+    bands:           of uncertainty, for roots; band_candidates: captions of each that are compared.
+    progress:        of a search over all captions (containment); None: if stderr is a terminal.
+    """
+
+    table: DatabaseCaptions
+    effort: SearchEffort
+    filtered_effort: SearchEffort
+    bands: int = BANDS
+    band_candidates: int = BAND_CANDIDATES
+    progress: bool | None = None
+
+    def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
+        """The position of the caption nearest to each query (Q, D): (Q,)."""
+        found = []
+        for chunk in _iter_chunks(len(queries), QUERY_CHUNK):
+            rows = self._fetch_nearest(queries.mean[chunk], rank_by)
+            best = find_nearest(queries[chunk], self.table.read_mean_traces(rows), 1, metric=rank_by)[1]
+            found.append(read_positions(rows)[best[:, 0]])
+        return torch.cat(found)
+
+    def find_max_inclusion(
+        self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
+    ) -> Tensor:
+        """The position of the caption that includes each query (Q, D) most: (Q,)."""
+        if measure == "containment":
+            return ExactSearch(self.table, self.progress).find_max_inclusion(queries, measure, form)
+        self.table.require_variances()
+        found = []
+        for chunk in _iter_chunks(len(queries), ROOT_CHUNK):
+            rows = self._fetch_bands(queries.mean[chunk])
+            best = find_max_inclusion(queries[chunk], self.table.read_gaussians(rows), measure, form=form)[1]
+            found.append(read_positions(rows)[best])
+        return torch.cat(found)
+
+    def find_nearest_at_steps(
+        self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
+    ) -> Tensor:
+        """The position of the caption nearest to each step from starts to ends, (N, D) of unit length: (N, steps).
+
+        The candidates of one step are compared at all other steps, too: an index that misses a caption at one step
+        hardly misses it at the steps before and after.
+        """
+        fractions = torch.arange(steps, dtype=starts.dtype)[:, None] / steps
+        found = []
+        for chunk in _iter_chunks(len(starts), max(1, QUERY_CHUNK // steps)):
+            points = torch.lerp(starts[chunk, None], ends[chunk, None], fractions)
+            rows = self._fetch_nearest(normalize(points, dim=-1).flatten(0, 1), rank_by)
+            captions = self.table.read_mean_traces(rows)
+            best = nearest_at_steps(starts[chunk], ends[chunk], captions, steps, rank_by)[1]
+            found.append(read_positions(rows)[best])
+        return torch.cat(found)
+
+    def _fetch_nearest(self, points: Tensor, rank_by: SimilarityMetric) -> Any:
+        """Captions near to any of the points (n, D)."""
+        count = NEAREST if rank_by == "csd" else NEAREST_BY_COSINE
+        columns = ["row", "vector", "uncertainty"]
+        return self._fetch(points, count, columns, [self.table.where], self.effort)
+
+    def _fetch_bands(self, points: Tensor) -> Any:
+        """Captions of every band of uncertainty near to any of the points (n, D)."""
+        columns = ["row", "vector", "log_var"]
+        return self._fetch(points, self.band_candidates, columns, self._bands, self.filtered_effort)
+
+    def _fetch(
+        self,
+        points: Tensor,
+        count: int,
+        columns: Sequence[str],
+        conditions: Sequence[str | None],
+        effort: SearchEffort,
+    ) -> Any:
+        """The nearest captions of each point under each condition, sorted by position and without repeats."""
+        database, vectors = self.table.database, query_vectors(points.numpy())
+        found = [
+            database.find_nearest(vectors, count, columns=columns, where=where, effort=effort)
+            for where in conditions
+        ]
+        rows = import_extra("pyarrow", "search").concat_tables(found)
+        if not len(rows):
+            raise ValueError(f"{self.table.name}: there is no caption to search")
+        return rows.take(np.unique(rows["row"].to_numpy(), return_index=True)[1])
+
+    @cached_property
+    def _bands(self) -> list[str | None]:
+        """SQL for the captions of each band: above one quantile, and not above the next."""
+        quantiles = self.table.database.settings.quantiles.get("text")
+        if not quantiles:
+            raise ValueError(
+                f"{self.table.name} has no quantiles of its captions' uncertainty: run `prolip index` to the end"
+            )
+        limits = dict.fromkeys(
+            value_at_fraction(np.array(quantiles), band / self.bands) for band in range(1, self.bands)
+        )
+        return [
+            join_conditions(
+                self.table.where,
+                None if low is None else f"uncertainty > {low!r}",
+                None if high is None else f"uncertainty <= {high!r}",
+            )
+            for low, high in pairwise([None, *limits, None])
+        ]
+
+
+def _iter_chunks(count: int, size: int) -> Iterator[slice]:
+    return (slice(first, first + size) for first in range(0, count, size))

@@ -1,0 +1,125 @@
+"""Exact caption search: every caption of a table is compared, one block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from prolip.gaussian import Gaussian, MeanTrace
+from prolip.measures.formulas import Form
+from prolip.measures.nearest import SimilarityMetric, find_nearest
+from prolip.progress import progress_bar
+from prolip.retrieval.traversal.captions import CaptionTable
+from prolip.retrieval.traversal.max_inclusion import InclusionMeasure, find_max_inclusion
+
+BLOCK_ELEMENTS = 2**18
+"""Scores that are computed together: they stay in cache."""
+
+Block = TypeVar("Block", MeanTrace, Gaussian)
+
+
+@dataclass(frozen=True)
+class ExactSearch:
+    """Compares every caption of a table. Results are positions; of equally good captions the first one wins.
+
+    progress: show a progress bar; None: if stderr is a terminal.
+    """
+
+    table: CaptionTable
+    progress: bool | None = None
+
+    def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
+        """The position of the caption nearest to each query (Q, D): (Q,)."""
+
+        def search(block: MeanTrace) -> tuple[Tensor, Tensor]:
+            values, rows = find_nearest(queries, block, 1, metric=rank_by)
+            return values[:, 0], rows[:, 0]
+
+        return self._find_best(self.table.iter_mean_traces(), search)
+
+    def find_max_inclusion(
+        self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
+    ) -> Tensor:
+        """The position of the caption that includes each query (Q, D) most: (Q,)."""
+        return self._find_best(
+            self.table.iter_gaussians(),
+            lambda block: find_max_inclusion(queries, block, measure, form=form),
+        )
+
+    def find_nearest_at_steps(
+        self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
+    ) -> Tensor:
+        """The position of the caption nearest to each step from starts to ends, (N, D) of unit length: (N, steps)."""
+        return self._find_best(
+            self.table.iter_mean_traces(), lambda block: nearest_at_steps(starts, ends, block, steps, rank_by)
+        )
+
+    def _find_best(
+        self, blocks: Iterator[tuple[Tensor, Block]], search: Callable[[Block], tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        """The position of the best caption over all blocks, (...). search: a block -> values and rows, (...) each."""
+        values = best = None
+        with progress_bar(
+            f"scanning {self.table.name}", len(self.table), "captions", self.progress
+        ) as advance:
+            for positions, captions in blocks:
+                if not len(positions):
+                    continue
+                found, rows = search(captions)
+                if values is None or best is None:
+                    values, best = found, positions[rows]
+                else:
+                    is_better = found > values  # not >=: of equally good captions the first one wins
+                    values = torch.where(is_better, found, values)
+                    best = torch.where(is_better, positions[rows], best)
+                advance(len(positions))
+        if best is None:
+            raise ValueError(f"{self.table.name}: there is no caption to search")
+        return best
+
+
+def nearest_at_steps(
+    starts: Tensor, ends: Tensor, captions: MeanTrace, steps: int, rank_by: SimilarityMetric
+) -> tuple[Tensor, Tensor]:
+    """The caption of one block that is nearest to each step of each traversal.
+
+    Step i is (1 - t) start + t end with t = i / steps, scaled to unit length. The products of a step with all captions
+    are a mixture of those of its two ends, so each end is multiplied once: of ((1 - t) a_j + t b_j) / length - bias_j
+    only the largest counts, and the length may as well multiply the bias.
+
+    Args:
+        starts: (N, D), of unit length.
+        ends: (N, D), of unit length.
+        captions: M captions; their means are scaled to unit length.
+        steps: The number of steps.
+        rank_by: csd: half of a caption's uncertainty is subtracted from its cosine. cosine: nothing is.
+
+    Returns:
+        The largest score and the row of its caption, (N, steps) each. Scores of one step can be compared between
+        blocks.
+    """
+    means = normalize(captions.mean, dim=-1)
+    uncertainty = captions.uncertainty
+    bias = 0.5 * uncertainty if rank_by == "csd" else torch.zeros_like(uncertainty)
+    values = means.new_empty(len(starts), steps)
+    rows = torch.empty((len(starts), steps), dtype=torch.int64, device=means.device)
+    chunk_size = max(1, BLOCK_ELEMENTS // len(means))
+    fractions = torch.arange(steps, dtype=means.dtype, device=means.device) / steps
+    cosines = (starts * ends).sum(-1)
+    lengths = (
+        (1 - 2 * (fractions * (1 - fractions)) * (1 - cosines[:, None])).clamp_min(0).sqrt()
+    )  # (N, steps)
+    for first in range(0, len(starts), chunk_size):
+        chunk = slice(first, first + chunk_size)
+        from_start, from_end = starts[chunk] @ means.mT, ends[chunk] @ means.mT
+        scores = torch.empty_like(from_start)
+        for step, fraction in enumerate(fractions.tolist()):
+            torch.lerp(from_start, from_end, fraction, out=scores)
+            scores.addcmul_(lengths[chunk, step, None], bias[None], value=-1)
+            values[chunk, step], rows[chunk, step] = scores.max(dim=1)
+    return values, rows

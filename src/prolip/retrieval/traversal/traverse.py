@@ -1,0 +1,187 @@
+"""Traversal from an image's nearest caption along the chord to a root caption (SPEC section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from prolip.checks import require_choice, require_positive_int
+from prolip.gaussian import Gaussian, check_gaussian
+from prolip.measures.formulas import Form
+from prolip.measures.nearest import SimilarityMetric
+from prolip.retrieval.traversal.captions import CaptionsInMemory, CaptionTable
+from prolip.retrieval.traversal.exact import ExactSearch
+from prolip.retrieval.traversal.max_inclusion import InclusionMeasure
+
+Root = Literal["null", "inclusion", "containment", "inclusion+null", "containment+null"]
+"""null: the embedding of "". inclusion, containment: the caption that includes the query most by that measure.
+...+null: the mean of the two, of unit length: the paper's choice."""
+RootOf = Literal["image", "caption"]
+"""Whose root is sought: the image's, or that of the caption nearest to it (the paper has both)."""
+
+
+class CaptionSearch(Protocol):
+    """The searches a traversal needs. `ExactSearch` compares all captions, `CandidateSearch` those an index finds."""
+
+    @property
+    def table(self) -> CaptionTable: ...
+
+    def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
+        """The position of the caption nearest to each query (Q, D): (Q,)."""
+
+    def find_max_inclusion(
+        self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
+    ) -> Tensor:
+        """The position of the caption that includes each query (Q, D) most: (Q,)."""
+
+    def find_nearest_at_steps(
+        self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
+    ) -> Tensor:
+        """The position of the caption nearest to each step from starts to ends, (N, D) of unit length: (N, steps)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traversals:
+    """N traversals from the specific to the general. Captions are positions in their table.
+
+    start:     int64 (N,): the caption nearest to each image.
+    roots:     int64 (N,): the caption that the root is made of; -1 with the null root.
+    root_mean: (N, D), of unit length: the end of each traversal.
+    visited:   int64 (N, steps): the caption nearest to each step, from the start on.
+    """
+
+    start: Tensor
+    roots: Tensor
+    root_mean: Tensor
+    visited: Tensor
+
+    def get_path(self, row: int) -> list[int]:
+        """The captions of one traversal; consecutive repeats are merged."""
+        return [int(caption) for caption in torch.unique_consecutive(self.visited[row])]
+
+
+def traverse(
+    images: Gaussian,
+    captions: Gaussian | CaptionSearch,
+    null: Gaussian,
+    *,
+    root: Root = "inclusion+null",
+    root_of: RootOf = "image",
+    rank_by: SimilarityMetric = "csd",
+    steps: int = 50,
+    form: Form = "exact",
+) -> Traversals:
+    """Traverse from the caption nearest to each image to the image's root.
+
+    Args:
+        images: (N, D).
+        captions: (M, D) in memory; or a search over captions on disk.
+        null: (1, D), the embedding of "".
+        root: What the root is made of.
+        root_of: Whose root: the image's, or that of its nearest caption.
+        rank_by: How the nearest caption is found.
+        steps: Points on the chord at which the nearest caption is found.
+        form: Of log inclusion (docs/measures.md).
+
+    Returns:
+        N traversals. Over captions in memory positions are indices.
+    """
+    require_choice(root, get_args(Root), "root")
+    require_choice(root_of, get_args(RootOf), "root_of")
+    require_choice(rank_by, get_args(SimilarityMetric), "rank_by")
+    search = _as_search(captions)
+    dim = search.table.dim
+    if check_gaussian(images, "images").shape[1:] != (dim,):
+        raise ValueError(
+            f"images must be (N, {dim}) for the captions of {search.table.name}, not {tuple(images.shape)}"
+        )
+    start = search.find_nearest(images, rank_by=rank_by)
+    queries = images if root_of == "image" or root == "null" else search.table.take(start).gaussian()
+    roots = find_roots(queries, search, root, form)
+    return traverse_to_roots(search, null, start, roots, root=root, rank_by=rank_by, steps=steps)
+
+
+def traverse_to_roots(
+    captions: Gaussian | CaptionSearch,
+    null: Gaussian,
+    start: Tensor,
+    roots: Tensor,
+    *,
+    root: Root,
+    rank_by: SimilarityMetric = "csd",
+    steps: int = 50,
+    weight: float = 1.0,
+) -> Traversals:
+    """Traverse from start captions to roots that are already known.
+
+    Step i of `steps` is (1 - t) start + t root with t = i / steps, of unit length; the root itself is not a step.
+
+    Args:
+        captions: As in `traverse`.
+        null: (1, D), the embedding of "".
+        start: int64 (N,), positions of the first captions.
+        roots: int64 (N,), positions that `find_roots` returned.
+        root: What the root is made of.
+        rank_by: How the nearest caption is found.
+        steps: The number of steps.
+        weight: Of the caption against null in a ...+null root.
+
+    Returns:
+        N traversals.
+    """
+    require_choice(root, get_args(Root), "root")
+    require_positive_int(steps, "steps", maximum=10_000)
+    if not weight > 0:
+        raise ValueError(f"the weight of the caption in the root must be above 0, not {weight}")
+    search = _as_search(captions)
+    dim = search.table.dim
+    if check_gaussian(null, "null").shape != (1, dim):
+        raise ValueError(f"null must be one embedding, (1, {dim}), not {tuple(null.shape)}")
+    starts = normalize(search.table.take(start).z.mean, dim=-1)
+    root_mean = normalize(null.mean.to(starts.dtype), dim=-1)
+    if root == "null":
+        root_mean = root_mean.expand(len(starts), -1)
+    else:
+        caption = normalize(search.table.take(roots).z.mean, dim=-1)
+        root_mean = normalize(weight * caption + root_mean, dim=-1) if root.endswith("+null") else caption
+    visited = search.find_nearest_at_steps(starts, root_mean, steps, rank_by=rank_by)
+    return Traversals(start, roots, root_mean, visited)
+
+
+def find_captions_at_roots(
+    traversals: Traversals, captions: Gaussian | CaptionSearch, rank_by: SimilarityMetric = "csd"
+) -> Tensor:
+    """The caption nearest to each root itself, int64 (N,)."""
+    return _as_search(captions).find_nearest(Gaussian.point(traversals.root_mean), rank_by=rank_by)
+
+
+def find_roots(
+    queries: Gaussian, captions: Gaussian | CaptionSearch, root: Root, form: Form = "exact"
+) -> Tensor:
+    """The caption that includes each query (N, D) most, by the measure in the root's name.
+
+    Args:
+        queries: (N, D).
+        captions: As in `traverse`.
+        root: inclusion or containment, with or without null; null has no caption.
+        form: Of log inclusion.
+
+    Returns:
+        int64 (N,), positions; -1 for null.
+    """
+    require_choice(root, get_args(Root), "root")
+    if root == "null":
+        return torch.full((len(queries),), -1, device=queries.device)
+    measure: InclusionMeasure = "inclusion" if root.startswith("inclusion") else "containment"
+    return _as_search(captions).find_max_inclusion(queries, measure, form)
+
+
+def _as_search(captions: Gaussian | CaptionSearch) -> CaptionSearch:
+    """Captions in memory are searched as one block of the on-disk case."""
+    if isinstance(captions, Gaussian):
+        return ExactSearch(CaptionsInMemory(captions), progress=False)
+    return captions
