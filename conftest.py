@@ -9,7 +9,7 @@ import torch
 
 from prolip.gaussian import Gaussian
 from prolip.model.create import create
-from prolip.preprocessing.tokenizer_builders import train_words
+from prolip.preprocessing.tokenizer_builders import train_word_level
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -78,7 +78,7 @@ CAPTIONS = [
 @pytest.fixture(scope="session")
 def tokenizer():
     """Word level: [PAD] 0, [MASK] 1, [UNK] 2, then the words of a few captions."""
-    return train_words(CAPTIONS, context_length=16)
+    return train_word_level(CAPTIONS, context_length=16)
 
 
 @pytest.fixture

@@ -22,30 +22,30 @@ def test_the_first_bad_value_is_shown():
 
 def test_points_are_vectors():
     points = torch.zeros(2, 3)
-    assert checks.checked_points(points, "x") is points
+    assert checks.check_points(points, "x") is points
     with pytest.raises(ValueError, match=r"x must have the shape \(\.\.\., D\)"):
-        checks.checked_points(torch.zeros(()), "x")
+        checks.check_points(torch.zeros(()), "x")
     with pytest.raises(
         TypeError, match=r"x must be a floating-point tensor of 16 bits or more, not a torch\.int64"
     ):
-        checks.checked_points(points.long(), "x")
+        checks.check_points(points.long(), "x")
 
 
 def test_second_derivatives_are_refused_only_where_they_are_asked_for():
     with torch.no_grad():
-        checks.refuse_second_derivative("this")
-    with pytest.raises(RuntimeError, match="this: no create_graph"):
-        checks.refuse_second_derivative("this")
+        checks.forbid_double_backward("this")
+    with pytest.raises(RuntimeError, match="this: create_graph"):
+        checks.forbid_double_backward("this")
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3.0, -2.5])
 def test_within_sees_what_is_not(bad):
     good = torch.linspace(-2, 2, 50)
-    assert checks.within(good, -2, 2)
-    assert checks.within(good[:0], 0, 0)
+    assert checks.is_in_range(good, -2, 2)
+    assert checks.is_in_range(good[:0], 0, 0)
     worse = good.clone()
     worse[17] = bad
-    assert not checks.within(worse, -2, 2)
+    assert not checks.is_in_range(worse, -2, 2)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -3,7 +3,7 @@ from typing import Literal
 
 import pytest
 
-from prolip.configs import build, require_literals
+from prolip.configs import build_dataclass, require_literals
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Outer:
 def test_the_inverse_of_asdict_with_lists_for_tuples(value):
     plain = asdict(value)
     listed = {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
-    assert build(Outer, plain, "it") == build(Outer, listed, "it") == value
+    assert build_dataclass(Outer, plain, "it") == build_dataclass(Outer, listed, "it") == value
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"inner": {}, "more": 1}, r"it has unknown keys \['more'\]; it knows \['inner'"),
+        ({"inner": {}, "more": 1}, r"it has unknown keys \['more'\]; the known ones are \['inner'"),
         ({"inner": {"sise": 1}}, "it.inner has unknown keys"),
         ({"inner": {}, "several": [{}, {"sise": 1}]}, r"it.several\[1\] has unknown keys"),
         ({"inner": 3}, "it.inner must be an object with named values, not int"),
@@ -51,4 +51,4 @@ def test_the_inverse_of_asdict_with_lists_for_tuples(value):
 )
 def test_errors_say_where(values, message):
     with pytest.raises(ValueError, match=message):
-        build(Outer, values, "it")
+        build_dataclass(Outer, values, "it")

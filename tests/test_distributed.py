@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from prolip import distributed
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import Temperature
-from prolip.losses.objective import GlobalBatch, Objective, Twins
+from prolip.losses.objective import GlobalBatch, MaskedPairs, Objective
 
 OBJECTIVES = {
     "ppcl and all": Objective(inclusion=0.3, masked=0.7, vib=0.1),
@@ -33,11 +33,13 @@ class Model(nn.Module):
         torch.manual_seed(0)
         self.temperatures = {}
         for name, start in objective.temperatures().items():
-            own = Temperature(*(nn.Parameter(p.detach().double()) for p in (start.log_scale, start.bias)))
+            own = Temperature(
+                *(nn.Parameter(p.detach().double()) for p in (start.logit_scale, start.logit_bias))
+            )
             self.temperatures[name] = own
-            self.register_parameter(f"{name}_log_scale", own.log_scale)
+            self.register_parameter(f"{name}_log_scale", own.logit_scale)
             if name != "clip":  # a softmax has no bias
-                self.register_parameter(f"{name}_bias", own.bias)
+                self.register_parameter(f"{name}_bias", own.logit_bias)
         self.image, self.text = nn.Linear(6, 8).double(), nn.Linear(6, 8).double()
 
     def encode(self, tower, x):
@@ -75,7 +77,7 @@ def share(model, objective, temperatures, rows, sizes=None):
         )
     return objective(
         image, text, temperatures,
-        masked_images=Twins(image[masked], masked_image), masked_texts=Twins(text[masked], masked_text), batch=batch,
+        masked_images=MaskedPairs(image[masked], masked_image), masked_texts=MaskedPairs(text[masked], masked_text), batch=batch,
     )  # fmt: skip
 
 
@@ -98,7 +100,7 @@ def run_rank(rank, world, init):
 def check_objectives(rank, world, sizes):
     start = sum(sizes[:rank])
     rows = slice(start, start + sizes[rank])
-    assert distributed.batch_sizes(sizes[rank]) == list(sizes)
+    assert distributed.gather_batch_sizes(sizes[rank]) == list(sizes)
     for name, objective in OBJECTIVES.items():
         alone, together, wrapped = Model(objective), Model(objective), Model(objective)
         wanted = share(alone, objective, alone.temperatures, slice(0, 8))
@@ -118,7 +120,7 @@ def check_objectives(rank, world, sizes):
 
 def check_gather(rank, world, sizes):
     rows = torch.full((sizes[rank], 2), float(rank), requires_grad=True)
-    gathered = distributed.gather(rows)
+    gathered = distributed.all_gather(rows)
     assert gathered[:, 0].tolist() == [float(r) for r in range(world) for _ in range(sizes[r])]
     (gathered * (rank + 1)).sum().backward()
     assert torch.equal(rows.grad, torch.full_like(rows, sum(range(1, world + 1)))), (
@@ -138,12 +140,12 @@ def check_gather(rank, world, sizes):
     assert sent == [5 * max(sizes)], "D + 1 numbers a text, in one call"
     assert (gathered.mean.shape, gathered.uncertainty.shape) == ((sum(sizes), 4), (sum(sizes),))
     with pytest.raises(RuntimeError, match="first derivative only"):
-        torch.autograd.grad(distributed.gather(rows, sizes).sum(), rows, create_graph=True)
+        torch.autograd.grad(distributed.all_gather(rows, sizes).sum(), rows, create_graph=True)
     own = torch.tensor(float(rank + 1))
     assert distributed.sum_over_ranks(own).item() == sum(range(1, world + 1))
     assert own.item() == rank + 1, "the caller's value is left alone"
     with pytest.raises(ValueError, match="don't fit rank"):
-        distributed.gather(rows, [9] * world)
+        distributed.all_gather(rows, [9] * world)
 
 
 @pytest.mark.parametrize("world", SIZES)
@@ -153,8 +155,8 @@ def test_ranks_give_the_loss_and_gradients_of_one_process(world, tmp_path):
 
 def test_nothing_is_needed_when_nothing_is_initialised():
     rows = torch.ones(3, 2, requires_grad=True)
-    assert distributed.gather(rows) is rows
-    assert (distributed.rank(), distributed.world_size(), distributed.batch_sizes(3)) == (0, 1, [3])
+    assert distributed.all_gather(rows) is rows
+    assert (distributed.rank(), distributed.world_size(), distributed.gather_batch_sizes(3)) == (0, 1, [3])
     assert distributed.sum_over_ranks(rows).tolist() == rows.tolist()
     z = Gaussian(torch.zeros(2, 3, dtype=torch.bfloat16), torch.zeros(2, 3))
     assert distributed.gather_mean_trace(z).uncertainty.tolist() == [3.0, 3.0]

@@ -10,19 +10,19 @@ PROJECT = Path(__file__).parent.parent
 
 def test_a_missing_part_names_its_extra():
     with pytest.raises(extras.MissingExtraError, match=r"pip install -c constraints.txt -e '\.\[app\]'"):
-        extras.require("no_such_module_here", "app")
+        extras.import_extra("no_such_module_here", "app")
 
 
 def test_a_broken_part_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "half_installed.py").write_text("import not_there_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all") as caught:
-        extras.require("half_installed", "app")
+        extras.import_extra("half_installed", "app")
     assert not isinstance(caught.value, extras.MissingExtraError)
 
 
 def test_what_is_there_is_returned():
-    assert extras.require("json", "app").dumps({}) == "{}"
+    assert extras.import_extra("json", "app").dumps({}) == "{}"
 
 
 def test_the_table_is_that_of_pyproject():

@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from prolip.files import recover_folder, remove_leftovers, require_empty, write_folder_whole, write_whole
+from prolip.files import (
+    atomic_write,
+    atomic_write_folder,
+    recover_folder,
+    remove_temporary_files,
+    require_empty_folder,
+)
 
 
 def test_it_makes_folders_and_leaves_nothing_else(tmp_path):
-    path = write_whole(tmp_path / "a" / "b.txt", lambda aside: aside.write_text("new"))
+    path = atomic_write(tmp_path / "a" / "b.txt", lambda aside: aside.write_text("new"))
     assert path.read_text() == "new"
     assert list(path.parent.iterdir()) == [path]
 
@@ -25,7 +31,7 @@ def test_a_failure_keeps_the_old_file(tmp_path):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        write_whole(path, half)
+        atomic_write(path, half)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -38,7 +44,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     kept = [tmp_path / ".hidden", tmp_path / f".b.tar.{os.getpid()}.140", tmp_path / f"c.tar.{dead.pid}.140"]
     for path in (left, *kept):
         path.write_text("")
-    remove_leftovers(tmp_path)
+    remove_temporary_files(tmp_path)
     assert not left.exists()
     assert all(path.exists() for path in kept)
 
@@ -48,7 +54,7 @@ def test_a_full_disk_names_the_file(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match=r"No space left on device: '.*a\.json'"):
-        write_whole(tmp_path / "a.json", full)
+        atomic_write(tmp_path / "a.json", full)
 
 
 def fill(text):
@@ -72,16 +78,16 @@ def whole(text):
 
 def test_a_folder_takes_the_place_of_the_old_one_whole(tmp_path):
     folder = tmp_path / "model"
-    assert write_folder_whole(folder, fill("old")) == folder
+    assert atomic_write_folder(folder, fill("old")) == folder
     assert texts(folder) == whole("old")
     (folder / "other.txt").write_text("not in the new one")
-    write_folder_whole(folder, fill("new"))
+    atomic_write_folder(folder, fill("new"))
     assert texts(folder) == whole("new")
     assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_failure_keeps_the_old_folder(tmp_path):
-    folder = write_folder_whole(tmp_path / "model", fill("old"))
+    folder = atomic_write_folder(tmp_path / "model", fill("old"))
 
     def half(aside):
         aside.mkdir()
@@ -89,10 +95,10 @@ def test_a_failure_keeps_the_old_folder(tmp_path):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        write_folder_whole(folder, half)
+        atomic_write_folder(folder, half)
     assert texts(folder) == whole("old")
     with pytest.raises(OSError, match="disk full"):
-        write_folder_whole(tmp_path / "none yet", half)
+        atomic_write_folder(tmp_path / "none yet", half)
     assert list(tmp_path.iterdir()) == [folder], "nothing of either is left"
 
 
@@ -133,13 +139,13 @@ def killed_at(patch, moment, work):
 def test_whenever_the_process_dies_the_old_folder_or_the_new_one_is_recovered(tmp_path, monkeypatch):
     outcomes = []
     for moment in range(100):
-        folder = write_folder_whole(tmp_path / str(moment) / "model", fill("old"))
-        died = killed_at(monkeypatch, moment, lambda folder=folder: write_folder_whole(folder, fill("new")))
+        folder = atomic_write_folder(tmp_path / str(moment) / "model", fill("old"))
+        died = killed_at(monkeypatch, moment, lambda folder=folder: atomic_write_folder(folder, fill("new")))
         recover_folder(folder)
         assert texts(folder) in (whole("old"), whole("new"))
         assert not folder.with_name(".model.old").exists()
         outcomes.append(texts(folder)["a.txt"])
-        write_folder_whole(folder, fill("newer"))  # what was left is no obstacle
+        atomic_write_folder(folder, fill("newer"))  # what was left is no obstacle
         assert texts(folder) == whole("newer")
         assert list(folder.parent.iterdir()) == [folder]
         if not died:
@@ -153,7 +159,7 @@ def test_whenever_the_process_dies_the_old_folder_or_the_new_one_is_recovered(tm
 def test_there_may_be_nothing_to_recover(tmp_path):
     recover_folder(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
-    folder = write_folder_whole(tmp_path / "model", fill("new"))
+    folder = atomic_write_folder(tmp_path / "model", fill("new"))
     shutil.copytree(folder, tmp_path / ".model.old")
     (folder / "a.txt").write_text("newer")
     recover_folder(folder)
@@ -164,14 +170,14 @@ def test_there_may_be_nothing_to_recover(tmp_path):
 def test_a_file_is_no_empty_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="not an empty folder"):
-        require_empty(tmp_path / "file")
+        require_empty_folder(tmp_path / "file")
     (tmp_path / "folder").mkdir()
-    require_empty(tmp_path / "folder")
-    require_empty(tmp_path / "none")
+    require_empty_folder(tmp_path / "folder")
+    require_empty_folder(tmp_path / "none")
 
 
 def test_a_number_that_no_process_can_have_is_no_leftover_of_ours(tmp_path):
     path = tmp_path / f".a.{10**30}.1"
     path.write_text("")
-    remove_leftovers(tmp_path)
+    remove_temporary_files(tmp_path)
     assert path.exists()

@@ -123,9 +123,9 @@ def test_detached_copies_share_values_and_have_no_past(draw):
 
 def test_form_is_checked_without_reading_data():
     broken = Gaussian(torch.full((2, 3), float("nan")), torch.zeros(2, 3))
-    assert broken.check_form() is broken
+    assert broken.check_shapes() is broken
     meta = Gaussian(torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta"))
-    assert meta.check_form() is meta
+    assert meta.check_shapes() is meta
 
 
 def test_a_point_has_no_variance(draw, generator):

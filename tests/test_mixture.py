@@ -55,7 +55,7 @@ class TestPool:
     @pytest.mark.parametrize(("variance", "power"), [("average", 1), ("independent", 2)])
     def test_weighted_sums(self, draw, generator, variance, power):
         prompts, weights = draw(3, 7, 5), torch.rand(3, 7, generator=generator, dtype=torch.float64)
-        pooled = mixture.pool(prompts, weights, variance=variance, renormalise=False)
+        pooled = mixture.pool(prompts, weights, variance=variance, normalize=False)
         for c in range(3):
             pi = weights[c] / weights[c].sum()
             torch.testing.assert_close(pooled.mean[c], sum(pi[t] * prompts.mean[c, t] for t in range(7)))
@@ -175,7 +175,7 @@ class TestMixingWeights:
     def test_each_step_is_algorithm_1(self, problem, alpha, iterations):
         points, components = problem
         initial = mixture.inverse_uncertainty_weights(components)
-        found = mixture.mixing_weights(
+        found = mixture.fit_mixing_weights(
             points, components, alpha=alpha, initial=initial, tolerance=0.0, max_iterations=iterations
         )
         for c in range(3):
@@ -188,7 +188,7 @@ class TestMixingWeights:
         points, components = problem
         values = torch.stack(
             [
-                mixture.mixing_weights(
+                mixture.fit_mixing_weights(
                     points, components, alpha=alpha, tolerance=0.0, max_iterations=k
                 ).log_posterior
                 for k in range(1, 25)
@@ -199,7 +199,7 @@ class TestMixingWeights:
 
     def test_the_log_posterior_is_the_definition(self, problem):
         points, components = problem
-        found = mixture.mixing_weights(points, components, alpha=3.0)
+        found = mixture.fit_mixing_weights(points, components, alpha=3.0)
         for c in range(3):
             normal = torch.distributions.Normal(components.mean[c], components.std[c])
             density = normal.log_prob(points[c][:, None]).sum(-1).exp() @ found.weights[c]
@@ -210,7 +210,7 @@ class TestMixingWeights:
         """For alpha > 1 the posterior is concave: the start can't change where EM ends."""
         points, components = problem
         ends = [
-            mixture.mixing_weights(points, components, alpha=2.0, initial=initial, tolerance=1e-12)
+            mixture.fit_mixing_weights(points, components, alpha=2.0, initial=initial, tolerance=1e-12)
             for initial in (
                 None,
                 torch.tensor([0.97, 0.01, 0.01, 0.01]),
@@ -220,7 +220,7 @@ class TestMixingWeights:
         assert all(end.converged.all() for end in ends)
         for end in ends[1:]:
             torch.testing.assert_close(end.weights, ends[0].weights, atol=1e-9, rtol=0)
-        again = mixture.mixing_weights(
+        again = mixture.fit_mixing_weights(
             points, components, alpha=2.0, initial=ends[0].weights, max_iterations=1
         )
         torch.testing.assert_close(again.weights, ends[0].weights, atol=1e-10, rtol=0)
@@ -228,19 +228,19 @@ class TestMixingWeights:
     def test_classes_do_not_touch_each_other(self, problem):
         """Classes stop at different times; each ends as if it were alone."""
         points, components = problem
-        together = mixture.mixing_weights(points, components, alpha=1.2)
+        together = mixture.fit_mixing_weights(points, components, alpha=1.2)
         assert len(set(together.iterations.tolist())) > 1
         for c in range(3):
-            alone = mixture.mixing_weights(points[c : c + 1], components[c : c + 1], alpha=1.2)
+            alone = mixture.fit_mixing_weights(points[c : c + 1], components[c : c + 1], alpha=1.2)
             torch.testing.assert_close(together.weights[c], alone.weights[0])
             assert together.iterations[c] == alone.iterations[0]
 
     def test_concentrations_may_differ(self, problem):
         points, components = problem
-        flat = mixture.mixing_weights(points, components, alpha=2.0)
-        same = mixture.mixing_weights(points, components, alpha=torch.full((4,), 2.0))
+        flat = mixture.fit_mixing_weights(points, components, alpha=2.0)
+        same = mixture.fit_mixing_weights(points, components, alpha=torch.full((4,), 2.0))
         torch.testing.assert_close(flat.weights, same.weights)
-        pulled = mixture.mixing_weights(points, components, alpha=torch.tensor([1.0, 1.0, 1.0, 500.0]))
+        pulled = mixture.fit_mixing_weights(points, components, alpha=torch.tensor([1.0, 1.0, 1.0, 500.0]))
         assert (pulled.weights[:, 3] > 0.95).all()
 
     @given(
@@ -258,7 +258,7 @@ class TestMixingWeights:
             torch.full((classes, prompts, dims), log_var),
         )
         points = spread * torch.randn(classes, count, dims, generator=generator)
-        found = mixture.mixing_weights(points, components, alpha=alpha, max_iterations=50)
+        found = mixture.fit_mixing_weights(points, components, alpha=alpha, max_iterations=50)
         assert torch.isfinite(found.weights).all()
         assert torch.isfinite(found.log_posterior).all()
         assert (found.weights >= 0).all()
@@ -270,7 +270,9 @@ class TestMixingWeights:
         components = Gaussian(mean, torch.zeros(1, 3, 1))
         points = torch.tensor([[[0.0], [100.0], [100.2], [102.8]]])
         # component 0 explains one observation, 0.9 less than what alpha = 1e-3 takes
-        found = mixture.mixing_weights(points, components, alpha=1e-3, initial=torch.tensor([1e-9, 0.5, 0.5]))
+        found = mixture.fit_mixing_weights(
+            points, components, alpha=1e-3, initial=torch.tensor([1e-9, 0.5, 0.5])
+        )
         assert torch.isfinite(found.weights).all()
         counts = torch.softmax(
             -0.5 * (points[0] - mean[0].T).double().square() + found.weights.log(), dim=-1
@@ -283,7 +285,7 @@ class TestMixingWeights:
         """Two share an observation, half each, and are clipped; the others are far below (37.8: in denormals)."""
         mean = torch.tensor([[[0.0], [0.0], [far], [far + 3]]])
         points = torch.tensor([[[0.0], [far], [far + 0.2], [far + 2.8]]])
-        found = mixture.mixing_weights(points, Gaussian(mean, torch.zeros(1, 4, 1)), alpha=1e-3)
+        found = mixture.fit_mixing_weights(points, Gaussian(mean, torch.zeros(1, 4, 1)), alpha=1e-3)
         assert found.weights[0, :2].tolist() == [0.0, 0.0]
         logits = -0.5 * (points[0] - mean[0].T).double().square() + found.weights.log()
         fixed = (torch.softmax(logits, dim=-1).sum(0) + 1e-3 - 1).clamp_min(0)
@@ -295,15 +297,15 @@ class TestMixingWeights:
         points = torch.tensor([[0.0, 0.0], [0.75, 0.95], [0.8, 0.9], [0.85, 1.05]])[..., None]
         initial = torch.tensor([[1e-6, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
         options = {"alpha": 1.0, "tolerance": 1e-5}
-        together = mixture.mixing_weights(points, components, initial=initial, **options)
-        alone = mixture.mixing_weights(points[:1], components[:1], initial=initial[:1], **options)
+        together = mixture.fit_mixing_weights(points, components, initial=initial, **options)
+        alone = mixture.fit_mixing_weights(points[:1], components[:1], initial=initial[:1], **options)
         assert together.iterations[0] == alone.iterations[0] == 1
         assert together.iterations[1:].min() > 1
         torch.testing.assert_close(together.weights[0], alone.weights[0])
 
     def test_all_clipped_leaves_the_largest(self):
         components = Gaussian(torch.tensor([[[0.0], [1.0], [2.0]]]), torch.zeros(1, 3, 1))
-        found = mixture.mixing_weights(torch.tensor([[[1.1]]]), components, alpha=0.01)
+        found = mixture.fit_mixing_weights(torch.tensor([[[1.1]]]), components, alpha=0.01)
         assert found.weights.tolist() == [[0.0, 1.0, 0.0]]
 
     def test_many_classes_each_end_as_if_alone(self, draw, generator):
@@ -311,9 +313,9 @@ class TestMixingWeights:
         points = components.mean[:, :1] + 0.5 * torch.randn(
             40, 6, 5, generator=generator, dtype=torch.float64
         )
-        together = mixture.mixing_weights(points, components, alpha=2.0)
+        together = mixture.fit_mixing_weights(points, components, alpha=2.0)
         for c in range(40):
-            alone = mixture.mixing_weights(points[c : c + 1], components[c : c + 1], alpha=2.0)
+            alone = mixture.fit_mixing_weights(points[c : c + 1], components[c : c + 1], alpha=2.0)
             assert together.iterations[c] == alone.iterations[0]
             torch.testing.assert_close(together.weights[c], alone.weights[0], rtol=0, atol=1e-14)
 
@@ -322,18 +324,18 @@ class TestMixingWeights:
         z = Gaussian(torch.zeros(1, 3, 64).double(), torch.full((1, 3, 64), -40.0).double())
         z.mean[0] += 1.0 + 0.1 * z.std[0] * torch.randn(3, 64, generator=generator, dtype=torch.float64)
         points = z[:, 0].sample(generator, 30).transpose(0, 1)
-        found = mixture.mixing_weights(points, z, alpha=2.0, tolerance=0.0, max_iterations=5)
+        found = mixture.fit_mixing_weights(points, z, alpha=2.0, tolerance=0.0, max_iterations=5)
         wanted = by_the_book(points[0], z[0], 2.0, torch.ones(3), 5)
         torch.testing.assert_close(found.weights[0], wanted, rtol=1e-6, atol=1e-6)
 
     def test_densities_that_overflow_are_an_error(self, problem):
         points, components = problem
         with pytest.raises(ValueError, match="overflow"):
-            mixture.mixing_weights(points * 1e160, components, alpha=2.0)
+            mixture.fit_mixing_weights(points * 1e160, components, alpha=2.0)
 
     def test_far_observations_do_not_make_nans(self, draw):
         components = draw(2, 5, 64, low=-20, high=-18)
-        found = mixture.mixing_weights(50.0 + draw(2, 10, 64).mean, components, alpha=5.0)
+        found = mixture.fit_mixing_weights(50.0 + draw(2, 10, 64).mean, components, alpha=5.0)
         torch.testing.assert_close(found.weights.sum(-1), torch.ones(2).double())
 
     def test_density_blocks_change_nothing(self, problem, monkeypatch):
@@ -368,16 +370,16 @@ class TestMixingWeights:
     def test_bad_settings_are_named(self, problem, change, message):
         points, components = problem
         with pytest.raises(ValueError, match=message):
-            mixture.mixing_weights(points, components, **{"alpha": 2.0, **change})
+            mixture.fit_mixing_weights(points, components, **{"alpha": 2.0, **change})
 
     def test_bad_shapes_are_named(self, problem):
         points, components = problem
         with pytest.raises(ValueError, match="number of classes"):
-            mixture.mixing_weights(points[:2], components, alpha=2.0)
+            mixture.fit_mixing_weights(points[:2], components, alpha=2.0)
         with pytest.raises(ValueError, match="must not be empty"):
-            mixture.mixing_weights(points[:, :0], components, alpha=2.0)
+            mixture.fit_mixing_weights(points[:, :0], components, alpha=2.0)
         with pytest.raises(ValueError, match="observations must be finite"):
-            mixture.mixing_weights(points * float("nan"), components, alpha=2.0)
+            mixture.fit_mixing_weights(points * float("nan"), components, alpha=2.0)
 
 
 def golden_cases():
@@ -396,7 +398,7 @@ def test_em_ends_where_the_release_does(name):
     initial = None
     if options["prior"] == "inverse":
         initial = mixture.inverse_uncertainty_weights(Gaussian(components.mean, variance.log()[None]))
-    found = mixture.mixing_weights(
+    found = mixture.fit_mixing_weights(
         golden[f"{group}.obs"][None].double(),
         components,
         alpha=options["alpha"],

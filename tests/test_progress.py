@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from prolip.progress import bar
+from prolip.progress import progress_bar
 
 
 class Screen:
@@ -33,7 +33,7 @@ def test_who_sees_it(terminal, show, seen, monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(sys, "stdout", Screen(not terminal))
     monkeypatch.setenv("TERM", "xterm-256color")
-    with bar("counting", 10, "sheep", show) as advance:
+    with progress_bar("counting", 10, "sheep", show) as advance:
         advance(7)
         advance(3)
     assert ("counting" in screen.text) == seen
@@ -44,7 +44,7 @@ def test_who_sees_it(terminal, show, seen, monkeypatch):
 
 
 def test_errors_pass_through():
-    with pytest.raises(KeyError), bar("counting", 10, "sheep", False):
+    with pytest.raises(KeyError), progress_bar("counting", 10, "sheep", False):
         raise KeyError("x")
 
 
@@ -52,7 +52,7 @@ def test_brackets_are_no_markup_and_nobody_need_know_the_total(monkeypatch):
     screen = Screen(True)
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm-256color")
-    with bar("checking [/b][red]x.tar", None, "sheep") as advance:
+    with progress_bar("checking [/b][red]x.tar", None, "sheep") as advance:
         advance(7)
     assert "[/b][red]x.tar" in screen.text
     assert "7" in screen.text

@@ -1,71 +1,103 @@
-"""Checks that several files share: each passes, or ends in one sentence that says what is wrong."""
+"""Checks of arguments and config values, each with one clear error message."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 
-def require_floats(values: object, what: str) -> None:
+def require_float_tensor(values: object, name: str) -> None:
+    """Raise TypeError unless this is a floating-point tensor of 16 bits or more."""
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.dtype.itemsize < 2:
-        raise TypeError(f"{what} must be a floating-point tensor of 16 bits or more, not {describe(values)}")
+        raise TypeError(
+            f"{name} must be a floating-point tensor of 16 bits or more, not {describe_type(values)}"
+        )
 
 
-def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], what: str, wanted: str) -> None:
-    """Every value must satisfy the rule; else how many don't, and the first of them. Reads the data."""
-    good = rule(values)
-    if not bool(good.all()):
-        first = tuple(int(i) for i in (~good).nonzero()[0])
-        count = int((~good).sum())
+def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, requirement: str) -> None:
+    """Raise ValueError unless every value satisfies a rule. Reads the data (synchronizes a GPU).
+
+    Args:
+        values: Of any shape.
+        rule: values -> bool tensor of the same shape.
+        name: Of the values, for the message.
+        requirement: What the rule demands, for the message: "finite".
+    """
+    valid = rule(values)
+    if not bool(valid.all()):
+        first = tuple(int(i) for i in (~valid).nonzero()[0])
+        count = int((~valid).sum())
         raise ValueError(
-            f"{what} must be {wanted}; {count} of {good.numel()} values are not, "
+            f"{name} must be {requirement}; {count} of {valid.numel()} values are not, "
             f"the first at index {first} is {values[first].item()}"
         )
 
 
-def within(values: Tensor, low: float, high: float) -> bool:
-    """Whether all values lie in low..high, none of them NaN: one pass that writes nothing."""
+def is_in_range(values: Tensor, low: float, high: float) -> bool:
+    """Whether all values lie in [low, high] and none is NaN. One pass, without a temporary tensor."""
     if not values.numel():
         return True
-    least, largest = values.aminmax()  # NaN if any is
-    return bool((least >= low) & (largest <= high))
+    smallest, largest = values.aminmax()  # NaN if any value is
+    return bool((smallest >= low) & (largest <= high))
 
 
-def require_within(values: Tensor, low: float, high: float, what: str, wanted: str) -> None:
-    """`require_all` for a range; looks for the culprit only if there is one."""
-    if not within(values, low, high):
-        require_all(values, lambda v: (v >= low) & (v <= high), what, wanted)
+def require_in_range(values: Tensor, low: float, high: float, name: str, requirement: str) -> None:
+    """`require_all` for the range [low, high]; looks for the first invalid value only if there is one."""
+    if not is_in_range(values, low, high):
+        require_all(values, lambda v: (v >= low) & (v <= high), name, requirement)
 
 
-def require_finite(values: Tensor, what: str) -> None:
+def require_finite(values: Tensor, name: str) -> None:
+    """Raise ValueError if any value is NaN or infinite."""
     largest = torch.finfo(values.dtype).max
-    require_within(values, -largest, largest, what, "finite")
+    require_in_range(values, -largest, largest, name, "finite")
 
 
-def require_count(value: object, name: str, most: int = 2**24) -> None:
-    """A whole number from 1 to `most`. (JSON may bring true, 1.0, "1", or a number that no memory can hold.)"""
+def require_positive_int(value: object, name: str, maximum: int = 2**24) -> None:
+    """Raise ValueError unless this is an int from 1 to `maximum`.
+
+    JSON may hold true, 1.0, "1", or a number that no memory can hold.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
-    if value > most:
-        raise ValueError(f"{name} must be at most {most:,}, not {value}")
+    if value > maximum:
+        raise ValueError(f"{name} must be at most {maximum:,}, not {value}")
 
 
-def some(names: Sequence[str], count: int = 4) -> str:
-    """The first few names of a list, for a sentence."""
-    return ", ".join(names[:count]) + (f", and {len(names) - count} more" if len(names) > count else "")
+def require_positive(value: object, name: str) -> None:
+    """Raise ValueError unless this is a positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, not {value!r}")
+
+
+def require_fraction(value: object, name: str, *, exclude_zero: bool = False) -> None:
+    """Raise ValueError unless this is a number in [0, 1], or in (0, 1] with `exclude_zero`."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= 1 or (exclude_zero and value == 0):  # type: ignore[operator]
+        limits = "above 0 and at most 1" if exclude_zero else "from 0 to 1"
+        raise ValueError(f"{name} must be a fraction {limits}, not {value!r}")
 
 
 def require_choice(value: str, choices: Sequence[str], name: str) -> None:
-    """`choices` are the arguments of the Literal that the type checker knows; this is for those who don't run one."""
+    """Raise ValueError unless the value is one of `choices`, the arguments of a Literal type."""
     if value not in choices:
         raise ValueError(f"{name} {value!r} is not one of {tuple(choices)}")
 
 
-def checked_points(points: Tensor, name: str) -> Tensor:
-    """Finite floating-point vectors (..., D); else an error that names them."""
-    require_floats(points, name)
+def check_points(points: Tensor, name: str) -> Tensor:
+    """Finite floating-point vectors (..., D), or an error that names them.
+
+    Args:
+        points: The vectors.
+        name: For the message.
+
+    Returns:
+        The same tensor.
+    """
+    require_float_tensor(points, name)
     if points.ndim == 0:
         raise ValueError(f"{name} must have the shape (..., D), not ()")
     if not torch.compiler.is_compiling():
@@ -73,11 +105,17 @@ def checked_points(points: Tensor, name: str) -> Tensor:
     return points
 
 
-def refuse_second_derivative(what: str) -> None:
-    """For a hand-written backward pass: were it differentiated itself, it would silently count as constant."""
+def forbid_double_backward(name: str) -> None:
+    """Raise RuntimeError in a hand-written backward that is itself differentiated: it would count as constant."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise RuntimeError(f"{what}: no create_graph, no Hessian")
+        raise RuntimeError(f"{name}: create_graph and Hessians are not supported")
 
 
-def describe(value: object) -> str:
+def join_names(names: Sequence[str], count: int = 4) -> str:
+    """The first few names of a list, for a message: "a, b, c, d, and 3 more"."""
+    return ", ".join(names[:count]) + (f", and {len(names) - count} more" if len(names) > count else "")
+
+
+def describe_type(value: object) -> str:
+    """The type of a value, for a message; of a tensor also the dtype."""
     return f"a {value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__

@@ -1,33 +1,45 @@
-"""Frozen dataclasses out of plain values: what JSON brings back, with a sentence for what is missing or unknown."""
+"""Config dataclasses: building them from JSON, and checking the types of their fields."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from prolip.checks import require_choice
 
 
-def build(kind: type, values: object, where: str) -> Any:
-    """The dataclass `kind` of nested mappings; the inverse of `dataclasses.asdict`. where: for messages."""
+def build_dataclass(cls: type, values: object, name: str) -> Any:
+    """Build a dataclass from nested mappings: the inverse of `dataclasses.asdict`.
+
+    Args:
+        cls: The dataclass.
+        values: A mapping of its fields; lists become tuples.
+        name: Of the config, for messages: "config" gives "config.image.patch_size".
+
+    Returns:
+        An instance of `cls`.
+
+    Raises:
+        ValueError: A key is unknown or missing, or a value is invalid; the message names it.
+    """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{where} must be an object with named values, not {type(values).__name__}")
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
+        raise ValueError(f"{name} must be an object with named values, not {type(values).__name__}")
+    hints = get_type_hints(cls)
+    known = {f.name for f in fields(cls)}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise ValueError(f"{where} has unknown keys {unknown}; it knows {sorted(known)}")
-    parts = {name: _value(hints[name], value, f"{where}.{name}") for name, value in values.items()}
+        raise ValueError(f"{name} has unknown keys {unknown}; the known ones are {sorted(known)}")
+    arguments = {key: _build_value(hints[key], value, f"{name}.{key}") for key, value in values.items()}
     try:
-        return kind(**parts)
+        return cls(**arguments)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def require_literals(config: Any) -> None:
-    """Fields whose type is a Literal or bool hold one of its values; JSON and users without a type checker may err."""
+    """Raise ValueError if a field whose type is a Literal or bool holds another value."""
     for name, hint in get_type_hints(type(config)).items():
         if hint is bool:
             if not isinstance(getattr(config, name), bool):
@@ -36,20 +48,58 @@ def require_literals(config: Any) -> None:
             require_choice(getattr(config, name), get_args(hint), name)
 
 
-def alternatives(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, None's among them; another type alone."""
+def require_field_types(config: Any) -> None:
+    """Raise ValueError if a field of a dataclass holds a value of another type.
+
+    JSON files and recipes are not seen by a type checker. Types of fields: str, int, float, bool, None, Literal,
+    dataclasses, tuples of these, and unions.
+    """
+    require_literals(config)
+    for name, hint in get_type_hints(type(config)).items():
+        value, members = getattr(config, name), union_members(hint)
+        if any(_is_instance(value, member) for member in members):
+            continue
+        advice = f": write ({value!r},)" if isinstance(value, str) and tuple[str, ...] in members else ""
+        raise ValueError(f"{name} must be {' or '.join(map(_describe_hint, members))}, not {value!r}{advice}")
+
+
+def union_members(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, None among them; any other type alone."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def _value(hint: Any, value: object, where: str) -> Any:
-    """A value of a field: a nested dataclass, a tuple (JSON has lists), or as it is."""
-    if len(kinds := alternatives(hint)) > 1:
+def _build_value(hint: Any, value: object, name: str) -> Any:
+    """The value of a field: a nested dataclass, a tuple (JSON has lists), or the value itself."""
+    if len(members := union_members(hint)) > 1:
         if value is None:
             return None
-        (hint,) = (kind for kind in kinds if kind is not type(None))
+        (hint,) = (member for member in members if member is not NoneType)
     if is_dataclass(hint):
-        return build(hint, value, where)  # type: ignore[arg-type]
+        return build_dataclass(hint, value, name)  # type: ignore[arg-type]
     if get_origin(hint) is tuple and isinstance(value, Sequence) and not isinstance(value, str):
         first = get_args(hint)[0]
-        return tuple(_value(first, part, f"{where}[{i}]") for i, part in enumerate(value))
+        return tuple(_build_value(first, part, f"{name}[{i}]") for i, part in enumerate(value))
     return value
+
+
+def _is_instance(value: object, hint: Any) -> bool:
+    if get_origin(hint) is Literal:
+        return True  # require_literals has checked it
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_is_instance(part, get_args(hint)[0]) for part in value)
+    if hint in (int, float):
+        return isinstance(value, int | hint) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _describe_hint(hint: Any) -> str:
+    if get_origin(hint) is tuple:
+        return f"a tuple of {_describe_hint(get_args(hint)[0]).removeprefix('a ')}s"
+    names = {
+        str: "a string",
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        NoneType: "None",
+    }
+    return names.get(hint) or f"a {hint.__name__}"

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from prolip.checks import refuse_second_derivative
+from prolip.checks import forbid_double_backward
 from prolip.gaussian import Gaussian, MeanTrace
 
 
@@ -29,7 +29,7 @@ def rank() -> int:
     return dist.get_rank() if is_distributed() else 0
 
 
-def batch_sizes(local: int, device: torch.device | str = "cpu") -> list[int]:
+def gather_batch_sizes(local: int, device: torch.device | str = "cpu") -> list[int]:
     """Number of rows on each rank, in rank order. An exchange that synchronises: call it once, not every step."""
     if world_size() == 1:
         return [local]
@@ -38,14 +38,14 @@ def batch_sizes(local: int, device: torch.device | str = "cpu") -> list[int]:
     return [int(size) for size in sizes]
 
 
-def gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+def all_gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
     """Rows of all ranks in rank order: (n_r, ...) -> (sum n_r, ...), with the sum of all ranks' gradients flowing back.
 
     sizes: rows on each rank; None asks for them (which synchronises).
     """
     if world_size() == 1:
         return rows
-    sizes = list(sizes) if sizes is not None else batch_sizes(rows.shape[0], rows.device)
+    sizes = list(sizes) if sizes is not None else gather_batch_sizes(rows.shape[0], rows.device)
     if len(sizes) != world_size() or sizes[rank()] != rows.shape[0]:
         raise ValueError(f"sizes {sizes} don't fit rank {rank()} of {world_size()} with {rows.shape[0]} rows")
     gathered: Tensor = _Gather.apply(rows, sizes)
@@ -56,7 +56,7 @@ def gather_mean_trace(z: Gaussian, sizes: Sequence[int] | None = None) -> MeanTr
     """Mean and trace of all ranks' Gaussians: D + 1 numbers a row cross the wire, in one call."""
     if world_size() == 1:
         return z.mean_trace()
-    packed = gather(torch.cat([z.mean, z.uncertainty[:, None]], dim=-1), sizes)
+    packed = all_gather(torch.cat([z.mean, z.uncertainty[:, None]], dim=-1), sizes)
     return MeanTrace(packed[:, :-1], packed[:, -1])
 
 
@@ -82,7 +82,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        refuse_second_derivative("gather has a first derivative only")
+        forbid_double_backward("gather has a first derivative only")
         sizes: list[int] = ctx.sizes
         filled = torch.cat([_fill(part, max(sizes)) for part in grad.split(sizes)])
         own = grad.new_empty((max(sizes), *grad.shape[1:]))

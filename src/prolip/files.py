@@ -1,4 +1,4 @@
-"""Writing files whole or not at all; JSON with sentences."""
+"""Atomic writes of files and folders, and JSON files."""
 
 from __future__ import annotations
 
@@ -12,19 +12,120 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-LEFTOVER = re.compile(r"\..+\.(\d+)\.\d+")  # .name.process.thread
+TEMPORARY_NAME = re.compile(r"\..+\.(\d+)\.\d+")
+"""Names of the temporary files of `atomic_write`: .name.process.thread"""
 
 
-def remove_leftovers(folder: Path) -> None:
-    """What `write_whole` left below a folder in processes that were killed."""
+def atomic_write(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file so that readers see the old content or the new, never a part.
+
+    The content goes to a temporary file in the same folder, is synchronized to the disk, and the file is renamed. If
+    writing fails, the temporary file is removed; if the process is killed, `remove_temporary_files` removes it.
+
+    Args:
+        path: The file; its folder is created if need be.
+        write: Gets the path of the temporary file and fills it.
+
+    Returns:
+        path.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The process and thread in the name: two writers of one file never share a temporary file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with _add_file_name(path):
+            write(temporary)
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())  # before the rename: else a power cut could leave an empty file
+        os.replace(temporary, path)
+        fsync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove temporary files of `atomic_write` below a folder whose processes no longer run."""
     for path in folder.rglob(".*"):
-        match = LEFTOVER.fullmatch(path.name)
-        if match and path.is_file() and not _lives(int(match[1])):
+        match = TEMPORARY_NAME.fullmatch(path.name)
+        if match and path.is_file() and not _is_running(int(match[1])):
             path.unlink(missing_ok=True)
 
 
+def fsync_folder(folder: Path) -> None:
+    """Synchronize a folder to the disk, so that new names in it survive a power cut. Ignored where unsupported."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def atomic_write_folder(folder: Path, write: Callable[[Path], object]) -> Path:
+    """Write a folder under a temporary name, then rename it.
+
+    Readers see the old folder or the new one, and for a moment none: a folder can't be replaced in one step. If the
+    process is killed at that moment, `recover_folder` brings the old one back.
+
+    Args:
+        folder: The folder.
+        write: Gets the path of the temporary folder, which doesn't exist yet, and fills it.
+
+    Returns:
+        folder.
+    """
+    temporary, old = (folder.with_name(f".{folder.name}.{suffix}") for suffix in ("new", "old"))
+    recover_folder(folder)
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        write(temporary)
+        fsync_folder(temporary)
+        if folder.exists():
+            folder.rename(old)
+        temporary.rename(folder)
+        fsync_folder(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        recover_folder(folder)
+    return folder
+
+
+def recover_folder(folder: Path) -> None:
+    """Restore or remove the old folder that a process killed in `atomic_write_folder` has left."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def require_empty_folder(folder: Path) -> None:
+    """Raise ValueError if the path exists and is not an empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(
+            f"{folder} exists and is not an empty folder; choose another, so that nothing is overwritten"
+        )
+
+
+def get_cache_folder(name: str) -> Path:
+    """Return the folder for cached files of a kind: $XDG_CACHE_HOME/prolip/<name>, or below ~/.cache.
+
+    Args:
+        name: of the kind ("shards", "embeddings").
+
+    Raises:
+        RuntimeError: If there is no home folder.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "prolip" / name
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; a sentence if it is missing or something else."""
+    """Read a JSON object.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds no JSON, or no object.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing")
     try:
@@ -37,77 +138,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """Write a JSON object atomically, indented. Returns path."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    return write_whole(path, lambda aside: aside.write_text(text, encoding="utf-8"))
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a file beside `path`, bring it to the disk, then rename it: readers see the old one or the new.
-
-    Makes the folder if need be. If writing fails, nothing is left behind. Returns path.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        with _naming(path):
-            write(aside)
-            with open(aside, "rb+") as file:
-                os.fsync(file.fileno())
-        os.replace(aside, path)
-        to_disk(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
-    return path
-
-
-def to_disk(folder: Path) -> None:
-    """Names are part of a folder: they outlast a power cut once it is on the disk. (Not on systems that can't.)"""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def require_empty(folder: Path) -> None:
-    """An error if there is something already where a folder is to be written."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(
-            f"{folder} exists and is not an empty folder; choose another, so that nothing is overwritten"
-        )
-
-
-def write_folder_whole(folder: Path, write: Callable[[Path], object]) -> Path:
-    """Let `write` fill a folder beside `folder`, then let it take that name. Readers see the old one or the new, and
-    for a moment none; if that moment is the last one of the process, `recover_folder` brings the old one back."""
-    aside, old = (folder.with_name(f".{folder.name}.{what}") for what in ("new", "old"))
-    recover_folder(folder)
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        write(aside)
-        to_disk(aside)
-        if folder.exists():
-            folder.rename(old)
-        aside.rename(folder)
-        to_disk(folder.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        recover_folder(folder)
-    return folder
-
-
-def recover_folder(folder: Path) -> None:
-    """Make good what a process that was killed in `write_folder_whole` has left."""
-    old = folder.with_name(f".{folder.name}.old")
-    if old.exists() and not folder.exists():
-        old.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    return atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """A full disk says no name: say the file's."""
+def _add_file_name(path: Path) -> Iterator[None]:
+    """An OSError without a file name ("No space left on device") gets the file's."""
     try:
         yield
     except OSError as error:
@@ -116,11 +154,11 @@ def _naming(path: Path) -> Iterator[None]:
         raise
 
 
-def _lives(process: int) -> bool:
+def _is_running(process: int) -> bool:
     try:
-        os.kill(process, 0)  # sends nothing
+        os.kill(process, 0)  # signal 0 only asks whether the process exists
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # another user's; a number that no process of ours can have
+    except (PermissionError, OverflowError):  # another user's process; a number beyond any process id
         pass
     return True

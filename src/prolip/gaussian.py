@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from prolip.checks import describe, require_finite, require_floats, require_within
+from prolip.checks import describe_type, require_finite, require_float_tensor, require_in_range
 
-LARGEST_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
+MAX_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
 """Largest log_var of each type: a sum of variances, and a few products of them, must still be numbers."""
 
 
@@ -123,10 +123,10 @@ class Gaussian:
         """What CSD sees of these Gaussians: D + 1 numbers each."""
         return MeanTrace(self.mean, self.uncertainty)
 
-    def check_form(self, name: str = "the Gaussian") -> Gaussian:
+    def check_shapes(self, name: str = "the Gaussian") -> Gaussian:
         """This Gaussian, or an error if types, shapes or devices are wrong. Reads no data: fit for the hot loop."""
         for leaf, what in ((self.mean, "mean"), (self.log_var, "log_var")):
-            require_floats(leaf, f"{name}: {what}")
+            require_float_tensor(leaf, f"{name}: {what}")
         if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape or self.mean.shape[-1] == 0:
             raise ValueError(
                 f"{name}: mean {tuple(self.mean.shape)} and log_var {tuple(self.log_var.shape)} "
@@ -134,18 +134,18 @@ class Gaussian:
             )
         if self.mean.device != self.log_var.device:
             raise ValueError(f"{name}: mean is on {self.mean.device}, log_var on {self.log_var.device}")
-        if self.log_var.dtype not in LARGEST_LOG_VAR:
+        if self.log_var.dtype not in MAX_LOG_VAR:
             raise TypeError(f"{name}: log_var is {self.log_var.dtype}; it must be float32 or float64")
         return self
 
     def check(self, name: str = "the Gaussian") -> Gaussian:
-        """`check_form`, and an error if values are not finite. Reads the data (synchronises a GPU)."""
-        self.check_form(name)
+        """`check_shapes`, and an error if values are not finite. Reads the data (synchronises a GPU)."""
+        self.check_shapes(name)
         if torch.compiler.is_compiling():
             return self
-        limit = LARGEST_LOG_VAR[self.log_var.dtype]
+        limit = MAX_LOG_VAR[self.log_var.dtype]
         require_finite(self.mean, f"{name}: mean")
-        require_within(
+        require_in_range(
             self.log_var, -torch.inf, limit, f"{name}: log_var", f"at most {limit:g} (-inf is a point)"
         )
         return self
@@ -179,14 +179,14 @@ def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], li
     return [z.mean for z in gaussians], [z.log_var for z in gaussians]
 
 
-def checked(z: Gaussian, name: str) -> Gaussian:
+def check_gaussian(z: Gaussian, name: str) -> Gaussian:
     """z, if it is a Gaussian that `Gaussian.check` accepts; else an error that names it."""
     if not isinstance(z, Gaussian):
-        raise TypeError(f"{name} must be a Gaussian, not {describe(z)}")
+        raise TypeError(f"{name} must be a Gaussian, not {describe_type(z)}")
     return z.check(name)
 
 
-def work_dtype(*tensors: Tensor) -> torch.dtype:
+def compute_dtype(*tensors: Tensor) -> torch.dtype:
     """In what to compute: float64 if any input is, else float32 (bfloat16's eight bits can't hold a logit)."""
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from prolip.checks import checked_points, require_choice, within
-from prolip.gaussian import Gaussian, checked
+from prolip.checks import check_points, is_in_range, require_choice
+from prolip.gaussian import Gaussian, check_gaussian
 from prolip.measures.public import log_density_matrix
 
 PooledVariance = Literal["average", "independent"]
@@ -27,21 +27,21 @@ def pool(
     weights: Tensor | None = None,
     *,
     variance: PooledVariance = "average",
-    renormalise: bool = True,
+    normalize: bool = True,
 ) -> Gaussian:
     """One Gaussian from T: mean sum pi mu (of unit length again unless told not), variance as `PooledVariance` says.
 
     prompts: (..., T, D). weights: (..., T) or (T,), not negative, scaled here to sum to 1; None is uniform.
     Returns (..., D).
     """
-    checked(prompts, "prompts")
+    check_gaussian(prompts, "prompts")
     require_choice(variance, get_args(PooledVariance), "variance")
     if prompts.mean.ndim < 2 or prompts.shape[-2] == 0:
         raise ValueError(f"prompts must be (..., T, D) with T at least 1, not {tuple(prompts.shape)}")
     share = _shares(prompts, weights)
     dtype = torch.promote_types(share.dtype, prompts.mean.dtype)
     mean = (share[..., None, :].to(dtype) @ prompts.mean.to(dtype))[..., 0, :]
-    if renormalise:
+    if normalize:
         length = mean.norm(dim=-1, keepdim=True)
         if bool((length < 1e-6).any()):
             raise ValueError(
@@ -54,7 +54,7 @@ def pool(
 
 def _log_weighted_sum(log_values: Tensor, factor: Tensor) -> Tensor:
     """log sum over T of factor exp(log_values): (..., T, D) -> (..., D). A factor may be 0, and has a gradient."""
-    if within(log_values, -SAFE_LOG, SAFE_LOG):
+    if is_in_range(log_values, -SAFE_LOG, SAFE_LOG):
         return (factor.mT @ log_values.exp())[..., 0, :].log()
     top = torch.where(factor > 0, log_values, -torch.inf).amax(-2, keepdim=True).detach()
     top = torch.where(torch.isfinite(top), top, 0.0)  # all points: log 0 below
@@ -79,7 +79,7 @@ def _shares(prompts: Gaussian, weights: Tensor | None) -> Tensor:
 
 def inverse_uncertainty_weights(prompts: Gaussian) -> Tensor:
     """Weights proportional to 1/tr(Sigma), where Algorithm 1 starts. prompts: (..., T, D). Returns (..., T), sum 1."""
-    uncertainty = checked(prompts, "prompts").uncertainty
+    uncertainty = check_gaussian(prompts, "prompts").uncertainty
     if bool((uncertainty <= 0).any()):
         raise ValueError("1/tr(Sigma) needs uncertainties above 0: this model has none")
     return torch.softmax(-uncertainty.log(), dim=-1)
@@ -103,7 +103,7 @@ class MixingWeights:
     log_posterior: Tensor  # (C,) up to a constant: log-likelihood + sum of (alpha - 1) log pi over pi > 0
 
 
-def mixing_weights(
+def fit_mixing_weights(
     observations: Tensor,
     components: Gaussian,
     *,
@@ -219,8 +219,8 @@ def _log_posterior(pi: Tensor, log_density: Tensor, extra: Tensor) -> Tensor:
 
 
 def _check_classes(observations: Tensor, components: Gaussian) -> None:
-    checked_points(observations, "observations")
-    checked(components, "components")
+    check_points(observations, "observations")
+    check_gaussian(components, "components")
     shapes = f"observations {tuple(observations.shape)} and components {tuple(components.shape)}"
     if observations.ndim != 3 or components.mean.ndim != 3:
         raise ValueError(f"{shapes} must be (C, M, D) and (C, T, D)")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def bar(
+def progress_bar(
     description: str, total: int | None, unit: str, show: bool | None = None
 ) -> Iterator[Callable[[int], None]]:
     """A bar to be advanced: `with bar("embedding", 1000, "images") as advance: advance(64)`.

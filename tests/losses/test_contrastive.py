@@ -23,7 +23,7 @@ def temperature():
 
 def loop(name, images, texts, temperature):
     """The definitions, pair by pair: Eq. 2 of the paper, SigLIP, and PCME++'s matching loss."""
-    a, b, count = temperature.scale, temperature.bias, len(images)
+    a, b, count = temperature.scale, temperature.logit_bias, len(images)
     total = 0.0
     for i in range(count):
         for j in range(count):
@@ -43,7 +43,9 @@ def loop(name, images, texts, temperature):
 
 def grads(value, *gaussians, temperature):
     leaves = [leaf for z in gaussians for leaf in (z.mean, z.log_var)]
-    return torch.autograd.grad(value, [*leaves, temperature.log_scale, temperature.bias], allow_unused=True)
+    return torch.autograd.grad(
+        value, [*leaves, temperature.logit_scale, temperature.logit_bias], allow_unused=True
+    )
 
 
 def leaf(z):
@@ -53,8 +55,8 @@ def leaf(z):
 @pytest.fixture
 def batch(draw, temperature):
     images, texts = (leaf(draw(6, 5, low=-4, high=-1)) for _ in range(2))
-    temperature.log_scale.requires_grad_()
-    temperature.bias.requires_grad_()
+    temperature.logit_scale.requires_grad_()
+    temperature.logit_bias.requires_grad_()
     return images, texts
 
 
@@ -103,16 +105,18 @@ def test_shares_of_the_ranks_add_up(batch, temperature, name, sizes):
 def test_gradcheck(batch, temperature, name):
     images, texts = batch
 
-    def function(m1, l1, m2, l2, log_scale, bias):
-        return PAIRWISE[name](Gaussian(m1, l1), Gaussian(m2, l2), Temperature(log_scale, bias), chunk=4)
+    def function(m1, l1, m2, l2, logit_scale, logit_bias):
+        return PAIRWISE[name](
+            Gaussian(m1, l1), Gaussian(m2, l2), Temperature(logit_scale, logit_bias), chunk=4
+        )
 
     tensors = (
         images.mean,
         images.log_var,
         texts.mean,
         texts.log_var,
-        temperature.log_scale,
-        temperature.bias,
+        temperature.logit_scale,
+        temperature.logit_bias,
     )
     assert torch.autograd.gradcheck(function, tensors)
 
@@ -129,16 +133,16 @@ def test_clip_is_cross_entropy_both_ways(batch, temperature):
     ]
     torch.testing.assert_close(torch.stack(shares).sum(), got)
 
-    def function(images, texts, log_scale):
+    def function(images, texts, logit_scale):
         return contrastive.clip(
             Gaussian.point(images),
             Gaussian.point(texts),
-            Temperature(log_scale, temperature.bias),
+            Temperature(logit_scale, temperature.logit_bias),
             offset=1,
             rows=3,
         )
 
-    assert torch.autograd.gradcheck(function, (images.mean, texts.mean, temperature.log_scale))
+    assert torch.autograd.gradcheck(function, (images.mean, texts.mean, temperature.logit_scale))
 
 
 def test_siglip_ignores_variances_and_ppcl_without_variance_is_siglip(batch, temperature):
@@ -152,7 +156,7 @@ def test_siglip_ignores_variances_and_ppcl_without_variance_is_siglip(batch, tem
 def test_pml_is_ppcl_with_other_constants(batch, temperature):
     """Same logit for unit means: -a csd + b = 2a (cos - tr/2) + b - 2a. What differs is the reduction."""
     images, texts = batch
-    a, b = temperature.scale, temperature.bias
+    a, b = temperature.scale, temperature.logit_bias
     same = Temperature((2 * a).log(), b - 2 * a)
     torch.testing.assert_close(
         contrastive.pml(images, texts, temperature), 2 / 6 * contrastive.ppcl(images, texts, same)
@@ -161,7 +165,7 @@ def test_pml_is_ppcl_with_other_constants(batch, temperature):
 
 def test_extreme_logits_stay_finite(draw):
     images, texts = (leaf(draw(4, 3, low=-1, high=6, dtype=torch.float32)) for _ in range(2))
-    temperature = Temperature.start(100.0, 300.0)
+    temperature = Temperature.create(100.0, 300.0)
     value = contrastive.ppcl(images, texts, temperature)
     assert torch.isfinite(value)
     assert all(torch.isfinite(g).all() for g in grads(value, images, texts, temperature=temperature))
@@ -169,11 +173,11 @@ def test_extreme_logits_stay_finite(draw):
 
 def test_half_precision_means_are_raised_to_float32(batch):
     images, texts = ((leaf(z.to(torch.float32))) for z in batch)
-    temperature = Temperature.start()
+    temperature = Temperature.create()
     wanted = contrastive.ppcl(images, texts, temperature)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(contrastive.ppcl(images, texts, temperature), wanted)
-    warm = Temperature.start(50.0, 0.0)
+    warm = Temperature.create(50.0, 0.0)
     wanted = contrastive.clip(images, texts, warm)
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(contrastive.clip(images, texts, warm), wanted)
@@ -191,7 +195,7 @@ def test_memory_does_not_grow_with_the_square_of_the_batch(draw):
         (None, 300 * 300),
     ):  # the inputs, or one chunk of logits
         with Watch() as seen:
-            contrastive.ppcl(images, texts, Temperature.start(), chunk=chunk).backward()
+            contrastive.ppcl(images, texts, Temperature.create(), chunk=chunk).backward()
         assert seen.largest == wanted
 
 
@@ -199,7 +203,7 @@ def test_the_default_chunk_bounds_the_logits(draw, monkeypatch):
     monkeypatch.setitem(contrastive.CHUNK_ELEMENTS, "cpu", 1200)
     images, texts = draw(300, 3), draw(300, 3)
     with Watch() as seen:
-        contrastive.ppcl(images, texts, Temperature.start())
+        contrastive.ppcl(images, texts, Temperature.create())
     assert seen.largest == 300 * 4
 
 
@@ -244,10 +248,12 @@ def test_second_derivatives_are_refused_and_not_taken_for_zero(batch, temperatur
 
 def test_a_temperature_of_one_element_is_a_scalar(batch, temperature):
     images, texts = batch
-    wide = Temperature(temperature.log_scale.detach()[None].requires_grad_(), temperature.bias.detach()[None])
+    wide = Temperature(
+        temperature.logit_scale.detach()[None].requires_grad_(), temperature.logit_bias.detach()[None]
+    )
     value = contrastive.ppcl(images, texts, wide)
     torch.testing.assert_close(value, contrastive.ppcl(images, texts, temperature))
-    (gradient,) = torch.autograd.grad(value, wide.log_scale)
+    (gradient,) = torch.autograd.grad(value, wide.logit_scale)
     assert gradient.shape == (1,)
 
 
@@ -276,7 +282,7 @@ def test_wrong_shapes_are_named(batch, temperature):
 @pytest.mark.parametrize(("scale", "bias"), [(0.0, 0.0), (-1.0, 0.0), (math.inf, 0.0), (1.0, math.nan)])
 def test_a_temperature_starts_somewhere(scale, bias):
     with pytest.raises(ValueError, match="scale must be positive"):
-        Temperature.start(scale, bias)
+        Temperature.create(scale, bias)
 
 
 @given(
@@ -298,9 +304,9 @@ def test_any_chunk_and_offset_give_the_plain_sum(sizes, dims, chunk, log_var, sc
         mean = torch.nn.functional.normalize(torch.randn(rows, dims, generator=generator), dim=-1)
         return leaf(Gaussian(mean, log_var + torch.randn(rows, dims, generator=generator)))
 
-    images, texts, temperature = make(own), make(count), Temperature.start(scale, bias)
+    images, texts, temperature = make(own), make(count), Temperature.create(scale, bias)
     value = contrastive.ppcl(images, texts, temperature, offset=before, chunk=chunk)
-    a, b = temperature.scale.double(), temperature.bias.double()
+    a, b = temperature.scale.double(), temperature.logit_bias.double()
     traces = images.var.double().sum(-1)[:, None] + texts.var.double().sum(-1)
     logits = a * (images.mean.double() @ texts.mean.double().T - traces / 2) + b
     signs = -torch.ones(own, count).double()
@@ -312,11 +318,11 @@ def test_any_chunk_and_offset_give_the_plain_sum(sizes, dims, chunk, log_var, sc
 
 
 def test_the_temperature_starts_and_stops_where_the_paper_says():
-    temperature = Temperature.start()
-    assert (temperature.scale.item(), temperature.bias.item()) == pytest.approx((10.0, -10.0))
+    temperature = Temperature.create()
+    assert (temperature.scale.item(), temperature.logit_bias.item()) == pytest.approx((10.0, -10.0))
     for start, end in ((math.log(1000.0), 100.0), (-3.0, 1.0)):
         with torch.no_grad():
-            temperature.log_scale.fill_(start)
+            temperature.logit_scale.fill_(start)
         temperature.clamp_()
         assert temperature.scale.item() == pytest.approx(end)
 

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import Temperature
-from prolip.losses.objective import GlobalBatch, Objective, Twins
+from prolip.losses.objective import GlobalBatch, MaskedPairs, Objective
 from prolip.losses.regularizers import vib
 from tests.golden import FIXTURES
 
@@ -51,7 +51,7 @@ def test_it_gives_the_releases_losses_and_gradients(case, precision):
     twins = {}
     if count:
         twins = {
-            f"masked_{name}s": Twins(whole[:count], gaussian(f"masked_{name}"))
+            f"masked_{name}s": MaskedPairs(whole[:count], gaussian(f"masked_{name}"))
             for name, whole in (("image", images), ("text", texts))
         }
     temperature = Temperature(leaves["logit_scale"].log()[0], leaves["logit_bias"][0])
@@ -82,7 +82,7 @@ def test_it_gives_the_releases_losses_and_gradients(case, precision):
 @pytest.fixture
 def batch(draw):
     images, texts = draw(8, 5, low=-6, high=-2), draw(8, 5, low=-6, high=-2)
-    twins = Twins(images[:2], draw(2, 5)), Twins(texts[:3], draw(3, 5))
+    twins = MaskedPairs(images[:2], draw(2, 5)), MaskedPairs(texts[:3], draw(3, 5))
     return images, texts, {"masked_images": twins[0], "masked_texts": twins[1]}
 
 
@@ -123,7 +123,7 @@ def test_a_term_of_weight_zero_is_not_computed(batch):
 
 def test_each_contrastive_term_starts_at_its_own_temperature():
     temperatures = Objective(siglip=1, pml=1, clip=1).temperatures()
-    starts = {name: (t.scale.item(), t.bias.item()) for name, t in temperatures.items()}
+    starts = {name: (t.scale.item(), t.logit_bias.item()) for name, t in temperatures.items()}
     assert starts["ppcl"] == starts["siglip"] == pytest.approx((10, -10))
     assert starts["pml"] == pytest.approx((5, 5))
     assert starts["clip"] == pytest.approx((1 / 0.07, 0))
@@ -144,7 +144,7 @@ def test_a_batch_that_spans_ranks_adds_up(batch):
 
 def test_what_is_missing_is_named(batch):
     images, texts, twins = batch
-    objective, temperature = Objective(), Temperature.start()
+    objective, temperature = Objective(), Temperature.create()
     with pytest.raises(ValueError, match="masked_images is None"):
         objective(images, texts, temperature)
     with pytest.raises(ValueError, match=r"masked_images=\.\.\.\): the number of masked twins"):
@@ -173,14 +173,14 @@ def test_the_chunk_reaches_the_losses(batch):
     images, texts, _ = batch
     values = [
         Objective(siglip=1, pml=1, inclusion=0, masked=0, chunk=chunk)(
-            images, texts, Temperature.start()
+            images, texts, Temperature.create()
         ).total
         for chunk in (None, 1, 3)
     ]
     torch.testing.assert_close(values[1], values[0])
     torch.testing.assert_close(values[2], values[0])
     with pytest.raises(ValueError, match="chunk"):
-        Objective(masked=0, chunk=0)(images, texts, Temperature.start())
+        Objective(masked=0, chunk=0)(images, texts, Temperature.create())
 
 
 @pytest.mark.parametrize("weights", [{"ppcl": -1.0}, {"vib": math.nan}, {"inclusion": math.inf}])
@@ -199,7 +199,7 @@ def test_a_loss_that_is_not_finite_is_named(batch):
     objective = Objective(inclusion=0, masked=0)
     broken = Gaussian(images.mean, images.log_var + math.inf)
     with pytest.raises(FloatingPointError, match=r"step 7: not finite.*vib_images"):
-        objective(broken, texts, Temperature.start()).check("step 7")
+        objective(broken, texts, Temperature.create()).check("step 7")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prolip.gaussian import Gaussian
 from prolip.measures import nearest as module
-from prolip.measures.nearest import nearest, similarity, top
+from prolip.measures.nearest import find_nearest, similarity, stable_topk
 from prolip.measures.public import csd_matrix
 
 
@@ -32,7 +32,7 @@ def test_cosine_similarity_ignores_lengths_and_variances(draw):
 def test_as_a_sort_of_all_pairs(draw, monkeypatch, by, k):
     monkeypatch.setattr(module, "BLOCK", (4, 5))
     queries, items = draw(10, 6), draw(11, 6)
-    values, places = nearest(queries, items, k, by=by)
+    values, places = find_nearest(queries, items, k, metric=by)
     expected, order = similarity(queries, items, by).sort(dim=1, descending=True)
     torch.testing.assert_close(values, expected[:, :k])
     assert torch.equal(places, order[:, :k])
@@ -43,7 +43,7 @@ def test_as_a_sort_of_all_pairs(draw, monkeypatch, by, k):
 )
 def test_of_equal_ones_the_first_come_first(rows, k):
     scores = torch.tensor(rows, dtype=torch.float32)
-    values, places = top(scores, k)
+    values, places = stable_topk(scores, k)
     for row, best, where in zip(rows, values.tolist(), places.tolist(), strict=True):
         order = sorted(range(6), key=lambda i: (-row[i], i))[:k]
         assert where == order
@@ -54,25 +54,25 @@ def test_equal_items_over_several_blocks(draw, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", (2, 3))
     one = draw(1, 4)
     items = Gaussian.cat([one] * 8)
-    assert nearest(draw(5, 4), items, 4)[1].tolist() == [[0, 1, 2, 3]] * 5
+    assert find_nearest(draw(5, 4), items, 4)[1].tolist() == [[0, 1, 2, 3]] * 5
 
 
 def test_deterministic_models(draw):
     points = Gaussian.point(draw(6, 4).mean)
-    assert torch.equal(nearest(points, points, 1)[1][:, 0], torch.arange(6))
+    assert torch.equal(find_nearest(points, points, 1)[1][:, 0], torch.arange(6))
 
 
 def test_bad_input(draw):
     with pytest.raises(ValueError, match="different models"):
-        nearest(draw(2, 3), draw(2, 4), 1)
+        find_nearest(draw(2, 3), draw(2, 4), 1)
     with pytest.raises(ValueError, match="no item"):
-        nearest(draw(2, 3), draw(0, 3), 1)
+        find_nearest(draw(2, 3), draw(0, 3), 1)
     with pytest.raises(ValueError, match="rows, D"):
         similarity(draw(2, 2, 3), draw(2, 3))
     with pytest.raises(ValueError, match="not one of"):
         similarity(draw(2, 3), draw(2, 3), "l2")
     with pytest.raises(ValueError, match="k must be"):
-        nearest(draw(2, 3), draw(2, 3), 0)
+        find_nearest(draw(2, 3), draw(2, 3), 0)
 
 
 def test_half_precision_is_multiplied_in_float32(draw):

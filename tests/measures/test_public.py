@@ -466,7 +466,7 @@ def test_mixed_types_are_raised_before_anything_is_computed(draw, name):
 
 
 def test_devices_must_agree(draw, monkeypatch):
-    monkeypatch.setattr(public, "checked", lambda z, name: z)  # which would fail on meta tensors first
+    monkeypatch.setattr(public, "check_gaussian", lambda z, name: z)  # which would fail on meta tensors first
     with pytest.raises(ValueError, match="b on meta"):
         prolip.csd(draw(2, 3), draw(2, 3).to("meta"))
 

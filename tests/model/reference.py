@@ -89,7 +89,7 @@ def image(config, w, pixels, keep=None):
 
 def text(config, w, ids):
     """One text (T,) -> mean before normalisation, log_var or None."""
-    b, tokens = config.blocks, config.tokens
+    b, tokens = config.blocks, config.tokenizer
     ids = ids.tolist()
     x = [w["tokens.weight"][i] + w["positions"][t] for t, i in enumerate(ids)]
     names = [name for name in ("uncertainty_token", "class_token") if name in w]

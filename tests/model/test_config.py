@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from prolip.model.config import BlockConfig, ImageConfig, ModelConfig, Start, TextConfig
-from prolip.model.sizes import SIZES, named
-from prolip.preprocessing.images import PixelRules
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.model.config import ImageConfig, InitConfig, ModelConfig, TextConfig, TransformerConfig
+from prolip.model.sizes import SIZES, get_config
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.tokenizer import TokenizerConfig
 
-TOKENS = TokenRules(vocab_size=100, context_length=16, pad_id=0, mask_id=1, end_id=3, pad_to="context")
-BLOCKS = BlockConfig(width=32, layers=2, heads=4, mlp_width=64)
+TOKENS = TokenizerConfig(vocab_size=100, context_length=16, pad_id=0, mask_id=1, end_id=3, pad_to="context")
+BLOCKS = TransformerConfig(width=32, layers=2, heads=4, mlp_width=64)
 
 
 @pytest.mark.parametrize("name", SIZES)
 def test_through_json_and_back(name):
-    config = named(name, TOKENS)
+    config = get_config(name, TOKENS)
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
@@ -50,34 +50,34 @@ def changed(config, path, value):
         ("image.patch_size", 0, "patch_size must be a whole number"),
         ("text.padding", "maybe", "padding 'maybe' is not one of"),
         ("text.causal", 1, "causal must be true or false"),
-        ("start.log_var", float("nan"), "log_var finite"),
-        ("start.scale", float("inf"), "scale must be positive"),
+        ("init.log_var", float("nan"), "log_var finite"),
+        ("init.scale", float("inf"), "scale must be positive"),
         ("image.blocks.activation", "relu", "activation 'relu' is not one of"),
-        ("image.patch_size", 64, "an image of 32 pixels holds no patch of 64"),
+        ("image.patch_size", 64, "image size 32 is smaller than patch_size 64"),
         ("image.patch_bias", "yes", "patch_bias must be true or false"),
         ("image.uncertainty", "mean", 'uncertainty "mean" is for text towers'),
-        ("image.pooling", "attention", "attention pooling has no"),
-        ("image.stem", "mlp", 'the "mlp" stem has biases'),
+        ("image.pooling", "attention", '"attention" has no'),
+        ("image.stem", "mlp", 'stem "mlp" has biases'),
         ("image.projection", "no", "projection must be true or false"),
-        ("text.uncertainty", "multihead", "for both towers or none"),
+        ("text.uncertainty", "multihead", "for both towers"),
         ("text.pooling", "last", 'uncertainty "token" needs the pooling "class"'),
-        ("text.padding", "attended", "padded to the whole context"),
-        ("text.tokens.pad_id", 100, "pad_id must be a whole number from 0"),
-        ("contrast", "cosine", "contrast 'cosine' is not one of"),
-        ("start.scale", 0.0, "scale must be positive"),
+        ("text.padding", "attended", "padded to the context length"),
+        ("text.tokenizer.pad_id", 100, "pad_id must be a whole number from 0"),
+        ("contrastive_loss", "cosine", "contrastive_loss 'cosine' is not one of"),
+        ("init.scale", 0.0, "scale must be positive"),
     ],
 )
 def test_bad_values_are_named_with_their_place(path, value, sentence):
     with pytest.raises(ValueError, match=sentence):
-        ModelConfig.from_dict(changed(named("nano", TOKENS), path, value))
+        ModelConfig.from_dict(changed(get_config("nano", TOKENS), path, value))
 
 
 def image(**changes):
-    return ImageConfig(pixels=PixelRules(size=32), patch_size=8, blocks=BLOCKS, **changes)
+    return ImageConfig(preprocessing=ImagePreprocessing(size=32), patch_size=8, blocks=BLOCKS, **changes)
 
 
 def text(**changes):
-    return TextConfig(tokens=TOKENS, blocks=BLOCKS, **changes)
+    return TextConfig(tokenizer=TOKENS, blocks=BLOCKS, **changes)
 
 
 def test_a_tower_without_projection_has_the_width_of_the_embedding():
@@ -89,7 +89,7 @@ def test_a_tower_without_projection_has_the_width_of_the_embedding():
 
 
 def test_a_patch_may_fill_the_image():
-    assert ImageConfig(pixels=PixelRules(size=8), patch_size=8, blocks=BLOCKS).patches == 1
+    assert ImageConfig(preprocessing=ImagePreprocessing(size=8), patch_size=8, blocks=BLOCKS).patches == 1
 
 
 def test_what_pooling_needs():
@@ -97,7 +97,7 @@ def test_what_pooling_needs():
         image(pooling="attention", uncertainty="none", class_norm="twice")
     with pytest.raises(ValueError, match="end_id"):
         TextConfig(
-            tokens=replace(TOKENS, end_id=None),
+            tokenizer=replace(TOKENS, end_id=None),
             blocks=BLOCKS,
             pooling="end",
             uncertainty="none",
@@ -127,7 +127,7 @@ def test_the_text_tower_too():
 
 
 def test_another_source_of_variances():
-    config = named("nano", TOKENS)
+    config = get_config("nano", TOKENS)
     assert config.with_uncertainty("none").deterministic
     assert not config.deterministic
     assert config.with_uncertainty("multihead").image.uncertainty == "multihead"
@@ -135,4 +135,4 @@ def test_another_source_of_variances():
 
 def test_start_must_be_finite():
     with pytest.raises(ValueError, match="finite"):
-        Start(bias=float("nan"))
+        InitConfig(logit_bias=float("nan"))

@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from prolip.model.prolip import ProLIP
-from prolip.model.sizes import named
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.model.sizes import get_config
+from prolip.preprocessing.tokenizer import TokenizerConfig
 from tests.model.test_prolip import full_of_nan
 
-TOKENS = TokenRules(vocab_size=2000, context_length=32, pad_id=0)
+TOKENS = TokenizerConfig(vocab_size=2000, context_length=32, pad_id=0)
 W, LAYERS = 256, 4
 
 
 @pytest.fixture(scope="module")
 def state():
-    return ProLIP(named("small", TOKENS)).start(torch.Generator().manual_seed(0)).state_dict()
+    return ProLIP(get_config("small", TOKENS)).init_weights(torch.Generator().manual_seed(0)).state_dict()
 
 
 def uniform(bound):
@@ -71,8 +71,8 @@ def test_norms_are_the_identity_and_biases_zero(state):
 
 def test_log_var_starts_where_the_config_says():
     for kind in ("token", "multihead"):
-        config = named("miniature", TOKENS).with_uncertainty(kind)
-        state = ProLIP(config).start(torch.Generator().manual_seed(0)).state_dict()
+        config = get_config("miniature", TOKENS).with_uncertainty(kind)
+        state = ProLIP(config).init_weights(torch.Generator().manual_seed(0)).state_dict()
         biases = {name: values for name, values in state.items() if name.endswith("log_var.bias")}
         assert set(biases) == (
             {"image.log_var.bias", "text.log_var.bias"} if kind == "token" else {"log_var.bias"}
@@ -81,22 +81,22 @@ def test_log_var_starts_where_the_config_says():
 
 
 def test_the_releases_text_head_starts_there_too():
-    config = named("nano", TOKENS)
+    config = get_config("nano", TOKENS)
     text = replace(
         config.text,
         uncertainty="mean",
         padding="attended",
-        tokens=replace(config.text.tokens, pad_to="context"),
+        tokenizer=replace(config.text.tokenizer, pad_to="context"),
     )
-    state = ProLIP(replace(config, text=text)).start(torch.Generator().manual_seed(0)).state_dict()
+    state = ProLIP(replace(config, text=text)).init_weights(torch.Generator().manual_seed(0)).state_dict()
     assert (state["text.log_var.bias"] == -10.0).all()
     assert state["text.log_var.weight"].std().item() == pytest.approx(32**-0.5, rel=0.1)
 
 
 def test_attention_pooling_starts_too(generator, monkeypatch):
-    config = named("nano", TOKENS).with_uncertainty("none")
+    config = get_config("nano", TOKENS).with_uncertainty("none")
     image = replace(config.image, pooling="attention", projection=False)
     monkeypatch.setattr(ProLIP, "to_empty", full_of_nan)
-    state = ProLIP(replace(config, image=image)).start(generator).state_dict()
+    state = ProLIP(replace(config, image=image)).init_weights(generator).state_dict()
     assert all(values.isfinite().all() for values in state.values())
     assert state["image.pool.probe"].std().item() == pytest.approx(32**-0.5, rel=0.5)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import prolip
-from prolip.model.resize import resize_grid, resized, stretch
-from prolip.preprocessing.tokenizer_builders import train_words
+from prolip.model.resize import resize_image_positions, resize_model, resize_text_positions
+from prolip.preprocessing.tokenizer_builders import train_word_level
 from tests.golden import FIXTURES
 
 
@@ -23,7 +23,7 @@ def linear_interpolation(values, count):
 def test_longprolips_stretch(generator):
     """64 -> 256: the first 20 and the two of [UNC], [CLS] stay, 44 become 236."""
     positions = torch.randn(66, 8, generator=generator)
-    found = stretch(positions, 2, 256)
+    found = resize_text_positions(positions, 2, 256)
     assert found.shape == (258, 8)
     assert torch.equal(found[:20], positions[:20])
     assert torch.equal(found[-2:], positions[-2:])
@@ -34,15 +34,13 @@ def test_longprolips_stretch(generator):
 
 def test_shorter_is_cut(generator):
     positions = torch.randn(66, 8, generator=generator)
-    assert torch.equal(stretch(positions, 2, 10), torch.cat([positions[:10], positions[-2:]]))
-    assert torch.equal(stretch(positions, 0, 10), positions[:10])
+    assert torch.equal(resize_text_positions(positions, 2, 10), torch.cat([positions[:10], positions[-2:]]))
+    assert torch.equal(resize_text_positions(positions, 0, 10), positions[:10])
 
 
 def test_too_short_to_stretch():
-    with pytest.raises(
-        ValueError, match="a context of 21 is too short to be stretched: it needs at least 22"
-    ):
-        stretch(torch.zeros(23, 4), 2, 64)
+    with pytest.raises(ValueError, match="21 is too short to be extended: it must be at least 22"):
+        resize_text_positions(torch.zeros(23, 4), 2, 64)
 
 
 def test_a_grid_keeps_its_tokens_and_its_shape(generator):
@@ -50,7 +48,7 @@ def test_a_grid_keeps_its_tokens_and_its_shape(generator):
     rows, columns = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
     plane = torch.stack([rows, columns], dim=-1).reshape(64, 2)
     front = torch.randn(2, 2, generator=generator)
-    found = resize_grid(torch.cat([front, plane]), 2, 16)
+    found = resize_image_positions(torch.cat([front, plane]), 2, 16)
     assert torch.equal(found[:2], front)
     grid = found[2:].reshape(16, 16, 2)[4:-4, 4:-4]
     centres = (torch.arange(16.0) + 0.5) / 2 - 0.5
@@ -61,7 +59,7 @@ def test_a_grid_keeps_its_tokens_and_its_shape(generator):
 def test_rows_and_columns_are_not_exchanged():
     first_row = torch.zeros(4, 4)
     first_row[0] = 1.0
-    found = resize_grid(first_row.reshape(16, 1), 0, 8).reshape(8, 8)
+    found = resize_image_positions(first_row.reshape(16, 1), 0, 8).reshape(8, 8)
     assert found[0].min() > 0.9
     assert found[-1].abs().max() < 0.1
 
@@ -69,18 +67,18 @@ def test_rows_and_columns_are_not_exchanged():
 def test_a_constant_grid_stays_constant():
     for grid in (3, 7, 14):
         torch.testing.assert_close(
-            resize_grid(torch.full((36, 5), 0.7), 0, grid), torch.full((grid**2, 5), 0.7)
+            resize_image_positions(torch.full((36, 5), 0.7), 0, grid), torch.full((grid**2, 5), 0.7)
         )
 
 
 def test_load_resizes(tmp_path):
-    tokenizer = train_words(["a red circle above a blue star"], context_length=24)
+    tokenizer = train_word_level(["a red circle above a blue star"], context_length=24)
     model = prolip.create("miniature", tokenizer)
     model.save(tmp_path)
     other = prolip.load(tmp_path, image_size=64, context_length=48, device="cpu")
-    assert other.config.image.pixels.size == 64
+    assert other.config.image.preprocessing.size == 64
     assert other.image.positions.shape == (2 + 64, 64)
-    assert other.config.text.tokens.context_length == other.tokenizer.rules.context_length == 48
+    assert other.config.text.tokenizer.context_length == other.tokenizer.config.context_length == 48
     assert torch.equal(other.text.positions[:20], model.text.positions[:20])
     assert other.embed_images(torch.zeros(3, 50, 70, dtype=torch.uint8)).shape == (1, 64)
     assert other.tokenize("a " * 100).shape == (1, 48)
@@ -94,28 +92,28 @@ def test_load_resizes(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_types_stay(dtype, generator):
     positions = torch.randn(66, 8, generator=generator).to(dtype)
-    assert stretch(positions, 2, 256).dtype == dtype
-    assert resize_grid(positions, 2, 4).dtype == dtype
+    assert resize_text_positions(positions, 2, 256).dtype == dtype
+    assert resize_image_positions(positions, 2, 4).dtype == dtype
 
 
 def test_the_same_length_is_the_same(generator):
     positions = torch.randn(66, 8, generator=generator)
-    assert torch.equal(stretch(positions, 2, 64), positions)
-    assert torch.equal(resize_grid(positions, 2, 8), positions)
+    assert torch.equal(resize_text_positions(positions, 2, 64), positions)
+    assert torch.equal(resize_image_positions(positions, 2, 8), positions)
     short = torch.randn(12, 8, generator=generator)  # too short to be stretched, but nothing is to be done
-    assert torch.equal(stretch(short, 2, 10), short)
+    assert torch.equal(resize_text_positions(short, 2, 10), short)
 
 
 def test_models_without_added_tokens():
     """CLIP's text tower has no [UNC], [CLS]: its last two positions are words'."""
     model = prolip.load(FIXTURES / "open_clip" / "clip", device="cpu")
-    shorter = resized(model, context_length=7)
+    shorter = resize_model(model, context_length=7)
     assert torch.equal(shorter.text.positions, model.text.positions[:7])
-    larger = resized(model, image_size=40)
+    larger = resize_model(model, image_size=40)
     assert torch.equal(larger.image.positions[0], model.image.positions[0])
     assert larger.image.positions.shape == (1 + 25, 32)
 
 
 def test_nothing_to_do_is_nothing_done(nano):
-    assert resized(nano) is nano
-    assert resized(nano, image_size=32, context_length=16) is nano
+    assert resize_model(nano) is nano
+    assert resize_model(nano, image_size=32, context_length=16) is nano

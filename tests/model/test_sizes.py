@@ -3,12 +3,12 @@
 import pytest
 
 from prolip.model.prolip import ProLIP
-from prolip.model.sizes import SIZES, named
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.model.sizes import SIZES, get_config
+from prolip.preprocessing.tokenizer import TokenizerConfig
 from prolip.weights.formats import release
 
-SIGLIP = TokenRules(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
-CLIP = TokenRules(vocab_size=49408, context_length=77, pad_id=49407, end_id=49407)
+SIGLIP = TokenizerConfig(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
+CLIP = TokenizerConfig(vocab_size=49408, context_length=77, pad_id=49407, end_id=49407)
 
 
 def count(config):
@@ -16,7 +16,7 @@ def count(config):
 
 
 def added(name, tokens, uncertainty):
-    config = named(name, tokens)
+    config = get_config(name, tokens)
     return count(config.with_uncertainty(uncertainty)) - count(config.with_uncertainty("none"))
 
 
@@ -49,7 +49,7 @@ def test_cost_of_uncertainty(name, unc, multihead):
 def test_the_papers_base_parameters(name, tokens, base):
     """The paper's "Base param" holds one more W x E projection, the image tower's, than a deterministic model needs."""
     size = SIZES[name]
-    found = count(named(name, tokens).with_uncertainty("none")) + size.image.width * size.embed_dim
+    found = count(get_config(name, tokens).with_uncertainty("none")) + size.image.width * size.embed_dim
     assert found == pytest.approx(base, abs=0.15e6)
 
 
@@ -101,11 +101,11 @@ RELEASED = {
 @pytest.mark.parametrize("name", RELEASED)
 def test_the_releases_parameters(name):
     values, expected = RELEASED[name]
-    assert count(release.config_of(values)) == expected
+    assert count(release.parse_config(values)) == expected
 
 
 def test_the_release_b16_has_311_tensors():
-    assert len(ProLIP(release.config_of(RELEASED["B-16"][0])).state_dict()) == 311
+    assert len(ProLIP(release.parse_config(RELEASED["B-16"][0])).state_dict()) == 311
 
 
 @pytest.mark.parametrize(
@@ -119,17 +119,17 @@ def test_the_release_b16_has_311_tensors():
 )
 def test_our_sizes_are_the_releases(ours, theirs):
     """Text: its map from mean to log-variance is E x E, ours from [UNC] W x E: the same number where W = E."""
-    assert count(named(ours, SIGLIP)) == RELEASED[theirs][1]
+    assert count(get_config(ours, SIGLIP)) == RELEASED[theirs][1]
 
 
 def test_the_release_h14_is_ours():
-    assert count(named("ViT-H-14", CLIP)) == RELEASED["H-14"][1]
+    assert count(get_config("ViT-H-14", CLIP)) == RELEASED["H-14"][1]
 
 
 def test_the_miniature_is_as_small_as_the_trials():
     """MINIATURE.md: 243k parameters."""
-    tokens = TokenRules(vocab_size=54, context_length=24, pad_id=0)
-    assert count(named("miniature", tokens)) == pytest.approx(243e3, rel=0.01)
+    tokens = TokenizerConfig(vocab_size=54, context_length=24, pad_id=0)
+    assert count(get_config("miniature", tokens)) == pytest.approx(243e3, rel=0.01)
 
 
 def test_the_named_sizes_in_full():
@@ -153,14 +153,14 @@ def test_the_named_sizes_in_full():
         "miniature": (64, 3, 4, 8, 48, 64, 2, 4, 32, 64),
         "nano": (32, 2, 2, 8, 32, 32, 2, 2, 16, 32),
     }
-    assert named("miniature", SIGLIP).start.log_var == -7.5
-    assert named("nano", SIGLIP).start.log_var == -10.0
+    assert get_config("miniature", SIGLIP).init.log_var == -7.5
+    assert get_config("nano", SIGLIP).init.log_var == -10.0
 
 
 def test_an_unknown_size_names_the_known_ones():
-    with pytest.raises(ValueError, match="no size is called 'ViT-Z'; there are ViT-B-32"):
-        named("ViT-Z", SIGLIP)
+    with pytest.raises(ValueError, match="size 'ViT-Z' is unknown; the known ones are ViT-B-32"):
+        get_config("ViT-Z", SIGLIP)
 
 
 def test_the_context_is_the_sizes_own():
-    assert named("ViT-B-16-768-long", SIGLIP).text.tokens.context_length == 256
+    assert get_config("ViT-B-16-768-long", SIGLIP).text.tokenizer.context_length == 256

@@ -7,21 +7,23 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from prolip.model import transformer
-from prolip.model.config import BlockConfig, ImageConfig, TextConfig
+from prolip.model.config import ImageConfig, TextConfig, TransformerConfig
 from prolip.model.image_tower import ImageTower
 from prolip.model.text_tower import TextTower
-from prolip.preprocessing.images import PixelRules
-from prolip.preprocessing.masking import kept_patches
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.masking import draw_patch_indices
+from prolip.preprocessing.tokenizer import TokenizerConfig
 from tests.model import reference
 from tests.watch import Watch
 
-BLOCKS = BlockConfig(width=16, layers=2, heads=4, mlp_width=24, norm_eps=1e-3)  # not torch's default
-IMAGE = ImageConfig(pixels=PixelRules(size=14), patch_size=4, blocks=BLOCKS)  # 3 x 3 patches, 2 pixels unseen
-TOKENS = TokenRules(
+BLOCKS = TransformerConfig(width=16, layers=2, heads=4, mlp_width=24, norm_eps=1e-3)  # not torch's default
+IMAGE = ImageConfig(
+    preprocessing=ImagePreprocessing(size=14), patch_size=4, blocks=BLOCKS
+)  # 3 x 3 patches, 2 pixels unseen
+TOKENS = TokenizerConfig(
     vocab_size=30, context_length=9, pad_id=2, mask_id=1, end_id=20
 )  # neither zero nor the largest
-TEXT = TextConfig(tokens=TOKENS, blocks=BLOCKS)
+TEXT = TextConfig(tokenizer=TOKENS, blocks=BLOCKS)
 ATTENDED = replace(TOKENS, pad_to="context")
 
 IMAGES = {
@@ -40,12 +42,12 @@ IMAGES = {
 TEXTS = {
     "paper": TEXT,
     "paper, causal": replace(TEXT, causal=True),
-    "paper, padding attended": replace(TEXT, tokens=ATTENDED, padding="attended"),
-    "release": replace(TEXT, tokens=ATTENDED, padding="attended", uncertainty="mean"),
+    "paper, padding attended": replace(TEXT, tokenizer=ATTENDED, padding="attended"),
+    "release": replace(TEXT, tokenizer=ATTENDED, padding="attended", uncertainty="mean"),
     "deterministic": replace(TEXT, uncertainty="none", projection_bias=False),
     "multihead": replace(TEXT, uncertainty="multihead"),
     "clip": replace(TEXT, uncertainty="none", pooling="end", causal=True, padding="attended"),
-    "siglip": replace(TEXT, tokens=ATTENDED, uncertainty="none", pooling="last", padding="attended"),
+    "siglip": replace(TEXT, tokenizer=ATTENDED, uncertainty="none", pooling="last", padding="attended"),
 }
 EMBED = 12
 
@@ -91,12 +93,14 @@ def rows(results):
 @pytest.mark.parametrize("masked", [False, True])
 def test_image_tower_is_its_definition(name, masked, pixels, generator):
     tower = filled(ImageTower(IMAGES[name], EMBED), generator)
-    keep = kept_patches(3, 9, 0.4, generator) if masked else None
+    patch_indices = draw_patch_indices(3, 9, 0.4, generator) if masked else None
     wanted = [
-        reference.image(tower.config, tower.state_dict(), x, None if keep is None else keep[i])
+        reference.image(
+            tower.config, tower.state_dict(), x, None if patch_indices is None else patch_indices[i]
+        )
         for i, x in enumerate(pixels)
     ]
-    close(tower(pixels, keep), rows(wanted))
+    close(tower(pixels, patch_indices), rows(wanted))
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -104,7 +108,7 @@ def test_image_tower_is_its_definition(name, masked, pixels, generator):
 def test_text_tower_is_its_definition(name, length, ids, generator):
     tower = filled(TextTower(TEXTS[name], EMBED), generator)
     if tower.config.pooling == "last" and length < 9:
-        with pytest.raises(ValueError, match="ids must fill its context of 9"):
+        with pytest.raises(ValueError, match="ids must have the context length 9"):
             tower(ids[:, :length])
         return
     ids = ids[:, :length].clone()
@@ -149,15 +153,15 @@ def test_empty_texts_have_an_embedding(causal, generator):
 
 def test_dropped_patches_are_neither_seen_nor_computed(pixels, generator):
     tower = filled(ImageTower(IMAGE, EMBED), generator)
-    keep = torch.tensor([[0, 4], [1, 8], [2, 3]])
-    before = tower(pixels, keep)
+    patch_indices = torch.tensor([[0, 4], [1, 8], [2, 3]])
+    before = tower(pixels, patch_indices)
     changed = pixels.clone()
     changed[0, :, 4:8, 8:12] += 100.0  # patch 5 of the first image
-    close(tower(changed, keep), before)
+    close(tower(changed, patch_indices), before)
     changed[0, :, 4:8, 4:8] += 1.0  # patch 4
-    assert (tower(changed, keep)[0][0] - before[0][0]).abs().max() > 1e-3
+    assert (tower(changed, patch_indices)[0][0] - before[0][0]).abs().max() > 1e-3
     with FlopCounterMode(display=False) as few:
-        tower(pixels, keep)
+        tower(pixels, patch_indices)
     with FlopCounterMode(display=False) as all_of_them:
         tower(pixels)
     assert few.get_total_flops() < all_of_them.get_total_flops() / 2  # 4 tokens of 11
@@ -214,17 +218,17 @@ def test_heads_are_exact_under_autocast(generator):
 
 
 @pytest.mark.parametrize(
-    ("keep", "sentence"),
+    ("patch_indices", "sentence"),
     [
-        (torch.zeros(2, 4, dtype=torch.int64), r"keep must be int64 of shape \(3, K\)"),
-        (torch.zeros(3, 4), "keep must be int64"),
+        (torch.zeros(2, 4, dtype=torch.int64), r"patch_indices must be int64 of shape \(3, K\)"),
+        (torch.zeros(3, 4), "patch_indices must be int64"),
         (torch.zeros(3, 10, dtype=torch.int64), "K from 1 to 9"),
         (torch.zeros(3, 0, dtype=torch.int64), "K from 1 to 9"),
     ],
 )
-def test_wrong_patches_are_refused(keep, sentence, pixels, generator):
+def test_wrong_patches_are_refused(patch_indices, sentence, pixels, generator):
     with pytest.raises(ValueError, match=sentence):
-        filled(ImageTower(IMAGE, EMBED), generator)(pixels, keep)
+        filled(ImageTower(IMAGE, EMBED), generator)(pixels, patch_indices)
 
 
 def test_wrong_shapes_are_refused(generator):
@@ -240,16 +244,16 @@ def test_wrong_shapes_are_refused(generator):
         torch.zeros(2, 0, dtype=torch.int64),
         torch.zeros(2, 3),
     ):
-        with pytest.raises(ValueError, match=r"ids must be whole numbers of shape \(B, T\), T from 1 to 9"):
+        with pytest.raises(ValueError, match=r"ids must be int64 or int32 of shape \(B, T\), T from 1 to 9"):
             tower(ids)
 
 
 def test_wrong_values_are_refused(generator):
-    with pytest.raises(TypeError, match=r"pixels must be normalised floats, not torch\.uint8"):
+    with pytest.raises(TypeError, match=r"pixels must be normalized floats, not torch\.uint8"):
         ImageTower(IMAGE, EMBED)(torch.zeros(2, 3, 14, 14, dtype=torch.uint8))
     tower = filled(TextTower(TEXT, EMBED), generator)
     for ids in ([[30]], [[-1]]):
-        with pytest.raises(ValueError, match=r"ids must lie in 0\.\.29"):
+        with pytest.raises(ValueError, match=r"ids must be in 0\.\.29"):
             tower(torch.tensor(ids))
 
 

@@ -1,4 +1,4 @@
-"""Laws of the augmentation: draws inside their bounds and fair, each colour operation against its definition."""
+"""Laws of the augmentation: draws inside their bounds and fair, each color operation against its definition."""
 
 import itertools
 import math
@@ -13,17 +13,17 @@ from PIL import Image
 from prolip.preprocessing import augmentation as module
 from prolip.preprocessing.augmentation import (
     Augmentation,
+    adjust_brightness,
+    adjust_contrast,
+    adjust_hue,
+    adjust_saturation,
     augment,
-    change_brightness,
-    change_contrast,
-    change_saturation,
     draw_crop,
     draw_jitter,
-    grayscale,
-    shift_hue,
-    short_side_for,
+    required_short_side,
+    to_grayscale,
 )
-from prolip.preprocessing.images import PixelRules, to_pixels
+from prolip.preprocessing.images import ImagePreprocessing, resize_and_crop
 
 STILL = Augmentation(scale=(1, 1), ratio=(1, 1), jitter_probability=0, grayscale_probability=0)
 """Changes nothing of a square image."""
@@ -115,42 +115,42 @@ def test_ten_tries_are_made():
     assert torch.equal(torch.rand(3, generator=generator), torch.rand(3, generator=other))
 
 
-# The colour operations
+# The color operations
 
 
 @given(st.floats(0.0, 2.0))
 def test_brightness_multiplies_and_clips(factor):
     image = noise(9, 8)
     wanted = (factor * floats(image)).clip(0, 255)
-    assert np.abs(floats(change_brightness(image, factor)) - wanted).max() <= 0.5 + 1e-9
+    assert np.abs(floats(adjust_brightness(image, factor)) - wanted).max() <= 0.5 + 1e-9
 
 
 @given(st.floats(0.0, 2.0))
 def test_contrast_stretches_about_the_mean_luma(factor):
     image = noise(9, 8).point(lambda level: level // 3 + 20)
-    grey = luma(floats(image)).mean()
-    wanted = (grey + factor * (floats(image) - grey)).clip(0, 255)
-    assert np.abs(floats(change_contrast(image, factor)) - wanted).max() <= 0.5 + 1.0 * abs(1 - factor) + 1e-9
+    gray = luma(floats(image)).mean()
+    wanted = (gray + factor * (floats(image) - gray)).clip(0, 255)
+    assert np.abs(floats(adjust_contrast(image, factor)) - wanted).max() <= 0.5 + 1.0 * abs(1 - factor) + 1e-9
 
 
 @given(st.floats(0.0, 2.0))
 def test_saturation_stretches_about_the_luma_of_each_pixel(factor):
     image = noise(9, 8)
-    grey = luma(floats(image))
-    wanted = (grey + factor * (floats(image) - grey)).clip(0, 255)
+    gray = luma(floats(image))
+    wanted = (gray + factor * (floats(image) - gray)).clip(0, 255)
     assert (
-        np.abs(floats(change_saturation(image, factor)) - wanted).max() <= 1.0 + 0.5 * abs(1 - factor) + 1e-9
+        np.abs(floats(adjust_saturation(image, factor)) - wanted).max() <= 1.0 + 0.5 * abs(1 - factor) + 1e-9
     )
 
 
-@pytest.mark.parametrize("change", [change_brightness, change_contrast, change_saturation])
+@pytest.mark.parametrize("change", [adjust_brightness, adjust_contrast, adjust_saturation])
 def test_a_factor_of_one_changes_nothing(change):
     assert np.array_equal(floats(change(noise(9, 8), 1.0)), floats(noise(9, 8)))
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0, -1.0, 2.0, 0.001])
 def test_no_turn_and_a_full_turn_change_nothing(shift):
-    assert np.abs(floats(shift_hue(noise(20, 20), shift)) - floats(noise(20, 20))).max() <= 1
+    assert np.abs(floats(adjust_hue(noise(20, 20), shift)) - floats(noise(20, 20))).max() <= 1
 
 
 @pytest.mark.parametrize("turns", [2, 3, 5, 17])
@@ -158,7 +158,7 @@ def test_small_turns_add_up_to_a_full_one(turns):
     image = smooth(32)
     turned = image
     for _ in range(turns):
-        turned = shift_hue(turned, 1 / turns)
+        turned = adjust_hue(turned, 1 / turns)
     assert np.abs(floats(turned) - floats(image)).mean() < 3 * turns**0.5
 
 
@@ -168,21 +168,21 @@ def test_small_turns_add_up_to_a_full_one(turns):
 )
 def test_red_turns_to_what_stands_there_on_the_circle(shift, wanted):
     red = Image.new("RGB", (2, 2), (200, 0, 0))
-    assert np.abs(floats(shift_hue(red, shift)) - wanted).max() <= 3
+    assert np.abs(floats(adjust_hue(red, shift)) - wanted).max() <= 3
 
 
 def test_a_turn_keeps_value_and_greys():
     image = smooth(32)
     for shift in (-0.08, 0.03, 0.4):
-        turned = floats(shift_hue(image, shift))
+        turned = floats(adjust_hue(image, shift))
         assert np.abs(turned.max(-1) - floats(image).max(-1)).max() <= 1
         assert np.abs(turned.min(-1) - floats(image).min(-1)).max() <= 2
-    grey = grayscale(noise(8, 8))
-    assert np.array_equal(floats(shift_hue(grey, 0.3)), floats(grey))
+    gray = to_grayscale(noise(8, 8))
+    assert np.array_equal(floats(adjust_hue(gray, 0.3)), floats(gray))
 
 
 def test_grayscale_is_the_luma_three_times():
-    values = floats(grayscale(noise(9, 8)))
+    values = floats(to_grayscale(noise(9, 8)))
     assert (values == values[..., :1]).all()
     assert np.abs(values - luma(floats(noise(9, 8)))).max() <= 1
 
@@ -211,8 +211,8 @@ def test_factors_are_uniform_and_orders_all_occur(generator):
 
 def test_what_is_still_is_the_plain_resize():
     assert torch.equal(
-        augment(noise(50, 50), PixelRules(size=32), STILL, seeded(0)),
-        to_pixels(noise(50, 50), PixelRules(size=32)),
+        augment(noise(50, 50), ImagePreprocessing(size=32), STILL, seeded(0)),
+        resize_and_crop(noise(50, 50), ImagePreprocessing(size=32)),
     )
 
 
@@ -220,7 +220,7 @@ def test_the_crop_that_was_drawn_is_what_is_seen():
     image = smooth(256)
     augmentation = Augmentation(scale=(0.1, 0.3), jitter_probability=0, grayscale_probability=0)
     left, top, wide, high = draw_crop(256, 256, augmentation, seeded(3))
-    seen = augment(image, PixelRules(size=64), augmentation, seeded(3)).double()
+    seen = augment(image, ImagePreprocessing(size=64), augmentation, seeded(3)).double()
     assert abs(seen[0, :, 0].mean() - (left + 0.5 * wide / 64)) < 2  # red is x, green is y, in pixels
     assert abs(seen[0, :, -1].mean() - (left + wide * 63.5 / 64)) < 2
     assert abs(seen[1, 0].mean() - (top + 0.5 * high / 64)) < 2
@@ -229,47 +229,51 @@ def test_the_crop_that_was_drawn_is_what_is_seen():
 
 def test_operations_run_in_the_order_drawn_with_their_amounts(monkeypatch):
     seen = []
-    for name in module.OPERATIONS:
+    for name in module.COLOR_OPERATIONS:
         monkeypatch.setitem(
-            module.OPERATIONS, name, lambda image, amount, name=name: seen.append((name, amount)) or image
+            module.COLOR_OPERATIONS,
+            name,
+            lambda image, amount, name=name: seen.append((name, amount)) or image,
         )
     monkeypatch.setattr(
         module, "draw_jitter", lambda *_: [("hue", 0.1), ("contrast", 2.0), ("brightness", 0.5)]
     )
-    augment(noise(8, 8), PixelRules(size=8), Augmentation(jitter_probability=1), seeded(0))
+    augment(noise(8, 8), ImagePreprocessing(size=8), Augmentation(jitter_probability=1), seeded(0))
     assert seen == [("hue", 0.1), ("contrast", 2.0), ("brightness", 0.5)]
 
 
 def test_each_name_is_its_own_operation():
     image = noise(9, 8)
-    for name, change in module.OPERATIONS.items():
+    for name, change in module.COLOR_OPERATIONS.items():
         amount = 0.3 if name == "hue" else 0.5
-        own = {"brightness": change_brightness, "contrast": change_contrast, "saturation": change_saturation}
-        assert np.array_equal(floats(change(image, amount)), floats(own.get(name, shift_hue)(image, amount)))
+        own = {"brightness": adjust_brightness, "contrast": adjust_contrast, "saturation": adjust_saturation}
+        assert np.array_equal(floats(change(image, amount)), floats(own.get(name, adjust_hue)(image, amount)))
 
 
 def test_probabilities_are_frequencies(generator):
-    image, rules = smooth(8), PixelRules(size=8)
-    plain = augment(image, rules, STILL, generator)
+    image, preprocessing = smooth(8), ImagePreprocessing(size=8)
+    plain = augment(image, preprocessing, STILL, generator)
     common = {"scale": (1, 1), "ratio": (1, 1)}
     jitter = Augmentation(**common, jitter_probability=0.3, grayscale_probability=0)
-    changed = sum(not torch.equal(augment(image, rules, jitter, generator), plain) for _ in range(1000))
+    changed = sum(
+        not torch.equal(augment(image, preprocessing, jitter, generator), plain) for _ in range(1000)
+    )
     assert abs(changed / 1000 - 0.3) < 5 * (0.21 / 1000) ** 0.5
     gray = Augmentation(**common, jitter_probability=0, grayscale_probability=0.2)
-    outputs = [augment(image, rules, gray, generator) for _ in range(1000)]
+    outputs = [augment(image, preprocessing, gray, generator) for _ in range(1000)]
     grays = [out for out in outputs if not torch.equal(out, plain)]
     assert all(torch.equal(out[0], out[1]) and torch.equal(out[0], out[2]) for out in grays)
     assert abs(len(grays) / 1000 - 0.2) < 5 * (0.16 / 1000) ** 0.5
 
 
 def test_the_generator_is_the_only_source_of_chance():
-    image, rules, generator = noise(60, 80), PixelRules(size=32), seeded(7)
+    image, preprocessing, generator = noise(60, 80), ImagePreprocessing(size=32), seeded(7)
     state = generator.get_state()
-    draws = [augment(image, rules, Augmentation(), generator) for _ in range(8)]
+    draws = [augment(image, preprocessing, Augmentation(), generator) for _ in range(8)]
     torch.manual_seed(1)
     np.random.seed(1)
     generator.set_state(state)
-    again = [augment(image, rules, Augmentation(), generator) for _ in range(8)]
+    again = [augment(image, preprocessing, Augmentation(), generator) for _ in range(8)]
     assert all(torch.equal(a, b) for a, b in zip(draws, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in itertools.pairwise(draws))
     assert all(out.shape == (3, 32, 32) and out.dtype == torch.uint8 for out in draws)
@@ -277,7 +281,7 @@ def test_the_generator_is_the_only_source_of_chance():
 
 @pytest.mark.parametrize("size", [(10000, 1), (1, 1), (3, 4000)])
 def test_odd_sizes_are_augmented_too(size):
-    assert augment(Image.new("RGB", size), PixelRules(size=16), Augmentation(), seeded(0)).shape == (
+    assert augment(Image.new("RGB", size), ImagePreprocessing(size=16), Augmentation(), seeded(0)).shape == (
         3,
         16,
         16,
@@ -285,8 +289,8 @@ def test_odd_sizes_are_augmented_too(size):
 
 
 def test_only_rgb_is_augmented():
-    with pytest.raises(ValueError, match=r"wanted an RGB image, not L of size \(4, 4\)"):
-        augment(Image.new("L", (4, 4)), PixelRules(), Augmentation(), seeded(0))
+    with pytest.raises(ValueError, match=r"must be RGB, not L of size \(4, 4\)"):
+        augment(Image.new("L", (4, 4)), ImagePreprocessing(), Augmentation(), seeded(0))
 
 
 def test_the_defaults_are_those_of_the_paper_and_json_will_do():
@@ -305,7 +309,7 @@ def test_the_defaults_are_those_of_the_paper_and_json_will_do():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "message"),
     [
         ({"scale": (0.0, 1.0)}, "scale must go from small to large, above 0 and at most 1, not"),
         ({"scale": (0.8, 1.1)}, "scale must go from small to large"),
@@ -324,21 +328,21 @@ def test_the_defaults_are_those_of_the_paper_and_json_will_do():
         ({"grayscale_probability": -0.1}, "grayscale_probability must be a number in 0..1"),
     ],
 )
-def test_wrong_settings_are_one_sentence(wrong, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_augmentation_rejects_invalid_values(wrong, message):
+    with pytest.raises(ValueError, match=message):
         Augmentation(**wrong)
 
 
 @pytest.mark.parametrize("scale", [(0.8, 1.0), (0.08, 1.0), (0.3, 0.5)])
 @pytest.mark.parametrize("ratio", [(3 / 4, 4 / 3), (0.5, 1.2), (1.0, 3.0)])
 def test_with_the_short_side_no_crop_is_enlarged(scale, ratio, generator):
-    rules, augmentation = PixelRules(size=64), Augmentation(scale=scale, ratio=ratio)
-    side = short_side_for(rules, augmentation)
+    preprocessing, augmentation = ImagePreprocessing(size=64), Augmentation(scale=scale, ratio=ratio)
+    side = required_short_side(preprocessing, augmentation)
     smallest = min(
         min(draw_crop(*size, augmentation, generator)[2:])
         for size in ((side, side), (side, 2 * side), (3 * side, side))
         for _ in range(300)
     )
-    assert smallest >= rules.size - 1  # crops are whole pixels
+    assert smallest >= preprocessing.size - 1  # crops are whole pixels
     if ratio == (3 / 4, 4 / 3):
-        assert smallest < 1.35 * rules.size, "not more than is needed"
+        assert smallest < 1.35 * preprocessing.size, "not more than is needed"

@@ -1,4 +1,4 @@
-"""Pixels against the release's, every mode by its rule, and bad input by its sentence."""
+"""Tests of image preprocessing: pixels against the release's, every image mode, invalid input."""
 
 import errno
 import io
@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 
 from prolip.preprocessing import images
 from prolip.preprocessing.images import (
-    PixelRules,
+    ImagePreprocessing,
     TooManyPixelsError,
-    normalise,
+    normalize,
     preprocess,
     read_image,
-    to_pixels,
+    resize_and_crop,
 )
 from tests.golden import FIXTURES
 
@@ -77,7 +77,7 @@ def assert_same_levels(pixels, wanted):
 def test_pixels_are_those_of_the_release(name):
     wanted = GOLDEN[f"{name}.out"]
     image = read_image(GOLDEN[f"{name}.uint8"].numpy())
-    assert_same_levels(to_pixels(image, PixelRules(size=wanted.shape[-1])), wanted)
+    assert_same_levels(resize_and_crop(image, ImagePreprocessing(size=wanted.shape[-1])), wanted)
 
 
 def golden_in_its_mode(mode):
@@ -96,7 +96,9 @@ def golden_in_its_mode(mode):
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
 def test_modes_are_made_rgb_before_they_are_resized(mode):
     image = read_image(encoded(golden_in_its_mode(mode), "PNG"))
-    assert_same_levels(to_pixels(image, PixelRules(size=64)), GOLDEN[f"mode_{mode}.out_rgb_first"])
+    assert_same_levels(
+        resize_and_crop(image, ImagePreprocessing(size=64)), GOLDEN[f"mode_{mode}.out_rgb_first"]
+    )
 
 
 def test_the_release_resizes_palette_indices_and_we_do_not():
@@ -108,7 +110,7 @@ def test_preprocess_is_the_definition_on_the_pixels_of_the_release():
     wanted = GOLDEN["tiny64.out"].double() / 255
     mean = torch.tensor([0.48145466, 0.4578275, 0.40821073], dtype=torch.float64).view(3, 1, 1)
     std = torch.tensor([0.26862954, 0.26130258, 0.27577711], dtype=torch.float64).view(3, 1, 1)
-    out = preprocess(GOLDEN["tiny64.uint8"].numpy(), PixelRules(size=64))
+    out = preprocess(GOLDEN["tiny64.uint8"].numpy(), ImagePreprocessing(size=64))
     assert out.dtype == torch.float32
     torch.testing.assert_close(out.double(), (wanted - mean) / std, rtol=0, atol=1e-6)
 
@@ -121,7 +123,7 @@ def test_the_crop_starts_at_the_half_rounded_to_even(width, left):
     values = noise(8, width)
     for turned in (values, values.swapaxes(0, 1)):
         wanted = turned[:, left : left + 8] if turned is values else turned[left : left + 8]
-        pixels = to_pixels(read_image(turned), PixelRules(size=8))
+        pixels = resize_and_crop(read_image(turned), ImagePreprocessing(size=8))
         assert_same_levels(pixels, torch.from_numpy(wanted.transpose(2, 0, 1).copy()))
 
 
@@ -129,8 +131,8 @@ def test_squash_shows_the_edges_that_crop_cuts_off():
     values = np.zeros((40, 160, 3), np.uint8)
     values[:, :40, 0] = values[:, -40:, 0] = 255
     image = read_image(values)
-    assert to_pixels(image, PixelRules(size=40)).max() == 0
-    squashed = to_pixels(image, PixelRules(size=40, fit="squash"))[0].float().mean(0)
+    assert resize_and_crop(image, ImagePreprocessing(size=40)).max() == 0
+    squashed = resize_and_crop(image, ImagePreprocessing(size=40, resize_mode="squash"))[0].float().mean(0)
     assert squashed[:9].min() > 250
     assert squashed[-9:].min() > 250
     assert squashed[12:28].max() == 0
@@ -139,8 +141,8 @@ def test_squash_shows_the_edges_that_crop_cuts_off():
 def test_bicubic_overshoots_an_edge_and_bilinear_does_not():
     values = np.full((8, 8, 3), 60, np.uint8)
     values[:, 4:] = 180
-    bicubic = to_pixels(read_image(values), PixelRules(size=32))
-    bilinear = to_pixels(read_image(values), PixelRules(size=32, resampling="bilinear"))
+    bicubic = resize_and_crop(read_image(values), ImagePreprocessing(size=32))
+    bilinear = resize_and_crop(read_image(values), ImagePreprocessing(size=32, interpolation="bilinear"))
     assert (bicubic.min() < 60, bicubic.max() > 180) == (True, True)
     assert (bilinear.min(), bilinear.max()) == (60, 180)
 
@@ -152,35 +154,35 @@ def test_a_very_long_image_is_never_resized_whole(size, monkeypatch):
     monkeypatch.setattr(
         Image.Image, "resize", lambda self, to, *args, **kw: asked.append(to) or resize(self, to, *args, **kw)
     )
-    pixels = to_pixels(Image.new("RGB", size, (1, 2, 3)), PixelRules())
+    pixels = resize_and_crop(Image.new("RGB", size, (1, 2, 3)), ImagePreprocessing())
     assert asked == [(224, 224)]
     assert pixels.flatten(1).unique(dim=1).tolist() == [[1], [2], [3]]
 
 
 @pytest.mark.parametrize("shape", [(3, 400), (400, 3), (50, 333), (1, 77), (64, 64)])
-def test_the_way_of_long_images_gives_the_same_pixels(shape, monkeypatch):
+def test_resize_and_crop_of_long_images_gives_the_same_pixels(shape, monkeypatch):
     image = read_image(noise(*shape))
-    whole = to_pixels(image, PixelRules(size=32))
-    monkeypatch.setattr(images, "LONGEST", 0)
-    assert (to_pixels(image, PixelRules(size=32)).int() - whole.int()).abs().max() <= 1
+    whole = resize_and_crop(image, ImagePreprocessing(size=32))
+    monkeypatch.setattr(images, "MAX_ASPECT_RATIO", 0)
+    assert (resize_and_crop(image, ImagePreprocessing(size=32)).int() - whole.int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize("image", [Image.new("L", (4, 4)), Image.new("RGB", (0, 4))])
-def test_to_pixels_takes_rgb_only(image):
-    with pytest.raises(ValueError, match=r"wanted an RGB image, not .* read_image makes one"):
-        to_pixels(image, PixelRules())
+def test_resize_and_crop_rejects_other_modes(image):
+    with pytest.raises(ValueError, match=r"must be RGB, not .* read_image makes one"):
+        resize_and_crop(image, ImagePreprocessing())
 
 
-def test_to_pixels_takes_pil_images_only():
-    with pytest.raises(TypeError, match=r"wanted a PIL image, not a torch.uint8 tensor"):
-        to_pixels(torch.zeros(3, 4, 4, dtype=torch.uint8), PixelRules())
+def test_resize_and_crop_rejects_tensors():
+    with pytest.raises(TypeError, match=r"must be a PIL image, not a torch.uint8 tensor"):
+        resize_and_crop(torch.zeros(3, 4, 4, dtype=torch.uint8), ImagePreprocessing())
 
 
 def test_normalise_takes_batches_and_leaves_them_alone():
     pixels = torch.from_numpy(noise(6, 5).transpose(2, 0, 1).copy()).expand(2, 4, 3, 6, 5).contiguous()
     before = pixels.clone()
-    rules = PixelRules(mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
-    out = normalise(pixels, rules)
+    preprocessing = ImagePreprocessing(mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
+    out = normalize(pixels, preprocessing)
     assert out.dtype == torch.float32
     wanted = (pixels.double() / 255 - torch.tensor([0.5, 0.25, 0.0]).view(3, 1, 1)) / torch.tensor(
         [0.5, 0.25, 1.0]
@@ -191,23 +193,23 @@ def test_normalise_takes_batches_and_leaves_them_alone():
 
 def test_normalise_says_what_it_takes():
     with pytest.raises(TypeError, match=r"must be a torch.uint8 tensor, not a torch.float32 tensor"):
-        normalise(torch.zeros(3, 4, 4), PixelRules())
+        normalize(torch.zeros(3, 4, 4), ImagePreprocessing())
     with pytest.raises(ValueError, match=r"shape \(..., 3, H, W\), not \(4, 4, 3\)"):
-        normalise(torch.zeros(4, 4, 3, dtype=torch.uint8), PixelRules())
+        normalize(torch.zeros(4, 4, 3, dtype=torch.uint8), ImagePreprocessing())
 
 
-# The rules themselves
+# The preprocessing themselves
 
 
 def test_rules_come_from_json_and_can_be_keys():
-    rules = PixelRules(size=32, mean=[0.5, 0, 1], std=[1, 0.5, 0.5])
-    assert rules.mean == (0.5, 0.0, 1.0)
-    assert all(type(value) is float for value in rules.mean + rules.std)
-    assert {rules: 1}[PixelRules(size=32, mean=(0.5, 0.0, 1.0), std=(1.0, 0.5, 0.5))] == 1
+    preprocessing = ImagePreprocessing(size=32, mean=[0.5, 0, 1], std=[1, 0.5, 0.5])
+    assert preprocessing.mean == (0.5, 0.0, 1.0)
+    assert all(type(value) is float for value in preprocessing.mean + preprocessing.std)
+    assert {preprocessing: 1}[ImagePreprocessing(size=32, mean=(0.5, 0.0, 1.0), std=(1.0, 0.5, 0.5))] == 1
 
 
 @pytest.mark.parametrize(
-    ("wrong", "sentence"),
+    ("wrong", "message"),
     [
         ({"size": 0}, "size must be a whole number of at least 1, not 0"),
         ({"size": 224.0}, "size must be a whole number"),
@@ -216,16 +218,16 @@ def test_rules_come_from_json_and_can_be_keys():
         ({"mean": 0.5}, "mean must be three numbers"),
         ({"std": "abc"}, "std must be three numbers"),
         ({"std": (0.5, "x", 0.5)}, "std must be three numbers"),
-        ({"mean": (123.7, 116.3, 103.5)}, "divide grey levels by 255"),
+        ({"mean": (123.7, 116.3, 103.5)}, "divide 8-bit values by 255"),
         ({"mean": (0.5, float("nan"), 0.5)}, "mean must be in 0..1"),
         ({"std": (0.5, 0.0, 0.5)}, "std must be above zero"),
-        ({"fit": "pad"}, "fit 'pad' is not one of"),
-        ({"resampling": "nearest"}, "resampling 'nearest' is not one of"),
+        ({"resize_mode": "pad"}, "resize_mode 'pad' is not one of"),
+        ({"interpolation": "nearest"}, "interpolation 'nearest' is not one of"),
     ],
 )
-def test_wrong_rules_are_one_sentence(wrong, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        PixelRules(**wrong)
+def test_image_preprocessing_rejects_invalid_values(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ImagePreprocessing(**wrong)
 
 
 # Modes
@@ -306,7 +308,7 @@ def test_wide_modes_go_by_their_range(dtype, values, levels):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value", "sentence"),
+    ("dtype", "value", "message"),
     [
         (np.int32, -1, "mode I must hold 0 to 255 or 0 to 65535, not -1 to 0"),
         (np.int32, 65536, "mode I must hold"),
@@ -316,8 +318,8 @@ def test_wide_modes_go_by_their_range(dtype, values, levels):
         (np.float32, np.inf, "mode F must hold .* inf"),
     ],
 )
-def test_wide_modes_out_of_range_are_refused(dtype, value, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_read_image_rejects_wide_modes_out_of_range(dtype, value, message):
+    with pytest.raises(ValueError, match=message):
         read_image(Image.fromarray(np.array([[0, value]], dtype)))
 
 
@@ -382,7 +384,7 @@ def test_only_the_first_frame_counts(kind, options, tmp_path):
         assert read_image(opened).getpixel((3, 2)) == (0, 0, 255)
     got = read_image(path)
     assert got.getpixel((3, 2)) == (255, 0, 0)
-    assert to_pixels(got, PixelRules(size=4)).flatten(1)[:, 0].tolist() == [255, 0, 0]
+    assert resize_and_crop(got, ImagePreprocessing(size=4)).flatten(1)[:, 0].tolist() == [255, 0, 0]
 
 
 # Arrays
@@ -412,36 +414,36 @@ def test_tensors_of_brain_floats_that_need_a_gradient():
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("values", "message"),
     [
         (
             np.zeros((3, 8, 9), np.uint8),
-            r"array of shape \(3, 8, 9\): an image has the shape \(H, W\) or \(H, W, C\)",
+            r"array of shape \(3, 8, 9\): an image must have the shape \(H, W\) or \(H, W, C\)",
         ),
         (
             torch.zeros(8, 9, 3),
-            r"tensor of shape \(8, 9, 3\): an image has the shape \(H, W\) or \(C, H, W\)",
+            r"tensor of shape \(8, 9, 3\): an image must have the shape \(H, W\) or \(C, H, W\)",
         ),
-        (np.zeros(8, np.uint8), "an image has the shape"),
-        (torch.zeros(1, 3, 8, 8), "an image has the shape"),
+        (np.zeros(8, np.uint8), "an image must have the shape"),
+        (torch.zeros(1, 3, 8, 8), "an image must have the shape"),
         (np.zeros((8, 8, 2), np.uint8), "C = 1, 3 or 4"),
-        (np.zeros((0, 8, 3), np.uint8), r"array of shape \(0, 8, 3\): the image is 8 x 0, it has no pixels"),
-        (torch.zeros(3, 8, 0), "the image is 0 x 8, it has no pixels"),
+        (np.zeros((0, 8, 3), np.uint8), r"array of shape \(0, 8, 3\): the image is 8 x 0 .*no pixels"),
+        (torch.zeros(3, 8, 0), "the image is 0 x 8 .*no pixels"),
         (
             np.zeros((8, 8), np.int64),
-            r"array of shape \(8, 8\): .* uint8, uint16, or floats in 0..1, not int64",
+            r"array of shape \(8, 8\) .* uint16 or float in 0..1, not int64",
         ),
         (np.zeros((8, 8), bool), "not bool"),
         (np.zeros((8, 8), np.uint32), "not uint32"),
         (torch.zeros(3, 8, 8, dtype=torch.int32), "not int32"),
-        (np.full((8, 8, 3), 255.0), r"array of shape \(8, 8, 3\): .*in 0..1, not 255 to 255; scale or clip"),
-        (np.array([[0.5, -0.01]]), "floats must lie in 0..1"),
-        (np.array([[0.5, np.nan]]), "floats must lie in 0..1, not nan"),
-        (torch.tensor([[0.5, float("inf")]]), "floats must lie in 0..1"),
+        (np.full((8, 8, 3), 255.0), r"array of shape \(8, 8, 3\) .*in 0..1, not 255 to 255; scale or clip"),
+        (np.array([[0.5, -0.01]]), "floats must be in 0..1"),
+        (np.array([[0.5, np.nan]]), "floats must be in 0..1, not nan"),
+        (torch.tensor([[0.5, float("inf")]]), "floats must be in 0..1"),
     ],
 )
-def test_arrays_that_are_no_images(values, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_read_image_rejects_invalid_arrays(values, message):
+    with pytest.raises(ValueError, match=message):
         read_image(values)
 
 
@@ -472,7 +474,7 @@ def test_files_are_read_and_closed(as_string, tmp_path, monkeypatch):
     good.write_bytes(encoded(Image.fromarray(noise(4, 5)), "PNG"))
     bad.write_bytes(good.read_bytes()[:60])
     assert np.array_equal(np.asarray(read_image(str(good) if as_string else good)), noise(4, 5))
-    with pytest.raises(ValueError, match=r"bad.png: this can't be read as an image: "):
+    with pytest.raises(ValueError, match=r"bad.png can't be read as an image: "):
         read_image(str(bad) if as_string else bad)
     assert [file.closed for file in opened] == [True, True]
 
@@ -491,40 +493,38 @@ def test_errors_of_the_disk_are_not_errors_of_the_image(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "address", ["http://a.b/c.jpg", "HTTPS://a.b/c.jpg", "s3://a/b.png", "data:image/png;base64,iVBO"]
 )
-def test_addresses_are_not_fetched(address):
-    with pytest.raises(ValueError, match=f"{address[:5]}.*: this is a URL; download it first"):
+def test_read_image_rejects_urls(address):
+    with pytest.raises(ValueError, match=f"{address[:5]}.* is a URL; download it first"):
         read_image(address)
 
 
-def test_a_missing_file_a_folder_and_an_empty_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.jpg: there is no such file"):
+def test_read_image_names_missing_and_empty_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.jpg does not exist"):
         read_image(tmp_path / "nowhere.jpg")
-    with pytest.raises(ValueError, match=f"{tmp_path}: this is a folder"):
+    with pytest.raises(ValueError, match=f"{tmp_path} is a folder"):
         read_image(str(tmp_path))
     (tmp_path / "empty.jpg").touch()
-    with pytest.raises(ValueError, match=r"empty\.jpg: this can't be read as an image: it is empty"):
+    with pytest.raises(ValueError, match=r"empty\.jpg can't be read as an image: the file is empty"):
         read_image(tmp_path / "empty.jpg")
-    with pytest.raises(ValueError, match=r"image bytes: .* it is empty"):
+    with pytest.raises(ValueError, match=r"image bytes .*: the file is empty"):
         read_image(b"")
 
 
 @pytest.mark.parametrize(
     "data", [b"a text, not a picture", b"\x00" * 1000, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"]
 )
-def test_what_is_no_image_says_so(data):
-    with pytest.raises(
-        ValueError, match="image bytes: this can't be read as an image: it is of no known format"
-    ):
+def test_read_image_rejects_other_files(data):
+    with pytest.raises(ValueError, match="image bytes can't be read as an image: the format is unknown"):
         read_image(data)
 
 
 def test_images_without_pixels_and_closed_images(tmp_path):
-    with pytest.raises(ValueError, match="PIL image of mode RGB: the image is 0 x 5, it has no pixels"):
+    with pytest.raises(ValueError, match="PIL image of mode RGB: the image is 0 x 5 .*no pixels"):
         read_image(Image.new("RGB", (0, 5)))
     (tmp_path / "x.png").write_bytes(encoded(Image.fromarray(noise(4, 5)), "PNG"))
     image = Image.open(tmp_path / "x.png")
     image.close()
-    with pytest.raises(ValueError, match="PIL image of mode RGB: this can't be read"):
+    with pytest.raises(ValueError, match="PIL image of mode RGB can't be read"):
         read_image(image)
 
 
@@ -573,7 +573,7 @@ def reads_or_says_why(data):
             warnings.simplefilter("ignore")
             return read_image(data, max_pixels=10**6).mode == "RGB"
     except ValueError as error:
-        if not str(error).startswith("image bytes: "):
+        if not str(error).startswith("image bytes"):
             raise
         return False
 
@@ -592,7 +592,7 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_file_cut_anywhere_reads_or_says_why(kind):
+def test_read_image_of_truncated_files_raises_value_error_only(kind):
     data = SAMPLES[kind]
     assert reads_or_says_why(data)
     cuts = {*range(1, 40), *range(40, len(data), max(1, len(data) // 60)), len(data) - 1}
@@ -600,8 +600,8 @@ def test_a_file_cut_anywhere_reads_or_says_why(kind):
     assert not any(results[cut] for cut in range(1, 20))
 
 
-def test_a_jpeg_cut_in_its_middle_is_truncated():
-    with pytest.raises(ValueError, match=r"image bytes: .*image file is truncated") as caught:
+def test_read_image_rejects_a_truncated_jpeg():
+    with pytest.raises(ValueError, match=r"image bytes .*image file is truncated") as caught:
         read_image(SAMPLES["JPEG"][:-200])
     assert isinstance(caught.value.__cause__, OSError)
 
@@ -609,7 +609,7 @@ def test_a_jpeg_cut_in_its_middle_is_truncated():
 @given(st.binary(max_size=300))
 @example(b"\xff\xd8\xff\xe0")
 @example(b"GIF89a")
-def test_random_bytes_read_or_say_why(data):
+def test_read_image_of_random_bytes_raises_value_error_only(data):
     reads_or_says_why(data)
 
 
@@ -617,7 +617,7 @@ def test_random_bytes_read_or_say_why(data):
     st.sampled_from(sorted(SAMPLES)),
     st.lists(st.tuples(st.floats(0, 0.999), st.integers(0, 255)), max_size=6),
 )
-def test_damaged_files_read_or_say_why(kind, damages):
+def test_read_image_of_damaged_files_raises_value_error_only(kind, damages):
     data = bytearray(SAMPLES[kind])
     for place, value in damages:
         data[int(place * min(len(data), 200))] = value
@@ -634,7 +634,7 @@ def jpeg(width, height, seed=0, **options):
 
 
 @pytest.mark.parametrize(
-    ("size", "short_side", "expected"),
+    ("size", "min_short_side", "expected"),
     [
         ((800, 600), None, (800, 600)),
         ((800, 600), 301, (800, 600)),
@@ -645,26 +645,26 @@ def jpeg(width, height, seed=0, **options):
         ((800, 600), 1, (100, 75)),
     ],
 )
-def test_a_jpeg_is_decoded_smaller_but_never_below_the_short_side(size, short_side, expected):
-    assert read_image(jpeg(*size), short_side=short_side).size == expected
+def test_a_jpeg_is_decoded_smaller_but_never_below_the_short_side(size, min_short_side, expected):
+    assert read_image(jpeg(*size), min_short_side=min_short_side).size == expected
 
 
 def test_decoded_smaller_it_is_the_same_picture():
     content = jpeg(1200, 900)
-    rules = PixelRules(size=224)
-    whole = to_pixels(read_image(content), rules).float()
-    quick = to_pixels(read_image(content, short_side=300), rules).float()
+    preprocessing = ImagePreprocessing(size=224)
+    whole = resize_and_crop(read_image(content), preprocessing).float()
+    quick = resize_and_crop(read_image(content, min_short_side=300), preprocessing).float()
     assert 0 < (whole - quick).abs().mean() < 2
 
 
 def test_decoded_smaller_it_is_still_turned_upright_and_checked():
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
-    assert read_image(jpeg(800, 600, exif=exif), short_side=300).size == (300, 400)
+    assert read_image(jpeg(800, 600, exif=exif), min_short_side=300).size == (300, 400)
     with pytest.raises(TooManyPixelsError, match="claims 800 x 600"):
-        read_image(jpeg(800, 600), short_side=10, max_pixels=400_000)
+        read_image(jpeg(800, 600), min_short_side=10, max_pixels=400_000)
 
 
 def test_other_formats_are_decoded_whole(tmp_path):
     Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png", short_side=10).size == (800, 600)
+    assert read_image(tmp_path / "a.png", min_short_side=10).size == (800, 600)

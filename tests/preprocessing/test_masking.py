@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from prolip.preprocessing.masking import kept_patches, mask_tokens
+from prolip.preprocessing.masking import draw_patch_indices, mask_tokens
 
 PAD, START, END, MASK = 0, 1, 2, 99
 SPECIAL = {PAD, START, END}
@@ -19,44 +19,44 @@ def seeded(seed):
 
 
 @given(st.integers(0, 5), st.integers(1, 60), st.floats(0.001, 1.0), st.integers(0, 9))
-def test_kept_patches_are_so_many_sorted_and_different(batch, patches, keep, seed):
-    kept = kept_patches(batch, patches, keep, seeded(seed))
+def test_kept_patches_are_so_many_sorted_and_different(batch, patches, keep_fraction, seed):
+    kept = draw_patch_indices(batch, patches, keep_fraction, seeded(seed))
     assert kept.dtype == torch.int64
-    assert kept.shape == (batch, max(1, round(keep * patches)))
+    assert kept.shape == (batch, max(1, round(keep_fraction * patches)))
     assert (kept.diff(dim=1) > 0).all()
     assert ((kept >= 0) & (kept < patches)).all()
 
 
 @pytest.mark.parametrize(
-    ("patches", "keep", "count"), [(196, 0.25, 49), (10, 0.25, 2), (14, 0.25, 4), (3, 0.1, 1)]
+    ("patches", "keep_fraction", "count"), [(196, 0.25, 49), (10, 0.25, 2), (14, 0.25, 4), (3, 0.1, 1)]
 )
-def test_the_count_is_rounded_half_to_even_and_at_least_one(patches, keep, count):
-    assert kept_patches(2, patches, keep, seeded(0)).shape == (2, count)
+def test_the_count_is_rounded_half_to_even_and_at_least_one(patches, keep_fraction, count):
+    assert draw_patch_indices(2, patches, keep_fraction, seeded(0)).shape == (2, count)
 
 
 def test_every_patch_is_as_likely_and_images_differ(generator):
-    kept = kept_patches(4000, 20, 0.25, generator)
-    share = torch.bincount(kept.flatten(), minlength=20) / 4000
-    assert (share - 0.25).abs().max() < 5 * (0.25 * 0.75 / 4000) ** 0.5
+    kept = draw_patch_indices(4000, 20, 0.25, generator)
+    mask_fraction = torch.bincount(kept.flatten(), minlength=20) / 4000
+    assert (mask_fraction - 0.25).abs().max() < 5 * (0.25 * 0.75 / 4000) ** 0.5
     assert len(kept.unique(dim=0)) > 3000  # of 15504 possible rows
 
 
 def test_kept_patches_come_from_the_generator():
-    again = kept_patches(3, 50, 0.5, seeded(1))
-    assert torch.equal(kept_patches(3, 50, 0.5, seeded(1)), again)
-    assert not torch.equal(kept_patches(3, 50, 0.5, seeded(2)), again)
+    again = draw_patch_indices(3, 50, 0.5, seeded(1))
+    assert torch.equal(draw_patch_indices(3, 50, 0.5, seeded(1)), again)
+    assert not torch.equal(draw_patch_indices(3, 50, 0.5, seeded(2)), again)
 
 
-@pytest.mark.parametrize("keep", [0.0, -0.1, 1.01, float("nan")])
-def test_keep_is_a_share(keep):
-    with pytest.raises(ValueError, match="keep must be a share above 0 and at most 1, not"):
-        kept_patches(2, 4, keep, seeded(0))
+@pytest.mark.parametrize("keep_fraction", [0.0, -0.1, 1.01, float("nan")])
+def test_draw_patch_indices_rejects_invalid_fractions(keep_fraction):
+    with pytest.raises(ValueError, match="keep_fraction must be a fraction above 0 and at most 1, not"):
+        draw_patch_indices(2, 4, keep_fraction, seeded(0))
 
 
 @pytest.mark.parametrize(("batch", "patches"), [(-1, 4), (2, 0)])
-def test_there_must_be_patches(batch, patches):
-    with pytest.raises(ValueError, match=f"needs a batch and at least one patch, not {batch} x {patches}"):
-        kept_patches(batch, patches, 0.5, seeded(0))
+def test_draw_patch_indices_rejects_empty_grids(batch, patches):
+    with pytest.raises(ValueError, match=f"not {batch} and {patches}"):
+        draw_patch_indices(batch, patches, 0.5, seeded(0))
 
 
 # Tokens
@@ -75,15 +75,15 @@ def mask(ids, generator, **options):
     st.floats(0.001, 1.0),
     st.integers(0, 9),
 )
-def test_the_count_is_exact_and_all_else_stays(rows, share, seed):
+def test_mask_tokens_masks_exactly_the_fraction(rows, mask_fraction, seed):
     ids = torch.tensor(rows)
     before = ids.clone()
-    masked = mask(ids, seeded(seed), share=share)
+    masked = mask(ids, seeded(seed), mask_fraction=mask_fraction)
     assert torch.equal(ids, before)
     assert masked.dtype == torch.int64
     for row, new in zip(rows, masked.tolist(), strict=True):
         ordinary = sum(token not in SPECIAL for token in row)
-        assert new.count(MASK) == (max(1, round(share * ordinary)) if ordinary else 0)
+        assert new.count(MASK) == (max(1, round(mask_fraction * ordinary)) if ordinary else 0)
         assert all(b in (a, MASK) and (a not in SPECIAL or b == a) for a, b in zip(row, new, strict=True))
 
 
@@ -96,13 +96,13 @@ def test_three_quarters_are_rounded_half_to_even(ordinary, count):
     assert ((mask(ids, seeded(0)) == MASK).sum(1) == count).all()
 
 
-def test_every_ordinary_token_is_as_likely_and_texts_differ(generator):
+def test_mask_tokens_is_uniform_and_independent_per_text(generator):
     ids = torch.tensor([START, 5, 6, PAD, 7, 8, 9, 10, 11, 12, END]).expand(4000, -1)
-    masked = mask(ids, generator, share=0.5) == MASK
-    share = masked.double().mean(0)
+    masked = mask(ids, generator, mask_fraction=0.5) == MASK
+    mask_fraction = masked.double().mean(0)
     ordinary = torch.tensor([0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0], dtype=torch.bool)
-    assert (share[ordinary] - 0.5).abs().max() < 5 * (0.25 / 4000) ** 0.5
-    assert share[~ordinary].max() == 0
+    assert (mask_fraction[ordinary] - 0.5).abs().max() < 5 * (0.25 / 4000) ** 0.5
+    assert mask_fraction[~ordinary].max() == 0
     assert len(masked.unique(dim=0)) == 70  # all ways to choose 4 of 8
 
 
@@ -121,14 +121,14 @@ def test_empty_batches_stay_empty(shape):
 
 def test_without_special_ids_all_tokens_are_ordinary():
     ids = torch.tensor([[PAD, START, END, 3]])
-    masked = mask_tokens(ids, mask_id=MASK, special_ids=(), share=1.0, generator=seeded(0))
+    masked = mask_tokens(ids, mask_id=MASK, special_ids=(), mask_fraction=1.0, generator=seeded(0))
     assert masked.tolist() == [[MASK] * 4]
 
 
-@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
-def test_share_is_a_share(share):
-    with pytest.raises(ValueError, match="share must be a share above 0 and at most 1, not"):
-        mask(torch.ones(2, 3, dtype=torch.int64), seeded(0), share=share)
+@pytest.mark.parametrize("mask_fraction", [0.0, -1.0, 1.5, float("nan")])
+def test_mask_tokens_rejects_invalid_fractions(mask_fraction):
+    with pytest.raises(ValueError, match="mask_fraction must be a fraction above 0 and at most 1, not"):
+        mask(torch.ones(2, 3, dtype=torch.int64), seeded(0), mask_fraction=mask_fraction)
 
 
 def test_ids_are_a_batch_of_long_integers():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prolip.preprocessing.text_cleaning import Cleaning, clean
+from prolip.preprocessing.text_cleaning import Cleaning, clean_text
 
 PAIRS = json.loads((Path(__file__).parents[1] / "fixtures" / "preproc" / "info.json").read_text())["clean"]
 CLEANINGS = get_args(Cleaning)
@@ -34,7 +34,7 @@ def whole_way(text, how):
 @pytest.mark.parametrize("how", CLEANINGS)
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair["in"][:12])
 def test_the_pairs_of_the_release(pair, how):
-    assert clean(pair["in"], how) == pair[how]
+    assert clean_text(pair["in"], how) == pair[how]
 
 
 @pytest.mark.parametrize("how", CLEANINGS)
@@ -42,7 +42,7 @@ def test_the_pairs_of_the_release(pair, how):
 @given(PLAIN)
 def test_printable_ascii_needs_no_ftfy(how, text):
     assert ftfy.fix_text(text) == text
-    assert clean(text, how) == whole_way(text, how)
+    assert clean_text(text, how) == whole_way(text, how)
 
 
 @pytest.mark.parametrize("how", CLEANINGS)
@@ -55,27 +55,27 @@ def test_printable_ascii_needs_no_ftfy(how, text):
 @example("cats &lt;3")
 @example("a\x00b\x7f")
 def test_the_shortcut_is_the_whole_way(how, text):
-    assert clean(text, how) == whole_way(text, how)
+    assert clean_text(text, how) == whole_way(text, how)
 
 
 @pytest.mark.parametrize("how", CLEANINGS)
 @given(PLAIN)
 def test_plain_text_is_clean_after_one_cleaning(how, text):
-    assert clean(clean(text, how), how) == clean(text, how)
+    assert clean_text(clean_text(text, how), how) == clean_text(text, how)
 
 
 def test_a_str_of_numpy_is_a_str():
-    assert clean(np.str_("A  b"), "lower") == "a b"
+    assert clean_text(np.str_("A  b"), "lower") == "a b"
 
 
 @pytest.mark.parametrize("text", [None, b"bytes", 3, ["list"]])
 def test_only_texts_are_cleaned(text):
     with pytest.raises(TypeError, match=f"must be a str, not {type(text).__name__}"):
-        clean(text, "lower")
+        clean_text(text, "lower")
 
 
 def test_a_wrong_choice_is_named():
     with pytest.raises(
         ValueError, match=r"cleaning 'upper' is not one of \('canonicalize', 'whitespace', 'lower'\)"
     ):
-        clean("a", "upper")
+        clean_text("a", "upper")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, processors
 from torch.utils.data import DataLoader
 
-from prolip.preprocessing.text_cleaning import clean
-from prolip.preprocessing.tokenizer import Tokenizer, TokenRules, read_core, with_mask_token
-from prolip.preprocessing.tokenizer_builders import clip_bpe, train_bpe, train_words
+from prolip.preprocessing.text_cleaning import clean_text
+from prolip.preprocessing.tokenizer import Tokenizer, TokenizerConfig, add_mask_token, read_tokenizer_file
+from prolip.preprocessing.tokenizer_builders import build_clip_tokenizer, train_bpe, train_word_level
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "preproc" / "info.json"
 CAPTIONS = ["a photo of a cat", "a group of the dogs, running", "the red car of the dog"] * 5
@@ -30,18 +30,20 @@ def siglip(pad_to="context", context_length=12, **others):
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *((word, -2.0) for word in words)]
     pieces += [("▁", -4.0), *((letter, -6.0) for letter in "abcdefghijklmnopqrstuvwxyz</>[]_0123456789")]
     pieces += [("<extra_id_1>", 0.0), ("<extra_id_0>", 0.0)]
-    core = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=2))
-    core.pre_tokenizer = pre_tokenizers.Sequence(
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=2))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
     )
-    core.add_special_tokens(["<pad>", "</s>", "<unk>", "<extra_id_0>", "<extra_id_1>"])
-    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    rules = {"vocab_size": len(pieces), "context_length": context_length, "pad_id": 1, "end_id": 1}
-    return Tokenizer(core, TokenRules(**{**rules, "mask_id": len(pieces) - 2, "pad_to": pad_to, **others}))
+    backend.add_special_tokens(["<pad>", "</s>", "<unk>", "<extra_id_0>", "<extra_id_1>"])
+    backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    config = {"vocab_size": len(pieces), "context_length": context_length, "pad_id": 1, "end_id": 1}
+    return Tokenizer(
+        backend, TokenizerConfig(**{**config, "mask_id": len(pieces) - 2, "pad_to": pad_to, **others})
+    )
 
 
 def clip(**others):
-    return clip_bpe([("c", "a"), ("ca", "t</w>"), ("o", "f</w>")], **others)
+    return build_clip_tokenizer([("c", "a"), ("ca", "t</w>"), ("o", "f</w>")], **others)
 
 
 def bpe(cleaning="canonicalize", context_length=500):
@@ -49,10 +51,10 @@ def bpe(cleaning="canonicalize", context_length=500):
 
 
 def words(cleaning="canonicalize", context_length=500):
-    return train_words(CAPTIONS, context_length=context_length, cleaning=cleaning)
+    return train_word_level(CAPTIONS, context_length=context_length, cleaning=cleaning)
 
 
-ALL = [siglip("longest"), siglip(cleaning="whitespace"), clip(), with_mask_token(clip()), bpe(), words()]
+ALL = [siglip("longest"), siglip(cleaning="whitespace"), clip(), add_mask_token(clip()), bpe(), words()]
 NAMES = ["siglip", "siglip-context", "clip", "clip-mask", "bpe", "words"]
 every_tokenizer = pytest.mark.parametrize("tokenizer", ALL, ids=NAMES)
 
@@ -73,7 +75,7 @@ def test_truncation_keeps_start_and_end():
     assert ids.tolist() == [[start, cat, cat, cat, end], [start, cat, end, 0, 0]]
 
 
-def test_a_batch_is_cut_to_its_longest_text():
+def test_batch_is_padded_to_its_longest_text():
     tokenizer = words()
     assert tokenizer(["a", "the red car"]).shape == (2, 3)
     assert tokenizer(["a", ""]).shape == (2, 1)
@@ -95,21 +97,21 @@ def test_one_text_is_a_batch_of_one_and_a_tuple_is_a_list():
 
 @every_tokenizer
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4))
-def test_alone_is_as_in_a_batch_up_to_padding(tokenizer, texts):
+def test_encode_is_the_batch_without_padding(tokenizer, texts):
     batch = tokenizer(texts)
-    assert batch.shape[1] <= tokenizer.rules.context_length
+    assert batch.shape[1] <= tokenizer.config.context_length
     for row, text in zip(batch, texts, strict=True):
         alone = tokenizer(text)[0]
         assert torch.equal(row[: len(alone)], alone)
-        assert (row[len(alone) :] == tokenizer.rules.pad_id).all()
+        assert (row[len(alone) :] == tokenizer.config.pad_id).all()
 
 
 @every_tokenizer
 @given(text=TEXTS)
-def test_a_shorter_context_cuts_the_text_and_nothing_else(tokenizer, text):
+def test_truncation_keeps_start_and_end(tokenizer, text):
     whole = replaced(tokenizer, context_length=400, pad_to="longest")(text)[0].tolist()
     cut = replaced(tokenizer, context_length=4, pad_to="longest")(text)[0].tolist()
-    end = [] if tokenizer.rules.end_id is None else [tokenizer.rules.end_id]
+    end = [] if tokenizer.config.end_id is None else [tokenizer.config.end_id]
     assert cut == (whole if len(whole) <= 4 else whole[: 4 - len(end)] + end)
 
 
@@ -119,14 +121,16 @@ def test_a_shorter_context_cuts_the_text_and_nothing_else(tokenizer, text):
 @pytest.mark.parametrize(
     "name", ["[PAD]", "[MASK]", "</s>", "<extra_id_1>", "<|endoftext|>", "<|startoftext|>"]
 )
-@pytest.mark.parametrize("make", [bpe, words, siglip, lambda cleaning: with_mask_token(clip())])
-def test_a_name_in_a_caption_is_not_the_token(make, name):
+@pytest.mark.parametrize("make", [bpe, words, siglip, lambda cleaning: add_mask_token(clip())])
+def test_names_of_special_tokens_in_captions_are_text(make, name):
     tokenizer = make(cleaning="whitespace")
-    rules = tokenizer.rules
-    bare = [i for i in (rules.start_id, rules.end_id) if i is not None]
+    config = tokenizer.config
+    bare = [i for i in (config.start_id, config.end_id) if i is not None]
     for caption in (f"a {name} cat", name, f"cat{name}cat"):
         ids = replaced(tokenizer, pad_to="longest", context_length=99)(caption)[0].tolist()
-        assert [i for i in ids if i in rules.special_ids] == bare, tokenizer.core().encode(caption).tokens
+        assert [i for i in ids if i in config.special_ids] == bare, (
+            tokenizer.copy_backend().encode(caption).tokens
+        )
 
 
 def test_a_name_in_a_caption_is_spelt():
@@ -138,8 +142,8 @@ def test_a_name_in_a_caption_is_spelt():
 
 def test_without_care_the_name_would_be_the_token():
     """What this package guards against; if tokenizers changes it, the care can go."""
-    assert bpe("whitespace").core().encode("[MASK]").ids == [1]
-    assert siglip().core().encode("</s>").ids == [1, 1]
+    assert bpe("whitespace").copy_backend().encode("[MASK]").ids == [1]
+    assert siglip().copy_backend().encode("</s>").ids == [1, 1]
 
 
 def test_an_ordinary_token_that_pads_stays_in_the_text():
@@ -151,79 +155,81 @@ def test_an_ordinary_token_that_pads_stays_in_the_text():
 
 
 def test_special_ids():
-    assert siglip().rules.special_ids == {1, siglip().rules.mask_id}
-    assert clip().rules.special_ids == {0, 515, 516}
-    assert bpe().rules.special_ids == {0, 1}
+    assert siglip().config.special_ids == {1, siglip().config.mask_id}
+    assert clip().config.special_ids == {0, 515, 516}
+    assert bpe().config.special_ids == {0, 1}
 
 
 # The mask token
 
 
 def test_a_mask_token_comes_after_all_ids():
-    plain, masked = clip(), with_mask_token(clip())
-    assert (masked.rules.mask_id, masked.rules.vocab_size) == (517, 518)
-    assert masked.rules == replace(plain.rules, mask_id=517, vocab_size=518)
+    plain, masked = clip(), add_mask_token(clip())
+    assert (masked.config.mask_id, masked.config.vocab_size) == (517, 518)
+    assert masked.config == replace(plain.config, mask_id=517, vocab_size=518)
     assert torch.equal(masked(CAPTIONS), plain(CAPTIONS))
     shown = torch.tensor([[515, 513, 517, 513, 516, 0]])
     assert "[MASK]" in masked.decode(shown)[0]
 
 
-def test_a_mask_token_comes_after_unused_rows_of_the_table():
-    masked = with_mask_token(replaced(clip(), vocab_size=530))
-    assert (masked.rules.mask_id, masked.rules.vocab_size) == (530, 531)
-    assert masked.core().id_to_token(530) == "[MASK]"
-    assert Tokenizer(masked.core(), masked.rules).core().token_to_id("[MASK]") == 530
+def test_add_mask_token_follows_unused_rows():
+    masked = add_mask_token(replaced(clip(), vocab_size=530))
+    assert (masked.config.mask_id, masked.config.vocab_size) == (530, 531)
+    assert masked.copy_backend().id_to_token(530) == "[MASK]"
+    assert Tokenizer(masked.copy_backend(), masked.config).copy_backend().token_to_id("[MASK]") == 530
 
 
 def test_a_mask_token_comes_after_ids_beyond_the_table():
     tokenizer = siglip(mask_id=None, vocab_size=20)
-    size = tokenizer.core().get_vocab_size()
-    assert with_mask_token(tokenizer).rules.mask_id == size > 20
+    size = tokenizer.copy_backend().get_vocab_size()
+    assert add_mask_token(tokenizer).config.mask_id == size > 20
 
 
-def test_a_mask_token_that_is_there_is_used():
+def test_add_mask_token_uses_an_existing_token():
     for tokenizer in (bpe(), siglip(), words()):
-        assert with_mask_token(tokenizer) is tokenizer
-    forgotten = Tokenizer(bpe("whitespace").core(), replace(bpe("whitespace").rules, mask_id=None))
-    assert with_mask_token(forgotten).rules == bpe("whitespace").rules
-    roomy = with_mask_token(replaced(forgotten, vocab_size=400))
-    assert (roomy.rules.mask_id, roomy.rules.vocab_size) == (1, 400)
-    assert roomy.core().get_vocab_size() == forgotten.core().get_vocab_size()  # nothing had to be reserved
+        assert add_mask_token(tokenizer) is tokenizer
+    forgotten = Tokenizer(bpe("whitespace").copy_backend(), replace(bpe("whitespace").config, mask_id=None))
+    assert add_mask_token(forgotten).config == bpe("whitespace").config
+    roomy = add_mask_token(replaced(forgotten, vocab_size=400))
+    assert (roomy.config.mask_id, roomy.config.vocab_size) == (1, 400)
+    assert (
+        roomy.copy_backend().get_vocab_size() == forgotten.copy_backend().get_vocab_size()
+    )  # nothing had to be reserved
 
 
-def test_holes_in_the_ids_are_refused():
-    core = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
-    with pytest.raises(ValueError, match="ids have holes"):
-        with_mask_token(Tokenizer(core, TokenRules(vocab_size=8, context_length=3, pad_id=0)))
+def test_add_mask_token_rejects_gaps_in_the_ids():
+    backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
+    with pytest.raises(ValueError, match="ids have gaps"):
+        add_mask_token(Tokenizer(backend, TokenizerConfig(vocab_size=8, context_length=3, pad_id=0)))
 
 
 # Files, copies, workers
 
 
 @every_tokenizer
-def test_files_pickles_and_copies_behave_the_same(tokenizer, tmp_path):
+def test_saved_pickled_and_copied_tokenizers_are_equal(tokenizer, tmp_path):
     path = tokenizer.save(tmp_path / "new" / "tokenizer.json")
     assert path == tmp_path / "new" / "tokenizer.json"
     texts = [*CAPTIONS, "", "<|endoftext|> </s> [MASK] é 😀 !!", "cat " * 600]
     again = [
-        Tokenizer.from_file(path, tokenizer.rules),
+        Tokenizer.from_file(path, tokenizer.config),
         pickle.loads(pickle.dumps(tokenizer)),
         copy.deepcopy(tokenizer),
         copy.copy(tokenizer),
     ]
     for other in again:
-        assert other.rules == tokenizer.rules
+        assert other.config == tokenizer.config
         assert torch.equal(other(texts), tokenizer(texts))
         assert other.decode(other(texts)) == tokenizer.decode(tokenizer(texts))
         assert other.save(tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
 def test_a_foreign_file_s_padding_and_truncation_are_put_aside(tmp_path):
-    core = words().core()
-    core.enable_truncation(2, direction="left", stride=1)
-    core.enable_padding(pad_id=2, length=9, direction="left")
-    core.save(str(tmp_path / "tokenizer.json"))
-    foreign = Tokenizer.from_file(tmp_path / "tokenizer.json", words(context_length=4).rules)
+    backend = words().copy_backend()
+    backend.enable_truncation(2, direction="left", stride=1)
+    backend.enable_padding(pad_id=2, length=9, direction="left")
+    backend.save(str(tmp_path / "tokenizer.json"))
+    foreign = Tokenizer.from_file(tmp_path / "tokenizer.json", words(context_length=4).config)
     assert torch.equal(
         foreign(["the red car of the dog", "cat"]), words(context_length=4)(["the red car of the dog", "cat"])
     )
@@ -233,14 +239,14 @@ def test_a_foreign_file_s_padding_and_truncation_are_put_aside(tmp_path):
 
 
 def test_the_given_core_is_left_alone():
-    core = words().core()
-    core.enable_padding(pad_id=2, length=9)
-    tokenizer = Tokenizer(core, words().rules)
-    assert core.padding["length"] == 9
-    assert core.truncation is None
-    assert not core.encode_special_tokens
-    core.no_padding()
-    core.add_tokens(["red car"])
+    backend = words().copy_backend()
+    backend.enable_padding(pad_id=2, length=9)
+    tokenizer = Tokenizer(backend, words().config)
+    assert backend.padding["length"] == 9
+    assert backend.truncation is None
+    assert not backend.encode_special_tokens
+    backend.no_padding()
+    backend.add_tokens(["red car"])
     assert torch.equal(tokenizer("the red car"), words()("the red car"))
 
 
@@ -265,33 +271,33 @@ def test_a_file_that_is_no_tokenizer(tmp_path, content):
     with pytest.raises(
         ValueError, match=r"tokenizer\.json is not a tokenizer\.json that `tokenizers` can read: ."
     ):
-        Tokenizer.from_file(path, words().rules)
+        Tokenizer.from_file(path, words().config)
 
 
-def test_damaged_files(tmp_path):
+def test_from_file_rejects_damaged_files(tmp_path):
     path = words().save(tmp_path / "tokenizer.json")
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"tokenizer\.json is not"):
-        read_core(path)
+        read_tokenizer_file(path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"tokenizer\.json is not"):
-        read_core(path)
+        read_tokenizer_file(path)
     for missing in (tmp_path, tmp_path / "nowhere.json"):
-        with pytest.raises(FileNotFoundError, match=f"{missing.name}: there is no such tokenizer file"):
-            read_core(missing)
+        with pytest.raises(FileNotFoundError, match=f"{missing.name}: the tokenizer file does not exist"):
+            read_tokenizer_file(missing)
 
 
-def test_mistakes_of_a_file_name_it(tmp_path):
+def test_from_file_errors_name_the_file(tmp_path):
     path = clip().save(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match=r"tokenizer\.json: the tokenizer puts the ids \[515, 516\] around"):
-        Tokenizer.from_file(path, words().rules)
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the tokenizer adds the ids \[515, 516\]"):
+        Tokenizer.from_file(path, words().config)
     twice = json.loads(path.read_text())
     twice["model"]["vocab"]["ca"] = twice["model"]["vocab"]["of</w>"]
     path.write_text(json.dumps(twice))
     with pytest.raises(
         ValueError, match=r"tokenizer\.json: the tokenizer can't be written and read again: ."
     ):
-        Tokenizer.from_file(path, clip().rules)
+        Tokenizer.from_file(path, clip().config)
 
 
 # What people look at
@@ -305,13 +311,13 @@ def test_decode_leaves_out_padding_start_and_end():
 
 @every_tokenizer
 @given(text=TEXTS)
-def test_ids_are_inside_the_vocabulary(tokenizer, text):
+def test_ids_are_below_vocab_size(tokenizer, text):
     ids = tokenizer(text)
-    assert 0 <= int(ids.min()) <= int(ids.max()) < tokenizer.rules.vocab_size
+    assert 0 <= int(ids.min()) <= int(ids.max()) < tokenizer.config.vocab_size
 
 
 def test_repr_shows_the_rules():
-    assert repr(words()).startswith("Tokenizer(TokenRules(vocab_size=")
+    assert repr(words()).startswith("Tokenizer(TokenizerConfig(vocab_size=")
 
 
 # Mistakes
@@ -329,7 +335,7 @@ def test_repr_shows_the_rules():
         (["cat", "dog", b"cat"], r"texts\[2\] must be a str, not bytes"),
     ],
 )
-def test_wrong_texts(texts, message):
+def test_tokenizer_rejects_texts_of_other_types(texts, message):
     with pytest.raises(TypeError, match=message):
         words()(texts)
 
@@ -353,15 +359,15 @@ def test_wrong_texts(texts, message):
         ({"pad_to": "left"}, "pad_to 'left' is not one of"),
     ],
 )
-def test_wrong_rules(change, message):
-    with pytest.raises(ValueError, match=f"TokenRules: {message}"):
-        TokenRules(**{"vocab_size": 10, "context_length": 5, "pad_id": 0, **change})
+def test_tokenizer_config_rejects_invalid_values(change, message):
+    with pytest.raises(ValueError, match=message):
+        TokenizerConfig(**{"vocab_size": 10, "context_length": 5, "pad_id": 0, **change})
 
 
-def test_rules_that_are_not_those_of_the_core():
-    with pytest.raises(ValueError, match=r"puts the ids \[1\] around a text, but .* say \[\]"):
+def test_tokenizer_rejects_a_config_that_does_not_fit_the_backend():
+    with pytest.raises(ValueError, match=r"adds the ids \[1\] to a text, but .* are \[\]"):
         siglip(end_id=None)
-    with pytest.raises(ValueError, match=r"puts the ids \[\] around a text, but .* say \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"adds the ids \[\] to a text, but .* are \[3, 4\]"):
         replaced(words(), start_id=3, end_id=4)
     with pytest.raises(
         ValueError, match="context_length 2 leaves no room for a text beside 2 special tokens"
@@ -380,11 +386,11 @@ def test_the_tokenizer_of_another_model():
         tokenizer("the " * 50)
 
 
-def test_wrong_parts():
-    with pytest.raises(TypeError, match=r"core must be a tokenizers\.Tokenizer, not str"):
-        Tokenizer("tokenizer.json", words().rules)
-    with pytest.raises(TypeError, match="rules must be TokenRules, not dict"):
-        Tokenizer(words().core(), {"pad_id": 0})
+def test_tokenizer_rejects_wrong_types():
+    with pytest.raises(TypeError, match=r"backend must be a tokenizers\.Tokenizer, not str"):
+        Tokenizer("tokenizer.json", words().config)
+    with pytest.raises(TypeError, match="config must be a TokenizerConfig, not dict"):
+        Tokenizer(words().copy_backend(), {"pad_id": 0})
 
 
 def test_wrong_ids_to_decode():
@@ -399,8 +405,8 @@ def test_wrong_ids_to_decode():
 def test_cleaning_is_the_rules():
     raw, lower = bpe("whitespace"), bpe("canonicalize")
     assert raw.decode(raw("It's  a CAT!")) == ["It's a CAT!"]
-    assert lower.decode(lower("It's  a CAT!")) == [clean("It's  a CAT!", "canonicalize")]
+    assert lower.decode(lower("It's  a CAT!")) == [clean_text("It's  a CAT!", "canonicalize")]
 
 
 def replaced(tokenizer, **change):
-    return Tokenizer(tokenizer.core(), replace(tokenizer.rules, **change))
+    return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **change))

@@ -14,15 +14,15 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from prolip.preprocessing.text_cleaning import clean
+from prolip.preprocessing.text_cleaning import clean_text
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.tokenizer_builders import (
-    clip_bpe,
-    from_folder,
+    build_clip_tokenizer,
     read_clip_merges,
-    special_names,
+    read_folder_tokenizer,
+    read_special_tokens,
     train_bpe,
-    train_words,
+    train_word_level,
 )
 
 CAPTIONS = [
@@ -41,7 +41,7 @@ def bpe(cleaning="canonicalize", captions=CAPTIONS, vocab_size=320):
     return train_bpe(captions, vocab_size=vocab_size, context_length=1000, cleaning=cleaning)
 
 
-RAW, CLEANED, CLIP = bpe("whitespace"), bpe(), clip_bpe(MERGES)
+RAW, CLEANED, CLIP = bpe("whitespace"), bpe(), build_clip_tokenizer(MERGES)
 
 
 # Trained BPE
@@ -53,15 +53,15 @@ RAW, CLEANED, CLIP = bpe("whitespace"), bpe(), clip_bpe(MERGES)
 @example("naïve ☕️ 日本 \U0001f469‍\U0001f467")
 def test_bpe_loses_nothing(tokenizer, text):
     ids = tokenizer(text)
-    assert int(ids.max()) < tokenizer.rules.vocab_size
-    assert tokenizer.decode(ids) == [clean(text, tokenizer.rules.cleaning)]
+    assert int(ids.max()) < tokenizer.config.vocab_size
+    assert tokenizer.decode(ids) == [clean_text(text, tokenizer.config.cleaning)]
 
 
 def test_bpe_has_its_special_tokens_first():
-    core = CLEANED.core()
-    assert [core.id_to_token(i) for i in (0, 1)] == ["[PAD]", "[MASK]"]
-    assert (CLEANED.rules.pad_id, CLEANED.rules.mask_id) == (0, 1)
-    assert (CLEANED.rules.start_id, CLEANED.rules.end_id) == (None, None)
+    backend = CLEANED.copy_backend()
+    assert [backend.id_to_token(i) for i in (0, 1)] == ["[PAD]", "[MASK]"]
+    assert (CLEANED.config.pad_id, CLEANED.config.mask_id) == (0, 1)
+    assert (CLEANED.config.start_id, CLEANED.config.end_id) == (None, None)
 
 
 def test_a_word_is_the_same_token_wherever_it_stands():
@@ -72,8 +72,8 @@ def test_a_word_is_the_same_token_wherever_it_stands():
 
 def test_bpe_may_have_fewer_ids_than_asked_for():
     small = bpe(captions=["ab ab", "once"], vocab_size=1000)
-    assert small.rules.vocab_size == small.core().get_vocab_size() == 258 + 2  # " a", " ab"
-    assert bpe(vocab_size=258).rules.vocab_size == 258
+    assert small.config.vocab_size == small.copy_backend().get_vocab_size() == 258 + 2  # " a", " ab"
+    assert bpe(vocab_size=258).config.vocab_size == 258
 
 
 def test_training_twice_gives_the_same_file(tmp_path):
@@ -81,13 +81,13 @@ def test_training_twice_gives_the_same_file(tmp_path):
     many = ["".join(random.choices("abcdef ", k=30)) for _ in range(200)]  # with many ties
     for name, train in {
         "bpe": lambda: bpe(captions=many, vocab_size=500),
-        "words": lambda: train_words(many, context_length=9),
+        "words": lambda: train_word_level(many, context_length=9),
     }.items():
         first, second = (train().save(tmp_path / f"{name}{i}.json").read_bytes() for i in range(2))
         assert first == second
     code = (
-        "from prolip.preprocessing.tokenizer_builders import train_words;import json,sys;"
-        "train_words(json.load(sys.stdin), context_length=9).save(sys.argv[1])"
+        "from prolip.preprocessing.tokenizer_builders import train_word_level;import json,sys;"
+        "train_word_level(json.load(sys.stdin), context_length=9).save(sys.argv[1])"
     )
     other = tmp_path / "other.json"
     subprocess.run([sys.executable, "-c", code, str(other)], input=json.dumps(many), text=True, check=True)
@@ -102,8 +102,8 @@ def test_captions_may_come_from_a_generator():
 
 
 def test_words_are_ordered_by_frequency_then_alphabetically():
-    tokenizer = train_words(["e b a c", "c. A d!", "c"], context_length=9)
-    assert [tokenizer.core().id_to_token(i) for i in range(8)] == [
+    tokenizer = train_word_level(["e b a c", "c. A d!", "c"], context_length=9)
+    assert [tokenizer.copy_backend().id_to_token(i) for i in range(8)] == [
         "[PAD]",
         "[MASK]",
         "[UNK]",
@@ -113,20 +113,20 @@ def test_words_are_ordered_by_frequency_then_alphabetically():
         "d",
         "e",
     ]
-    assert tokenizer.rules.vocab_size == 8
-    assert sorted(tokenizer.core().get_added_tokens_decoder()) == [0, 1, 2]
+    assert tokenizer.config.vocab_size == 8
+    assert sorted(tokenizer.copy_backend().get_added_tokens_decoder()) == [0, 1, 2]
     assert tokenizer(["e c zebra a", "B"]).tolist() == [[7, 3, 2, 4], [5, 0, 0, 0]]
 
 
 def test_max_words_keeps_the_most_frequent():
-    tokenizer = train_words(["b a c", "c a d", "c e"], context_length=9, max_words=2)
-    assert tokenizer.rules.vocab_size == 5
+    tokenizer = train_word_level(["b a c", "c a d", "c e"], context_length=9, max_words=2)
+    assert tokenizer.config.vocab_size == 5
     assert tokenizer("a b c d").tolist() == [[4, 2, 3, 2]]
 
 
 @pytest.mark.parametrize("cleaning", ["whitespace", "canonicalize"])
 def test_words_of_the_training_captions_are_known(cleaning):
-    tokenizer = train_words(CAPTIONS, context_length=30, cleaning=cleaning)
+    tokenizer = train_word_level(CAPTIONS, context_length=30, cleaning=cleaning)
     ids = tokenizer(CAPTIONS)
     assert not (ids == 2).any()
     assert Counter(ids.flatten().tolist())[3] == max(Counter(ids[ids > 0].tolist()).values())
@@ -136,23 +136,23 @@ def test_words_of_the_training_captions_are_known(cleaning):
 
 
 @pytest.mark.parametrize(
-    "train", [train_words, lambda c, **k: train_bpe(c, vocab_size=300, **k)], ids=["words", "bpe"]
+    "train", [train_word_level, lambda c, **k: train_bpe(c, vocab_size=300, **k)], ids=["words", "bpe"]
 )
 class TestMistakes:
     def test_captions(self, train):
-        with pytest.raises(TypeError, match="captions must be several str, not one str"):
+        with pytest.raises(TypeError, match="captions must be a sequence of str, not str"):
             train("a red car", context_length=5)
         with pytest.raises(TypeError, match=r"captions\[1\] must be a str, not NoneType"):
             train(["a", None], context_length=5)
         with pytest.raises(TypeError, match=r"captions\[0\] must be a str, not list"):
             train([["a"]], context_length=5)
         for nothing in ([], ["", "  !"]):
-            with pytest.raises(ValueError, match="no words in the captions"):
+            with pytest.raises(ValueError, match="captions hold no words"):
                 train(nothing, context_length=5)
 
     def test_rules(self, train):
         def never():
-            raise AssertionError("rules are checked before the work")
+            raise AssertionError("config are checked before the work")
             yield
 
         with pytest.raises(ValueError, match="context_length must be a whole number of at least 1, not 0"):
@@ -165,7 +165,7 @@ def test_sizes_that_are_too_small():
     with pytest.raises(ValueError, match=r"vocab_size 257 is too small: .* are 258"):
         bpe(vocab_size=257)
     with pytest.raises(ValueError, match="max_words must be at least 1, or None for all, not 0"):
-        train_words(CAPTIONS, context_length=5, max_words=0)
+        train_word_level(CAPTIONS, context_length=5, max_words=0)
 
 
 # CLIP's BPE
@@ -173,8 +173,8 @@ def test_sizes_that_are_too_small():
 
 def test_clip_by_hand():
     """Bytes 0 to 255 start at "!"; the same that end a word at 256; merges at 512; start, end."""
-    tokenizer = clip_bpe(MERGES)
-    assert tokenizer.rules.vocab_size == 512 + len(MERGES) + 2
+    tokenizer = build_clip_tokenizer(MERGES)
+    assert tokenizer.config.vocab_size == 512 + len(MERGES) + 2
     start, end = 512 + len(MERGES), 513 + len(MERGES)
     letter = {c: ord(c) - ord("!") for c in "'acdehst"}
     cat, dog, s = 513, 515, 516
@@ -190,30 +190,30 @@ def test_clip_by_hand():
     }
     for text, ids in expected.items():
         assert tokenizer(text).tolist() == [[start, *ids, end]], text
-    assert tokenizer.rules.special_ids == {0, start, end}
-    assert (tokenizer.rules.context_length, tokenizer.rules.cleaning) == (77, "lower")
+    assert tokenizer.config.special_ids == {0, start, end}
+    assert (tokenizer.config.context_length, tokenizer.config.cleaning) == (77, "lower")
 
 
 def test_every_byte_of_clip_has_its_token():
-    core = clip_bpe([]).core()
-    ids = {byte: core.encode(bytes([byte]).decode("latin-1") * 1).ids for byte in range(0x21, 0x7F)}
+    backend = build_clip_tokenizer([]).copy_backend()
+    ids = {byte: backend.encode(bytes([byte]).decode("latin-1") * 1).ids for byte in range(0x21, 0x7F)}
     assert all(
         found == [512, byte - 0x21 + 256, 513] for byte, found in ids.items() if not chr(byte).isupper()
     )
-    assert core.get_vocab_size() == 514
+    assert backend.get_vocab_size() == 514
     every = "".join(chr(code) for code in range(1, 0x10FFFF, 977) if not 0xD800 <= code < 0xE000)
     text = "".join(every.split())
-    assert core.decode(core.encode(text).ids).replace(" ", "") == text.lower()
+    assert backend.decode(backend.encode(text).ids).replace(" ", "") == text.lower()
 
 
 def test_clip_s_own_lower_case_changes_nothing_that_python_lowered():
     """Up to letters that are newer than Python's tables."""
-    core = clip_bpe([]).core()
+    backend = build_clip_tokenizer([]).copy_backend()
     known = (
         chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")
     )
     text = "".join(known).lower()
-    assert core.normalizer.normalize_str(text) == text
+    assert backend.normalizer.normalize_str(text) == text
 
 
 @given(st.text(st.characters(max_codepoint=0x24FF) | st.sampled_from("cat dog's 12 !?<|>"), max_size=40))
@@ -221,7 +221,7 @@ def test_clip_s_own_lower_case_changes_nothing_that_python_lowered():
 @example("👩‍👩‍👧 日本語テキスト Ⅳ ½ ²")
 @example("cat " * 90)
 def test_clip_is_that_of_transformers(text):
-    text = clean(text, "lower")
+    text = clean_text(text, "lower")
     assume("<|startoftext|>" not in text and "<|endoftext|>" not in text)  # they take these for the tokens
     assert CLIP(text).tolist() == [their_clip()(text, truncation=True, max_length=77)["input_ids"]]
 
@@ -229,30 +229,30 @@ def test_clip_is_that_of_transformers(text):
 @cache
 def their_clip():
     transformers = pytest.importorskip("transformers")
-    return transformers.CLIPTokenizer(vocab=clip_bpe(MERGES).core().get_vocab(), merges=MERGES)
+    return transformers.CLIPTokenizer(
+        vocab=build_clip_tokenizer(MERGES).copy_backend().get_vocab(), merges=MERGES
+    )
 
 
 def test_clip_with_a_vocabulary_of_its_own():
-    vocab = {token: 600 - i for token, i in clip_bpe(MERGES).core().get_vocab().items()}
-    tokenizer = clip_bpe(MERGES, vocab=vocab, pad_id=3, context_length=6)
+    vocab = {token: 600 - i for token, i in build_clip_tokenizer(MERGES).copy_backend().get_vocab().items()}
+    tokenizer = build_clip_tokenizer(MERGES, vocab=vocab, pad_id=3, context_length=6)
     assert tokenizer(["cat", "a cat"])[0].tolist() == [
         vocab["<|startoftext|>"],
         vocab["cat</w>"],
         vocab["<|endoftext|>"],
         3,
     ]
-    assert tokenizer.rules.vocab_size == 601
+    assert tokenizer.config.vocab_size == 601
 
 
 def test_merges_that_do_not_fit():
     with pytest.raises(
-        ValueError, match=r"these merges don't fit CLIP's vocabulary: .*Token `ca` out of vocabulary"
+        ValueError, match=r"the merges don't fit CLIP's vocabulary: .*Token `ca` out of vocabulary"
     ):
-        clip_bpe([("ca", "t</w>")])
-    with pytest.raises(
-        ValueError, match=r"not a vocabulary of CLIP: it has no <\|startoftext\|> and no <\|endoftext\|>"
-    ):
-        clip_bpe([], vocab={"a": 0})
+        build_clip_tokenizer([("ca", "t</w>")])
+    with pytest.raises(ValueError, match=r"not CLIP's: it has no <\|startoftext\|> and no <\|endoftext\|>"):
+        build_clip_tokenizer([], vocab={"a": 0})
 
 
 LINES = "".join(f"{a} {b}\n" for a, b in MERGES)
@@ -292,7 +292,7 @@ def test_damaged_merges(tmp_path, content, message):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"merges\.txt.*{message}"):
         read_clip_merges(path)
-    with pytest.raises(FileNotFoundError, match="nowhere: there is no such merges file"):
+    with pytest.raises(FileNotFoundError, match="nowhere: the merges file does not exist"):
         read_clip_merges(tmp_path / "nowhere")
 
 
@@ -300,12 +300,14 @@ def test_damaged_merges(tmp_path, content, message):
 
 
 def test_folders(tmp_path):
-    assert from_folder(tmp_path) is None
-    expected = clip_bpe(MERGES)
+    assert read_folder_tokenizer(tmp_path) is None
+    expected = build_clip_tokenizer(MERGES)
     texts = ["a cat's dog", "the end!"]
 
     def same():
-        return torch.equal(Tokenizer(from_folder(tmp_path), expected.rules)(texts), expected(texts))
+        return torch.equal(
+            Tokenizer(read_folder_tokenizer(tmp_path), expected.config)(texts), expected(texts)
+        )
 
     (tmp_path / "bpe_simple_vocab_16e6.txt.gz").write_bytes(gzip.compress(("#version\n" + LINES).encode()))
     assert same()
@@ -314,12 +316,15 @@ def test_folders(tmp_path):
     assert same()
     (tmp_path / "bpe_simple_vocab_16e6.txt").unlink()
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + LINES)
-    assert from_folder(tmp_path) is None
-    vocab = expected.core().get_vocab()
+    assert read_folder_tokenizer(tmp_path) is None
+    vocab = expected.copy_backend().get_vocab()
     vocab["cat</w>"], vocab["dog</w>"] = vocab["dog</w>"], vocab["cat</w>"]
     (tmp_path / "vocab.json").write_text(json.dumps(vocab))
     assert not same()
-    assert Tokenizer(from_folder(tmp_path), expected.rules)("cat").tolist() == expected("dog").tolist()
+    assert (
+        Tokenizer(read_folder_tokenizer(tmp_path), expected.config)("cat").tolist()
+        == expected("dog").tolist()
+    )
     expected.save(tmp_path / "tokenizer.json")
     assert same()
 
@@ -327,27 +332,27 @@ def test_folders(tmp_path):
 def test_a_folder_that_transformers_wrote(tmp_path):
     theirs = their_clip()
     theirs.save_pretrained(tmp_path)
-    core = from_folder(tmp_path)
-    names = special_names(tmp_path)
+    backend = read_folder_tokenizer(tmp_path)
+    names = read_special_tokens(tmp_path)
     assert names == {
         "pad": "<|endoftext|>",
         "eos": "<|endoftext|>",
         "bos": "<|startoftext|>",
         "unk": "<|endoftext|>",
     }
-    ours = clip_bpe(MERGES)
-    assert core.token_to_id(names["eos"]) == ours.rules.end_id
+    ours = build_clip_tokenizer(MERGES)
+    assert backend.token_to_id(names["eos"]) == ours.config.end_id
     texts = ["a cat's dog", "été 12!", "<|endoftext|> cat", "cat " * 90]
-    assert torch.equal(Tokenizer(core, ours.rules)(texts[:2]), ours(texts[:2]))
-    assert (Tokenizer(core, ours.rules)(texts) == ours.rules.end_id).sum() == len(texts)
+    assert torch.equal(Tokenizer(backend, ours.config)(texts[:2]), ours(texts[:2]))
+    assert (Tokenizer(backend, ours.config)(texts) == ours.config.end_id).sum() == len(texts)
 
 
 def test_sentencepiece_alone_is_explained(tmp_path):
     (tmp_path / "spiece.model").write_bytes(b"")
     with pytest.raises(
-        FileNotFoundError, match=r"has spiece\.model but no tokenizer\.json: .*T5Tokenizer.*save_pretrained"
+        FileNotFoundError, match=r"has spiece\.model but no tokenizer\.json.*T5Tokenizer.*save_pretrained"
     ):
-        from_folder(tmp_path)
+        read_folder_tokenizer(tmp_path)
 
 
 def test_foreign_json_in_a_folder(tmp_path):
@@ -359,23 +364,23 @@ def test_foreign_json_in_a_folder(tmp_path):
     }.items():
         (tmp_path / "vocab.json").write_text(content)
         with pytest.raises(ValueError, match=rf"vocab\.json {message}"):
-            from_folder(tmp_path)
+            read_folder_tokenizer(tmp_path)
     (tmp_path / "vocab.json").write_text('{"<s>": 0}')
-    with pytest.raises(ValueError, match="not a vocabulary of CLIP"):
-        from_folder(tmp_path)
+    with pytest.raises(ValueError, match="vocabulary is not CLIP's"):
+        read_folder_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ValueError, match=r"tokenizer\.json is not a tokenizer\.json"):
-        from_folder(tmp_path)
+        read_folder_tokenizer(tmp_path)
 
 
 def test_special_names(tmp_path):
-    assert special_names(tmp_path) == {}
+    assert read_special_tokens(tmp_path) == {}
     (tmp_path / "special_tokens_map.json").write_text(
         json.dumps(
             {"pad_token": {"content": "<pad>", "lstrip": False}, "eos_token": "</s>", "mask_token": "<mask>"}
         )
     )
-    assert special_names(tmp_path) == {"pad": "<pad>", "eos": "</s>", "mask": "<mask>"}
+    assert read_special_tokens(tmp_path) == {"pad": "<pad>", "eos": "</s>", "mask": "<mask>"}
     (tmp_path / "tokenizer_config.json").write_text(
         json.dumps(
             {
@@ -386,7 +391,7 @@ def test_special_names(tmp_path):
             }
         )
     )
-    assert special_names(tmp_path) == {"pad": "</s>", "eos": "</s>", "mask": "<mask>", "unk": "<unk>"}
+    assert read_special_tokens(tmp_path) == {"pad": "</s>", "eos": "</s>", "mask": "<mask>", "unk": "<unk>"}
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(ValueError, match=r"tokenizer_config\.json is not JSON"):
-        special_names(tmp_path)
+        read_special_tokens(tmp_path)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from prolip.checks import refuse_second_derivative
-from prolip.gaussian import Gaussian, work_dtype
+from prolip.checks import forbid_double_backward
+from prolip.gaussian import Gaussian, compute_dtype
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
 """Logits held at one time when no chunk size is given."""
 
-MAX_LOG_SCALE = math.log(100.0)
+MAX_LOGIT_SCALE = math.log(100.0)
 
 
 class HasMeanAndTrace(Protocol):
@@ -38,11 +38,11 @@ class HasMeanAndTrace(Protocol):
 class Temperature:
     """The learned scale a = exp(log_scale) and bias b of a contrastive loss: two scalars."""
 
-    log_scale: Tensor
-    bias: Tensor
+    logit_scale: Tensor
+    logit_bias: Tensor
 
     @classmethod
-    def start(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
+    def create(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
         """Fresh parameters, at PPCL's start unless told otherwise (PML: 5, 5; CLIP: 1/0.07, 0)."""
         if not 0.0 < scale < math.inf or not math.isfinite(bias):
             raise ValueError(f"scale must be positive and finite, bias finite: not {scale} and {bias}")
@@ -52,12 +52,12 @@ class Temperature:
 
     @property
     def scale(self) -> Tensor:
-        return self.log_scale.exp()
+        return self.logit_scale.exp()
 
     def clamp_(self) -> None:
         """Hold log_scale in [0, ln 100], as after every step of training."""
         with torch.no_grad():
-            self.log_scale.clamp_(0.0, MAX_LOG_SCALE)
+            self.logit_scale.clamp_(0.0, MAX_LOGIT_SCALE)
 
 
 def ppcl(
@@ -74,7 +74,7 @@ def ppcl(
     which is the number of images in the global batch. images: n rows, texts: m rows. Returns a scalar.
     chunk: texts at a time (None: as many as keep n x chunk logits small). The result doesn't depend on it.
     """
-    scale, bias = temperature.scale, temperature.bias
+    scale, bias = temperature.scale, temperature.logit_bias
     total = _sigmoid_sum(images, texts, lambda z: -0.5 * z.uncertainty, scale, bias, offset, chunk)
     return total / texts.mean.shape[0]
 
@@ -88,7 +88,7 @@ def siglip(
     chunk: int | None = None,
 ) -> Tensor:
     """SigLIP's sigmoid loss: PPCL without variances. Arguments and result as `ppcl`."""
-    scale, bias = temperature.scale, temperature.bias
+    scale, bias = temperature.scale, temperature.logit_bias
     total = _sigmoid_sum(
         images, texts, lambda z: z.mean.new_zeros(z.mean.shape[0]), scale, bias, offset, chunk
     )
@@ -113,7 +113,7 @@ def pml(
         mean, uncertainty = _in_one_type(z.mean, z.uncertainty)
         return -0.5 * (mean.square().sum(-1) + uncertainty)
 
-    scale, bias = 2.0 * temperature.scale, temperature.bias
+    scale, bias = 2.0 * temperature.scale, temperature.logit_bias
     total = _sigmoid_sum(images, texts, shift, scale, bias, offset, chunk)
     return 2.0 * total / texts.mean.shape[0] ** 2
 
@@ -148,13 +148,13 @@ def clip(
 
 
 def _in_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tuple(t.to(work_dtype(*tensors)) for t in tensors)
+    return tuple(t.to(compute_dtype(*tensors)) for t in tensors)
 
 
 def _check_sides(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
     """An error if shapes are wrong. Reads no data, and computes nothing: a Gaussian's uncertainty is a sum of D."""
     for z, name in ((images, "images"), (texts, "texts")):
-        trace_shape = z.check_form(name).shape[:-1] if isinstance(z, Gaussian) else z.uncertainty.shape
+        trace_shape = z.check_shapes(name).shape[:-1] if isinstance(z, Gaussian) else z.uncertainty.shape
         if z.mean.ndim != 2 or trace_shape != z.mean.shape[:1]:
             shapes = f"mean {tuple(z.mean.shape)} and uncertainty {tuple(trace_shape)}"
             raise ValueError(f"{name}: {shapes} must be (rows, D) and (rows,)")
@@ -238,5 +238,5 @@ class _SigmoidSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative("the pairwise losses have first derivatives only")
+        forbid_double_backward("the pairwise losses have first derivatives only")
         return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)

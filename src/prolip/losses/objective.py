@@ -17,15 +17,20 @@ from prolip.losses.contrastive import HasMeanAndTrace, Temperature
 from prolip.losses.regularizers import Reduction
 from prolip.measures.formulas import Form
 
-START = {"ppcl": (10.0, -10.0), "siglip": (10.0, -10.0), "pml": (5.0, 5.0), "clip": (1 / 0.07, 0.0)}
+INITIAL_TEMPERATURES = {
+    "ppcl": (10.0, -10.0),
+    "siglip": (10.0, -10.0),
+    "pml": (5.0, 5.0),
+    "clip": (1 / 0.07, 0.0),
+}
 """Where each contrastive term's (scale, bias) begins."""
 
 
 @dataclass(frozen=True, eq=False)
-class Twins:
+class MaskedPairs:
     """Samples and their masked twins, row by row: the masked one, knowing less, should include the whole one."""
 
-    whole: Gaussian  # (k, D)
+    original: Gaussian  # (k, D)
     masked: Gaussian  # (k, D)
 
 
@@ -105,7 +110,11 @@ class Objective:
 
     def temperatures(self) -> dict[str, Temperature]:
         """Fresh scales and biases, one for each active contrastive term, at its own start."""
-        return {name: Temperature.start(*START[name]) for name in self.active if name in START}
+        return {
+            name: Temperature.create(*INITIAL_TEMPERATURES[name])
+            for name in self.active
+            if name in INITIAL_TEMPERATURES
+        }
 
     def __call__(
         self,
@@ -113,8 +122,8 @@ class Objective:
         texts: Gaussian,
         temperature: Temperature | Mapping[str, Temperature],
         *,
-        masked_images: Twins | None = None,
-        masked_texts: Twins | None = None,
+        masked_images: MaskedPairs | None = None,
+        masked_texts: MaskedPairs | None = None,
         batch: GlobalBatch | None = None,
     ) -> LossTerms:
         """All active terms of this rank's pairs.
@@ -149,7 +158,7 @@ class Objective:
     ) -> dict[str, Tensor]:
         values = {}
         for name in self.active:
-            if name not in START:
+            if name not in INITIAL_TEMPERATURES:
                 continue
             own = temperature if isinstance(temperature, Temperature) else temperature.get(name)
             if own is None:
@@ -169,13 +178,13 @@ class Objective:
                 values[name] = pairwise(images, batch.texts, own, offset=batch.offset, chunk=self.chunk)
         return values
 
-    def _masked(self, name: str, twins: Twins | None, batch: GlobalBatch | None) -> Tensor:
+    def _masked(self, name: str, twins: MaskedPairs | None, batch: GlobalBatch | None) -> Tensor:
         if twins is None:
             raise ValueError(f"the weight `masked` is {self.masked} but {name} is None: give twins, or 0")
-        count = getattr(batch, name) if batch else len(twins.whole)
+        count = getattr(batch, name) if batch else len(twins.original)
         if count is None:
             raise ValueError(f"GlobalBatch({name}=...): the number of masked twins on all ranks is missing")
-        return self._inclusion(twins.whole, twins.masked, count)
+        return self._inclusion(twins.original, twins.masked, count)
 
     def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
         return regularizers.inclusion(

@@ -53,7 +53,7 @@ def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
 
 def _full(z: Gaussian, name: str) -> Gaussian:
     """Checked for form, (n, D), with the mean in the type of log_var: bfloat16 can't hold a difference of means."""
-    if z.check_form(name).mean.ndim != 2:
+    if z.check_shapes(name).mean.ndim != 2:
         raise ValueError(f"{name} must be (n, D), not {tuple(z.shape)}")
     return z.to(z.log_var.dtype)
 

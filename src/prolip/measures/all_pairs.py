@@ -34,7 +34,7 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
         return terms(mean1[:, None], log_var1[:, None], mean2[None], log_var2[None]).sum(-1)
 
     strips: dict[int, list[Tensor]] = {}
-    for rows, columns in tile(mean1, mean2):
+    for rows, columns in iter_tiles(mean1, mean2):
         parts = (mean1[rows], log_var1[rows], mean2[columns], log_var2[columns])
         value = checkpoint(block, *parts, use_reentrant=False) if with_grad else block(*parts)
         strips.setdefault(rows.start, []).append(value)
@@ -43,7 +43,7 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
     return torch.cat([torch.cat(strip, dim=1) for strip in strips.values()])
 
 
-def tile(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
+def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
     """Slices (rows of Z1, rows of Z2) that tile the (N, M) result; columns are long, so that rows are few."""
     (n, dims), m = mean1.shape, mean2.shape[0]
     room = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
@@ -54,24 +54,24 @@ def tile(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
             yield slice(i, min(i + rows, n)), slice(j, min(j + columns, m))
 
 
-def tile_with_buffers(
+def iter_tiles_with_buffers(
     mean1: Tensor, mean2: Tensor, count: int
 ) -> Iterator[tuple[slice, slice, tuple[Tensor, ...]]]:
     """`tile`, with `count` buffers (rows, columns, D), always in the same memory: allocating costs more than a pass."""
     memory: list[Tensor] = []
-    for rows, columns in tile(mean1, mean2):
+    for rows, columns in iter_tiles(mean1, mean2):
         shape = (rows.stop - rows.start, columns.stop - columns.start, mean1.shape[-1])
         size = math.prod(shape)
         memory = memory or [mean1.new_empty(size) for _ in range(count)]  # the first block is the largest
         yield rows, columns, tuple(buffer[:size].view(shape) for buffer in memory)
 
 
-def halvings_for(reach: float) -> int:
+def count_halvings(reach: float) -> int:
     """How often values between e^-reach and e^reach may be folded before products leave a float32; 6 at most."""
     return int(math.log2(max(1.0, LARGEST_LOG / max(reach, LOG_2))))
 
 
-def pad(values: Tensor, halvings: int, value: float) -> Tensor:
+def pad_dims(values: Tensor, halvings: int, value: float) -> Tensor:
     """D filled up to a multiple of 2^halvings; with the right value, by dimensions that add nothing."""
     missing = -values.shape[-1] % 2**halvings
     return torch.nn.functional.pad(values, (0, missing), value=value) if missing else values

@@ -7,7 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from prolip.measures.all_pairs import LARGEST_LOG, fold_product_, halvings_for, pad, tile_with_buffers
+from prolip.measures.all_pairs import (
+    LARGEST_LOG,
+    count_halvings,
+    fold_product_,
+    iter_tiles_with_buffers,
+    pad_dims,
+)
 
 NARROWEST = 0.05
 """Half a box, in sigmas of the draw: below it the box's two tails nearly agree, and float32 loses their difference."""
@@ -43,11 +49,15 @@ def log_containment(
     which is a moderate number: products of it fit a float32, while the exponent taken out is summed as it is.
     """
     unit1 = torch.exp(-0.5 * log_var1)
-    halvings = halvings_for(_largest_log_of_rest(mean1, mean2, unit1))
-    mean1, mean2, unit1 = pad(mean1, halvings, 0.0), pad(mean2, halvings, 0.0), pad(unit1, halvings, 1.0)
-    reach2 = pad(half_width * torch.exp(0.5 * log_var2), halvings, 20.0)  # a box of 20 sigma: rest is 1
+    halvings = count_halvings(_largest_log_of_rest(mean1, mean2, unit1))
+    mean1, mean2, unit1 = (
+        pad_dims(mean1, halvings, 0.0),
+        pad_dims(mean2, halvings, 0.0),
+        pad_dims(unit1, halvings, 1.0),
+    )
+    reach2 = pad_dims(half_width * torch.exp(0.5 * log_var2), halvings, 20.0)  # a box of 20 sigma: rest is 1
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (x, y, outer, fall, tail, work) in tile_with_buffers(mean1, mean2, 6):
+    for rows, columns, (x, y, outer, fall, tail, work) in iter_tiles_with_buffers(mean1, mean2, 6):
         unit, reach = unit1[rows, None], reach2[None, columns]
         gap = torch.sub(mean1[rows, None], mean2[None, columns], out=work).abs_()
         torch.sub(gap, reach, out=x).mul_(unit)

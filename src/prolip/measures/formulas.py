@@ -61,10 +61,10 @@ def inclusion(
     log_ratio = log_var2 - log_var1
     tanh = torch.tanh(0.5 * log_ratio)
     weight = 4.0 * tanh / (9.0 - tanh.square()) * torch.exp(eps - torch.logaddexp(log_var1, log_var2))
-    return slope(form) * log_ratio - torch.atanh(tanh / 3.0) + (mean1 - mean2).square() * weight
+    return log_var_slope(form) * log_ratio - torch.atanh(tanh / 3.0) + (mean1 - mean2).square() * weight
 
 
-def slope(form: Form) -> float:
+def log_var_slope(form: Form) -> float:
     """k, what multiplies log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed."""
     return 0.5 if form == "exact" else 1.0
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from prolip.measures.all_pairs import fold_product_, halvings_for, pad, tile_with_buffers
-from prolip.measures.formulas import LOG_2, LOG_2PI, Form, slope
+from prolip.measures.all_pairs import count_halvings, fold_product_, iter_tiles_with_buffers, pad_dims
+from prolip.measures.formulas import LOG_2, LOG_2PI, Form, log_var_slope
 
 
 def inclusion(
@@ -27,21 +27,21 @@ def inclusion(
     log_width1, log_width2 = log_var1 - middle, log_var2 - middle
     relative = torch.expm1 if spread < 0.5 else torch.exp  # s2 - s1 is the same, with or without the 1
     halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
-    mean1, mean2 = (pad(mean, halvings, 0.0) for mean in (mean1, mean2))
-    width1, width2 = (pad(log_width.exp(), halvings, 1.0) for log_width in (log_width1, log_width2))
+    mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
+    width1, width2 = (pad_dims(log_width.exp(), halvings, 1.0) for log_width in (log_width1, log_width2))
     part1, part2 = (
-        pad(relative(log_width) * torch.exp(eps - middle), halvings, 0.0)
+        pad_dims(relative(log_width) * torch.exp(eps - middle), halvings, 0.0)
         for log_width in (log_width1, log_width2)
     )
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (width12, width21, pull, step) in tile_with_buffers(mean1, mean2, 4):
+    for rows, columns, (width12, width21, pull, step) in iter_tiles_with_buffers(mean1, mean2, 4):
         torch.add(width1[rows, None], width2[None, columns], alpha=2, out=width12)
         torch.add(width2[None, columns], width1[rows, None], alpha=2, out=width21)
         torch.sub(mean1[rows, None], mean2[None, columns], out=pull).square_()
         pull.mul_(torch.sub(part2[None, columns], part1[rows, None], out=step)).div_(width12).div_(width21)
         log_ratio = fold_product_(width12.div_(width21), halvings).log_().sum(-1)
         out[rows, columns] = pull.sum(-1).sub_(log_ratio, alpha=0.5)
-    k = slope(form)
+    k = log_var_slope(form)
     return out.add_(log_width2.sum(-1), alpha=k).sub_(log_width1.sum(-1)[:, None], alpha=k)
 
 
@@ -57,12 +57,12 @@ def log_inclusion(
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
     dims = mean1.shape[-1]
     middle, reach = _range_of_widths(log_var1, log_var2)
-    halvings = halvings_for(reach)
-    mean1, mean2 = (pad(mean, halvings, 0.0) for mean in (mean1, mean2))
-    width1 = pad((log_var1 - middle).exp(), halvings, 0.5)
-    width2 = pad((log_var2 + LOG_2 - middle).exp(), halvings, 0.5)
+    halvings = count_halvings(reach)
+    mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
+    width1 = pad_dims((log_var1 - middle).exp(), halvings, 0.5)
+    width2 = pad_dims((log_var2 + LOG_2 - middle).exp(), halvings, 0.5)
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (width, square) in tile_with_buffers(mean1, mean2, 2):
+    for rows, columns, (width, square) in iter_tiles_with_buffers(mean1, mean2, 2):
         torch.add(width1[rows, None], width2[None, columns], out=width)
         torch.sub(mean1[rows, None], mean2[None, columns], out=square).square_()
         pull = square.div_(width).sum(-1)

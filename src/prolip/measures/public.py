@@ -12,8 +12,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from prolip.checks import checked_points, require_choice, within
-from prolip.gaussian import LARGEST_LOG_VAR, Gaussian, checked, work_dtype
+from prolip.checks import check_points, is_in_range, require_choice
+from prolip.gaussian import MAX_LOG_VAR, Gaussian, check_gaussian, compute_dtype
 from prolip.measures import all_pairs, containment_kernel, formulas, inclusion_kernel
 from prolip.measures.formulas import Form
 
@@ -115,7 +115,7 @@ def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tenso
 
 def kl_standard(z: Gaussian) -> Tensor:
     """KL(z || N(0, I)), summed over dimensions. z: (..., D). Returns (...,) >= 0."""
-    (z,) = _spread(_upcast(checked(z, "z")))
+    (z,) = _spread(_upcast(check_gaussian(z, "z")))
     return formulas.kl_standard(z.mean, z.log_var).sum(-1)
 
 
@@ -127,11 +127,11 @@ def kl_divergence(a: Gaussian, b: Gaussian) -> Tensor:
 
 def log_density(points: Tensor, z: Gaussian) -> Tensor:
     """log N(point; z), row by row. points, z: (..., D). Returns (...,)."""
-    points, z = checked_points(points, "points"), checked(z, "z")
+    points, z = check_points(points, "points"), check_gaussian(z, "z")
     if points.shape[-1] != z.dim:
         raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
     _check_rows(points.shape, z.shape, "points", "z")
-    dtype = work_dtype(points, z.mean, z.log_var)
+    dtype = compute_dtype(points, z.mean, z.log_var)
     (z,) = _spread(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
     return formulas.log_density(points.to(dtype), z.mean, z.log_var).sum(-1)
 
@@ -143,7 +143,7 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64; where
     even that is too little, differences are taken first, block by block.
     """
-    points, z = checked_points(points, "points"), checked(z, "z")
+    points, z = check_points(points, "points"), check_gaussian(z, "z")
     if min(points.ndim, z.mean.ndim) < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
         raise ValueError(
             f"points {tuple(points.shape)} and z {tuple(z.shape)} must be (..., N, D) and (..., M, D)"
@@ -151,7 +151,7 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     (spread,) = _spread(_upcast(z))
     x, mean, log_var = points.double(), spread.mean.double(), spread.log_var.double()
     compute = _direct_log_density if _square_cancels(x, mean, log_var) else _expanded_log_density
-    return compute(x, mean, log_var).to(work_dtype(points, z.mean, z.log_var))
+    return compute(x, mean, log_var).to(compute_dtype(points, z.mean, z.log_var))
 
 
 def _expanded_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
@@ -205,8 +205,8 @@ def _crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
 
 
 def _check_both(a: Gaussian, b: Gaussian) -> None:
-    checked(a, "a")
-    checked(b, "b")
+    check_gaussian(a, "a")
+    check_gaussian(b, "b")
     if a.dim != b.dim:
         raise ValueError(f"a has {a.dim} dimensions, b has {b.dim}")
     if a.device != b.device:
@@ -234,8 +234,8 @@ def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
     if torch.compiler.is_compiling():
         return gaussians
     for z in gaussians:
-        limit = LARGEST_LOG_VAR[z.log_var.dtype]
-        if not within(z.log_var, -limit, limit):
+        limit = MAX_LOG_VAR[z.log_var.dtype]
+        if not is_in_range(z.log_var, -limit, limit):
             low, high = (v.item() for v in z.log_var.aminmax())
             raise ValueError(
                 f"this measure needs log_var between {-limit:g} and {limit:g} in {z.log_var.dtype}, "
@@ -246,7 +246,7 @@ def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
 
 def _upcast(z: Gaussian, *others: Gaussian) -> Gaussian:
     """float32, or float64 if any of the inputs is."""
-    dtype = work_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
+    dtype = compute_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
     return Gaussian(z.mean.to(dtype), z.log_var.to(dtype))
 
 

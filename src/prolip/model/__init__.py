@@ -1,1 +1,1 @@
-"""The network: two towers that turn pixels and token ids into Gaussians, and the face that people use."""
+"""The network: configs, sizes, two towers that map pixels and token ids to Gaussians, ProLIP, its folder."""

@@ -1,28 +1,37 @@
-"""What a model is made of: frozen configs that serialise to JSON. An unknown or impossible value is an error."""
+"""Configs of the model: frozen dataclasses that serialize to JSON and check their values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from prolip.checks import require_choice, require_count
-from prolip.configs import build, require_literals
-from prolip.preprocessing.images import PixelRules
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.checks import require_positive_int
+from prolip.configs import build_dataclass, require_field_types
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.tokenizer import TokenizerConfig
 
 Activation = Literal["gelu", "quick_gelu", "gelu_tanh"]
 """Exact GELU, x sigmoid(1.702 x) (OpenAI's CLIP), or the tanh approximation (SigLIP in JAX)."""
 
 Uncertainty = Literal["token", "none", "multihead", "mean"]
 """Where log-variances come from: the [UNC] token (the paper); nowhere, a deterministic tower; PCME++'s two further
-blocks; or a linear map of the projected, un-normalised mean (text tower of the public release)."""
+blocks; or a linear map of the projected, un-normalized mean (text tower of the public release)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockConfig:
-    """A stack of pre-norm transformer blocks."""
+class TransformerConfig:
+    """A stack of pre-norm transformer blocks.
+
+    Attributes:
+        width: Of the tokens.
+        layers: Number of blocks.
+        heads: Of attention.
+        mlp_width: Hidden width of the MLP.
+        activation: Of the MLP.
+        norm_eps: Of the layer norms.
+    """
 
     width: int
     layers: int
@@ -32,9 +41,9 @@ class BlockConfig:
     norm_eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        for name, most in (("width", 2**16), ("layers", 1000), ("heads", 1000), ("mlp_width", 2**18)):
-            require_count(getattr(self, name), name, most)
-        require_choice(self.activation, get_args(Activation), "activation")
+        for name, maximum in (("width", 2**16), ("layers", 1000), ("heads", 1000), ("mlp_width", 2**18)):
+            require_positive_int(getattr(self, name), name, maximum)
+        require_field_types(self)
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
         if not 0.0 < self.norm_eps < 1.0:
@@ -43,45 +52,48 @@ class BlockConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageConfig:
-    """The image tower: patches, [CLS] and [UNC] in front of them, blocks, heads."""
+    """The image tower: [CLS] and [UNC] before the patches, transformer, heads."""
 
-    pixels: PixelRules
+    preprocessing: ImagePreprocessing
     patch_size: int
-    blocks: BlockConfig
+    blocks: TransformerConfig
     uncertainty: Uncertainty = "token"
     stem: Literal["linear", "mlp"] = "linear"
-    """How a patch becomes a token: one linear map, or two with a GELU between (small models learn shapes sooner)."""
+    """How a patch becomes a token: one linear map, or two with a GELU between (small models learn shapes earlier)."""
     patch_bias: bool = False
     pre_norm: bool = True
     """A layer norm before the first block (CLIP has one, SigLIP has none)."""
     class_norm: Literal["once", "twice"] = "once"
-    """How often the last norm is applied to [CLS]; "twice" is what the released weights were trained with."""
+    """How often the last norm is applied to [CLS]; the released weights were trained with "twice"."""
     pooling: Literal["class", "attention"] = "class"
     """Mean from the [CLS] token, or from SigLIP's attention pooling (no [CLS] token then)."""
     projection: bool = True
     """A linear map from the tower's width to the embedding (SigLIP has none)."""
 
     def __post_init__(self) -> None:
-        require_count(self.patch_size, "patch_size", most=4096)
-        require_literals(self)
-        if self.pixels.size < self.patch_size:
-            raise ValueError(f"an image of {self.pixels.size} pixels holds no patch of {self.patch_size}")
+        require_positive_int(self.patch_size, "patch_size", maximum=4096)
+        require_field_types(self)
+        if self.preprocessing.size < self.patch_size:
+            raise ValueError(
+                f"the image size {self.preprocessing.size} is smaller than patch_size {self.patch_size}"
+            )
         if self.uncertainty == "mean":
-            raise ValueError('uncertainty "mean" is for text towers: the release has it there only')
+            raise ValueError('uncertainty "mean" is for text towers only')
         if self.pooling == "attention" and (self.uncertainty != "none" or self.class_norm != "once"):
             raise ValueError(
-                'attention pooling has no [CLS], so uncertainty must be "none", class_norm "once"'
+                'pooling "attention" has no [CLS], so uncertainty must be "none" and class_norm "once"'
             )
         if self.stem == "mlp" and not self.patch_bias:
-            raise ValueError('the "mlp" stem has biases: set patch_bias')
+            raise ValueError('stem "mlp" has biases: set patch_bias')
 
     @property
     def grid(self) -> int:
-        """Patches along an edge; what is left over at the right and at the bottom is not seen."""
-        return self.pixels.size // self.patch_size
+        """Patches along an edge; a remainder at the right and at the bottom is not seen."""
+        return self.preprocessing.size // self.patch_size
 
     @property
     def patches(self) -> int:
+        """Number of patches."""
         return self.grid**2
 
     @property
@@ -92,30 +104,32 @@ class ImageConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """The text tower: tokens, [UNC] and [CLS] behind them, blocks, heads."""
+    """The text tower: tokens, then [UNC] and [CLS], transformer, heads."""
 
-    tokens: TokenRules
-    blocks: BlockConfig
+    tokenizer: TokenizerConfig
+    blocks: TransformerConfig
     uncertainty: Uncertainty = "token"
     pooling: Literal["class", "last", "end"] = "class"
     """Mean from an added [CLS]; from the last position (SigLIP); or from the first end token (CLIP)."""
     causal: bool = False
     padding: Literal["masked", "attended"] = "masked"
-    """Masked: texts may be cut to the longest of a batch, and [UNC], [CLS] have positions of their own. Attended: the
-    release's and SigLIP's way: padding is read like words, and [UNC], [CLS] take the positions after the last id."""
+    """masked: padding is not attended to, a batch may be cut to its longest text, and [UNC], [CLS] have positions of
+    their own. attended (release, SigLIP): padding is read like words, and [UNC], [CLS] follow the last id."""
     projection: bool = True
     projection_bias: bool = True
 
     def __post_init__(self) -> None:
-        require_literals(self)
+        require_field_types(self)
         if self.pooling != "class" and self.uncertainty != "none":
             raise ValueError(
                 f'uncertainty "{self.uncertainty}" needs the pooling "class", not "{self.pooling}"'
             )
-        if self.pooling == "end" and self.tokens.end_id is None:
-            raise ValueError('pooling "end" needs the end_id of the tokens')
-        if self.padding == "attended" and self.tokens.pad_to != "context" and not self.causal:
-            raise ValueError('padding "attended" needs tokens padded to the whole context (pad_to "context")')
+        if self.pooling == "end" and self.tokenizer.end_id is None:
+            raise ValueError('pooling "end" needs tokenizer.end_id')
+        if self.padding == "attended" and self.tokenizer.pad_to != "context" and not self.causal:
+            raise ValueError(
+                'padding "attended" needs texts padded to the context length (tokenizer.pad_to "context")'
+            )
         if self.pooling == "last" and self.padding == "masked":
             raise ValueError('pooling "last" reads the last position, so padding must be "attended"')
 
@@ -126,34 +140,50 @@ class TextConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
-    """What a fresh model starts from. Not part of the forward pass."""
+class InitConfig:
+    """Initial values of a new model. Not read by the forward pass.
+
+    Attributes:
+        log_var: Mean of the initial log-variances.
+        scale: exp(logit_scale).
+        logit_bias: Of sigmoid models.
+    """
 
     log_var: float = -10.0
     scale: float = 10.0
-    bias: float = -10.0
+    logit_bias: float = -10.0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.scale < math.inf or not math.isfinite(self.bias) or not math.isfinite(self.log_var):
-            raise ValueError(f"scale must be positive, bias and log_var finite: {self}")
+        if (
+            not 0.0 < self.scale < math.inf
+            or not math.isfinite(self.logit_bias)
+            or not math.isfinite(self.log_var)
+        ):
+            raise ValueError(f"scale must be positive, logit_bias and log_var finite: {self}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Two towers into one space of `embed_dim` dimensions.
+    """Two towers into one embedding space.
 
-    contrast: "sigmoid", a learned scale and bias give a probability a pair (ProLIP, SigLIP); "softmax": no bias (CLIP).
+    Attributes:
+        embed_dim: Dimensions D of the space.
+        image: The image tower.
+        text: The text tower.
+        contrastive_loss: "sigmoid": logit scale and bias give a probability per pair (ProLIP, SigLIP); "softmax": the
+            model has no logit bias (CLIP).
+        init: Initial values of a new model.
     """
 
     embed_dim: int
     image: ImageConfig
     text: TextConfig
-    contrast: Literal["sigmoid", "softmax"] = "sigmoid"
-    start: Start = field(default_factory=Start)
+    contrastive_loss: Literal["sigmoid", "softmax"] = "sigmoid"
+    init: InitConfig = field(default_factory=InitConfig)
 
     def __post_init__(self) -> None:
-        require_count(self.embed_dim, "embed_dim", most=2**16)
-        require_literals(self)
+        require_positive_int(self.embed_dim, "embed_dim", maximum=2**16)
+        require_field_types(self)
         for tower, name in ((self.image, "image"), (self.text, "text")):
             if not tower.projection and tower.blocks.width != self.embed_dim:
                 raise ValueError(
@@ -163,14 +193,14 @@ class ModelConfig:
         if "multihead" in (self.image.uncertainty, self.text.uncertainty):
             if self.image.uncertainty != self.text.uncertainty:
                 raise ValueError(
-                    'uncertainty "multihead" is for both towers or none: they share its last map'
+                    'uncertainty "multihead" must be set for both towers: they share its last layer'
                 )
             if not (self.image.projection and self.text.projection):
                 raise ValueError('uncertainty "multihead" needs the projections of both towers')
 
     @property
     def deterministic(self) -> bool:
-        """Neither tower has a variance: CLIP, SigLIP."""
+        """Whether neither tower has a variance: CLIP, SigLIP."""
         return self.image.uncertainty == self.text.uncertainty == "none"
 
     def with_uncertainty(self, uncertainty: Uncertainty) -> ModelConfig:
@@ -187,5 +217,5 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelConfig:
-        """The inverse of `to_dict`; a sentence for what is missing, unknown or impossible."""
-        return build(cls, values, "config")  # type: ignore[no-any-return]
+        """The inverse of `to_dict`; ValueError names what is missing, unknown or invalid."""
+        return build_dataclass(cls, values, "config")  # type: ignore[no-any-return]

@@ -1,89 +1,188 @@
-"""Models out of our own folder: everything must fit, and a sentence says what doesn't."""
+"""The model folder (config.json, model.safetensors, tokenizer.json): writing, reading, checks."""
 
 from __future__ import annotations
 
-import functools
+import hashlib
+import struct
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from prolip.checks import some
-from prolip.files import read_json
+from prolip.files import atomic_write, read_json, write_json
 from prolip.model.config import ModelConfig
-from prolip.model.prolip import ProLIP
-from prolip.model.store import (
-    CONFIG,
-    FORMAT,
-    TOKENIZER,
-    VERSION,
-    WEIGHTS,
-    fingerprint,
-    read_tensors,
-    require_numbers,
-)
 from prolip.preprocessing.tokenizer import Tokenizer
 
+FORMAT, VERSION = "prolip", 2
+WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE = "config.json", "model.safetensors", "tokenizer.json"
 
-def is_native(config: Mapping[str, Any]) -> bool:
-    return config.get("format") == FORMAT
+
+@dataclass(frozen=True, eq=False)
+class ModelContents:
+    """What a model folder holds.
+
+    Attributes:
+        config: The architecture and the preprocessing.
+        tensors: The state dict.
+        tokenizer: None if the model has none.
+        origin: Where the weights came from, if they were converted.
+    """
+
+    config: ModelConfig
+    tensors: Mapping[str, Tensor]
+    tokenizer: Tokenizer | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load(folder: Path) -> ProLIP:
-    """The model in a folder that `save` wrote, in float32 or whatever it was saved in, on the CPU."""
-    content = read_json(folder / CONFIG)
-    if not is_native(content):
-        raise ValueError(f'{folder / CONFIG} is not of a prolip model: it has no "format": "{FORMAT}"')
-    if content.get("version") != VERSION:
+def write_model_folder(folder: Path, contents: ModelContents) -> Path:
+    """Write config.json, model.safetensors and, if there is a tokenizer, tokenizer.json.
+
+    The weights are written first and config.json last: a folder without config.json was never finished.
+
+    Args:
+        folder: Created if need be; files of an older model in it are replaced.
+        contents: The model.
+
+    Returns:
+        The folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; a model is saved into a folder")
+    require_finite_weights(contents.tensors, "the model")
+    tensors = {name: value.detach().cpu().contiguous() for name, value in contents.tensors.items()}
+    digest = compute_digest(tensors)
+    atomic_write(folder / WEIGHTS_FILE, lambda path: write_safetensors(tensors, path, {"weights": digest}))
+    if contents.tokenizer is not None:
+        contents.tokenizer.save(folder / TOKENIZER_FILE)
+    else:
+        # an older model's tokenizer.json would otherwise be loaded with this model
+        (folder / TOKENIZER_FILE).unlink(missing_ok=True)
+    write_json(
+        folder / CONFIG_FILE, {**make_config_json(contents.config, contents.origin), "weights": digest}
+    )
+    return folder
+
+
+def read_model_folder(folder: Path) -> ModelContents:
+    """Read a folder that `write_model_folder` wrote.
+
+    Args:
+        folder: The model folder.
+
+    Returns:
+        Its contents, with tensors on the CPU in the dtype in which they were saved. Whether the tensors fit the
+        config is checked by `ProLIP.from_tensors`.
+
+    Raises:
+        ValueError: If a file is of another format or version, damaged, or of another save than the others.
+        FileNotFoundError: If config.json or model.safetensors is missing.
+    """
+    path = folder / CONFIG_FILE
+    content = read_json(path)
+    if not is_prolip_config(content):
+        raise ValueError(f'{path} is not the config of a prolip model: "format" must be "{FORMAT}"')
+    version = content.get("version")
+    if version != VERSION:
+        older = isinstance(version, int) and version < VERSION
+        advice = "Convert or train the model again" if older else "Update prolip"
         raise ValueError(
-            f"{folder / CONFIG} has version {content.get('version')!r}; this prolip reads {VERSION}: update prolip"
+            f"{path} has format version {version!r}; this prolip reads version {VERSION}. {advice}"
         )
     try:
         config = ModelConfig.from_dict(content.get("model", {}))
     except ValueError as error:
-        raise ValueError(f"{folder / CONFIG}: {error}") from None
-    written = fingerprint(folder / WEIGHTS)
-    if None not in (content.get("weights"), written) and content["weights"] != written:
+        raise ValueError(f"{path}: {error}") from None
+    weights = folder / WEIGHTS_FILE
+    digests = content.get("weights"), read_digest(weights)
+    if None not in digests and digests[0] != digests[1]:
         raise ValueError(
-            f"{folder}: config.json and model.safetensors are of different saves "
-            f"({content.get('weights')} and {written}): the last one was interrupted. Save it again"
+            f"{folder}: {CONFIG_FILE} and {WEIGHTS_FILE} are of different saves ({digests[0]} and {digests[1]}). "
+            "The last save was interrupted: save the model again"
         )
-    model = fill(config, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    model.origin = dict(content.get("origin") or {})
-    if (folder / TOKENIZER).exists():
-        model.use_tokenizer(Tokenizer.from_file(folder / TOKENIZER, config.text.tokens))
-    return model
+    tensors = read_safetensors(weights)
+    tokenizer = None
+    if (folder / TOKENIZER_FILE).exists():
+        tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE, config.text.tokenizer)
+    return ModelContents(config, tensors, tokenizer, dict(content.get("origin") or {}))
 
 
-def fill(config: ModelConfig, tensors: Mapping[str, Tensor], source: object) -> ProLIP:
-    """A model that holds these tensors; all must be there, none more, each of its shape, none with NaN or infinity.
+def is_prolip_config(content: Mapping[str, Any]) -> bool:
+    """Whether this is the content of a config.json of ours, and not of open_clip or transformers."""
+    return content.get("format") == FORMAT
 
-    Where their types differ (half-precision maps with float32 norms, say), all get the widest.
+
+def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of config.json, without the digest of the weights."""
+    content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": config.to_dict()}
+    return {**content, "origin": dict(origin)} if origin else content
+
+
+def require_finite_weights(tensors: Mapping[str, Tensor], source: object) -> None:
+    """Raise ValueError unless every tensor holds finite floats of 16 bits or more.
+
+    Args:
+        tensors: A state dict.
+        source: Where it came from, for the message.
     """
-    model = ProLIP(config)
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in tensors.items()}
-    if wanted != found:
-        raise ValueError(f"{source} does not fit its config: {_difference(wanted, found)}")
-    require_numbers(tensors, source)
-    dtype = functools.reduce(torch.promote_types, {value.dtype for value in tensors.values()})
-    model.load_state_dict({name: value.to(dtype) for name, value in tensors.items()}, assign=True)
-    return model.eval()
+    for name, value in tensors.items():
+        if value.dtype not in WEIGHT_DTYPES or value.is_meta or not bool(value.isfinite().all()):
+            raise ValueError(
+                f"{source}: {name} ({value.dtype}) holds no weights, or weights that are not finite numbers"
+            )
 
 
-def _difference(wanted: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]]) -> str:
-    missing = sorted(wanted.keys() - found.keys())
-    extra = sorted(found.keys() - wanted.keys())
-    shapes = [
-        f"{k} is {found[k]}, not {wanted[k]}"
-        for k in sorted(wanted.keys() & found.keys())
-        if wanted[k] != found[k]
-    ]
-    parts = [
-        f"{len(missing)} tensors are missing ({some(missing)})" if missing else "",
-        f"{len(extra)} are unknown ({some(extra)})" if extra else "",
-        f"{len(shapes)} have another shape ({some(shapes)})" if shapes else "",
-    ]
-    return "; ".join(part for part in parts if part)
+def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file.
+
+    Args:
+        tensors: Contiguous tensors on the CPU.
+        path: The file.
+        metadata: At most one entry: safetensors writes several in random order, and the bytes would differ.
+    """
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:
+        raise OSError(f"the weights can't be written to {path.parent}: {error}") from error
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file into memory.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is truncated, damaged or of another format.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: there are no weights")
+    try:
+        # a clone, not the memory-mapped file: overwriting the file would change the model, or end the process
+        return {name: value.clone() for name, value in load_file(path).items()}
+    except (SafetensorError, ValueError, OSError, struct.error) as error:
+        raise ValueError(
+            f"{path} ({path.stat().st_size:,} bytes) is damaged, incomplete or no safetensors file: {error}. "
+            "Copy or download it again"
+        ) from None
+
+
+def compute_digest(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of names and bytes. It is written to both files, so that files of two saves are never combined."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def read_digest(path: Path) -> str | None:
+    """The digest in the metadata of a safetensors file; None if there is none or the file can't be read."""
+    try:
+        with safe_open(path, "pt") as file:
+            return (file.metadata() or {}).get("weights")
+    except (SafetensorError, OSError):
+        return None

@@ -1,4 +1,4 @@
-"""The image tower: pixels -> mean and log-variance."""
+"""The image tower, a ViT: pixels to mean and log-variance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prolip.model.transformer import MLP, Head, Transformer
 
 
 class Stem(nn.Sequential):
-    """Patches of 3 p p values -> tokens: one linear map, or two with a GELU between. No patch sees another."""
+    """Patch embedding: 3 p p values per patch to a token, by one linear layer or by two with a GELU between."""
 
     def __init__(self, config: ImageConfig) -> None:
         values, width = 3 * config.patch_size**2, config.blocks.width
@@ -21,7 +21,7 @@ class Stem(nn.Sequential):
 
 
 class AttentionPool(nn.Module):
-    """SigLIP's pooling: one learned probe asks all tokens, then a residual MLP. (B, T, W) -> (B, W)."""
+    """SigLIP's attention pooling: one learned probe attends to all tokens, then a residual MLP. (B, T, W) -> (B, W)."""
 
     def __init__(self, config: ImageConfig) -> None:
         super().__init__()
@@ -45,8 +45,8 @@ class AttentionPool(nn.Module):
 class ImageTower(nn.Module):
     """A ViT over [CLS], [UNC] and patches (section 3.1 of the paper).
 
-    forward: pixels (B, 3, S, S), normalised -> mean (B, E), not yet of unit length, and log_var (B, E), or None for a
-    deterministic tower (for "multihead", what the model's common map turns into log_var).
+    forward: pixels (B, 3, S, S), normalized -> mean (B, E), not yet of unit length, and log_var (B, E), or None for a
+    deterministic tower (for "multihead", the input of the model's shared head of log_var).
     """
 
     def __init__(self, config: ImageConfig, embed_dim: int) -> None:
@@ -69,20 +69,28 @@ class ImageTower(nn.Module):
         elif config.uncertainty == "multihead":
             self.multihead = Transformer(blocks, layers=2)
 
-    def forward(self, pixels: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """keep (B, K): the patches of each image that are seen; the others cost nothing. None: all of them."""
-        x = self.norm_pre(self._tokens(pixels, keep))
+    def forward(self, pixels: Tensor, patch_indices: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Encode images.
+
+        Args:
+            pixels: (B, 3, S, S), normalized floats.
+            patch_indices: (B, K), int64: the patches that are seen; the others are not computed. None: all.
+
+        Returns:
+            mean (B, E) and log_var (B, E) or None, see the class.
+        """
+        x = self.norm_pre(self._embed_patches(pixels, patch_indices))
         if self.pool is not None:
             return self.mean(self.pool(self.norm_post(self.blocks(x)))), None
-        # nobody reads the patches after the last block, but PCME++'s further blocks
+        # after the last block only the added tokens are read, unless PCME++'s further blocks follow
         rows = None if self.config.uncertainty == "multihead" else slice(0, self.config.added_tokens)
         x = self.blocks(x, rows=rows)
         pooled = self.norm_post(x[:, 0])
         mean = self.mean(self.norm_post(pooled) if self.config.class_norm == "twice" else pooled)
-        return mean, self._spread(x)
+        return mean, self._compute_log_var(x)
 
-    def _spread(self, x: Tensor) -> Tensor | None:
-        """What gives the log-variances, (B, E), from the tokens after the last block."""
+    def _compute_log_var(self, x: Tensor) -> Tensor | None:
+        """Log-variances (B, E) from the tokens after the last block."""
         match self.config.uncertainty:
             case "token":
                 return self.log_var(self.norm_post(x[:, 1]))  # type: ignore[no-any-return]
@@ -90,48 +98,48 @@ class ImageTower(nn.Module):
                 return self.mean(self.norm_post(self.multihead(x, rows=slice(0, 1))[:, 0]))  # type: ignore[no-any-return]
         return None
 
-    def _tokens(self, pixels: Tensor, keep: Tensor | None) -> Tensor:
+    def _embed_patches(self, pixels: Tensor, patch_indices: Tensor | None) -> Tensor:
         """[CLS], [UNC], patches with their positions: (B, T, W)."""
         added = self.config.added_tokens
-        patches, positions = self._patches(pixels), self.positions[added:]
-        if keep is None:
+        patches, positions = self._split_patches(pixels), self.positions[added:]
+        if patch_indices is None:
             x: Tensor = self.stem(patches) + positions
         else:
-            _check_keep(keep, pixels.shape[0], self.config.patches)
-            x = self.stem(_take(patches, keep)) + positions[keep]
+            _check_patch_indices(patch_indices, pixels.shape[0], self.config.patches)
+            x = self.stem(_gather_rows(patches, patch_indices)) + positions[patch_indices]
         if not added:
             return x
         names = ("class_token", "uncertainty_token")[:added]
-        front = torch.stack([getattr(self, name) for name in names]) + self.positions[:added]
-        return torch.cat([front.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
+        prefix = torch.stack([getattr(self, name) for name in names]) + self.positions[:added]
+        return torch.cat([prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
 
-    def _patches(self, pixels: Tensor) -> Tensor:
-        """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel. A rest at the edges is not seen."""
+    def _split_patches(self, pixels: Tensor) -> Tensor:
+        """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel. A remainder at the edges is dropped."""
         p, grid = self.config.patch_size, self.config.grid
-        size = self.config.pixels.size
+        size = self.config.preprocessing.size
         if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
             raise ValueError(f"pixels must have the shape (B, 3, {size}, {size}), not {tuple(pixels.shape)}")
         if not pixels.is_floating_point():
             raise TypeError(
-                f"pixels must be normalised floats, not {pixels.dtype}: prolip.preprocessing.images.normalise"
+                f"pixels must be normalized floats, not {pixels.dtype}: prolip.preprocessing.images.normalize"
             )
         x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
         x = x.reshape(x.shape[0], 3, grid, p, grid, p)
         return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
-def _take(x: Tensor, index: Tensor) -> Tensor:
+def _gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """x (B, P, W), index (B, K) -> (B, K, W)."""
     return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def _check_keep(keep: Tensor, batch: int, patches: int) -> None:
+def _check_patch_indices(patch_indices: Tensor, batch: int, patches: int) -> None:
     if (
-        keep.dtype != torch.int64
-        or keep.ndim != 2
-        or keep.shape[0] != batch
-        or not 1 <= keep.shape[1] <= patches
+        patch_indices.dtype != torch.int64
+        or patch_indices.ndim != 2
+        or patch_indices.shape[0] != batch
+        or not 1 <= patch_indices.shape[1] <= patches
     ):
         raise ValueError(
-            f"keep must be int64 of shape ({batch}, K), K from 1 to {patches}, not {keep.dtype} {tuple(keep.shape)}"
+            f"patch_indices must be int64 of shape ({batch}, K), K from 1 to {patches}, not {patch_indices.dtype} {tuple(patch_indices.shape)}"
         )

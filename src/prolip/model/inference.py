@@ -1,4 +1,4 @@
-"""The inference loop: any number of pictures or texts, batch by batch, into one Gaussian on the CPU."""
+"""Inference: any number of images or texts, in batches, to one Gaussian on the CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -15,19 +15,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 from prolip.gaussian import Gaussian
 from prolip.model.config import ModelConfig
-from prolip.preprocessing.images import ImageSource, normalise, read_image, to_pixels
-from prolip.preprocessing.tokenizer import checked_texts
-from prolip.progress import bar
+from prolip.preprocessing.images import ImageSource, normalize, read_image, resize_and_crop
+from prolip.preprocessing.tokenizer import as_text_list
+from prolip.progress import progress_bar
 
 Items = TypeVar("Items", bound=Sequence[Any])
 T = TypeVar("T")
 
 
 class Encoder(Protocol):
-    """What the loop asks of a model."""
+    """What inference needs of a model."""
 
     config: ModelConfig
 
@@ -40,94 +40,168 @@ class Encoder(Protocol):
     def tokenize(self, texts: Sequence[str]) -> Tensor: ...
 
 
-_ONE_AT_A_TIME = threading.Lock()
+_PIL_LOCK = threading.Lock()
 
-AHEAD = 2
+PREFETCH_BATCHES = 2
 """Batches that are decoded while the network works on one."""
 
 
-def several(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
-    """A list of pictures. Arrays are one picture up to three axes, several with four."""
+def as_image_list(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
+    """One image or several as a list. An array of up to three axes is one image, of four axes several."""
     if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
         return list(images)
     if isinstance(images, str | bytes | os.PathLike | Image.Image | np.ndarray | Tensor):
         return [images]
     if not isinstance(images, Iterable) or hasattr(images, "read"):
-        raise TypeError(f"images must be a picture or several, not {type(images).__name__}")
+        raise TypeError(f"images must be an image or a sequence of images, not {type(images).__name__}")
     return list(images)
+
+
+@torch.no_grad()
+def encode_image_batches(
+    model: Encoder,
+    batches: Iterable[Items],
+    read: Callable[[Any], T],
+    get_pixels: Callable[[T], Tensor | None],
+    *,
+    threads: int,
+    prefetch_batches: int = PREFETCH_BATCHES,
+) -> Iterator[tuple[Items, list[T], Gaussian | None]]:
+    """The loop from samples to Gaussians: threads read and decode the next batches while the model encodes one.
+
+    Threads suffice, since Pillow releases Python's lock while it decodes.
+
+    Args:
+        model: The model.
+        batches: Batches of items, such as sample indices.
+        read: Item -> what was read. Called by the threads; an error is raised in the order of the items.
+        get_pixels: What was read -> uint8 (3, S, S); None: it has no image to encode.
+        threads: Number of reading threads.
+        prefetch_batches: Batches that are read in advance.
+
+    Yields:
+        (items, what was read of each, Gaussian of those with pixels), batch after batch. The Gaussian is on the model's
+        device; None if no item has pixels.
+    """
+    preprocessing = model.config.image.preprocessing
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for items, futures in prefetch(pool, batches, read, prefetch_batches):
+            results = [future.result() for future in futures]
+            pixels = [one for one in map(get_pixels, results) if one is not None]
+            z = None
+            if pixels:
+                z = model.encode_image(normalize(torch.stack(pixels).to(model.device), preprocessing))
+            yield items, results, z
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, batches read in advance are dropped
 
 
 @torch.no_grad()
 def embed_images(
     model: Encoder, sources: Sequence[ImageSource], batch_size: int, progress: bool | None
 ) -> Gaussian:
-    """Pictures are read and resized by threads (Pillow lets go of Python's lock) while the network works."""
-    rules = model.config.image.pixels
-    out = _room(model, len(sources), batch_size)
-    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
-    try:
-        with _bar(len(sources), "images", batch_size, progress) as advance:
-            batches = [
-                range(i, min(i + batch_size, len(sources))) for i in range(0, len(sources), batch_size)
-            ]
-            for rows, futures in read_ahead(pool, batches, lambda i: to_pixels(_read(sources[i]), rules)):
-                pixels = [_result(future, i) for i, future in zip(rows, futures, strict=True)]
-                batch = normalise(torch.stack(pixels).to(model.device), rules)
-                _put(out, slice(rows[0], rows[-1] + 1), model.encode_image(batch))
-                advance(len(pixels))
-    finally:
-        pool.shutdown(cancel_futures=True)  # an error, or Ctrl-C, doesn't wait for what was to be read
+    """Embed images.
+
+    Args:
+        model: The model.
+        sources: Images in any form that `read_image` takes.
+        batch_size: Images per forward pass.
+        progress: Whether to show a progress bar; None: for more than one batch, if stderr is a terminal.
+
+    Returns:
+        Gaussian (N, D), on the CPU.
+    """
+    preprocessing = model.config.image.preprocessing
+    out = _allocate(model, len(sources), batch_size)
+
+    def read(index: int) -> Tensor:
+        with _naming_image(index):
+            return resize_and_crop(_read_image(sources[index]), preprocessing)
+
+    batches = [range(i, min(i + batch_size, len(sources))) for i in range(0, len(sources), batch_size)]
+    threads = min(8, os.cpu_count() or 1)
+    with _make_progress_bar(len(sources), "images", batch_size, progress) as advance:
+        for rows, pixels, z in encode_image_batches(model, batches, read, lambda one: one, threads=threads):
+            assert z is not None  # every item has pixels
+            _store(out, slice(rows[0], rows[-1] + 1), z)
+            advance(len(pixels))
     return out
 
 
 @torch.no_grad()
 def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress: bool | None) -> Gaussian:
-    """Texts of like length share a batch, so that little of it is padding; the result is in the order given."""
-    out = _room(model, len(texts), batch_size)
-    checked_texts(texts)  # now: after sorting, an index would be another one's
+    """Encode texts. Texts of similar length share a batch, so that little of it is padding.
+
+    Args:
+        model: The encoder.
+        texts: N texts.
+        batch_size: Texts per batch.
+        progress: See `ProLIP.embed_images`.
+
+    Returns:
+        Gaussian (N, D) on the CPU, in the order of `texts`.
+    """
+    out = _allocate(model, len(texts), batch_size)
+    as_text_list(texts)  # before sorting, so that an error has the index in `texts`
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-    with _bar(len(texts), "texts", batch_size, progress) as advance:
+    with _make_progress_bar(len(texts), "texts", batch_size, progress) as advance:
         for first in range(0, len(texts), batch_size):
             rows = order[first : first + batch_size]
             ids = model.tokenize([texts[i] for i in rows])
-            _put(out, torch.tensor(rows), model.encode_text(ids.to(model.device)))
+            _store(out, torch.tensor(rows), model.encode_text(ids.to(model.device)))
             advance(len(rows))
     return out
 
 
-def _room(model: Encoder, count: int, batch_size: int) -> Gaussian:
-    """Where the result goes: (N, D), on the CPU."""
-    require_count(batch_size, "batch_size")
+def _allocate(model: Encoder, count: int, batch_size: int) -> Gaussian:
+    """An empty Gaussian (N, D) on the CPU for the result."""
+    require_positive_int(batch_size, "batch_size")
     if model.device.type == "meta":
         raise ValueError(
-            "this model has no weights yet: start(generator) draws fresh ones, prolip.load reads them"
+            "this model has no weights yet: init_weights(generator) draws new ones, prolip.load reads them"
         )
     shape, dtype = (count, model.config.embed_dim), torch.promote_types(model.dtype, torch.float32)
     return Gaussian(torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=dtype))
 
 
-def _bar(
+def _make_progress_bar(
     count: int, unit: str, batch_size: int, progress: bool | None
 ) -> AbstractContextManager[Callable[[int], None]]:
-    """Unless told, only for more than one batch."""
-    return bar("embedding", count, unit, progress if progress is not None or count > batch_size else False)
+    """progress None: only if there is more than one batch."""
+    return progress_bar(
+        "embedding", count, unit, progress if progress is not None or count > batch_size else False
+    )
 
 
-def _read(source: ImageSource) -> Image.Image:
+def _read_image(source: ImageSource) -> Image.Image:
     if not isinstance(source, Image.Image):
         return read_image(source)
-    with _ONE_AT_A_TIME:  # the same lazily opened picture may stand in the list twice
+    with _PIL_LOCK:  # the list may hold the same lazily opened image twice, and loading is not thread-safe
         return read_image(source)
 
 
-def _put(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
+def _store(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
     out.mean[rows], out.log_var[rows] = z.mean.cpu(), z.log_var.cpu()
 
 
-def read_ahead(
-    pool: ThreadPoolExecutor, batches: Iterable[Items], read: Callable[[Any], T], ahead: int = AHEAD
+def prefetch(
+    pool: ThreadPoolExecutor,
+    batches: Iterable[Items],
+    read: Callable[[Any], T],
+    ahead: int = PREFETCH_BATCHES,
 ) -> Iterator[tuple[Items, list[Future[T]]]]:
-    """(items, what is read of each), batch after batch in order; never more than `ahead` and one in memory."""
+    """Read batches in threads, ahead of their use.
+
+    Args:
+        pool: The threads.
+        batches: Sequences of items.
+        read: Called on each item.
+        ahead: At most so many batches, and the one yielded, are in memory.
+
+    Yields:
+        (items, futures of what was read), batch after batch in order.
+    """
     waiting: deque[tuple[Items, list[Future[T]]]] = deque()
     for items in batches:
         waiting.append((items, [pool.submit(read, item) for item in items]))
@@ -136,10 +210,12 @@ def read_ahead(
     yield from waiting
 
 
-def _result(future: Future[Tensor], index: int) -> Tensor:
+@contextmanager
+def _naming_image(index: int) -> Iterator[None]:
+    """Add the index of the image to an error."""
     try:
-        return future.result()
+        yield
     except (ValueError, TypeError, OSError) as error:
         kinds = (FileNotFoundError, OSError, TypeError, ValueError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))  # subclasses may want other arguments
+        kind = next(kind for kind in kinds if isinstance(error, kind))  # a subclass may take other arguments
         raise kind(f"image {index}: {error}") from error

@@ -1,8 +1,9 @@
-"""The model: two towers, the learned scale and bias, what turns pictures and words into their inputs; and its face."""
+"""ProLIP, the model: two towers, logit scale and bias, preprocessing, tokenizer, saving."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,27 +12,38 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from prolip.checks import some
-from prolip.gaussian import Gaussian, checked, work_dtype
+from prolip.checks import join_names
+from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
 from prolip.losses.contrastive import Temperature
-from prolip.model import inference, store
-from prolip.model import init as fresh
+from prolip.model import inference
 from prolip.model.config import ModelConfig
+from prolip.model.folder import (
+    ModelContents,
+    read_model_folder,
+    require_finite_weights,
+    write_model_folder,
+)
 from prolip.model.image_tower import ImageTower
+from prolip.model.init import init_image_tower, init_log_var_head, init_text_tower
 from prolip.model.text_tower import TextTower
 from prolip.model.transformer import Head, Transformer
-from prolip.preprocessing import images as pixels_of
-from prolip.preprocessing.images import ImageSource
+from prolip.preprocessing.images import ImageSource, preprocess
 from prolip.preprocessing.tokenizer import Tokenizer
 
 
 class ProLIP(nn.Module):
     """A CLIP-like model that maps an image or a text to a Gaussian.
 
-    `ProLIP(config)` has no weights and no memory behind them yet (its parameters are on the device "meta"):
-    `start(generator)` draws fresh ones; `prolip.load` and `prolip.create` return models that are ready. Names of
+    `ProLIP(config)` has no weights yet: its parameters are on the device "meta", without memory.
+    `init_weights(generator)` draws new ones; `prolip.load` and `prolip.create` return models that are ready. Names of
     parameters are stable and documented in docs/models.md: freeze a tower by `model.image.requires_grad_(False)`, wrap
     `image.blocks.3.attention.qkv` and the like for LoRA.
+
+    Attributes:
+        config: Architecture and preprocessing.
+        tokenizer: None if the model came without one.
+        tokenizer_error: Why there is no tokenizer, where one was looked for.
+        origin: Where the weights came from, if they were converted; saved in config.json for the export back.
     """
 
     def __init__(self, config: ModelConfig, tokenizer: Tokenizer | None = None) -> None:
@@ -39,79 +51,142 @@ class ProLIP(nn.Module):
         self.config = config
         self.tokenizer: Tokenizer | None = None
         self.origin: dict[str, Any] = {}
-        """Where the weights came from, if from elsewhere: kept in config.json, for people and for the way back."""
-        self.no_tokenizer = ""
-        """Why there is no tokenizer, where one was looked for."""
+        self.tokenizer_error = ""
         with torch.device("meta"):
             self.image = ImageTower(config.image, config.embed_dim)
             self.text = TextTower(config.text, config.embed_dim)
-            self.log_scale = nn.Parameter(torch.empty(()))
-            self.bias = nn.Parameter(torch.empty(())) if config.contrast == "sigmoid" else None
+            self.logit_scale = nn.Parameter(torch.empty(()))
+            self.logit_bias = nn.Parameter(torch.empty(())) if config.contrastive_loss == "sigmoid" else None
             if config.image.uncertainty == "multihead":
                 self.log_var = Head(config.embed_dim, config.embed_dim)
         if tokenizer is not None:
-            self.use_tokenizer(tokenizer)
+            self.set_tokenizer(tokenizer)
 
-    def use_tokenizer(self, tokenizer: Tokenizer) -> ProLIP:
-        """Take this tokenizer, and its ids of padding, mask and end, for the text tower's own."""
-        old, new = self.config.text.tokens, tokenizer.rules
+    @classmethod
+    def from_tensors(cls, config: ModelConfig, tensors: Mapping[str, Tensor], source: object) -> ProLIP:
+        """A model in eval mode that holds these tensors.
+
+        Args:
+            config: The architecture.
+            tensors: The state dict: every parameter, none more, each of its shape, all finite. Where dtypes differ
+                (half-precision maps with float32 norms, say), all get the widest.
+            source: Where the tensors came from, for messages.
+
+        Returns:
+            The model, on the device of the tensors.
+
+        Raises:
+            ValueError: If the tensors don't fit the config.
+        """
+        model = cls(config)
+        expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        found = {name: tuple(value.shape) for name, value in tensors.items()}
+        if expected != found:
+            raise ValueError(f"{source} does not fit its config: {_describe_difference(expected, found)}")
+        require_finite_weights(tensors, source)
+        dtype = functools.reduce(torch.promote_types, {value.dtype for value in tensors.values()})
+        model.load_state_dict({name: value.to(dtype) for name, value in tensors.items()}, assign=True)
+        return model.eval()
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ProLIP:
+        """The model in a folder that `save` wrote: on the CPU, in eval mode, in the dtype of the file."""
+        contents = read_model_folder(folder)
+        model = cls.from_tensors(contents.config, contents.tensors, folder)
+        model.origin = dict(contents.origin)
+        if contents.tokenizer is not None:
+            model.set_tokenizer(contents.tokenizer)
+        return model
+
+    def set_tokenizer(self, tokenizer: Tokenizer) -> ProLIP:
+        """Use this tokenizer, and take its special ids (padding, mask, end) into the config of the text tower.
+
+        Args:
+            tokenizer: With the vocabulary size, context length and `pad_to` of the config.
+
+        Returns:
+            The model itself.
+        """
+        old, new = self.config.text.tokenizer, tokenizer.config
         if any(
             getattr(old, part) != getattr(new, part) for part in ("vocab_size", "context_length", "pad_to")
         ):
             raise ValueError(
-                f"the tokenizer has {new.vocab_size} ids, a context of {new.context_length} and pads to the "
-                f"{new.pad_to}; the text tower wants {old.vocab_size}, {old.context_length} and {old.pad_to}"
+                f"the tokenizer has vocab_size {new.vocab_size}, context_length {new.context_length} and pad_to "
+                f"{new.pad_to!r}; the text tower needs {old.vocab_size}, {old.context_length} and {old.pad_to!r}"
             )
         self.tokenizer = tokenizer
-        self.text.config = replace(self.config.text, tokens=new)
+        self.text.config = replace(self.config.text, tokenizer=new)
         self.config = replace(self.config, text=self.text.config)
-        self.no_tokenizer = ""
+        self.tokenizer_error = ""
         return self
 
-    def start(self, generator: torch.Generator) -> ProLIP:
-        """Fresh weights on the CPU, all of them drawn from `generator`."""
-        self.to_empty(device="cpu")
-        begin = self.config.start
-        fresh.start_image(self.image, begin.log_var, generator)
-        fresh.start_text(self.text, begin.log_var, generator)
-        if self.config.image.uncertainty == "multihead":
-            fresh.start_log_var(self.log_var, begin.log_var, generator)
-        with torch.no_grad():
-            self.log_scale.fill_(begin.scale).log_()
-            if self.bias is not None:
-                self.bias.fill_(begin.bias)
-        return self
+    def init_weights(self, generator: torch.Generator) -> ProLIP:
+        """Draw new weights on the CPU.
 
-    # -- towers ------------------------------------------------------------------------------------------------------
+        Args:
+            generator: Every random number comes from it.
 
-    def encode_image(self, pixels: Tensor, keep: Tensor | None = None) -> Gaussian:
-        """Normalised pixels (B, 3, S, S) -> Gaussian (B, D) with means of unit length.
-
-        keep: (B, K) indices of the patches that are seen, for masked images; the others are not computed.
+        Returns:
+            The model itself.
         """
-        return self._gaussian(*self.image(pixels, keep))
+        self.to_empty(device="cpu")
+        init = self.config.init
+        # The order of these calls is part of the random stream: a seed gives the same weights as ever.
+        init_image_tower(self.image, init.log_var, generator)
+        init_text_tower(self.text, init.log_var, generator)
+        if self.config.image.uncertainty == "multihead":
+            init_log_var_head(self.log_var, init.log_var, generator)
+        with torch.no_grad():
+            self.logit_scale.fill_(init.scale).log_()
+            if self.logit_bias is not None:
+                self.logit_bias.fill_(init.logit_bias)
+        return self
+
+    # -- encoding ----------------------------------------------------------------------------------------------------
+
+    def encode_image(self, pixels: Tensor, patch_indices: Tensor | None = None) -> Gaussian:
+        """Encode a batch of images.
+
+        Args:
+            pixels: (B, 3, S, S), normalized floats, see `preprocess`.
+            patch_indices: (B, K), int64: the patches that the tower sees, for masked images. The others are not
+                computed. None: all patches.
+
+        Returns:
+            Gaussian (B, D) with means of unit length.
+        """
+        return self._make_gaussian(*self.image(pixels, patch_indices))
 
     def encode_text(self, ids: Tensor) -> Gaussian:
-        """Token ids (B, T) -> Gaussian (B, D) with means of unit length."""
-        return self._gaussian(*self.text(ids))
+        """Encode a batch of texts.
+
+        Args:
+            ids: (B, T) token ids, see `tokenize`.
+
+        Returns:
+            Gaussian (B, D) with means of unit length.
+        """
+        return self._make_gaussian(*self.text(ids))
 
     def forward(
-        self, pixels: Tensor | None = None, ids: Tensor | None = None, keep: Tensor | None = None
+        self, pixels: Tensor | None = None, ids: Tensor | None = None, patch_indices: Tensor | None = None
     ) -> tuple[Gaussian | None, Gaussian | None]:
-        """Both at once, for wrappers such as DDP that intercept `forward`. keep: as in `encode_image`."""
-        images = None if pixels is None else self.encode_image(pixels, keep)
+        """`encode_image` and `encode_text` in one call, for wrappers such as DDP that intercept `forward`."""
+        images = None if pixels is None else self.encode_image(pixels, patch_indices)
         texts = None if ids is None else self.encode_text(ids)
         return images, texts
 
-    def _gaussian(self, mean: Tensor, spread: Tensor | None) -> Gaussian:
-        mean = normalize(mean.to(work_dtype(mean)), dim=-1)
-        if spread is None:
+    def _make_gaussian(self, mean: Tensor, log_var: Tensor | None) -> Gaussian:
+        """Towers return the mean before normalization; log_var None means a deterministic tower."""
+        mean = normalize(mean.to(compute_dtype(mean)), dim=-1)
+        if log_var is None:
             return Gaussian.point(mean)
         if self.config.image.uncertainty == "multihead":
-            spread = self.log_var(spread)
-        return Gaussian(mean, spread.to(mean.dtype))
+            log_var = self.log_var(log_var)
+        return Gaussian(mean, log_var.to(mean.dtype))
 
-    # -- people ------------------------------------------------------------------------------------------------------
+    # -- inference ---------------------------------------------------------------------------------------------------
 
     def embed_images(
         self,
@@ -120,97 +195,141 @@ class ProLIP(nn.Module):
         batch_size: int = 64,
         progress: bool | None = None,
     ) -> Gaussian:
-        """Files, PIL images or arrays -> Gaussian (N, D), on the CPU. A single one gives (1, D).
+        """Read, preprocess and encode any number of images.
 
-        progress: a bar on stderr; None: if it is a terminal and there is more than one batch. A picture that can't be
-        read is an error that says which.
+        Args:
+            images: Paths, bytes, PIL images, arrays or tensors; or a single one.
+            batch_size: Images encoded at a time.
+            progress: A progress bar on stderr. None: if stderr is a terminal and there is more than one batch.
+
+        Returns:
+            Gaussian (N, D) on the CPU; (1, D) for a single image.
+
+        Raises:
+            ValueError, OSError: If an image can't be read; the message has its index.
         """
-        return inference.embed_images(self, inference.several(images), batch_size, progress)
+        return inference.embed_images(self, inference.as_image_list(images), batch_size, progress)
 
     def embed_texts(
         self, texts: str | Sequence[str], *, batch_size: int = 256, progress: bool | None = None
     ) -> Gaussian:
-        """Texts -> Gaussian (N, D), on the CPU. A single string gives (1, D)."""
+        """Tokenize and encode any number of texts.
+
+        Args:
+            texts: Texts, or a single one.
+            batch_size: Texts encoded at a time.
+            progress: As for `embed_images`.
+
+        Returns:
+            Gaussian (N, D) on the CPU; (1, D) for a single text.
+        """
         return inference.embed_texts(
             self, [texts] if isinstance(texts, str) else list(texts), batch_size, progress
         )
 
     def preprocess(self, image: ImageSource) -> Tensor:
-        """A file, PIL image or array -> normalised pixels (3, S, S), on the CPU."""
-        return pixels_of.preprocess(image, self.config.image.pixels)
+        """A path, PIL image or array -> normalized pixels (3, S, S), float32, on the CPU."""
+        return preprocess(image, self.config.image.preprocessing)
 
     def tokenize(self, texts: str | Sequence[str]) -> Tensor:
         """Texts -> ids (B, T), int64, on the CPU."""
         if self.tokenizer is None:
-            raise ValueError(self._no_tokenizer())
+            raise ValueError(self._describe_missing_tokenizer())
         return self.tokenizer(texts)
 
     def match_probability(self, images: Gaussian, texts: Gaussian) -> Tensor:
-        """Probability that image i and text i belong together, by the learned scale and bias (Eq. 2): (N,)."""
-        images, texts = checked(images, "images"), checked(texts, "texts")
+        """Probability that image i and text i match, sigmoid of the logit of Eq. 2.
+
+        Args:
+            images: (N, D).
+            texts: (N, D).
+
+        Returns:
+            (N,) in [0, 1].
+        """
+        images, texts = check_gaussian(images, "images"), check_gaussian(texts, "texts")
         if images.shape != texts.shape:
             raise ValueError(
-                f"rows are paired: {tuple(images.shape)} and {tuple(texts.shape)} differ (for all pairs: "
-                "match_probability_matrix)"
+                f"rows are paired, but images are {tuple(images.shape)} and texts {tuple(texts.shape)}; "
+                "for all pairs use match_probability_matrix"
             )
-        product = (images.mean.to(work_dtype(images.mean)) * texts.mean).sum(-1)
-        return self._probability(product - 0.5 * (images.uncertainty + texts.uncertainty))
+        product = (images.mean.to(compute_dtype(images.mean)) * texts.mean).sum(-1)
+        return self._compute_probability(product - 0.5 * (images.uncertainty + texts.uncertainty))
 
     def match_probability_matrix(self, images: Gaussian, texts: Gaussian) -> Tensor:
-        """The same for every image (rows) and every text (columns): (N, M)."""
-        images, texts = checked(images, "images"), checked(texts, "texts")
+        """`match_probability` of all pairs.
+
+        Args:
+            images: (N, D).
+            texts: (M, D).
+
+        Returns:
+            (N, M) in [0, 1].
+        """
+        images, texts = check_gaussian(images, "images"), check_gaussian(texts, "texts")
         if images.mean.ndim != 2 or texts.mean.ndim != 2 or images.dim != texts.dim:
             raise ValueError(
-                f"images (N, D) and texts (M, D), not {tuple(images.shape)} and {tuple(texts.shape)}"
+                f"images must be (N, D) and texts (M, D), not {tuple(images.shape)} and {tuple(texts.shape)}"
             )
-        dtype = work_dtype(images.mean, texts.mean)
+        dtype = compute_dtype(images.mean, texts.mean)
         product = images.mean.to(dtype) @ texts.mean.to(dtype).mT
-        return self._probability(product - 0.5 * (images.uncertainty[:, None] + texts.uncertainty))
+        return self._compute_probability(product - 0.5 * (images.uncertainty[:, None] + texts.uncertainty))
 
-    def _probability(self, closeness: Tensor) -> Tensor:
+    def _compute_probability(self, similarity: Tensor) -> Tensor:
         """sigmoid(a x + b), where x = 1 - CSD / 2."""
-        if self.bias is None:
+        if self.logit_bias is None:
             raise ValueError(
-                "this model was trained with a softmax over the batch: it has no probability for a pair by itself. "
+                "this model was trained with a softmax over the batch, so that a pair has no probability of its own. "
                 "Rank by prolip.csd_matrix instead"
             )
-        scale, bias = (v.detach().to(closeness) for v in (self.temperature.scale, self.bias))
-        return torch.sigmoid(scale * closeness + bias)
+        scale, bias = (v.detach().to(similarity) for v in (self.temperature.scale, self.logit_bias))
+        return torch.sigmoid(scale * similarity + bias)
 
-    # -- what training needs -----------------------------------------------------------------------------------------
+    # -- training and saving -----------------------------------------------------------------------------------------
 
     @property
     def temperature(self) -> Temperature:
-        """The learned scale and bias, as the losses take them (a softmax model has the bias zero)."""
+        """Logit scale and bias, as the losses take them. The bias of a softmax model is zero."""
         return Temperature(
-            self.log_scale, torch.zeros_like(self.log_scale) if self.bias is None else self.bias
+            self.logit_scale,
+            torch.zeros_like(self.logit_scale) if self.logit_bias is None else self.logit_bias,
         )
 
-    def gradient_checkpointing(self, on: bool = True) -> ProLIP:
-        """Recompute the inside of each block in the backward pass: less memory, about a third more time."""
+    def set_grad_checkpointing(self, enable: bool = True) -> ProLIP:
+        """Recompute the activations of each block in the backward pass: less memory, about a third more time."""
         for module in self.modules():
             if isinstance(module, Transformer):
-                module.checkpointing = on
+                module.checkpointing = enable
         return self
 
     @property
     def device(self) -> torch.device:
-        return self.log_scale.device
+        """Device of the parameters."""
+        return self.logit_scale.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the parameters."""
         return self.image.positions.dtype
 
     def save(self, folder: str | Path) -> Path:
-        """Write config.json, model.safetensors and tokenizer.json, each whole or not at all. Returns the folder."""
-        described = ProLIP(self.config).state_dict().keys()
-        unknown = sorted(self.state_dict().keys() - described)
+        """Write config.json, model.safetensors and tokenizer.json, each atomically.
+
+        Args:
+            folder: Created if need be.
+
+        Returns:
+            The folder.
+        """
+        known = ProLIP(self.config).state_dict().keys()
+        unknown = sorted(self.state_dict().keys() - known)
         if unknown:
             raise ValueError(
-                f"the config doesn't describe {some(unknown)}, so they couldn't be loaded again: merge what was added "
-                '(torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")), or keep it apart'
+                f"the config doesn't describe {join_names(unknown)}, so that they couldn't be loaded again. Merge what "
+                'was added (torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")), or save it elsewhere'
             )
-        return store.write(Path(folder), self.config, self.state_dict(), self.tokenizer, self.origin)
+        contents = ModelContents(self.config, self.state_dict(), self.tokenizer, self.origin)
+        return write_model_folder(Path(folder), contents)
 
     def __repr__(self) -> str:
         config = self.config
@@ -218,15 +337,32 @@ class ProLIP(nn.Module):
         sources = sorted({config.image.uncertainty, config.text.uncertainty})
         return (
             f"ProLIP({count / 1e6:.4g}M parameters, {config.embed_dim} dimensions, "
-            f"images of {config.image.pixels.size}, texts of {config.text.tokens.context_length}, "
+            f"images of {config.image.preprocessing.size}, texts of {config.text.tokenizer.context_length}, "
             f"uncertainty {' and '.join(sources)}, "
             f"{str(self.dtype).removeprefix('torch.')} on {self.device})"
         )
 
-    def _no_tokenizer(self) -> str:
-        reason = f" ({self.no_tokenizer})" if self.no_tokenizer else ""
+    def _describe_missing_tokenizer(self) -> str:
+        reason = f" ({self.tokenizer_error})" if self.tokenizer_error else ""
         return (
             f"this model has no tokenizer{reason}: put tokenizer.json into its folder, or "
             "give prolip.load(..., tokenizer=) a folder or hub id that has one"
             + (f", such as {self.origin['tokenizer']}" if "tokenizer" in self.origin else "")
         )
+
+
+def _describe_difference(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]]) -> str:
+    """How the shapes of two state dicts differ."""
+    missing = sorted(expected.keys() - found.keys())
+    unknown = sorted(found.keys() - expected.keys())
+    shapes = [
+        f"{name} is {found[name]}, not {expected[name]}"
+        for name in sorted(expected.keys() & found.keys())
+        if expected[name] != found[name]
+    ]
+    parts = [
+        f"{len(missing)} tensors are missing ({join_names(missing)})" if missing else "",
+        f"{len(unknown)} are unknown ({join_names(unknown)})" if unknown else "",
+        f"{len(shapes)} have another shape ({join_names(shapes)})" if shapes else "",
+    ]
+    return "; ".join(part for part in parts if part)

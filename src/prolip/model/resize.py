@@ -1,4 +1,4 @@
-"""The same model for another image size or context length: positions are resized, all else is kept."""
+"""Changing a model's image size or context length by interpolating its positional embeddings."""
 
 from __future__ import annotations
 
@@ -8,58 +8,92 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from prolip.model.folder import fill
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.tokenizer import Tokenizer
 
-KEPT_POSITIONS = 20
-"""First text positions that a stretch leaves alone: nearly all captions lie there, so they are trained best."""
+UNCHANGED_POSITIONS = 20
+"""First text positions that are not interpolated: nearly all captions end there, so they are trained best."""
 
 
-def resized(model: ProLIP, *, image_size: int | None = None, context_length: int | None = None) -> ProLIP:
-    """A model for images of `image_size` pixels and texts of `context_length` tokens; None: as it is."""
+def resize_model(
+    model: ProLIP, *, image_size: int | None = None, context_length: int | None = None
+) -> ProLIP:
+    """The model for another image size or context length.
+
+    Args:
+        model: Not changed.
+        image_size: Side in pixels; None: as it is.
+        context_length: In tokens; None: as it is.
+
+    Returns:
+        A new model, or the same one if nothing changes.
+    """
     config, tensors = model.config, {name: value.clone() for name, value in model.state_dict().items()}
-    if image_size is not None and image_size != config.image.pixels.size:
+    if image_size is not None and image_size != config.image.preprocessing.size:
         old = config.image
-        image = replace(old, pixels=replace(old.pixels, size=image_size))
-        tensors["image.positions"] = resize_grid(tensors["image.positions"], old.added_tokens, image.grid)
+        image = replace(old, preprocessing=replace(old.preprocessing, size=image_size))
+        tensors["image.positions"] = resize_image_positions(
+            tensors["image.positions"], old.added_tokens, image.grid
+        )
         config = replace(config, image=image)
-    if context_length is not None and context_length != config.text.tokens.context_length:
+    if context_length is not None and context_length != config.text.tokenizer.context_length:
         added = max(
             config.text.added_tokens, int(config.text.pooling == "last")
-        )  # what is read keeps its position
-        text = replace(config.text, tokens=replace(config.text.tokens, context_length=context_length))
-        tensors["text.positions"] = stretch(tensors["text.positions"], added, context_length)
+        )  # the position that is pooled stays as it is
+        text = replace(config.text, tokenizer=replace(config.text.tokenizer, context_length=context_length))
+        tensors["text.positions"] = resize_text_positions(tensors["text.positions"], added, context_length)
         config = replace(config, text=text)
     if config == model.config:
         return model
-    result = fill(config, tensors, "the resized model")
-    result.origin, result.no_tokenizer = dict(model.origin), model.no_tokenizer
+    result = ProLIP.from_tensors(config, tensors, "the resized model")
+    result.origin, result.tokenizer_error = dict(model.origin), model.tokenizer_error
     if model.tokenizer is not None:
-        result.use_tokenizer(Tokenizer(model.tokenizer.core(), config.text.tokens))
+        result.set_tokenizer(Tokenizer(model.tokenizer.copy_backend(), config.text.tokenizer))
     return result
 
 
-def resize_grid(positions: Tensor, added: int, grid: int) -> Tensor:
-    """(added + g², W) -> (added + grid², W): the patches' positions resized as a picture; [CLS] and [UNC] untouched."""
+def resize_image_positions(positions: Tensor, added: int, grid: int) -> Tensor:
+    """Interpolate the positions of patches bicubically.
+
+    Args:
+        positions: (added + g², W).
+        added: Number of tokens before the patches ([CLS], [UNC]); their positions stay.
+        grid: Patches along an edge.
+
+    Returns:
+        (added + grid², W).
+    """
     front, patches = positions[:added], positions[added:]
     old = round(len(patches) ** 0.5)
     if old == grid:
         return positions
-    picture = patches.detach().float().T.reshape(1, -1, old, old)
-    new = interpolate(picture, size=(grid, grid), mode="bicubic", antialias=True, align_corners=False)
+    image = patches.detach().float().T.reshape(1, -1, old, old)
+    new = interpolate(image, size=(grid, grid), mode="bicubic", antialias=True, align_corners=False)
     return torch.cat([front.detach(), new[0].flatten(1).T.to(positions.dtype)])
 
 
-def stretch(positions: Tensor, added: int, length: int, kept: int = KEPT_POSITIONS) -> Tensor:
-    """(T + added, W) -> (length + added, W). Longer: the first `kept` and the added tokens' positions stay, those
-    between are stretched linearly (LongCLIP's and LongProLIP's way). Shorter: cut."""
+def resize_text_positions(
+    positions: Tensor, added: int, length: int, unchanged: int = UNCHANGED_POSITIONS
+) -> Tensor:
+    """Interpolate the positions of tokens linearly, as LongCLIP and LongProLIP do.
+
+    Args:
+        positions: (T + added, W).
+        added: Number of tokens after the text ([UNC], [CLS]); their positions stay.
+        length: The new T. If it is smaller, positions are cut.
+        unchanged: First positions that stay.
+
+    Returns:
+        (length + added, W).
+    """
     words = len(positions) - added
     front, back = positions[:words].detach(), positions[words:].detach()
     if length <= words:
         return torch.cat([front[:length], back])
-    if words < kept + 2:
-        raise ValueError(f"a context of {words} is too short to be stretched: it needs at least {kept + 2}")
-    middle = front[kept:].float().T[None]
-    new = interpolate(middle, size=length - kept, mode="linear", align_corners=False)[0].T
-    return torch.cat([front[:kept], new.to(positions.dtype), back])
+    if words < unchanged + 2:
+        raise ValueError(
+            f"a context length of {words} is too short to be extended: it must be at least {unchanged + 2}"
+        )
+    middle = front[unchanged:].float().T[None]
+    new = interpolate(middle, size=length - unchanged, mode="linear", align_corners=False)[0].T
+    return torch.cat([front[:unchanged], new.to(positions.dtype), back])

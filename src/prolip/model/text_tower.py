@@ -1,4 +1,4 @@
-"""The text tower: token ids -> mean and log-variance."""
+"""The text tower, a transformer: token ids to mean and log-variance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class TextTower(nn.Module):
     """A transformer over tokens, then [UNC] and [CLS] (section 3.1 of the paper).
 
     forward: ids (B, T), T at most the context length -> mean (B, E), not yet of unit length, and log_var (B, E), or
-    None for a deterministic tower (for "multihead", what the model's common map turns into log_var).
+    None for a deterministic tower (for "multihead", the input of the model's shared head of log_var).
     """
 
     def __init__(self, config: TextConfig, embed_dim: int) -> None:
         super().__init__()
         self.config = config
-        blocks, tokens = config.blocks, config.tokens
+        blocks, tokens = config.blocks, config.tokenizer
         self.tokens = nn.Embedding(tokens.vocab_size, blocks.width)
         if config.added_tokens == 2:
             self.uncertainty_token = nn.Parameter(torch.empty(blocks.width))
@@ -39,22 +39,22 @@ class TextTower(nn.Module):
             self.multihead = Transformer(blocks, layers=2)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        ids = self._cut(self._checked(ids))
-        mask = self._mask(ids)
-        x = self.blocks(self._embedded(ids), mask, self._rows)
-        pooled = x[:, -1] if self.config.pooling != "end" else _row(x, self._end(ids))
+        ids = self._trim_padding(self._check_ids(ids))
+        mask = self._make_mask(ids)
+        x = self.blocks(self._embed_ids(ids), mask, self._output_rows)
+        pooled = x[:, -1] if self.config.pooling != "end" else _gather_row(x, self._find_end(ids))
         mean = self.mean(self.norm_post(pooled))
-        return mean, self._spread(x, mean, mask)
+        return mean, self._compute_log_var(x, mean, mask)
 
     @property
-    def _rows(self) -> slice | None:
-        """The positions that are read after the last block: [UNC] and [CLS], or only the last one, or any."""
+    def _output_rows(self) -> slice | None:
+        """The positions that are read after the last block: [UNC] and [CLS], or only the last; None: any."""
         if self.config.pooling == "end" or self.config.uncertainty == "multihead":
             return None
         return slice(-2, None) if self.config.uncertainty == "token" else slice(-1, None)
 
-    def _spread(self, x: Tensor, mean: Tensor, mask: Tensor | None) -> Tensor | None:
-        """What gives the log-variances, (B, E), from the tokens after the last block."""
+    def _compute_log_var(self, x: Tensor, mean: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Log-variances (B, E) from the tokens after the last block."""
         match self.config.uncertainty:
             case "token":
                 return self.log_var(self.norm_post(x[:, -2]))  # type: ignore[no-any-return]
@@ -65,43 +65,47 @@ class TextTower(nn.Module):
                 return self.mean(self.norm_post(self.multihead(x, mask, rows)[:, 0]))  # type: ignore[no-any-return]
         return None
 
-    def _checked(self, ids: Tensor) -> Tensor:
-        longest = self.config.tokens.context_length
+    def _check_ids(self, ids: Tensor) -> Tensor:
+        longest = self.config.tokenizer.context_length
         if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32) or not 1 <= ids.shape[1] <= longest:
             raise ValueError(
-                f"ids must be whole numbers of shape (B, T), T from 1 to {longest}, not {ids.dtype} {tuple(ids.shape)}"
+                f"ids must be int64 or int32 of shape (B, T), T from 1 to {longest}, not {ids.dtype} {tuple(ids.shape)}"
             )
         if self.config.pooling == "last" and ids.shape[1] != longest:
-            raise ValueError(f"this tower reads the last position: ids must fill its context of {longest}")
+            raise ValueError(
+                f"this tower pools the last position: ids must have the context length {longest}"
+            )
         if ids.is_cpu and ids.numel() and not torch.compiler.is_compiling():
             low, high = (int(value) for value in ids.aminmax())
-            if low < 0 or high >= self.config.tokens.vocab_size:
-                raise ValueError(f"ids must lie in 0..{self.config.tokens.vocab_size - 1}, not {low}..{high}")
+            if low < 0 or high >= self.config.tokenizer.vocab_size:
+                raise ValueError(
+                    f"ids must be in 0..{self.config.tokenizer.vocab_size - 1}, not {low}..{high}"
+                )
         return ids
 
-    def _cut(self, ids: Tensor) -> Tensor:
-        """Without the columns that are padding in every row. On the CPU only: elsewhere, looking would wait for it."""
+    def _trim_padding(self, ids: Tensor) -> Tensor:
+        """Drop the columns that are padding in every row. On the CPU only: on a GPU, reading the ids synchronizes."""
         if self.config.padding == "attended" or not ids.is_cpu or torch.compiler.is_compiling():
             return ids
-        used = (ids != self.config.tokens.pad_id).any(0).nonzero()
+        used = (ids != self.config.tokenizer.pad_id).any(0).nonzero()
         return ids[:, : int(used[-1]) + 1] if len(used) else ids[:, :1]
 
-    def _mask(self, ids: Tensor) -> Tensor | None:
-        """True where a position may be read: (B, 1, 1, T), or (1 or B, 1, T, T) if causal. None: everywhere."""
+    def _make_mask(self, ids: Tensor) -> Tensor | None:
+        """Attention mask, True where a position is attended to: (B, 1, 1, T), or (1 or B, 1, T, T) if causal; None: all."""
         mask, added = None, self.config.added_tokens
         if self.config.padding == "masked":
-            real = nn.functional.pad(ids != self.config.tokens.pad_id, (0, added), value=True)
+            real = nn.functional.pad(ids != self.config.tokenizer.pad_id, (0, added), value=True)
             mask = real[:, None, None, :]
         if self.config.causal:
             length = ids.shape[1] + added
-            earlier = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
+            causal = torch.ones(length, length, dtype=torch.bool, device=ids.device).tril()
             if mask is None:
-                return earlier[None, None]
-            itself = torch.eye(length, dtype=torch.bool, device=ids.device)
-            mask = earlier & (mask | itself)  # a row that reads nothing would be NaN
+                return causal[None, None]
+            diagonal = torch.eye(length, dtype=torch.bool, device=ids.device)
+            mask = causal & (mask | diagonal)  # a row that attends to nothing would be NaN
         return mask
 
-    def _embedded(self, ids: Tensor) -> Tensor:
+    def _embed_ids(self, ids: Tensor) -> Tensor:
         """Tokens, then [UNC], [CLS], with their positions: (B, T + 2, W)."""
         length, added = ids.shape[1], self.config.added_tokens
         x = self.tokens(ids) + self.positions[:length]
@@ -109,20 +113,20 @@ class TextTower(nn.Module):
             return x  # type: ignore[no-any-return]
         names = ("uncertainty_token", "class_token")[-added:]
         first = len(self.positions) - added if self.config.padding == "masked" else length
-        back = torch.stack([getattr(self, name) for name in names]) + self.positions[first : first + added]
-        return torch.cat([x, back.to(x.dtype).expand(x.shape[0], -1, -1)], dim=1)
+        suffix = torch.stack([getattr(self, name) for name in names]) + self.positions[first : first + added]
+        return torch.cat([x, suffix.to(x.dtype).expand(x.shape[0], -1, -1)], dim=1)
 
-    def _end(self, ids: Tensor) -> Tensor:
+    def _find_end(self, ids: Tensor) -> Tensor:
         """Position of the first end token of each text, (B,)."""
-        found = ids.eq(self.config.tokens.end_id or 0)
+        found = ids.eq(self.config.tokenizer.end_id or 0)
         if ids.is_cpu and not torch.compiler.is_compiling() and not bool(found.any(1).all()):
             row = int((~found.any(1)).nonzero()[0])
             raise ValueError(
-                f"text {row} has no end token (id {self.config.tokens.end_id}), which this tower reads"
+                f"text {row} has no end token (id {self.config.tokenizer.end_id}), which this tower pools"
             )
         return found.to(torch.int32).argmax(dim=1)
 
 
-def _row(x: Tensor, index: Tensor) -> Tensor:
+def _gather_row(x: Tensor, index: Tensor) -> Tensor:
     """x (B, T, W), index (B,) -> (B, W)."""
     return x.gather(1, index.long()[:, None, None].expand(-1, 1, x.shape[-1]))[:, 0]

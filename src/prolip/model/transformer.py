@@ -1,4 +1,4 @@
-"""Pre-norm transformer blocks on scaled_dot_product_attention.
+"""Pre-norm transformer blocks on scaled_dot_product_attention, and the float32 output head.
 
 Module names are stable: `blocks.{i}.attention.qkv`, `.attention.out`, `.mlp.up`, `.mlp.down` are plain `nn.Linear`
 modules that are always called as modules, so that a LoRA wrapper or a parametrisation in their place takes effect.
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from prolip.model.config import Activation, BlockConfig
+from prolip.model.config import Activation, TransformerConfig
 
 
 def quick_gelu(x: Tensor) -> Tensor:
+    """x sigmoid(1.702 x), of OpenAI's CLIP."""
     return x * torch.sigmoid(1.702 * x)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU in its tanh approximation, of SigLIP."""
     return functional.gelu(x, approximate="tanh")
 
 
@@ -32,7 +34,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention; q, k and v are stacked in one map, in this order."""
+    """Multi-head self-attention; q, k and v are stacked in one linear layer, in this order."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -41,7 +43,16 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
-        """x (B, T, W); mask, broadcast to (B, heads, T, T), is True where row t may read column u; `rows` that ask."""
+        """Attend.
+
+        Args:
+            x: (B, T, W).
+            mask: Broadcast to (B, heads, T, T), True where row t attends to column u. None: everywhere.
+            rows: The R positions that are computed; None: all.
+
+        Returns:
+            (B, R, W).
+        """
         batch, length, width = x.shape
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         if rows is not None:
@@ -52,6 +63,8 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
+    """Two linear layers with an activation between."""
+
     def __init__(self, width: int, hidden: int, activation: Activation) -> None:
         super().__init__()
         self.up = nn.Linear(width, hidden)
@@ -65,7 +78,7 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """x + attention(norm1(x)), then x + mlp(norm2(x))."""
 
-    def __init__(self, config: BlockConfig) -> None:
+    def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.attention = Attention(config.width, config.heads)
@@ -74,15 +87,15 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
         """(B, T, W) -> (B, T, W), or (B, R, W) for the R positions of `rows` only."""
-        read = self.attention(self.norm1(x), mask, rows)
-        x = (x if rows is None else x[:, rows]) + read
+        attended = self.attention(self.norm1(x), mask, rows)
+        x = (x if rows is None else x[:, rows]) + attended
         return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.ModuleList):
-    """A stack of blocks. `checkpointing` recomputes each block in the backward pass instead of keeping its inside."""
+    """A stack of blocks. With `checkpointing`, each block is recomputed in the backward pass instead of stored."""
 
-    def __init__(self, config: BlockConfig, layers: int | None = None) -> None:
+    def __init__(self, config: TransformerConfig, layers: int | None = None) -> None:
         super().__init__(Block(config) for _ in range(config.layers if layers is None else layers))
         self.checkpointing = False
 
@@ -90,19 +103,19 @@ class Transformer(nn.ModuleList):
         return super().__iter__()  # type: ignore[return-value]
 
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
-        """(B, T, W) -> (B, T, W). With `rows`, the last block computes these only: nobody reads the others."""
+        """(B, T, W) -> (B, T, W). With `rows`, the last block computes these positions only."""
         last = len(self) - 1
         for i, block in enumerate(self):
-            wanted = rows if i == last else None
+            needed = rows if i == last else None
             if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, mask, wanted, use_reentrant=False)
+                x = checkpoint(block, x, mask, needed, use_reentrant=False)
             else:
-                x = block(x, mask, wanted)
+                x = block(x, mask, needed)
         return x
 
 
 class Head(nn.Linear):
-    """A linear map whose input and output are at least float32, also under autocast or in a half-precision model.
+    """A linear layer whose input and output are at least float32, also under autocast or in a half-precision model.
 
     exp() of a log-variance, and a logit of a hundred, magnify what bfloat16's eight bits lose.
     """

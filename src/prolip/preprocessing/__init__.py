@@ -1,1 +1,1 @@
-"""What goes into a tower: pixels, token ids, and which of them are masked."""
+"""Preprocessing: images to pixels, augmentation, text cleaning, tokenizers, masking."""

@@ -1,4 +1,4 @@
-"""From a file, bytes, a PIL image or an array to what a tower's first layer takes: (3, S, S) normalised floats."""
+"""Image preprocessing: reading any image source, resizing, cropping, normalizing to (3, S, S)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from prolip.checks import describe, require_choice, require_count
+from prolip.checks import describe_type, require_choice, require_positive_int
 
-Fit = Literal["crop", "squash"]
-Resampling = Literal["bicubic", "bilinear"]
+ResizeMode = Literal["shortest", "squash"]
+"""`shortest`: the short side to `size`, then a center crop (CLIP). `squash`: both sides to `size` (SigLIP)."""
+
+Interpolation = Literal["bicubic", "bilinear"]
 ImageSource = str | Path | bytes | Image.Image | np.ndarray | Tensor
 
 MAX_PIXELS = 100_000_000
 """Largest image that is decoded: 300 MB of RGB. A file of a few bytes can claim any size."""
 
-LONGEST = 32
-"""How many times its short side an image's long side may be and still be resized whole before it is cropped."""
+MAX_ASPECT_RATIO = 32
+"""Long side / short side up to which an image is resized before it is cropped; beyond it, memory would explode."""
 
-UPRIGHT = {  # what undoes each EXIF orientation
+EXIF_TRANSPOSES = {  # what undoes each EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -51,162 +53,201 @@ class EmptyImageError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PixelRules:
-    """How an image becomes pixels. The defaults are the release's, which are CLIP's.
+class ImagePreprocessing:
+    """How an image becomes pixels. The defaults are those of the ProLIP release, which are CLIP's.
 
-    size:       side of the square that the tower sees, in pixels.
-    mean, std:  of the red, green and blue channels, as shares of full scale (0 to 1), not as grey levels.
-    fit:        "crop" brings the short side to `size` and cuts the middle of the long one;
-                "squash" brings both sides to `size` whatever the aspect, as SigLIP does.
-    resampling: Pillow's filter of that name, on 8 bits, widened when an image shrinks (antialias).
+    Attributes:
+        size: Side of the square that the tower sees, in pixels.
+        mean: Of the red, green and blue channels, as fractions of full scale (0 to 1).
+        std: Likewise.
+        resize_mode: "shortest" resizes the short side to `size` and crops the center of the long side;
+            "squash" resizes both sides to `size` whatever the aspect ratio, as SigLIP does.
+        interpolation: Pillow's filter of that name, on 8 bits, with antialiasing when an image shrinks.
     """
 
     size: int = 224
     mean: tuple[float, float, float] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, float, float] = (0.26862954, 0.26130258, 0.27577711)
-    fit: Fit = "crop"
-    resampling: Resampling = "bicubic"
+    resize_mode: ResizeMode = "shortest"
+    interpolation: Interpolation = "bicubic"
 
     def __post_init__(self) -> None:
-        require_count(self.size, "size", most=4096)
-        object.__setattr__(self, "mean", _three_shares(self.mean, "mean"))
-        object.__setattr__(self, "std", _three_shares(self.std, "std"))
+        require_positive_int(self.size, "size", maximum=4096)
+        object.__setattr__(self, "mean", _check_rgb_fractions(self.mean, "mean"))
+        object.__setattr__(self, "std", _check_rgb_fractions(self.std, "std"))
         if min(self.std) == 0:
             raise ValueError(f"std must be above zero in each channel, not {self.std}")
-        require_choice(self.fit, get_args(Fit), "fit")
-        require_choice(self.resampling, get_args(Resampling), "resampling")
+        require_choice(self.resize_mode, get_args(ResizeMode), "resize_mode")
+        require_choice(self.interpolation, get_args(Interpolation), "interpolation")
 
 
-def preprocess(source: ImageSource, rules: PixelRules) -> Tensor:
-    """An image from anywhere to normalised pixels: float32 (3, S, S)."""
-    return normalise(to_pixels(read_image(source), rules), rules)
+def preprocess(source: ImageSource, preprocessing: ImagePreprocessing) -> Tensor:
+    """Read, resize, crop and normalize an image.
+
+    Args:
+        source: A path, bytes, PIL image, array or tensor, see `read_image`.
+        preprocessing: Of the model.
+
+    Returns:
+        Pixels (3, S, S), float32.
+    """
+    return normalize(resize_and_crop(read_image(source), preprocessing), preprocessing)
 
 
 def read_image(
-    source: ImageSource, *, max_pixels: int = MAX_PIXELS, short_side: int | None = None
+    source: ImageSource, *, max_pixels: int = MAX_PIXELS, min_short_side: int | None = None
 ) -> Image.Image:
-    """An upright 8-bit RGB image. A PIL image that is one already is returned as it is, not copied.
+    """Read an image as upright 8-bit RGB. A PIL image that is one already is returned as it is, not copied.
 
     | source                        | becomes                                                                      |
     |-------------------------------|------------------------------------------------------------------------------|
     | animation, several pages      | its first frame (of a PIL image: the frame it stands on)                      |
     | EXIF orientation              | applied, then dropped; unreadable EXIF counts as none                         |
     | 1, L, P, CMYK, YCbCr, HSV, LAB | RGB, before anything is resized (the release resizes palette indices)        |
-    | LA, PA, RGBA                  | RGB: alpha is dropped, the colour under it kept, as the release does          |
-    | 16-bit grey (I;16)            | divided by 257                                                               |
+    | LA, PA, RGBA                  | RGB: alpha is dropped, the color under it kept, as the release does           |
+    | 16-bit gray (I;16)            | divided by 257                                                               |
     | mode I                        | 0..255 as it is, 0..65535 divided by 257, else an error                      |
     | mode F                        | 0..1 times 255, 0..255 as it is, else an error                               |
     | numpy (H, W[, 1, 3 or 4])     | uint8 as it is, uint16 divided by 257, floats in 0..1 times 255              |
     | tensor ([1, 3 or 4,] H, W)    | the same, from any device                                                    |
 
-    Colour profiles are ignored, as the release does. More than `max_pixels` pixels are refused before decoding.
-    short_side: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, at a fraction of the cost, as long as its shorter
-    side keeps so many pixels. (Not quite the pixels of a full decoding: for training.)
+    Color profiles are ignored, as the release does.
 
-    Raises FileNotFoundError, TypeError for a source of no such type, else ValueError with the source's name. A disk
-    or a network that fails (permission, I/O error) stays the OSError it is: the image may be a good one.
+    Args:
+        source: A path, bytes, PIL image, array or tensor.
+        max_pixels: Larger images are refused before they are decoded.
+        min_short_side: For training: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, at a fraction of the
+            cost, as long as its short side has so many pixels. The pixels differ slightly from a full decoding.
+
+    Returns:
+        An RGB image.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        TypeError: If the source is of another type.
+        ValueError: If it can't be decoded; the message names the source.
+        OSError: If the disk or network fails (permission, I/O error): the image itself may be good.
     """
     if isinstance(source, str | Path):
-        return _read_path(source, max_pixels, short_side)
+        return _read_path(source, max_pixels, min_short_side)
     if isinstance(source, bytes):
-        return _read_file(io.BytesIO(source), "image bytes", max_pixels, short_side)
+        return _read_file(io.BytesIO(source), "image bytes", max_pixels, min_short_side)
     if isinstance(source, Image.Image):
-        return _upright_rgb(source, f"PIL image of mode {source.mode}", max_pixels)
+        return _to_upright_rgb(source, f"PIL image of mode {source.mode}", max_pixels)
     if isinstance(source, np.ndarray | Tensor):
-        return _from_array(source, max_pixels)
+        return _read_array(source, max_pixels)
     raise TypeError(f"an image is a path, bytes, PIL image, array or tensor, not {type(source).__name__}")
 
 
-def to_pixels(image: Image.Image, rules: PixelRules) -> Tensor:
-    """Resize and crop: an RGB image of any size to uint8 (3, S, S)."""
+def resize_and_crop(image: Image.Image, preprocessing: ImagePreprocessing) -> Tensor:
+    """Resize and crop an image, without normalizing it.
+
+    Args:
+        image: RGB, of any size.
+        preprocessing: Size, resize mode and interpolation.
+
+    Returns:
+        Pixels (3, S, S), uint8.
+    """
     require_rgb(image)
-    size, resampling = rules.size, Image.Resampling[rules.resampling.upper()]
-    if rules.fit == "squash":
-        return pixels_of(image.resize((size, size), resampling))
+    size, filter = preprocessing.size, Image.Resampling[preprocessing.interpolation.upper()]
+    if preprocessing.resize_mode == "squash":
+        return pil_to_tensor(image.resize((size, size), filter))
     short = min(image.size)
     width, height = (int(size * side / short) for side in image.size)
     left, top = (round((side - size) / 2) for side in (width, height))  # to even: 37.5 -> 38, 36.5 -> 36
-    if max(width, height) > LONGEST * size:
+    if max(width, height) > MAX_ASPECT_RATIO * size:
         # A line of 10000 x 1 pixels would be 2 GB once 224 high: resample only what the crop shows. Up to Pillow's
-        # rounding of the box to float32 these are the same pixels, so ordinary images take the exact way below.
+        # rounding of the box to float32 these are the same pixels; ordinary images take the exact path below.
         x, y = image.width / width, image.height / height
         box = (left * x, top * y, min((left + size) * x, image.width), min((top + size) * y, image.height))
-        return pixels_of(image.resize((size, size), resampling, box=box))
+        return pil_to_tensor(image.resize((size, size), filter, box=box))
     if (width, height) != image.size:
-        image = image.resize((width, height), resampling)
+        image = image.resize((width, height), filter)
     if width != height:
         image = image.crop((left, top, left + size, top + size))
-    return pixels_of(image)
+    return pil_to_tensor(image)
 
 
-def normalise(pixels: Tensor, rules: PixelRules) -> Tensor:
-    """uint8 (..., 3, H, W) to float32 of the same shape, (pixels / 255 - mean) / std, on the device of `pixels`."""
+def normalize(pixels: Tensor, preprocessing: ImagePreprocessing) -> Tensor:
+    """(pixels / 255 - mean) / std.
+
+    Args:
+        pixels: (..., 3, H, W), uint8.
+        preprocessing: Mean and std.
+
+    Returns:
+        float32 of the same shape, on the same device.
+    """
     if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
-        raise TypeError(f"pixels to normalise must be a torch.uint8 tensor, not {describe(pixels)}")
+        raise TypeError(f"pixels to normalize must be a torch.uint8 tensor, not {describe_type(pixels)}")
     if pixels.ndim < 3 or pixels.shape[-3] != 3:
-        raise ValueError(f"pixels to normalise must have the shape (..., 3, H, W), not {tuple(pixels.shape)}")
-    scale, shift = _scale_and_shift(rules, pixels.device)
+        raise ValueError(f"pixels to normalize must have the shape (..., 3, H, W), not {tuple(pixels.shape)}")
+    scale, shift = _scale_and_shift(preprocessing, pixels.device)
     return pixels.float().mul_(scale).add_(shift)
 
 
 @lru_cache(maxsize=64)
-def _scale_and_shift(rules: PixelRules, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(3, 1, 1) each, float32. Kept: to bring them to a GPU would wait for it, every time."""
-    mean, std = torch.tensor([rules.mean, rules.std], dtype=torch.float64)[..., None, None]
+def _scale_and_shift(preprocessing: ImagePreprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(3, 1, 1) each, float32. Cached: copying them to a GPU synchronizes with it."""
+    mean, std = torch.tensor([preprocessing.mean, preprocessing.std], dtype=torch.float64)[..., None, None]
     return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
 
 
-def pixels_of(image: Image.Image) -> Tensor:
-    """The grey levels of an RGB image as they are: uint8 (3, H, W)."""
+def pil_to_tensor(image: Image.Image) -> Tensor:
+    """The values of an RGB image, not resized: uint8 (3, H, W)."""
     return torch.from_numpy(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)))
 
 
 def require_rgb(image: Image.Image) -> None:
+    """Raise unless this is an RGB image of at least one pixel."""
     if not isinstance(image, Image.Image):
-        raise TypeError(f"wanted a PIL image, not {describe(image)}; read_image makes one")
+        raise TypeError(f"the image must be a PIL image, not {describe_type(image)}; read_image makes one")
     if image.mode != "RGB" or 0 in image.size:
-        raise ValueError(f"wanted an RGB image, not {image.mode} of size {image.size}; read_image makes one")
+        raise ValueError(
+            f"the image must be RGB, not {image.mode} of size {image.size}; read_image makes one"
+        )
 
 
-def _three_shares(values: object, name: str) -> tuple[float, ...]:
+def _check_rgb_fractions(values: object, name: str) -> tuple[float, ...]:
     numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     if len(numbers) != 3 or not all(isinstance(n, int | float) for n in numbers):
         raise ValueError(f"{name} must be three numbers, for red, green and blue, not {values!r}")
     if not all(0 <= n <= 1 for n in numbers):
-        raise ValueError(f"{name} must be in 0..1, not {values!r}; divide grey levels by 255")
+        raise ValueError(f"{name} must be in 0..1, not {values!r}; divide 8-bit values by 255")
     return tuple(float(n) for n in numbers)
 
 
-def _read_path(source: str | Path, max_pixels: int, short_side: int | None) -> Image.Image:
+def _read_path(source: str | Path, max_pixels: int, min_short_side: int | None) -> Image.Image:
     if isinstance(source, str) and URL.match(source):
-        raise ValueError(f"{source[:200]}: this is a URL; download it first, then give its path or its bytes")
+        raise ValueError(f"{source[:200]} is a URL; download it first, then pass its path or its bytes")
     try:
         file = open(source, "rb")  # noqa: SIM115 (an error of the `with` body is not one of opening)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{source}: there is no such file") from error
+        raise FileNotFoundError(f"{source} does not exist") from error
     except OSError as error:
         if Path(source).is_dir():
-            raise ValueError(f"{source}: this is a folder, not an image") from error
+            raise ValueError(f"{source} is a folder, not an image") from error
         raise
     with file:
-        return _read_file(file, str(source), max_pixels, short_side)
+        return _read_file(file, str(source), max_pixels, min_short_side)
 
 
-def _read_file(file: IO[bytes], name: str, max_pixels: int, short_side: int | None) -> Image.Image:
-    with _decoding(name):
-        image = _opened(file)
+def _read_file(file: IO[bytes], name: str, max_pixels: int, min_short_side: int | None) -> Image.Image:
+    with _as_value_error(name):
+        image = _open_image(file)
     _check_size(image.size, name, max_pixels)
-    if short_side is not None:
-        image.draft(None, (short_side, short_side))
-    return _upright_rgb(image, name, max_pixels)
+    if min_short_side is not None:
+        image.draft(None, (min_short_side, min_short_side))
+    return _to_upright_rgb(image, name, max_pixels)
 
 
-def _opened(file: IO[bytes]) -> Image.Image:
-    """As `Image.open`, but without Pillow's limit of pixels, which would warn or raise before ours can speak.
+def _open_image(file: IO[bytes]) -> Image.Image:
+    """As `Image.open`, but without Pillow's limit of pixels, which would warn or raise before `max_pixels` is checked.
 
-    That limit is a global: to lift it for a moment would lift it for other threads too."""
+    That limit is a global: lifting it for a moment would lift it for other threads too."""
     if not (start := file.read(16)):
-        raise EmptyImageError("it is empty")
+        raise EmptyImageError("the file is empty")
     tried = {"EPS"}  # PostScript is a program, which Pillow would hand to Ghostscript
     for load_plugins in (Image.preinit, Image.init):  # the common formats, then all
         load_plugins()
@@ -214,71 +255,71 @@ def _opened(file: IO[bytes]) -> Image.Image:
             tried.add(kind)
             factory, accept = Image.OPEN[kind]
             accepted = accept is None or accept(start)
-            if not accepted or isinstance(accepted, str):  # a string tells of a missing library
+            if not accepted or isinstance(accepted, str):  # a string names a missing library
                 continue
             file.seek(0)
-            with suppress(SyntaxError, IndexError, TypeError, struct.error):  # the plugin says "not mine"
+            with suppress(SyntaxError, IndexError, TypeError, struct.error):  # not the format of this plugin
                 return factory(file, "")
-    raise ValueError("it is of no known format, or its first bytes are damaged")
+    raise ValueError("the format is unknown, or the first bytes are damaged")
 
 
 @contextmanager
-def _decoding(name: str) -> Iterator[None]:
-    """Corrupt files end in OSError, SyntaxError, struct.error, ..., as Pillow stumbles: here all are ValueError."""
+def _as_value_error(name: str) -> Iterator[None]:
+    """Turn whatever Pillow raises for a corrupt file (OSError, SyntaxError, struct.error, ...) into ValueError."""
     try:
         yield
     except Exception as error:
         # The system's own OSErrors have an errno, and stay; but EINVAL is a seek to where a corrupt header points.
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        what = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         kind = EmptyImageError if isinstance(error, EmptyImageError) else ValueError
-        raise kind(f"{name}: this can't be read as an image: {what}") from error
+        raise kind(f"{name} can't be read as an image: {reason}") from error
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
     width, height = size
     if width < 1 or height < 1:
-        raise EmptyImageError(f"{name}: the image is {width} x {height}, it has no pixels")
+        raise EmptyImageError(f"{name}: the image is {width} x {height} and has no pixels")
     if width * height > max_pixels:
         raise TooManyPixelsError(
             f"{name}: the image claims {width} x {height} pixels; max_pixels is {max_pixels:,}"
         )
 
 
-def _upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Image:
+def _to_upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Image:
     _check_size(image.size, name, max_pixels)
-    with _decoding(name):
+    with _as_value_error(name):
         image.load()
         turn = None
         with suppress(Exception):  # corrupt EXIF raises what it likes; the pixels are good all the same
-            turn = UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-        image = image if image.mode == "RGB" else _rgb(image)
+            turn = EXIF_TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        image = image if image.mode == "RGB" else _to_rgb(image)
         if turn is None:
             return image
         image = image.transpose(turn)
-        # Whatever tells of the orientation must go, or a second reading would turn the image again.
+        # Metadata about the orientation must go, or a second read would rotate the image again.
         for key in ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"):
             image.info.pop(key, None)
         return image
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    """Any other mode to RGB, by the table of `read_image`."""
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Convert any other mode to RGB, by the table of `read_image`."""
     if image.mode[0] in "IF":
         values = np.asarray(image)
-        levels = _levels(values if image.mode.startswith("I;16") else _narrowed(values))
+        levels = _to_uint8(values if image.mode.startswith("I;16") else _to_known_range(values))
         return Image.fromarray(levels).convert("RGB")
-    if image.mode == "La":  # premultiplied grey, the one mode that Pillow can't make RGB in one step
+    if image.mode == "La":  # premultiplied gray, the one mode that Pillow can't convert to RGB in one step
         image = image.convert("LA")
-    if "transparency" in image.info:  # Pillow would warn of it, or look for a colour to stand for it
+    if "transparency" in image.info:  # Pillow would warn, or look for a color to replace it
         image = image.copy()
         del image.info["transparency"]
     return image.convert("RGB")
 
 
-def _narrowed(values: np.ndarray) -> np.ndarray:
-    """int32 or float32, of a range that only the values tell, to a type that `_levels` takes."""
+def _to_known_range(values: np.ndarray) -> np.ndarray:
+    """int32 or float32, whose range only the values show, to a dtype that `_to_uint8` takes."""
     low, high = float(values.min()), float(values.max())
     if values.dtype.kind == "i":
         if low < 0 or high > 65535:
@@ -289,35 +330,35 @@ def _narrowed(values: np.ndarray) -> np.ndarray:
     return values if high <= 1 else np.rint(values).astype(np.uint8)
 
 
-def _levels(values: np.ndarray) -> np.ndarray:
-    """uint8, uint16 or floats in 0..1 to the nearest of 256 grey levels, uint8."""
+def _to_uint8(values: np.ndarray) -> np.ndarray:
+    """uint8, uint16 or floats in 0..1 to the nearest uint8."""
     kind = (values.dtype.kind, values.dtype.itemsize)
     if kind == ("u", 1):
         return values
     if kind == ("u", 2):
         return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)  # 65535 / 257 = 255
     if kind[0] != "f":
-        raise ValueError(f"an image is made of uint8, uint16, or floats in 0..1, not {values.dtype}")
+        raise ValueError(f"an image must be uint8, uint16 or float in 0..1, not {values.dtype}")
     low, high = float(values.min()), float(values.max())
     if not (low >= 0 and high <= 1):
-        raise ValueError(f"floats must lie in 0..1, not {low:g} to {high:g}; scale or clip them")
+        raise ValueError(f"floats must be in 0..1, not {low:g} to {high:g}; scale or clip them")
     return np.rint(values.astype(np.float32) * 255).astype(np.uint8)
 
 
-def _from_array(source: np.ndarray | Tensor, max_pixels: int) -> Image.Image:
+def _read_array(source: np.ndarray | Tensor, max_pixels: int) -> Image.Image:
     tensor = isinstance(source, Tensor)
     name = f"{'tensor' if tensor else 'array'} of shape {tuple(source.shape)}"
     if source.ndim == 2:
         source = source[None] if tensor else source[..., None]
     if source.ndim != 3 or source.shape[0 if tensor else 2] not in (1, 3, 4):
-        wanted = "(C, H, W)" if tensor else "(H, W, C)"
-        raise ValueError(f"{name}: an image has the shape (H, W) or {wanted}, C = 1, 3 or 4")
+        expected = "(C, H, W)" if tensor else "(H, W, C)"
+        raise ValueError(f"{name}: an image must have the shape (H, W) or {expected}, C = 1, 3 or 4")
     if isinstance(source, Tensor):
         source = source.detach().cpu().movedim(0, 2)
         source = (source.float() if source.dtype == torch.bfloat16 else source).numpy()  # has no bfloat16
     _check_size((source.shape[1], source.shape[0]), name, max_pixels)
-    with _decoding(name):
-        levels = _levels(source)
+    with _as_value_error(name):
+        levels = _to_uint8(source)
         if levels.shape[2] == 1:
             return Image.fromarray(levels[..., 0]).convert("RGB")
         return Image.fromarray(levels[..., :3])

@@ -1,6 +1,7 @@
-"""Which patches of an image and which tokens of a text a masked twin loses. Every draw comes from a generator.
+"""Masked views: which patches of an image stay visible, which tokens of a text are masked.
 
-Counts are rounded half to even, as Python's `round` and `torch.round` both do: 2.5 -> 2, 3.5 -> 4.
+Every draw comes from a generator. Counts are rounded half to even, as Python's `round` and `torch.round` both do:
+2.5 -> 2, 3.5 -> 4.
 """
 
 from __future__ import annotations
@@ -10,23 +11,40 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from prolip.checks import describe
+from prolip.checks import describe_type, require_fraction
 
 
-def kept_patches(batch: int, patches: int, keep: float, generator: torch.Generator) -> Tensor:
-    """Indices of the patches that stay, a fresh draw per image: int64 (B, K), each row ascending.
+def draw_patch_indices(batch: int, patches: int, keep_fraction: float, generator: torch.Generator) -> Tensor:
+    """Draw the visible patches of each image.
 
-    K = max(1, round(keep * patches)); the paper keeps a quarter. On the generator's device.
+    Args:
+        batch: Number of images B.
+        patches: Number of patches P of an image.
+        keep_fraction: Of the patches that stay visible; the paper's is 0.25.
+        generator: The draw is made on its device.
+
+    Returns:
+        (B, K), int64, each row ascending, K = max(1, round(keep_fraction * P)).
     """
     if batch < 0 or patches < 1:
-        raise ValueError(f"kept_patches needs a batch and at least one patch, not {batch} x {patches}")
-    return kept_by(torch.rand(batch, patches, generator=generator, device=generator.device), keep)
+        raise ValueError(f"batch must be at least 0 and patches at least 1, not {batch} and {patches}")
+    return select_patches(
+        torch.rand(batch, patches, generator=generator, device=generator.device), keep_fraction
+    )
 
 
-def kept_by(noise: Tensor, keep: float) -> Tensor:
-    """The same for noise (B, P) that is already drawn: the patches with the least of it stay."""
-    _require_share(keep, "keep")
-    count = max(1, round(keep * noise.shape[1]))
+def select_patches(noise: Tensor, keep_fraction: float) -> Tensor:
+    """The patches with the smallest noise stay visible.
+
+    Args:
+        noise: (B, P).
+        keep_fraction: Of the patches that stay visible.
+
+    Returns:
+        As `draw_patch_indices`.
+    """
+    require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
+    count = max(1, round(keep_fraction * noise.shape[1]))
     return noise.argsort(dim=1)[:, :count].sort(dim=1).values
 
 
@@ -35,38 +53,62 @@ def mask_tokens(
     *,
     mask_id: int,
     special_ids: Collection[int],
-    share: float = 0.75,
+    mask_fraction: float = 0.75,
     generator: torch.Generator,
 ) -> Tensor:
-    """A copy of int64 ids (B, T) where a share of each row's ordinary tokens is mask_id, a fresh draw per text.
+    """Replace randomly drawn tokens by the mask token.
 
-    Ordinary are the tokens that are not in `special_ids` (padding, start, end, ...), which never change. Exactly
-    max(1, round(share * ordinary)) of a row are masked, none in a row without ordinary tokens.
+    Args:
+        ids: (B, T), int64.
+        mask_id: Id of the mask token.
+        special_ids: Ids that are never masked (padding, start, end, ...). All others are ordinary tokens.
+        mask_fraction: Of each row's ordinary tokens. Exactly max(1, round(mask_fraction * ordinary)) of a row are
+            masked, none in a row without ordinary tokens.
+        generator: Source of the random numbers.
+
+    Returns:
+        A copy of ids.
     """
     if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
-        raise TypeError(f"ids must be a torch.int64 tensor, not {describe(ids)}")
+        raise TypeError(f"ids must be a torch.int64 tensor, not {describe_type(ids)}")
     if ids.ndim != 2:
         raise ValueError(f"ids must have the shape (B, T), not {tuple(ids.shape)}")
     noise = torch.rand(ids.shape, generator=generator, device=generator.device).to(ids.device)
-    return ids.masked_fill(lost_tokens(ids, noise, special_ids, share), mask_id)
+    return ids.masked_fill(select_masked_tokens(ids, noise, special_ids, mask_fraction), mask_id)
 
 
-def lost_tokens(ids: Tensor, noise: Tensor, special_ids: Collection[int], share: float) -> Tensor:
-    """Which tokens of ids (B, T) are lost, by noise (B, T) that is already drawn: bool (B, T)."""
-    _require_share(share, "share")
+def select_masked_tokens(
+    ids: Tensor, noise: Tensor, special_ids: Collection[int], mask_fraction: float
+) -> Tensor:
+    """The ordinary tokens with the smallest noise are masked.
+
+    Args:
+        ids: (B, T), int64.
+        noise: (B, T).
+        special_ids: As for `mask_tokens`.
+        mask_fraction: As for `mask_tokens`.
+
+    Returns:
+        (B, T), bool: True where a token is masked.
+    """
+    require_fraction(mask_fraction, "mask_fraction", exclude_zero=True)
     ordinary = ~torch.isin(ids, torch.tensor(list(special_ids), dtype=torch.int64, device=ids.device))
-    number = ordinary.sum(dim=1, keepdim=True)
-    count = (share * number.double()).round().clamp(min=1).minimum(number)
+    ordinary_count = ordinary.sum(dim=1, keepdim=True)
+    count = (mask_fraction * ordinary_count.double()).round().clamp(min=1).minimum(ordinary_count)
     rank = noise.masked_fill(~ordinary, torch.inf).argsort(dim=1).argsort(dim=1)
     return rank < count
 
 
-def drop_tokens(ids: Tensor, lost: Tensor, pad_id: int) -> Tensor:
-    """A copy of ids (B, T) without the lost tokens: what is left moves to the front, padding follows."""
-    order = lost.to(torch.uint8).argsort(dim=1, stable=True)
-    return ids.masked_fill(lost, pad_id).gather(1, order)
+def drop_tokens(ids: Tensor, masked: Tensor, pad_id: int) -> Tensor:
+    """Remove the masked tokens: the others move to the front, padding follows.
 
+    Args:
+        ids: (B, T).
+        masked: (B, T), bool.
+        pad_id: Fills the end of each row.
 
-def _require_share(value: float, name: str) -> None:
-    if not 0 < value <= 1:
-        raise ValueError(f"{name} must be a share above 0 and at most 1, not {value!r}")
+    Returns:
+        A copy of ids.
+    """
+    order = masked.to(torch.uint8).argsort(dim=1, stable=True)
+    return ids.masked_fill(masked, pad_id).gather(1, order)

@@ -1,4 +1,4 @@
-"""Cleaning captions, exactly as the public release does."""
+"""Cleaning of captions, exactly as in the ProLIP release."""
 
 from __future__ import annotations
 
@@ -8,38 +8,45 @@ from typing import Literal, get_args
 
 import ftfy
 
-from prolip.checks import describe
+from prolip.checks import describe_type
 
 Cleaning = Literal["canonicalize", "whitespace", "lower"]
 """canonicalize: lower case, no ASCII punctuation; lower: lower case; whitespace: only runs of it become one space."""
 
-# The letters stand in the table too: a letter that is missing costs an exception inside `str.translate`.
+# Letters are in the table too: a missing one costs an exception inside `str.translate`.
 _WITHOUT_PUNCTUATION = {code: code for code in range(128)} | str.maketrans(
     "_", " ", string.punctuation.replace("_", "")
 )
 
 
-def clean(text: str, how: Cleaning) -> str:
-    """Repair broken Unicode and HTML entities, then the cleaning that is asked for.
+def clean_text(text: str, cleaning: Cleaning) -> str:
+    """Repair broken Unicode and HTML entities, then clean.
 
     >>> clean("It&amp;#39;s a  RED_car!", "canonicalize")
     'its a red car'
     >>> clean("It&amp;#39;s a  RED_car!", "lower")
     "it's a red_car!"
+
+    Args:
+        text: A caption.
+        cleaning: Which cleaning, see `Cleaning`.
+
+    Returns:
+        The cleaned caption.
     """
     if not isinstance(text, str):
-        raise TypeError(f"a text to clean must be a str, not {describe(text)}")
-    text = _repaired(text)
-    if how == "canonicalize":
+        raise TypeError(f"a text to clean must be a str, not {describe_type(text)}")
+    text = _repair_unicode(text)
+    if cleaning == "canonicalize":
         return " ".join(text.translate(_WITHOUT_PUNCTUATION).lower().split())
-    if how == "lower":
+    if cleaning == "lower":
         return " ".join(text.split()).lower()
-    if how == "whitespace":
+    if cleaning == "whitespace":
         return " ".join(text.split())
-    raise ValueError(f"cleaning {how!r} is not one of {get_args(Cleaning)}")
+    raise ValueError(f"cleaning {cleaning!r} is not one of {get_args(Cleaning)}")
 
 
-def _repaired(text: str) -> str:
+def _repair_unicode(text: str) -> str:
     """Mojibake, ligatures, curly quotes, control characters, entities.
 
     None of these can be made of printable ASCII without an ampersand, nor by ASCII whitespace around it: most captions

@@ -1,4 +1,4 @@
-"""Texts to token ids: cleaning, encoding, truncation, padding, and the mask token."""
+"""Tokenizer: cleaning, encoding, truncation, padding, and the mask token."""
 
 from __future__ import annotations
 
@@ -12,23 +12,27 @@ import tokenizers
 import torch
 from torch import Tensor
 
-from prolip.checks import describe, require_choice, require_count
-from prolip.files import write_whole
-from prolip.preprocessing.text_cleaning import Cleaning, clean
+from prolip.checks import describe_type, require_choice, require_positive_int
+from prolip.files import atomic_write
+from prolip.preprocessing.text_cleaning import Cleaning, clean_text
 
 PadTo = Literal["longest", "context"]
-"""longest: a batch is cut to its longest text; context: never (released models attend to padding)."""
+"""longest: a batch is padded to its longest text; context: to the context length (for towers that attend to padding)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenRules:
+class TokenizerConfig:
     """What a text tower and its tokenizer must agree on.
 
-    vocab_size:     rows of the embedding table that a tower needs; every id is below it.
-    context_length: most ids a text may have, start and end included.
-    pad_id:         fills rows up. It may be the end token (SigLIP) or an ordinary one (open_clip: CLIP's "!").
-    mask_id:        stands for a hidden token; None: there is none, see `with_mask_token`.
-    start_id, end_id: what the tokenizer itself puts around a text; None: nothing.
+    Attributes:
+        vocab_size: Rows of the embedding table; every id is below it.
+        context_length: Largest number of ids of a text, start and end included.
+        pad_id: Padding. It may be the end token (SigLIP) or an ordinary one (open_clip: CLIP's "!").
+        mask_id: Replaces a masked token; None: there is no mask token, see `add_mask_token`.
+        start_id: What the tokenizer puts before a text; None: nothing.
+        end_id: What the tokenizer puts after a text; None: nothing.
+        cleaning: Of captions, before they are encoded.
+        pad_to: Length of the rows of a batch.
     """
 
     vocab_size: int
@@ -41,195 +45,221 @@ class TokenRules:
     pad_to: PadTo = "longest"
 
     def __post_init__(self) -> None:
-        require_count(self.vocab_size, "TokenRules: vocab_size")
-        require_count(self.context_length, "TokenRules: context_length", most=2**16)
+        require_positive_int(self.vocab_size, "vocab_size")
+        require_positive_int(self.context_length, "context_length", maximum=2**16)
         for name in ("pad_id", "mask_id", "start_id", "end_id"):
             value = getattr(self, name)
             if value is not None or name == "pad_id":
-                _require_id(value, self.vocab_size, f"TokenRules: {name}")
+                _require_id(value, self.vocab_size, f"{name}")
         if self.mask_id in (self.pad_id, self.start_id, self.end_id) and self.mask_id is not None:
-            raise ValueError(f"TokenRules: mask_id {self.mask_id} is also the pad, start or end token")
-        require_choice(self.cleaning, get_args(Cleaning), "TokenRules: cleaning")
-        require_choice(self.pad_to, get_args(PadTo), "TokenRules: pad_to")
+            raise ValueError(f"mask_id {self.mask_id} is also the pad, start or end token")
+        require_choice(self.cleaning, get_args(Cleaning), "cleaning")
+        require_choice(self.pad_to, get_args(PadTo), "pad_to")
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """The ids of pad, mask, start and end, as far as there are any: what masking leaves alone."""
+        """The ids of pad, mask, start and end that exist: masking never touches them."""
         ids = (self.pad_id, self.mask_id, self.start_id, self.end_id)
         return frozenset(i for i in ids if i is not None)
 
 
 class Tokenizer:
-    """Texts to ids (B, T), int64; `core` does the splitting, `rules` say all the rest.
+    """Turns texts into ids (B, T), int64: a `tokenizers.Tokenizer` (the backend) with cleaning, padding, truncation.
 
-    The core is copied, and whatever it says of padding and truncation is put aside. The name of a special token written
-    in a caption ("[MASK]", "</s>") is ordinary text: it is spelt, or left out where the core can't spell it, and never
-    becomes the token. (transformers and open_clip would take it for the token.)
+    The backend is copied, and its own padding and truncation are ignored. The name of a special token that is written
+    in a caption ("[MASK]", "</s>") is ordinary text: it is spelled out, or dropped where the backend can't spell it,
+    and never becomes the token. (In transformers and open_clip it would become the token.)
 
     Texts are encoded one after another, in the calling thread: data-loader workers are processes already, and threads
     that were started before a fork don't survive it.
+
+    Attributes:
+        config: Special ids, lengths and cleaning.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, rules: TokenRules) -> None:
-        if not isinstance(core, tokenizers.Tokenizer):
-            raise TypeError(f"core must be a tokenizers.Tokenizer, not {describe(core)}")
-        if not isinstance(rules, TokenRules):
-            raise TypeError(f"rules must be TokenRules, not {describe(rules)}")
-        self.rules = rules
-        self._core = _copy(core)
-        self._core.no_padding()
-        _require_same_ends(self._core, rules)
-        self._core.enable_truncation(rules.context_length)  # cuts the text only: start and end stay
-        self._core.encode_special_tokens = True  # neither a copy nor a file of the core remembers this
-        self._never_in_text = rules.special_ids & self._core.get_added_tokens_decoder().keys()
+    def __init__(self, backend: tokenizers.Tokenizer, config: TokenizerConfig) -> None:
+        if not isinstance(backend, tokenizers.Tokenizer):
+            raise TypeError(f"backend must be a tokenizers.Tokenizer, not {describe_type(backend)}")
+        if not isinstance(config, TokenizerConfig):
+            raise TypeError(f"config must be a TokenizerConfig, not {describe_type(config)}")
+        self.config = config
+        self._backend = _copy(backend)
+        self._backend.no_padding()
+        _check_special_tokens(self._backend, config)
+        self._backend.enable_truncation(config.context_length)  # cuts the text only: start and end stay
+        self._backend.encode_special_tokens = True  # neither a copy nor a file of the backend stores this
+        self._special_ids = config.special_ids & self._backend.get_added_tokens_decoder().keys()
 
     @classmethod
-    def from_file(cls, path: str | Path, rules: TokenRules) -> Tokenizer:
-        """From a tokenizer.json, ours or a foreign one."""
-        core = read_core(path)
+    def from_file(cls, path: str | Path, config: TokenizerConfig) -> Tokenizer:
+        """The tokenizer of a tokenizer.json file.
+
+        Args:
+            path: The file.
+            config: The model's.
+        """
+        backend = read_tokenizer_file(path)
         try:
-            return cls(core, rules)
+            return cls(backend, config)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: str | Path) -> Path:
-        """Write a tokenizer.json, whole or not at all. The rules are not in it: a model's config holds them."""
-        text = self.core().to_str(pretty=True)
-        return write_whole(Path(path), lambda aside: aside.write_text(text, encoding="utf-8"))
+        """Write tokenizer.json atomically; the config is not in it, but in the model's config.json. Returns the path."""
+        text = self.copy_backend().to_str(pretty=True)
+        return atomic_write(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
-    def core(self) -> tokenizers.Tokenizer:
-        """A copy of the wrapped tokenizer, without truncation and padding."""
-        core = _copy(self._core)
-        core.no_truncation()
-        return core
+    def copy_backend(self) -> tokenizers.Tokenizer:
+        """A copy of the wrapped `tokenizers.Tokenizer`, without truncation and padding."""
+        backend = _copy(self._backend)
+        backend.no_truncation()
+        return backend
 
     def __call__(self, texts: str | Sequence[str]) -> Tensor:
-        """Ids (B, T), int64: T is the longest text of the batch (at least 1), or the context length.
+        """Encode a batch.
 
-        One str is a batch of one. No text at all gives (0, T).
+        Args:
+            texts: B texts; one str is a batch of one.
+
+        Returns:
+            Ids (B, T), int64. T is the length of the longest text (at least 1), or the context length, see `pad_to`.
         """
-        texts = checked_texts(texts)
-        ids = self.padded([self._encode(text) for text in texts])
-        if ids.numel() and int(ids.max()) >= self.rules.vocab_size:
-            raise self._beyond_vocabulary(ids, texts)
+        texts = as_text_list(texts)
+        ids = self.pad([self._encode(text) for text in texts])
+        if ids.numel() and int(ids.max()) >= self.config.vocab_size:
+            raise self._make_vocabulary_error(ids, texts)
         return ids
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text, without padding."""
         row = self._encode(text)
-        if row and max(row) >= self.rules.vocab_size:
-            raise self._beyond_vocabulary(torch.tensor([row]), [text])
+        if row and max(row) >= self.config.vocab_size:
+            raise self._make_vocabulary_error(torch.tensor([row]), [text])
         return row
 
-    def padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Rows of `encode` as a batch: ids (B, T), int64, T as for calling."""
+    def pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Join rows of `encode` to a batch: ids (B, T), int64, T as for `__call__`."""
         longest = max(map(len, rows), default=0)
-        width = self.rules.context_length if self.rules.pad_to == "context" else max(1, longest)
+        width = self.config.context_length if self.config.pad_to == "context" else max(1, longest)
         # NumPy fills many short rows faster than torch does.
-        padded = np.full((len(rows), width), self.rules.pad_id, dtype=np.int64)
+        padded = np.full((len(rows), width), self.config.pad_id, dtype=np.int64)
         for line, row in zip(padded, rows, strict=True):
             line[: len(row)] = row
         return torch.from_numpy(padded)
 
     def decode(self, ids: Tensor) -> list[str]:
-        """Texts of ids (B, T), for people to look at: without the padding, start and end; the mask is shown."""
+        """The texts of ids (B, T), without padding, start and end tokens; mask tokens are shown."""
         if not isinstance(ids, Tensor) or ids.is_floating_point():
-            raise TypeError(f"ids to decode must be an integer tensor, not {describe(ids)}")
+            raise TypeError(f"ids to decode must be an integer tensor, not {describe_type(ids)}")
         if ids.ndim != 2:
             raise ValueError(f"ids to decode must have the shape (B, T), not {tuple(ids.shape)}")
         return [self._decode(row) for row in ids.tolist()]
 
     def _encode(self, text: str) -> list[int]:
-        encoding = self._core.encode(clean(text, self.rules.cleaning))
+        encoding = self._backend.encode(clean_text(text, self.config.cleaning))
         ids: list[int] = encoding.ids
-        if self._never_in_text.isdisjoint(ids):
+        if self._special_ids.isdisjoint(ids):
             return ids
         # Unigram and word-level models know special tokens by their spelling, whatever encode_special_tokens says.
         added = encoding.special_tokens_mask
-        return [i for i, ours in zip(ids, added, strict=True) if ours or i not in self._never_in_text]
+        return [i for i, ours in zip(ids, added, strict=True) if ours or i not in self._special_ids]
 
     def _decode(self, row: list[int]) -> str:
-        while row and row[-1] == self.rules.pad_id:  # only at the end: CLIP's pad is an ordinary token too
+        while row and row[-1] == self.config.pad_id:  # only at the end: CLIP's pad is an ordinary token too
             row.pop()
-        ends = {self.rules.start_id, self.rules.end_id}
-        text: str = self._core.decode([i for i in row if i not in ends], skip_special_tokens=False)
+        ends = {self.config.start_id, self.config.end_id}
+        text: str = self._backend.decode([i for i in row if i not in ends], skip_special_tokens=False)
         return text
 
-    def _beyond_vocabulary(self, ids: Tensor, texts: Sequence[str]) -> ValueError:
-        row, column = (int(i) for i in (ids >= self.rules.vocab_size).nonzero()[0])
+    def _make_vocabulary_error(self, ids: Tensor, texts: Sequence[str]) -> ValueError:
+        row, column = (int(i) for i in (ids >= self.config.vocab_size).nonzero()[0])
         found = int(ids[row, column])
         return ValueError(
-            f"texts[{row}], {_shortened(texts[row])}: the token {self._core.id_to_token(found)!r} has the id {found}, "
-            f"but the vocabulary has {self.rules.vocab_size} rows; this tokenizer belongs to another model"
+            f"texts[{row}], {_shorten(texts[row])}: the token {self._backend.id_to_token(found)!r} has the id {found}, "
+            f"but the vocabulary has {self.config.vocab_size} rows; this tokenizer belongs to another model"
         )
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[Any, ...]]:
-        return Tokenizer, (self._core, self.rules)
+        return Tokenizer, (self._backend, self.config)
 
     def __repr__(self) -> str:
-        return f"Tokenizer({self.rules})"
+        return f"Tokenizer({self.config})"
 
 
-MASKS = ("[MASK]", "<mask>", "<extra_id_99>")
-"""Names under which a vocabulary may hold a mask; the last is T5's, the release's choice for SigLIP's vocabulary."""
+MASK_TOKENS = ("[MASK]", "<mask>", "<extra_id_99>")
+"""Names of mask tokens in vocabularies; the last is T5's, which the release uses with SigLIP's vocabulary."""
 
 
-def with_mask_token(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokenizer if it has a mask token; else with the mask of its vocabulary; else with a new "[MASK]" after
-    all other ids and rows of the table."""
-    rules = tokenizer.rules
-    if rules.mask_id is not None:
+def add_mask_token(tokenizer: Tokenizer) -> Tokenizer:
+    """A tokenizer with a mask token.
+
+    Args:
+        tokenizer: With or without one.
+
+    Returns:
+        The same tokenizer if it has a mask token; else one that uses a mask token of its vocabulary; else one with a
+        new token "[MASK]" after all other ids.
+    """
+    config = tokenizer.config
+    if config.mask_id is not None:
         return tokenizer
-    core = tokenizer.core()
-    known = [core.token_to_id(name) for name in MASKS]
-    free = [i for i in known if i is not None and i not in rules.special_ids]
+    backend = tokenizer.copy_backend()
+    known = [backend.token_to_id(name) for name in MASK_TOKENS]
+    free = [i for i in known if i is not None and i not in config.special_ids]
     if not free:
-        _fill_up(core, rules.vocab_size)
-        core.add_special_tokens(["[MASK]"])
-    mask_id = free[0] if free else core.get_vocab()["[MASK]"]
-    return Tokenizer(core, replace(rules, mask_id=mask_id, vocab_size=max(rules.vocab_size, mask_id + 1)))
+        _reserve_ids(backend, config.vocab_size)
+        backend.add_special_tokens(["[MASK]"])
+    mask_id = free[0] if free else backend.get_vocab()["[MASK]"]
+    return Tokenizer(
+        backend, replace(config, mask_id=mask_id, vocab_size=max(config.vocab_size, mask_id + 1))
+    )
 
 
-def read_core(path: str | Path) -> tokenizers.Tokenizer:
-    """The tokenizer of a tokenizer.json, as it is; a file that is none ends in one sentence."""
+def read_tokenizer_file(path: str | Path) -> tokenizers.Tokenizer:
+    """Read a tokenizer.json.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it can't be read as a tokenizer.
+    """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such tokenizer file")
+        raise FileNotFoundError(f"{path}: the tokenizer file does not exist")
     try:
         return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # tokenizers raises bare Exceptions
         raise ValueError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from error
 
 
-def _copy(core: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+def _copy(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_str(core.to_str())
-    except Exception as error:  # two tokens of one id, a part written in Python
+        return tokenizers.Tokenizer.from_str(backend.to_str())
+    except Exception as error:  # two tokens with one id, or a component written in Python
         raise ValueError(f"the tokenizer can't be written and read again: {error}") from error
 
 
-def _fill_up(core: tokenizers.Tokenizer, size: int) -> None:
-    """Reserve ids until the next new token gets an id of at least `size`: tokenizers can't be told which to take."""
-    ids = core.get_vocab().values()
+def _reserve_ids(backend: tokenizers.Tokenizer, size: int) -> None:
+    """Reserve ids until the next new token gets an id of at least `size`: `tokenizers` always takes the next id."""
+    ids = backend.get_vocab().values()
     if len(ids) != max(ids, default=-1) + 1:
         raise ValueError(
-            "the tokenizer's ids have holes: no mask token can be added; name one of its own in mask_id"
+            "the tokenizer's ids have gaps, so that no mask token can be added; set mask_id to one of its own tokens"
         )
-    core.add_special_tokens([f"[RESERVED {i}]" for i in range(len(ids), size)])
+    backend.add_special_tokens([f"[RESERVED {i}]" for i in range(len(ids), size)])
 
 
-def _require_same_ends(core: tokenizers.Tokenizer, rules: TokenRules) -> None:
-    """What the core puts around a text is what the rules say, and a text fits between."""
-    encoding = core.encode("")
+def _check_special_tokens(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> None:
+    """The backend adds the start and end tokens of the config, and the context length leaves room for a text."""
+    encoding = backend.encode("")
     found = [i for i, added in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if added]
-    expected = [i for i in (rules.start_id, rules.end_id) if i is not None]
+    expected = [i for i in (config.start_id, config.end_id) if i is not None]
     if found != expected:
         raise ValueError(
-            f"the tokenizer puts the ids {found} around a text, but start_id and end_id of its rules say {expected}"
+            f"the tokenizer adds the ids {found} to a text, but start_id and end_id of its config are {expected}"
         )
-    if rules.context_length <= len(found):
+    if config.context_length <= len(found):
         raise ValueError(
-            f"context_length {rules.context_length} leaves no room for a text beside {len(found)} special tokens"
+            f"context_length {config.context_length} leaves no room for a text beside {len(found)} special tokens"
         )
 
 
@@ -240,16 +270,17 @@ def _require_id(value: object, size: int, what: str) -> None:
         )
 
 
-def checked_texts(texts: str | Sequence[str]) -> Sequence[str]:
+def as_text_list(texts: str | Sequence[str]) -> Sequence[str]:
+    """One text or several as a list; TypeError if anything is not a str."""
     if isinstance(texts, str):
         return [texts]
     if not isinstance(texts, Sequence) or isinstance(texts, bytes | bytearray):
-        raise TypeError(f"texts must be a str or a list of str, not {describe(texts)}")
+        raise TypeError(f"texts must be a str or a list of str, not {describe_type(texts)}")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts[{i}] must be a str, not {describe(text)}")
+            raise TypeError(f"texts[{i}] must be a str, not {describe_type(text)}")
     return texts
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")

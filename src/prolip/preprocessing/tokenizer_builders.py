@@ -1,4 +1,4 @@
-"""Making tokenizers: trained on captions, from CLIP's merges, or from what a model's folder has."""
+"""Building tokenizers: trained on captions, from CLIP's merges, or from the files of a model folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from prolip.checks import describe
+from prolip.checks import describe_type
 from prolip.files import read_json
-from prolip.preprocessing.text_cleaning import Cleaning, clean
-from prolip.preprocessing.tokenizer import Tokenizer, TokenRules, read_core
+from prolip.preprocessing.text_cleaning import Cleaning, clean_text
+from prolip.preprocessing.tokenizer import Tokenizer, TokenizerConfig, read_tokenizer_file
 
-BYTES = 256
-CLIP_MERGES = 49152 - BYTES - 2
-"""How many merges of its file CLIP uses; the file goes on."""
+NUM_BYTES = 256
+CLIP_MERGES = 49152 - NUM_BYTES - 2
+"""How many merges of its file CLIP uses; the file has more."""
 
 START, END = "<|startoftext|>", "<|endoftext|>"
 
@@ -28,19 +28,29 @@ START, END = "<|startoftext|>", "<|endoftext|>"
 def train_bpe(
     captions: Iterable[str], *, vocab_size: int, context_length: int, cleaning: Cleaning = "canonicalize"
 ) -> Tokenizer:
-    """Byte-level BPE of at most `vocab_size` ids: [PAD] = 0, [MASK] = 1, the 256 bytes, merges. Nothing is unknown.
+    """Train a byte-level BPE: [PAD] = 0, [MASK] = 1, the 256 bytes, merges. No text is unknown to it.
 
-    There are fewer ids if the captions don't hold enough pairs that occur twice; `rules.vocab_size` says how many.
-    A text starts as if after a space, so that a word is the same token wherever it stands.
+    A text is encoded as if after a space, so that a word is the same token at the start and within a text.
+
+    Args:
+        captions: The training texts.
+        vocab_size: Largest number of ids. There are fewer if the captions don't hold enough pairs that occur twice.
+        context_length: Largest number of ids of a text.
+        cleaning: Of captions.
+
+    Returns:
+        The tokenizer; `config.vocab_size` is the number of ids it has.
     """
-    rules = TokenRules(
+    config = TokenizerConfig(
         vocab_size=vocab_size, context_length=context_length, pad_id=0, mask_id=1, cleaning=cleaning
     )
-    if vocab_size < BYTES + 2:
-        raise ValueError(f"vocab_size {vocab_size} is too small: [PAD], [MASK] and the bytes are {BYTES + 2}")
-    core = tokenizers.Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace(tokenizers.Regex("^ "), "")])
+    if vocab_size < NUM_BYTES + 2:
+        raise ValueError(
+            f"vocab_size {vocab_size} is too small: [PAD], [MASK] and the bytes are {NUM_BYTES + 2}"
+        )
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace(tokenizers.Regex("^ "), "")])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -48,50 +58,68 @@ def train_bpe(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    core.train_from_iterator(_cleaned(captions, cleaning), trainer)
-    return Tokenizer(core, replace(rules, vocab_size=core.get_vocab_size()))
+    backend.train_from_iterator(_clean_captions(captions, cleaning), trainer)
+    return Tokenizer(backend, replace(config, vocab_size=backend.get_vocab_size()))
 
 
-def train_words(
+def train_word_level(
     captions: Iterable[str],
     *,
     context_length: int,
     cleaning: Cleaning = "canonicalize",
     max_words: int | None = None,
 ) -> Tokenizer:
-    """One id a word: [PAD] = 0, [MASK] = 1, [UNK] = 2, then words, the most frequent first, equals alphabetically.
+    """Build a word-level tokenizer: [PAD] = 0, [MASK] = 1, [UNK] = 2, then words by frequency, ties alphabetically.
 
-    A run of punctuation, where cleaning leaves any, is a word. `max_words` words are kept; the others become [UNK].
+    A run of punctuation, where cleaning leaves any, is a word.
+
+    Args:
+        captions: The training texts.
+        context_length: Largest number of ids of a text.
+        cleaning: Of captions.
+        max_words: The most frequent words that get an id; the others become [UNK]. None: all.
+
+    Returns:
+        The tokenizer.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words must be at least 1, or None for all, not {max_words!r}")
-    rules = TokenRules(vocab_size=3, context_length=context_length, pad_id=0, mask_id=1, cleaning=cleaning)
+    config = TokenizerConfig(
+        vocab_size=3, context_length=context_length, pad_id=0, mask_id=1, cleaning=cleaning
+    )
     split = pre_tokenizers.Whitespace()
     counts: Counter[str] = Counter()
-    for text in _cleaned(captions, cleaning):
+    for text in _clean_captions(captions, cleaning):
         counts.update(word for word, _ in split.pre_tokenize_str(text))
     words = sorted(counts, key=lambda word: (-counts[word], word))[:max_words]
     vocab = {word: i for i, word in enumerate(["[PAD]", "[MASK]", "[UNK]", *words])}
-    core = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
-    core.pre_tokenizer = split
-    core.add_special_tokens(["[PAD]", "[MASK]", "[UNK]"])
-    return Tokenizer(core, replace(rules, vocab_size=len(vocab)))
+    backend = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    backend.pre_tokenizer = split
+    backend.add_special_tokens(["[PAD]", "[MASK]", "[UNK]"])
+    return Tokenizer(backend, replace(config, vocab_size=len(vocab)))
 
 
-def clip_bpe(
+def build_clip_tokenizer(
     merges: Sequence[tuple[str, str]],
     *,
     context_length: int = 77,
     vocab: dict[str, int] | None = None,
     pad_id: int = 0,
 ) -> Tokenizer:
-    """CLIP's BPE. Without `vocab`, ids are as CLIP counts them: bytes, bytes that end a word, merges, start, end.
+    """Build CLIP's BPE.
 
-    Padding is 0, as in open_clip (transformers pads with the end token; a causal tower doesn't see the difference).
+    Args:
+        merges: See `read_clip_merges`.
+        context_length: Largest number of ids of a text.
+        vocab: Ids of the tokens. None: CLIP's order (bytes, bytes that end a word, merges, start, end).
+        pad_id: 0 as in open_clip (transformers pads with the end token; a causal tower sees no difference).
+
+    Returns:
+        The tokenizer.
     """
-    core = _clip_core(merges, vocab)
-    ids = core.get_vocab()
-    rules = TokenRules(
+    backend = _build_clip_backend(merges, vocab)
+    ids = backend.get_vocab()
+    config = TokenizerConfig(
         vocab_size=max(ids.values()) + 1,
         context_length=context_length,
         pad_id=pad_id,
@@ -99,14 +127,14 @@ def clip_bpe(
         end_id=ids[END],
         cleaning="lower",
     )
-    return Tokenizer(core, rules)
+    return Tokenizer(backend, config)
 
 
 def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
-    """The merges that CLIP uses of `bpe_simple_vocab_16e6.txt`, packed (.gz) or not, or of a `merges.txt`."""
+    """Read the merges that CLIP uses from `bpe_simple_vocab_16e6.txt`, gzipped or not, or from a `merges.txt`."""
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such merges file")
+        raise FileNotFoundError(f"{path}: the merges file does not exist")
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -123,27 +151,29 @@ def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
     return [(first, second) for first, second in pairs]
 
 
-def from_folder(folder: str | Path) -> tokenizers.Tokenizer | None:
-    """What tokenizer a model's folder of a foreign format has; None if it has none."""
+def read_folder_tokenizer(folder: str | Path) -> tokenizers.Tokenizer | None:
+    """The tokenizer in a model folder of open_clip or transformers; None if it has none."""
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
-        return read_core(folder / "tokenizer.json")
+        return read_tokenizer_file(folder / "tokenizer.json")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _clip_core(read_clip_merges(folder / "merges.txt"), _read_vocab(folder / "vocab.json"))
+        return _build_clip_backend(
+            read_clip_merges(folder / "merges.txt"), _read_vocab(folder / "vocab.json")
+        )
     for name in ("bpe_simple_vocab_16e6.txt", "bpe_simple_vocab_16e6.txt.gz"):
         if (folder / name).is_file():
-            return _clip_core(read_clip_merges(folder / name), None)
+            return _build_clip_backend(read_clip_merges(folder / name), None)
     if (folder / "spiece.model").is_file():
         raise FileNotFoundError(
-            f"{folder} has spiece.model but no tokenizer.json: with transformers and sentencepiece installed, run once "
+            f"{folder} has spiece.model but no tokenizer.json. With transformers and sentencepiece installed, run once "
             f"`from transformers import T5Tokenizer; T5Tokenizer.from_pretrained({str(folder)!r})"
-            f".save_pretrained({str(folder)!r})` (AutoTokenizer won't write it)"
+            f".save_pretrained({str(folder)!r})` (AutoTokenizer doesn't write it)"
         )
     return None
 
 
-def special_names(folder: str | Path) -> dict[str, str]:
-    """Names of the special tokens that a folder states, of pad, eos, bos, mask, unk: {"pad": "</s>", "eos": "</s>"}."""
+def read_special_tokens(folder: str | Path) -> dict[str, str]:
+    """Read the special tokens (pad, eos, bos, mask, unk) of a folder, such as {"pad": "</s>", "eos": "</s>"}."""
     stated: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the later wins
         path = Path(folder) / name
@@ -158,50 +188,52 @@ def special_names(folder: str | Path) -> dict[str, str]:
     return names
 
 
-def _cleaned(captions: Iterable[str], cleaning: Cleaning) -> Iterator[str]:
+def _clean_captions(captions: Iterable[str], cleaning: Cleaning) -> Iterator[str]:
     if isinstance(captions, str | bytes):
-        raise TypeError(f"captions must be several str, not one {describe(captions)}")
+        raise TypeError(f"captions must be a sequence of str, not {describe_type(captions)}")
     empty = True
     for i, caption in enumerate(captions):
         if not isinstance(caption, str):
-            raise TypeError(f"captions[{i}] must be a str, not {describe(caption)}")
-        text = clean(caption, cleaning)
+            raise TypeError(f"captions[{i}] must be a str, not {describe_type(caption)}")
+        text = clean_text(caption, cleaning)
         empty = empty and not text
         yield text
     if empty:
-        raise ValueError("there are no words in the captions to train a tokenizer on")
+        raise ValueError("the captions hold no words to train a tokenizer on")
 
 
-def _clip_core(merges: Sequence[tuple[str, str]], vocab: dict[str, int] | None) -> tokenizers.Tokenizer:
-    vocab = _clip_vocab(merges) if vocab is None else vocab
+def _build_clip_backend(
+    merges: Sequence[tuple[str, str]], vocab: dict[str, int] | None
+) -> tokenizers.Tokenizer:
+    vocab = _make_clip_vocab(merges) if vocab is None else vocab
     missing = [name for name in (START, END) if name not in vocab]
     if missing:
-        raise ValueError(f"this is not a vocabulary of CLIP: it has no {' and no '.join(missing)}")
+        raise ValueError(f"the vocabulary is not CLIP's: it has no {' and no '.join(missing)}")
     try:
-        core = tokenizers.Tokenizer(models.BPE(vocab, list(merges), end_of_word_suffix="</w>"))
+        backend = tokenizers.Tokenizer(models.BPE(vocab, list(merges), end_of_word_suffix="</w>"))
     except Exception as error:  # tokenizers raises bare Exceptions
-        raise ValueError(f"these merges don't fit CLIP's vocabulary: {error}") from error
-    core.normalizer = normalizers.Lowercase()  # for those who use the file without our cleaning
+        raise ValueError(f"the merges don't fit CLIP's vocabulary: {error}") from error
+    backend.normalizer = normalizers.Lowercase()  # for users of tokenizer.json without our cleaning
     words = tokenizers.Regex(r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+")
-    core.pre_tokenizer = pre_tokenizers.Sequence(
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(words, behavior="removed", invert=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     last = decoders.Replace(tokenizers.Regex("</w>$"), "")  # decoders.Strip panics on an empty text
-    core.decoder = decoders.Sequence([decoders.ByteLevel(), last, decoders.Replace("</w>", " ")])
-    core.add_special_tokens([START, END])
-    core.post_processor = processors.TemplateProcessing(
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), last, decoders.Replace("</w>", " ")])
+    backend.add_special_tokens([START, END])
+    backend.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {END}", special_tokens=[(name, vocab[name]) for name in (START, END)]
     )
-    return core
+    return backend
 
 
-def _clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
+def _make_clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Bytes are written as GPT-2 writes them: visible Latin-1 as itself, then 68 letters from U+0100."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    alphabet = [chr(code) for code in (*visible, *range(0x100, 0x100 + BYTES - len(visible)))]
+    alphabet = [chr(code) for code in (*visible, *range(0x100, 0x100 + NUM_BYTES - len(visible)))]
     tokens = [*alphabet, *(letter + "</w>" for letter in alphabet), *(a + b for a, b in merges), START, END]
     return {token: i for i, token in enumerate(tokens)}
 
@@ -209,5 +241,5 @@ def _clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
 def _read_vocab(path: Path) -> dict[str, int]:
     vocab = read_json(path)
     if not all(isinstance(i, int) for i in vocab.values()):
-        raise ValueError(f"{path} is not a vocabulary: it must hold an id for every token")
+        raise ValueError(f"{path} is not a vocabulary: it must hold an integer id for every token")
     return vocab
