@@ -5,18 +5,18 @@ import pytest
 from prolip import extras
 from prolip.cli.filter import filter_
 from prolip.reports import filtering
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 
 @pytest.fixture
 def embeddings(tmp_path):
     images, texts = made.gaussians(10, 1), made.gaussians(10, 2)
-    parts = [made.pairs(images, texts, right=[True, False] * 5)]
+    parts = [made.list_pairs(images, texts, right=[True, False] * 5)]
     return str(made.write(tmp_path / "e", parts, {"right": "bool"}).folder)
 
 
 def test_a_table_and_the_paths(embeddings, tmp_path, capsys):
-    filter_(embeddings, tmp_path / "o", 0.4, truth="right")
+    filter_(embeddings, tmp_path / "o", 0.4, ground_truth="right")
     told = capsys.readouterr().out
     for words in ("kept", "below the cut", "last csd that is kept", "precision", "random %"):
         assert words in told
@@ -30,7 +30,7 @@ def test_json_for_programs(embeddings, tmp_path, capsys):
         embeddings, tmp_path / "o", 0.4, rank_by="cosine", duplicates="images", report=False, as_json=True
     )
     told = json.loads(capsys.readouterr().out)
-    assert told["by"] == "cosine"
+    assert told["rank_by"] == "cosine"
     assert told["outcomes"]["kept"] + told["outcomes"]["duplicate of a better one"] == 4
     assert told["paths"] == [str(tmp_path / "o" / name) for name in ("subset.parquet", "filter.json")]
     assert not (tmp_path / "o" / "filter.html").exists()

@@ -9,7 +9,7 @@ from prolip.filtering.summary import Histogram
 from prolip.reports import filtering
 from prolip.reports.filtering import rebin_histogram, save_filter_page
 from tests.embeddings.shards import write_shards
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ class Text(HTMLParser):
 def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
     data = write_shards(tmp_path / "d", [9, 8], bad=[3])
     done = filter_pairs(
-        data, tmp_path / "o", keep=0.5, model=nano, max_bad_fraction=0.2, duplicates="both", alike=0.9999, truth="width",
+        data, tmp_path / "o", keep_fraction=0.5, model=nano, max_bad_fraction=0.2, duplicates="both", duplicate_cosine=0.9999, ground_truth="width",
         progress=False,
     )  # fmt: skip
     page = save_filter_page(done, tmp_path / "o").read_text()
@@ -83,7 +83,7 @@ def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
 def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
     z = made.gaussians(8)
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:4], z[4:], path=[str(tmp_path / "gone.png")] * 4)])
-    done = filter_pairs(embeddings.folder, tmp_path / "o", keep=0.5)
+    done = filter_pairs(embeddings.folder, tmp_path / "o", keep_fraction=0.5)
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())
     assert "no picture: " in seen.text
     assert "gone.png does not exist" in seen.text
@@ -91,7 +91,7 @@ def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
 
 def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):
     done = filter_pairs(
-        write_shards(tmp_path / "d", [6]), tmp_path / "o", keep=0.5, model=nano, progress=False
+        write_shards(tmp_path / "d", [6]), tmp_path / "o", keep_fraction=0.5, model=nano, progress=False
     )
     write_shards(tmp_path / "d", [5])
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())
@@ -103,7 +103,7 @@ def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):
 def test_words_of_the_data_are_no_markup(tmp_path):
     z = made.gaussians(2)
     rows = [made.row(0, "image", z[0], "x"), made.row(0, "text", z[1], "<script>alert(1)</script>")]
-    done = filter_pairs(made.write(tmp_path / "e", [rows]).folder, tmp_path / "o", keep=1.0)
+    done = filter_pairs(made.write(tmp_path / "e", [rows]).folder, tmp_path / "o", keep_fraction=1.0)
     page = save_filter_page(done, tmp_path / "o").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page

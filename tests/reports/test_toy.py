@@ -7,7 +7,7 @@ from prolip.reports import toy
 def test_the_table_says_what_the_docs_claim():
     table = toy.compute_table()
     inside, apart, disjoint = (
-        table[name] for name in ("Z1 inside Z2", "equal widths, apart", "disjoint, Z2 wider")
+        table[name] for name in ("Z1 inside Z2", "equal sigmas, apart", "disjoint, Z2 wider")
     )
     assert inside["containment"][0] > 0.99 > 0.5 > inside["containment"][1]
     assert inside["H"][0] > 0
@@ -21,8 +21,8 @@ def test_the_table_says_what_the_docs_claim():
 
 def test_swapping_a_pair_swaps_the_numbers():
     table = toy.compute_table()
-    for key, (there, back) in table["Z1 inside Z2"].items():
-        assert table["Z2 inside Z1"][key] == pytest.approx((back, there))
+    for key, (forward, backward) in table["Z1 inside Z2"].items():
+        assert table["Z2 inside Z1"][key] == pytest.approx((backward, forward))
 
 
 def test_the_figure_is_written_in_both_formats_and_nothing_else(tmp_path):

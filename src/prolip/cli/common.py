@@ -52,11 +52,11 @@ class EvaluateOptions:
     def make_embedder(self) -> Embedder:
         """Load the model, and wrap it with the cache and the limits of these options."""
         from prolip.embeddings.embedder import Embedder
-        from prolip.embeddings.identity import cache_folder
+        from prolip.files import get_cache_folder
         from prolip.weights.load import load
 
         if self.cache is None:
-            cache: Path | None = cache_folder()
+            cache: Path | None = get_cache_folder("embeddings")
         else:
             cache = None if self.cache == "no" else Path(self.cache).expanduser()
         return Embedder(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def filter_(
     source: Annotated[Positional[str], arg(metavar="SOURCE")],
     out: str,
-    keep: float,
+    keep_fraction: float,
     rank_by: Literal["csd", "cosine", "image-uncertainty", "text-uncertainty", "inclusion"] = "csd",
     model: str | None = None,
     captions: tuple[str, ...] | None = None,
@@ -28,24 +28,24 @@ def filter_(
     batch_size: int | None = None,
     max_bad_fraction: float | None = None,
     duplicates: Literal["images", "captions", "both"] | None = None,
-    alike: float = 0.97,
-    to: tuple[Literal["ids", "parquet", "shards"], ...] | None = None,
+    duplicate_cosine: float = 0.97,
+    outputs: tuple[Literal["ids", "parquet", "shards"], ...] | None = None,
     shard_size: int = 10_000,
-    truth: str | None = None,
+    ground_truth: str | None = None,
     device: str | None = None,
     report: bool = True,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Keep the best fraction of image-text pairs: ids, a table or new shards, and an HTML page.
 
-    Example: prolip filter embeddings --out clean --keep 0.2 --rank-by csd --duplicates images
+    Example: prolip filter embeddings --out clean --keep-fraction 0.2 --rank-by csd --duplicates images
 
     An interrupted run can be continued. A second score in the same folder reuses the data and the embeddings.
 
     Args:
         source: Folder that prolip embed wrote; or any other data, which is embedded first with --model.
         out: Folder for scores, selected samples, filter.json and filter.html; for one source only.
-        keep: Fraction of the samples to keep, above 0, at most 1. Bad samples don't count.
+        keep_fraction: Fraction of the samples to keep, above 0, at most 1. Bad samples don't count.
         rank_by: csd, cosine: distance of image and caption. inclusion: of the image in its caption. Uncertainties: the
             smallest are kept. Of several captions the best one counts.
         model: For data that isn't embedded: model folder, training run, folder of another format, or hub id.
@@ -56,11 +56,11 @@ def filter_(
         batch_size: Images per batch. None: 64.
         max_bad_fraction: Fail if a larger fraction of samples is bad; below it they are skipped. None: 0.1.
         duplicates: Drop near-duplicates by images, captions, or either; the one with the best score is kept.
-        alike: Minimum cosine of the means of near-duplicates.
-        to: ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids where
+        duplicate_cosine: Minimum cosine of the means of near-duplicates.
+        outputs: ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids where
             samples have a uid.
         shard_size: Samples per shard.
-        truth: Column that is true for right pairs: precision and recall of the kept samples are reported.
+        ground_truth: Column that is true for right pairs: precision and recall of the kept samples are reported.
         device: cpu, cuda, ... None: a GPU if there is one.
         report: Write filter.html (extra report).
         as_json: Print JSON instead of a table.
@@ -70,10 +70,10 @@ def filter_(
     from prolip.filtering.filter import filter_pairs
 
     result = filter_pairs(
-        source, out, keep=keep, by=rank_by, model=model, captions=captions, image=image, variances=variances,
+        source, out, keep_fraction=keep_fraction, rank_by=rank_by, model=model, captions=captions, image=image, variances=variances,
         precision=precision, batch_size=batch_size, max_bad_fraction=max_bad_fraction, duplicates=duplicates,
-        alike=alike, to=to,
-        shard_size=shard_size, truth=truth, device=device,
+        duplicate_cosine=duplicate_cosine, outputs=outputs, shard_size=shard_size, ground_truth=ground_truth,
+        device=device,
     )  # fmt: skip
     paths = list(result.paths)
     if report:
@@ -94,11 +94,13 @@ def _make_outcome_table(result: FilterResult) -> Table:
     from prolip.console import format_number, format_percent, make_table
 
     summary = result.summary
-    cut = f"last {summary['by']} that is kept: {format_number(summary['cut'])}"
-    table = make_table(f"{summary['data']} by {summary['by']}", ["outcome"], ["samples", "%"], caption=cut)
+    cut = f"last {summary['rank_by']} that is kept: {format_number(summary['threshold'])}"
+    table = make_table(
+        f"{summary['data']} by {summary['rank_by']}", ["outcome"], ["samples", "%"], caption=cut
+    )
     rows = [
         *summary["outcomes"].items(),
-        *((f"bad: {reason}", count) for reason, count in summary["bad"].items()),
+        *((f"bad: {reason}", count) for reason, count in summary["errors"].items()),
     ]
     total = sum(count for _, count in rows)
     for name, count in rows:

@@ -1,1 +1,1 @@
-"""Results -> figures, tables and pages."""
+"""Figures, sheets and pages: functions of evaluation results."""

@@ -1,4 +1,4 @@
-"""How every figure looks, and how it is written. The only file that imports matplotlib."""
+"""Style and output of all figures. The only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prolip import extras
 from prolip.files import atomic_write
 
 BLUE, ORANGE, GREEN, GRAY = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
-"""Colors that stay apart in print and for color-blind eyes."""
+"""Colors that can be told apart in print and by color-blind readers."""
 
 STYLE = {
     "font.size": 9.5,
@@ -23,13 +23,21 @@ STYLE = {
     "xtick.color": "#444",
     "ytick.color": "#444",
     "legend.frameon": False,
-    "svg.hashsalt": "prolip",  # the same figure gives the same file
+    "svg.hashsalt": "prolip",  # makes the output deterministic
     "svg.fonttype": "none",  # text stays text
 }
 
 
 def make_figure(width: float, height: float) -> Any:
-    """An empty matplotlib figure in the house style, inches wide and high. Draws without a screen."""
+    """An empty matplotlib figure that draws without a screen (extra "report").
+
+    Args:
+        width: Inches.
+        height: Inches.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
     extras.import_extra("matplotlib", "report")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -40,16 +48,24 @@ def make_figure(width: float, height: float) -> Any:
 
 
 def figure_style() -> Any:
-    """A context in which to draw: `with figures.figure_style(): ...`."""
+    """The context manager in which every figure is drawn: `with figures.figure_style(): ...`."""
     return extras.import_extra("matplotlib", "report").rc_context(STYLE)
 
 
 def save_figure(figure: Any, out: Path) -> list[Path]:
-    """Write `out`.png and `out`.svg, each whole or not at all. Returns the paths. An ending of `out` is dropped."""
+    """Write a figure as PNG and as SVG, each atomically.
+
+    Args:
+        figure: Of `make_figure`.
+        out: Path; a suffix .png or .svg is dropped.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     out = out.with_suffix("") if out.suffix in (".png", ".svg") else out
     paths = []
-    for ending, options in (("png", {"dpi": 144}), ("svg", {"metadata": {"Date": None}})):
-        path = out.with_name(f"{out.name}.{ending}")
-        draw = partial(figure.savefig, format=ending, **options)
+    for suffix, options in (("png", {"dpi": 144}), ("svg", {"metadata": {"Date": None}})):
+        path = out.with_name(f"{out.name}.{suffix}")
+        draw = partial(figure.savefig, format=suffix, **options)
         paths.append(atomic_write(path, draw))
     return paths

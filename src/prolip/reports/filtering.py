@@ -64,20 +64,19 @@ def build_header(filtered: FilterResult) -> PageHeader:
         ("data", summary["data"]),
         ("model", summary["model"]),
         ("ranked by", filtered.selection.criterion.description),
-        ("fraction to keep", format_percent(summary["keep"])),
+        ("fraction to keep", format_percent(summary["keep_fraction"])),
     )
     tiles = (
         HeadlineTile(label="Kept", value=f"{counts.kept:,}", description=f"of {counts.total:,} samples"),
         HeadlineTile(
             label="Threshold",
-            value=format_number(summary["cut"]),
+            value=format_number(summary["threshold"]),
             description=f"the last {filtered.selection.criterion.name} that is kept",
         ),
         *(() if counts.ground_truth is None else _build_truth_tiles(counts.ground_truth)),
     )
-    subtitle = (
-        f"The best {format_percent(summary['keep'])} of the pairs by {filtered.selection.criterion.name}"
-    )
+    percent = format_percent(summary["keep_fraction"])
+    subtitle = f"The best {percent} of the pairs by {filtered.selection.criterion.name}"
     return PageHeader(
         title="Filter", subtitle=subtitle, metadata=metadata, tiles=tiles, notes=tuple(_notes(filtered))
     )
@@ -94,7 +93,7 @@ def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
     yield _build_examples(examples, images, notes)
     if examples.duplicates:
         yield _build_duplicates(examples, images, notes)
-    if filtered.bads.bad:
+    if filtered.errors.bad:
         yield _build_errors(filtered)
 
 
@@ -191,7 +190,7 @@ def _build_scores(filtered: FilterResult) -> PageSection:
     if histogram is None:
         return PageSection(id="scores", title="Scores", blocks=(table,))
     svg = render_panel(
-        partial(draw_histogram, histogram=histogram, cut=filtered.summary["cut"], name=criterion.name),
+        partial(draw_histogram, histogram=histogram, cut=filtered.summary["threshold"], name=criterion.name),
         f"Histogram of {criterion.name}, with the threshold",
     )
     description = (
@@ -207,7 +206,7 @@ def _build_scores(filtered: FilterResult) -> PageSection:
 
 
 def _fates(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
-    bads = filtered.bads
+    bads = filtered.errors
     rows = [
         (OUTCOME_NAMES[fate], count)
         for fate, count in filtered.counts.outcomes.items()
@@ -251,7 +250,7 @@ def _build_errors(filtered: FilterResult) -> PageSection:
         (bad.reason, bad.location, bad.detail)
         for _, _, bad in islice(filtered.embeddings.iter_errors(), MAX_ERRORS)
     )
-    more = filtered.bads.bad - len(rows)
+    more = filtered.errors.bad - len(rows)
     intro = "Samples that could not be read. They don't count in the fraction that is kept."
     intro += f" The first {len(rows)}; {more:,} more are in errors.csv beside the embeddings." if more else ""
     table = TableBlock(title="Bad samples", headings=("reason", "where", "detail"), rows=rows)

@@ -1,4 +1,4 @@
-"""Figures of hierarchies: uncertainty along chains of captions, and of pictures whose segments appear one by one."""
+"""Figures of hierarchies: uncertainty along chains of captions and levels of HierarImgs."""
 
 from __future__ import annotations
 
@@ -11,38 +11,49 @@ from prolip.preprocessing.images import read_image
 from prolip.reports import figures
 
 LEVEL_COLORS = (figures.ORANGE, figures.GREEN, figures.BLUE, figures.GRAY)
-FAILURES = 8
-"""Pictures on the sheet of failures."""
+MAX_FAILURES = 8
+"""Images on the sheet of failures."""
 
 
 def save_hierarcaps_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """HierarCaps: uncertainty by level, and which level is the more uncertain one, pair by pair. PNG and SVG.
+    """Figure of HierarCaps: uncertainty by level, and the order of each pair of levels.
 
-    result: of `evaluate.hierarcaps.evaluate`. Returns [] for a deterministic model.
+    Args:
+        result: Of `evaluate_hierarcaps`.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG; [] for a deterministic model.
     """
-    if (told := result["uncertainty"]) is None:
+    if (uncertainty := result["uncertainty"]) is None:
         return []
     with figures.figure_style():
         figure = figures.make_figure(10.0, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.5, 1.0))
-        _draw_levels(left, told)
-        _draw_pairs(right, told)
+        _draw_levels(left, uncertainty)
+        _draw_pairs(right, uncertainty)
         return figures.save_figure(figure, out)
 
 
 def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder: Path) -> list[Path]:
-    """Both figures of HierarImgs, in a folder: hierarimgs and hierarimgs-failures (if any picture fails). PNG and SVG.
+    """Figures of HierarImgs: histograms (hierarimgs) and failures (hierarimgs-failures, if there are any).
 
-    result: of `evaluate.hierarimgs.evaluate`. Returns [] for a deterministic model.
+    Args:
+        result: Of `evaluate_hierarimgs`.
+        data: The images of the result.
+        folder: For the figures.
+
+    Returns:
+        Paths of the PNGs and SVGs; [] for a deterministic model.
     """
     return [
-        *_save_pictures(result, folder / "hierarimgs"),
+        *_save_histograms(result, folder / "hierarimgs"),
         *_save_failures(result, data, folder / "hierarimgs-failures"),
     ]
 
 
-def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Histograms of H and of its inverse, and of the difference of uncertainties, by level."""
+def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
+    """Histograms of H, of its mirror image, and of the difference of uncertainties, by level."""
     if result["uncertainty"] is None:
         return []
     rows = result["by_level"]
@@ -59,32 +70,32 @@ def _save_pictures(result: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
-    """The pictures whose original is least included in level 0, with their levels; [] if there is none."""
+    """The images whose original is least included in level 0, with their levels; [] if there are none."""
     failures = result["failures"] or []
-    numbers = failures[:FAILURES]
-    if not numbers:
+    indices = failures[:MAX_FAILURES]
+    if not indices:
         return []
     columns = [data.originals, *data.levels]
     with figures.figure_style():
-        figure = figures.make_figure(1.35 * len(numbers) + 0.7, 1.42 * len(columns) + 0.35)
-        axes = figure.subplots(len(columns), len(numbers), squeeze=False)
+        figure = figures.make_figure(1.35 * len(indices) + 0.7, 1.42 * len(columns) + 0.35)
+        axes = figure.subplots(len(columns), len(indices), squeeze=False)
         for row, files in enumerate(columns):
-            for column, number in enumerate(numbers):
-                _draw_picture(axes[row][column], files[number])
+            for column, index in enumerate(indices):
+                _draw_image(axes[row][column], files[index])
             axes[row][0].set_ylabel("original" if row == 0 else f"level {row - 1}", labelpad=6)
-        for column, number in enumerate(numbers):
-            axes[0][column].set_title(f"{number}", fontsize=8.5, fontweight="normal")
+        for column, index in enumerate(indices):
+            axes[0][column].set_title(f"{index}", fontsize=8.5, fontweight="normal")
         count = f"{len(failures)} of {result['images']} originals not included in level 0"
-        figure.suptitle(f"{count}; the worst {len(numbers)}, by number", fontsize=10.5, fontweight="bold")
+        figure.suptitle(f"{count}; the worst {len(indices)}, by index", fontsize=10.5, fontweight="bold")
         return figures.save_figure(figure, out)
 
 
-def _draw_levels(axes: Any, told: Mapping[str, Any]) -> None:
-    edges = told["histogram"]["edges"]
-    for level, counts in enumerate(told["histogram"]["counts"]):
+def _draw_levels(axes: Any, uncertainty: Mapping[str, Any]) -> None:
+    edges = uncertainty["histogram"]["edges"]
+    for level, counts in enumerate(uncertainty["histogram"]["counts"]):
         color = LEVEL_COLORS[level % len(LEVEL_COLORS)]
         dash = "-" if level < len(LEVEL_COLORS) else "--"
-        mean = told["by_level"][level]["mean"]
+        mean = uncertainty["by_level"][level]["mean"]
         axes.stairs(counts, edges, fill=True, color=color, alpha=0.22)
         axes.stairs(
             counts,
@@ -101,19 +112,21 @@ def _draw_levels(axes: Any, told: Mapping[str, Any]) -> None:
     axes.margins(x=0.01)
 
 
-def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
-    pairs = told["level_pairs"]
-    shares = [[float("nan") if share is None else share for share in row] for row in pairs]
-    axes.imshow(shares, cmap="RdBu", vmin=0, vmax=1)
+def _draw_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
+    pairs = uncertainty["level_pairs"]
+    fractions = [[float("nan") if fraction is None else fraction for fraction in row] for row in pairs]
+    axes.imshow(fractions, cmap="RdBu", vmin=0, vmax=1)
     for i, row in enumerate(pairs):
-        for j, share in enumerate(row):
-            if share is not None:
-                dark = abs(share - 0.5) > 0.3
-                axes.text(j, i, f"{share:.3f}", ha="center", va="center", color="white" if dark else "black")
+        for j, fraction in enumerate(row):
+            if fraction is not None:
+                dark = abs(fraction - 0.5) > 0.3
+                axes.text(
+                    j, i, f"{fraction:.3f}", ha="center", va="center", color="white" if dark else "black"
+                )
     names = [f"level {level}" for level in range(len(pairs))]
     axes.set(
         title="chains whose row is more uncertain than\n"
-        f"its column ({100 * told['adjacent_order']:.1f} % of neighbors in order)",
+        f"its column ({100 * uncertainty['adjacent_order']:.1f} % of adjacent levels in order)",
         xticks=range(len(pairs)),
         yticks=range(len(pairs)),
         xticklabels=names,
@@ -125,14 +138,22 @@ def _draw_pairs(axes: Any, told: Mapping[str, Any]) -> None:
 
 
 def draw_inclusion(axes: Any, level: int, row: Mapping[str, Any], control: Mapping[str, Any] | None) -> None:
+    """Draw the histogram of H(original in level), and as an outline that of H(level in original).
+
+    Args:
+        axes: To draw on.
+        level: Number of the level.
+        row: Of this level, from `evaluate_hierarimgs`.
+        control: Results of untrained models, for the title; None: none.
+    """
     edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]
     axes.stairs(counts[::-1], [-edge for edge in edges[::-1]], color=figures.ORANGE, linewidth=1.2)
     axes.stairs(counts, edges, fill=True, color=figures.BLUE, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
     title = f"level {level}: {100 * row['included']:.1f} % included"
     if control is not None:
-        shares = control["included"][level]["by_seed"]
-        title += f"\nuntrained: {100 * min(shares):.1f} to {100 * max(shares):.1f} %"
+        fractions = control["included"][level]["by_seed"]
+        title += f"\nuntrained: {100 * min(fractions):.1f} to {100 * max(fractions):.1f} %"
     axes.set(title=title, xlabel="H, nats")
 
 
@@ -155,7 +176,7 @@ def _draw_difference(axes: Any, level: int, row: Mapping[str, Any]) -> None:
     axes.locator_params(axis="x", nbins=5)
 
 
-def _draw_picture(axes: Any, path: Path) -> None:
+def _draw_image(axes: Any, path: Path) -> None:
     axes.imshow(read_image(path))
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():

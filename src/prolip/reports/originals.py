@@ -1,4 +1,4 @@
-"""Pictures of embedded samples, read again: from their own files, or from the data."""
+"""Images of embedded samples, read again from their own files or from the data set."""
 
 from __future__ import annotations
 
@@ -14,19 +14,31 @@ from prolip.preprocessing.images import read_image
 from prolip.reports.sheets import read_sample_image
 
 PLACEHOLDER = Image.new("RGB", (64, 64), "#c8c8c8")
-"""Shown for a picture that can't be read again."""
+"""Shown in place of an image that can't be read."""
 READ_ERRORS = (ValueError, OSError, IndexError)
-"""Why a picture can't be."""
+"""Errors of images that can't be read."""
 
 
 class OriginalImages:
-    """The data is opened once, when it is needed; if it can't be, every picture of it says why."""
+    """Reads the images of embedded samples. The data set is opened at the first use; if that fails, each image of it
+    raises the same error.
+    """
 
     def __init__(self, embeddings: EmbeddingDataset) -> None:
         self._embeddings = embeddings
 
     def read(self, row: Mapping[str, Any]) -> Image.Image:
-        """row: with `path` and `number`. One of READ_ERRORS if it can't be read."""
+        """Read the image of a row.
+
+        Args:
+            row: With `path` (None: read from the data set) and the index of the sample.
+
+        Returns:
+            The image.
+
+        Raises:
+            ValueError, OSError, IndexError: The image can't be read (`READ_ERRORS`).
+        """
         if row["path"] is not None:
             return read_image(row["path"])
         if isinstance(self._source, Exception):

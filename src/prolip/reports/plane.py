@@ -1,6 +1,6 @@
-"""Gaussians in a plane: PCA of draws from them, means as dots, ellipses of the projected covariances.
+"""Gaussians projected onto a plane: PCA of samples, means as dots, covariances as ellipses.
 
-After the paper's first figure and its appendix A.2. The projection is linear, so that a Gaussian stays one.
+As in the paper's figure 1 and appendix A.2. The projection is linear, so that a Gaussian stays a Gaussian.
 """
 
 from __future__ import annotations
@@ -22,49 +22,73 @@ from prolip.measures.public import csd_matrix
 from prolip.reports import figures
 from prolip.reports.sheets import draw_image, read_sample_image, wrap_text
 
-DRAWS = 10
+NUM_SAMPLES = 10
+"""Samples of each Gaussian that the PCA is fitted to."""
 SIGMAS = 2.0
-"""How large ellipses are drawn: two standard deviations hold 86 % of the projected draws."""
-CORNERS = 73
-"""Of the closed line that stands for an ellipse; the last is the first."""
-NEAR = 0.035
-"""The share of the view within which points share a label."""
-LINE = 46  # letters
+"""Size of ellipses: two standard deviations hold 86 % of the projected samples."""
+NUM_VERTICES = 73
+"""Vertices of the closed line that num_samples an ellipse; the last is the first."""
+LABEL_DISTANCE = 0.035
+"""Points closer than this fraction of the view share a label."""
+CAPTION_WIDTH = 46  # characters
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Two orthonormal directions (2, D) through a center (D,), and the share of the variance along each (2,)."""
+    """A plane in embedding space.
+
+    center:     (D,).
+    directions: (2, D), orthonormal.
+    explained_variance_ratio: (2,), the fraction of the variance along each direction.
+    """
 
     center: Tensor
     directions: Tensor
     explained_variance_ratio: Tensor
 
     def project(self, vectors: Tensor) -> Tensor:
-        """Vectors (..., D) in the plane: (..., 2)."""
+        """Coordinates (..., 2) of vectors (..., D) in the plane."""
         return (vectors.double() - self.center) @ self.directions.mT
 
     def project_covariances(self, z: Gaussian) -> Tensor:
-        """P diag(sigma^2) P^T of each: (N, 2, 2)."""
+        """Covariances P diag(sigma^2) P^T of Gaussians (N, D) in the plane: (N, 2, 2)."""
         first, second = self.directions
         products = torch.stack([first * first, first * second, first * second, second * second])
         return (z.var.double() @ products.mT).reshape(-1, 2, 2)
 
     def compute_ellipses(self, z: Gaussian, sigmas: float = SIGMAS) -> Tensor:
-        """The ellipses of `sigmas` standard deviations about the means: (N, CORNERS, 2), closed."""
-        angle = torch.linspace(0, 2 * math.pi, CORNERS, dtype=torch.float64)
-        circle = torch.stack([angle.cos(), angle.sin()])  # (2, CORNERS)
+        """Outlines of the ellipses of Gaussians in the plane.
+
+        Args:
+            z: Gaussians (N, D).
+            sigmas: Size in standard deviations.
+
+        Returns:
+            Closed lines (N, NUM_VERTICES, 2).
+        """
+        angle = torch.linspace(0, 2 * math.pi, NUM_VERTICES, dtype=torch.float64)
+        circle = torch.stack([angle.cos(), angle.sin()])  # (2, NUM_VERTICES)
         values, vectors = torch.linalg.eigh(self.project_covariances(z))
         roots = vectors * values.clamp_min(0).sqrt()[:, None, :]
         outlines: Tensor = self.project(z.mean)[:, None] + sigmas * (roots @ circle).mT
         return outlines
 
 
-def fit_plane(gaussians: Sequence[Gaussian], generator: torch.Generator, draws: int = DRAWS) -> Plane:
-    """PCA of `draws` draws of each Gaussian: of all Gaussians, each (N, D), together.
+def fit_plane(
+    gaussians: Sequence[Gaussian], generator: torch.Generator, num_samples: int = NUM_SAMPLES
+) -> Plane:
+    """Fit a plane by PCA of samples from Gaussians.
 
-    The sign of a direction is such that its largest component is positive. A single direction of variance, or none,
-    is completed to a plane.
+    The sign of a direction makes its largest component positive. If the samples have fewer than two directions of
+    variance, orthonormal directions complete the plane.
+
+    Args:
+        gaussians: Each (N, D), D at least 2.
+        generator: Of the samples.
+        num_samples: Per Gaussian.
+
+    Returns:
+        The plane, in float64.
     """
     if (
         not gaussians
@@ -72,7 +96,7 @@ def fit_plane(gaussians: Sequence[Gaussian], generator: torch.Generator, draws: 
         or gaussians[0].dim < 2
     ):
         raise ValueError("a plane needs at least one Gaussian of two dimensions or more")
-    samples = torch.cat([z.sample(generator, draws).double().reshape(-1, z.dim) for z in gaussians])
+    samples = torch.cat([z.sample(generator, num_samples).double().reshape(-1, z.dim) for z in gaussians])
     center = samples.mean(0)
     centered = samples - center
     # with full matrices there are D directions, however few samples there are
@@ -86,8 +110,17 @@ def fit_plane(gaussians: Sequence[Gaussian], generator: torch.Generator, draws: 
 
 
 def choose_similar_images(pairs: EmbeddedPairs, first: int = 0, count: int = 10) -> tuple[Tensor, Tensor]:
-    """`count` images that are alike: the nearest to image `first` by CSD, itself in front; and of each image its first
-    and its last caption (of a chain: the most general, the most specific). Rows of images, and of captions, int64."""
+    """Choose images that are similar to one, and two captions of each.
+
+    Args:
+        pairs: Embeddings of images and captions.
+        first: Row of the image.
+        count: Number of images, the first included.
+
+    Returns:
+        Rows of the images, nearest first by CSD, int64 (count,); and rows of the first and the last caption of each
+        (of a chain: the most general and the most specific), int64.
+    """
     if not 0 <= first < len(pairs.images):
         raise ValueError(f"there is no image {first} among {len(pairs.images)}")
     distance = csd_matrix(pairs.images[first : first + 1], pairs.images)[0]
@@ -109,29 +142,47 @@ def save_plane_figure(
     source: Source | None = None,
     seed: int = 0,
 ) -> list[Path]:
-    """Draw images that are like image `first`, with two captions each, and write PNG and SVG.
+    """Figure of similar images and their captions in a plane.
 
-    source: the data that the pairs are of; its pictures are read again for the margin. None: only captions stand there.
+    Args:
+        out: Path without suffix.
+        pairs: Embeddings of images and captions.
+        first: Row of the image whose neighbors are drawn.
+        count: Number of images.
+        source: The data of the pairs; its images are drawn in the margin. None: only captions.
+        seed: Of the samples.
+
+    Returns:
+        Paths of the PNG and the SVG.
     """
     rows, captions = choose_similar_images(pairs, first, count)
     images, texts = pairs.images[rows], pairs.texts[captions]
     plane = fit_plane([images, texts], torch.Generator().manual_seed(seed))
-    number_of = {int(row): number for number, row in enumerate(rows)}
-    numbers = [number_of[int(row)] for row in pairs.captions.image_index[captions]]
-    pictures = None
+    position = {int(row): number for number, row in enumerate(rows)}
+    numbers = [position[int(row)] for row in pairs.captions.image_index[captions]]
+    images_shown = None
     if source is not None:
-        pictures = [read_sample_image(source, int(number)) for number in pairs.indices[rows]]
+        images_shown = [read_sample_image(source, int(number)) for number in pairs.indices[rows]]
     with figures.figure_style():
         figure = figures.make_figure(11.0, max(5.6, 0.72 * len(rows)))
         left, right = figure.add_gridspec(1, 2, width_ratios=(1.45, 1.0))
         draw_plane(figure.add_subplot(left), plane, images, texts, numbers)
-        told = [[pairs.captions.texts[c] for c, n in zip(captions, numbers, strict=True) if n == number]
+        listed = [[pairs.captions.texts[c] for c, n in zip(captions, numbers, strict=True) if n == number]
                 for number in range(len(rows))]  # fmt: skip
-        _list(figure, right, told, pictures)
+        _draw_list(figure, right, listed, images_shown)
         return figures.save_figure(figure, out)
 
 
 def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbers: Sequence[int]) -> None:
+    """Draw images and captions as dots with ellipses; a line joins a caption to its image.
+
+    Args:
+        axes: To draw on.
+        plane: Of `fit_plane`.
+        images: (N, D).
+        texts: (T, D).
+        numbers: Position of each caption's image, 0 to N - 1.
+    """
     for name, color, z in (("images", figures.BLUE, images), ("captions", figures.ORANGE, texts)):
         for outline in plane.compute_ellipses(z):
             axes.fill(*outline.T, color=color, alpha=0.05, linewidth=0)
@@ -146,15 +197,15 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
         f"direction {k + 1} ({100 * float(share):.0f} % of the variance)"
         for k, share in enumerate(plane.explained_variance_ratio)
     ]
-    axes.set(title=f"PCA of draws; ellipses of {SIGMAS:g} σ", xlabel=along[0], ylabel=along[1])
+    axes.set(title=f"PCA of samples; ellipses of {SIGMAS:g} σ", xlabel=along[0], ylabel=along[1])
     axes.set_aspect("equal", adjustable="datalim")
     axes.legend(loc="best")
 
 
 def _write_numbers(axes: Any, points: Tensor, numbers: Sequence[int], color: str) -> None:
-    """The number of each point beside it; points that lie together share one label."""
+    """Write the number of each point beside it; points that lie close together share one label."""
     low, high = axes.dataLim.get_points()
-    close = NEAR * float(max(high - low))
+    close = LABEL_DISTANCE * float(max(high - low))
     left = list(range(len(points)))
     while left:
         near = [i for i in left if float((points[i] - points[left[0]]).norm()) <= close]
@@ -165,7 +216,7 @@ def _write_numbers(axes: Any, points: Tensor, numbers: Sequence[int], color: str
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
-    """Numbers for people: 1–3, 7."""
+    """Numbers as text: "1–3, 7"."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:
@@ -175,19 +226,19 @@ def format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
-def _list(
-    figure: Any, place: Any, captions: Sequence[Sequence[str]], pictures: Sequence[Image.Image] | None
+def _draw_list(
+    figure: Any, position: Any, captions: Sequence[Sequence[str]], images_shown: Sequence[Image.Image] | None
 ) -> None:
-    """Number, picture and captions of each image."""
-    grid = place.subgridspec(len(captions), 2, width_ratios=(1, 5), wspace=0.02, hspace=0.05)
+    """Draw number, image and captions of each image."""
+    grid = position.subgridspec(len(captions), 2, width_ratios=(1, 5), wspace=0.02, hspace=0.05)
     for number, texts in enumerate(captions):
         shown = figure.add_subplot(grid[number, 0])
         shown.set_axis_off()
-        if pictures is not None:
-            draw_image(shown, pictures[number])
+        if images_shown is not None:
+            draw_image(shown, images_shown[number])
         axes = figure.add_subplot(grid[number, 1])
         axes.set_axis_off()
         axes.set(xlim=(0, 1), ylim=(0, 1))
         axes.text(0.0, 0.5, str(number + 1), va="center", weight="bold", color=figures.BLUE)
-        lines = [line for text in texts for line in wrap_text(text, LINE, most=2)]
+        lines = [line for text in texts for line in wrap_text(text, CAPTION_WIDTH, max_lines=2)]
         axes.text(0.08, 0.5, "\n".join(lines), va="center", fontsize=7.8, parse_math=False)

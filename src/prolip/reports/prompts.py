@@ -1,4 +1,4 @@
-"""Figures of learned prompt weights: which prompts a few classes prefer, and how peaked the weights of all are."""
+"""Figures of prompt weights: the largest weights of a few classes, and histograms over all classes."""
 
 from __future__ import annotations
 
@@ -14,28 +14,34 @@ from prolip.data.source import Source
 from prolip.reports import figures
 from prolip.reports.sheets import read_sample_image
 
-CLASSES = 6
-PICTURES = 3
-LETTERS = 44
-"""Of a prompt beside its bar."""
+MAX_CLASSES = 6
+MAX_IMAGES = 3
+"""Images per class."""
+PROMPT_WIDTH = 44
+"""Characters of a prompt beside its bar."""
 BINS = 30
 
 
 def save_prompt_weights_figure(
     result: Mapping[str, Any], out: Path, *, source: Source | None = None
 ) -> list[Path]:
-    """The largest learned weights of a few classes as bars, with the uniform weight 1/T as a line. PNG and SVG.
+    """Bars of the largest prompt weights of a few classes, from the most peaked to the flattest; a line marks 1/T.
 
-    Of the last entry of result["learned"], evenly from the class with the most peaked weights to the flattest.
-    result: of `evaluation.prompts`. source: the data, for pictures of each class (result["examples"] says which);
-    None: no pictures.
+    Args:
+        result: Of `evaluate_prompts`; the last entry of result["learned"] is drawn.
+        out: Path without suffix.
+        source: The data, for images of each class. None: no images.
+
+    Returns:
+        Paths of the PNG and the SVG.
     """
-    entry = _learned(result)[-1]
-    shown = _spread_classes(entry)
+    entry = _get_learned(result)[-1]
+    shown = _choose_classes(entry)
     examples: list[list[Image.Image]] = [[] for _ in shown]
     if source is not None:
         examples = [
-            [read_sample_image(source, n) for n in result["examples"][number][:PICTURES]] for number in shown
+            [read_sample_image(source, n) for n in result["examples"][class_index][:MAX_IMAGES]]
+            for class_index in shown
         ]
     with figures.figure_style():
         rows, columns = math.ceil(len(shown) / 2), min(2, len(shown))
@@ -47,18 +53,30 @@ def save_prompt_weights_figure(
         grid = figure.subplots(rows, len(widths), width_ratios=widths, squeeze=False)
         for axes in grid.flatten():
             axes.set_axis_off()
-        widest = max(weight for number in shown for _, weight in entry["top_templates"][number])
-        for place, number in enumerate(shown):
-            row, column = divmod(place, columns)
-            cells = grid[row][column * (1 + slots) : (column + 1) * (1 + slots)]
-            _draw_weights(cells[0], result, number, entry["top_templates"][number], widest)
-            for axes, picture in zip(cells[1:], examples[place], strict=False):
-                axes.imshow(picture)
+        largest_weight = max(
+            weight for class_index in shown for _, weight in entry["top_templates"][class_index]
+        )
+        for position, class_index in enumerate(shown):
+            row, column = divmod(position, columns)
+            panels_of_class = grid[row][column * (1 + slots) : (column + 1) * (1 + slots)]
+            _draw_weights(
+                panels_of_class[0], result, class_index, entry["top_templates"][class_index], largest_weight
+            )
+            for axes, image in zip(panels_of_class[1:], examples[position], strict=False):
+                axes.imshow(image)
         return figures.save_figure(figure, out)
 
 
 def save_prompt_histograms_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Over classes: the largest weight and the entropy of the weights, and where uniform weights lie: 1/T and ln T."""
+    """Histograms over classes of the largest weight and of the entropy; lines mark uniform weights (1/T, ln T).
+
+    Args:
+        result: Of `evaluate_prompts`.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     count = result["templates_per_class"]
     with figures.figure_style():
         figure = figures.make_figure(10.0, 3.6)
@@ -69,7 +87,7 @@ def save_prompt_histograms_figure(result: Mapping[str, Any], out: Path) -> list[
             ("entropy", "Entropy of a class's weights", uniform[1]),
         )
         for axes, (key, title, line) in zip(panels, kinds, strict=True):
-            _draw_histograms(axes, _learned(result), key, line)
+            _draw_histograms(axes, _get_learned(result), key, line)
             axes.set(title=title, ylabel="classes")
         panels[0].set_xlabel(f"max π   (uniform: 1/{count} = {uniform[0]:.4g})")
         panels[1].set_xlabel(f"entropy in nats   (uniform: ln {count} = {uniform[1]:.3g})")
@@ -79,19 +97,23 @@ def save_prompt_histograms_figure(result: Mapping[str, Any], out: Path) -> list[
 
 
 def _draw_weights(
-    axes: Any, result: Mapping[str, Any], number: int, largest: Sequence[tuple[int, float]], widest: float
+    axes: Any,
+    result: Mapping[str, Any],
+    class_index: int,
+    largest: Sequence[tuple[int, float]],
+    largest_weight: float,
 ) -> None:
     """Bars, the largest on top."""
     axes.set_axis_on()
-    places = range(len(largest))
-    axes.barh(places, [weight for _, weight in largest], color=figures.BLUE, height=0.72)
+    positions = range(len(largest))
+    axes.barh(positions, [weight for _, weight in largest], color=figures.BLUE, height=0.72)
     axes.axvline(1.0 / result["templates_per_class"], color=figures.ORANGE, linestyle="--", linewidth=1.2)
-    axes.set(yticks=places, xlim=(0.0, 1.08 * widest))
-    axes.set_yticklabels([_prompt(result, template) for template, _ in largest], fontsize=8)
+    axes.set(yticks=positions, xlim=(0.0, 1.08 * largest_weight))
+    axes.set_yticklabels([_format_prompt(result, template) for template, _ in largest], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.locator_params(axis="x", nbins=5)
     axes.invert_yaxis()
-    axes.set_title(_class_name(result, number), fontsize=9.5)
+    axes.set_title(_get_class_name(result, class_index), fontsize=9.5)
 
 
 def _draw_histograms(axes: Any, learned: Sequence[Mapping[str, Any]], key: str, uniform: float) -> None:
@@ -108,28 +130,26 @@ def _draw_histograms(axes: Any, learned: Sequence[Mapping[str, Any]], key: str, 
     axes.axvline(uniform, color="black", linestyle="--", linewidth=1.2, label="uniform weights")
 
 
-def _spread_classes(entry: Mapping[str, Any]) -> list[int]:
-    learned = [number for number, value in enumerate(entry["entropy"]) if value is not None]
-    order = sorted(learned, key=lambda number: entry["entropy"][number])
-    count = min(CLASSES, len(order))
+def _choose_classes(entry: Mapping[str, Any]) -> list[int]:
+    learned = [class_index for class_index, value in enumerate(entry["entropy"]) if value is not None]
+    order = sorted(learned, key=lambda class_index: entry["entropy"][class_index])
+    count = min(MAX_CLASSES, len(order))
     return [order[i * (len(order) - 1) // max(1, count - 1)] for i in range(count)]
 
 
-def _learned(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _get_learned(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     learned: Sequence[Mapping[str, Any]] = result["learned"]
     if not learned:
-        raise ValueError(
-            "no weights were learned (BPRW needs a model with uncertainty): there is nothing to draw"
-        )
+        raise ValueError("there are no learned weights to draw: BPRW needs a model with uncertainty")
     return learned
 
 
-def _prompt(result: Mapping[str, Any], template: int) -> str:
+def _format_prompt(result: Mapping[str, Any], template: int) -> str:
     if "templates" not in result:
         return f"template {template}"
     text = result["templates"][template].rstrip(".").replace("{c}", "…")
-    return textwrap.shorten(text, LETTERS, placeholder=" […]")
+    return textwrap.shorten(text, PROMPT_WIDTH, placeholder=" […]")
 
 
-def _class_name(result: Mapping[str, Any], number: int) -> str:
-    return str(result["class_names"][number]) if "class_names" in result else f"class {number}"
+def _get_class_name(result: Mapping[str, Any], class_index: int) -> str:
+    return str(result["class_names"][class_index]) if "class_names" in result else f"class {class_index}"

@@ -1,4 +1,4 @@
-"""Figure of robustness: accuracy and uncertainty against the hidden share, the steps of PGD, and severity."""
+"""Figure of robustness: accuracy and uncertainty against occlusion, PGD steps and severity."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ MARKERS = "osD^vP"
 
 
 def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """One column for each kind of damage, accuracy above uncertainty. PNG and SVG.
+    """One column per kind of perturbation, accuracy above uncertainty.
 
-    result: of `evaluate.robustness.evaluate`. A deterministic model has the upper row only. Returns [] if
-    nothing was measured.
+    Args:
+        result: Of `evaluate_robustness`. A deterministic model has only accuracy.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG; [] if nothing was evaluated.
     """
-    draws = _columns(result)
+    draws = _list_columns(result)
     if not draws:
         return []
     uncertain = result["clean"]["uncertainty"] is not None
@@ -40,7 +44,7 @@ def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         return figures.save_figure(figure, out)
 
 
-def _columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
+def _list_columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
     draws: list[Callable[[Any, str], None]] = []
     if result["occlusion"]:
         draws.append(lambda axes, metric: draw_occlusion(axes, result["occlusion"], metric))
@@ -52,35 +56,49 @@ def _columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
 
 
 def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) -> None:
+    """Draw a metric against the occluded fraction, with the paper's accuracy.
+
+    Args:
+        axes: To draw on.
+        rows: Of the result.
+        metric: accuracy or uncertainty.
+    """
     x = [100 * row["fraction"] for row in rows]
-    axes.plot(x, _values(rows, metric), color=figures.BLUE, marker="o", label="this model")
+    axes.plot(x, _get_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
     if metric == "accuracy":
-        theirs = [(share, _printed(paper_numbers.OCCLUSION, f"{share:g} %")) for share in x]
-        _draw_paper(axes, [pair for pair in theirs if pair[1] is not None])
-    axes.set(title="center hidden", xlabel="share of the area, %")
+        paper = [(share, _get_paper_value(paper_numbers.OCCLUSION, f"{share:g} %")) for share in x]
+        _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
+    axes.set(title="center occluded", xlabel="occluded area, %")
 
 
 def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
+    """Draw a metric against the number of PGD steps, with the paper's accuracy.
+
+    Args:
+        axes: To draw on.
+        pgd: Of the result.
+        metric: accuracy or uncertainty.
+    """
     rows = pgd["rows"]
-    places = range(len(rows))
-    axes.plot(places, _values(rows, metric), color=figures.BLUE, marker="o", label="this model")
+    positions = range(len(rows))
+    axes.plot(positions, _get_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
     if metric == "accuracy":
-        theirs = [
-            (place, _printed(paper_numbers.PGD, str(row["steps"])))
-            for place, row in zip(places, rows, strict=True)
+        paper = [
+            (position, _get_paper_value(paper_numbers.PGD, str(row["steps"])))
+            for position, row in zip(positions, rows, strict=True)
         ]
-        _draw_paper(axes, [pair for pair in theirs if pair[1] is not None])
+        _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
     axes.set(
         title=f"PGD, ε = {255 * pgd['epsilon']:.3g}/255, {pgd['images']} images",
         xlabel="steps",
-        xticks=list(places),
+        xticks=list(positions),
         xticklabels=[str(row["steps"]) for row in rows],
     )
 
 
 def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None:
     for number, (kind, rows) in enumerate(result["corruptions"].items()):
-        x, y = [0, *(row["severity"] for row in rows)], _values([result["clean"], *rows], metric)
+        x, y = [0, *(row["severity"] for row in rows)], _get_values([result["clean"], *rows], metric)
         axes.plot(
             x, y, color=COLORS[number % len(COLORS)], marker=MARKERS[number % len(MARKERS)],
             markersize=4.5, label=kind.replace("_", " "),
@@ -98,17 +116,22 @@ def _draw_paper(axes: Any, points: Sequence[tuple[float, float | None]]) -> None
     axes.legend(loc="best", fontsize=8)
 
 
-def _printed(table: paper_numbers.PaperTable, row: str) -> float | None:
+def _get_paper_value(table: paper_numbers.PaperTable, row: str) -> float | None:
     value = table.value(row, "imagenet") if row in table.rows else None
     return None if value is None else 100 * value
 
 
-def _values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
+def _get_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
     return [(100 if metric == "accuracy" else 1) * row[metric] for row in rows]
 
 
 def set_common_scale(axes: Sequence[Any], clean: float) -> None:
-    """One scale for all kinds of damage, a tenth about the clean value at least: else a percent looks like a cliff."""
+    """Set one vertical scale for all panels, at least 10 % around the clean value: small changes must not look large.
+
+    Args:
+        axes: Panels of uncertainty.
+        clean: Uncertainty of the clean images.
+    """
     low = min(0.9 * clean, *(one.get_ylim()[0] for one in axes))
     high = max(1.1 * clean, *(one.get_ylim()[1] for one in axes))
     for one in axes:

@@ -1,4 +1,4 @@
-"""Sheets to look at: pictures with a caption and numbers under each; lists of captions."""
+"""Sheets: images with captions and numbers below them, and lists of captions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from prolip.preprocessing.images import read_image
 from prolip.reports import figures
 
 WIDTH, MARGIN, GAP = 11.0, 0.3, 0.16
-"""Inches: of a sheet, around it, between its items."""
+"""Inches: width of a sheet, margin around it, gap between its items."""
 POINTS = 8.0
 LINE = POINTS * 1.3 / 72
-"""The size of letters, and the inches of a line."""
-LETTER = POINTS * 0.54 / 72
-"""About the inches of a letter."""
-MOST_LINES = 6
+"""Font size in points, and height of a line in inches."""
+CHARACTER = POINTS * 0.54 / 72
+"""Approximate width of a character in inches."""
+MAX_LINES = 6
 HEADING = 0.36
-MOST_PIXELS = 320
+MAX_PIXELS = 320
 
 
 @dataclass(frozen=True, kw_only=True)
 class SheetItem:
-    """A picture of any size, the numbers that are told of it, one a line, and its caption."""
+    """An image of any size with a caption and notes, one per line."""
 
     image: Image.Image
     caption: str = ""
@@ -37,18 +37,27 @@ class SheetItem:
 
 @dataclass(frozen=True, kw_only=True)
 class SheetGroup:
-    """Cells under one heading."""
+    """Items under one heading."""
 
     title: str
     items: Sequence[SheetItem]
 
 
 def save_image_sheet(out: Path, groups: Sequence[SheetGroup], columns: int = 6) -> list[Path]:
-    """Draw groups of pictures below each other, `columns` pictures in a row; write PNG and SVG."""
+    """Draw groups of images below each other.
+
+    Args:
+        out: Path without suffix.
+        groups: At least one must have an item.
+        columns: Images per row.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     if not any(group.items for group in groups):
-        raise ValueError(f"{out}: there is no picture to put on the sheet")
+        raise ValueError(f"{out}: there is no image to draw")
     side = (WIDTH - 2 * MARGIN - (columns - 1) * GAP) / columns
-    rows = list(_rows(groups, columns, side))
+    rows = list(_arrange_rows(groups, columns, side))
     height = 2 * MARGIN + sum(row.height for row in rows)
     with figures.figure_style():
         figure = figures.make_figure(WIDTH, height)
@@ -65,28 +74,45 @@ def save_image_sheet(out: Path, groups: Sequence[SheetGroup], columns: int = 6) 
 
 
 def save_caption_sheet(out: Path, title: str, captions: Sequence[tuple[str, str]]) -> list[Path]:
-    """Write a list of (number, caption) as a sheet of text, PNG and SVG."""
+    """Write captions as a sheet of text.
+
+    Args:
+        out: Path without suffix.
+        title: Of the sheet.
+        captions: (number, caption) pairs.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     left = 0.7
-    wide = int((WIDTH - 2 * MARGIN - left) / LETTER)
-    told = [(number, wrap_text(caption, wide)) for number, caption in captions]
-    height = 2 * MARGIN + HEADING + sum((len(lines) + 0.6) * LINE for _, lines in told)
+    wide = int((WIDTH - 2 * MARGIN - left) / CHARACTER)
+    wrapped = [(number, wrap_text(caption, wide)) for number, caption in captions]
+    height = 2 * MARGIN + HEADING + sum((len(lines) + 0.6) * LINE for _, lines in wrapped)
     with figures.figure_style():
         figure = figures.make_figure(WIDTH, height)
         canvas = SheetCanvas(figure, height)
         canvas.write_text(MARGIN, MARGIN, title, size=11, weight="bold")
         top = MARGIN + HEADING
-        for number, lines in told:
+        for number, lines in wrapped:
             canvas.write_text(MARGIN, top, number, color=figures.BLUE)
             canvas.write_text(MARGIN + left, top, "\n".join(lines))
             top += (len(lines) + 0.6) * LINE
         return figures.save_figure(figure, out)
 
 
-def wrap_text(text: str, width: int, most: int = MOST_LINES) -> list[str]:
-    """Lines of at most `width` letters; what goes beyond `most` lines ends in an ellipsis. Blank space is one space,
-    and what no font can draw is a blank."""
+def wrap_text(text: str, width: int, max_lines: int = MAX_LINES) -> list[str]:
+    """Break a text into lines. White space and characters that no font can draw become single spaces.
+
+    Args:
+        text: Of any length.
+        width: Maximum number of characters per line.
+        max_lines: A longer text ends in an ellipsis.
+
+    Returns:
+        At least one line.
+    """
     plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return textwrap.wrap(plain, width, max_lines=most, placeholder=" …") or [""]
+    return textwrap.wrap(plain, width, max_lines=max_lines, placeholder=" …") or [""]
 
 
 @dataclass(frozen=True)
@@ -96,25 +122,25 @@ class _Row:
     height: float
 
 
-def _rows(groups: Sequence[SheetGroup], columns: int, side: float) -> Iterator[_Row]:
+def _arrange_rows(groups: Sequence[SheetGroup], columns: int, side: float) -> Iterator[_Row]:
     for group in groups:
         for first in range(0, len(group.items), columns):
             items = group.items[first : first + columns]
-            lines = max(len(item.notes) + len(_caption(item, side)) for item in items)
+            lines = max(len(item.notes) + len(_wrap_caption(item, side)) for item in items)
             title = group.title if first == 0 else ""
             yield _Row(title, items, (HEADING if title else 0) + side + (lines + 1.4) * LINE)
 
 
-def _caption(item: SheetItem, side: float) -> list[str]:
-    return wrap_text(item.caption, int(side / LETTER)) if item.caption else []
+def _wrap_caption(item: SheetItem, side: float) -> list[str]:
+    return wrap_text(item.caption, int(side / CHARACTER)) if item.caption else []
 
 
 class SheetCanvas:
-    """A figure that is drawn on in inches from its upper left corner."""
+    """A figure with positions in inches from its upper left corner."""
 
     def __init__(self, figure: Any, height: float) -> None:
         self.figure, self.height = figure, height
-        figure.set_layout_engine("none")  # every place is given
+        figure.set_layout_engine("none")  # all positions are given
 
     def write_text(self, left: float, top: float, text: str, *, size: float = POINTS, **options: Any) -> None:
         self.figure.text(
@@ -129,29 +155,29 @@ class SheetCanvas:
         )
 
     def draw_image(
-        self, picture: Image.Image, left: float, top: float, side: float, *, anchor: str = "C"
+        self, image: Image.Image, left: float, top: float, side: float, *, anchor: str = "C"
     ) -> None:
-        """A picture in a square, in its middle or at the `anchor` that matplotlib knows: "NW" is the upper left."""
-        place = (left / WIDTH, 1 - (top + side) / self.height, side / WIDTH, side / self.height)
-        axes = self.figure.add_axes(place, anchor=anchor)
+        """A image in a square, in its middle or at the `anchor` that matplotlib knows: "NW" is the upper left."""
+        box = (left / WIDTH, 1 - (top + side) / self.height, side / WIDTH, side / self.height)
+        axes = self.figure.add_axes(box, anchor=anchor)
         axes.set_axis_off()
-        draw_image(axes, picture)
+        draw_image(axes, image)
 
 
 def _draw_item(canvas: SheetCanvas, item: SheetItem, left: float, top: float, side: float) -> None:
     canvas.draw_image(item.image, left, top, side)
     below = top + side + 0.4 * LINE
     canvas.write_text(left, below, "\n".join(item.notes), color=figures.BLUE)
-    canvas.write_text(left, below + len(item.notes) * LINE, "\n".join(_caption(item, side)))
+    canvas.write_text(left, below + len(item.notes) * LINE, "\n".join(_wrap_caption(item, side)))
 
 
 def read_sample_image(source: Source, number: int) -> Image.Image:
-    """The picture of a sample, read again from the data."""
+    """The image of a sample of a source, at an index."""
     return read_image(source.read(number).image)
 
 
-def draw_image(axes: Any, picture: Image.Image) -> None:
+def draw_image(axes: Any, image: Image.Image) -> None:
     """As large as fits, of its own aspect; small ones with sharp pixels."""
-    small = picture.convert("RGB")
-    small.thumbnail((MOST_PIXELS, MOST_PIXELS))
-    axes.imshow(small, interpolation="nearest" if max(small.size) < MOST_PIXELS // 2 else "antialiased")
+    small = image.convert("RGB")
+    small.thumbnail((MAX_PIXELS, MAX_PIXELS))
+    axes.imshow(small, interpolation="nearest" if max(small.size) < MAX_PIXELS // 2 else "antialiased")

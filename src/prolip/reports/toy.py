@@ -1,4 +1,4 @@
-"""Toy view of inclusion: what each measure says of pairs of 1-D Gaussians.
+"""Toy figure of inclusion: every measure on pairs of 1-D Gaussians.
 
 After the paper's figures of the inclusion loss (section 3.3 and appendix A.6), with containment beside its measures.
 """
@@ -18,20 +18,28 @@ from prolip.reports import figures
 PAIRS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "Z1 inside Z2": ((0.0, 0.5), (0.0, 2.0)),
     "Z2 inside Z1": ((0.0, 2.0), (0.0, 0.5)),
-    "equal widths, apart": ((-2.0, 0.7), (2.0, 0.7)),
+    "equal sigmas, apart": ((-2.0, 0.7), (2.0, 0.7)),
     "disjoint, Z2 wider": ((-4.0, 0.4), (3.0, 1.4)),
 }
 """Name -> (mean, sigma) of Z1 and of Z2."""
 
 
 def make_gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
-    """1-D Gaussians of one sigma: (N, 1)."""
+    """1-D Gaussians (N, 1) with one sigma."""
     means = torch.as_tensor(mean, dtype=torch.float64).reshape(-1, 1)
     return Gaussian(means, torch.full_like(means, sigma).square().log())
 
 
 def compute_measures(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
-    """Every measure of "a in b", row by row, by the name that the figure prints."""
+    """Every measure of "a in b", row by row.
+
+    Args:
+        a: (N, 1).
+        b: (N, 1) or (1, 1).
+
+    Returns:
+        Values (N,) by the name that the figure prints.
+    """
     forward, backward = public.kl_divergence(a, b), public.kl_divergence(b, a)
     return {
         "log inclusion": public.log_inclusion(a, b),
@@ -43,17 +51,24 @@ def compute_measures(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
 
 
 def compute_table() -> dict[str, dict[str, tuple[float, float]]]:
-    """Pair -> measure -> (Z1 in Z2, Z2 in Z1)."""
+    """(Z1 in Z2, Z2 in Z1) by measure, by pair."""
     rows = {}
     for name, (first, second) in PAIRS.items():
         a, b = make_gaussian(*first), make_gaussian(*second)
-        there, back = compute_measures(a, b), compute_measures(b, a)
-        rows[name] = {key: (there[key].item(), back[key].item()) for key in there}
+        forward, backward = compute_measures(a, b), compute_measures(b, a)
+        rows[name] = {key: (forward[key].item(), backward[key].item()) for key in forward}
     return rows
 
 
 def save_toy_figure(out: Path) -> list[Path]:
-    """Draw the figure and write it as PNG and SVG."""
+    """Draw the figure.
+
+    Args:
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     with figures.figure_style():
         figure = figures.make_figure(11.0, 7.4)
         grid = figure.add_gridspec(3, len(PAIRS), height_ratios=(1.0, 0.8, 1.3))
@@ -61,7 +76,7 @@ def save_toy_figure(out: Path) -> list[Path]:
             _draw_pair(figure.add_subplot(grid[0, column]), name)
             _write_numbers(figure.add_subplot(grid[1, column]), numbers)
         half = len(PAIRS) // 2
-        distance, by_distance = _moving()
+        distance, by_distance = _compute_by_distance()
         _draw_unbounded(figure.add_subplot(grid[2, :half]), distance, by_distance)
         _draw_probabilities(figure.add_subplot(grid[2, half:]), distance, by_distance)
         return figures.save_figure(figure, out)
@@ -82,7 +97,7 @@ def _draw_pair(axes: Any, name: str) -> None:
 
 def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
     axes.set_axis_off()
-    cells = [[key, f"{there:.2f}", f"{back:.2f}"] for key, (there, back) in numbers.items()]
+    cells = [[key, f"{forward:.2f}", f"{backward:.2f}"] for key, (forward, backward) in numbers.items()]
     drawn = axes.table(
         cells,
         colLabels=["", "Z1 in Z2", "Z2 in Z1"],
@@ -96,7 +111,7 @@ def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
         cell.set_text_props(ha="left" if column == 0 else "right", weight="bold" if row == 0 else "normal")
 
 
-def _moving() -> tuple[Tensor, dict[str, Tensor]]:
+def _compute_by_distance() -> tuple[Tensor, dict[str, Tensor]]:
     """A narrow Z1 (sigma 0.5) leaves the wide Z2 (sigma 2): every measure by the distance of the means."""
     distance = torch.linspace(0, 12, 241, dtype=torch.float64)
     return distance, compute_measures(make_gaussian(distance, 0.5), make_gaussian(0.0, 2.0))

@@ -1,4 +1,4 @@
-"""Figures and sheets of the uncertainty report, of what `evaluate.uncertainty` and `evaluate.background` found."""
+"""Figures and sheets of the uncertainty report and of the background evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ TICKS = (
 
 
 def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """One figure of `evaluate.uncertainty.analyse`: a panel for each thing that is known. PNG and SVG."""
+    """One figure with a panel per result that is known.
+
+    Args:
+        result: Of `analyze_uncertainty`.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     panels: list[Callable[[Any, Mapping[str, Any]], None]] = [draw_histograms, draw_pairs, draw_lengths]
     panels += [draw_levels] if result["by_level"] is not None else []
     panels += [draw_truth] if result["ambiguity"] is not None else []
@@ -42,9 +50,15 @@ def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: Path) -> list[Path]:
-    """Sheets of samples into a folder: the most and the least certain, the four corners, long but uncertain captions.
+    """Sheets of the most and the least certain samples, of the four corners, and of long but uncertain captions.
 
-    source: the data that the result is of; the pictures are read from it again.
+    Args:
+        result: Of `analyze_uncertainty`.
+        source: The data of the result; its images are read again.
+        folder: For the sheets.
+
+    Returns:
+        Paths of the PNGs and SVGs.
     """
     ends = [
         _make_group("Most uncertain images", result["uncertain_images"], source, ("image",)),
@@ -57,7 +71,7 @@ def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: P
         for title, samples in result["corners"].items()
     ]
     long = [
-        (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_place(entry)})")
+        (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_describe_entry(entry)})")
         for entry in result["long_uncertain_captions"]
     ]
     return [
@@ -68,7 +82,15 @@ def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: P
 
 
 def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Uncertainty before and after, image by image; the share that rises beside that of untrained models."""
+    """Uncertainty before and after blanking the background, and the fraction that rises beside untrained models.
+
+    Args:
+        result: Of `evaluate_background`.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     with figures.figure_style():
         figure = figures.make_figure(9.0, 4.0)
         left, right = figure.subplots(1, 2, width_ratios=(1.1, 1.0))
@@ -80,7 +102,17 @@ def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
 def save_background_sheet(
     result: Mapping[str, Any], annotations: Path, images: Path, out: Path
 ) -> list[Path]:
-    """The pictures whose uncertainty rises most and falls most, whole and without their background."""
+    """Sheet of the images whose uncertainty changes most, with and without their background.
+
+    Args:
+        result: Of `evaluate_background`.
+        annotations: COCO instances.
+        images: Folder of images.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
     sources = [ForegroundImages(annotations, images, canvas=canvas) for canvas in (None, result["canvas"])]
     groups = []
     for title, rows in (("rises", result["largest_increases"]), ("falls", result["largest_decreases"])):
@@ -92,12 +124,12 @@ def save_background_sheet(
             for row in rows[:3]
             for source, when in zip(sources, ("before", "after"), strict=True)
         ]
-        groups.append(SheetGroup(title=f"Without its background the uncertainty {title} most", items=items))
+        groups.append(SheetGroup(title=f"Uncertainty {title} most without the background", items=items))
     return sheets.save_image_sheet(out, groups)
 
 
 def _make_group(
-    title: str, samples: Sequence[dict[str, Any]], source: Source, told: Sequence[str]
+    title: str, samples: Sequence[dict[str, Any]], source: Source, shown: Sequence[str]
 ) -> SheetGroup:
     notes = {
         "image": "image {image_uncertainty:.4f}",
@@ -108,19 +140,20 @@ def _make_group(
         SheetItem(
             image=read_sample_image(source, entry["index"]),
             caption=entry["caption"],
-            notes=tuple(notes[name].format(**entry) for name in told),
+            notes=tuple(notes[name].format(**entry) for name in shown),
         )
         for entry in samples
     ]
     return SheetGroup(title=title, items=items)
 
 
-def _place(entry: dict[str, Any]) -> str:
-    share = int(1000 * entry["text_rank"]) / 10  # rounded down: only the first of all is above 100 %
-    return f"{entry['length']} tokens, above {share:.1f} % of all captions"
+def _describe_entry(entry: dict[str, Any]) -> str:
+    fraction = int(1000 * entry["text_rank"]) / 10  # rounded down: only the first of all is above 100 %
+    return f"{entry['length']} tokens, above {fraction:.1f} % of all captions"
 
 
 def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw histograms of the uncertainty of images and of texts."""
     edges = np.exp(result["histogram"]["edges"])
     for name, color in (("image", figures.BLUE), ("text", figures.ORANGE)):
         counts = np.array(result["histogram"][name])
@@ -129,24 +162,26 @@ def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
         axes.stairs(counts / counts.sum(), edges, color=color, linewidth=1.0)
     axes.set_xscale("log")
     _set_log_ticks(axes, float(edges[0]), float(edges[-1]))
-    axes.set(title="Images and texts", xlabel="uncertainty tr(Σ)", ylabel="share")
-    axes.margins(y=0.28)  # room for the legend
+    axes.set(title="Images and texts", xlabel="uncertainty tr(Σ)", ylabel="fraction")
+    axes.margins(y=0.28)  # space for the legend
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
 
 
 def draw_pairs(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw the uncertainty of each caption against that of its image."""
     points = result["points"]
     axes.scatter(
         points["image"], points["text"], s=5, alpha=0.3, color=figures.GREEN, linewidth=0, rasterized=True
     )
-    share = 100 * result["text_above_own_image"]
-    axes.set(title=f"Pairs: the text is above in {share:.0f} %", ylabel="text uncertainty")
+    percent = 100 * result["text_above_own_image"]
+    axes.set(title=f"Pairs: text above image in {percent:.0f} %", ylabel="text uncertainty")
     axes.set(xlabel="image uncertainty")
     axes.locator_params(axis="x", nbins=5)
 
 
 def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw quantiles of caption uncertainty by length in tokens."""
     bins = result["by_length"]["bins"]
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
 
@@ -161,16 +196,19 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
     rho = format_number(result["by_length"]["spearman"], ".2f")
     axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
     axes.locator_params(axis="x", integer=True)
-    least, most = min(line("q05")), max(line("q95"))
-    axes.set_ylim(top=most + 0.4 * (most - least) if most > least else None)  # room for the legend
+    lowest, highest = min(line("q05")), max(line("q95"))
+    axes.set_ylim(
+        top=highest + 0.4 * (highest - lowest) if highest > lowest else None
+    )  # space for the legend
     axes.legend(loc="upper left")
 
 
 def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw quantiles of caption uncertainty by level of generality."""
     levels = result["by_level"]["levels"]
-    for at, entry in enumerate(levels):
-        axes.plot([at, at], [entry["q05"], entry["q95"]], color=figures.ORANGE, linewidth=1.2)
-        axes.plot([at, at], [entry["q25"], entry["q75"]], color=figures.ORANGE, linewidth=11, alpha=0.4,
+    for position, entry in enumerate(levels):
+        axes.plot([position, position], [entry["q05"], entry["q95"]], color=figures.ORANGE, linewidth=1.2)
+        axes.plot([position, position], [entry["q25"], entry["q75"]], color=figures.ORANGE, linewidth=11, alpha=0.4,
                   solid_capstyle="butt")  # fmt: skip
     axes.plot(
         range(len(levels)), [entry["median"] for entry in levels], "o-", color=figures.ORANGE, linewidth=0.8
@@ -181,47 +219,64 @@ def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw caption uncertainty against the true log-ambiguity."""
     points = result["points"]
     known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
     truth, text = np.array(known).reshape(-1, 2).T
     axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
     middles, medians = _medians(truth, text)
     axes.plot(middles, medians, "o-", color=figures.ORANGE, markersize=4, label="median")
-    found = result["ambiguity"]
+    correlation = result["ambiguity"]
     axes.set(
-        title=f"Against the truth (ρ {format_number(found['spearman'], '.2f')})", ylabel="text uncertainty"
+        title=f"Against the truth (ρ {format_number(correlation['spearman'], '.2f')})",
+        ylabel="text uncertainty",
     )
     axes.set(xlabel="true log-ambiguity: specific ← → general")
     axes.legend(loc="best")
 
 
 def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
-    """R^2 of each target without and with uncertainty; the whisker is the interval of the difference, β the weight of
-    log uncertainty in standard deviations (positive: more uncertain where a caption is more ambiguous)."""
+    """Draw R^2 of each target without and with uncertainty.
+
+    The whisker is the confidence interval of the difference; β is the coefficient of log uncertainty in standard
+    deviations (positive: more uncertain where a caption is more ambiguous).
+    """
     names = (("own_image", "rank of the\nown image"), ("ambiguity", "true\nambiguity"))
-    found = [(title, result["regression"][name]) for name, title in names]
-    found = [(title, fit) for title, fit in found if fit is not None and fit["r2_with"] is not None]
-    axes.set(title="What uncertainty adds", ylabel="R² on captions left out")
-    axes.set_xticks(range(len(found)), [title for title, _ in found])
-    if not found:
+    fits = [(title, result["regression"][name]) for name, title in names]
+    fits = [(title, fit) for title, fit in fits if fit is not None and fit["r2_with"] is not None]
+    axes.set(title="What uncertainty adds", ylabel="R² on held-out captions")
+    axes.set_xticks(range(len(fits)), [title for title, _ in fits])
+    if not fits:
         axes.text(0.5, 0.5, "too few captions", ha="center", transform=axes.transAxes, color=figures.GRAY)
         return
-    for at, (_, fit) in enumerate(found):
+    for position, (_, fit) in enumerate(fits):
         without = fit["r2_without"]
         axes.bar(
-            at - 0.2, without, 0.38, color=figures.GRAY, label="length and frequency" if at == 0 else None
+            position - 0.2,
+            without,
+            0.38,
+            color=figures.GRAY,
+            label="length and frequency" if position == 0 else None,
         )
         axes.bar(
-            at + 0.2, fit["r2_with"], 0.38, color=figures.ORANGE, label="and uncertainty" if at == 0 else None
+            position + 0.2,
+            fit["r2_with"],
+            0.38,
+            color=figures.ORANGE,
+            label="and uncertainty" if position == 0 else None,
         )
         low, high = (without + value for value in fit["interval"])
-        axes.plot([at + 0.2, at + 0.2], [low, high], color="#444", linewidth=1.2)
+        axes.plot([position + 0.2, position + 0.2], [low, high], color="#444", linewidth=1.2)
         weight = fit["coefficients"][UNCERTAINTY]
         axes.annotate(
-            f"β {weight:+.2f}", (at + 0.2, max(0, high)), (0, 3), textcoords="offset points", ha="center"
+            f"β {weight:+.2f}",
+            (position + 0.2, max(0, high)),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
         )
     axes.axhline(0, color=figures.GRAY, linewidth=0.8)
-    axes.set(xlim=(-0.7, len(found) - 0.3))
+    axes.set(xlim=(-0.7, len(fits) - 0.3))
     axes.margins(y=0.3)
     axes.legend(loc="upper left")
 
@@ -242,18 +297,26 @@ def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
 
 def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
     rows = [("this model", result["model"], figures.BLUE)]
-    rows += [(f"untrained {seed}", found, figures.GRAY) for seed, found in enumerate(result["untrained"])]
-    for at, (_, found, color) in enumerate(rows):
-        axes.barh(at, found["fraction_increased"], 0.6, color=color)
-        axes.text(found["fraction_increased"] + 0.01, at, f"{100 * found['fraction_increased']:.0f} %", va="center")
+    rows += [
+        (f"untrained {seed}", result_of_model, figures.GRAY)
+        for seed, result_of_model in enumerate(result["untrained"])
+    ]
+    for position, (_, result_of_model, color) in enumerate(rows):
+        axes.barh(position, result_of_model["fraction_increased"], 0.6, color=color)
+        axes.text(
+            result_of_model["fraction_increased"] + 0.01,
+            position,
+            f"{100 * result_of_model['fraction_increased']:.0f} %",
+            va="center",
+        )
     axes.axvline(0.5, color=figures.GRAY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
     axes.invert_yaxis()
-    axes.set(title="Share that becomes more uncertain", xlim=(0, 1.12), xticks=(0, 0.25, 0.5, 0.75, 1))
+    axes.set(title="Fraction that becomes more uncertain", xlim=(0, 1.12), xticks=(0, 0.25, 0.5, 0.75, 1))
 
 
 def _medians(x: np.ndarray, y: np.ndarray, bins: int = 10) -> tuple[list[float], list[float]]:
-    """Median y of at most `bins` equally full groups of x; equal x stay together."""
+    """Median y of position most `bins` equally full groups of x; equal x stay together."""
     edges = np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)))
     group = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, max(0, len(edges) - 2))
     present = np.unique(group)

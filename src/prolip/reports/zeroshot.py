@@ -1,4 +1,4 @@
-"""Zero-shot classification as one figure: reliability, risk against coverage, accuracy by uncertainty, OOD."""
+"""Figure of zero-shot classification: reliability, risk and coverage, accuracy by uncertainty, OOD."""
 
 from __future__ import annotations
 
@@ -22,8 +22,16 @@ Panel = Callable[[Any], None]
 
 
 def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
-    """Draw what `prolip.evaluation.zeroshot.judge` gave, as PNG and SVG. Parts that are None are left out."""
-    rows = [row for row in (_first_row(result), _second_row(result)) if row]
+    """One figure of all results that are known.
+
+    Args:
+        result: Of `evaluate_zeroshot`.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG.
+    """
+    rows = [row for row in (_list_accuracy_panels(result), _list_ood_panels(result)) if row]
     with figures.figure_style():
         figure = figures.make_figure(WIDTH * max(map(len, rows)), HEIGHT * len(rows))
         for part, panels in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
@@ -33,7 +41,16 @@ def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
 
 
 def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Path) -> list[Path]:
-    """A sheet of the wrong answers with the most trust; nothing if none is wrong. source: the data of the result."""
+    """Sheet of the wrong predictions with the highest confidence.
+
+    Args:
+        result: Of `evaluate_zeroshot`.
+        source: The data of the result.
+        out: Path without suffix.
+
+    Returns:
+        Paths of the PNG and the SVG; [] if no prediction is wrong.
+    """
     items = [
         SheetItem(
             image=read_sample_image(source, entry["index"]),
@@ -43,37 +60,41 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
         for entry in result["most_confident_errors"]
     ]
     return (
-        sheets.save_image_sheet(out, [SheetGroup(title="Wrong answers with the most trust", items=items)])
+        sheets.save_image_sheet(out, [SheetGroup(title="Most confident errors", items=items)])
         if items
         else []
     )
 
 
-def _first_row(result: dict[str, Any]) -> list[Panel]:
+def _list_accuracy_panels(result: dict[str, Any]) -> list[Panel]:
     panels: list[Panel] = []
     if parts := result["calibration"]:
         softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
         panels.append(partial(draw_reliability, title="softmax over classes", parts=softmax))
         if sigmoid := parts["sigmoid"]:
-            kinds = {"raw": "raw", "fitted": "fitted to all pairs", "fitted_to_predictions": "fitted to predictions"}
+            kinds = {
+                "raw": "raw",
+                "fitted": "fitted to all pairs",
+                "fitted_to_predictions": "fitted to predictions",
+            }
             predicted = {name: sigmoid[kind]["predicted"] for kind, name in kinds.items() if sigmoid[kind]}
             panels.append(partial(draw_reliability, title="match with the predicted class", parts=predicted))
-    panels.append(partial(draw_risk, parts=result["selective"], names=_names(result)))
+    panels.append(partial(draw_risk, parts=result["selective"], names=_get_confidence_labels(result)))
     if result["uncertainty"]:
         panels.append(partial(draw_deciles, part=result["uncertainty"]))
     return panels
 
 
-def _second_row(result: dict[str, Any]) -> list[Panel]:
+def _list_ood_panels(result: dict[str, Any]) -> list[Panel]:
     outside = result["ood"] or {}
     return [
         partial(_draw_histograms, name=name, part=outside[key])
-        for key, name in _names(result).items()
+        for key, name in _get_confidence_labels(result).items()
         if outside.get(key)
     ]
 
 
-def _names(result: dict[str, Any]) -> dict[str, str]:
+def _get_confidence_labels(result: dict[str, Any]) -> dict[str, str]:
     return confidence_labels(result["logits"]["bias"] is not None)
 
 
@@ -83,15 +104,15 @@ def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
     axes.plot([0, 1], [0, 1], color=figures.GRAY, linewidth=0.9, linestyle="--")
     for (kind, part), color in zip(parts.items(), colors, strict=False):
         columns = {key: [row[key] for row in part["bins"]] for key in ("n", "confidence", "accuracy")}
-        most = max(columns["n"])
+        largest = max(columns["n"])
         axes.plot(columns["confidence"], columns["accuracy"], color=color, linewidth=1.3)
-        areas = [8 + 60 * n / most for n in columns["n"]]
+        areas = [8 + 60 * n / largest for n in columns["n"]]
         label = f"{kind}, ECE {part['ece']:.3f}"
         axes.scatter(
             columns["confidence"], columns["accuracy"], areas, color, alpha=0.75, linewidths=0, label=label
         )
     axes.set(title=title, xlabel="probability", ylabel="accuracy", xlim=(-0.03, 1.03))
-    # room for the legend above the curves
+    # space for the legend above the curves
     axes.set(ylim=(-0.03, 1.42), yticks=[0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     legend = axes.legend(loc="upper left", handletextpad=0.2)
     for handle in legend.legend_handles:
@@ -99,13 +120,14 @@ def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
 
 
 def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
+    """Draw the error rate against coverage, by each confidence."""
     axes.axhline(parts["error"], color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
     for name, label in names.items():
         if part := parts[name]:
             text = f"{label}, AURC {part['aurc']:.3f}"
             axes.plot(part["curve"]["coverage"], part["curve"]["risk"], color=COLORS[name], label=text)
-    top = 1.45 * max(axes.get_ylim()[1], 0.05)  # room for the legend above the curves
-    axes.set(title="answer only where sure", xlabel="share answered", ylabel="share of answers wrong")
+    top = 1.45 * max(axes.get_ylim()[1], 0.05)  # space for the legend above the curves
+    axes.set(title="selective prediction", xlabel="coverage", ylabel="error rate")
     axes.set(xlim=(0, 1), ylim=(-0.03 * top, top))
     axes.legend(loc="upper left", handlelength=1.4)
 
@@ -113,33 +135,43 @@ def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
 def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
     """Accuracy with its standard error, and how many samples it is of."""
     rows = part["deciles"]
-    places, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
+    positions, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
     errors = [math.sqrt(row["accuracy"] * (1.0 - row["accuracy"]) / row["n"]) for row in rows]
     axes.errorbar(
-        places, heights, errors, color=figures.BLUE, marker="o", markersize=4.5, linewidth=1.3, capsize=2
+        positions, heights, errors, color=figures.BLUE, marker="o", markersize=4.5, linewidth=1.3, capsize=2
     )
     low, high = (
         max(0.0, min(h - e for h, e in zip(heights, errors, strict=True))),
         min(1.0, max(h + e for h, e in zip(heights, errors, strict=True))),
     )
-    room = max(high - low, 0.1)
-    axes.set(xticks=places, xlabel="tenths by image uncertainty, least to most", ylabel="accuracy (n below)")
-    axes.set_ylim(low - 0.2 * room, high + 0.06 * room)
-    for place, row in zip(places, rows, strict=True):
-        axes.text(place, low - 0.15 * room, _short(row["n"]), ha="center", fontsize=7.5, color="#444")
+    height = max(high - low, 0.1)
+    axes.set(
+        xticks=positions, xlabel="deciles of image uncertainty, low to high", ylabel="accuracy (n below)"
+    )
+    axes.set_ylim(low - 0.2 * height, high + 0.06 * height)
+    for position, row in zip(positions, rows, strict=True):
+        axes.text(
+            position, low - 0.15 * height, _format_count(row["n"]), ha="center", fontsize=7.5, color="#444"
+        )
     found = part["correlation"]["deciles"]
     axes.set(title="accuracy by uncertainty" + ("" if found is None else f", r {found:+.2f}"))
 
 
-def _short(count: int) -> str:
-    """Ten of these stand side by side."""
+def _format_count(count: int) -> str:
+    """A short count: ten of them stand side by side."""
     return str(count) if count < 10_000 else f"{count / 1000:.0f}k"
 
 
 def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
     for side, color in (("in_distribution", figures.BLUE), ("out_of_distribution", figures.ORANGE)):
-        axes.stairs(part[side], part["edges"], fill=True, color=color, alpha=0.45, label=side.replace("_", "-"))
-    axes.set(title=f"out of distribution: AUROC {part['auroc']:.3f} by {name}", xlabel=name, ylabel="fraction of images")
+        axes.stairs(
+            part[side], part["edges"], fill=True, color=color, alpha=0.45, label=side.replace("_", "-")
+        )
+    axes.set(
+        title=f"out of distribution: AUROC {part['auroc']:.3f} by {name}",
+        xlabel=name,
+        ylabel="fraction of images",
+    )
     axes.margins(x=0.01)
     axes.legend(loc="upper center", ncols=2)
     axes.set_ylim(0, 1.2 * max(*part["in_distribution"], *part["out_of_distribution"]))

@@ -50,7 +50,8 @@ PAIRS = {
     "levels": [uncertainty.describe_levels(levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
     "truth": [uncertainty.describe_truth(truth(rho)) for rho in (0.6, -0.6)],
     "regression": [
-        uncertainty.describe_regression({"own_image": None, "truth": fit(weight)}) for weight in (0.3, -0.3)
+        uncertainty.describe_regression({"own_image": None, "ambiguity": fit(weight)})
+        for weight in (0.3, -0.3)
     ],
     "training": [curves.describe_uncertainty(image, text) for image, text in ((1, 2), (2, 1))],
     "plane": [plane.describe_plane(image, text, 0.5) for image, text in ((1, 2), (2, 1))],

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from prolip.reports import figures
-from prolip.reports.page.svg import COLORS, inline_svg, render_panel
+from prolip.reports.page.svg import CSS_COLORS, inline_svg, render_panel
 
 
 def draw(axes):
@@ -22,7 +22,7 @@ def drawn():
 
 
 def test_no_color_of_the_house_is_hard_coded(drawn):
-    for color, variable in COLORS.items():
+    for color, variable in CSS_COLORS.items():
         assert f": {color}" not in drawn
         if color in (figures.BLUE, figures.GREEN, figures.GRAY, "#000000", "#444444"):
             assert f"var({variable})" in drawn

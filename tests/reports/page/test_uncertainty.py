@@ -40,10 +40,12 @@ def test_describe_length_compares_with_untrained(fresh, is_close):
 
 def test_describe_regression_reports_insignificant_gain():
     fit = {"r2_with": 0.1, "difference": 0.01, "coefficients": {"log uncertainty": -0.3}}
-    text = uncertainty.describe_regression({"own_image": {**fit, "interval": [-0.02, 0.04]}, "truth": None})
+    text = uncertainty.describe_regression(
+        {"own_image": {**fit, "interval": [-0.02, 0.04]}, "ambiguity": None}
+    )
     assert "+0.01 (not significant)" in text
     assert "opposite" not in text
 
 
 def test_describe_regression_is_empty_without_fit():
-    assert uncertainty.describe_regression({"own_image": {"r2_with": None}, "truth": None}) == ""
+    assert uncertainty.describe_regression({"own_image": {"r2_with": None}, "ambiguity": None}) == ""

@@ -1,1 +1,1 @@
-"""One self-contained HTML page of a training run: `build.build`."""
+"""The HTML page of a training run: `build.build_report`."""

@@ -12,7 +12,7 @@ from prolip.data.source import Source, Subset, evenly_spaced
 from prolip.data.sources.hierarcaps import CAPTION_SEPARATOR, HierarCaps
 from prolip.data.sources.hierarimgs import HierarImgs, read_hierarimgs
 from prolip.data.sources.labeled import LabeledData, open_labeled
-from prolip.embeddings.identity import cache_folder
+from prolip.files import get_cache_folder
 from prolip.training.config import TrainConfig
 
 SEED = 7_000_003
@@ -107,7 +107,7 @@ def default_data(config: TrainConfig) -> str:
 def _generate_inputs(spec: str, limit: int, progress: bool | None) -> PageInputs:
     """Fresh evaluation sets of a generated source, stored in the user's cache folder."""
     sets = prepare_evaluation_sets(
-        spec, cache_folder().parent / "report", limit=limit, seed=SEED, progress=progress
+        spec, get_cache_folder("report"), limit=limit, seed=SEED, progress=progress
     )
     return PageInputs(
         name=sets.description,

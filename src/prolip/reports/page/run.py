@@ -112,4 +112,4 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
 
 
 def _read_lines(folder: Path) -> list[dict[str, Any]]:
-    return read_metrics(folder) if (folder / FILE).is_file() else []
+    return read_metrics(folder) if (folder / METRICS_FILE).is_file() else []
