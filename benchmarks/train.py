@@ -1,4 +1,4 @@
-"""`prolip bench train`: the step of a recipe on this machine's CPU, against a straightforward one of the same loss.
+"""`python -m benchmarks train`: the step of a recipe on this machine's CPU, against a straightforward one of the same loss.
 
 Straightforward (`Plain`): texts padded to the whole context; for the masked twins the whole batch goes through both
 towers a second time, masked patches as zeros; all (n, n) logits kept for autograd; AdamW parameter by parameter. The
@@ -26,22 +26,26 @@ from prolip.gaussian import Gaussian
 from prolip.losses import regularizers
 from prolip.model.config import ModelConfig
 from prolip.model.prolip import ProLIP
-from prolip.model.sizes import named
+from prolip.model.sizes import get_config
 from prolip.model.text_tower import TextTower
-from prolip.preprocessing.images import normalise
-from prolip.preprocessing.masking import kept_patches, mask_tokens
-from prolip.progress import bar
+from prolip.preprocessing.images import normalize
+from prolip.preprocessing.masking import draw_patch_indices, mask_tokens
+from prolip.progress import progress_bar
 from prolip.training import recipes
 from prolip.training.config import TrainConfig
 from prolip.training.data_setup import make_loader
-from prolip.training.masked_views import draw_twins, twin_counts
+from prolip.training.masked_views import count_masked_views, draw_masked_views
 from prolip.training.model_setup import make_model
-from prolip.training.nonfinite import finite_rows
-from prolip.training.optimizer import begin_state, make_optimiser, set_rate
-from prolip.training.parallel import lay_out
-from prolip.training.schedule import rate
-from prolip.training.step import Embedded, Learner, Part, compute_gradients
-from prolip.training.trainer import step_along
+from prolip.training.nonfinite import find_finite_rows
+from prolip.training.optimizer import (
+    compute_learning_rate,
+    init_optimizer_state,
+    make_optimizer,
+    set_learning_rate,
+)
+from prolip.training.parallel import parallelize
+from prolip.training.step import MicroBatch, TowerOutputs, TrainModule, compute_gradients
+from prolip.training.trainer import step_optimizer
 
 SIZES = ("miniature", "ViT-B-16-768")
 SCENES = ("miniature", "nano")
@@ -55,7 +59,7 @@ ENOUGH = 0.3
 """Seconds that a timed run has at least: several steps, if they are short."""
 
 CPU = torch.device("cpu")
-PHASES = ("forward", "backward", "optimiser")
+PHASES = ("forward", "backward", "optimizer")
 
 
 def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: int = 5) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: in
             f"batch {batch} must be at least 2, repeats {repeats} at least 1, and sizes at least one"
         )
     for size in sizes:
-        named(size, TOKENS)  # before hours are spent on those that come before a wrong one
+        get_config(size, TOKENS)  # before hours are spent on those that come before a wrong one
     return {
         "threads": torch.get_num_threads(),
         "repeats": repeats,
@@ -95,7 +99,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
         works["data"] = lambda: next(loader)
     works["product"]()
     ours.seconds = dict.fromkeys(PHASES, 0.0)
-    with bar(f"measuring {size}", len(works) * repeats, "runs") as advance:
+    with progress_bar(f"measuring {size}", len(works) * repeats, "runs") as advance:
         seconds = timing.in_turn(works, repeats, advance)
     each = {"ours": ours_each, "plain": plain_each}
     median = {name: statistics.median(times) / each.get(name, 1) for name, times in seconds.items()}
@@ -103,9 +107,9 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
     data = median.get("data")
     return {
         "recipe": size if size in SCENES else PAPER,
-        "batch": config.batch,
+        "batch": config.batch_size,
         "longest_text": ours.longest,
-        "samples_per_second": config.batch / median["ours"],
+        "samples_per_second": config.batch_size / median["ours"],
         "seconds": median["ours"],
         "fastest": min(seconds["ours"]) / ours_each,
         "shares": {name: value / sum(ours.seconds.values()) for name, value in ours.seconds.items()},
@@ -115,7 +119,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
         "share_of_rate": ours.flops * ours_each / min(seconds["ours"]) / product_rate,
         "gigaflop_per_second": product_rate / 1e9,
         "mebibytes": mebibytes,
-        "plain_samples_per_second": config.batch / median["plain"],
+        "plain_samples_per_second": config.batch_size / median["plain"],
         "plain_seconds": median["plain"],
         "plain_gigaflop": plain.flops / 1e9,
         "times_faster": median["plain"] / median["ours"],
@@ -153,7 +157,7 @@ def show(result: dict[str, Any]) -> None:
     console = Console(width=None if Console().is_terminal else 120)
     console.print(table)
     console.print(
-        "forward: masks and both towers; backward: loss and gradients; optimiser: all the rest. Data is read by one "
+        "forward: masks and both towers; backward: loss and gradients; optimizer: all the rest. Data is read by one "
         "process and not part of a step: workers read ahead.",
         "Straightforward: full context, the whole batch masked in a second forward, all logits kept, plain AdamW.",
         f"Without a recipe's own data: random pixels, captions of {CAPTION} tokens (median, log-normal).",
@@ -176,59 +180,61 @@ def _setting(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch, 
     """The recipe in float32 on one process, its model, one batch, and whatever brings more of them."""
     if size in SCENES:
         config = recipes.load(size).config()
-        config = replace(config, batch=batch or config.batch, data=replace(config.data, workers=0))
+        config = replace(config, batch_size=batch or config.batch_size, data=replace(config.data, workers=0))
         model = make_model(config.model, config.seed)
         loader = iter(make_loader(config, (), model, steps=config.steps, rank=0, world_size=1))
         return config, model, next(loader), loader
     config = recipes.load(PAPER).config()
-    config = replace(config, batch=batch or BATCH, parallel=replace(config.parallel, precision="float32"))
+    config = replace(
+        config, batch_size=batch or BATCH, parallel=replace(config.parallel, precision="float32")
+    )
     generator = torch.Generator().manual_seed(config.seed)
-    model = ProLIP(named(size, TOKENS)).start(generator)
-    return config, model, _random_batch(model.config, config.batch, generator), None
+    model = ProLIP(get_config(size, TOKENS)).init_weights(generator)
+    return config, model, _random_batch(model.config, config.batch_size, generator), None
 
 
 def _random_batch(config: ModelConfig, batch: int, generator: torch.Generator) -> Batch:
-    tokens, size = config.text.tokens, config.image.pixels.size
+    tokens, size = config.text.tokenizer, config.image.preprocessing.size
     drawn = CAPTION * torch.exp(SPREAD * torch.randn(batch, generator=generator))
     lengths = drawn.round().long().clamp(1, tokens.context_length)
     ids = torch.randint(2, TOKENS.mask_id or 0, (batch, int(lengths.max())), generator=generator)
     ids = ids.masked_fill(torch.arange(ids.shape[1]) >= lengths[:, None], tokens.pad_id)
     pixels = torch.randint(0, 256, (batch, 3, size, size), generator=generator, dtype=torch.uint8)
     names = tuple(map(str, range(batch)))
-    return Batch(pixels=pixels, ids=ids, captions=names, keys=names, samples=torch.arange(batch))
+    return Batch(pixels=pixels, token_ids=ids, captions=names, keys=names, sample_indices=torch.arange(batch))
 
 
 class Ours:
-    """A step as `Engine._step` takes it, on one batch; `seconds` adds up the time of its phases."""
+    """A step as `Trainer._step` takes it, on one batch; `seconds` adds up the time of its phases."""
 
     def __init__(self, config: TrainConfig, model: ProLIP, batch: Batch) -> None:
         self.config, self.batch = config, batch
-        self.learner = Learner(model, [stage.objective for stage in config.stages])
-        self._towers = lay_out(self.learner, config.parallel, CPU)
-        self.optimiser = make_optimiser(self.learner, config.optimiser)
-        begin_state(self.optimiser)
+        self.module = TrainModule(model, [stage.objective for stage in config.stages])
+        self._towers = parallelize(self.module, config.parallel, CPU)
+        self.optimizer = make_optimizer(self.module, config.optimizer)
+        init_optimizer_state(self.optimizer)
         self.step = 0
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._embedded_at = 0.0
 
     def __call__(self) -> None:
-        config, model, step = self.config, self.learner.model.config, self.step % self.config.steps
+        config, model, step = self.config, self.module.model.config, self.step % self.config.steps
         began = time.perf_counter()
-        self.optimiser.zero_grad()
-        twins = draw_twins(
-            self.batch.ids, config.masking, model.text.tokens, model.image.patches,
-            seed=config.seed, step=step, batch=config.batch, first=0, general=self.batch.general,
+        self.optimizer.zero_grad()
+        views = draw_masked_views(
+            self.batch.token_ids, config.masking, model.text.tokenizer, model.image.patches,
+            seed=config.seed, step=step, batch_size=config.batch_size, first=0, general=self.batch.general_token_ids,
         )  # fmt: skip
-        gradients = compute_gradients(self._embed, self.learner, config.objective, self.batch, twins)
+        gradients = compute_gradients(self._embed, self.module, config.objective, self.batch, views)
         told = time.perf_counter()
-        step_along(gradients, self.learner, self.optimiser, config, step)
-        finite_rows(gradients.images, gradients.texts)
+        step_optimizer(gradients, self.module, self.optimizer, config, step)
+        find_finite_rows(gradients.images, gradients.texts)
         self.step += 1
         ends = (self._embedded_at, told, time.perf_counter())
         for name, start, end in zip(PHASES, (began, *ends), ends, strict=False):
             self.seconds[name] += end - start
 
-    def _embed(self, part: Part) -> Embedded:
+    def _embed(self, part: MicroBatch) -> TowerOutputs:
         embedded = self._towers(part)
         self._embedded_at = time.perf_counter()
         return embedded
@@ -236,15 +242,15 @@ class Ours:
     @property
     def longest(self) -> int:
         """Tokens of the longest text, to which all are cut."""
-        used = (self.batch.ids != self.learner.model.config.text.tokens.pad_id).any(0)
+        used = (self.batch.token_ids != self.module.model.config.text.tokenizer.pad_id).any(0)
         return int(used.nonzero()[-1]) + 1
 
     @property
     def flops(self) -> int:
         """Of the towers and of the logits, both ways, of a step: whole images and texts, and their twins."""
-        config, masking, count = self.learner.model.config, self.config.masking, len(self.batch)
-        kept = max(1, round((1 - masking.patches) * config.image.patches))
-        images, texts = twin_counts(masking, count)
+        config, masking, count = self.module.model.config, self.config.masking, len(self.batch)
+        kept = max(1, round((1 - masking.patch_mask_ratio) * config.image.patches))
+        images, texts = count_masked_views(masking, count)
         return (
             count * _image_flops(config, config.image.patches)
             + images * _image_flops(config, kept)
@@ -257,46 +263,46 @@ class Plain:
     """The same step as one would write it first, on the same batch, weights and moments."""
 
     def __init__(self, ours: Ours) -> None:
-        self.config, self.learner = ours.config, ours.learner
-        self.model = padded_model(ours.learner.model)
-        tokens, ids = self.model.config.text.tokens, ours.batch.ids
+        self.config, self.module = ours.config, ours.module
+        self.model = padded_model(ours.module.model)
+        tokens, ids = self.model.config.text.tokenizer, ours.batch.token_ids
         self.pixels = ours.batch.pixels
         self.ids = pad(ids, (0, tokens.context_length - ids.shape[1]), value=tokens.pad_id)
-        groups = [{**group, "fused": False, "foreach": False} for group in ours.optimiser.param_groups]
-        self.optimiser = torch.optim.AdamW(groups, fused=False, foreach=False)
-        self.optimiser.state = ours.optimiser.state
+        groups = [{**group, "fused": False, "foreach": False} for group in ours.optimizer.param_groups]
+        self.optimizer = torch.optim.AdamW(groups, fused=False, foreach=False)
+        self.optimizer.state = ours.optimizer.state
         self._generator = torch.Generator().manual_seed(0)
         self.step = 0
 
     def __call__(self) -> None:
         config, step = self.config, self.step % self.config.steps
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         self.loss(*self._masks()).backward()
-        if config.optimiser.clip_norm is not None:
+        if config.optimizer.grad_clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(
-                self.learner.parameters(), config.optimiser.clip_norm, foreach=False
+                self.module.parameters(), config.optimizer.grad_clip_norm, foreach=False
             )
-        set_rate(self.optimiser, rate(step, config.steps, config.optimiser))
-        self.optimiser.step()
-        self.learner.clamp_()
+        set_learning_rate(self.optimizer, compute_learning_rate(step, config.steps, config.optimizer))
+        self.optimizer.step()
+        self.module.clamp_scales_()
         self.step += 1
 
     def _masks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         model, masking, count = self.model.config, self.config.masking, len(self.ids)
-        tokens = model.text.tokens
-        keep = kept_patches(count, model.image.patches, 1 - masking.patches, self._generator)
+        tokens = model.text.tokenizer
+        keep = draw_patch_indices(count, model.image.patches, 1 - masking.patch_mask_ratio, self._generator)
         masked_ids = mask_tokens(
-            self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids, share=masking.tokens,
+            self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids, mask_fraction=masking.token_mask_ratio,
             generator=self._generator,
         )  # fmt: skip
-        images, texts = twin_counts(masking, count)
+        images, texts = count_masked_views(masking, count)
         order = torch.randperm(count, generator=self._generator)
         return keep, masked_ids, order[:images], order[:texts]
 
     def loss(self, keep: Tensor, masked_ids: Tensor, image_rows: Tensor, text_rows: Tensor) -> Tensor:
         """keep (n, K), masked_ids (n, T): of the whole batch, of which the rows named are used. Returns a scalar."""
         model, objective = self.model, self.config.objective
-        pixels = normalise(self.pixels, model.config.image.pixels)
+        pixels = normalize(self.pixels, model.config.image.preprocessing)
         images, texts = model.encode_image(pixels), model.encode_text(self.ids)
         masked_images = model.encode_image(pixels * seen(keep, model.config))
         masked_texts = model.encode_text(masked_ids)
@@ -315,7 +321,7 @@ class Plain:
     @property
     def flops(self) -> int:
         config, count = self.model.config, len(self.ids)
-        text = 3 * text_flops(config.text, config.embed_dim, config.text.tokens.context_length)
+        text = 3 * text_flops(config.text, config.embed_dim, config.text.tokenizer.context_length)
         return 2 * count * (_image_flops(config, config.image.patches) + text) + _logit_flops(config, count)
 
 
@@ -337,7 +343,7 @@ def padded_model(model: ProLIP) -> ProLIP:
 
 def seen(keep: Tensor, config: ModelConfig) -> Tensor:
     """1 on the pixels of the patches to keep (n, K), else 0: (n, 1, S, S)."""
-    grid, side, size = config.image.grid, config.image.patch_size, config.image.pixels.size
+    grid, side, size = config.image.grid, config.image.patch_size, config.image.preprocessing.size
     shown = torch.zeros(len(keep), grid * grid).scatter_(1, keep, 1.0).view(-1, 1, grid, grid)
     rest = size - grid * side  # at the edges, which no patch covers
     return pad(shown.repeat_interleave(side, 2).repeat_interleave(side, 3), (0, rest, 0, rest))

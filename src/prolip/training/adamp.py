@@ -1,4 +1,4 @@
-"""AdamP (Heo et al., ICLR 2021): Adam that spends no steps on the length of weights whose length means nothing."""
+"""AdamP (Heo et al., ICLR 2021): AdamW that doesn't lengthen weights whose length has no effect."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
-SHORTEST = 1e-12
-"""Vectors shorter than this have no direction: they are orthogonal to everything."""
+from prolip.training.parallel import full_tensor
+
+MIN_LENGTH = 1e-12
+"""Norms are clamped to at least this, so a zero vector is orthogonal to every vector."""
 
 
-def fresh_state(parameter: Tensor) -> dict[str, Tensor]:
-    """What AdamP and torch's fused AdamW know of a parameter before its first step: no steps, both moments zero."""
+def init_state(parameter: Tensor) -> dict[str, Tensor]:
+    """Initial state of AdamP and of torch's fused AdamW for a parameter: no steps, both moments zero."""
     return {
         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
@@ -24,17 +25,23 @@ def fresh_state(parameter: Tensor) -> dict[str, Tensor]:
 
 
 class AdamP(torch.optim.Optimizer):
-    """AdamW, but for weights on whose length the loss doesn't depend, for example those before a norm.
+    """AdamW with projected updates for scale-invariant weights, for example those before a norm.
 
-    Their gradient is orthogonal to them. So where a gradient is nearly so, the update loses its radial part, which
-    would only make the weight longer and its effective rate smaller; and the weight decays less. It is asked of each
-    tensor of two or more axes, first row by row (all rows must be nearly orthogonal to their gradients), then as a
-    whole.
+    The gradient of a scale-invariant weight is orthogonal to it. So where a gradient is nearly orthogonal, the update
+    loses its radial part, which would only make the weight longer and its effective learning rate smaller, and the
+    weight decay is reduced. Each tensor with two or more axes is tested, first by rows (all rows must be nearly
+    orthogonal to their gradients), then as one vector.
 
-    Reads the data: one comparison or two for each tensor wait for the device.
+    Reads the data: one or two comparisons per tensor wait for the device.
 
-    delta:       a cosine below delta / sqrt(length of the vector) is nearly 0; 0: nothing ever is.
-    decay_ratio: what is left of the decay of a weight whose update was projected.
+    Args:
+        params: Parameters or groups, as for any torch optimizer.
+        lr: Learning rate.
+        betas: Decay of the first and of the second moment.
+        eps: Added to the root of the second moment.
+        weight_decay: Decoupled, as in AdamW.
+        delta: Cosines below delta / sqrt(size of the vector) count as 0. With 0, none do.
+        decay_ratio: Factor of the weight decay where the update was projected.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class AdamP(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step along the gradients that there are. closure: computes the loss and its gradients anew."""
+        """Take a step. closure: recomputes the loss and its gradients."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -61,59 +68,57 @@ class AdamP(torch.optim.Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._move(parameter, parameter.grad, group)
+                    self._update(parameter, parameter.grad, group)
         return loss
 
-    def _move(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
-            state.update(fresh_state(parameter))
-        update = _adam(state, grad, group["betas"], group["eps"])
+            state.update(init_state(parameter))
+        update = _compute_adam_update(state, grad, group["betas"], group["eps"])
         decay = group["weight_decay"]
-        axes = self._free_axes(parameter, grad)
+        axes = self._find_invariant_axes(parameter, grad)
         if axes:
-            update = _tangential(update, parameter, axes)
+            update = _project(update, parameter, axes)
             decay *= self.decay_ratio
         parameter.mul_(1 - group["lr"] * decay)
         parameter.add_(update, alpha=-group["lr"])
 
-    def _free_axes(self, weight: Tensor, grad: Tensor) -> tuple[int, ...]:
-        """The axes of the vectors whose length means nothing: those of a row, all axes, or () if there are none."""
+    def _find_invariant_axes(self, weight: Tensor, grad: Tensor) -> tuple[int, ...]:
+        """Axes of the vectors whose length has no effect: those of a row, all axes, or () if there are none."""
         if weight.ndim < 2:
             return ()
         for axes in (tuple(range(1, weight.ndim)), tuple(range(weight.ndim))):
             size = math.prod(weight.shape[axis] for axis in axes)
-            if float(_whole(_cosine(weight, grad, axes)).max()) < self.delta / math.sqrt(size):
+            if float(full_tensor(_compute_cosine(weight, grad, axes)).max()) < self.delta / math.sqrt(size):
                 return axes
         return ()
 
 
-def _adam(state: dict[str, Tensor], grad: Tensor, betas: tuple[float, float], eps: float) -> Tensor:
-    """Adam's update for rate 1, of the shape of grad; the state goes one step on."""
+def _compute_adam_update(
+    state: dict[str, Tensor], grad: Tensor, betas: tuple[float, float], eps: float
+) -> Tensor:
+    """Adam's update for learning rate 1, of the shape of grad. Updates the state."""
     beta1, beta2 = betas
     state["step"] += 1
     step = float(state["step"])
     state["exp_avg"].lerp_(grad, 1 - beta1)
     state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    spread = (state["exp_avg_sq"] / (1 - math.pow(beta2, step))).sqrt() + eps
-    return state["exp_avg"] / (1 - math.pow(beta1, step)) / spread
+    denominator = (state["exp_avg_sq"] / (1 - math.pow(beta2, step))).sqrt() + eps
+    return state["exp_avg"] / (1 - math.pow(beta1, step)) / denominator
 
 
-def _cosine(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Absolute cosine of the angle between vectors that lie along `axes`, which become 1."""
+def _compute_cosine(a: Tensor, b: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Absolute cosine of the angle between vectors that lie along `axes`, whose size becomes 1."""
     product = (a * b).sum(axes, keepdim=True).abs()
-    return product / _length(a, axes) / _length(b, axes)
+    return product / _compute_length(a, axes) / _compute_length(b, axes)
 
 
-def _length(a: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return (a * a).sum(axes, keepdim=True).sqrt().clamp_min(SHORTEST)
+def _compute_length(a: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return (a * a).sum(axes, keepdim=True).sqrt().clamp_min(MIN_LENGTH)
 
 
-def _tangential(update: Tensor, weight: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """The update without its part along the weight, for vectors along `axes`."""
-    direction = weight / _length(weight, axes)
+def _project(update: Tensor, weight: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """The update without its component along the weight, for vectors along `axes`."""
+    direction = weight / _compute_length(weight, axes)
     return update - direction * (direction * update).sum(axes, keepdim=True)
-
-
-def _whole(value: Tensor) -> Tensor:
-    return value.full_tensor() if isinstance(value, DTensor) else value

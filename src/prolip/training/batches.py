@@ -1,4 +1,4 @@
-"""The batches of a whole run: stage after stage, epoch after epoch, from any step on."""
+"""Batches of a whole run, over stages and epochs, resumable at any step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from prolip import distributed
-from prolip.data.base_loader import Epochs
+from prolip.data.base_loader import BaseLoader
 from prolip.data.batch import Batch
-from prolip.data.combined_loader import Together
-from prolip.data.order import mixed
+from prolip.data.combined_loader import CombinedLoader
+from prolip.data.order import derive_seed
 from prolip.model.prolip import ProLIP
 from prolip.training.config import Stage, TrainConfig
 from prolip.training.data_setup import make_loader
@@ -24,9 +24,11 @@ class Span(NamedTuple):
     steps: int
 
 
-def spans(config: TrainConfig) -> list[Span]:
-    """Stages that follow each other on the same data read on in it, they don't begin it anew. One that comes back to
-    earlier data has it in another order."""
+def find_spans(config: TrainConfig) -> list[Span]:
+    """Group consecutive stages with the same data: the next stage continues in it instead of starting over.
+
+    A later stage that returns to earlier data sees it in another order.
+    """
     sources = [stage.source or config.data.source for stage in config.stages]
     pairs = zip(sources, config.stage_steps, strict=True)
     return [
@@ -34,56 +36,56 @@ def spans(config: TrainConfig) -> list[Span]:
     ]
 
 
-def stage_number(config: TrainConfig, step: int) -> int:
-    """Of the stage to which step number `step` belongs; both count from 0."""
-    return _part_of(step, config.stage_steps)
+def get_stage_index(config: TrainConfig, step: int) -> int:
+    """Index of the stage of a step; both count from 0."""
+    return _find_interval(step, config.stage_steps)
 
 
-def stage_at(config: TrainConfig, step: int) -> Stage:
-    """The stage to which step number `step` (from 0) belongs."""
-    return config.stages[stage_number(config, step)]
+def get_stage(config: TrainConfig, step: int) -> Stage:
+    """The stage of a step, which counts from 0."""
+    return config.stages[get_stage_index(config, step)]
 
 
-def _part_of(step: int, lengths: Iterable[int]) -> int:
-    """The part that a step falls into, of parts of so many steps that follow each other."""
+def _find_interval(step: int, lengths: Iterable[int]) -> int:
+    """Index of the interval that contains a step; intervals of these lengths follow each other."""
     end = 0
     for number, length in enumerate(lengths):
         end += length
         if step < end:
             return number
-    raise ValueError(f"step {step} is behind the last of {end}")
+    raise ValueError(f"step {step} is after the last of {end} steps")
 
 
-class Batches:
-    """`take(step)` gives this rank's batch of each step in turn."""
+class BatchStream:
+    """This rank's batches, one per step."""
 
     def __init__(self, config: TrainConfig, model: ProLIP) -> None:
         self._config, self._model = config, model
-        self._spans = spans(config)
+        self._spans = find_spans(config)
         self._current = -1
-        self._loader: Epochs | Together | None = None
+        self._loader: BaseLoader | CombinedLoader | None = None
         self._iterator: Iterator[Batch] = iter(())
-        self._enter(0)  # what is wrong with the data is better known now
+        self._open_span(0)  # errors in the data are raised now, not at the first step
 
-    def take(self, step: int) -> Batch:
-        """The batch of step number `step`; steps are taken one after another."""
-        self._enter(_part_of(step, (span.steps for span in self._spans)))
+    def next_batch(self, step: int) -> Batch:
+        """The batch of a step (from 0). Steps must be consecutive."""
+        self._open_span(_find_interval(step, (span.steps for span in self._spans)))
         assert self._loader is not None
-        for _ in range(3):  # what is left of an epoch may be nothing
+        for _ in range(3):  # the rest of an epoch may be empty
             batch = next(self._iterator, None)
             if batch is not None:
                 return batch
             self._iterator = iter(self._loader)  # the next epoch
-        raise ValueError(f"{', '.join(self._spans[self._current].source)}: an epoch of it has no batch")
+        raise ValueError(f"{', '.join(self._spans[self._current].source)}: an epoch has no batch")
 
     def state_dict(self) -> dict[str, Any]:
-        """For JSON: where this rank stands."""
+        """This rank's position in the data, ready for JSON."""
         return {"span": self._current, "loader": self._loader.state_dict() if self._loader else None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["loader"] is None:
             return
-        self._enter(state["span"])
+        self._open_span(state["span"])
         assert self._loader is not None
         self._loader.load_state_dict(state["loader"])
 
@@ -91,13 +93,13 @@ class Batches:
         if self._loader is not None:
             self._loader.close()
 
-    def _enter(self, number: int) -> None:
+    def _open_span(self, number: int) -> None:
         if number == self._current:
             return
         self.close()
         span = self._spans[number]
         self._current, self._iterator = number, iter(())
-        seed = mixed(self._config.seed, "span", number) >> 1 if number else self._config.seed
+        seed = derive_seed(self._config.seed, "span", number) >> 1 if number else self._config.seed
         self._loader = make_loader(
             replace(self._config, seed=seed), span.source, self._model, steps=span.steps, rank=distributed.rank(),
             world_size=distributed.world_size(),

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: written aside and brought to the disk before they get their name: one with a name is whole.
+"""Checkpoints of a training run: atomic, checksummed folders that any number of ranks can read.
 
-checkpoints/step-000000100/ holds torch.distributed.checkpoint's files (tensors in shards; any number of ranks reads
-them), rank-00000.json of each rank (its place in the data, its random state), and complete.json, written last, with a
-checksum of every file. torch's own metadata is pickled: a checkpoint is for the run that wrote it, a model folder is
-what is shared.
+checkpoints/step-000000100/ holds the files of torch.distributed.checkpoint (tensors in shards), a rank-00000.json per
+rank (its position in the data, its random state), and complete.json, written last, with a checksum of every file. The
+folder is written under a temporary name and renamed after all is on the disk: a folder with a final name is complete.
+torch's metadata is pickled, so a checkpoint is for the run that wrote it; what is shared is a model folder.
 """
 
 from __future__ import annotations
@@ -27,53 +27,73 @@ from torch.distributed.checkpoint.state_dict_loader import load as read_shards
 from torch.distributed.checkpoint.state_dict_saver import save as write_shards
 
 from prolip import distributed
-from prolip.files import read_json, to_disk, write_json
-from prolip.training.rank_sync import on_first, together
+from prolip.files import fsync_folder, read_json, write_json
+from prolip.training.rank_sync import on_rank_zero, raise_on_any_rank
 
-COMPLETE = "complete.json"
+COMPLETE, VERSION = "complete.json", 2
 NAME = re.compile(r"step-(\d{9,})")
 log = logging.getLogger("prolip.training")
 
 
-def save(
-    folder: Path, step: int, tensors: Mapping[str, Tensor], own: Mapping[str, Any], facts: Mapping[str, Any]
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    rank_state: Mapping[str, Any],
+    run_state: Mapping[str, Any],
 ) -> Path:
-    """Write the checkpoint of a step. All ranks call it. own: JSON of this rank; facts: JSON of the run, rank 0's."""
-    final, aside = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
+    """Write the checkpoint of a step. All ranks call it.
 
-    def begin() -> None:
-        _remove_unnamed(folder)
-        aside.mkdir(parents=True)
-        to_disk(folder.parent)
+    Args:
+        folder: The run's folder of checkpoints.
+        step: Steps done.
+        tensors: By name; sharded ones are written by all ranks, others by one.
+        rank_state: JSON of this rank.
+        run_state: JSON of the run; that of rank 0 is written.
 
-    def name() -> None:
-        files = {path.name: checksum(path) for path in sorted(aside.iterdir())}
-        world = distributed.world_size()
-        if any(_rank_file(rank) not in files for rank in range(world)):
+    Returns:
+        The checkpoint's folder.
+    """
+    final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.partial"
+
+    def start() -> None:
+        _remove_unfinished(folder)
+        temporary.mkdir(parents=True)
+        fsync_folder(folder.parent)
+
+    def finish() -> None:
+        files = {path.name: compute_checksum(path) for path in sorted(temporary.iterdir())}
+        world_size = distributed.world_size()
+        if any(_get_rank_file(rank) not in files for rank in range(world_size)):
             raise OSError(
-                f"{aside} is not seen by all machines: a run folder must lie where all of them see it"
+                f"not all ranks see the files in {temporary}: the run folder must be on storage that all machines share"
             )
-        write_json(
-            aside / COMPLETE, {"step": step, "world_size": world, "files": files, "facts": dict(facts)}
-        )
-        if final.exists():  # of a step that is trained again, because this one was damaged
-            final.rename(_unnamed(final))
-        aside.rename(final)
-        to_disk(folder)
-        _remove_unnamed(folder)
+        content = {"version": VERSION, "step": step, "world_size": world_size, "files": files}
+        write_json(temporary / COMPLETE, {**content, "state": dict(run_state)})
+        if final.exists():  # it was damaged, so its step was trained again
+            final.rename(_make_obsolete_name(final))
+        temporary.rename(final)
+        fsync_folder(folder)
+        _remove_unfinished(folder)
 
-    with _how_to_go_on(aside):
-        on_first(begin)
-        together(lambda: write_json(aside / _rank_file(distributed.rank()), own))
-        _write_tensors(aside, tensors)
-        on_first(name)
+    # Rank 0 creates and renames the folder, all ranks write into it; each phase ends when all have finished it, so the
+    # rename comes after every file.
+    with _explain_failure(temporary):
+        on_rank_zero(start)
+        raise_on_any_rank(lambda: write_json(temporary / _get_rank_file(distributed.rank()), rank_state))
+        _write_tensors(temporary, tensors)
+        on_rank_zero(finish)
     return final
 
 
-def load(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Read a checkpoint, of any number of ranks, into these tensors, in place. Returns this rank's JSON."""
+def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Read a checkpoint, written by any number of ranks, into `tensors`, in place. All ranks call it.
+
+    Returns:
+        The JSON of this rank; that of rank 0 if fewer ranks wrote the checkpoint.
+    """
     try:
-        with _no_word_of_one_process():
+        with _ignore_single_process_warning():
             read_shards(dict(tensors), checkpoint_id=path, no_dist=not distributed.is_distributed())
     except (
         CheckpointException,
@@ -85,62 +105,65 @@ def load(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         pickle.UnpicklingError,
     ) as error:
         raise ValueError(
-            f"{path} can't be read into this model: {_reason(error)}. Remove the folder to go on from the one before"
+            f"{path} can't be loaded into this model: {_find_reason(error)}. Remove it to resume from the one "
+            "before it"
         ) from error
-    own = path / _rank_file(distributed.rank())
-    return read_json(own if own.is_file() else path / _rank_file(0))
+    own = path / _get_rank_file(distributed.rank())
+    return read_json(own if own.is_file() else path / _get_rank_file(0))
 
 
-def names(path: Path, prefix: str) -> list[str]:
-    """What the tensors are called whose names begin with a prefix, without it."""
+def list_tensor_names(path: Path, prefix: str) -> list[str]:
+    """Names of the tensors that begin with a prefix, without the prefix."""
     known = FileSystemReader(path).read_metadata().state_dict_metadata
     return [name.removeprefix(prefix) for name in known if name.startswith(prefix)]
 
 
-def facts(path: Path) -> dict[str, Any]:
-    """What complete.json says: step, world_size, and the run's facts."""
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Content of complete.json: version, step, world_size, files, and the state of the run."""
     return read_json(path / COMPLETE)
 
 
-def latest(folder: Path) -> Path | None:
-    """The last whole checkpoint of a run; those that are not whole are named in a warning."""
-    for path in reversed(list_saves(folder)):
-        if problem := incomplete(path):
-            log.warning("%s is passed over: %s", path, problem)
+def find_latest(folder: Path) -> Path | None:
+    """The last complete checkpoint of a run. A later one that is damaged is skipped with a warning."""
+    for path in reversed(list_checkpoints(folder)):
+        if problem := find_problem(path):
+            log.warning("%s is not used: %s", path, problem)
         else:
             return path
     return None
 
 
-def list_saves(folder: Path) -> list[Path]:
-    """All that have a name, by step."""
+def list_checkpoints(folder: Path) -> list[Path]:
+    """All checkpoints with a final name, by step."""
     found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=_step)
+    return sorted(found, key=_get_step)
 
 
-def _step(path: Path) -> int:
+def _get_step(path: Path) -> int:
     return int(path.name.removeprefix("step-"))
 
 
-def incomplete(path: Path) -> str | None:
-    """What is missing or damaged in a checkpoint, if anything is. Reads all of it."""
+def find_problem(path: Path) -> str | None:
+    """What is missing or damaged in a checkpoint; None if nothing is. Reads all of its files."""
     try:
-        content = facts(path)
-        files, step = content["files"], content["step"]
-        if not isinstance(content["facts"], dict) or f"step-{step:09d}" != path.name:
-            return f"{COMPLETE} is not of this checkpoint"
-        for name, digest in files.items():
+        content = read_metadata(path)
+        version = content.get("version", 1)
+        if version != VERSION:
+            return f"it has checkpoint format {version}; this version of prolip reads format {VERSION}"
+        if not isinstance(content["state"], dict) or f"step-{content['step']:09d}" != path.name:
+            return f"{COMPLETE} belongs to another checkpoint"
+        for name, digest in content["files"].items():
             if not (path / name).is_file():
                 return f"{name} is missing"
-            if checksum(path / name) != digest:
-                return f"{name} is damaged, or was cut off"
+            if compute_checksum(path / name) != digest:
+                return f"{name} is damaged or truncated"
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{COMPLETE} can't be read ({error})"
     return None
 
 
-def checksum(path: Path) -> str:
-    """Of a file's bytes: size and CRC-32."""
+def compute_checksum(path: Path) -> str:
+    """Size and CRC-32 of a file."""
     value = 0
     with open(path, "rb") as file:
         while block := file.read(2**22):
@@ -148,81 +171,89 @@ def checksum(path: Path) -> str:
     return f"{path.stat().st_size}-{value:08x}"
 
 
-def tidy(folder: Path, keep: int, step: int) -> None:
-    """Leave the last `keep` checkpoints up to that of `step`, which was just saved: a later one was passed over for
-    its damage. And nothing half-written. For rank 0."""
-    found = list_saves(folder)
-    kept = [path for path in found if _step(path) <= step][-keep:]
+def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
+    """Keep the last checkpoints up to that of `step`, which was just saved. For rank 0.
+
+    Checkpoints of later steps are removed: they were damaged, and training went on from an earlier one.
+    """
+    found = list_checkpoints(folder)
+    kept = [path for path in found if _get_step(path) <= step][-keep_last:]
     for path in found:
         if path not in kept:
-            path.rename(_unnamed(path))  # its name goes first: one with a name is whole
-    _remove_unnamed(folder)
+            # Renamed first: a removal that is interrupted must not leave half a checkpoint under a final name.
+            path.rename(_make_obsolete_name(path))
+    _remove_unfinished(folder)
 
 
-def _unnamed(path: Path) -> Path:
+def _make_obsolete_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.old.partial")
 
 
-def _remove_unnamed(folder: Path) -> None:
-    for path in half_written(folder):
+def _remove_unfinished(folder: Path) -> None:
+    for path in list_unfinished(folder):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def half_written(folder: Path) -> list[Path]:
-    """What a process that was killed while it wrote has left."""
+def list_unfinished(folder: Path) -> list[Path]:
+    """Checkpoints that a killed process had not finished writing or removing."""
     return sorted(folder.glob(".step-*.partial"))
 
 
-def random_state() -> str:
-    """Of torch's own generator, as hexadecimal digits. (Nothing here draws from it; a user's module may.)"""
+def get_rng_state() -> str:
+    """State of torch's global generator, hexadecimal. Nothing in prolip draws from it; a user's module may."""
     return bytes(torch.get_rng_state().tolist()).hex()
 
 
-def restore_random_state(digits: str) -> None:
+def set_rng_state(digits: str) -> None:
+    """Restore what `get_rng_state` returned."""
     torch.set_rng_state(torch.tensor(list(bytes.fromhex(digits)), dtype=torch.uint8))
 
 
 def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     try:
-        with _no_word_of_one_process():
+        with _ignore_single_process_warning():
             write_shards(dict(tensors), checkpoint_id=folder, no_dist=not distributed.is_distributed())
     except (CheckpointException, RuntimeError) as error:
-        raise OSError(_reason(error)) from error
+        raise OSError(_find_reason(error)) from error
 
 
 @contextmanager
-def _how_to_go_on(aside: Path) -> Iterator[None]:
-    """What is half written goes (it may be what fills the disk); the sentence says what is left."""
+def _explain_failure(temporary: Path) -> Iterator[None]:
+    """Remove what was written, which may be what fills the disk, and say what is left."""
     try:
         yield
     except OSError as error:
-        free = shutil.disk_usage(aside.parent).free if aside.parent.exists() else 0
-        full = f" (the disk has {free / 2**20:,.0f} MiB left)" if free < 2**30 else ""
-        shutil.rmtree(aside, ignore_errors=True)
-        before = "Those before it are whole" if list_saves(aside.parent) else "There is none before it"
+        free = shutil.disk_usage(temporary.parent).free if temporary.parent.exists() else 0
+        space = f" (the disk has {free / 2**20:,.0f} MiB left)" if free < 2**30 else ""
+        shutil.rmtree(temporary, ignore_errors=True)
+        earlier = (
+            "Earlier checkpoints are complete"
+            if list_checkpoints(temporary.parent)
+            else "There is no earlier checkpoint"
+        )
         raise OSError(
-            f"the checkpoint {aside} can't be written{full}: {error}. {before}; when that is mended, go on with "
-            "--resume"
+            f"the checkpoint {temporary} can't be written{space}: {error}. {earlier}. Fix the cause, then continue "
+            "with --resume"
         ) from error
 
 
 @contextmanager
-def _no_word_of_one_process() -> Iterator[None]:
-    """torch warns that there is one process, though it was told so."""
+def _ignore_single_process_warning() -> Iterator[None]:
+    """torch warns about a single process even with no_dist=True."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         yield
 
 
-def _reason(error: BaseException) -> str:
-    """The first sentence of what lies below torch's wrapping."""
+def _find_reason(error: BaseException) -> str:
+    """First line of the error that torch has wrapped."""
     if isinstance(error, CheckpointException) and error.failures:
-        return _reason(next(iter(error.failures.values()))[0])
+        return _find_reason(next(iter(error.failures.values()))[0])
     if isinstance(error, pickle.UnpicklingError):
-        return "a file is damaged"  # torch's own words advise to load it unsafely
+        return "a file is damaged"  # torch's message advises unsafe loading
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def _rank_file(rank: int) -> str:
+def _get_rank_file(rank: int) -> str:
     return f"rank-{rank:05d}.json"

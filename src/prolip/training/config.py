@@ -1,6 +1,6 @@
-"""What a training run is made of: frozen configs, composed by recipes, changed by the command line, saved with the run.
+"""Frozen configs of a training run: made by recipes, overridden by the command line, saved with the run.
 
-Every field says what it means; an impossible value is an error with its name in it.
+The docstring below each field is its help text. A value that is impossible raises a ValueError that names its field.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import PurePath
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args
 
-from prolip.checks import require_choice, require_count
-from prolip.configs import alternatives, build, require_literals
+from prolip.checks import require_choice, require_fraction, require_positive, require_positive_int
+from prolip.configs import build_dataclass, require_field_types
 from prolip.data.batch import CaptionChoice
-from prolip.losses.contrastive import MAX_LOG_SCALE
+from prolip.losses.contrastive import MAX_LOGIT_SCALE
 from prolip.losses.objective import Objective
 from prolip.model.config import Uncertainty
 from prolip.preprocessing.augmentation import Augmentation
@@ -24,397 +23,361 @@ from prolip.preprocessing.images import MAX_PIXELS
 
 Precision = Literal["float32", "bfloat16", "float64"]
 Strategy = Literal["ddp", "fsdp"]
-Display = Literal["auto", "rich", "plain", "none"]
+DisplayMode = Literal["auto", "rich", "plain", "none"]
 
-
-HELD_OUT = (
+HELD_OUT_METRICS = (
     "held_out/r1", "held_out/image_to_text_r1", "held_out/text_to_image_r1", "held_out/image_uncertainty",
     "held_out/text_uncertainty", "held_out/text_above_image",
 )  # fmt: skip
-"""The metrics of held-out data. The last three are of models with variances."""
-MAX_SCALE = round(math.exp(MAX_LOG_SCALE))
+"""Metrics of the held-out evaluation. The last three exist only for models with variances."""
+MAX_SCALE = round(math.exp(MAX_LOGIT_SCALE))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelChoice:
-    """Fresh weights of a named size, or weights to go on from."""
+class ModelSpec:
+    """The model to train: new weights of a named size, or pretrained weights."""
 
     size: str = "ViT-B-16-768"
-    """A named size (docs/models.md). Not read if there is a `start`."""
-    start: str | None = None
-    """A folder or hub id to fine-tune; CLIP and SigLIP are made probabilistic. None: fresh weights."""
+    """A named size (docs/models.md). Ignored if `pretrained` is set."""
+    pretrained: str | None = None
+    """A folder or hub id to fine-tune. CLIP and SigLIP are made probabilistic. None: new weights."""
     tokenizer: str | None = None
-    """A folder, file or hub id that has one, or "scenes". None: that of `start`."""
+    """A folder, file or hub id with a tokenizer, or "scenes". None: the tokenizer of `pretrained`."""
     uncertainty: Uncertainty = "token"
-    """Where log-variances come from, for fresh weights: token ([UNC]), multihead (PCME++), none (deterministic)."""
-    contrast: Literal["sigmoid", "softmax"] = "sigmoid"
-    """For fresh weights: sigmoid has a scale and a bias, softmax (CLIP alone) no bias."""
-    scale: float | None = None
-    """Where the scale begins, from 1 to 100. None: the size's own, 10 for the paper; of `start`: as it is."""
-    bias: float | None = None
-    """Where the bias begins. None: the size's own, -10 for the paper; of `start`: as it is."""
+    """New weights only. Source of log-variances: token ([UNC]), multihead (PCME++), none (deterministic)."""
+    contrastive_loss: Literal["sigmoid", "softmax"] = "sigmoid"
+    """New weights only. sigmoid: logit scale and bias; softmax (CLIP alone): logit scale without bias."""
+    init_scale: float | None = None
+    """Initial logit scale (not its logarithm), from 1 to 100. None: the size's default (10 in the paper), or the
+    pretrained value."""
+    init_logit_bias: float | None = None
+    """Initial logit bias. None: the size's default (-10 in the paper), or the pretrained value."""
     image_size: int | None = None
-    """Pixels a side, a multiple of the patch's, if other than the size's or the start's own: positions are resized."""
+    """Image height and width in pixels, a multiple of the patch size. None: that of the size or of `pretrained`.
+    Another value resizes the position embeddings."""
     context_length: int | None = None
-    """Tokens a text, if other than the start's own. Longer: the first 20 positions are kept, the others stretched.
-    Shorter: positions are cut."""
+    """Tokens per text, for `pretrained` only. None: unchanged. Longer: the first 20 position embeddings stay, the
+    others are interpolated. Shorter: position embeddings are truncated."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        if self.scale is not None and not 1 <= self.scale <= MAX_SCALE:
+        require_field_types(self)
+        if self.init_scale is not None and not 1 <= self.init_scale <= MAX_SCALE:
             raise ValueError(
-                f"scale must be from 1 to {MAX_SCALE}, where training keeps it, not {self.scale}"
+                f"init_scale must be from 1 to {MAX_SCALE}, the range that training clamps the scale to, "
+                f"not {self.init_scale}"
             )
-        if self.bias is not None and not math.isfinite(self.bias):
-            raise ValueError(f"bias must be finite, not {self.bias}")
+        if self.init_logit_bias is not None and not math.isfinite(self.init_logit_bias):
+            raise ValueError(f"init_logit_bias must be finite, not {self.init_logit_bias}")
         for name in ("image_size", "context_length"):
             if getattr(self, name) is not None:
-                require_count(getattr(self, name), name, most=2**14)
-        if self.start is None and self.context_length is not None:
-            raise ValueError("context_length is the size's own; another one is for a `start`")
+                require_positive_int(getattr(self, name), name, maximum=2**14)
+        if self.pretrained is None and self.context_length is not None:
+            raise ValueError("context_length can only be set with `pretrained`: a named size has its own")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataChoice:
-    """Where samples come from and how they are prepared (docs/data.md)."""
+class DataConfig:
+    """Training data and its preprocessing (docs/data.md)."""
 
     source: tuple[str, ...] = ()
-    """Shards, tables, folders, scenes:simple, ... or streams (pipe:..., https://...); several are mixed."""
+    """Shards, tables, folders, scenes:simple, ... or streams (pipe:..., https://...). Several are mixed."""
     weights: tuple[float, ...] | None = None
-    """Share of each source. None: by their sizes."""
+    """Fraction of samples from each source. None: in proportion to their sizes."""
     captions: tuple[str, ...] | None = None
-    """Endings in a tar or columns of a table. None: the usual ones."""
+    """Extensions in a tar, or columns of a table, that hold captions. None: the format's default."""
     image: str | None = None
-    """The ending or column of the image. None: the usual one."""
-    caption: CaptionChoice = "random"
-    """Which of several captions: random, first, longest."""
-    drop_words: float = 0.0
-    """Share of the captions that lose some of their tokens, none to three quarters of them, at random: then a masked
-    twin that lost tokens (masking.how=drop) looks like any other caption."""
+    """Extension or column that holds the image. None: the format's default."""
+    caption_choice: CaptionChoice = "random"
+    """Which caption of a sample that has several: random, first, longest."""
+    token_dropout: float = 0.0
+    """Fraction of captions that lose a random part, from none to three quarters, of their tokens. Masked views with
+    dropped tokens (masking.method=drop) then look like other captions."""
     augment: bool = True
-    """False: pictures as for evaluation."""
+    """False: images are preprocessed as for evaluation."""
     augmentation: Augmentation = field(default_factory=Augmentation)
     workers: int = 4
-    """Processes that read ahead; 0: none. Another number gives the same batches."""
-    window: int = 16
-    """Shards, or other chunks of files, that are shuffled together."""
-    bad_limit: float = 0.1
-    """Share of bad samples from which on training stops."""
+    """Worker processes that read ahead; 0: none. The number doesn't change the batches."""
+    shuffle_window: int = 16
+    """Number of shards, or chunks of other files, that are shuffled together."""
+    max_bad_fraction: float = 0.1
+    """Training stops if more than this fraction of the samples is bad."""
     max_pixels: int = MAX_PIXELS
-    """Larger pictures are bad samples."""
+    """Images with more pixels are bad samples."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_choice(self.caption, get_args(CaptionChoice), "caption")
+        require_field_types(self)
+        require_choice(self.caption_choice, get_args(CaptionChoice), "caption_choice")
         if self.workers != 0:
-            require_count(self.workers, "workers", most=1024)
-        require_count(self.window, "window")
-        _require_share(self.bad_limit, "bad_limit")
-        _require_share(self.drop_words, "drop_words")
+            require_positive_int(self.workers, "workers", maximum=1024)
+        require_positive_int(self.shuffle_window, "shuffle_window")
+        require_fraction(self.max_bad_fraction, "max_bad_fraction")
+        require_fraction(self.token_dropout, "token_dropout")
         if self.weights is not None and len(self.weights) != len(self.source):
             raise ValueError(f"there are {len(self.weights)} weights for {len(self.source)} sources")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masking:
-    """Which samples get a masked twin, and what the twin loses. The defaults are the paper's."""
+class MaskingConfig:
+    """Which samples get a masked view, and what it loses. The defaults are the paper's."""
 
-    images: float = 0.125
-    """Share of the images of a batch that get a twin; at least one does."""
-    texts: float = 0.125
-    """Share of the texts that do. The smaller of both sets is part of the larger."""
-    patches: float = 0.75
-    """Share of an image's patches that a twin loses."""
-    tokens: float = 0.75
-    """Share of a text's ordinary tokens that a twin loses."""
-    how: Literal["mask", "drop", "general"] = "mask"
-    """A lost token becomes the mask token, or is left out. general: nothing is masked, the twin of a text is a more
-    general caption that the data brings along (scenes:...,general=true); a text without one has no twin."""
+    image_fraction: float = 0.125
+    """Fraction of a batch's images that get a masked view; at least one image does."""
+    text_fraction: float = 0.125
+    """Fraction of a batch's texts that get one. The smaller set of samples is a subset of the larger."""
+    patch_mask_ratio: float = 0.75
+    """Fraction of an image's patches that its masked view loses."""
+    token_mask_ratio: float = 0.75
+    """Fraction of a text's ordinary tokens that its masked view loses."""
+    method: Literal["mask", "drop", "general"] = "mask"
+    """mask: a lost token becomes the mask token. drop: it is removed. general: no token is lost; the masked view of a
+    text is a more general caption from the data (scenes:...,general=true), and a text without one has no view."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        for name in ("images", "texts", "patches", "tokens"):
-            _require_share(getattr(self, name), name)
-        if self.patches == 1 or self.tokens == 0:
+        require_field_types(self)
+        for name in ("image_fraction", "text_fraction", "patch_mask_ratio", "token_mask_ratio"):
+            require_fraction(getattr(self, name), name)
+        if self.patch_mask_ratio == 1 or self.token_mask_ratio == 0:
             raise ValueError(
-                f"a twin sees at least one patch and loses at least one token: patches {self.patches} must be below 1, "
-                f"tokens {self.tokens} above 0"
+                "a masked view keeps at least one patch and loses at least one token: patch_mask_ratio "
+                f"{self.patch_mask_ratio} must be below 1, token_mask_ratio {self.token_mask_ratio} above 0"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A first part of training with another objective, or on other data."""
+    """A part of training with its own objective and data."""
 
     samples: int
-    """Samples until the next stage begins."""
+    """Samples seen in this stage."""
     objective: Objective = field(default_factory=Objective)
     source: tuple[str, ...] = ()
     """Empty: the data of the run."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.samples, "samples", most=2**50)
+        require_field_types(self)
+        require_positive_int(self.samples, "samples", maximum=2**50)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiserChoice:
-    """AdamW and its schedule. The defaults are the paper's."""
+class OptimizerConfig:
+    """AdamW and its learning rate schedule. The defaults are the paper's."""
 
-    kind: Literal["adamw", "adamp"] = "adamw"
+    name: Literal["adamw", "adamp"] = "adamw"
     lr: float = 5e-4
+    """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-6
     weight_decay: float = 0.2
-    """Not on biases, norms, gains, single tokens, scale and bias: not on what has fewer than two axes."""
-    warmup: int = 10_000
-    """Steps in which the rate rises from 0, linearly."""
+    """Not applied to parameters with fewer than two axes: biases, norms, single tokens, logit scale and bias."""
+    warmup_steps: int = 10_000
+    """Steps in which the learning rate rises linearly from 0."""
     schedule: Literal["cosine", "constant"] = "cosine"
-    final: float = 0.0
-    """The last rate of the cosine, as a share of `lr`."""
-    clip_norm: float | None = None
-    """Longest gradient; a longer one is scaled down to it. None: as long as it is."""
-    temperature_rate: float = 1.0
-    """Rate of scale and bias, as a multiple of the others'."""
+    final_lr_fraction: float = 0.0
+    """Last learning rate of the cosine schedule, as a fraction of `lr`."""
+    grad_clip_norm: float | None = None
+    """Maximum gradient norm; a larger gradient is scaled down to it. None: no clipping."""
+    temperature_lr_multiplier: float = 1.0
+    """Learning rate of logit scale and bias, as a multiple of the others'."""
     layer_decay: float = 1.0
-    """The rate of each block as a multiple of the next one's above it; heads have the full rate."""
+    """Learning rate of each block as a multiple of that of the block above it. Heads have the full rate."""
     frozen: tuple[str, ...] = ()
-    """Beginnings of the names of parameters that don't learn: image locks the image tower (LiT)."""
-    ema: float | None = None
-    """Decay of an exponential moving average of the weights, which is then evaluated and exported. None: none."""
+    """Prefixes of the names of parameters that aren't trained: image freezes the image tower (LiT)."""
+    ema_decay: float | None = None
+    """Decay of an exponential moving average of the weights, which is then evaluated and exported. None: no average."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        _require_positive(self.lr, "lr")
-        _require_positive(self.eps, "eps")
-        _require_positive(self.temperature_rate, "temperature_rate")
+        require_field_types(self)
+        require_positive(self.lr, "lr")
+        require_positive(self.eps, "eps")
+        require_positive(self.temperature_lr_multiplier, "temperature_lr_multiplier")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers from 0 to below 1, not {self.betas}")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
-        if self.warmup != 0:
-            require_count(self.warmup, "warmup", most=2**40)
-        _require_share(self.final, "final")
-        if self.clip_norm is not None:
-            _require_positive(self.clip_norm, "clip_norm")
+        if self.warmup_steps != 0:
+            require_positive_int(self.warmup_steps, "warmup_steps", maximum=2**40)
+        require_fraction(self.final_lr_fraction, "final_lr_fraction")
+        if self.grad_clip_norm is not None:
+            require_positive(self.grad_clip_norm, "grad_clip_norm")
         if not 0 < self.layer_decay <= 1:
             raise ValueError(f"layer_decay must be above 0 and at most 1, not {self.layer_decay}")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise ValueError(f"ema must lie between 0 and 1, not {self.ema}")
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise ValueError(f"ema_decay must lie between 0 and 1, not {self.ema_decay}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelChoice:
-    """How the same mathematics is laid out on processes and in memory."""
+class ParallelConfig:
+    """How the computation is distributed over processes and fitted into memory. It doesn't change the mathematics."""
 
     strategy: Strategy = "ddp"
-    """Of several ranks: ddp, a copy of the model on each; fsdp, sharded weights (FSDP2)."""
-    accumulate: int = 1
-    """Parts into which a rank's share of the batch is cut, to fit into memory. The loss still spans the whole batch."""
+    """For several ranks: ddp, a copy of the model on each; fsdp, sharded weights (FSDP2)."""
+    accumulation_steps: int = 1
+    """Micro-batches into which a rank's part of the batch is split, to save memory. The loss spans the whole batch."""
     precision: Precision = "float32"
-    """bfloat16: products in bfloat16, weights and their gradients in float32. float64: for checks."""
+    """bfloat16: autocast, with weights and gradients in float32. float64: for tests."""
     activation_checkpointing: bool = False
     """Recompute blocks in the backward pass: less memory, about a third more time."""
     compile: bool = False
     """torch.compile of the blocks; needs a C++ compiler."""
     device: str | None = None
-    """None: CUDA if there is one, else the CPU."""
+    """cpu, cuda or cuda:N. None: CUDA if available, else the CPU."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.accumulate, "accumulate", most=2**16)
+        require_field_types(self)
+        require_positive_int(self.accumulation_steps, "accumulation_steps", maximum=2**16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointChoice:
-    """When the state of training is saved; it is always saved at the end, and on SIGTERM."""
+class CheckpointConfig:
+    """When checkpoints are saved. One is always saved at the end, and on SIGTERM."""
 
-    steps: int | None = None
-    """Every so many steps. None: by time only."""
-    minutes: float | None = 15.0
-    """After so many minutes. None: by steps only."""
-    keep: int = 3
-    """How many of the last ones stay."""
-    best: str | None = "held_out/r1"
-    """The metric by which the best model is kept, as a folder `best`, if there is held-out data. None: none is."""
-    best_is: Literal["largest", "smallest"] = "largest"
+    every_steps: int | None = None
+    """Steps between checkpoints. None: by time only."""
+    every_minutes: float | None = 15.0
+    """Minutes between checkpoints. None: by steps only."""
+    keep_last: int = 3
+    """Number of checkpoints that are kept."""
+    best_metric: str | None = "held_out/r1"
+    """Metric by which the best model is saved in the folder `best`, if there is held-out data. None: it isn't saved."""
+    best_mode: Literal["max", "min"] = "max"
+    """Whether the best value of the metric is its largest or its smallest."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.keep, "keep", most=10_000)
-        if self.best is not None:
-            require_choice(self.best, HELD_OUT, "best")
-        if self.steps is not None:
-            require_count(self.steps, "steps", most=2**40)
-        if self.minutes is not None:
-            _require_positive(self.minutes, "minutes")
+        require_field_types(self)
+        require_positive_int(self.keep_last, "keep_last", maximum=10_000)
+        if self.best_metric is not None:
+            require_choice(self.best_metric, HELD_OUT_METRICS, "best_metric")
+        if self.every_steps is not None:
+            require_positive_int(self.every_steps, "every_steps", maximum=2**40)
+        if self.every_minutes is not None:
+            require_positive(self.every_minutes, "every_minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Care:
-    """What is done about numbers that go wrong."""
+class NonFinitePolicy:
+    """What happens if a loss or gradient is NaN or infinite."""
 
-    on_nonfinite: Literal["stop", "skip"] = "stop"
-    """A loss or gradient that is no finite number: stop, or leave the step out. Neither changes the weights."""
-    most_skips: int = 10
-    """Steps that may be left out in all."""
+    action: Literal["stop", "skip"] = "stop"
+    """stop: training ends with an error. skip: the step is skipped. Neither changes the weights."""
+    max_skipped_steps: int = 10
+    """Steps of a run that may be skipped in total."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.most_skips, "most_skips")
+        require_field_types(self)
+        require_positive_int(self.max_skipped_steps, "max_skipped_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogChoice:
-    """What is written and shown."""
+class LogConfig:
+    """Metrics and display."""
 
-    every: int = 10
-    """Steps from one line of metrics to the next."""
-    display: Display = "auto"
-    """auto: a live display if stderr is a terminal, else plain lines."""
+    every_steps: int = 10
+    """Steps between lines of metrics."""
+    display: DisplayMode = "auto"
+    """auto: a live panel if stderr is a terminal, else plain lines."""
     tensorboard: bool | None = None
-    """Events in the run folder. None: if tensorboard is installed (extra logging)."""
-    wandb: str | None = None
-    """A project of Weights & Biases to log to (extra logging)."""
+    """TensorBoard events in the run folder. None: if tensorboard is installed (extra logging)."""
+    wandb_project: str | None = None
+    """Weights & Biases project to log to (extra logging). None: no logging there."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.every, "every", most=2**40)
+        require_field_types(self)
+        require_positive_int(self.every_steps, "every_steps", maximum=2**40)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut:
-    """A small check of retrieval and uncertainty on data that is not trained on."""
+class HeldOutConfig:
+    """Evaluation of retrieval and uncertainty on held-out data during training."""
 
     source: str | None = None
-    """Shards, a table, scenes:simple,seed=1, ... None: no check."""
+    """Shards, a table, scenes:simple,seed=1, ... None: no evaluation."""
     samples: int = 1000
-    """The first so many."""
-    every: int = 1000
-    """Steps from one check to the next; there is one at the end, too."""
+    """Number of samples that are read, from the first."""
+    every_steps: int = 1000
+    """Steps between evaluations. There is one at the end, too."""
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.samples, "samples", most=100_000)
-        require_count(self.every, "every", most=2**40)
+        require_field_types(self)
+        require_positive_int(self.samples, "samples", maximum=100_000)
+        require_positive_int(self.every_steps, "every_steps", maximum=2**40)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """A run. `samples` and `batch` are over all ranks."""
+    """A training run. `samples` and `batch_size` count samples over all ranks."""
 
     out: str = "runs/train"
-    """Folder of the run."""
+    """Run folder."""
     samples: int = 1_280_000_000
-    """Samples seen in all."""
-    batch: int = 16_384
-    """Samples of a step, over all ranks."""
+    """Samples seen in total."""
+    batch_size: int = 16_384
+    """Samples per step, over all ranks."""
     seed: int = 0
-    """Of fresh weights, of the order of the data, of augmentation and masking."""
-    model: ModelChoice = field(default_factory=ModelChoice)
-    data: DataChoice = field(default_factory=DataChoice)
+    """Seed of new weights, data order, augmentation and masking."""
+    model: ModelSpec = field(default_factory=ModelSpec)
+    data: DataConfig = field(default_factory=DataConfig)
     objective: Objective = field(default_factory=Objective)
-    before: tuple[Stage, ...] = ()
-    """Stages that come first; the objective and data of the run follow for the rest of its samples."""
-    masking: Masking = field(default_factory=Masking)
-    optimiser: OptimiserChoice = field(default_factory=OptimiserChoice)
-    parallel: ParallelChoice = field(default_factory=ParallelChoice)
-    checkpoint: CheckpointChoice = field(default_factory=CheckpointChoice)
-    care: Care = field(default_factory=Care)
-    log: LogChoice = field(default_factory=LogChoice)
-    held_out: HeldOut = field(default_factory=HeldOut)
+    initial_stages: tuple[Stage, ...] = ()
+    """Stages that come first. The objective and data of the run apply to the rest of its samples."""
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    nonfinite: NonFinitePolicy = field(default_factory=NonFinitePolicy)
+    log: LogConfig = field(default_factory=LogConfig)
+    held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
 
     def __post_init__(self) -> None:
-        _require_types(self)
-        require_count(self.samples, "samples", most=2**50)
-        require_count(self.batch, "batch")
+        require_field_types(self)
+        require_positive_int(self.samples, "samples", maximum=2**50)
+        require_positive_int(self.batch_size, "batch_size")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be a whole number from 0 to 2^63, not {self.seed!r}")
-        if self.samples < self.batch:
-            raise ValueError(f"{self.samples} samples are not one batch of {self.batch}")
-        if self.parallel.accumulate > self.batch:
+        if self.samples < self.batch_size:
+            raise ValueError(f"samples {self.samples} must be at least one batch_size, {self.batch_size}")
+        if self.parallel.accumulation_steps > self.batch_size:
             raise ValueError(
-                f"parallel.accumulate {self.parallel.accumulate} would cut a batch of {self.batch} into more parts "
-                "than it has samples; make it smaller"
+                f"parallel.accumulation_steps {self.parallel.accumulation_steps} is more than batch_size "
+                f"{self.batch_size}: a micro-batch needs at least one sample"
             )
         if sum(self.stage_steps[:-1]) >= self.steps:
             raise ValueError(
-                f"the stages before have {sum(stage.samples for stage in self.before):,} samples; nothing of the run's "
-                f"{self.samples:,} is left for its own objective"
+                f"initial_stages have {sum(stage.samples for stage in self.initial_stages):,} samples: none of the "
+                f"run's {self.samples:,} samples is left for its own objective"
             )
         if PurePath(self.out) == PurePath("."):
-            raise ValueError("out must name a folder of the run's own")
+            raise ValueError("out must name a folder that belongs to the run alone, not the current folder")
 
     @property
     def steps(self) -> int:
-        """Of the whole run; samples that don't fill a batch are not seen."""
-        return self.samples // self.batch
+        """Steps of the whole run. Samples that don't fill a batch are not seen."""
+        return self.samples // self.batch_size
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """All of them, the run's own last."""
-        rest = max(1, self.samples - sum(stage.samples for stage in self.before))
-        return (*self.before, Stage(samples=rest, objective=self.objective, source=self.data.source))
+        """All stages, the run's own last."""
+        rest = max(1, self.samples - sum(stage.samples for stage in self.initial_stages))
+        return (*self.initial_stages, Stage(samples=rest, objective=self.objective, source=self.data.source))
 
     @property
     def stage_steps(self) -> tuple[int, ...]:
-        """Steps of each stage: each ends at the full batch nearest to its last sample."""
+        """Steps of each stage. A stage ends at the full batch that is nearest to its last sample."""
         ends, seen = [0], 0
-        for stage in self.before:
+        for stage in self.initial_stages:
             seen += stage.samples
-            ends.append(max(ends[-1] + 1, round(seen / self.batch)))
+            ends.append(max(ends[-1] + 1, round(seen / self.batch_size)))
         ends.append(self.steps)
         return tuple(b - a for a, b in pairwise(ends))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Nested dicts of plain values, ready for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
-        """The inverse of `to_dict`; a sentence for what is missing, unknown or impossible."""
-        return build(cls, values, "config")  # type: ignore[no-any-return]
+        """The inverse of `to_dict`.
 
-
-def _require_types(config: Any) -> None:
-    """Each field holds what its type says: a recipe is a file that no type checker may have seen."""
-    require_literals(config)
-    for name, hint in get_type_hints(type(config)).items():
-        value, kinds = getattr(config, name), alternatives(hint)
-        if any(_is_a(value, kind) for kind in kinds):
-            continue
-        advice = f": write ({value!r},)" if isinstance(value, str) and tuple[str, ...] in kinds else ""
-        raise ValueError(f"{name} must be {' or '.join(map(_called, kinds))}, not {value!r}{advice}")
-
-
-def _is_a(value: object, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return True  # which of them, require_literals has seen
-    if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_is_a(part, get_args(kind)[0]) for part in value)
-    if kind in (int, float):
-        return isinstance(value, int | kind) and not isinstance(value, bool)
-    return isinstance(value, kind)
-
-
-def _called(kind: Any) -> str:
-    if get_origin(kind) is tuple:
-        return f"a tuple of {_called(get_args(kind)[0]).removeprefix('a ')}s"
-    names = {
-        str: "a string",
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        NoneType: "None",
-    }
-    return names.get(kind) or f"a {kind.__name__}"
-
-
-def _require_share(value: float, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"{name} must be a share from 0 to 1, not {value!r}")
-
-
-def _require_positive(value: float, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, not {value!r}")
+        Raises:
+            ValueError: A key is unknown or a value is impossible; the message names it.
+        """
+        return build_dataclass(cls, values, "config")  # type: ignore[no-any-return]

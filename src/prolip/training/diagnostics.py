@@ -1,4 +1,4 @@
-"""Alarms: what looks wrong in the metrics of a run, in sentences, before it costs a week."""
+"""Warnings about metrics: collapsed or exploding variances, scale and bias limits, gradient spikes."""
 
 from __future__ import annotations
 
@@ -7,128 +7,138 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-COLLAPSED = -20.0
+MIN_LOG_VAR = -20.0
 """Mean log-variance: e^-20 is below what float32 products of unit vectors can tell apart."""
-BLOWN_UP = 4.0
+MAX_UNCERTAINTY = 4.0
 """Median uncertainty: the largest squared distance of two unit means is 4."""
-LARGEST_SCALE = 99.9
+SCALE_UPPER = 99.9
 """The scale is clamped to at most 100 (log-scale to ln 100)."""
-SMALLEST_SCALE = 1.001
+SCALE_LOWER = 1.001
 """The scale is clamped to at least 1."""
-LOOKS_AT_LIMIT = 10
-"""A scale may touch its limit; one that stays there is held by it."""
-HOPELESS = -20.0
+CHECKS_AT_LIMIT = 10
+"""A scale that stays at its limit for so many checks is held by it."""
+MIN_MATCH_LOGIT = -20.0
 """Logit of a perfect match, scale + bias: even there the probability of a match is below e^-20."""
-CERTAIN = 20.0
-"""Logit of two opposite means, bias - scale: even there it is no match with probability e^-20 only."""
-SPIKE = 100.0
+MAX_MISMATCH_LOGIT = 20.0
+"""Logit of two opposite means, bias - scale: even they match with a probability of nearly 1."""
+SPIKE_RATIO = 100.0
 """Gradient norms vary by a few times from step to step, not by this."""
-LOOKS_REMEMBERED = 50
-LOOKS_BEFORE_SPIKES = 10
-"""A median of fewer gradient norms says little."""
-QUIET_LOOKS = 10
-"""Normal looks in a row until a kind may sound again: a value that hovers at its limit sounds once, not every time."""
+MAX_NORMS = 50
+MIN_NORMS = 10
+"""A median of fewer gradient norms is unreliable."""
+QUIET_CHECKS = 10
+"""Normal checks in a row before a problem is reported again: a value that hovers at its limit is reported once."""
 
 Finding = tuple[str, str | None]
-"""A kind that could be judged, and what is wrong with it. None: nothing is."""
+"""A kind of problem that could be checked for, and a message if it is there."""
 
 
-class Alarms:
-    """Sounds each kind of trouble once, and again only after it was quiet for a while.
+class Diagnostics:
+    """Reports each kind of problem once, and again only after some normal checks in a row.
 
-    What it remembers is a function of the values that it has seen, so a run that goes on has the same alarms as one
-    that was never interrupted if it first looks at the lines of its metrics file again.
+    Its state is a function of the values it has checked. So a resumed run that first replays its metrics file gives the
+    same warnings as a run that was never interrupted.
     """
 
     def __init__(self) -> None:
-        self._quiet: dict[str, int] = {}  # kinds that sounded: normal looks since
-        self._at_limit = {"largest scale": 0, "smallest scale": 0}  # looks in a row
-        self._norms: deque[float] = deque(maxlen=LOOKS_REMEMBERED)
+        self._quiet: dict[str, int] = {}  # reported kinds: normal checks since
+        self._at_limit = {"largest scale": 0, "smallest scale": 0}  # checks in a row
+        self._norms: deque[float] = deque(maxlen=MAX_NORMS)
 
-    def look(self, values: Mapping[str, float | None]) -> list[str]:
-        """Sentences about one line of metrics. What is missing, or is no finite number, is not judged."""
+    def check(self, values: Mapping[str, float | None]) -> list[str]:
+        """Check a line of metrics.
+
+        Args:
+            values: By name. Missing and non-finite ones are not checked.
+
+        Returns:
+            New warnings.
+        """
         finite = {
             name: value
             for name, value in values.items()
             if isinstance(value, int | float) and math.isfinite(value)
         }
-        sentences = []
-        for kind, trouble in self._judge(finite):
-            if trouble is None:
-                self._calm(kind)
+        messages = []
+        for kind, problem in self._check_all(finite):
+            if problem is None:
+                self._mark_normal(kind)
                 continue
             if kind not in self._quiet:
-                sentences.append(trouble)
+                messages.append(problem)
             self._quiet[kind] = 0
-        return sentences
+        return messages
 
-    def _calm(self, kind: str) -> None:
+    def _mark_normal(self, kind: str) -> None:
         if kind in self._quiet:
             self._quiet[kind] += 1
-            if self._quiet[kind] >= QUIET_LOOKS:
+            if self._quiet[kind] >= QUIET_CHECKS:
                 del self._quiet[kind]
 
-    def _judge(self, values: Mapping[str, float]) -> Iterator[Finding]:
+    def _check_all(self, values: Mapping[str, float]) -> Iterator[Finding]:
         for modality in ("image", "text"):
-            yield from _variances(modality, values)
+            yield from _check_variances(modality, values)
         if "scale" in values:
-            yield from self._scale(values["scale"])
-            if "bias" in values:
-                yield from _bias(values["scale"], values["bias"])
-        if "gradient_norm" in values:
-            yield self._gradient(values["gradient_norm"])
+            yield from self._check_scale(values["scale"])
+            if "logit_bias" in values:
+                yield from _check_bias(values["scale"], values["logit_bias"])
+        if "grad_norm" in values:
+            yield self._check_grad_norm(values["grad_norm"])
 
-    def _scale(self, scale: float) -> Iterator[Finding]:
+    def _check_scale(self, scale: float) -> Iterator[Finding]:
         limits = {
-            "largest scale": (scale >= LARGEST_SCALE, "upper limit of 100: distances can't count for more"),
-            "smallest scale": (scale <= SMALLEST_SCALE, "lower limit of 1: distances can't count for less"),
+            "largest scale": (scale >= SCALE_UPPER, "upper limit of 100: distances can't count for more"),
+            "smallest scale": (scale <= SCALE_LOWER, "lower limit of 1: distances can't count for less"),
         }
-        for kind, (reached, what) in limits.items():
-            self._at_limit[kind] = self._at_limit[kind] + 1 if reached else 0
-            trouble = f"the scale ({scale:.4g}) has been at its {what}; a smaller learning rate may help"
-            yield kind, trouble if self._at_limit[kind] >= LOOKS_AT_LIMIT else None
+        for kind, (is_reached, limit) in limits.items():
+            self._at_limit[kind] = self._at_limit[kind] + 1 if is_reached else 0
+            problem = f"the scale ({scale:.4g}) has been at its {limit}; a smaller learning rate may help"
+            yield kind, problem if self._at_limit[kind] >= CHECKS_AT_LIMIT else None
 
-    def _gradient(self, norm: float) -> Finding:
+    def _check_grad_norm(self, norm: float) -> Finding:
         """Compared with the norms before it."""
-        usual = median(self._norms) if len(self._norms) >= LOOKS_BEFORE_SPIKES else None
+        usual = median(self._norms) if len(self._norms) >= MIN_NORMS else None
         self._norms.append(norm)
-        if usual is None or norm <= SPIKE * usual:
+        if usual is None or norm <= SPIKE_RATIO * usual:
             return "gradient", None
-        return "gradient", f"the gradient norm is {norm:.4g}, over {SPIKE:.0f} times its usual {usual:.4g}"
+        return (
+            "gradient",
+            f"the gradient norm is {norm:.4g}, over {SPIKE_RATIO:.0f} times its usual {usual:.4g}",
+        )
 
 
-def _variances(modality: str, values: Mapping[str, float]) -> Iterator[Finding]:
+def _check_variances(modality: str, values: Mapping[str, float]) -> Iterator[Finding]:
     log_var = values.get(f"{modality}/log_var")
     if log_var is not None:
         yield (
             f"{modality} variances collapsed",
-            f"{modality} variances have collapsed: their mean logarithm is {log_var:.4g}, below {COLLAPSED:.0f}, "
-            "where float32 can't tell them from none; the model is deterministic in effect"
-            if log_var < COLLAPSED
+            f"{modality} variances have collapsed: their mean logarithm is {log_var:.4g}, below {MIN_LOG_VAR:.0f}, "
+            "which float32 can't distinguish from 0; the model is effectively deterministic"
+            if log_var < MIN_LOG_VAR
             else None,
         )
-    spread = values.get(f"{modality}/uncertainty_q50")
-    if spread is not None:
+    uncertainty = values.get(f"{modality}/uncertainty_q50")
+    if uncertainty is not None:
         yield (
-            f"{modality} variances blown up",
-            f"{modality} variances have blown up: the median uncertainty is {spread:.4g}, above {BLOWN_UP:.0f}, the "
-            "largest squared distance of two means; the spread outweighs any distance"
-            if spread > BLOWN_UP
+            f"{modality} variances exploded",
+            f"{modality} variances have exploded: the median uncertainty is {uncertainty:.4g}, above "
+            f"{MAX_UNCERTAINTY:.0f}, the largest squared distance of two means; it outweighs any distance"
+            if uncertainty > MAX_UNCERTAINTY
             else None,
         )
 
 
-def _bias(scale: float, bias: float) -> Iterator[Finding]:
-    numbers = f"the bias has run away: with scale {scale:.4g} and bias {bias:.4g}"
+def _check_bias(scale: float, bias: float) -> Iterator[Finding]:
+    numbers = f"the logit bias has diverged: with scale {scale:.4g} and bias {bias:.4g}"
     yield (
         "bias too low",
-        f"{numbers} even a perfect match has a logit of {scale + bias:.4g}, a probability below e^{HOPELESS:.0f}"
-        if scale + bias < HOPELESS
+        f"{numbers} even a perfect match has a logit of {scale + bias:.4g}, a probability below e^{MIN_MATCH_LOGIT:.0f}"
+        if scale + bias < MIN_MATCH_LOGIT
         else None,
     )
     yield (
         "bias too high",
         f"{numbers} even opposite means have a logit of {bias - scale:.4g}: every pair is a match"
-        if bias - scale > CERTAIN
+        if bias - scale > MAX_MISMATCH_LOGIT
         else None,
     )

@@ -1,4 +1,4 @@
-"""What people see of a run while it goes: a live panel on a terminal, plain lines elsewhere, or nothing."""
+"""Progress of a run for people: a live panel on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -9,433 +9,391 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from prolip.training.config import Display
+from prolip.training.config import DisplayMode
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-SECONDS_A_FRAME = 0.25
-REMEMBERED = 80
-"""Values in the longest trend; on 80 columns the last 40 or so are seen."""
+SECONDS_PER_FRAME = 0.25
+MAX_TREND = 80
+"""Values in the longest sparkline; 80 columns have room for the last 40 or so."""
 RECENT_STEPS = 500
-"""Steps over which the speed is taken: the slow first ones are forgotten, checks and checkpoints are not."""
-
-BLOCKS = "▁▂▃▄▅▆▇█"
-ASCII_BLOCKS = "_.-:=+*#"
-
-HELD_OUT = "held_out/"
-TERM = "loss/"
-FRAME = 4
-"""Columns that the frame of the panel takes."""
+"""Steps over which the speed is measured: the slow first ones drop out, evaluations and checkpoints stay in."""
+BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
+HELD_OUT, TERM = "held_out/", "loss/"
+FRAME_WIDTH = 4
 
 
-class Watch(Protocol):
-    """Someone who looks at a run."""
+class Display:
+    """Shows nothing: the display of other ranks, and the base of the others."""
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
-        """A line of metrics; any of them may be missing."""
+        """Show a line of metrics; any of them may be missing."""
 
     def tick(self, step: int) -> None:
         """A step is done. Cheap."""
 
-    def say(self, text: str) -> None:
-        """A line that stays on the screen."""
+    def print_message(self, text: str) -> None:
+        """Print a line that stays on the screen."""
 
-    def say_last(self, text: str) -> None:
-        """What is left to read when the display has closed."""
+    def print_at_end(self, text: str) -> None:
+        """Print a line after the display has closed."""
 
 
 def open_display(
-    choice: Display, *, name: str, steps: int, batch: int, begin: int
-) -> AbstractContextManager[Watch]:
-    """A display on stderr of a run of `steps` steps of `batch` samples that goes on after step `begin`."""
-    if choice == "none":
-        return nullcontext(_Nobody())
-    pace = Pace(steps=steps, batch=batch, begin=begin)
-    if choice == "rich" or (choice == "auto" and _can_move_the_cursor()):
+    mode: DisplayMode, *, name: str, steps: int, batch_size: int, first_step: int
+) -> AbstractContextManager[Display]:
+    """Open a display on stderr.
+
+    Args:
+        mode: "auto": a live panel if stderr is a terminal, else plain lines.
+        name: Of the run.
+        steps: Of the whole run.
+        batch_size: Samples per step.
+        first_step: Steps that were done before this process started.
+    """
+    if mode == "none":
+        return nullcontext(Display())
+    progress = ProgressTracker(steps=steps, batch_size=batch_size, first_step=first_step)
+    file = cast("TextIO", _FailSafeFile(sys.stderr))
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+    if mode == "rich" or (mode == "auto" and is_terminal):
         from rich.console import Console
 
-        console = Console(file=_forgiving(sys.stderr), force_terminal=choice == "rich" or None)
-        return open_screen(console, name, pace)
-    return nullcontext(Lines(sys.stderr, name, pace))
+        console = Console(file=file, force_terminal=mode == "rich" or None)
+        return open_live_display(console, name, progress)
+    return nullcontext(PlainDisplay(file, name, progress))
 
 
-def _forgiving(file: TextIO) -> TextIO:
-    return cast("TextIO", _Forgiving(file))
-
-
-class _Forgiving:
-    """A file that is silent once it can't be written to (2>&1 | head -1): a run goes on though nobody looks."""
+class _FailSafeFile:
+    """Ignores all writes after one has failed (2>&1 | head -1): a run goes on though nobody reads its output."""
 
     def __init__(self, file: TextIO) -> None:
-        self._file, self._silent = file, False
+        self._file, self._failed = file, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
     def write(self, text: str) -> int:
-        try:
-            self._try(lambda: self._file.write(text))
-        except UnicodeEncodeError:
-            self._try(lambda: self._file.write(text.encode("ascii", "backslashreplace").decode()))
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        self._attempt(lambda: self._file.write(text.encode(encoding, "backslashreplace").decode(encoding)))
         return len(text)
 
     def flush(self) -> None:
-        self._try(self._file.flush)
+        self._attempt(self._file.flush)
 
     def isatty(self) -> bool:
-        return not self._silent and self._file.isatty()
+        return not self._failed and self._file.isatty()
 
-    def _try(self, work: Callable[[], object]) -> None:
-        if self._silent:
-            return
+    def _attempt(self, work: Callable[[], object]) -> None:
         try:
-            work()
-        except UnicodeEncodeError:
-            raise
+            if not self._failed:
+                work()
         except (OSError, ValueError):  # ValueError: the file is closed
-            self._silent = True
+            self._failed = True
 
 
-class Pace:
-    """How far a run is, how fast, and how long it will take. What an earlier process did has no part in the speed."""
+class ProgressTracker:
+    """Steps done, speed and time left. Steps of earlier processes don't count for the speed.
+
+    Args:
+        steps: Of the whole run.
+        batch_size: Samples per step.
+        first_step: Steps done before.
+        clock: Seconds.
+    """
 
     def __init__(
-        self, *, steps: int, batch: int, begin: int, clock: Callable[[], float] = time.monotonic
+        self, *, steps: int, batch_size: int, first_step: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.steps, self.batch, self.step = steps, batch, begin
-        self.clock = clock
-        self._began = clock()
-        self._recent = deque([(self._began, begin)], maxlen=RECENT_STEPS + 1)
+        self.steps, self.batch_size, self.step, self.clock = steps, batch_size, first_step, clock
+        self._start = clock()
+        self._recent = deque([(self._start, first_step)], maxlen=RECENT_STEPS + 1)
 
     def reach(self, step: int) -> None:
+        """So many steps are done."""
         if step > self.step:
             self.step = step
             self._recent.append((self.clock(), step))
 
     @property
-    def samples(self) -> int:
-        return self.step * self.batch
-
-    @property
     def elapsed(self) -> float:
-        """Seconds since this process began."""
-        return self.clock() - self._began
+        """Seconds since this process started."""
+        return self.clock() - self._start
 
     @property
     def speed(self) -> float | None:
-        """Samples a second, over the recent steps; None before the first."""
+        """Samples per second over the recent steps; None before the first."""
         (since, first), (until, last) = self._recent[0], self._recent[-1]
-        return self.batch * (last - first) / (until - since) if last > first and until > since else None
+        return self.batch_size * (last - first) / (until - since) if last > first and until > since else None
 
     @property
-    def left(self) -> float | None:
-        """Seconds until the last step, if the speed stays."""
-        return None if self.speed is None else (self.steps - self.step) * self.batch / self.speed
+    def seconds_left(self) -> float | None:
+        """Seconds until the last step at the current speed."""
+        return None if self.speed is None else (self.steps - self.step) * self.batch_size / self.speed
+
+    def describe(self, values: Mapping[str, float]) -> list[str]:
+        """Steps, samples, speed and time left, for either display."""
+        speed = values.get("samples_per_second", self.speed)
+        rate = None if speed is None else f"{speed:,.0f}" if speed >= 100 else f"{speed:.3g}"
+        return [
+            f"step {self.step:,}/{self.steps:,}",
+            f"{self.step * self.batch_size:,} samples",
+            *([] if rate is None else [f"{rate} samples/s"]),
+            *([] if self.seconds_left is None else [f"left {_format_duration(self.seconds_left)}"]),
+        ]
 
 
-class Lines:
-    """A line for each update, of ASCII: for log files and pipes."""
+class PlainDisplay(Display):
+    """One line per update, for log files and pipes."""
 
-    def __init__(self, file: TextIO, name: str, pace: Pace) -> None:
-        self._file, self._pace = _forgiving(file), pace
-        after = f", after step {pace.step:,}" if pace.step else ""
-        self.say(f"{name}: {pace.steps:,} steps of {pace.batch:,} samples{after}")
+    def __init__(self, file: TextIO, name: str, progress: ProgressTracker) -> None:
+        self._file, self._progress = file, progress
+        after = f", after step {progress.step:,}" if progress.step else ""
+        self.print_message(f"{name}: {progress.steps:,} steps of {progress.batch_size:,} samples{after}")
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
-        self._pace.reach(step)
-        usual, checked = _split(values)
-        if usual:
-            self.say("  ".join(filter(None, [*self._progress(usual), *_plain_metrics(usual)])))
-        if checked:
-            retrieval, spread = _checked_pieces(checked)
-            self.say("  ".join([f"held out at step {step:,}:", *retrieval, *spread]))
+        self._progress.reach(step)
+        training, held_out = _split_metrics(values)
+        if training:
+            terms = {
+                name.removeprefix(TERM): value for name, value in training.items() if name.startswith(TERM)
+            }
+            spread = {
+                m: training[f"{m}/uncertainty"] for m in ("image", "text") if f"{m}/uncertainty" in training
+            }
+            loss = _describe(training, {"loss": "loss {}"})
+            parts = [
+                " ".join([*loss, f"({_join_values(terms)})"] if terms else loss),
+                f"uncertainty {_join_values(spread)}" if spread else "",
+                *_describe_optimization(training),
+                *_describe_resources(training),
+            ]
+            self.print_message("  ".join(filter(None, [*self._progress.describe(training), *parts])))
+        if held_out:
+            retrieval, uncertainty = _describe_held_out(held_out)
+            self.print_message("  ".join([f"held-out at step {step:,}:", *retrieval, *uncertainty]))
 
     def tick(self, step: int) -> None:
-        self._pace.reach(step)
+        self._progress.reach(step)
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         print(text, file=self._file, flush=True)
 
-    say_last = say
-
-    def _progress(self, values: Mapping[str, float]) -> Iterator[str]:
-        pace = self._pace
-        yield f"step {pace.step:,}/{pace.steps:,}"
-        yield f"{pace.samples:,} samples"
-        speed = values.get("samples_per_second", pace.speed)
-        if speed is not None:
-            yield f"{_speed(speed)}/s"
-        if "data_wait" in values:
-            yield f"data {values['data_wait']:.0%}"
-        if pace.left is not None:
-            yield f"left {_span(pace.left)}"
+    print_at_end = print_message
 
 
 @contextmanager
-def open_screen(console: Console, name: str, pace: Pace) -> Iterator[Watch]:
-    """A live panel at the bottom of a console; its last state stays there."""
+def open_live_display(console: Console, name: str, progress: ProgressTracker) -> Iterator[Display]:
+    """A live panel at the bottom of a console. Its last state stays there."""
     from rich.live import Live
 
-    screen = Screen(console, name, pace, lambda: live.refresh())
+    display = LiveDisplay(console, name, progress, lambda: live.refresh())
     live = Live(
-        get_renderable=screen.draw,
+        get_renderable=display.draw,
         console=console,
         auto_refresh=False,
-        redirect_stdout=sys.stdout.isatty(),  # else it goes to a file or a pipe, which are not ours
+        redirect_stdout=sys.stdout.isatty(),  # else stdout is a file or a pipe, which must get its own output
     )
     with live:
         live.refresh()
-        yield screen
-    for text in screen.last:
-        screen.say(text)
+        yield display
+    for text in display.final_messages:
+        display.print_message(text)
 
 
-class Screen:
-    """What the live panel shows. It is drawn by the thread that trains, at most four times a second: a thread of its
-    own might hold the console's lock when a worker process is forked, which then could never write.
+class LiveDisplay(Display):
+    """The live panel: progress bar, metrics with sparklines, held-out results.
+
+    The training thread draws it, at most four times per second. A drawing thread might hold the console's lock when a
+    worker process is forked, and the worker could then never print.
     """
 
-    def __init__(self, console: Console, name: str, pace: Pace, redraw: Callable[[], object]) -> None:
-        self._console, self._name, self._pace, self._redraw = console, name, pace, redraw
-        self.last: list[str] = []
-        self._drawn = pace.clock()
+    def __init__(
+        self, console: Console, name: str, progress: ProgressTracker, redraw: Callable[[], object]
+    ) -> None:
+        self._console, self._name, self._progress, self._redraw = console, name, progress, redraw
+        self.final_messages: list[str] = []
+        self._last_drawn = progress.clock()
         self._values: dict[str, float] = {}
-        self._checked: dict[str, float] = {}
-        self._checked_at = 0
+        self._held_out: dict[str, float] = {}
+        self._held_out_step = 0
         self._trends: dict[str, deque[float]] = {}
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
-        usual, checked = _split(values)
-        if usual:
-            self._values = usual
-            for name, value in usual.items():
-                self._trends.setdefault(name, deque(maxlen=REMEMBERED)).append(value)
-        if checked:
-            self._checked, self._checked_at = checked, step
+        training, held_out = _split_metrics(values)
+        if training:
+            self._values = training
+            for name, value in training.items():
+                self._trends.setdefault(name, deque(maxlen=MAX_TREND)).append(value)
+        if held_out:
+            self._held_out, self._held_out_step = held_out, step
         self.tick(step)
 
     def tick(self, step: int) -> None:
-        self._pace.reach(step)
-        now = self._pace.clock()
-        if now - self._drawn >= SECONDS_A_FRAME:
-            self._drawn = now
+        self._progress.reach(step)
+        now = self._progress.clock()
+        if now - self._last_drawn >= SECONDS_PER_FRAME:
+            self._last_drawn = now
             self._redraw()
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         from rich.text import Text
 
-        self._console.print(Text(text))
+        self._console.print(Text(text))  # a Text, because brackets are not markup
 
-    def say_last(self, text: str) -> None:
-        self.last.append(text)
+    def print_at_end(self, text: str) -> None:
+        self.final_messages.append(text)
 
     def draw(self) -> RenderableType:
-        """The panel as it is now, for the width of the console."""
+        """The panel in its current state, as wide as the console."""
         from rich.console import Group
         from rich.panel import Panel
-        from rich.text import Text
-
-        parts: list[RenderableType] = [self._bar(), self._progress()]
-        for section in (self._losses(), self._uncertainties(), self._rest(), self._check()):
-            if section:
-                parts += [Text(), *section]
-        return Panel(Group(*parts), title=Text(self._name), title_align="left", border_style="bright_black")
-
-    def _bar(self) -> RenderableType:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
-        pace = self._pace
-        times = [
-            f"elapsed {_span(pace.elapsed)}",
-            *([] if pace.left is None else [f"left {_span(pace.left)}"]),
-        ]
-        row = Table.grid(expand=True, padding=(0, 2))
-        row.add_column(ratio=1)
-        row.add_column()
-        bar = ProgressBar(total=pace.steps, completed=pace.step, finished_style="green")
-        row.add_row(bar, _line(_share(pace.step / pace.steps), *times))
-        return row
-
-    def _progress(self) -> Text:
-        pace = self._pace
-        speed = self._values.get("samples_per_second", pace.speed)
-        return _line(
-            f"step {pace.step:,}/{pace.steps:,}",
-            f"{pace.samples:,} samples",
-            *([] if speed is None else [f"{_speed(speed)} samples/s"]),
+        progress = self._progress
+        bar = Table.grid(expand=True, padding=(0, 2))
+        bar.add_column(ratio=1)
+        bar.add_row(
+            ProgressBar(total=progress.steps, completed=progress.step, finished_style="green"),
+            _make_line(
+                f"{progress.step / progress.steps:.1%}", f"elapsed {_format_duration(progress.elapsed)}"
+            ),
         )
+        rows: list[RenderableType] = [bar, _make_line(*progress.describe(self._values))]
+        for section in (self._draw_losses(), self._draw_uncertainty(), self._draw_lines()):
+            rows += [Text(), *section] if section else []
+        return Panel(Group(*rows), title=Text(self._name), title_align="left", border_style="bright_black")
 
-    def _losses(self) -> list[Text]:
-        """The sum, and its terms below it."""
+    def _draw_losses(self) -> list[Text]:
         names = [name for name in self._values if name == "loss" or name.startswith(TERM)]
-        return [self._trend(name, _loss_label(name), "cyan") for name in names]
+        labels = [name.replace(TERM, "  ").replace("_", " ") for name in names]
+        return [self._draw_trend(name, label, "cyan") for name, label in zip(names, labels, strict=True)]
 
-    def _uncertainties(self) -> list[Text]:
-        kinds = [kind for kind in ("image", "text") if f"{kind}/uncertainty" in self._values]
-        rows = [
-            self._trend(f"{kind}/uncertainty", f"  {kind}", "magenta", self._range(kind)) for kind in kinds
-        ]
-        ranged = any(self._range(kind) for kind in kinds)
-        return [_row("uncertainty", "mean", "5% .. 95%" if ranged else ""), *rows] if rows else []
+    def _draw_uncertainty(self) -> list[Text]:
+        rows = []
+        for modality in ("image", "text"):
+            name = f"{modality}/uncertainty"
+            ends = _describe(self._values, {f"{name}_q05": "{}", f"{name}_q95": "{}"})
+            if name in self._values:
+                note = " .. ".join(ends) if len(ends) == 2 else ""
+                rows.append(self._draw_trend(name, f"  {modality}", "magenta", note))
+        has_range = any("uncertainty_q95" in name for name in self._values)
+        return [_make_row("uncertainty", "mean", "5% .. 95%" if has_range else ""), *rows] if rows else []
 
-    def _range(self, kind: str) -> str:
-        ends = [self._values.get(f"{kind}/uncertainty_{end}") for end in ("q05", "q95")]
-        return " .. ".join(_number(end) for end in ends if end is not None) if None not in ends else ""
+    def _draw_lines(self) -> list[Text]:
+        lines = [_describe_optimization(self._values), _describe_resources(self._values)]
+        retrieval, uncertainty = _describe_held_out(self._held_out)
+        if retrieval or uncertainty:
+            lines += [[f"held-out at step {self._held_out_step:,}", *retrieval], uncertainty]
+        return [_make_line(*parts) for parts in lines if parts]
 
-    def _rest(self) -> list[Text]:
-        lines = [_optimisation(self._values), _machine(self._values)]
-        return [_line(*pieces) for pieces in lines if pieces]
-
-    def _check(self) -> list[Text]:
-        retrieval, spread = _checked_pieces(self._checked)
-        if not retrieval and not spread:
-            return []
-        head = _line(f"held out at step {self._checked_at:,}", *retrieval)
-        return [head, _line(*spread)] if spread else [head]
-
-    def _trend(self, name: str, label: str, colour: str, note: str = "") -> Text:
-        """A value, and its last values as a line of blocks that fills what is left of the width."""
-        row = _row(label, _number(self._values[name]), f"{note:<20}" if note else "")
-        room = max(0, self._console.width - FRAME - row.cell_len - 2)
-        values = list(self._trends[name])[-room:] if room else []
-        levels = ASCII_BLOCKS if self._console.options.ascii_only else BLOCKS
+    def _draw_trend(self, name: str, label: str, color: str, note: str = "") -> Text:
+        """A value and its sparkline, which fills the rest of the width."""
+        row = _make_row(label, _format_value(self._values[name]), f"{note:<20}" if note else "")
+        width = max(0, self._console.width - FRAME_WIDTH - row.cell_len - 2)
+        values = list(self._trends[name])[-width:] if width else []
+        blocks = ASCII_BLOCKS if self._console.options.ascii_only else BLOCKS
         width = min(
-            room, max(len(trend) for trend in self._trends.values())
-        )  # what began later ends with the others
-        return row.append("  ").append(sparkline(values, levels).rjust(width), style=colour)
+            width, max(map(len, self._trends.values()))
+        )  # trends that started later end with the others
+        return row.append("  ").append(sparkline(values, blocks).rjust(width), style=color)
 
 
-class _Nobody:
-    def update(self, step: int, values: Mapping[str, float]) -> None:
-        pass
-
-    def tick(self, step: int) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-    say_last = say
-
-
-def sparkline(values: Sequence[float], levels: str = BLOCKS) -> str:
-    """A character for each value, from the lowest level for the smallest to the highest for the largest; ! for what is
-    not finite.
+def sparkline(values: Sequence[float], blocks: str = BLOCKS) -> str:
+    """One character per value, from the first block for the smallest to the last for the largest; ! if not finite.
 
     >>> sparkline([0.0, 1.0, 2.0, 7.0])
     '▁▂▃█'
     """
     finite = [value for value in values if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    top = len(levels) - 1
-
-    def level(value: float) -> int:
-        return round(top * (value - low) / (high - low)) if high > low else 0
-
-    return "".join(levels[level(value)] if math.isfinite(value) else "!" for value in values)
+    scale = (len(blocks) - 1) / (high - low) if high > low else 0.0
+    return "".join(blocks[round(scale * (v - low))] if math.isfinite(v) else "!" for v in values)
 
 
-def _can_move_the_cursor() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+def _split_metrics(values: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Metrics of training, and of held-out data."""
+    training = {name: value for name, value in values.items() if not name.startswith(HELD_OUT)}
+    return training, {name: value for name, value in values.items() if name.startswith(HELD_OUT)}
 
 
-def _split(values: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """Metrics of training, and those of a check."""
-    usual = {name: value for name, value in values.items() if not name.startswith(HELD_OUT)}
-    return usual, {name: value for name, value in values.items() if name.startswith(HELD_OUT)}
-
-
-def _plain_metrics(values: Mapping[str, float]) -> Iterator[str]:
-    terms = [
-        f"{name.removeprefix(TERM)} {_number(value)}"
-        for name, value in values.items()
-        if name.startswith(TERM)
+def _describe(values: Mapping[str, float], templates: Mapping[str, str]) -> list[str]:
+    """The templates of the metrics that are there; {} takes the value with four digits."""
+    found = {template: values.get(name) for name, template in templates.items()}
+    return [
+        template.format(_format_value(value) if "{}" in template else value)
+        for template, value in found.items()
+        if value is not None
     ]
-    if "loss" in values:
-        yield f"loss {_number(values['loss'])}" + (f" ({' '.join(terms)})" if terms else "")
-    temperature = {"a": values.get("scale"), "b": values.get("bias")}
-    yield " ".join(f"{name} {value:.4g}" for name, value in temperature.items() if value is not None)
-    spreads = {kind: values.get(f"{kind}/uncertainty") for kind in ("image", "text")}
-    known = " ".join(f"{kind} {_number(value)}" for kind, value in spreads.items() if value is not None)
-    yield f"unc {known}" if known else ""
-    yield f"grad {values['gradient_norm']:.3g}" if "gradient_norm" in values else ""
-    yield f"lr {values['rate']:.3g}" if "rate" in values else ""
-    yield f"skipped {values['skipped']:.0f}" if values.get("skipped") else ""
 
 
-def _optimisation(values: Mapping[str, float]) -> list[str]:
-    labels = {"scale": "scale", "bias": "bias", "gradient_norm": "gradient norm"}
-    pieces = [f"{label} {_number(values[name])}" for name, label in labels.items() if name in values]
-    return [*pieces, *([f"learning rate {values['rate']:.3g}"] if "rate" in values else [])]
+def _describe_optimization(values: Mapping[str, float]) -> list[str]:
+    labels = {
+        "scale": "scale {}",
+        "logit_bias": "logit bias {}",
+        "grad_norm": "grad norm {}",
+        "lr": "lr {:.3g}",
+    }
+    return _describe(values, labels)
 
 
-def _machine(values: Mapping[str, float]) -> list[str]:
-    pieces = []
-    if "data_wait" in values:
-        pieces.append(f"waiting for data {values['data_wait']:.0%}")
-    if "memory" in values:
-        pieces.append(f"memory {values['memory']:.3g} GiB")
-    if values.get("skipped"):
-        pieces.append(f"steps skipped {values['skipped']:.0f}")
-    return pieces
+def _describe_resources(values: Mapping[str, float]) -> list[str]:
+    labels = {"data_wait": "waiting for data {:.0%}", "peak_memory": "memory {:.3g} GiB"}
+    skipped = {"skipped_steps": "skipped steps {:.0f}"} if values.get("skipped_steps") else {}
+    return _describe(values, labels | skipped)
 
 
-def _checked_pieces(values: Mapping[str, float]) -> tuple[list[str], list[str]]:
+def _describe_held_out(values: Mapping[str, float]) -> tuple[list[str], list[str]]:
     """Retrieval; uncertainty."""
+    retrieval = {
+        "r1": "R@1 {:.1%}",
+        "image_to_text_r1": "to text {:.1%}",
+        "text_to_image_r1": "to image {:.1%}",
+    }
+    uncertainty = {
+        "image_uncertainty": "uncertainty of images {}", "text_uncertainty": "of texts {}",
+        "text_above_image": "text above image {:.1%}",
+    }  # fmt: skip
+    plain = {name.removeprefix(HELD_OUT): value for name, value in values.items()}
+    return _describe(plain, retrieval), _describe(plain, uncertainty)
 
-    def pieces(labels: Mapping[str, str], write: Callable[[float], str]) -> list[str]:
-        found = {label: values.get(HELD_OUT + name) for name, label in labels.items()}
-        return [f"{label} {write(value)}" for label, value in found.items() if value is not None]
 
-    recalls = {"r1": "R@1", "image_to_text_r1": "to text", "text_to_image_r1": "to image"}
-    spreads = {"image_uncertainty": "uncertainty of images", "text_uncertainty": "of texts"}
-    above = {"text_above_image": "text above image"}
-    return pieces(recalls, _share), [*pieces(spreads, _number), *pieces(above, _share)]
-
-
-def _line(*pieces: str) -> Text:
-    """Labels with their values, on one line: what doesn't fit is cut off."""
+def _make_line(*parts: str) -> Text:
+    """Labels and values on one line; what doesn't fit is cut off."""
     from rich.text import Text
 
-    line = Text("   ".join(pieces), no_wrap=True, overflow="ellipsis")
+    line = Text("   ".join(parts), no_wrap=True, overflow="ellipsis")
     line.highlight_regex(r"(?<!\S)-?\d\S*", "bold")
-    line.highlight_regex(r"steps skipped \d+", "yellow")
+    line.highlight_regex(r"skipped steps \d+", "yellow")
     return line
 
 
-def _row(label: str, value: str, note: str = "") -> Text:
+def _make_row(label: str, value: str, note: str = "") -> Text:
     from rich.text import Text
 
     row = Text(f"{label:<16}", no_wrap=True, overflow="ellipsis").append(f"{value:>9}", style="bold")
     return row.append(f"  {note}" if note else "", style="bright_black")
 
 
-def _loss_label(name: str) -> str:
-    return name if name == "loss" else f"  {name.removeprefix(TERM).replace('_', ' ')}"
+def _join_values(values: Mapping[str, float]) -> str:
+    return " ".join(f"{name} {_format_value(value)}" for name, value in values.items())
 
 
-def _number(value: float) -> str:
-    """Four digits, however large."""
+def _format_value(value: float) -> str:
+    """Four significant digits."""
     return f"{value:#.4g}"
 
 
-def _share(value: float) -> str:
-    return f"{value:.1%}"
-
-
-def _speed(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """3:10, 2:03:10 or 5d 2h."""
-    whole = max(0, round(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
+    total = max(0, round(seconds))
+    hours, minutes = total // 3600, total // 60 % 60
     if hours >= 24:
         return f"{hours // 24}d {hours % 24}h"
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+    return f"{hours}:{minutes:02}:{total % 60:02}" if hours else f"{minutes}:{total % 60:02}"

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, and a module that holds it for a while."""
+"""Exponential moving average of the weights, which can temporarily replace them."""
 
 from __future__ import annotations
 
@@ -11,37 +11,46 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 
-class Average:
-    """avg = decay * avg + (1 - decay) * weight, for each parameter that learns; it begins with the weights.
+class ModelEma:
+    """ema = decay * ema + (1 - decay) * weight for each trained parameter, initialized with the weights.
 
-    Frozen parameters are their own average, so they aren't kept. Sharded parameters have sharded averages.
+    Frozen parameters equal their average, so they aren't stored. Sharded parameters have sharded averages.
+
+    Args:
+        module: After `parallelize`.
+        decay: Between 0 and 1.
     """
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self._module = module
         self._decay = decay
-        # These objects, not what the module holds later: after a forward pass FSDP may leave gathered weights in it.
+        # Keep these parameter objects: after a forward pass FSDP may leave gathered weights in the module instead.
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._averages = {name: p.detach().clone() for name, p in self._parameters.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The averages by the names of their parameters: the tensors themselves, so writing to them changes them."""
+        """The averages by parameter name. They are not copies: a checkpoint is loaded by writing to them."""
         return dict(self._averages)
 
     @torch.no_grad()
-    def update(self, bad: Tensor | None = None) -> None:
-        """Go one step on. bad: a scalar on the weights' device; 1: leave everything as it is, 0 or None: don't."""
+    def update(self, nonfinite: Tensor | None = None) -> None:
+        """Update the averages after an optimizer step.
+
+        Args:
+            nonfinite: Scalar on the weights' device; 1 if the step was skipped: then the averages stay the same. It is
+                multiplied in rather than tested, so that nothing waits for the GPU.
+        """
         averages, parameters = _locals(self._averages.values()), _locals(self._parameters.values())
-        if bad is None:
+        if nonfinite is None:
             torch._foreach_lerp_(averages, parameters, 1 - self._decay)
             return
         dtypes = {average.dtype for average in averages}
-        shares = {dtype: (1 - bad.to(dtype)) * (1 - self._decay) for dtype in dtypes}
-        torch._foreach_lerp_(averages, parameters, [shares[average.dtype] for average in averages])
+        weights = {dtype: (1 - nonfinite.to(dtype)) * (1 - self._decay) for dtype in dtypes}
+        torch._foreach_lerp_(averages, parameters, [weights[average.dtype] for average in averages])
 
     @contextmanager
-    def swapped(self) -> Iterator[None]:
-        """Inside, the module holds the averages; afterwards its own weights, whatever happens. Costs one more copy."""
+    def swap_in(self) -> Iterator[None]:
+        """Let the module hold the averages; its own weights are restored at the end. Needs one more copy of them."""
         own = [parameter.clone() for parameter in _locals(self._parameters.values())]
         try:
             self._write(_locals(self._averages.values()))
@@ -51,13 +60,13 @@ class Average:
 
     @torch.no_grad()
     def _write(self, values: list[Tensor]) -> None:
-        for part in self._module.modules():
-            if isinstance(part, FSDPModule):
-                part.reshard()  # gathered weights that stayed behind would hide what is written
+        for submodule in self._module.modules():
+            if isinstance(submodule, FSDPModule):
+                submodule.reshard()  # gathered weights that are still in use would hide what is written to the shards
         torch._foreach_copy_(_locals(self._parameters.values()), values)
 
 
 def _locals(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """This rank's shards, without gradient: the tensors' own memory."""
+    """This rank's shards, detached: they share the tensors' memory."""
     detached = [tensor.detach() for tensor in tensors]
     return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in detached]

@@ -1,4 +1,4 @@
-"""What a run ran on and with: the facts that are needed to repeat it."""
+"""Versions, machine and git revision of a run: what is needed to repeat it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
-SECONDS_FOR_GIT = 10
+GIT_TIMEOUT = 10
 
 
 def describe_environment() -> dict[str, Any]:
     """Versions, machine, ranks, command and revision, ready for JSON."""
     from prolip.distributed import world_size
 
-    return {**describe_machine(), "world_size": world_size(), "command": list(sys.argv), "git": git_state()}
+    return {
+        **describe_machine(),
+        "world_size": world_size(),
+        "command": list(sys.argv),
+        "git": get_git_state(),
+    }
 
 
 def describe_machine() -> dict[str, Any]:
@@ -27,16 +32,16 @@ def describe_machine() -> dict[str, Any]:
         "prolip": version("prolip"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": core_versions(),
-        "cpus": cpus(),
+        "packages": get_core_versions(),
+        "cpus": count_cpus(),
         "threads": torch.get_num_threads(),
-        "accelerators": accelerators(),
+        "accelerators": list_accelerators(),
         "cuda": torch.version.cuda,
     }
 
 
-def core_versions() -> dict[str, str | None]:
-    """Name -> version of what pyproject.toml asks for without an extra; None if it isn't there."""
+def get_core_versions() -> dict[str, str | None]:
+    """Version of each dependency in pyproject.toml that belongs to no extra; None if it isn't installed."""
     names = [line.split(";")[0] for line in requires("prolip") or [] if "extra ==" not in line]
     found: dict[str, str | None] = {}
     for name in (line.split(">")[0].split("=")[0].split("<")[0].strip() for line in names):
@@ -47,12 +52,12 @@ def core_versions() -> dict[str, str | None]:
     return found
 
 
-def cpus() -> int | None:
-    """Cores that this process may use."""
+def count_cpus() -> int | None:
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def accelerators() -> list[str]:
+def list_accelerators() -> list[str]:
     """Names of the GPUs."""
     import torch
 
@@ -60,10 +65,10 @@ def accelerators() -> list[str]:
     return [*names, "Apple MPS"] if torch.backends.mps.is_available() else names
 
 
-def git_state() -> dict[str, Any] | None:
-    """Revision of the checkout that the working directory is in, and whether its files differ from it; None if in none.
+def get_git_state() -> dict[str, Any] | None:
+    """Git revision of the working directory, and whether files were changed; None outside of a checkout.
 
-    New files don't count: a run's own folder is often one.
+    Untracked files don't count: a run folder is often one.
     """
     revision = _git("rev-parse", "--verify", "HEAD")
     if revision is None:
@@ -73,10 +78,10 @@ def git_state() -> dict[str, Any] | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git answers; None if it can't."""
-    command = ["git", "--no-optional-locks", *arguments]  # looking must not hinder someone who commits
+    """Output of a git command; None if it fails."""
+    command = ["git", "--no-optional-locks", *arguments]  # reading must not lock out a concurrent commit
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_FOR_GIT, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    return result.stdout.strip()

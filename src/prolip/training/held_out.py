@@ -1,6 +1,6 @@
-"""A small check on data that is not trained on: does retrieval work, and what is uncertain?
+"""Retrieval and uncertainty on held-out data during training.
 
-It draws nothing at random and leaves no trace in the model, so a run with it and one without it are the same.
+The evaluation draws no random numbers and doesn't change the model, so it doesn't change the run.
 """
 
 from __future__ import annotations
@@ -14,60 +14,72 @@ from prolip import distributed
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import normalise
+from prolip.preprocessing.images import normalize
 
-AT_ONCE = 256
+BATCH_SIZE = 256
 
 
-class HeldOutCheck:
-    """pixels: uint8 (n, 3, S, S). captions: n, one an image."""
+class HeldOutEvaluator:
+    """Evaluates the model that is being trained.
+
+    Args:
+        model: Its weights at the time of each evaluation are used.
+        pixels: uint8 (n, 3, S, S).
+        captions: n captions, one per image.
+    """
 
     def __init__(self, model: ProLIP, pixels: Tensor, captions: Sequence[str]) -> None:
         self._model = model
         self._pixels, self._ids = pixels, model.tokenize(list(captions))
-        self._same = same_caption(captions)
+        self._is_match = match_captions(captions)
 
     @torch.no_grad()
     def embed(self) -> tuple[Gaussian, Gaussian]:
-        """Images and texts (n, D), on the CPU. All ranks call it, each embeds its share."""
-        images = self._embedded(len(self._pixels), self._images)
-        return images, self._embedded(len(self._ids), self._texts)
+        """Embed images and texts, each (n, D), on the CPU. All ranks call it and embed a part each."""
+        images = self._embed(len(self._pixels), self._embed_images)
+        return images, self._embed(len(self._ids), self._embed_texts)
 
-    def judge(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
-        """The numbers by name, of what `embed` gave."""
-        return retrieval(images, texts, self._same) | uncertainty(images, texts)
+    def compute_metrics(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
+        """Metrics (`HELD_OUT_METRICS`) of the result of `embed`."""
+        return compute_retrieval(images, texts, self._is_match) | compute_uncertainty(images, texts)
 
-    def _images(self, rows: Tensor) -> Gaussian:
+    def _embed_images(self, rows: Tensor) -> Gaussian:
         pixels = self._pixels[rows].to(self._model.device)
-        return self._model.encode_image(normalise(pixels, self._model.config.image.pixels))
+        return self._model.encode_image(normalize(pixels, self._model.config.image.preprocessing))
 
-    def _texts(self, rows: Tensor) -> Gaussian:
+    def _embed_texts(self, rows: Tensor) -> Gaussian:
         return self._model.encode_text(self._ids[rows].to(self._model.device))
 
-    def _embedded(self, count: int, embed: Callable[[Tensor], Gaussian]) -> Gaussian:
-        """Each rank's share of the rows, then everyone's together. Sharded towers are called equally often by all."""
+    def _embed(self, count: int, embed: Callable[[Tensor], Gaussian]) -> Gaussian:
+        """Embed this rank's rows, then gather. The last row is repeated: FSDP needs equally many calls on all ranks."""
         world, rank = distributed.world_size(), distributed.rank()
-        each = -(-count // world)
-        own = torch.arange(rank * each, (rank + 1) * each).clamp(max=count - 1)
-        z = Gaussian.cat([embed(rows) for rows in own.split(AT_ONCE)])
-        sizes = [each] * world
-        whole = Gaussian(distributed.gather(z.mean, sizes), distributed.gather(z.log_var, sizes))
-        return whole[:count].to("cpu")
+        per_rank = -(-count // world)
+        own = torch.arange(rank * per_rank, (rank + 1) * per_rank).clamp(max=count - 1)
+        z = Gaussian.cat([embed(rows) for rows in own.split(BATCH_SIZE)])
+        sizes = [per_rank] * world
+        gathered = Gaussian(distributed.all_gather(z.mean, sizes), distributed.all_gather(z.log_var, sizes))
+        return gathered[:count].to("cpu")
 
 
-def same_caption(captions: Sequence[str]) -> Tensor:
-    """(n, n) bool: i and j have one caption, so either picture is right for it."""
-    numbers = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}
-    which = torch.tensor([numbers[caption] for caption in captions])
-    return which[:, None] == which
+def match_captions(captions: Sequence[str]) -> Tensor:
+    """(n, n) bool: whether samples i and j have the same caption, so that either image matches it."""
+    indices = {caption: index for index, caption in enumerate(dict.fromkeys(captions))}
+    unique = torch.tensor([indices[caption] for caption in captions])
+    return unique[:, None] == unique
 
 
-def retrieval(images: Gaussian, texts: Gaussian, right: Tensor) -> dict[str, float]:
-    """Share whose nearest, by CSD, of the other kind is right. right: (n, n) bool, rows are images."""
+def compute_retrieval(images: Gaussian, texts: Gaussian, is_match: Tensor) -> dict[str, float]:
+    """Recall@1 in both directions, by CSD.
+
+    Args:
+        images: (n, D).
+        texts: (n, D).
+        is_match: (n, n) bool, rows are images.
+    """
     distance = csd_matrix(images, texts)
     rows = torch.arange(len(distance))
-    to_text = right[rows, distance.argmin(1)].double().mean().item()
-    to_image = right[distance.argmin(0), rows].double().mean().item()
+    to_text = is_match[rows, distance.argmin(1)].double().mean().item()
+    to_image = is_match[distance.argmin(0), rows].double().mean().item()
     return {
         "held_out/r1": (to_text + to_image) / 2,
         "held_out/image_to_text_r1": to_text,
@@ -75,8 +87,8 @@ def retrieval(images: Gaussian, texts: Gaussian, right: Tensor) -> dict[str, flo
     }
 
 
-def uncertainty(images: Gaussian, texts: Gaussian) -> dict[str, float]:
-    """Mean uncertainty of each kind, how often a caption's is above its image's; nothing for a deterministic model."""
+def compute_uncertainty(images: Gaussian, texts: Gaussian) -> dict[str, float]:
+    """Mean uncertainty of images and texts, and how often a text's is above its image's; {} if all are 0."""
     image, text = images.uncertainty, texts.uncertainty
     if not image.any() and not text.any():
         return {}

@@ -1,4 +1,4 @@
-"""What is told of each step: to the metrics file, to people; when something must be looked at."""
+"""Log of a run: metrics of each step, to files and the display, and warnings about them."""
 
 from __future__ import annotations
 
@@ -7,114 +7,192 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
+from prolip import distributed
+from prolip.gaussian import Gaussian
 from prolip.training.config import TrainConfig
-from prolip.training.diagnostics import Alarms
-from prolip.training.display import Watch
-from prolip.training.metric_writers import Metrics, read_metrics
-from prolip.training.nonfinite import Guard, StepNumbers
-from prolip.training.parallel import peak_memory
-from prolip.training.rank_sync import on_first
-from prolip.training.schedule import rate
-from prolip.training.step import Gradients, Learner
-from prolip.training.step_metrics import read_step, read_uncertainty
+from prolip.training.diagnostics import Diagnostics
+from prolip.training.display import Display
+from prolip.training.metric_writers import MetricWriter, read_metrics
+from prolip.training.nonfinite import NonFiniteMonitor, StepRecord
+from prolip.training.optimizer import compute_learning_rate
+from prolip.training.parallel import get_peak_memory
+from prolip.training.rank_sync import on_rank_zero
+from prolip.training.step import StepOutput, TrainModule
+
+QUANTILES = {"q05": 0.05, "q50": 0.5, "q95": 0.95}
 
 
-class Clock:
-    """Time since the last reading, in all and waiting for data; and time since the last checkpoint."""
+class StepTimer:
+    """Time since the last line of metrics, in total and waiting for data, and time since the last checkpoint."""
 
     def __init__(self) -> None:
-        self._saved = time.monotonic()
-        self._begin()
+        self._last_save = time.monotonic()
+        self._reset()
 
-    def _begin(self) -> None:
-        self._began, self._waited, self._steps = time.monotonic(), 0.0, 0
+    def _reset(self) -> None:
+        self._start, self._data_seconds, self._steps = time.monotonic(), 0.0, 0
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def wait_for_data(self) -> Iterator[None]:
+        """Count the time inside as waiting for the data of one step."""
         start = time.monotonic()
         yield
-        self._waited += time.monotonic() - start
+        self._data_seconds += time.monotonic() - start
         self._steps += 1
 
-    def read(self, batch: int) -> dict[str, float]:
-        """Samples a second, and the share of time that was spent waiting for data, since the last reading."""
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        found = {"samples_per_second": self._steps * batch / seconds, "data_wait": self._waited / seconds}
-        self._begin()
+    def read(self, batch_size: int) -> dict[str, float]:
+        """Samples per second and the fraction of time spent waiting for data, since the last call."""
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        found = {
+            "samples_per_second": self._steps * batch_size / seconds,
+            "data_wait": self._data_seconds / seconds,
+        }
+        self._reset()
         return found
 
-    def since_save(self) -> float:
-        return time.monotonic() - self._saved
+    def seconds_since_save(self) -> float:
+        """Seconds since the last checkpoint, or since the start."""
+        return time.monotonic() - self._last_save
 
-    def saved(self) -> None:
-        self._saved = time.monotonic()
+    def mark_save(self) -> None:
+        """A checkpoint was saved now."""
+        self._last_save = time.monotonic()
 
 
-class Recorder:
-    """All ranks have one, because reading a batch that spans ranks takes all of them; rank 0's speaks.
+class TrainLogger:
+    """Logs the steps of a run.
 
-    evaluate: the held-out check, if there is one.
+    All ranks have one, because metrics of a batch that spans ranks need all of them; only rank 0 writes.
+
+    Args:
+        config: Of the run.
+        module: The trained parameters.
+        monitor: Collects non-finite steps.
+        writer: Metrics files; None on other ranks than 0.
+        display: What is shown.
+        device: Where the module is.
+        evaluate: The held-out evaluation, if there is one.
     """
 
     def __init__(
-        self, config: TrainConfig, learner: Learner, guard: Guard, metrics: Metrics | None, watch: Watch,
-        device: torch.device, evaluate: Callable[[], dict[str, float]] | None,
+        self, config: TrainConfig, module: TrainModule, monitor: NonFiniteMonitor, writer: MetricWriter | None,
+        display: Display, device: torch.device, evaluate: Callable[[], dict[str, float]] | None,
     ) -> None:  # fmt: skip
-        self._config, self._learner, self._guard = config, learner, guard
-        self._metrics, self._watch, self._device, self._evaluate = metrics, watch, device, evaluate
-        self._alarms = Alarms()
-        if metrics is not None:  # a resumed run has heard its alarms already
-            for line in read_metrics(metrics.folder):
-                self._alarms.look(line)
-        self.clock = Clock()
+        self._config, self._module, self._monitor = config, module, monitor
+        self._writer, self._display, self._device, self._evaluate = writer, display, device, evaluate
+        self._diagnostics = Diagnostics()
+        if writer is not None:  # a resumed run replays its metrics, so that it doesn't repeat its warnings
+            for line in read_metrics(writer.folder):
+                self._diagnostics.check(line)
+        self.timer = StepTimer()
 
-    def after_step(self, step: int, numbers: StepNumbers, gradients: Gradients) -> None:
-        """step: those that are done, this one included."""
-        self._guard.add(numbers)
-        self._watch.tick(step)
-        last = step == self._config.steps
-        told = last or step % self._config.log.every == 0
-        if told or self._device.type == "cpu":  # elsewhere, looking would wait for the GPU
-            self.look(step)
+    def log_step(self, step: int, record: StepRecord, output: StepOutput) -> None:
+        """Log a step, and evaluate if it is time to. All ranks call it.
+
+        Args:
+            step: Steps done, this one included.
+            record: For losses and the check for non-finite values.
+            output: For the uncertainty of the batch.
+        """
+        self._monitor.add(record)
+        self._display.tick(step)
+        is_last = step == self._config.steps
+        is_logged = is_last or step % self._config.log.every_steps == 0
+        if is_logged or self._device.type == "cpu":  # on a GPU, a check waits for the step
+            self.check_nonfinite(step)
         values: dict[str, float] = {}
-        if told:
-            values |= self._readings(step, numbers, gradients)
-        if self._evaluate is not None and (last or step % self._config.held_out.every == 0):
+        if is_logged:
+            values |= self._compute_metrics(step, record, output)
+        if self._evaluate is not None and (is_last or step % self._config.held_out.every_steps == 0):
             values |= self._evaluate()
-        if told or values:
-            on_first(lambda: self._tell(step, values))
+        if is_logged or values:
+            on_rank_zero(lambda: self._write(step, values))
 
-    def look(self, step: int) -> None:
-        """Were there steps that had to be left out? FloatingPointError if that is too much."""
-        stories = self._guard.read(self._learner)
-        if stories:
-            on_first(lambda: self._say(step, stories))
+    def check_nonfinite(self, step: int) -> None:
+        """Report steps that were skipped. Raises FloatingPointError if the policy says so. All ranks call it."""
+        messages = self._monitor.check(self._module)
+        if messages:
+            on_rank_zero(lambda: self._write_messages(step, messages))
 
-    def before_save(self, step: int) -> None:
-        """What belongs to the steps of a checkpoint is on the disk before it is."""
-        self.look(step)
-        on_first(lambda: self._metrics.to_disk() if self._metrics is not None else None)
+    def flush(self, step: int) -> None:
+        """Bring all metrics of the steps so far to the disk, as before a checkpoint. All ranks call it."""
+        self.check_nonfinite(step)
+        on_rank_zero(lambda: self._writer.sync() if self._writer is not None else None)
 
-    def _readings(self, step: int, numbers: StepNumbers, gradients: Gradients) -> dict[str, float]:
-        values = read_step(numbers, gradients.terms.weights, self._learner)
-        values |= read_uncertainty(gradients.images, gradients.texts, self._learner)
-        values["rate"] = rate(step - 1, self._config.steps, self._config.optimiser)
-        values["samples"] = float(step * self._config.batch)
-        values |= self.clock.read(self._config.batch)
-        values["memory"] = peak_memory(self._device)
-        if self._guard.skipped:
-            values["skipped"] = float(self._guard.skipped)
+    def _compute_metrics(self, step: int, record: StepRecord, output: StepOutput) -> dict[str, float]:
+        values = compute_step_metrics(record, output.terms.weights, self._module)
+        values |= compute_uncertainty_metrics(output.images, output.texts, self._module)
+        values["lr"] = compute_learning_rate(step - 1, self._config.steps, self._config.optimizer)
+        values["samples"] = float(step * self._config.batch_size)
+        values |= self.timer.read(self._config.batch_size)
+        values["peak_memory"] = get_peak_memory(self._device)
+        if self._monitor.skipped_steps:
+            values["skipped_steps"] = float(self._monitor.skipped_steps)
         return values
 
-    def _tell(self, step: int, values: dict[str, float]) -> None:
-        self._say(step, self._alarms.look(values))
-        self._watch.update(step, values)
-        if self._metrics is not None:
-            self._metrics.write(step, values)
+    def _write(self, step: int, values: dict[str, float]) -> None:
+        self._write_messages(step, self._diagnostics.check(values))
+        self._display.update(step, values)
+        if self._writer is not None:
+            self._writer.write(step, values)
 
-    def _say(self, step: int, texts: Sequence[str]) -> None:
-        for text in texts:
-            self._watch.say(text)
-            if self._metrics is not None:
-                self._metrics.note(step, text)
+    def _write_messages(self, step: int, messages: Sequence[str]) -> None:
+        for message in messages:
+            self._display.print_message(message)
+            if self._writer is not None:
+                self._writer.write_message(step, message)
+
+
+def compute_step_metrics(
+    record: StepRecord, weights: dict[str, float], module: TrainModule
+) -> dict[str, float]:
+    """Total loss, its unweighted terms, gradient norm, scales and biases. Waits for a GPU.
+
+    Args:
+        record: Of the step.
+        weights: Of the loss terms.
+        module: For its temperatures.
+    """
+    terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
+    found = {"loss": sum(weights[name] * value for name, value in terms.items())}
+    found |= {f"loss/{name}": value for name, value in terms.items()}
+    found["grad_norm"] = float(record.grad_norm)
+    temperature = module.model.temperature
+    found["scale"] = temperature.scale.item()
+    if module.model.logit_bias is not None:
+        found["logit_bias"] = temperature.logit_bias.item()
+    if module.pml is not None:
+        pml = module.temperatures["pml"]
+        found |= {"pml/scale": pml.scale.item(), "pml/logit_bias": pml.logit_bias.item()}
+    return found
+
+
+def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: TrainModule) -> dict[str, float]:
+    """Mean and quantiles of the uncertainty and mean log-variance of the global batch. All ranks call it.
+
+    Args:
+        images: (n, D), this rank's.
+        texts: (n, D), this rank's.
+        module: Towers without variances are left out.
+    """
+    found: dict[str, float] = {}
+    config = module.model.config
+    for modality, z, tower in (("image", images, config.image), ("text", texts, config.text)):
+        if tower.uncertainty == "none":
+            continue
+        rows = _gather_rows(torch.stack([z.uncertainty, z.log_var.mean(-1)], dim=1)).double().cpu()
+        uncertainty, log_var = rows.unbind(1)
+        found[f"{modality}/uncertainty"] = uncertainty.mean().item()
+        levels = torch.tensor(list(QUANTILES.values()), dtype=uncertainty.dtype)
+        values = torch.quantile(uncertainty, levels).tolist()
+        found |= {
+            f"{modality}/uncertainty_{name}": value for name, value in zip(QUANTILES, values, strict=True)
+        }
+        found[f"{modality}/log_var"] = log_var.mean().item()
+    return found
+
+
+def _gather_rows(rows: Tensor) -> Tensor:
+    return distributed.all_gather(rows.detach(), [len(rows)] * distributed.world_size())

@@ -1,7 +1,7 @@
-"""Which samples of a batch get a masked twin, and what the twin loses.
+"""Masked views of some samples of a batch: which samples get one, and which patches and tokens they lose.
 
-Everything is drawn from (seed, step, row of the global batch), so that it doesn't depend on how the batch is shared by
-ranks or cut into parts.
+Everything is drawn from (seed, step, row of the global batch), so the draw doesn't depend on the number of ranks or
+micro-batches.
 """
 
 from __future__ import annotations
@@ -13,97 +13,122 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.data.order import mixed, permuted
-from prolip.preprocessing.masking import drop_tokens, kept_by, lost_tokens
-from prolip.preprocessing.tokenizer import TokenRules
-from prolip.training.config import Masking
+from prolip.data.order import derive_seed, permute
+from prolip.preprocessing.masking import drop_tokens, select_masked_tokens, select_patches
+from prolip.preprocessing.tokenizer import TokenizerConfig
+from prolip.training.config import MaskingConfig
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TwinDraw:
-    """The twins of some consecutive rows of the global batch; rows are counted from the first of them.
+class MaskedViews:
+    """Masked views of consecutive rows of the global batch; row numbers count from the first of these rows.
 
-    image_rows: int64 (k,), ascending: the images that get a twin.  keep: int64 (k, K): the patches that it sees.
-    text_rows:  int64 (j,): the texts that get one.  masked_ids: int64 (j, T).
-    images, texts: how many there are in the whole batch.
+    Attributes:
+        image_rows: int64 (k,), ascending: images that get a view.
+        patch_indices: int64 (k, K): patches that each view keeps.
+        text_rows: int64 (j,), ascending: texts that get a view.
+        masked_ids: int64 (j, T): token ids of each view.
+        total_images: Image views in the global batch.
+        total_texts: Text views in the global batch.
     """
 
     image_rows: Tensor
-    keep: Tensor
+    patch_indices: Tensor
     text_rows: Tensor
     masked_ids: Tensor
-    images: int
-    texts: int
+    total_images: int
+    total_texts: int
 
 
-def draw_twins(
-    ids: Tensor, masking: Masking, tokens: TokenRules, patches: int, *, seed: int, step: int, batch: int, first: int,
-    general: Tensor | None = None,
-) -> TwinDraw:  # fmt: skip
-    """Twins of ids (n, T), on the CPU, which are the rows from `first` on of a batch of `batch` rows at this step.
+def draw_masked_views(
+    ids: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig, patches: int, *, seed: int, step: int,
+    batch_size: int, first: int, general: Tensor | None = None,
+) -> MaskedViews:  # fmt: skip
+    """Draw the masked views of a rank's rows at a step.
 
-    general: int64 (n, T), the ids of a more general caption of each, for masking by these."""
-    counts = twin_counts(masking, batch)
-    chosen = permuted(np.arange(max(counts)), batch, mixed(seed, "twins", step)) - first
+    Args:
+        ids: int64 (n, T), on the CPU: token ids of the rank's texts.
+        masking: Fractions, ratios and method.
+        tokenizer: Special ids and context length.
+        patches: Patches per image.
+        seed: Seed of the run.
+        step: Step, from 0.
+        batch_size: Rows of the global batch.
+        first: Index of the rank's first row in the global batch.
+        general: int64 (n, T): ids of a more general caption of each text, for masking.method=general.
+
+    Returns:
+        The views. They are the same for any split of the global batch.
+    """
+    counts = count_masked_views(masking, batch_size)
+    # "twins" is part of the random stream: another word would change the runs of every seed
+    chosen = permute(np.arange(max(counts)), batch_size, derive_seed(seed, "twins", step)) - first
     image_rows, text_rows = (
         np.sort(rows[(rows >= 0) & (rows < len(ids))]) for rows in (chosen[: counts[0]], chosen[: counts[1]])
     )
-    noise = _noise(image_rows, patches, seed, "patches", step, first)
-    if masking.how == "general":
-        text_rows, masked_ids = _more_general(general, text_rows, tokens)
+    noise = _draw_noise(image_rows, patches, seed, "patches", step, first)
+    if masking.method == "general":
+        text_rows, masked_ids = _select_general_captions(general, text_rows, tokenizer)
     else:
-        # however long the rows are here: the draw must not depend on their neighbours
-        width = tokens.context_length
-        noise_of_tokens = _noise(text_rows, width, seed, "tokens", step, first)[:, : ids.shape[1]]
-        lost = lost_tokens(ids[text_rows], noise_of_tokens, tokens.special_ids, masking.tokens)
-        masked_ids = _without(ids[text_rows], lost, masking, tokens)
-    return TwinDraw(
+        # Noise for the full context, cut to the batch's width: the draw must not depend on the other texts' lengths.
+        token_noise = _draw_noise(text_rows, tokenizer.context_length, seed, "tokens", step, first)
+        lost = select_masked_tokens(
+            ids[text_rows], token_noise[:, : ids.shape[1]], tokenizer.special_ids, masking.token_mask_ratio
+        )
+        masked_ids = _remove_tokens(ids[text_rows], lost, masking, tokenizer)
+    return MaskedViews(
         image_rows=torch.from_numpy(image_rows),
-        keep=kept_by(noise, 1 - masking.patches),
+        patch_indices=select_patches(noise, 1 - masking.patch_mask_ratio),
         text_rows=torch.from_numpy(text_rows),
         masked_ids=masked_ids,
-        images=counts[0],
-        texts=counts[1],
+        total_images=counts[0],
+        total_texts=counts[1],
     )
 
 
-def twin_counts(masking: Masking, batch: int) -> tuple[int, int]:
-    """How many images and texts of a batch get a twin."""
-    return max(1, round(masking.images * batch)), max(1, round(masking.texts * batch))
+def count_masked_views(masking: MaskingConfig, batch_size: int) -> tuple[int, int]:
+    """Numbers of images and of texts in a global batch that get a masked view."""
+    return max(1, round(masking.image_fraction * batch_size)), max(
+        1, round(masking.text_fraction * batch_size)
+    )
 
 
-def require_mask_token(masking: Masking, tokens: TokenRules) -> None:
-    """An error if a twin's tokens are to become mask tokens, and there is none."""
-    if masking.how == "mask" and tokens.mask_id is None:
-        raise ValueError("the tokenizer has no mask token: with_mask_token adds one, or masking.how=drop")
+def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> None:
+    """Raise a ValueError if lost tokens are to become mask tokens but the tokenizer has none."""
+    if masking.method == "mask" and tokenizer.mask_id is None:
+        raise ValueError(
+            "the tokenizer has no mask token: add one with add_mask_token, or set masking.method=drop"
+        )
 
 
-def _more_general(general: Tensor | None, rows: np.ndarray, tokens: TokenRules) -> tuple[np.ndarray, Tensor]:
+def _select_general_captions(
+    general: Tensor | None, rows: np.ndarray, tokenizer: TokenizerConfig
+) -> tuple[np.ndarray, Tensor]:
     """Those of the rows that have a more general caption, and its ids."""
     if general is None:
         raise ValueError(
-            "masking.how=general, but the data brings no more general captions: scenes do (general=true), or samples "
-            "whose json has a list `general` beside their captions (docs/data.md); else choose mask or drop"
+            "masking.method=general, but the data has no more general captions. scenes have them with general=true, "
+            "other samples in a list `general` of their json, beside their captions (docs/data.md). Otherwise choose "
+            "mask or drop"
         )
-    known = rows[(general[rows] != tokens.pad_id).any(dim=1).numpy()]
+    known = rows[(general[rows] != tokenizer.pad_id).any(dim=1).numpy()]
     return known, general[known]
 
 
-def _without(ids: Tensor, lost: Tensor, masking: Masking, tokens: TokenRules) -> Tensor:
-    if masking.how == "drop":
-        return drop_tokens(ids, lost, tokens.pad_id)
-    assert tokens.mask_id is not None
-    return ids.masked_fill(lost, tokens.mask_id)
+def _remove_tokens(ids: Tensor, lost: Tensor, masking: MaskingConfig, tokenizer: TokenizerConfig) -> Tensor:
+    if masking.method == "drop":
+        return drop_tokens(ids, lost, tokenizer.pad_id)
+    assert tokenizer.mask_id is not None
+    return ids.masked_fill(lost, tokenizer.mask_id)
 
 
-def _noise(
-    rows: Sequence[int] | np.ndarray, width: int, seed: int, what: str, step: int, first: int
+def _draw_noise(
+    rows: Sequence[int] | np.ndarray, width: int, seed: int, stream: str, step: int, first: int
 ) -> Tensor:
-    """Uniform on [0, 1), (rows, width): each row from a seed of its own."""
+    """Uniform on [0, 1), (rows, width). Each row has its own seed, so it is the same on any rank."""
     generator = torch.Generator()
     noise = torch.empty(len(rows), width)
     for values, row in zip(noise, rows, strict=True):
-        torch.rand(
-            width, generator=generator.manual_seed(mixed(seed, what, step, first + int(row))), out=values
-        )
+        row_seed = derive_seed(seed, stream, step, first + int(row))
+        torch.rand(width, generator=generator.manual_seed(row_seed), out=values)
     return noise

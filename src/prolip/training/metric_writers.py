@@ -1,4 +1,4 @@
-"""The metrics of a run: a line of JSON for each, and TensorBoard and Weights & Biases for those who want them."""
+"""Metrics of a run: metrics.jsonl, and optionally TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -13,61 +13,73 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from prolip.extras import require
-from prolip.files import write_whole
-from prolip.training.config import LogChoice
+from prolip.extras import import_extra
+from prolip.files import atomic_write
+from prolip.training.config import LogConfig
 
-FILE = "metrics.jsonl"
-WANDB_ID = "wandb-id.txt"
+METRICS_FILE = "metrics.jsonl"
+WANDB_ID_FILE = "wandb-id.txt"
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The lines of a run folder's metrics file, each with a "step". None stands for what was no finite number.
+    """Read the metrics of a run folder.
 
-    A last line that is half written, by a run that was killed or still writes, is left out.
+    Args:
+        folder: Run folder.
+
+    Returns:
+        The lines, each with a "step" and either metrics or a "message". None stands for NaN and infinity. An incomplete
+        last line, of a run that was killed or is still writing, is left out.
     """
-    path = Path(folder) / FILE
+    path = Path(folder) / METRICS_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: {folder} is no folder of a run")
-    return [line for line, _ in _lines(path)]
+        raise FileNotFoundError(f"{path} is missing: {folder} is not a run folder")
+    return [line for line, _ in _read_lines(path)]
 
 
-class Metrics:
-    """Writes to `folder/metrics.jsonl`, and to where `log` says.
+class MetricWriter:
+    """Writes to `folder/metrics.jsonl`, and to the services that `log` enables.
 
-    described: the run's config, for those who look at it elsewhere.
-    begin: the step from which the run goes on; what was written of later steps is removed. 0: all of it is.
+    Args:
+        folder: Run folder.
+        log: Which services.
+        run_config: The run's config for Weights & Biases, without secrets.
+        first_step: Step from which the run continues; lines of later steps are removed, with 0 all lines.
     """
 
-    def __init__(self, folder: Path, log: LogChoice, described: Mapping[str, Any], begin: int) -> None:
-        self.folder, self.path = folder, folder / FILE
-        kept = b"".join(raw for line, raw in _lines(self.path) if line["step"] <= begin) if begin else b""
-        write_whole(self.path, lambda aside: aside.write_bytes(kept))
-        self._sinks: list[_Sink] = []
+    def __init__(self, folder: Path, log: LogConfig, run_config: Mapping[str, Any], first_step: int) -> None:
+        self.folder, self.path = folder, folder / METRICS_FILE
+        kept = (
+            b"".join(raw for line, raw in _read_lines(self.path) if line["step"] <= first_step)
+            if first_step
+            else b""
+        )
+        atomic_write(self.path, lambda aside: aside.write_bytes(kept))
+        self._writers: list[_ServiceWriter] = []
         try:
             if log.tensorboard or (log.tensorboard is None and find_spec("tensorboard") is not None):
-                self._sinks.append(_TensorBoard(folder, begin))
-            if log.wandb is not None:
-                self._sinks.append(_Wandb(folder, log.wandb, described, begin))
+                self._writers.append(_TensorBoardWriter(folder, first_step))
+            if log.wandb_project is not None:
+                self._writers.append(_WandbWriter(folder, log.wandb_project, run_config, first_step))
         except BaseException:
             self._close(failed=True)
             raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """A line of numbers. What is no finite number is written as null, as JSON has no word for it."""
+        """Write a line of metrics. NaN and infinity are written as null, because JSON has neither."""
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         self._append({"step": step, **finite})
-        for sink in self._sinks:
-            sink.write(step, values)
+        for writer in self._writers:
+            writer.write(step, values)
 
-    def note(self, step: int, text: str) -> None:
-        """A sentence: an alarm, a step left out."""
-        self._append({"step": step, "note": text})
-        for sink in self._sinks:
-            sink.note(step, text)
+    def write_message(self, step: int, text: str) -> None:
+        """Write a warning."""
+        self._append({"step": step, "message": text})
+        for writer in self._writers:
+            writer.write_message(step, text)
 
-    def to_disk(self) -> None:
-        """Wait until the lines are safe from a power cut."""
+    def sync(self) -> None:
+        """fsync the file."""
         with open(self.path, "rb+") as file:
             os.fsync(file.fileno())
 
@@ -83,90 +95,92 @@ class Metrics:
         self._close(failed=kind is not None)
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        """Opened and closed for each line: it is out of our hands at once, and a full disk is an error only once."""
+        """The file is opened for each line: no line waits in a buffer, and a full disk raises one error."""
         raw = json.dumps(line, allow_nan=False).encode() + b"\n"
         try:
             with open(self.path, "ab") as file:
                 file.write(raw)
         except OSError as error:
-            if error.filename is None:  # a full disk says no name
+            if error.filename is None:  # "No space left on device" comes without the file
                 error.filename = str(self.path)
             raise
 
     def _close(self, failed: bool) -> None:
-        sinks, self._sinks = self._sinks, []
-        for sink in sinks:
-            sink.close(failed)
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.close(failed)
 
 
-class _Sink(Protocol):
+class _ServiceWriter(Protocol):
     def write(self, step: int, values: Mapping[str, float]) -> None: ...
 
-    def note(self, step: int, text: str) -> None: ...
+    def write_message(self, step: int, text: str) -> None: ...
 
     def close(self, failed: bool) -> None: ...
 
 
-class _TensorBoard:
-    def __init__(self, folder: Path, begin: int) -> None:
-        require("tensorboard", "logging")
+class _TensorBoardWriter:
+    def __init__(self, folder: Path, first_step: int) -> None:
+        import_extra("tensorboard", "logging")
         from torch.utils.tensorboard import SummaryWriter  # slow: only when used
 
-        # Events of an older run, or of steps that are done again, are in other files: the purge hides them.
-        purge = begin + 1 if begin else 0
+        # Events of an older run, and of steps that are repeated, are in other files: purge_step hides them.
+        purge = first_step + 1 if first_step else 0
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=purge, flush_secs=30)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def note(self, step: int, text: str) -> None:
-        self._writer.add_text("notes", text, step)
+    def write_message(self, step: int, text: str) -> None:
+        self._writer.add_text("messages", text, step)
 
     def close(self, failed: bool) -> None:
         self._writer.close()
 
 
-class _Wandb:
-    def __init__(self, folder: Path, project: str, described: Mapping[str, Any], begin: int) -> None:
-        wandb = require("wandb", "logging")
+class _WandbWriter:
+    def __init__(self, folder: Path, project: str, run_config: Mapping[str, Any], first_step: int) -> None:
+        wandb = import_extra("wandb", "logging")
         try:
             self._run = wandb.init(
                 project=project,
                 dir=str(folder),
                 name=folder.name,
-                id=_wandb_id(folder, begin),
+                id=_get_wandb_id(folder, first_step),
                 resume="allow",
-                config=dict(described),
-                settings=wandb.Settings(console="off"),  # it would wrap stderr, where the live display is
+                config=dict(run_config),
+                settings=wandb.Settings(console="off"),  # it would wrap stderr, which the live display uses
             )
-        except wandb.Error as error:  # no key, no network, no such project
+        except wandb.Error as error:  # no API key, no network, no such project
             reason = " ".join(str(error).split()).rstrip(".")
-            raise ValueError(f"log.wandb: {reason}; run wandb login, or set WANDB_MODE=offline") from error
+            raise ValueError(
+                f"log.wandb_project: {reason}; run wandb login, or set WANDB_MODE=offline"
+            ) from error
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)
 
-    def note(self, step: int, text: str) -> None:
-        self._run.log({"note": text}, step=step)
+    def write_message(self, step: int, text: str) -> None:
+        self._run.log({"message": text}, step=step)
 
     def close(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 
 
-def _wandb_id(folder: Path, begin: int) -> str:
-    """The run's own, kept in its folder; a run that begins anew gets a new one."""
-    path = folder / WANDB_ID
-    if begin and path.is_file():
+def _get_wandb_id(folder: Path, first_step: int) -> str:
+    """The run's id, stored in its folder; a run that starts over gets a new one."""
+    path = folder / WANDB_ID_FILE
+    if first_step and path.is_file():
         return path.read_text(encoding="utf-8").strip()
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", folder.resolve().name)[:64]
-    made = f"{plain}-{uuid.uuid4().hex[:8]}"
-    write_whole(path, lambda aside: aside.write_text(made + "\n", encoding="utf-8"))
-    return made
+    new_id = f"{plain}-{uuid.uuid4().hex[:8]}"
+    atomic_write(path, lambda aside: aside.write_text(new_id + "\n", encoding="utf-8"))
+    return new_id
 
 
-def _lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Whole lines, and their bytes with the newline. A missing file has none."""
+def _read_lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Complete lines, and their bytes with the newline. A missing file has none."""
     raws = path.read_bytes().split(b"\n") if path.is_file() else []
     while raws and not raws[-1]:
         raws.pop()
@@ -179,6 +193,6 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
             if number == len(raws):
                 return
             raise ValueError(
-                f"line {number} of {path} is no line of metrics; remove the line, or begin the run anew"
+                f"line {number} of {path} is not a line of metrics; remove the line, or start the run again"
             ) from None
         yield line, raw + b"\n"

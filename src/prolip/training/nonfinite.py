@@ -1,4 +1,4 @@
-"""Losses and gradients that are no finite numbers: found without waiting for a GPU, then named."""
+"""NaN and infinite losses and gradients: detected without waiting for the GPU, then reported with their samples."""
 
 from __future__ import annotations
 
@@ -11,99 +11,121 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from prolip import distributed
-from prolip.checks import some
+from prolip.checks import join_names
 from prolip.gaussian import Gaussian
-from prolip.training.config import Care
-from prolip.training.parallel import whole
+from prolip.training.config import NonFinitePolicy
+from prolip.training.parallel import full_tensor
 
 
 @dataclass(frozen=True, eq=False)
-class StepNumbers:
-    """What is kept of a step until it is looked at.
+class StepRecord:
+    """Tensors of a step that are read later, so that the step itself doesn't wait for the GPU.
 
-    terms: (k,) unweighted, of all ranks, in the order of `names`; norm: (), of the gradient before clipping.
-    bad:   () float32, 1 if any of them is not finite: the weights were left as they were.
-    rows:  (n,) bool: this rank's samples whose embeddings are finite. keys: their names.
+    Attributes:
+        step: Steps done, this one included.
+        term_names: Names of the loss terms.
+        terms: (k,), unweighted loss terms of all ranks, in the order of `term_names`.
+        grad_norm: (), gradient norm before clipping.
+        nonfinite: () float32, 1 if a term or the norm is not finite: then the weights were left unchanged.
+        finite_rows: (n,) bool: this rank's samples whose embeddings are finite.
+        keys: (n), names of these samples.
     """
 
     step: int
-    names: tuple[str, ...]
+    term_names: tuple[str, ...]
     terms: Tensor
-    norm: Tensor
-    bad: Tensor
-    rows: Tensor
+    grad_norm: Tensor
+    nonfinite: Tensor
+    finite_rows: Tensor
     keys: tuple[str, ...]
 
 
-def is_bad(terms: Tensor, norm: Tensor) -> Tensor:
-    """1 if a term or the gradient's norm is not finite, else 0: float32, (). Reads nothing."""
-    return (~(torch.isfinite(terms).all() & torch.isfinite(norm))).float()
+def flag_nonfinite(terms: Tensor, grad_norm: Tensor) -> Tensor:
+    """Whether a loss term or the gradient norm is not finite: float32 (), 1 or 0. Doesn't wait for the GPU."""
+    return (~(torch.isfinite(terms).all() & torch.isfinite(grad_norm))).float()
 
 
-def finite_rows(*batches: Gaussian) -> Tensor:
-    """Which rows are finite in all of them: bool (n,). (A log-variance of -inf is a point.)"""
-    good = [torch.isfinite(z.mean).all(-1) & (z.log_var < torch.inf).all(-1) for z in batches]
-    return torch.stack(good).all(0)
+def find_finite_rows(*batches: Gaussian) -> Tensor:
+    """Rows that are finite in all batches: bool (n,). A log-variance of -inf counts as finite: it is a point."""
+    finite = [torch.isfinite(z.mean).all(-1) & (z.log_var < torch.inf).all(-1) for z in batches]
+    return torch.stack(finite).all(0)
 
 
-class Guard:
-    """Steps since it was last asked; on the CPU it is asked at every step, for that costs nothing there."""
+class NonFiniteMonitor:
+    """Collects step records and applies the policy when they are checked.
 
-    def __init__(self, care: Care, skipped: int = 0) -> None:
-        self._care = care
-        self._unread: list[StepNumbers] = []
-        self.skipped = skipped
+    A check reads tensors, which waits for a GPU. So on a GPU the records of several steps are checked together.
+    """
 
-    def add(self, numbers: StepNumbers) -> None:
-        self._unread.append(numbers)
+    def __init__(self, policy: NonFinitePolicy, skipped_steps: int = 0) -> None:
+        self._policy = policy
+        self._unchecked: list[StepRecord] = []
+        self.skipped_steps = skipped_steps
 
-    def read(self, learner: nn.Module) -> list[str]:
-        """A sentence for each step that was left out; FloatingPointError if that may not be. Waits for a GPU."""
-        unread, self._unread = self._unread, []
-        if not unread or not bool(torch.stack([numbers.bad for numbers in unread]).any()):
+    def add(self, record: StepRecord) -> None:
+        """Add the record of a step. Doesn't wait for the GPU."""
+        self._unchecked.append(record)
+
+    def check(self, module: nn.Module) -> list[str]:
+        """Check all records since the last check. All ranks call it.
+
+        Args:
+            module: Its gradients, if they are still those of a bad step, tell which parameters are affected.
+
+        Returns:
+            A message for each step that was skipped.
+
+        Raises:
+            FloatingPointError: The policy is to stop, or too many steps were skipped.
+        """
+        unchecked, self._unchecked = self._unchecked, []
+        if not unchecked or not bool(torch.stack([record.nonfinite for record in unchecked]).any()):
             return []
-        bad = [numbers for numbers in unread if bool(numbers.bad)]
-        self.skipped += len(bad)
-        stories = [_story(numbers, learner if numbers is unread[-1] else None) for numbers in bad]
-        if self._care.on_nonfinite == "stop":
+        bad = [record for record in unchecked if bool(record.nonfinite)]
+        self.skipped_steps += len(bad)
+        messages = [_describe_step(record, module if record is unchecked[-1] else None) for record in bad]
+        if self._policy.action == "stop":
             raise FloatingPointError(
-                f"{stories[0]}. It did not reach the weights. Lower optimiser.lr, set optimiser.clip_norm, or let "
-                "care.on_nonfinite=skip leave such steps out"
+                f"{messages[0]}. The weights were not changed. Lower optimizer.lr, set optimizer.grad_clip_norm, or "
+                "skip such steps with nonfinite.action=skip"
             )
-        if self.skipped > self._care.most_skips:
+        if self.skipped_steps > self._policy.max_skipped_steps:
             raise FloatingPointError(
-                f"{stories[-1]}. That makes {self.skipped} such steps, more than care.most_skips = "
-                f"{self._care.most_skips}"
+                f"{messages[-1]}. {self.skipped_steps} steps were skipped, more than nonfinite.max_skipped_steps = "
+                f"{self._policy.max_skipped_steps}"
             )
-        return [f"{story}: left out" for story in stories]
+        return [f"{message}: step skipped" for message in messages]
 
 
-def _story(numbers: StepNumbers, learner: nn.Module | None) -> str:
-    """learner: if its gradients are still those of the step."""
-    terms = dict(zip(numbers.names, numbers.terms.tolist(), strict=True))
-    wrong = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
-    if not wrong:
-        wrong = [f"the gradient's norm is {float(numbers.norm)}", *_wrong_gradients(learner)]
-    keys = [key for key, good in zip(numbers.keys, numbers.rows.tolist(), strict=True) if not good]
-    return f"step {numbers.step}: {some(wrong)}; {_samples(_of_all_ranks(keys))}"
+def _describe_step(record: StepRecord, module: nn.Module | None) -> str:
+    """module: None if its gradients are no longer those of the step."""
+    terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
+    values = [f"{name} is {value}" for name, value in terms.items() if not math.isfinite(value)]
+    if not values:
+        values = [f"the gradient norm is {float(record.grad_norm)}", *_describe_gradients(module)]
+    keys = [key for key, finite in zip(record.keys, record.finite_rows.tolist(), strict=True) if not finite]
+    return f"step {record.step}: {join_names(values)}; {_describe_samples(_gather_keys(keys))}"
 
 
-def _wrong_gradients(learner: nn.Module | None) -> list[str]:
-    if learner is None:
+def _describe_gradients(module: nn.Module | None) -> list[str]:
+    if module is None:
         return []
-    grads = ((name, p.grad) for name, p in learner.named_parameters() if p.grad is not None)
+    grads = ((name, p.grad) for name, p in module.named_parameters() if p.grad is not None)
     return [
-        f"that of {name} is not finite" for name, grad in grads if not bool(torch.isfinite(whole(grad)).all())
+        f"the gradient of {name} is not finite"
+        for name, grad in grads
+        if not bool(torch.isfinite(full_tensor(grad)).all())
     ]
 
 
-def _samples(keys: Sequence[str]) -> str:
+def _describe_samples(keys: Sequence[str]) -> str:
     if not keys:
         return "the embeddings of all samples are finite"
-    return f"samples whose embeddings are not finite: {some(keys, 8)}"
+    return f"samples whose embeddings are not finite: {join_names(keys, 8)}"
 
 
-def _of_all_ranks(keys: list[str]) -> list[str]:
+def _gather_keys(keys: list[str]) -> list[str]:
+    """The keys of all ranks."""
     if distributed.world_size() == 1:
         return keys
     found: list[list[str]] = [[]] * distributed.world_size()

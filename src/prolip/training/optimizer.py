@@ -1,8 +1,9 @@
-"""Which parameters learn, how fast and with how much decay; one step, with clipping and without bad ones."""
+"""Parameter groups, learning rate schedule, gradient clipping, steps that skip non-finite gradients."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -12,143 +13,191 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from prolip.training.adamp import AdamP, fresh_state
-from prolip.training.config import OptimiserChoice
+from prolip.training.adamp import AdamP, init_state
+from prolip.training.config import OptimizerConfig
 
 BLOCK = re.compile(r"model\.(?P<tower>image|text)\.blocks\.(?P<number>\d+)\.")
-BELOW = re.compile(
+BELOW_BLOCKS = re.compile(
     r"model\.(?P<tower>image|text)\.(stem|tokens|positions|class_token|uncertainty_token|norm_pre)(\.|$)"
 )
-"""What comes before the first block of a tower. All that is neither here nor in a block is above the last one."""
+"""Parameters before the first block of a tower. All that match neither pattern are above the last block."""
 
 
-class _Kind(NamedTuple):
+class _Group(NamedTuple):
     """What the parameters of a group have in common."""
 
-    rate: float  # multiple of the run's learning rate
+    lr_multiplier: float
     weight_decay: float
-    temperature: bool
-    sharded: bool  # a fused step takes plain tensors or DTensors, not both
+    is_temperature: bool
+    is_sharded: bool  # a fused step takes plain tensors or DTensors, not both
 
 
-def freeze(module: nn.Module, frozen: tuple[str, ...]) -> None:
-    """Parameters whose names are `frozen` or lie below it learn no more. Names are without the leading "model."."""
+def compute_learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
+    """Learning rate of a step: linear warm-up to `lr`, then constant or half a cosine.
+
+    It is a function of the step alone, so a resumed run goes on exactly. A run that is shorter than its warm-up only
+    rises.
+
+    Args:
+        step: From 0.
+        steps: Of the whole run.
+        config: `lr`, which the last warm-up step has, `warmup_steps`, `schedule` and `final_lr_fraction`.
+
+    >>> config = OptimizerConfig(lr=1.0, warmup_steps=2)
+    >>> [compute_learning_rate(step, 6, config) for step in (0, 1, 2, 4)]
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    if not 0 <= step < steps:
+        raise ValueError(f"step {step} is not in a run of {steps} steps, counted from 0")
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.lr
+    progress = (step - config.warmup_steps) / (steps - config.warmup_steps)
+    final = config.final_lr_fraction
+    return config.lr * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def freeze_parameters(module: nn.Module, prefixes: tuple[str, ...]) -> None:
+    """Exclude parameters from training.
+
+    Args:
+        module: A `TrainModule`.
+        prefixes: Names of parameters or of modules, without the leading "model.", such as "image.blocks.0".
+
+    Raises:
+        ValueError: A prefix matches nothing, or nothing is left to train.
+    """
     parameters = {name.removeprefix("model."): p for name, p in module.named_parameters()}
-    stopped: set[str] = set()
-    for beginning in frozen:
-        found = {name for name in parameters if name == beginning or name.startswith(beginning + ".")}
+    frozen: set[str] = set()
+    for prefix in prefixes:
+        found = {name for name in parameters if name == prefix or name.startswith(prefix + ".")}
         if not found:
             raise ValueError(
-                f"frozen: no parameter is or lies below {beginning!r}{_close(beginning, parameters)}"
+                f"frozen: no parameter has the prefix {prefix!r}; {_suggest(prefix, parameters)}"
             )
-        stopped |= found
-    if not any(p.requires_grad for name, p in parameters.items() if name not in stopped):
-        raise ValueError(f"frozen: {', '.join(frozen)} leaves no parameter that learns; freeze less")
-    for name in stopped:
+        frozen |= found
+    if not any(p.requires_grad for name, p in parameters.items() if name not in frozen):
+        raise ValueError(f"frozen: {', '.join(prefixes)} leaves no parameter to train; freeze less")
+    for name in frozen:
         parameters[name].requires_grad_(False)
 
 
-def make_optimiser(module: nn.Module, choice: OptimiserChoice) -> torch.optim.Optimizer:
-    """AdamW or AdamP over the parameters that learn, in groups, at the rate `choice.lr`.
+def make_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Make AdamW or AdamP over the trained parameters.
 
-    module: a ProLIP named "model", and other temperatures.
-    A group has, besides what torch wants of it, its "rate" (a multiple of the run's) and the "names" of its parameters.
+    Args:
+        module: A `TrainModule`, after `freeze_parameters` and `parallelize`.
+        config: Optimizer and its hyperparameters.
+
+    Returns:
+        The optimizer, at the learning rate `config.lr`. Its param_groups also have "names", those of their parameters,
+        and "lr_multiplier", which `set_learning_rate` applies.
     """
-    kinds: dict[_Kind, dict[str, nn.Parameter]] = {}
-    depths = _depths(module)
+    groups: dict[_Group, dict[str, nn.Parameter]] = {}
+    depths = _compute_depths(module)
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            kind = _kind(parameter, depths[name], choice)
-            kinds.setdefault(kind, {})[name] = parameter
-    groups: list[dict[str, Any]] = [
+            groups.setdefault(_get_group(parameter, depths[name], config), {})[name] = parameter
+    param_groups: list[dict[str, Any]] = [
         {
             "params": list(members.values()),
             "names": list(members),
-            "rate": kind.rate,
-            "weight_decay": kind.weight_decay,
+            "lr_multiplier": group.lr_multiplier,
+            "weight_decay": group.weight_decay,
         }
-        for kind, members in kinds.items()
+        for group, members in groups.items()
     ]
-    betas = (float(choice.betas[0]), float(choice.betas[1]))
-    optimiser: torch.optim.Optimizer
-    if choice.kind == "adamp":
-        optimiser = AdamP(groups, choice.lr, betas=betas, eps=choice.eps)
+    betas = (float(config.betas[0]), float(config.betas[1]))
+    optimizer: torch.optim.Optimizer
+    if config.name == "adamp":
+        optimizer = AdamP(param_groups, config.lr, betas=betas, eps=config.eps)
     else:
-        optimiser = torch.optim.AdamW(groups, choice.lr, betas=betas, eps=choice.eps, fused=True)
-    set_rate(optimiser, choice.lr)
-    return optimiser
+        optimizer = torch.optim.AdamW(param_groups, config.lr, betas=betas, eps=config.eps, fused=True)
+    set_learning_rate(optimizer, config.lr)
+    return optimizer
 
 
-def set_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
-    """Each group's rate for the run's rate `lr`."""
-    for group in optimiser.param_groups:
-        group["lr"] = lr * group["rate"]
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the run's learning rate; each group gets it times its multiplier."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["lr_multiplier"]
 
 
-def begin_state(optimiser: torch.optim.Optimizer) -> None:
-    """Make now the state that the optimiser would make in its first step, so that there is something to load into."""
-    for _, parameter in _members(optimiser):
-        if not optimiser.state[parameter]:
-            optimiser.state[parameter].update(fresh_state(parameter))
+def init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
+    """Create the state that the optimizer would create in its first step: a checkpoint is loaded into these tensors."""
+    for _, parameter in _iter_parameters(optimizer):
+        if not optimizer.state[parameter]:
+            optimizer.state[parameter].update(init_state(parameter))
 
 
-def state_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """{"model.bias.exp_avg": ..., ...}: the tensors of the state themselves, so writing to them changes it."""
+def get_optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """{"model.logit_bias.exp_avg": ..., ...}: the state's tensors themselves, so writing to them changes it."""
     return {
         f"{name}.{key}": value
-        for name, parameter in _members(optimiser)
-        for key, value in optimiser.state[parameter].items()
+        for name, parameter in _iter_parameters(optimizer)
+        for key, value in optimizer.state[parameter].items()
     }
 
 
 @torch.no_grad()
-def clip(parameters: Iterable[nn.Parameter], limit: float | None) -> Tensor:
-    """The 2-norm of all gradients together, which are then scaled, in place, to at most `limit` if there is one.
+def clip_grad_norm(parameters: Iterable[nn.Parameter], max_norm: float | None) -> Tensor:
+    """Compute the 2-norm of all gradients, and scale them, in place, to at most `max_norm`.
 
-    Returns a float32 scalar, the norm before scaling; 0 if there are no gradients. Doesn't wait for the device.
-    Parameters may be plain, sharded or some of each; if some are sharded, all ranks must call this.
+    Like torch.nn.utils.clip_grad_norm_, but for a mixture of plain and sharded parameters. If some are sharded, all
+    ranks must call it. Doesn't wait for the device.
+
+    Args:
+        parameters: Those without gradient are ignored.
+        max_norm: None: don't scale.
+
+    Returns:
+        float32 (), the norm before scaling; 0 if there are no gradients.
     """
     given = list(parameters)
-    learning = [p for p in given if p.grad is not None]
-    kinds = [[p for p in learning if isinstance(p, DTensor) == sharded] for sharded in (False, True)]
-    norms = [_norm(kind) for kind in kinds if kind]
+    with_grad = [p for p in given if p.grad is not None]
+    # torch's functions take plain tensors or DTensors, not both. A DTensor's norm is already that of all its shards,
+    # and plain parameters are equal on all ranks, so the two norms add up in squares.
+    kinds = [[p for p in with_grad if isinstance(p, DTensor) == sharded] for sharded in (False, True)]
+    norms = [_compute_norm(kind) for kind in kinds if kind]
     if not norms:
         return torch.zeros((), device=given[0].device if given else None)
     norm = norms[0] if len(norms) == 1 else torch.hypot(*norms)
-    if limit is not None:
-        length = norm.nan_to_num(
-            0.0, 0.0, 0.0
-        )  # an infinite one would wipe out the others' values: which were bad?
+    if max_norm is not None:
+        # Scaling by an infinite norm would make all gradients 0 or NaN, and hide which were not finite.
+        finite_norm = norm.nan_to_num(0.0, 0.0, 0.0)
         for kind in kinds:
-            clip_grads_with_norm_(kind, limit, length)
+            clip_grads_with_norm_(kind, max_norm, finite_norm)
     return norm.float()
 
 
-def take_step(optimiser: torch.optim.Optimizer, bad: Tensor) -> None:
-    """One step, unless it is bad: then weights and state stay as they are, to the bit, whatever the gradients.
+def step_unless_nonfinite(optimizer: torch.optim.Optimizer, nonfinite: Tensor) -> None:
+    """Take a step, or leave weights and optimizer state unchanged to the bit, whatever the gradients are.
 
-    bad: float32 scalar on the parameters' device, the same on all ranks: 1 if the step is bad, 0 if not.
-    AdamW doesn't wait for the device; AdamP, which reads the data anyway, does.
+    Args:
+        optimizer: AdamW doesn't wait for the device. AdamP, which reads the data anyway, does.
+        nonfinite: float32 () on the parameters' device, the same on all ranks: 1 to skip the step, 0 to take it.
     """
-    if isinstance(optimiser, AdamP):
-        if not bool(bad):
-            optimiser.step()
+    if isinstance(optimizer, AdamP):
+        if not bool(nonfinite):
+            optimizer.step()
         return
-    optimiser.found_inf = bad  # type: ignore[attr-defined]  # the door that fused AdamW has for GradScaler
-    optimiser.step()
-    del optimiser.found_inf  # type: ignore[attr-defined]
+    # Fused AdamW reads this attribute, made for GradScaler, on the device: the host needn't know whether to skip.
+    optimizer.found_inf = nonfinite  # type: ignore[attr-defined]
+    optimizer.step()
+    del optimizer.found_inf  # type: ignore[attr-defined]
 
 
-def _kind(parameter: nn.Parameter, depth: int, choice: OptimiserChoice) -> _Kind:
-    sharded = isinstance(parameter, DTensor)
-    if parameter.ndim == 0:  # scales and biases of the contrast; nothing else is a scalar
-        return _Kind(choice.temperature_rate, 0.0, temperature=True, sharded=sharded)
-    decay = choice.weight_decay if parameter.ndim >= 2 else 0.0
-    return _Kind(choice.layer_decay**depth, decay, temperature=False, sharded=sharded)
+def _get_group(parameter: nn.Parameter, depth: int, config: OptimizerConfig) -> _Group:
+    is_sharded = isinstance(parameter, DTensor)
+    if parameter.ndim == 0:  # a logit scale or bias; nothing else is a scalar
+        return _Group(config.temperature_lr_multiplier, 0.0, is_temperature=True, is_sharded=is_sharded)
+    decay = config.weight_decay if parameter.ndim >= 2 else 0.0
+    return _Group(config.layer_decay**depth, decay, is_temperature=False, is_sharded=is_sharded)
 
 
-def _depths(module: nn.Module) -> dict[str, int]:
-    """How far each parameter lies below its tower's heads: they 0, the last block 1, ..., embeddings blocks + 1."""
+def _compute_depths(module: nn.Module) -> dict[str, int]:
+    """Depth of each parameter below its tower's heads: heads 0, the last block 1, ..., embeddings blocks + 1."""
     names = [name for name, _ in module.named_parameters()]
     blocks = {"image": 0, "text": 0}
     for found in filter(None, map(BLOCK.match, names)):
@@ -157,28 +206,26 @@ def _depths(module: nn.Module) -> dict[str, int]:
     for name in names:
         if block := BLOCK.match(name):
             depths[name] = blocks[block["tower"]] - int(block["number"])
-        elif below := BELOW.match(name):
+        elif below := BELOW_BLOCKS.match(name):
             depths[name] = blocks[below["tower"]] + 1
     return depths
 
 
-def _members(optimiser: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
-    for group in optimiser.param_groups:
+def _iter_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
+    for group in optimizer.param_groups:
         yield from zip(group["names"], group["params"], strict=True)
 
 
-def _norm(parameters: list[nn.Parameter]) -> Tensor:
+def _compute_norm(parameters: list[nn.Parameter]) -> Tensor:
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None])
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
-def _close(beginning: str, names: Iterable[str]) -> str:
-    """The end of a sentence: what else may have been meant."""
+def _suggest(prefix: str, names: Iterable[str]) -> str:
+    """The prefixes that are most like this one, for an error message."""
     parts = [name.split(".") for name in names]
-    beginnings = dict.fromkeys(".".join(part[:n]) for part in parts for n in range(1, len(part) + 1))
-    close = difflib.get_close_matches(beginning, beginnings, n=3)
-    return (
-        f"; close are {', '.join(close)}"
-        if close
-        else f"; names begin with {', '.join(sorted({p[0] for p in parts}))}"
-    )
+    prefixes = dict.fromkeys(".".join(part[:n]) for part in parts for n in range(1, len(part) + 1))
+    close = difflib.get_close_matches(prefix, prefixes, n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"names begin with {', '.join(sorted({p[0] for p in parts}))}"

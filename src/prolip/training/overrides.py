@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import tyro
 
-from prolip.configs import alternatives
+from prolip.configs import union_members
 from prolip.training.config import TrainConfig
 
 NAMED = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
@@ -21,7 +21,7 @@ NAMED = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 def parse(config: TrainConfig, args: Sequence[str], prog: str = "prolip train") -> TrainConfig:
     """The config with these keys changed. Later words win.
 
-    optimiser.lr=1e-3 and --optimiser.lr 1e-3 are the same. Of a key that takes several values, key=value is split at
+    optimizer.lr=1e-3 and --optimizer.lr 1e-3 are the same. Of a key that takes several values, key=value is split at
     spaces, but not in quotes, nor after "pipe:", whose command has spaces of its own.
     """
     known = keys(config)
@@ -31,7 +31,7 @@ def parse(config: TrainConfig, args: Sequence[str], prog: str = "prolip train") 
     return _tyro(config, words, prog) if words else config
 
 
-def show_keys(config: TrainConfig, prog: str) -> None:
+def print_keys(config: TrainConfig, prog: str) -> None:
     """Print every key with its meaning and its value in this config."""
     print("Each --key value below may also be written key=value; several values: key='a b'.\n")
     try:
@@ -41,7 +41,7 @@ def show_keys(config: TrainConfig, prog: str) -> None:
 
 
 def keys(config: TrainConfig) -> dict[str, Any]:
-    """Every key that can be set, with its type: {"optimiser.lr": float, "before.0.samples": int, ...}."""
+    """Every key that can be set, with its type: {"optimizer.lr": float, "initial_stages.0.samples": int, ...}."""
     return dict(_keys(config, ""))
 
 
@@ -64,9 +64,9 @@ def take(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str], lis
     return taken, rest
 
 
-def unknown_key(key: str, known: Sequence[str]) -> ValueError:
+def make_unknown_key_error(key: str, known: Sequence[str]) -> ValueError:
     """The error that names the keys most like this one: of like spelling, or with the same last part."""
-    if key.startswith("before.") and not any(name.startswith("before.") for name in known):
+    if key.startswith("initial_stages.") and not any(name.startswith("initial_stages.") for name in known):
         return ValueError(
             f"there is no key {key!r}: stages are added in a recipe, and here those that are there change"
         )
@@ -130,7 +130,7 @@ def _values(words: list[str], known: Mapping[str, Any], most: int | None) -> lis
 def _known(key: str, known: Mapping[str, Any]) -> str:
     spelt = key.replace("-", "_")
     if spelt not in known:
-        raise unknown_key(key, list(known))
+        raise make_unknown_key_error(key, list(known))
     return spelt
 
 
@@ -145,10 +145,10 @@ def _split(value: str) -> list[str]:
 
 def _spelt(hint: Any, values: list[str]) -> list[str]:
     """As tyro wants them: True and False with a capital, and a switch alone is True."""
-    if bool not in alternatives(hint):
+    if bool not in union_members(hint):
         return values
     return [value.capitalize() for value in values] or ["True"]
 
 
 def _takes_several(hint: Any) -> bool:
-    return any(get_origin(kind) is tuple for kind in alternatives(hint))
+    return any(get_origin(kind) is tuple for kind in union_members(hint))

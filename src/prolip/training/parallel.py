@@ -1,4 +1,4 @@
-"""How a run is laid out on processes: the process group, the device, DDP or FSDP around the towers."""
+"""Processes and devices of a run: the process group, the device, DDP or FSDP around the towers."""
 
 from __future__ import annotations
 
@@ -20,109 +20,127 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from prolip import distributed
-from prolip.data.order import mixed
+from prolip.data.order import derive_seed
 from prolip.model.prolip import ProLIP
 from prolip.model.transformer import Block
-from prolip.training.config import ParallelChoice
-from prolip.training.step import Embedded, Learner, Part, Towers
+from prolip.training.config import ParallelConfig
+from prolip.training.step import MicroBatch, TowerOutputs, Towers, TrainModule
 
-PATIENCE = timedelta(hours=2)
-"""How long ranks wait for one another: while one indexes many shards, say. (Not for one that has died.)"""
-AUTOCAST = {"float32": None, "float64": None, "bfloat16": torch.bfloat16}
+TIMEOUT = timedelta(hours=2)
+"""How long a collective waits for the other ranks, for example while one of them indexes many shards."""
+AUTOCAST_DTYPES = {"float32": None, "float64": None, "bfloat16": torch.bfloat16}
 
 
 @contextmanager
-def processes(choice: ParallelChoice) -> Iterator[torch.device]:
-    """The device of this process, with torchrun's other processes at hand, if it was torchrun that started us."""
-    device = _device(choice.device)
-    ours = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
-    if ours:
-        _join(device)
+def init_processes(config: ParallelConfig) -> Iterator[torch.device]:
+    """Join the process group, if torchrun started this process, and leave it at the end.
+
+    Args:
+        config: For its device.
+
+    Yields:
+        The device of this process.
+    """
+    device = _choose_device(config.device)
+    is_owner = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_distributed()
+    if is_owner:
+        _join_group(device)
     yield device
-    # After an error the group is left as it is: others may talk in it still, and what failed holds DDP, which holds it.
+    # After an error the group is not destroyed: other ranks may still communicate, and the traceback still refers to
+    # DDP, which refers to the group.
     if distributed.world_size() > 1:
-        gc.collect()  # DDP lies in cycles: left of it after the group, it would wait for itself in vain
-        dist.barrier()  # nobody leaves while another still talks
-    if ours:
+        gc.collect()  # DDP is in reference cycles; freed after its group is destroyed, it would hang
+        dist.barrier()  # no rank leaves while another still communicates
+    if is_owner:
         dist.destroy_process_group()
 
 
-def is_first_of_machine() -> bool:
-    """This is the first of torchrun's processes on its machine."""
+def is_local_rank_zero() -> bool:
+    """Whether this is the first of torchrun's processes on its machine."""
     return int(os.environ.get("LOCAL_RANK", distributed.rank())) == 0
 
 
 @contextmanager
-def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """torch's own generators begin with this seed, on each rank with another, and are the caller's again afterwards.
+def seeded_rng(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's global generators, differently on each rank, and restore their state at the end.
 
-    Nothing of ours draws from them; a module of a user's may.
+    Nothing in prolip draws from them; a user's module may.
     """
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(mixed(seed, "torch", distributed.rank()))
+        torch.manual_seed(derive_seed(seed, "torch", distributed.rank()))
         yield
 
 
-def _join(device: torch.device) -> None:
-    """Find the other processes, and make the group of all."""
+def _join_group(device: torch.device) -> None:
+    """Rendezvous with the other processes and create the process group."""
     store, rank, world_size = next(rendezvous("env://"))
     if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:
-        # Processes that torchrun starts again find the same store, in which the dead ones' addresses still stand. (On
-        # several machines the counts may differ.)
+        # Processes that torchrun restarts find the same store, which still has the addresses of the dead ones: a prefix
+        # per attempt hides those. (On several machines the restart counts may differ, so not there.)
         store = PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    # gloo beside NCCL: a few flags a step go between hosts without waiting for a GPU
+    # gloo beside NCCL: the flags that ranks exchange at each step must not wait for the GPU
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=world_size)
+    dist.init_process_group(backend, timeout=TIMEOUT, store=store, rank=rank, world_size=world_size)
 
 
-def _device(name: str | None) -> torch.device:
-    """cpu, or a GPU: the one that is named, else that of torchrun's process number on this machine."""
+def _choose_device(name: str | None) -> torch.device:
+    """cpu, or a GPU: the one named, else the one with the number of torchrun's local rank."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name is None and not count):
         return torch.device("cpu")
-    parts = re.fullmatch(r"cuda(:([0-9]{1,4}))?", "cuda" if name is None else name)
-    if parts is None:
-        raise ValueError(
-            f"parallel.device: {name!r} is none of cpu, cuda and cuda:N, where N counts GPUs from 0"
-        )
+    match = re.fullmatch(r"cuda(:([0-9]{1,4}))?", "cuda" if name is None else name)
+    if match is None:
+        raise ValueError(f"parallel.device must be cpu, cuda or cuda:N (N from 0), not {name!r}")
     if not count:
-        raise ValueError(f"parallel.device: {name}, but PyTorch finds no GPU here; set parallel.device=cpu")
-    number = int(parts[2] or os.environ.get("LOCAL_RANK", "0"))
+        raise ValueError(f"parallel.device: {name}, but PyTorch finds no GPU; set parallel.device=cpu")
+    number = int(match[2] or os.environ.get("LOCAL_RANK", "0"))
     if number >= count:
         raise ValueError(
-            f"parallel.device: there is no GPU {number}, as this machine has {count}; name another, or start at most "
-            f"{count} processes here"
+            f"parallel.device: there is no GPU {number}: this machine has {count}. Choose another, or start at most "
+            f"{count} processes on it"
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)
 
 
-def lay_out(learner: Learner, choice: ParallelChoice, device: torch.device) -> Callable[[Part], Embedded]:
-    """Move what is learned to the device, shard or copy it as chosen, and return what embeds a part of a batch.
+def parallelize(
+    module: TrainModule, config: ParallelConfig, device: torch.device
+) -> Callable[[MicroBatch], TowerOutputs]:
+    """Move the parameters to the device, and shard or replicate them.
 
-    The model itself stays usable: `model.encode_image` works under either strategy, if all ranks call it.
+    `model.encode_image` of the model itself still works under either strategy, if all ranks call it.
+
+    Args:
+        module: All trained parameters; changed in place.
+        config: Strategy, precision, compilation, activation checkpointing.
+        device: Of `init_processes`.
+
+    Returns:
+        A function from a micro-batch to its embeddings, for `compute_gradients`.
     """
-    model = learner.model
-    learner.to(device=device, dtype=dtype_of(choice))
-    model.gradient_checkpointing(choice.activation_checkpointing)
-    blocks = [module for module in model.modules() if isinstance(module, Block)]
-    if choice.compile:
+    model = module.model
+    module.to(device=device, dtype=get_weight_dtype(config))
+    model.set_grad_checkpointing(config.activation_checkpointing)
+    blocks = [block for block in model.modules() if isinstance(block, Block)]
+    if config.compile:
         for block in blocks:
             block.compile()
-    if choice.strategy == "fsdp":
+    if config.strategy == "fsdp":
         _shard(model, blocks, device)
     towers = Towers(model)
-    if choice.strategy == "fsdp" or distributed.world_size() == 1:
+    if config.strategy == "fsdp" or distributed.world_size() == 1:
         return towers
     if not any(p.requires_grad for p in towers.parameters()):
-        return towers  # only scale and bias learn
+        return towers  # only logit scale and bias are trained, and DDP rejects a module without trained parameters
     return DistributedDataParallel(towers, gradient_as_bucket_view=True)
 
 
 def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
-    """Each block, then what is left of each tower. The scale and the bias stay whole: they can't be cut."""
+    """Shard each block, then the rest of each tower. Logit scale and bias are scalars, which FSDP can't shard."""
     if not distributed.is_distributed():
-        raise ValueError("strategy fsdp shards weights over processes: start at least two with torchrun")
+        raise ValueError(
+            "parallel.strategy=fsdp shards weights over processes: start at least two with torchrun"
+        )
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (distributed.world_size(),))
@@ -134,18 +152,18 @@ def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
         fully_shard(model.log_var, mesh=mesh)
 
 
-def dtype_of(choice: ParallelChoice) -> torch.dtype:
-    """Of the weights."""
-    return torch.float64 if choice.precision == "float64" else torch.float32
+def get_weight_dtype(config: ParallelConfig) -> torch.dtype:
+    """dtype of the weights. (bfloat16 is a matter of autocast alone.)"""
+    return torch.float64 if config.precision == "float64" else torch.float32
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor put together again, on all ranks (all must ask); another as it is."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """A sharded tensor gathered on all ranks, which must all call this; another tensor unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def peak_memory(device: torch.device) -> float:
-    """The most memory that this process has held so far, in GiB: the GPU's, or the machine's."""
+def get_peak_memory(device: torch.device) -> float:
+    """Peak memory of this process so far, in GiB: of the GPU, or the resident set on the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     import resource

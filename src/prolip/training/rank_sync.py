@@ -1,4 +1,4 @@
-"""What ranks must agree on before each step: whether to stop, whether to save; and that an error on one ends all."""
+"""Decisions that all ranks take together: stop, save, and end if one rank failed; requests to stop by signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class StopRequest:
-    """Set by SIGTERM, a lost terminal, or the first Ctrl-C; the second one interrupts at once."""
+    """Becomes true at SIGTERM, SIGHUP or the first Ctrl-C. A second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -26,20 +26,20 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.signal = signal.Signals(number)
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
-    """Requests to stop are noted, not obeyed at once, while this lasts. (Only a main thread can hear signals.)"""
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Record stop signals in the request instead of ending the process. Outside the main thread, Python gets none."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request._note) for number in _asking()}
+    before = {number: signal.signal(number, request._handle) for number in _list_stop_signals()}
     try:
         yield request
     finally:
@@ -47,58 +47,78 @@ def stop_requests() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def _asking() -> list[signal.Signals]:
-    """SIGTERM, Ctrl-C, and a lost terminal, unless nohup has told us not to mind it."""
-    lost = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
-    return [signal.SIGTERM, signal.SIGINT, *(s for s in lost if signal.getsignal(s) is not signal.SIG_IGN)]
+def _list_stop_signals() -> list[signal.Signals]:
+    """SIGTERM, SIGINT, and SIGHUP unless nohup made this process ignore it."""
+    hangup = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []
+    return [signal.SIGTERM, signal.SIGINT, *(s for s in hangup if signal.getsignal(s) is not signal.SIG_IGN)]
 
 
 class PeerError(RuntimeError):
-    """Another rank failed; this one ends with it."""
+    """Another rank failed, so this one ends, too."""
 
 
-def agree(*flags: bool) -> tuple[bool, ...]:
-    """For each flag: is it set on any rank? By way of the hosts, so that no GPU is waited for."""
+def any_rank(*flags: bool) -> tuple[bool, ...]:
+    """Whether each flag is set on any rank. All ranks call it.
+
+    The flags are exchanged over gloo, on the CPU: NCCL would wait for the GPU's queued work.
+    """
     if distributed.world_size() == 1:
         return flags
-    told = torch.tensor(flags, dtype=torch.uint8)
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return tuple(bool(flag) for flag in told)
+    reduced = torch.tensor(flags, dtype=torch.uint8)
+    dist.all_reduce(reduced, op=dist.ReduceOp.MAX)
+    return tuple(bool(flag) for flag in reduced)
 
 
-def end_together(error: Exception | None) -> None:
-    """Raise this rank's error, or the news of another's. All ranks call it, if `agree` said that one has failed."""
+def raise_with_peers(error: Exception | None) -> None:
+    """Raise this rank's error, or a PeerError with that of another rank. All ranks call it after one has failed.
+
+    Args:
+        error: This rank's error; None if it has none.
+    """
     if distributed.world_size() == 1 and error is not None:
         raise error
-    stories: list[str | None] = [None] * distributed.world_size()
-    dist.all_gather_object(stories, None if error is None else f"{type(error).__name__}: {error}")
+    messages: list[str | None] = [None] * distributed.world_size()
+    dist.all_gather_object(messages, None if error is None else f"{type(error).__name__}: {error}")
     if error is not None:
         raise error
-    rank, story = next((rank, story) for rank, story in enumerate(stories) if story is not None)
-    raise PeerError(f"rank {rank} failed: {story}")
+    rank, message = next((rank, text) for rank, text in enumerate(messages) if text is not None)
+    raise PeerError(f"rank {rank} failed: {message}")
 
 
-def together(work: Callable[[], T]) -> T:
-    """Every rank's result; an error on one ends all, so that none waits for a rank that is gone."""
+def raise_on_any_rank(work: Callable[[], T]) -> T:
+    """Run `work` on every rank; if it fails on one, raise on all.
+
+    Without this, the other ranks would wait for the failed one in their next collective until it times out. `work`
+    itself must not contain a collective.
+
+    Args:
+        work: Called on this rank.
+
+    Returns:
+        This rank's result.
+
+    Raises:
+        PeerError: Another rank failed. This rank's own error is raised as it is.
+    """
     error: Exception | None = None
     try:
         result = work()
     except Exception as failure:
         error = failure
-    if agree(error is not None)[0]:
-        end_together(error)
+    if any_rank(error is not None)[0]:
+        raise_with_peers(error)
     return result
 
 
-def from_first(work: Callable[[], T]) -> T:
-    """Rank 0 works, and all have its result; its error ends all."""
+def broadcast_from_rank_zero(work: Callable[[], T]) -> T:
+    """Run `work` on rank 0 and return its result on all ranks; its error is raised on all."""
     found: list[T | None] = [None]
-    on_first(lambda: found.__setitem__(0, work()))
+    on_rank_zero(lambda: found.__setitem__(0, work()))
     if distributed.world_size() > 1:
         dist.broadcast_object_list(found, src=0, device=torch.device("cpu"))
     return found[0]  # type: ignore[return-value]
 
 
-def on_first(work: Callable[[], object]) -> None:
-    """Rank 0 works, the others wait; its error ends all."""
-    together(work if distributed.rank() == 0 else lambda: None)
+def on_rank_zero(work: Callable[[], object]) -> None:
+    """Run `work` on rank 0 while the others wait; its error is raised on all."""
+    raise_on_any_rank(work if distributed.rank() == 0 else lambda: None)

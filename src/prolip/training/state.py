@@ -1,4 +1,4 @@
-"""Everything that a run is at one step: what a checkpoint holds, and how a model comes out of it."""
+"""The state of a run at a step: what a checkpoint holds, and the export of a model from it."""
 
 from __future__ import annotations
 
@@ -11,104 +11,128 @@ import torch
 from torch import Tensor
 
 from prolip import distributed
-from prolip.files import require_empty, write_folder_whole
+from prolip.files import atomic_write_folder, require_empty_folder
 from prolip.model.prolip import ProLIP
 from prolip.training import checkpointing, run_folder
-from prolip.training.batches import Batches
-from prolip.training.ema import Average
-from prolip.training.optimizer import state_tensors
-from prolip.training.parallel import dtype_of, whole
-from prolip.training.rank_sync import on_first
-from prolip.training.step import Learner
+from prolip.training.batches import BatchStream
+from prolip.training.ema import ModelEma
+from prolip.training.optimizer import get_optimizer_tensors
+from prolip.training.parallel import full_tensor, get_weight_dtype
+from prolip.training.rank_sync import on_rank_zero
+from prolip.training.step import TrainModule
 
 
 @dataclass(kw_only=True)
-class State:
-    """The weights, the optimiser, the average, the place in the data, and a few numbers."""
+class TrainState:
+    """Weights, optimizer, EMA, position in the data, and counters of a run.
 
-    learner: Learner
-    optimiser: torch.optim.Optimizer
-    average: Average | None
-    batches: Batches
+    Attributes:
+        module: All trained parameters.
+        optimizer: With its state initialized.
+        ema: None if the run has none.
+        batches: This rank's batches.
+        step: Steps done.
+        skipped_steps: Steps that were skipped because of non-finite values.
+        best: Best value of the held-out metric so far.
+        best_of: Metric, mode and data of `best`. If they change, an earlier best value is no longer comparable.
+    """
+
+    module: TrainModule
+    optimizer: torch.optim.Optimizer
+    ema: ModelEma | None
+    batches: BatchStream
     step: int = 0
-    skipped: int = 0
+    skipped_steps: int = 0
     best: float | None = None
-    best_of: list[Any]  # by which metric, on which data
+    best_of: list[Any]
 
     def tensors(self) -> dict[str, Tensor]:
-        """The very tensors, by name: reading a checkpoint writes into them."""
-        found = {f"learner.{name}": value for name, value in self.learner.state_dict().items()}
-        found |= {f"optimiser.{name}": value for name, value in state_tensors(self.optimiser).items()}
-        if self.average is not None:
-            found |= {f"average.{name}": value for name, value in self.average.tensors().items()}
+        """All tensors by name. They are not copies: a checkpoint is loaded by writing to them."""
+        found = {f"module.{name}": value for name, value in self.module.state_dict().items()}
+        found |= {f"optimizer.{name}": value for name, value in get_optimizer_tensors(self.optimizer).items()}
+        if self.ema is not None:
+            found |= {f"ema.{name}": value for name, value in self.ema.tensors().items()}
         return found
 
     def save(self, folder: Path) -> Path:
-        """All ranks call it."""
-        own = {"batches": self.batches.state_dict(), "random": checkpointing.random_state()}
-        facts = {"skipped": self.skipped, "best": self.best, "best_of": self.best_of}
-        return checkpointing.save(folder, self.step, self.tensors(), own, facts)
+        """Write a checkpoint into the run's folder of checkpoints; returns its path. All ranks call it."""
+        # Exact resume needs all that later steps depend on: tensors, the position in the data, torch's generator. The
+        # learning rate, masking and the order of the data are functions of the step and the seed.
+        rank_state = {"batches": self.batches.state_dict(), "rng": checkpointing.get_rng_state()}
+        run_state = {"skipped_steps": self.skipped_steps, "best": self.best, "best_of": self.best_of}
+        return checkpointing.save_checkpoint(folder, self.step, self.tensors(), rank_state, run_state)
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint. All ranks call it; as many as saved it, or others."""
-        own = checkpointing.load(path, self.tensors())
-        content = checkpointing.facts(path)
+        """Continue from a checkpoint, which any number of ranks may have saved. All ranks call it."""
+        rank_state = checkpointing.load_checkpoint(path, self.tensors())
+        metadata = checkpointing.read_metadata(path)
         try:
-            self.step, facts = content["step"], content["facts"]
-            self.skipped = facts["skipped"]
-            self.best = facts["best"] if facts["best_of"] == self.best_of else None
-            self.batches.load_state_dict(own["batches"])
-            checkpointing.restore_random_state(own["random"])
+            self.step, run_state = metadata["step"], metadata["state"]
+            self.skipped_steps = run_state["skipped_steps"]
+            self.best = run_state["best"] if run_state["best_of"] == self.best_of else None
+            self.batches.load_state_dict(rank_state["batches"])
+            checkpointing.set_rng_state(rank_state["rng"])
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(
-                f"{path} is damaged: {error!r}. Remove it to go on from the one before"
+                f"{path} is damaged: {error!r}. Remove it to resume from the checkpoint before it"
             ) from None
 
 
-def export(learner: Learner, average: Average | None, folder: Path) -> None:
-    """A model folder out of the weights of a run: of the average, if there is one. All ranks call it, rank 0 writes."""
-    found = learner.state_dict() | (average.tensors() if average is not None else {})
-    # one by one: a GPU need not hold them all
-    tensors = {name: _on_first(value) for name, value in found.items()}
-    on_first(lambda: write_folder_whole(folder, learner_model(learner, tensors).save))
+def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> None:
+    """Write the weights, or their average if there is one, as a model folder. All ranks call it, rank 0 writes."""
+    found = module.state_dict() | (ema.tensors() if ema is not None else {})
+    # one by one: the full tensors of a sharded model may not fit on a GPU together
+    tensors = {name: _gather_on_rank_zero(value) for name, value in found.items()}
+    on_rank_zero(lambda: atomic_write_folder(folder, extract_model(module, tensors).save))
 
 
-def _on_first(value: Tensor) -> Tensor:
-    """A whole tensor on rank 0's CPU; elsewhere an empty one. All ranks call it."""
-    full = whole(value)
+def _gather_on_rank_zero(value: Tensor) -> Tensor:
+    """The full tensor on rank 0's CPU; an empty one elsewhere. All ranks call it."""
+    full = full_tensor(value)
     return full.detach().cpu() if distributed.rank() == 0 else full.new_empty(0)
 
 
-def learner_model(learner: Learner, tensors: Mapping[str, Tensor]) -> ProLIP:
-    """A model with the weights of a learner ("model.image....", "pml.bias")."""
-    model = ProLIP(learner.model.config, learner.model.tokenizer)
-    model.origin = learner.model.origin
+def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
+    """A model with the weights of a training module.
+
+    Args:
+        module: For its config and tokenizer.
+        tensors: By their names in the module ("model.image....", "pml.logit_bias").
+    """
+    model = ProLIP(module.model.config, module.model.tokenizer)
+    model.origin = module.model.origin
     own = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    if learner.matches_by_pml:
-        # its logit -a csd + b is 2a (1 - csd / 2) + b - 2a, and the model's a (1 - csd / 2) + b
-        scale = 2 * tensors["pml.log_scale"].exp()
-        own |= {"log_scale": scale.log(), "bias": tensors["pml.bias"] - scale}
+    if module.exports_pml_temperature:
+        # PML's logit -a csd + b equals 2a (1 - csd / 2) + b - 2a, and the model's is a (1 - csd / 2) + b.
+        scale = 2 * tensors["pml.logit_scale"].exp()
+        own |= {"logit_scale": scale.log(), "logit_bias": tensors["pml.logit_bias"] - scale}
     model.load_state_dict({name: value.detach().cpu().clone() for name, value in own.items()}, assign=True)
     return model
 
 
 def consolidate(source: Path, out: Path) -> Path:
-    """A model folder out of a run (its last checkpoint) or of one of its checkpoints, whoever wrote it. One process."""
-    require_empty(out)
+    """Export a model folder from a run (its last checkpoint) or from one of its checkpoints, in one process.
+
+    Args:
+        source: Run folder or checkpoint folder; any number of ranks may have written it.
+        out: Folder that is empty or doesn't exist.
+
+    Returns:
+        `out`.
+    """
+    require_empty_folder(out)
     source = source.resolve()
     run = source if run_folder.is_run(source) else source.parent.parent
-    path = checkpointing.latest(source / run_folder.CHECKPOINTS) if run == source else source
+    path = checkpointing.find_latest(source / run_folder.CHECKPOINTS) if run == source else source
     if path is None or not run_folder.is_run(run):
-        raise ValueError(
-            f"{source} is neither a run nor a checkpoint of one, or there is no whole checkpoint in it"
-        )
-    config, model = run_folder.read_config(run), run_folder.read_model(run)
-    learner = Learner(model, [stage.objective for stage in config.stages]).to(dtype_of(config.parallel))
-    averaged = config.optimiser.ema is not None
-    tensors = dict(learner.state_dict())
-    checkpointing.load(path, {f"learner.{name}": value for name, value in tensors.items()})
-    if averaged:
-        trained = checkpointing.names(path, "average.")
-        checkpointing.load(path, {f"average.{name}": tensors[name] for name in trained})
-    write_folder_whole(out, learner_model(learner, tensors).save)
+        raise ValueError(f"{source} is neither a run with a complete checkpoint nor a checkpoint of a run")
+    config, model = run_folder.read_config(run), run_folder.read_empty_model(run)
+    module = TrainModule(model, [stage.objective for stage in config.stages])
+    module = module.to(get_weight_dtype(config.parallel))
+    tensors = dict(module.state_dict())
+    checkpointing.load_checkpoint(path, {f"module.{name}": value for name, value in tensors.items()})
+    if config.optimizer.ema_decay is not None:
+        averaged = checkpointing.list_tensor_names(path, "ema.")
+        checkpointing.load_checkpoint(path, {f"ema.{name}": tensors[name] for name in averaged})
+    atomic_write_folder(out, extract_model(module, tensors).save)
     return out

@@ -1,9 +1,9 @@
-"""One step's gradients: of the loss of the whole batch, however it is shared by ranks and cut into parts.
+"""Gradients of one training step: the loss of the global batch, over any number of ranks and micro-batches.
 
-A rank's share of the batch goes through the towers in one part, or in several that fit into memory. In the second case
-the embeddings of all parts come first, without a graph; the loss, which needs all of them, gives the gradient of each;
-then each part goes through the towers again, and is told its gradient (the cached-embedding method). Either way the
-negatives span the whole batch.
+A rank's rows go through the towers at once, or in micro-batches that fit into memory. With micro-batches, all
+embeddings are first computed without a graph; the loss, which needs all of them, gives the gradient of each embedding;
+then each micro-batch goes through the towers again, with its own part of these gradients (GradCache; `--accum-freq` of
+open_clip). So the negatives always span the global batch.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import Temperature
-from prolip.losses.objective import START, GlobalBatch, LossTerms, Objective, Twins
+from prolip.losses.objective import INITIAL_TEMPERATURES, GlobalBatch, LossTerms, MaskedPairs, Objective
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import normalise
-from prolip.training.masked_views import TwinDraw
+from prolip.preprocessing.images import normalize
+from prolip.training.masked_views import MaskedViews
 
 
-class Part(NamedTuple):
-    """Some rows of a rank's batch, on the device. Rows of twins are counted from the part's first."""
+class MicroBatch(NamedTuple):
+    """Some rows of a rank's batch, on the device. Row numbers of masked views count from the first of these rows."""
 
     pixels: Tensor  # uint8 (n, 3, S, S)
     ids: Tensor  # int64 (n, T)
     image_rows: Tensor  # int64 (k,)
-    keep: Tensor  # int64 (k, K)
+    patch_indices: Tensor  # int64 (k, K)
     masked_ids: Tensor  # int64 (j, T)
 
 
-class Embedded(NamedTuple):
-    """What the towers make of a part, or of several."""
+class TowerOutputs(NamedTuple):
+    """Embeddings of one or several micro-batches."""
 
     images: Gaussian  # (n, D)
     texts: Gaussian  # (n, D)
@@ -47,83 +47,98 @@ class Embedded(NamedTuple):
 
 
 class Towers(nn.Module):
-    """Both towers of a model behind one `forward`, as DDP wants it.
+    """Both towers of a model behind one `forward`, as DDP needs it.
 
-    The scale and the bias are not among its parameters: they are a few numbers, which meet the embeddings after the
-    towers, so their gradients are added over ranks by hand.
+    Logit scale and bias are not among its parameters. They are applied to the embeddings outside of DDP, so
+    `average_scalar_gradients` reduces their gradients.
     """
 
     def __init__(self, model: ProLIP) -> None:
         super().__init__()
-        self._model = (model,)  # in a tuple: not a module of ours
+        self._model = (model,)  # a tuple hides it from nn.Module: its parameters must not be registered twice
         self.image, self.text = model.image, model.text
         if model.config.image.uncertainty == "multihead":
             self.log_var = model.log_var
 
-    def forward(self, part: Part) -> Embedded:
+    def forward(self, micro: MicroBatch) -> TowerOutputs:
         (model,) = self._model
-        pixels = normalise(part.pixels, model.config.image.pixels)
+        pixels = normalize(micro.pixels, model.config.image.preprocessing)
         images = model.encode_image(pixels)
-        count = len(part.ids)
-        texts = model.encode_text(torch.cat([part.ids, part.masked_ids]))
-        masked = _masked_images(model, pixels, part.image_rows, part.keep)
-        return Embedded(images, texts[:count], images[:0] if masked is None else masked, texts[count:])
+        count = len(micro.ids)
+        texts = model.encode_text(torch.cat([micro.ids, micro.masked_ids]))
+        masked = _encode_masked_images(model, pixels, micro.image_rows, micro.patch_indices)
+        return TowerOutputs(images, texts[:count], images[:0] if masked is None else masked, texts[count:])
 
 
-def _masked_images(model: ProLIP, pixels: Tensor, rows: Tensor, keep: Tensor) -> Gaussian | None:
-    """Of a part without twins one picture is embedded and forgotten: sharded towers are called by all ranks or none."""
-    if keep.shape[1] == 0:  # twins are not asked for, on any rank
+def _encode_masked_images(
+    model: ProLIP, pixels: Tensor, rows: Tensor, patch_indices: Tensor
+) -> Gaussian | None:
+    """Embeddings of the masked images; None if no rank has any."""
+    if patch_indices.shape[1] == 0:  # the objective has no masked term
         return None
     if len(rows) == 0:
-        return model.encode_image(pixels[:1], torch.arange(keep.shape[1], device=keep.device)[None])[:0]
-    return model.encode_image(pixels[rows], keep)
+        # Other ranks may have masked images here, and FSDP's all-gathers need all ranks: one image is encoded and
+        # dropped, so that every rank calls the tower equally often.
+        some_patches = torch.arange(patch_indices.shape[1], device=patch_indices.device)[None]
+        return model.encode_image(pixels[:1], some_patches)[:0]
+    return model.encode_image(pixels[rows], patch_indices)
 
 
-class Learner(nn.Module):
-    """What is learned: the model, and a second scale and bias where PML, whose logits are in units of its own, is used.
+class TrainModule(nn.Module):
+    """All trained parameters: the model, and a second logit scale and bias for PML, whose logits have another unit.
 
-    objectives: of the run's stages, in order.
+    Args:
+        model: The model to train.
+        objectives: Of the run's stages, in order.
     """
 
     def __init__(self, model: ProLIP, objectives: Sequence[Objective]) -> None:
         super().__init__()
         self.model = model
         last = objectives[-1]
-        self.matches_by_pml = bool(last.pml) and not (last.ppcl or last.siglip) and model.bias is not None
-        """The probability of a match is what PML has learned, not the model's own scale and bias."""
+        self.exports_pml_temperature = (
+            bool(last.pml) and not (last.ppcl or last.siglip) and model.logit_bias is not None
+        )
+        """Whether the exported model's match probability uses PML's scale and bias, because only PML trained them."""
         self.pml: nn.ParameterDict | None = None
         if any(objective.pml for objective in objectives):
-            begin = Temperature.start(*START["pml"])
-            values = {"log_scale": begin.log_scale, "bias": begin.bias}
+            initial = Temperature.create(*INITIAL_TEMPERATURES["pml"])
+            values = {"logit_scale": initial.logit_scale, "logit_bias": initial.logit_bias}
             self.pml = nn.ParameterDict(
-                {k: nn.Parameter(v.detach().to(model.log_scale)) for k, v in values.items()}
+                {k: nn.Parameter(v.detach().to(model.logit_scale)) for k, v in values.items()}
             )
 
     @property
     def temperatures(self) -> dict[str, Temperature]:
-        """PPCL, SigLIP and CLIP share the model's scale (and bias); PML has its own."""
-        own = self.model.temperature
-        found = dict.fromkeys(("ppcl", "siglip", "clip"), own)
+        """Temperature of each contrastive term. PPCL, SigLIP and CLIP share the model's; PML has its own."""
+        found = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
         if self.pml is not None:
-            found["pml"] = Temperature(self.pml["log_scale"], self.pml["bias"])
+            found["pml"] = Temperature(self.pml["logit_scale"], self.pml["logit_bias"])
         return found
 
-    def scalars(self) -> list[nn.Parameter]:
-        """The scales and biases that learn."""
-        found = [self.model.log_scale, self.model.bias, *(self.pml.values() if self.pml is not None else ())]
+    def temperature_parameters(self) -> list[nn.Parameter]:
+        """The logit scales and biases that are trained."""
+        found = [
+            self.model.logit_scale,
+            self.model.logit_bias,
+            *(self.pml.values() if self.pml is not None else ()),
+        ]
         return [p for p in found if p is not None and p.requires_grad]
 
-    def clamp_(self) -> None:
-        """Hold every scale in [1, 100], as after each step."""
+    def clamp_scales_(self) -> None:
+        """Clamp every scale to [1, 100], in place, as after each step."""
         for temperature in self.temperatures.values():
             temperature.clamp_()
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients:
-    """What a step found out; the gradients themselves are in the parameters.
+class StepOutput:
+    """Losses and embeddings of a step; the gradients are in the parameters.
 
-    terms: this rank's share of each term. images, texts: of this rank, detached.
+    Attributes:
+        terms: This rank's part of each loss term, detached. The parts add up over ranks.
+        images: (n, D), this rank's images, detached.
+        texts: (n, D), this rank's texts, detached.
     """
 
     terms: LossTerms
@@ -132,167 +147,191 @@ class Gradients:
 
 
 def compute_gradients(
-    towers: Callable[[Part], Embedded],
-    learner: Learner,
+    towers: Callable[[MicroBatch], TowerOutputs],
+    module: TrainModule,
     objective: Objective,
     batch: Batch,
-    twins: TwinDraw | None,
+    masked_views: MaskedViews | None,
     *,
-    parts: int = 1,
+    accumulation_steps: int = 1,
     device: torch.device | str = "cpu",
     autocast: torch.dtype | None = None,
-) -> Gradients:
-    """Add the gradient of the whole batch's loss to every parameter, on every rank.
+) -> StepOutput:
+    """Add the gradient of the global batch's loss to every parameter. All ranks call it.
 
-    towers: a `Towers`, or one wrapped by DDP. batch: this rank's rows, all ranks having equally many; twins: of them,
-    if the objective has masked terms. parts: how many pieces to compute one after another.
+    Args:
+        towers: A `Towers`, perhaps wrapped by DDP.
+        module: The parameters and temperatures.
+        objective: The loss.
+        batch: This rank's rows. All ranks must have equally many.
+        masked_views: Masked views of these rows, if the objective has masked terms.
+        accumulation_steps: Number of micro-batches.
+        device: Where the towers are.
+        autocast: dtype of autocast; None: no autocast.
+
+    Returns:
+        The loss terms and embeddings of this rank.
     """
-    cut = cut_batch(batch, twins, parts, device)
-    rows = None if twins is None else TwinRows.of(twins, device)
+    micros = split_batch(batch, masked_views, accumulation_steps, device)
+    rows = None if masked_views is None else MaskedRows.from_views(masked_views, device)
     with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
-        if parts == 1:
-            embedded = towers(cut[0])
+        if accumulation_steps == 1:
+            outputs = towers(micros[0])
         else:
             with torch.no_grad():
-                embedded = joined([towers(part) for part in cut])
-            embedded = _leaves(embedded, learner)
-    terms = share_of_loss(learner, objective, embedded, rows)
-    # DDP and FSDP average over ranks, and the sum is wanted
-    (terms.total * distributed.world_size() + _touch(embedded, learner)).backward()
-    if parts > 1:
-        _tell_parts(towers, cut, embedded, device, autocast)
-    add_over_ranks(learner.scalars())
-    shares = LossTerms({name: value.detach() for name, value in terms.values.items()}, terms.weights)
-    return Gradients(shares, embedded.images.detach(), embedded.texts.detach())
+                outputs = concat_outputs([towers(micro) for micro in micros])
+            outputs = _make_leaves(outputs, module)
+    terms = compute_local_loss(module, objective, outputs, rows)
+    # DDP and FSDP average gradients over ranks, but the ranks' losses are parts of one sum: hence the world size.
+    (terms.total * distributed.world_size() + _zero_from_all(outputs, module)).backward()
+    if accumulation_steps > 1:
+        _backward_micro_batches(towers, micros, outputs, device, autocast)
+    average_scalar_gradients(module.temperature_parameters())
+    values = LossTerms({name: value.detach() for name, value in terms.values.items()}, terms.weights)
+    return StepOutput(values, outputs.images.detach(), outputs.texts.detach())
 
 
 @dataclass(frozen=True, eq=False)
-class TwinRows:
-    """Which rows of a rank have twins, on the device; and how many there are in the whole batch."""
+class MaskedRows:
+    """Which of a rank's rows have masked views, on the device, and how many views the global batch has."""
 
     images: Tensor  # int64 (k,)
     texts: Tensor  # int64 (j,)
-    all_images: int
-    all_texts: int
+    total_images: int
+    total_texts: int
 
     @classmethod
-    def of(cls, twins: TwinDraw, device: torch.device | str) -> TwinRows:
-        images, texts = (_moved(rows, device) for rows in (twins.image_rows, twins.text_rows))
-        return cls(images, texts, twins.images, twins.texts)
+    def from_views(cls, views: MaskedViews, device: torch.device | str) -> MaskedRows:
+        """Move the row numbers of `views` to the device."""
+        images, texts = (_to_device(rows, device) for rows in (views.image_rows, views.text_rows))
+        return cls(images, texts, views.total_images, views.total_texts)
 
 
-def share_of_loss(
-    learner: Learner, objective: Objective, embedded: Embedded, rows: TwinRows | None
+def compute_local_loss(
+    module: TrainModule, objective: Objective, outputs: TowerOutputs, rows: MaskedRows | None
 ) -> LossTerms:
-    """This rank's share of each term of the whole batch's loss."""
-    images, texts = embedded.images, embedded.texts
+    """This rank's part of each term of the global batch's loss; the parts add up over ranks.
+
+    Args:
+        module: For its temperatures.
+        objective: The loss.
+        outputs: Embeddings of all rows of this rank.
+        rows: Which rows have masked views; needed if the objective has masked terms.
+    """
+    images, texts = outputs.images, outputs.texts
     pairs = {}
     if objective.masked:
         if rows is None:
-            raise ValueError("the objective has masked terms, but no twins were drawn")
+            raise ValueError("the objective has masked terms, but there are no masked views")
         pairs = {
-            "masked_images": Twins(images[rows.images], embedded.masked_images),
-            "masked_texts": Twins(texts[rows.texts], embedded.masked_texts),
+            "masked_images": MaskedPairs(images[rows.images], outputs.masked_images),
+            "masked_texts": MaskedPairs(texts[rows.texts], outputs.masked_texts),
         }
     sizes = [len(images)] * distributed.world_size()
-    whole = GlobalBatch(
+    global_batch = GlobalBatch(
         texts=distributed.gather_mean_trace(texts, sizes),
         images=distributed.gather_mean_trace(images, sizes) if objective.clip else None,
         offset=distributed.rank() * len(images),
-        masked_images=rows.all_images if rows else None,
-        masked_texts=rows.all_texts if rows else None,
+        masked_images=rows.total_images if rows else None,
+        masked_texts=rows.total_texts if rows else None,
     )
-    return objective(images, texts, learner.temperatures, batch=whole, **pairs)
+    return objective(images, texts, module.temperatures, batch=global_batch, **pairs)
 
 
-def cut_batch(batch: Batch, twins: TwinDraw | None, parts: int, device: torch.device | str) -> list[Part]:
-    """A rank's rows as so many parts of consecutive rows, each with its own twins, on the device."""
-    if len(batch) < parts:
-        raise ValueError(f"{len(batch)} rows can't be cut into {parts} parts")
-    bounds = [len(batch) * i // parts for i in range(parts + 1)]
-    none = torch.empty(0, dtype=torch.int64)
+def split_batch(
+    batch: Batch, masked_views: MaskedViews | None, count: int, device: torch.device | str
+) -> list[MicroBatch]:
+    """Split a rank's rows into `count` micro-batches of consecutive rows, each with its masked views, on the device."""
+    if len(batch) < count:
+        raise ValueError(f"{len(batch)} rows can't be split into {count} micro-batches")
+    bounds = [len(batch) * i // count for i in range(count + 1)]
+    empty = torch.empty(0, dtype=torch.int64)
     found = []
     for start, stop in pairwise(bounds):
-        rows, keep, masked_ids = none, none[:, None][:, :0], batch.ids[:0]
-        if twins is not None:
-            mine, texts = _within(twins.image_rows, start, stop), _within(twins.text_rows, start, stop)
-            rows, keep, masked_ids = twins.image_rows[mine] - start, twins.keep[mine], twins.masked_ids[texts]
-        values = (batch.pixels[start:stop], batch.ids[start:stop], rows, keep, masked_ids)
-        found.append(Part(*(_moved(value, device) for value in values)))
+        rows, patch_indices, masked_ids = empty, empty[:, None][:, :0], batch.token_ids[:0]
+        if masked_views is not None:
+            images = _is_between(masked_views.image_rows, start, stop)
+            texts = _is_between(masked_views.text_rows, start, stop)
+            rows = masked_views.image_rows[images] - start
+            patch_indices, masked_ids = masked_views.patch_indices[images], masked_views.masked_ids[texts]
+        values = (batch.pixels[start:stop], batch.token_ids[start:stop], rows, patch_indices, masked_ids)
+        found.append(MicroBatch(*(_to_device(value, device) for value in values)))
     return found
 
 
-def _moved(value: Tensor, device: torch.device | str) -> Tensor:
-    """On the device, by way of pinned memory if it is a GPU: from there, nobody waits."""
+def _to_device(value: Tensor, device: torch.device | str) -> Tensor:
+    """Move by way of pinned memory if the device is a GPU: only then the copy is asynchronous."""
     pinned = value.pin_memory() if torch.device(device).type == "cuda" else value
     return pinned.to(device, non_blocking=True)
 
 
-def joined(parts: Sequence[Embedded]) -> Embedded:
-    return Embedded(*(Gaussian.cat(column) for column in zip(*parts, strict=True)))
+def concat_outputs(outputs: Sequence[TowerOutputs]) -> TowerOutputs:
+    """Concatenate the embeddings of micro-batches."""
+    return TowerOutputs(*(Gaussian.cat(column) for column in zip(*outputs, strict=True)))
 
 
-def add_over_ranks(scalars: Sequence[nn.Parameter]) -> None:
-    """What DDP does for the towers, for a few numbers: the mean of their gradients over ranks."""
+def average_scalar_gradients(scalars: Sequence[nn.Parameter]) -> None:
+    """Average the gradients of 0-d parameters over ranks, as DDP does for the towers."""
     if distributed.world_size() == 1 or not scalars:
         return
-    total = (
-        distributed.sum_over_ranks(torch.stack([_gradient(p) for p in scalars])) / distributed.world_size()
-    )
-    for parameter, value in zip(scalars, total, strict=True):
+    gradients = torch.stack([torch.zeros_like(p) if p.grad is None else p.grad for p in scalars])
+    mean = distributed.sum_over_ranks(gradients) / distributed.world_size()
+    for parameter, value in zip(scalars, mean, strict=True):
         parameter.grad = value.clone()
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-
-
-def _within(rows: Tensor, start: int, stop: int) -> Tensor:
+def _is_between(rows: Tensor, start: int, stop: int) -> Tensor:
     return (rows >= start) & (rows < stop)
 
 
-def _leaves(embedded: Embedded, learner: Learner) -> Embedded:
-    """The same values as beginnings of a graph. A tower without variances has none to learn."""
-    config = learner.model.config
-    learns = [tower.uncertainty != "none" for tower in (config.image, config.text)] * 2
-    return Embedded(
+def _make_leaves(outputs: TowerOutputs, module: TrainModule) -> TowerOutputs:
+    """The same embeddings as leaves that collect gradients. Constant log-variances (uncertainty none) need none."""
+    config = module.model.config
+    has_variance = [tower.uncertainty != "none" for tower in (config.image, config.text)] * 2
+    return TowerOutputs(
         *(
             Gaussian(z.mean.detach().requires_grad_(), z.log_var.detach().requires_grad_(varies))
-            for z, varies in zip(embedded, learns, strict=True)
+            for z, varies in zip(outputs, has_variance, strict=True)
         )
     )
 
 
-def _touch(embedded: Embedded, learner: Learner) -> Tensor:
-    """Zero, from all outputs and scalars: so that each parameter has a gradient whichever terms are used. (DDP waits
-    for every gradient, and a run must not depend on the number of ranks.)"""
-    outputs = [leaf for leaf in _values(embedded) if leaf.requires_grad]
-    return torch.stack([0.0 * value.sum() for value in (*outputs, *learner.scalars())]).sum()
+def _zero_from_all(outputs: TowerOutputs, module: TrainModule) -> Tensor:
+    """Zero, but with all outputs and temperatures in its graph.
+
+    DDP needs a gradient of every parameter. On one rank an unused parameter would have none, and the optimizer would
+    skip it (no weight decay): with this, the result doesn't depend on the number of ranks.
+    """
+    tensors = [tensor for tensor in _list_tensors(outputs) if tensor.requires_grad]
+    return torch.stack([0.0 * value.sum() for value in (*tensors, *module.temperature_parameters())]).sum()
 
 
-def _values(embedded: Embedded) -> list[Tensor]:
-    return [leaf for z in embedded for leaf in (z.mean, z.log_var)]
+def _list_tensors(outputs: TowerOutputs) -> list[Tensor]:
+    return [tensor for z in outputs for tensor in (z.mean, z.log_var)]
 
 
-def _tell_parts(
-    towers: Callable[[Part], Embedded], parts: Sequence[Part], cached: Embedded, device: torch.device | str,
-    autocast: torch.dtype | None,
+def _backward_micro_batches(
+    towers: Callable[[MicroBatch], TowerOutputs], micros: Sequence[MicroBatch], leaves: TowerOutputs,
+    device: torch.device | str, autocast: torch.dtype | None,
 ) -> None:  # fmt: skip
-    """Once more through the towers, part by part: each is told the gradient of its own embeddings."""
-    gradients = [torch.zeros(()) if leaf.grad is None else leaf.grad for leaf in _values(cached)]
-    for i, part in enumerate(parts):
-        with _quietly(towers, last=i == len(parts) - 1):
+    """Run the towers again on each micro-batch, and backpropagate the gradients that its embeddings got."""
+    gradients = [torch.zeros(()) if leaf.grad is None else leaf.grad for leaf in _list_tensors(leaves)]
+    for i, micro in enumerate(micros):
+        with _sync_if_last(towers, is_last=i == len(micros) - 1):
             with torch.autocast(torch.device(device).type, autocast, enabled=autocast is not None):
-                outputs = _values(towers(part))
-            learns = [j for j, value in enumerate(outputs) if value.requires_grad]
-            own = [gradients[j][: len(outputs[j])] for j in learns]
-            if learns:
-                torch.autograd.backward([outputs[j] for j in learns], own)
+                outputs = _list_tensors(towers(micro))
+            trained = [j for j, value in enumerate(outputs) if value.requires_grad]
+            own = [gradients[j][: len(outputs[j])] for j in trained]
+            if trained:
+                torch.autograd.backward([outputs[j] for j in trained], own)
+        # the rest belongs to the micro-batches that follow; a 0-d gradient stands for an unused output
         gradients = [g[len(value) :] if g.ndim else g for g, value in zip(gradients, outputs, strict=True)]
 
 
-def _quietly(towers: Callable[[Part], Embedded], last: bool) -> AbstractContextManager[None]:
-    """DDP exchanges gradients after the last part only. (FSDP does after each, and keeps no whole gradient.)"""
-    if isinstance(towers, nn.parallel.DistributedDataParallel) and not last:
+def _sync_if_last(
+    towers: Callable[[MicroBatch], TowerOutputs], is_last: bool
+) -> AbstractContextManager[None]:
+    """DDP reduces gradients after the last micro-batch only. FSDP must after each: no rank holds a full gradient."""
+    if isinstance(towers, nn.parallel.DistributedDataParallel) and not is_last:
         return towers.no_sync()
     return nullcontext()

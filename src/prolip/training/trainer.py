@@ -1,4 +1,4 @@
-"""The training engine: config -> data -> model -> objective -> optimiser -> step -> log -> checkpoint -> evaluate."""
+"""Training: `train(config)` and the Trainer, with its loop of steps, logging, evaluation and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,291 +13,353 @@ from torch import Tensor
 
 from prolip import distributed
 from prolip.data.batch import Batch
-from prolip.data.sources.tar_stream import without_secrets
+from prolip.data.open import is_generated
+from prolip.data.sources.tar_stream import redact_secrets
 from prolip.losses.objective import Objective
 from prolip.model.prolip import ProLIP
 from prolip.training import checkpointing, run_folder
-from prolip.training.batches import Batches, stage_at, stage_number
+from prolip.training.batches import BatchStream, get_stage, get_stage_index
 from prolip.training.config import TrainConfig
-from prolip.training.data_setup import describe_data, held_out_samples
-from prolip.training.display import Watch, open_display
-from prolip.training.ema import Average
-from prolip.training.held_out import HeldOutCheck
-from prolip.training.logger import Clock, Recorder
-from prolip.training.masked_views import TwinDraw, draw_twins, require_mask_token
-from prolip.training.metric_writers import Metrics
+from prolip.training.data_setup import describe_data, read_held_out_samples
+from prolip.training.display import Display, open_display
+from prolip.training.ema import ModelEma
+from prolip.training.held_out import HeldOutEvaluator
+from prolip.training.logger import StepTimer, TrainLogger
+from prolip.training.masked_views import MaskedViews, draw_masked_views, require_mask_token
+from prolip.training.metric_writers import MetricWriter
 from prolip.training.model_setup import make_model
-from prolip.training.nonfinite import Guard, StepNumbers, finite_rows, is_bad
-from prolip.training.optimizer import begin_state, clip, freeze, make_optimiser, set_rate, take_step
-from prolip.training.parallel import AUTOCAST, is_first_of_machine, lay_out, own_randomness, processes
-from prolip.training.rank_sync import StopRequest, agree, from_first, on_first, stop_requests, together
-from prolip.training.schedule import rate
-from prolip.training.state import State, export
-from prolip.training.step import Gradients, Learner, compute_gradients
+from prolip.training.nonfinite import NonFiniteMonitor, StepRecord, find_finite_rows, flag_nonfinite
+from prolip.training.optimizer import (
+    clip_grad_norm,
+    compute_learning_rate,
+    freeze_parameters,
+    init_optimizer_state,
+    make_optimizer,
+    set_learning_rate,
+    step_unless_nonfinite,
+)
+from prolip.training.parallel import (
+    AUTOCAST_DTYPES,
+    init_processes,
+    is_local_rank_zero,
+    parallelize,
+    seeded_rng,
+)
+from prolip.training.rank_sync import (
+    StopRequest,
+    any_rank,
+    broadcast_from_rank_zero,
+    catch_stop_signals,
+    on_rank_zero,
+    raise_on_any_rank,
+)
+from prolip.training.state import TrainState, export_model
+from prolip.training.step import StepOutput, TrainModule, compute_gradients
 
 log = logging.getLogger("prolip.training")
 
 
 def train(config: TrainConfig, *, resume: bool = False) -> Path:
-    """Train as the config says, in the run folder `config.out`, which is returned.
+    """Train a model.
 
-    resume: go on from the last checkpoint, if there is one. (Processes that torchrun starts again do so by themselves.)
+    Args:
+        config: The run.
+        resume: Continue from the last checkpoint in `config.out`, if there is one. Processes that torchrun restarts
+            always do.
+
+    Returns:
+        The run folder, `config.out`.
     """
     folder = Path(config.out).expanduser()
-    resume = resume or run_folder.was_begun_by_this_torchrun(folder)
+    resume = resume or run_folder.is_torchrun_restart(folder)
     with ExitStack() as stack:
-        device = stack.enter_context(processes(config.parallel))
-        stack.enter_context(own_randomness(config.seed, device))
-        stop = stack.enter_context(stop_requests())
-        on_first(lambda: _enter(folder, config, resume, stack))
+        device = stack.enter_context(init_processes(config.parallel))
+        stack.enter_context(seeded_rng(config.seed, device))
+        stop = stack.enter_context(catch_stop_signals())
+        on_rank_zero(lambda: _claim_folder(folder, config, resume, stack))
         _run(config, folder, device, resume, stop)
     return folder
 
 
-def _enter(folder: Path, config: TrainConfig, resume: bool, stack: ExitStack) -> None:
-    """The folder is free for this run, and stays so. For rank 0."""
-    run_folder.require_place(folder, config, resume)
-    stack.enter_context(run_folder.locked(folder))
+def _claim_folder(folder: Path, config: TrainConfig, resume: bool, stack: ExitStack) -> None:
+    """Check that the folder can be used, and lock it until the stack closes. For rank 0."""
+    run_folder.require_usable_folder(folder, config, resume)
+    stack.enter_context(run_folder.lock_folder(folder))
 
 
 def _run(config: TrainConfig, folder: Path, device: torch.device, resume: bool, stop: StopRequest) -> None:
-    """What an engine holds is gone at the end of this, before the processes part."""
-    # one process of each machine goes first: shards are indexed once, and the others find the index
-    data = together(lambda: describe_data(config) if is_first_of_machine() else [])
-    engine = together(lambda: Engine(config, folder, device, data))
-    engine.lay_out()
+    """A function of its own, so that the trainer, which refers to DDP, is freed before the process group is."""
+    # One process per machine opens the data first: shards are indexed once, and the others find the index.
+    data = raise_on_any_rank(lambda: describe_data(config) if is_local_rank_zero() else [])
+    trainer = raise_on_any_rank(lambda: Trainer(config, folder, device, data))
+    trainer.setup()
     if resume:
-        engine.restore()
-    engine.run(stop)
+        trainer.restore()
+    trainer.run(stop)
 
 
-class Engine:
-    """A run: everything it is made of, and the loop."""
+class Trainer:
+    """A run and its loop.
+
+    Args:
+        config: The run.
+        folder: Run folder.
+        device: Of this process.
+        data: Of `describe_data`, for the run folder.
+    """
 
     def __init__(
         self, config: TrainConfig, folder: Path, device: torch.device, data: list[dict[str, Any]]
     ) -> None:
         self.config, self.folder, self.device, self.data = config, folder, device, data
         model = make_model(config.model, config.seed)
-        self.learner = Learner(model, [stage.objective for stage in config.stages])
-        freeze(self.learner, config.optimiser.frozen)
-        _require_fit(config, model)
-        _warn_of_scenes(config)
-        self.batches = Batches(config, model)
-        held_out = held_out_samples(config, model)
-        self.check = None if held_out is None else HeldOutCheck(model, *held_out)
-        self.guard = Guard(config.care)
-        self._saved = -1
+        self.module = TrainModule(model, [stage.objective for stage in config.stages])
+        freeze_parameters(self.module, config.optimizer.frozen)
+        _require_consistent(config, model)
+        _warn_of_generated_defaults(config)
+        self.batches = BatchStream(config, model)
+        held_out = read_held_out_samples(config, model)
+        self.evaluator = None if held_out is None else HeldOutEvaluator(model, *held_out)
+        self.monitor = NonFiniteMonitor(config.nonfinite)
+        self._saved_step = -1
 
-    def lay_out(self) -> None:
-        """Put the model where it is trained. (By itself: if one rank failed in between, the others would wait.)"""
-        choice = self.config.optimiser
-        self.towers = lay_out(self.learner, self.config.parallel, self.device)
-        optimiser = make_optimiser(self.learner, choice)
-        begin_state(optimiser)
-        average = None if choice.ema is None else Average(self.learner, choice.ema)
-        best, held_out = self.config.checkpoint, self.config.held_out
-        best_of = [best.best, best.best_is, held_out.source, held_out.samples]
-        self.state = State(
-            learner=self.learner, optimiser=optimiser, average=average, batches=self.batches, best_of=best_of
+    def setup(self) -> None:
+        """Put the model on its device, wrap or shard it, and make the optimizer. All ranks call it.
+
+        Not a part of `__init__`: it contains collectives, in which the others would wait for a rank whose `__init__`
+        has failed.
+        """
+        optimizer_config = self.config.optimizer
+        self.towers = parallelize(self.module, self.config.parallel, self.device)
+        optimizer = make_optimizer(self.module, optimizer_config)
+        init_optimizer_state(optimizer)
+        decay = optimizer_config.ema_decay
+        ema = None if decay is None else ModelEma(self.module, decay)
+        checkpoint, held_out = self.config.checkpoint, self.config.held_out
+        best_of = [checkpoint.best_metric, checkpoint.best_mode, held_out.source, held_out.samples]
+        self.state = TrainState(
+            module=self.module, optimizer=optimizer, ema=ema, batches=self.batches, best_of=best_of
         )
 
     def restore(self) -> None:
-        """Go on from the last whole checkpoint, if there is one."""
-        last = from_first(self._last_checkpoint)
+        """Load the last complete checkpoint, if there is one. All ranks call it."""
+        last = broadcast_from_rank_zero(self._find_checkpoint)
         if last is not None:
             self.state.load(last)
-            self.guard.skipped, self._saved = self.state.skipped, self.state.step
+            self.monitor.skipped_steps, self._saved_step = self.state.skipped_steps, self.state.step
 
-    def _last_checkpoint(self) -> Path | None:
-        for path in checkpointing.half_written(self.checkpoints):
+    def _find_checkpoint(self) -> Path | None:
+        for path in checkpointing.list_unfinished(self.checkpoints):
             log.warning("%s was not finished and is not used", path)
-        last = checkpointing.latest(self.checkpoints)
-        if last is None and checkpointing.list_saves(self.checkpoints):
+        last = checkpointing.find_latest(self.checkpoints)
+        if last is None and checkpointing.list_checkpoints(self.checkpoints):
             raise ValueError(
-                f"no checkpoint in {self.checkpoints} is whole; remove that folder to begin the run anew"
+                f"no checkpoint in {self.checkpoints} can be used; remove that folder to start the run again"
             )
         if last is None and run_folder.is_run(self.folder):
-            log.warning("%s has no checkpoint yet: the run begins anew", self.folder)
+            log.warning("%s has no checkpoint yet: the run starts again", self.folder)
         return last
 
     def run(self, stop: StopRequest) -> None:
-        """From the present step to the last, or until asked to stop."""
+        """Train from the current step to the last, or until asked to stop. All ranks call it."""
         state, config, model = self.state, self.config, self.folder / run_folder.MODEL
         if state.step == config.steps and model.exists():
-            on_first(lambda: log.warning("%s is at its last step; the model is in %s", self.folder, model))
+            on_rank_zero(
+                lambda: log.warning("%s has finished training; its model is in %s", self.folder, model)
+            )
             return
-        on_first(self._begin)
+        on_rank_zero(self._write_run_files)
         with ExitStack() as stack:
             stack.callback(self.batches.close)
-            watch = stack.enter_context(self._display())
-            recorder = self._recorder(stack, watch)
-            begin = state.step
+            display = stack.enter_context(self._open_display())
+            logger = self._make_logger(stack, display)
+            first_step = state.step
             while state.step < config.steps:
-                batch = self._next_batch(recorder.clock, stop)
+                batch = self._next_batch(logger.timer, stop)
                 if batch is None:
-                    self._save(recorder)
-                    watch.say_last(
-                        f"stopped at step {state.step:,}; to go on: {run_folder.to_go_on(self.folder)}"
-                    )
+                    self._save(logger)
+                    command = run_folder.format_resume_command(self.folder)
+                    display.print_at_end(f"stopped at step {state.step:,}; to continue: {command}")
                     return
-                self._announce_stage(watch, first=state.step == begin)
-                numbers, gradients = self._step(batch)
+                self._announce_stage(display, is_first_step=state.step == first_step)
+                record, output = self._step(batch)
                 state.step += 1
-                recorder.after_step(state.step, numbers, gradients)
-                if self._is_time_to_save(recorder.clock):
-                    self._save(recorder)
-            export(self.learner, state.average, model)
-            self._save(recorder)
-            watch.say_last(f"the model is in {model}")
+                logger.log_step(state.step, record, output)
+                if self._is_time_to_save(logger.timer):
+                    self._save(logger)
+            export_model(self.module, state.ema, model)
+            self._save(logger)
+            display.print_at_end(f"the model is in {model}")
 
-    def _announce_stage(self, watch: Watch, first: bool) -> None:
-        """Where there are several stages: that one begins, or is gone on with."""
+    def _announce_stage(self, display: Display, is_first_step: bool) -> None:
+        """If there are several stages, print the stage that starts or continues."""
         config, step = self.config, self.state.step
-        number = stage_number(config, step)
-        if len(config.stages) > 1 and (first or number != stage_number(config, step - 1)):
-            terms = ", ".join(config.stages[number].objective.active)
-            watch.say(f"stage {number + 1} of {len(config.stages)}: {terms}")
+        index = get_stage_index(config, step)
+        if len(config.stages) > 1 and (is_first_step or index != get_stage_index(config, step - 1)):
+            terms = ", ".join(config.stages[index].objective.active)
+            display.print_message(f"stage {index + 1} of {len(config.stages)}: {terms}")
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
-    def _next_batch(self, clock: Clock, stop: StopRequest) -> Batch | None:
-        """This rank's next batch; None if a rank was asked to stop. An error on one rank ends all."""
-        if agree(bool(stop))[0]:  # before any rank has a batch: what was taken is trained on
+    def _next_batch(self, timer: StepTimer, stop: StopRequest) -> Batch | None:
+        """This rank's next batch; None if any rank was asked to stop. An error on one rank ends all."""
+        # Asked before any rank takes a batch: for an exact resume, every batch that was taken must be trained on.
+        if any_rank(bool(stop))[0]:
             return None
 
         def take() -> Batch:
-            with clock.waiting():
-                batch = self.batches.take(self.state.step)
-            wanted = self.config.batch // distributed.world_size()
-            if len(batch) != wanted:
+            with timer.wait_for_data():
+                batch = self.batches.next_batch(self.state.step)
+            expected = self.config.batch_size // distributed.world_size()
+            if len(batch) != expected:
                 raise ValueError(
-                    f"step {self.state.step + 1}: only {len(batch)} of {wanted} samples of a batch are good, and there "
-                    "are no others in their place; mend the data, or make the batch smaller"
+                    f"step {self.state.step + 1}: only {len(batch)} of {expected} samples of a batch are good, and no "
+                    "others can replace them; repair the data, or reduce batch_size"
                 )
             return batch
 
-        return together(take)
+        return raise_on_any_rank(take)
 
-    def _step(self, batch: Batch) -> tuple[StepNumbers, Gradients]:
-        """Gradients of the whole batch, and the step along them. Nothing here waits for a GPU."""
+    def _step(self, batch: Batch) -> tuple[StepRecord, StepOutput]:
+        """Gradients of the global batch, and an optimizer step. Doesn't wait for the GPU."""
         state, config, step = self.state, self.config, self.state.step
-        objective = stage_at(config, step).objective
-        state.optimiser.zero_grad()
-        gradients = compute_gradients(
-            self.towers, self.learner, objective, batch, self._twins(objective, batch),
-            parts=config.parallel.accumulate, device=self.device, autocast=AUTOCAST[config.parallel.precision],
+        objective = get_stage(config, step).objective
+        state.optimizer.zero_grad()
+        output = compute_gradients(
+            self.towers, self.module, objective, batch, self._draw_masked_views(objective, batch),
+            accumulation_steps=config.parallel.accumulation_steps, device=self.device,
+            autocast=AUTOCAST_DTYPES[config.parallel.precision],
         )  # fmt: skip
-        terms, norm, bad = step_along(gradients, self.learner, state.optimiser, config, step)
-        if state.average is not None:
-            state.average.update(bad)
-        rows = finite_rows(gradients.images, gradients.texts)
-        names = tuple(gradients.terms.values)
-        return StepNumbers(step + 1, names, terms, norm, bad, rows, batch.keys), gradients
+        terms, grad_norm, nonfinite = step_optimizer(output, self.module, state.optimizer, config, step)
+        if state.ema is not None:
+            state.ema.update(nonfinite)
+        finite_rows = find_finite_rows(output.images, output.texts)
+        names = tuple(output.terms.values)
+        return StepRecord(step + 1, names, terms, grad_norm, nonfinite, finite_rows, batch.keys), output
 
-    def _twins(self, objective: Objective, batch: Batch) -> TwinDraw | None:
+    def _draw_masked_views(self, objective: Objective, batch: Batch) -> MaskedViews | None:
         if not objective.masked:
             return None
-        config, model = self.config, self.learner.model.config
-        return draw_twins(
-            batch.ids, config.masking, model.text.tokens, model.image.patches,
-            seed=config.seed, step=self.state.step, batch=config.batch, first=distributed.rank() * len(batch),
-            general=batch.general,
+        config, model = self.config, self.module.model.config
+        return draw_masked_views(
+            batch.token_ids, config.masking, model.text.tokenizer, model.image.patches, seed=config.seed,
+            step=self.state.step, batch_size=config.batch_size, first=distributed.rank() * len(batch),
+            general=batch.general_token_ids,
         )  # fmt: skip
 
-    # -- what is kept ------------------------------------------------------------------------------------------------
+    # -- checkpoints and evaluation ----------------------------------------------------------------------------------
 
     @property
     def checkpoints(self) -> Path:
+        """The run's folder of checkpoints."""
         return self.folder / run_folder.CHECKPOINTS
 
-    def _begin(self) -> None:
-        run_folder.begin(self.folder, self.config, self.learner.model, self.data, self.state.step)
+    def _write_run_files(self) -> None:
+        run_folder.write_run_files(self.folder, self.config, self.module.model, self.data, self.state.step)
 
-    def _is_time_to_save(self, clock: Clock) -> bool:
-        """By steps, or by rank 0's watch."""
-        choice, step = self.config.checkpoint, self.state.step
+    def _is_time_to_save(self, timer: StepTimer) -> bool:
+        """By steps, or by rank 0's clock: ranks that decided by their own clocks might disagree."""
+        checkpoint, step = self.config.checkpoint, self.state.step
         if step == self.config.steps:
             return False  # the end is saved anyway
-        if choice.steps is not None and step % choice.steps == 0:
+        if checkpoint.every_steps is not None and step % checkpoint.every_steps == 0:
             return True
-        late = choice.minutes is not None and clock.since_save() > 60 * choice.minutes
-        return choice.minutes is not None and agree(late and distributed.rank() == 0)[0]
+        if checkpoint.every_minutes is None:
+            return False
+        is_due = timer.seconds_since_save() > 60 * checkpoint.every_minutes
+        return any_rank(is_due and distributed.rank() == 0)[0]
 
-    def _save(self, recorder: Recorder) -> None:
-        if self.state.step == self._saved:
+    def _save(self, logger: TrainLogger) -> None:
+        if self.state.step == self._saved_step:
             return
-        recorder.before_save(self.state.step)
-        self.state.skipped = self.guard.skipped
+        logger.flush(self.state.step)
+        self.state.skipped_steps = self.monitor.skipped_steps
         self.state.save(self.checkpoints)
-        self._saved = self.state.step
-        on_first(lambda: checkpointing.tidy(self.checkpoints, self.config.checkpoint.keep, self.state.step))
-        recorder.clock.saved()
+        self._saved_step = self.state.step
+        keep_last = self.config.checkpoint.keep_last
+        on_rank_zero(
+            lambda: checkpointing.remove_old_checkpoints(self.checkpoints, keep_last, self.state.step)
+        )
+        logger.timer.mark_save()
 
     def _evaluate(self) -> dict[str, float]:
-        """The held-out check, with the averaged weights if there are any; the best model is kept."""
-        assert self.check is not None
-        average = self.state.average
-        with average.swapped() if average is not None else nullcontext():
-            images, texts = self.check.embed()
-        judge = self.check.judge
-        values = from_first(lambda: judge(images, texts))  # all ranks know them, so all do the same with them
+        """Evaluate on held-out data, with the EMA weights if there are any, and export the model if it is the best."""
+        assert self.evaluator is not None
+        ema, compute_metrics = self.state.ema, self.evaluator.compute_metrics
+        with ema.swap_in() if ema is not None else nullcontext():
+            images, texts = self.evaluator.embed()
+        # Broadcast, so that all ranks take the same decision about the best model.
+        values = broadcast_from_rank_zero(lambda: compute_metrics(images, texts))
         if self._is_best(values):
-            export(self.learner, average, self.folder / run_folder.BEST)
+            export_model(self.module, ema, self.folder / run_folder.BEST)
         return values
 
     def _is_best(self, values: dict[str, float]) -> bool:
-        choice = self.config.checkpoint
-        if choice.best is None:
+        checkpoint = self.config.checkpoint
+        if checkpoint.best_metric is None:
             return False
-        sign = 1 if choice.best_is == "largest" else -1
-        value, best = values[choice.best], self.state.best
-        better = best is None or sign * value > sign * best
-        self.state.best = value if better else best
-        return better
+        sign = 1 if checkpoint.best_mode == "max" else -1
+        value, best = values[checkpoint.best_metric], self.state.best
+        is_better = best is None or sign * value > sign * best
+        self.state.best = value if is_better else best
+        return is_better
 
-    # -- who watches -------------------------------------------------------------------------------------------------
+    # -- logging -----------------------------------------------------------------------------------------------------
 
-    def _recorder(self, stack: ExitStack, watch: Watch) -> Recorder:
-        metrics = together(self._metrics)
-        if metrics is not None:
-            stack.enter_context(metrics)
-        evaluate = None if self.check is None else self._evaluate
-        return Recorder(self.config, self.learner, self.guard, metrics, watch, self.device, evaluate)
+    def _make_logger(self, stack: ExitStack, display: Display) -> TrainLogger:
+        writer = raise_on_any_rank(self._make_writer)
+        if writer is not None:
+            stack.enter_context(writer)
+        evaluate = None if self.evaluator is None else self._evaluate
+        return TrainLogger(self.config, self.module, self.monitor, writer, display, self.device, evaluate)
 
-    def _metrics(self) -> Metrics | None:
+    def _make_writer(self) -> MetricWriter | None:
         if distributed.rank() != 0:
             return None
-        return Metrics(self.folder, self.config.log, _for_others(self.config), self.state.step)
+        return MetricWriter(self.folder, self.config.log, _redact_config(self.config), self.state.step)
 
-    def _display(self) -> AbstractContextManager[Watch]:
-        choice = self.config.log.display if distributed.rank() == 0 else "none"
+    def _open_display(self) -> AbstractContextManager[Display]:
+        mode = self.config.log.display if distributed.rank() == 0 else "none"
         return open_display(
-            choice, name=self.folder.name, steps=self.config.steps, batch=self.config.batch, begin=self.state.step
+            mode, name=self.folder.name, steps=self.config.steps, batch_size=self.config.batch_size,
+            first_step=self.state.step,
         )  # fmt: skip
 
 
-def step_along(
-    gradients: Gradients, learner: Learner, optimiser: torch.optim.Optimizer, config: TrainConfig, step: int
+def step_optimizer(
+    output: StepOutput,
+    module: TrainModule,
+    optimizer: torch.optim.Optimizer,
+    config: TrainConfig,
+    step: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of the optimiser, number `step` from 0, unless a number is not finite. Waits for nothing.
+    """Take an optimizer step, unless a loss or the gradient is not finite. Doesn't wait for the GPU.
 
-    Returns the terms of all ranks (k,), the gradient's norm before clipping () and whether it was bad (), 0 or 1.
+    Args:
+        output: Of `compute_gradients`.
+        module: With the gradients.
+        optimizer: Of the module.
+        config: Learning rate and clipping.
+        step: From 0.
+
+    Returns:
+        Loss terms of all ranks (k,), gradient norm before clipping (), and whether the step was skipped (), 0 or 1.
     """
-    terms = distributed.sum_over_ranks(torch.stack(list(gradients.terms.values.values())))
-    norm = clip(learner.parameters(), config.optimiser.clip_norm)
-    bad = is_bad(terms, norm)
-    set_rate(optimiser, rate(step, config.steps, config.optimiser))
-    take_step(optimiser, bad)
-    learner.clamp_()
-    return terms, norm, bad
+    terms = distributed.sum_over_ranks(torch.stack(list(output.terms.values.values())))
+    grad_norm = clip_grad_norm(module.parameters(), config.optimizer.grad_clip_norm)
+    # Terms and norm are the same on all ranks, so all ranks skip the same steps.
+    nonfinite = flag_nonfinite(terms, grad_norm)
+    set_learning_rate(optimizer, compute_learning_rate(step, config.steps, config.optimizer))
+    step_unless_nonfinite(optimizer, nonfinite)
+    module.clamp_scales_()
+    return terms, grad_norm, nonfinite
 
 
-def _require_fit(config: TrainConfig, model: ProLIP) -> None:
-    """An error if objective, model and tokenizer don't go together."""
+def _require_consistent(config: TrainConfig, model: ProLIP) -> None:
+    """Raise a ValueError if objective, model and tokenizer don't fit."""
     objectives = [stage.objective for stage in config.stages]
     if any(objective.masked for objective in objectives):
-        require_mask_token(config.masking, model.config.text.tokens)
+        require_mask_token(config.masking, model.config.text.tokenizer)
     if not model.config.deterministic:
         return
     names = ("ppcl", "pml", "inclusion", "masked", "vib")
@@ -307,28 +369,30 @@ def _require_fit(config: TrainConfig, model: ProLIP) -> None:
             f"the model has no variances (uncertainty none), but the objective has {', '.join(used)}: set objective."
             f"{used[0]}=0 and so on, and objective.clip=1 or objective.siglip=1"
         )
-    if config.held_out.source is not None and str(config.checkpoint.best).endswith(
-        ("uncertainty", "above_image")
-    ):
-        raise ValueError(f"checkpoint.best={config.checkpoint.best}: the model has no variances")
+    metric = config.checkpoint.best_metric
+    if config.held_out.source is not None and str(metric).endswith(("uncertainty", "above_image")):
+        raise ValueError(f"checkpoint.best_metric={metric}: the model has no variances")
 
 
-def _warn_of_scenes(config: TrainConfig) -> None:
-    """Who changes the data of a small recipe may forget that its words and its check are those of scenes."""
-    if any(source.startswith("scenes:") for source in config.data.source) or distributed.rank() != 0:
+def _warn_of_generated_defaults(config: TrainConfig) -> None:
+    """Warn if real data is combined with the tokenizer or held-out data of a recipe for generated data."""
+    if any(map(is_generated, config.data.source)) or distributed.rank() != 0:
         return
-    if config.model.tokenizer == "scenes":
+    tokenizer, held_out = config.model.tokenizer, config.held_out.source
+    if tokenizer is not None and is_generated(f"{tokenizer}:"):
         log.warning(
-            "model.tokenizer=scenes spells all words that scenes don't use: train one for your captions"
+            "model.tokenizer=%s is made for generated data and splits most other words into letters: set "
+            "model.tokenizer to one that fits your captions",
+            tokenizer,
         )
-    if (config.held_out.source or "").startswith("scenes:"):
+    if held_out is not None and is_generated(held_out):
         log.warning(
-            "held_out.source is %s, not your data: set it, or held_out.source=None", config.held_out.source
+            "held_out.source is %s, not your data: set held_out.source, or held_out.source=None", held_out
         )
 
 
-def _for_others(config: TrainConfig) -> dict[str, Any]:
-    """The config for who looks on from elsewhere: addresses of data without their passwords and signatures."""
-    data = replace(config.data, source=tuple(map(without_secrets, config.data.source)))
-    before = tuple(replace(s, source=tuple(map(without_secrets, s.source))) for s in config.before)
-    return replace(config, data=data, before=before).to_dict()
+def _redact_config(config: TrainConfig) -> dict[str, Any]:
+    """The config for other services: data sources without passwords and signatures."""
+    data = replace(config.data, source=tuple(map(redact_secrets, config.data.source)))
+    stages = tuple(replace(s, source=tuple(map(redact_secrets, s.source))) for s in config.initial_stages)
+    return replace(config, data=data, initial_stages=stages).to_dict()

@@ -57,7 +57,7 @@ class Recipe:
         for name, (kind, default) in self.choices.items():
             print(f"{name}={default}   ({', '.join(_words(kind))})")
         print()
-        overrides.show_keys(self._made({}), f"prolip train {self.name}")
+        overrides.print_keys(self._made({}), f"prolip train {self.name}")
 
     def _made(self, own: dict[str, str]) -> TrainConfig:
         from dataclasses import replace
@@ -143,7 +143,7 @@ def _line_and_story(error: BaseException, file: str) -> tuple[int | None, str]:
     return lines[-1] if lines else None, story
 
 
-def of_run(folder: Path) -> Recipe:
+def load_run_recipe(folder: Path) -> Recipe:
     """The recipe that a run folder is: the config that it was started with, in the folder where it lies now."""
     from dataclasses import replace
 

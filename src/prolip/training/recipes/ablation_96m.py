@@ -27,7 +27,7 @@ from typing import Literal
 
 from prolip.losses.objective import Objective
 from prolip.model.config import Uncertainty
-from prolip.training.config import ModelChoice, OptimiserChoice, ParallelChoice, TrainConfig
+from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, TrainConfig
 
 Row = Literal[
     "clip", "pml-clip-multihead", "pml", "pml-clip", "ppcl", "ppcl-inclusion", "ppcl-masked", "prolip"
@@ -39,26 +39,28 @@ def recipe(row: Row = "prolip") -> TrainConfig:
     return TrainConfig(
         out=f"runs/ablation_96m/{row}",
         samples=96_000_000,
-        batch=4096,
+        batch_size=4096,
         model=_model(row),
         objective=_objective(row),
-        optimiser=OptimiserChoice(lr=5e-4, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.2, warmup=10_000),
-        parallel=ParallelChoice(precision="bfloat16"),
+        optimizer=OptimizerConfig(
+            lr=5e-4, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.2, warmup_steps=10_000
+        ),
+        parallel=ParallelConfig(precision="bfloat16"),
     )
 
 
-def _model(row: Row) -> ModelChoice:
+def _model(row: Row) -> ModelSpec:
     uncertainty: Uncertainty = "token"
     if row in ("clip", "pml-clip-multihead"):
         uncertainty = "none" if row == "clip" else "multihead"
     if "clip" in row:
-        return ModelChoice(
+        return ModelSpec(
             tokenizer="timm/ViT-B-16-SigLIP",
             uncertainty=uncertainty,
-            contrast="softmax" if row == "clip" else "sigmoid",  # PML gives a pair a probability
-            scale=CLIP_SCALE,
+            contrastive_loss="softmax" if row == "clip" else "sigmoid",  # PML gives a pair a probability
+            init_scale=CLIP_SCALE,
         )
-    return ModelChoice(tokenizer="timm/ViT-B-16-SigLIP", uncertainty=uncertainty)
+    return ModelSpec(tokenizer="timm/ViT-B-16-SigLIP", uncertainty=uncertainty)
 
 
 def _objective(row: Row) -> Objective:

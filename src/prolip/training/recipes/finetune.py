@@ -3,11 +3,11 @@
 On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
 
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
-        -m prolip train finetune start=siglip-b16 data.source='pipe:cat /data/datacomp/{00000000..00139827}.tar'
+        -m prolip train finetune pretrained=siglip-b16 data.source='pipe:cat /data/datacomp/{00000000..00139827}.tar'
 
 The paper's comparison of fine-tuned models (and ImageNet before, where the resolution may have been another):
 
-    start          hub id                         ImageNet  shifts  VTAB  retrieval  average of 38  before
+    pretrained     hub id                         ImageNet  shifts  VTAB  retrieval  average of 38  before
     siglip-b16     timm/ViT-B-16-SigLIP           74.6      62.2    61.2  58.3       62.1           76.0
     siglip-l16     timm/ViT-L-16-SigLIP-256       79.4      68.6    64.0  61.3       65.9           80.5
     siglip-so400m  timm/ViT-SO400M-14-SigLIP      79.3      69.0    65.1  62.5       66.6           82.0
@@ -21,9 +21,9 @@ c 1000 ("if not specified"). The SO400M start reads 16 tokens and goes on readin
 from typing import Literal
 
 from prolip.losses.objective import Objective
-from prolip.training.config import ModelChoice, OptimiserChoice, ParallelChoice, TrainConfig
+from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, TrainConfig
 
-HUB = {
+HUB_IDS = {
     "siglip-b16": "timm/ViT-B-16-SigLIP",
     "siglip-l16": "timm/ViT-L-16-SigLIP-256",
     "siglip-so400m": "timm/ViT-SO400M-14-SigLIP",
@@ -32,14 +32,16 @@ HUB = {
 
 
 def recipe(
-    start: Literal["siglip-b16", "siglip-l16", "siglip-so400m", "clip-h14"] = "siglip-b16",
+    pretrained: Literal["siglip-b16", "siglip-l16", "siglip-so400m", "clip-h14"] = "siglip-b16",
 ) -> TrainConfig:
     return TrainConfig(
-        out=f"runs/finetune/{start}",
+        out=f"runs/finetune/{pretrained}",
         samples=1_280_000_000,
-        batch=16_384,
-        model=ModelChoice(start=HUB[start], image_size=224),
+        batch_size=16_384,
+        model=ModelSpec(pretrained=HUB_IDS[pretrained], image_size=224),
         objective=Objective(ppcl=1.0, inclusion=1e-7, masked=1e-3, vib=1e-4, c=1000.0, eps=-20.0),
-        optimiser=OptimiserChoice(lr=5e-5, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.0, warmup=10_000),
-        parallel=ParallelChoice(precision="bfloat16"),
+        optimizer=OptimizerConfig(
+            lr=5e-5, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.0, warmup_steps=10_000
+        ),
+        parallel=ParallelConfig(precision="bfloat16"),
     )

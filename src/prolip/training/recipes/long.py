@@ -14,15 +14,15 @@ zero-shot tasks, hence a mixture. How many samples are seen is our choice: 10 mi
 """
 
 from prolip.losses.objective import Objective
-from prolip.training.config import ModelChoice, OptimiserChoice, ParallelChoice, TrainConfig
+from prolip.training.config import ModelSpec, OptimizerConfig, ParallelConfig, TrainConfig
 
 
 def recipe() -> TrainConfig:
     return TrainConfig(
         samples=10_000_000,
-        batch=256 * 32,
-        model=ModelChoice(start="SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", context_length=256),
+        batch_size=256 * 32,
+        model=ModelSpec(pretrained="SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", context_length=256),
         objective=Objective(ppcl=1.0, inclusion=1e-7, masked=1e-3, vib=1e-4, c=10.0, eps=-100.0),
-        optimiser=OptimiserChoice(lr=1e-6, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.01, warmup=200),
-        parallel=ParallelChoice(precision="bfloat16"),
+        optimizer=OptimizerConfig(lr=1e-6, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.01, warmup_steps=200),
+        parallel=ParallelConfig(precision="bfloat16"),
     )

@@ -31,12 +31,12 @@ from typing import Literal
 
 from prolip.losses.objective import Objective
 from prolip.training.config import (
-    DataChoice,
-    HeldOut,
-    LogChoice,
-    Masking,
-    ModelChoice,
-    OptimiserChoice,
+    DataConfig,
+    HeldOutConfig,
+    LogConfig,
+    MaskingConfig,
+    ModelSpec,
+    OptimizerConfig,
     Stage,
     TrainConfig,
 )
@@ -61,7 +61,7 @@ def recipe(
     scale: Literal["minutes", "hour", "night"] = "minutes",
     level: Literal["simple", "hard"] = "simple",
     samples: int | None = None,
-    batch: int = 128,
+    batch_size: int = 128,
 ) -> TrainConfig:
     samples = SAMPLES[scale] if samples is None else samples
     words = ("miniature", variant if variant != "prolip" else "", level if level != "simple" else "")
@@ -69,20 +69,20 @@ def recipe(
     return TrainConfig(
         out=f"runs/{'-'.join(filter(None, words))}",
         samples=samples,
-        batch=batch,
-        model=_model(variant, batch),
-        data=DataChoice(
-            source=_scenes(level), augment=False, workers=1, drop_words=0.5 if variant == "drop" else 0.0
+        batch_size=batch_size,
+        model=_model(variant, batch_size),
+        data=DataConfig(
+            source=_scenes(level), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
         ),
         objective=_objective(variant),
-        before=_stages(variant, samples),
-        masking=Masking(images=1 / 8, texts=1 / 2, how=_how(variant)),
-        optimiser=OptimiserChoice(
-            lr=2e-3, betas=(0.9, 0.98), weight_decay=0.05, warmup=50, final=0.02, clip_norm=1.0,
-            temperature_rate=10.0 if variant in FREE else 0.03,
+        initial_stages=_stages(variant, samples),
+        masking=MaskingConfig(image_fraction=1 / 8, text_fraction=1 / 2, method=_masking_method(variant)),
+        optimizer=OptimizerConfig(
+            lr=2e-3, betas=(0.9, 0.98), weight_decay=0.05, warmup_steps=50, final_lr_fraction=0.02, grad_clip_norm=1.0,
+            temperature_lr_multiplier=10.0 if variant in FREE else 0.03,
         ),
-        log=LogChoice(every=20),
-        held_out=HeldOut(source=held_out, samples=1000, every=250),
+        log=LogConfig(every_steps=20),
+        held_out=HeldOutConfig(source=held_out, samples=1000, every_steps=250),
     )  # fmt: skip
 
 
@@ -98,11 +98,13 @@ def _scenes(level: str, *more: str) -> tuple[str, ...]:
     return (",".join((*words, "complete=0.5", "general=true", *more)),)
 
 
-def _model(variant: Variant, batch: int) -> ModelChoice:
-    choice = ModelChoice(size="miniature", tokenizer="scenes", scale=10.0, bias=-math.log(batch))
+def _model(variant: Variant, batch_size: int) -> ModelSpec:
+    choice = ModelSpec(
+        size="miniature", tokenizer="scenes", init_scale=10.0, init_logit_bias=-math.log(batch_size)
+    )
     match variant:
         case "clip":
-            return replace(choice, uncertainty="none", contrast="softmax", bias=None)
+            return replace(choice, uncertainty="none", contrastive_loss="softmax", init_logit_bias=None)
         case "siglip":
             return replace(choice, uncertainty="none")
     return choice
@@ -139,5 +141,5 @@ def _stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
     return *first, Stage(samples=round(SOFT * samples), objective=beside)
 
 
-def _how(variant: Variant) -> Literal["mask", "drop", "general"]:
+def _masking_method(variant: Variant) -> Literal["mask", "drop", "general"]:
     return "mask" if variant == "mask" else "drop" if variant == "drop" else "general"

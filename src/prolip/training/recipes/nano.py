@@ -8,11 +8,11 @@ There is no result of the paper's to compare with.
 """
 
 from prolip.training.config import (
-    CheckpointChoice,
-    DataChoice,
-    HeldOut,
-    ModelChoice,
-    OptimiserChoice,
+    CheckpointConfig,
+    DataConfig,
+    HeldOutConfig,
+    ModelSpec,
+    OptimizerConfig,
     TrainConfig,
 )
 
@@ -20,10 +20,10 @@ from prolip.training.config import (
 def recipe() -> TrainConfig:
     return TrainConfig(
         samples=640,
-        batch=32,
-        model=ModelChoice(size="nano", tokenizer="scenes"),
-        data=DataChoice(source=("scenes:simple,size=32,length=10000",), workers=0),
-        optimiser=OptimiserChoice(lr=1e-3, warmup=5),
-        checkpoint=CheckpointChoice(steps=5),
-        held_out=HeldOut(source="scenes:simple,size=32,length=64,seed=1", samples=64, every=10),
+        batch_size=32,
+        model=ModelSpec(size="nano", tokenizer="scenes"),
+        data=DataConfig(source=("scenes:simple,size=32,length=10000",), workers=0),
+        optimizer=OptimizerConfig(lr=1e-3, warmup_steps=5),
+        checkpoint=CheckpointConfig(every_steps=5),
+        held_out=HeldOutConfig(source="scenes:simple,size=32,length=64,seed=1", samples=64, every_steps=10),
     )
