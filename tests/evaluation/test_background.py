@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from prolip.data.sources.foreground import ForegroundImages
+from prolip.embeddings.embedder import Embedder
 from prolip.embeddings.identity import model_identity
 from prolip.evaluation import background, paper_numbers
 from prolip.evaluation.background import compare_backgrounds
@@ -35,18 +36,18 @@ def shown(result):
 def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
     folder, _, _ = two
     with pytest.raises(ValueError, match="bad"):
-        background.evaluate_background(nano, folder / "instances.json", folder, untrained=0)
+        background.evaluate_background(Embedder(model=nano), folder / "instances.json", folder, untrained=0)
     result = background.evaluate_background(
-        nano, folder / "instances.json", folder, untrained=1, max_bad_fraction=1.0
+        Embedder(model=nano, max_bad_fraction=1.0), folder / "instances.json", folder, untrained=1
     )
-    assert (result["numbers"], result["bad"]) == ([0], 1)
+    assert (result["indices"], result["bad"]) == ([0], 1)
     assert "1 bad sample is left out" in shown(result)
     assert len(result["before"]) == len(result["after"]) == result["model"]["images"] == 1
 
 
 def test_numbers_are_those_of_the_pictures(folder, nano):
     result = background.evaluate_background(
-        nano, folder / "instances.json", folder / "images", canvas=200, untrained=2
+        Embedder(model=nano), folder / "instances.json", folder / "images", canvas=200, untrained=2
     )
     plain, cut = (
         ForegroundImages(folder / "instances.json", folder / "images", canvas=c) for c in (None, 200)
@@ -60,9 +61,9 @@ def test_numbers_are_those_of_the_pictures(folder, nano):
     assert result["largest_increases"][0] == int((after - before).argmax())
     assert result["largest_decreases"][0] == int((after - before).argmin())
     assert tuple(result["paper"].values()) == paper_numbers.BACKGROUND_REMOVED
-    assert len(result["controls"]) == 2
-    assert result["controls"][0] == result["model"], "the model is itself the fresh one of seed 0"
-    assert result["controls"][1] != result["model"]
+    assert len(result["untrained"]) == 2
+    assert result["untrained"][0] == result["model"], "the model is itself the fresh one of seed 0"
+    assert result["untrained"][1] != result["model"]
     json.dumps(result, allow_nan=False)
     text = shown(result)
     assert result["bad"] == 0
@@ -81,20 +82,22 @@ def test_compare_against_a_loop(draw):
         np.mean([cosine[i][j] for i in range(7) for j in range(7) if i != j])
     )
     rises = [objects[i].uncertainty > whole[i].uncertainty for i in range(7)]
-    assert found["rises"] == pytest.approx(sum(rises) / 7)
+    assert found["fraction_increased"] == pytest.approx(sum(rises) / 7)
     wider = Gaussian(whole.mean, whole.log_var + 1)
-    assert compare_backgrounds(whole, wider)["rises"] == 1.0
-    assert compare_backgrounds(whole, whole)["rises"] == 0.0
+    assert compare_backgrounds(whole, wider)["fraction_increased"] == 1.0
+    assert compare_backgrounds(whole, whole)["fraction_increased"] == 0.0
     assert compare_backgrounds(whole[:1], wider[:1])["cosine_negatives"] is None
 
 
 def test_what_untrained_models_make_is_not_kept(folder, nano, tmp_path):
     background.evaluate_background(
-        nano, folder / "instances.json", folder / "images", untrained=2, cache=tmp_path
+        Embedder(model=nano, cache=tmp_path), folder / "instances.json", folder / "images", untrained=2
     )
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)]
 
 
 def test_a_wrong_number_of_controls_is_told(folder, nano):
-    with pytest.raises(ValueError, match="controls"):
-        background.evaluate_background(nano, folder / "instances.json", folder / "images", untrained=-1)
+    with pytest.raises(ValueError, match="untrained"):
+        background.evaluate_background(
+            Embedder(model=nano), folder / "instances.json", folder / "images", untrained=-1
+        )

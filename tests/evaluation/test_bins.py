@@ -36,10 +36,10 @@ def test_deciles_are_means_of_the_sorted_tenths(generator):
     assert [row["uncertainty"] for row in rows] == pytest.approx(uncertainty[order].mean(1).tolist())
     found = bins.accuracy_correlations(correct, uncertainty)
     wanted = scipy.stats.pearsonr(range(10), [row["accuracy"] for row in rows])[0]
-    assert found["bins"] == pytest.approx(wanted)
+    assert found["deciles"] == pytest.approx(wanted)
     assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(uncertainty, correct)[0])
     assert found["point_biserial"] == pytest.approx(scipy.stats.pointbiserialr(correct, uncertainty)[0])
-    assert found["bins"] > 0.8 > found["spearman"] > 0.2, "averages hide what varies within"
+    assert found["deciles"] > 0.8 > found["spearman"] > 0.2, "averages hide what varies within"
 
 
 def test_the_remainder_is_spread():
@@ -52,7 +52,7 @@ def test_the_remainder_is_spread():
 def test_few_samples_leave_bins_out(n):
     rows = bins.accuracy_by_uncertainty(torch.ones(n).bool(), torch.arange(float(n)))
     assert [row["n"] for row in rows] == [1] * n
-    assert bins.accuracy_correlations(torch.ones(n).bool(), torch.arange(float(n)))["bins"] is None
+    assert bins.accuracy_correlations(torch.ones(n).bool(), torch.arange(float(n)))["deciles"] is None
 
 
 def test_constant_uncertainty_is_one_bin_and_correlates_with_nothing():

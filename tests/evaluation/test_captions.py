@@ -8,6 +8,7 @@ from PIL import Image
 
 from prolip import scenes
 from prolip.data.open import open_data
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions, embed_pairs, tokenize_captions
 from prolip.model.create import create
 from prolip.scenes.writer import SceneDatasetSpec, write_dataset
@@ -34,7 +35,7 @@ def write_table(folder, captions):
 
 def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv")
-    pairs = embed_pairs(model, source)
+    pairs = embed_pairs(Embedder(model=model), source)
     captions = pairs.captions
     assert len(pairs.images) == 12
     assert captions.levels.tolist() == [0, 1, 2, 3] * 12
@@ -50,7 +51,7 @@ def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, f
 
 def test_shards_of_scenes_tell_levels_and_truth(model, folder):
     source = open_data(folder / "train", captions=["json:captions"])
-    captions = embed_pairs(model, source).captions
+    captions = embed_pairs(Embedder(model=model), source).captions
     record = json.loads(source.read(2).extra["json"])
     own = (captions.image_index == 2).nonzero()[:, 0]
     assert [captions.texts[i] for i in own] == record["captions"]
@@ -60,7 +61,7 @@ def test_shards_of_scenes_tell_levels_and_truth(model, folder):
 
 def test_scenes_that_are_drawn_tell_both(model):
     source = scenes.Scenes("simple", length=5, size=32, captions=3)
-    captions = embed_pairs(model, source, limit=2).captions  # numbers 0 and 4
+    captions = embed_pairs(Embedder(model=model), source, limit=2).captions  # numbers 0 and 4
     told = [*source.captions(0), *source.captions(4)]
     assert captions.levels.tolist() == [caption.level for caption in told]
     assert captions.log_ambiguity.tolist() == [scenes.log_ambiguity(c.meaning, source.world) for c in told]
@@ -68,10 +69,10 @@ def test_scenes_that_are_drawn_tell_both(model):
 
 def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
     source = write_table(tmp_path, ["a red circle", "what a lovely day", "something round"])
-    captions = embed_pairs(model, source).captions
+    captions = embed_pairs(Embedder(model=model), source).captions
     assert captions.levels is None
     assert captions.log_ambiguity is None
-    truth = embed_pairs(model, source, world=scenes.SIMPLE).captions.log_ambiguity.tolist()
+    truth = embed_pairs(Embedder(model=model), source, world=scenes.SIMPLE).captions.log_ambiguity.tolist()
     assert truth[0] == scenes.log_ambiguity("a red circle", scenes.SIMPLE)
     assert math.isnan(truth[1])
     assert truth[2] == scenes.log_ambiguity("something round", scenes.SIMPLE)
@@ -79,39 +80,41 @@ def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
 
 def test_a_world_does_not_overrule_the_data(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv")
-    told = embed_pairs(model, source).captions.log_ambiguity
-    assert torch.equal(embed_pairs(model, source, world=scenes.HARD).captions.log_ambiguity, told)
+    told = embed_pairs(Embedder(model=model), source).captions.log_ambiguity
+    assert torch.equal(
+        embed_pairs(Embedder(model=model), source, world=scenes.HARD).captions.log_ambiguity, told
+    )
 
 
 def test_other_words_and_a_world_are_a_mistake(model, tmp_path):
     source = write_table(tmp_path, ["what a lovely day"])
     with pytest.raises(ValueError, match="words of scenes"):
-        embed_pairs(model, source, world=scenes.SIMPLE)
+        embed_pairs(Embedder(model=model), source, world=scenes.SIMPLE)
 
 
 def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
-    captions = embed_pairs(model, write_table(tmp_path, ["a => b", "c"])).captions
+    captions = embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c"])).captions
     assert captions.texts == ("a => b", "c")
-    captions = embed_pairs(model, write_table(tmp_path, ["a => b", "c => d => e"])).captions
+    captions = embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c => d => e"])).captions
     assert captions.levels is None
-    captions = embed_pairs(model, write_table(tmp_path, ["a", "b"])).captions
+    captions = embed_pairs(Embedder(model=model), write_table(tmp_path, ["a", "b"])).captions
     assert captions.levels is None, "without an arrow there is no chain"
 
 
 def test_a_chain_with_a_hole_is_told(model, tmp_path):
     with pytest.raises(ValueError, match="is empty"):
-        embed_pairs(model, write_table(tmp_path, ["a => b", "c => "]))
+        embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c => "]))
 
 
 def test_a_source_without_captions_is_told(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv", captions=())
     with pytest.raises(ValueError, match="no captions"):
-        embed_pairs(model, source)
+        embed_pairs(Embedder(model=model), source)
 
 
 def test_a_limit_is_spread_over_the_source(model):
     source = scenes.Scenes("simple", length=101, size=32)
-    pairs = embed_pairs(model, source, limit=3)
+    pairs = embed_pairs(Embedder(model=model), source, limit=3)
     assert pairs.indices.tolist() == [0, 50, 100]
     assert pairs.keys == tuple(source.read(n).key for n in (0, 50, 100))
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from prolip.data.sources.hierarcaps import read_hierarcaps
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import chains as scores
 from prolip.evaluation import hierarcaps
 from prolip.evaluation.metrics.correlation import spearman
@@ -102,18 +103,18 @@ def test_the_order_of_the_golden_levels(golden):
     neighbours = [found["level_pairs"][i][i + 1] for i in range(3)]
     assert sum(neighbours) / 3 == pytest.approx(found["adjacent_order"])
     assert [sum(counts) for counts in found["histogram"]["counts"]] == [1000] * 4
-    assert found["truth"] is None
+    assert found["ambiguity"] is None
 
 
-@pytest.mark.parametrize("mode", [{}, {"by": "cosine", "form": "published"}])
+@pytest.mark.parametrize("mode", [{}, {"metric": "cosine", "form": "published"}])
 def test_traversal_rows_are_those_of_their_walks(golden, mode):
     few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
     rows = hierarcaps.evaluate_traversal(*few, steps=9, **mode)
-    assert len({(row["root"], row["of"]) for row in rows}) == 9
+    assert len({(row["root"], row["root_of"]) for row in rows}) == 9
     for row in rows:
-        walks = traverse(*few[:3], root=row["root"], root_of=row["of"] or "image", steps=9, **mode)
+        walks = traverse(*few[:3], root=row["root"], root_of=row["root_of"] or "image", steps=9, **mode)
         assert row.items() >= scores.traversal_scores(walks.visited, few[3]).items()
-        found = find_captions_at_roots(walks, few[1], mode.get("by", "csd"))
+        found = find_captions_at_roots(walks, few[1], mode.get("metric", "csd"))
         assert row.items() >= scores.root_scores(found, few[3]).items()
     assert len({row["precision"] for row in rows}) > 4, "roots differ"
 
@@ -123,8 +124,8 @@ def test_uncertainty_and_truth(generator):
     truth[:, 0] = 0.0
     uncertainty = truth.exp()
     found = hierarcaps.evaluate_chain_uncertainty(uncertainty, truth)
-    assert found["truth"]["spearman"] == pytest.approx(1.0)
-    assert found["truth"]["by_level"] == [None, pytest.approx(1.0), pytest.approx(1.0)]
+    assert found["ambiguity"]["spearman"] == pytest.approx(1.0)
+    assert found["ambiguity"]["by_level"] == [None, pytest.approx(1.0), pytest.approx(1.0)]
     assert found["by_level"][1]["mean"] == pytest.approx(uncertainty[:, 1].mean().item())
     assert found["by_level"][2]["quartiles"][1] == pytest.approx(uncertainty[:, 2].median().item(), rel=0.1)
     assert hierarcaps.evaluate_chain_uncertainty(torch.tensor([[3.0, 2.0, 1.0]]))["kendall"] == 1.0
@@ -141,21 +142,21 @@ def scenes(tmp_path_factory):
 
 def test_the_whole_evaluation_on_scenes(nano, scenes, tmp_path):
     data = read_hierarcaps(scenes)
-    result = hierarcaps.evaluate_hierarcaps(nano, data, steps=10, cache=tmp_path)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano, cache=tmp_path), data, steps=10)
     assert json.loads(json.dumps(result)) == result
-    assert (result["chains"], result["pictures"], result["missing"]) == (12, 12, 0)
-    images = nano.embed_images(list(data.pictures))
+    assert (result["chains"], result["images"], result["missing"]) == (12, 12, 0)
+    images = nano.embed_images(list(data.images))
     captions, null = nano.embed_texts(list(data.captions)), nano.embed_texts([""])
     assert result["uncertainty"]["adjacent_order"] == scores.adjacent_order(captions.uncertainty[data.chains])
     wanted = spearman(captions.uncertainty[data.chains].flatten(), data.log_ambiguity.flatten())
-    assert result["uncertainty"]["truth"]["spearman"] == pytest.approx(wanted)
+    assert result["uncertainty"]["ambiguity"]["spearman"] == pytest.approx(wanted)
     walks = traverse(images, captions, null, root="inclusion", steps=10)
-    row = next(row for row in result["traversal"] if (row["root"], row["of"]) == ("inclusion", "image"))
+    row = next(row for row in result["traversal"] if (row["root"], row["root_of"]) == ("inclusion", "image"))
     assert row["recall"] == scores.traversal_scores(walks.visited, data.chains)["recall"]
-    assert result["hierarcaps"]["d_corr"] == pytest.approx(
+    assert result["radial"]["d_corr"] == pytest.approx(
         scores.kendall_by_level((captions.mean - null.mean).norm(dim=-1)[data.chains])
     )
-    assert hierarcaps.evaluate_hierarcaps(nano, data, steps=10, cache=tmp_path) == result
+    assert hierarcaps.evaluate_hierarcaps(Embedder(model=nano, cache=tmp_path), data, steps=10) == result
 
 
 def test_chains_without_a_picture_are_judged_by_their_texts(nano, scenes, tmp_path, monkeypatch):
@@ -166,32 +167,34 @@ def test_chains_without_a_picture_are_judged_by_their_texts(nano, scenes, tmp_pa
     for number in (9, 3):
         name = f"images/{number:06d}.png"
         (tmp_path / name).write_bytes((scenes.parent / name).read_bytes())
-    result = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(few), steps=5)
-    assert (result["chains"], result["pictures"], result["missing"]) == (12, 2, 10)
-    whole = hierarcaps.evaluate_hierarcaps(nano, data, steps=5)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), steps=5)
+    assert (result["chains"], result["images"], result["missing"]) == (12, 2, 10)
+    whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, steps=5)
     assert result["uncertainty"] == whole["uncertainty"]
     monkeypatch.setattr(hierarcaps, "evaluate_traversal", lambda images, *rest, **_: (images.mean, rest[2]))
-    images, chains = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(few), steps=5)["traversal"]
+    images, chains = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), steps=5)[
+        "traversal"
+    ]
     assert torch.equal(chains, data.chains[[3, 9]])
-    assert torch.allclose(images, nano.embed_images([data.pictures[3], data.pictures[9]]).mean, atol=1e-6)
+    assert torch.allclose(images, nano.embed_images([data.images[3], data.images[9]]).mean, atol=1e-6)
     for path in (tmp_path / "images").iterdir():
         path.unlink()
-    bare = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(few), steps=5)
-    assert (bare["traversal"], bare["hierarcaps"]) == (None, None)
+    bare = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(few), steps=5)
+    assert (bare["traversal"], bare["radial"]) == (None, None)
     assert len(hierarcaps.hierarcaps_tables(bare)) == 1
 
 
 def test_a_deterministic_model_has_the_null_root_only(nano, scenes, generator):
     model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
-    result = hierarcaps.evaluate_hierarcaps(model, read_hierarcaps(scenes), steps=5)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=model), read_hierarcaps(scenes), steps=5)
     assert result["uncertainty"] is None
     assert [row["root"] for row in result["traversal"]] == ["null"]
-    assert 0 <= result["hierarcaps"]["recall"] <= 1
+    assert 0 <= result["radial"]["recall"] <= 1
     assert len(hierarcaps.hierarcaps_tables(result)) == 1
 
 
 def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
-    result = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(scenes), steps=5)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), steps=5)
     console = Console(record=True, width=160, file=open("/dev/null", "w"))  # noqa: SIM115
     for table in hierarcaps.hierarcaps_tables(result):
         console.print(table)
@@ -219,10 +222,10 @@ def test_a_bad_picture_is_told_and_its_chain_is_judged_by_its_texts(nano, scenes
     (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not a picture")
     data = read_hierarcaps(tmp_path / "data" / "test.csv")
     with pytest.raises(ValueError, match="bad"):
-        hierarcaps.evaluate_hierarcaps(nano, data, steps=5)
-    result = hierarcaps.evaluate_hierarcaps(nano, data, steps=5, max_bad_fraction=0.5)
-    assert (result["chains"], result["pictures"], result["missing"], result["bad"]) == (12, 12, 0, 1)
-    whole = hierarcaps.evaluate_hierarcaps(nano, read_hierarcaps(scenes), steps=5)
+        hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, steps=5)
+    result = hierarcaps.evaluate_hierarcaps(Embedder(model=nano, max_bad_fraction=0.5), data, steps=5)
+    assert (result["chains"], result["images"], result["missing"], result["bad"]) == (12, 12, 0, 1)
+    whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), steps=5)
     assert result["uncertainty"] == whole["uncertainty"]
     assert [table.caption for table in hierarcaps.hierarcaps_tables(result)][1] == "1 bad sample is left out"
     assert [table.caption for table in hierarcaps.hierarcaps_tables(whole)][1] is None
@@ -267,12 +270,12 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
         patch.setattr(
             hierarcaps.scores, "radial_scores", lambda *parts, **told: seen.update(radial=(parts, told)) or {}
         )
-        hierarcaps.evaluate_hierarcaps(nano, data, metric="cosine", form="published", steps=7)
+        hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, metric="cosine", form="published", steps=7)
     null = nano.embed_texts([""])
     for parts, _ in seen.values():
         torch.testing.assert_close(parts[2].mean, null.mean)
         assert torch.equal(parts[3], data.chains)
-    assert seen["walk"][1] == {"by": "cosine", "form": "published", "steps": 7}
+    assert seen["walk"][1] == {"metric": "cosine", "form": "published", "steps": 7}
     assert seen["radial"][1] == {"steps": 7}
     assert torch.equal(seen["radial"][0][4], data.image_index)
 

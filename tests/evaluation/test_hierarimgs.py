@@ -7,6 +7,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from prolip.data.sources.hierarimgs import HierarImgs, read_hierarimgs
+from prolip.embeddings.embedder import Embedder
 from prolip.embeddings.identity import model_identity
 from prolip.evaluation import hierarimgs
 from prolip.gaussian import Gaussian
@@ -74,7 +75,7 @@ def levels(tmp_path_factory):
 
 def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     data = read_hierarimgs(levels)
-    result = hierarimgs.evaluate_hierarimgs(nano, data, untrained=2, cache=tmp_path)
+    result = hierarimgs.evaluate_hierarimgs(Embedder(model=nano, cache=tmp_path), data, untrained=2)
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
@@ -85,12 +86,12 @@ def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
         assert row["included"] == (h > 0).double().mean().item()
     fresh = ProLIP(nano.config, nano.tokenizer).init_weights(torch.Generator().manual_seed(1)).eval()
     h = public.inclusion(fresh.embed_images(list(data.originals)), fresh.embed_images(list(data.levels[1])))
-    assert result["control"]["seeds"] == [0, 1]
-    control = result["control"]["included"][1]
+    assert result["untrained"]["seeds"] == [0, 1]
+    control = result["untrained"]["included"][1]
     assert control["by_seed"][1] == (h > 0).double().mean().item()
     assert control["mean"] == pytest.approx(sum(control["by_seed"]) / 2)
     assert [table.row_count for table in hierarimgs.hierarimgs_tables(result)] == [3]
-    assert hierarimgs.evaluate_hierarimgs(nano, data, untrained=0)["control"] is None
+    assert hierarimgs.evaluate_hierarimgs(Embedder(model=nano), data, untrained=0)["untrained"] is None
 
 
 def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
@@ -103,8 +104,10 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
         path=data.path, originals=data.originals, levels=(data.levels[0], tuple(files), data.levels[2])
     )
     with pytest.raises(ValueError, match="bad"):
-        hierarimgs.evaluate_hierarimgs(nano, broken_data, untrained=0)
-    result = hierarimgs.evaluate_hierarimgs(nano, broken_data, untrained=1, max_bad_fraction=0.5)
+        hierarimgs.evaluate_hierarimgs(Embedder(model=nano), broken_data, untrained=0)
+    result = hierarimgs.evaluate_hierarimgs(
+        Embedder(model=nano, max_bad_fraction=0.5), broken_data, untrained=1
+    )
     assert hierarimgs.hierarimgs_tables(result)[0].caption == "1 bad sample is left out"
     rest = [i for i in range(len(data.originals)) if i != 2]
     assert (result["images"], result["bad"]) == (len(rest), 1)
@@ -120,8 +123,8 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
 
 def test_a_deterministic_model_has_distances_only(nano, levels, generator):
     model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
-    result = hierarimgs.evaluate_hierarimgs(model, read_hierarimgs(levels))
-    assert (result["uncertainty"], result["failures"], result["control"]) == (None, None, None)
+    result = hierarimgs.evaluate_hierarimgs(Embedder(model=model), read_hierarimgs(levels))
+    assert (result["uncertainty"], result["failures"], result["untrained"]) == (None, None, None)
     assert all(row["included"] is None and 0 <= row["own_level_auroc_csd"] <= 1 for row in result["by_level"])
     assert [table.row_count for table in hierarimgs.hierarimgs_tables(result)] == [3]
 

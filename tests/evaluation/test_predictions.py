@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prolip.data.sources.labeled import open_labeled
-from prolip.embeddings.embedder import encode_images
+from prolip.embeddings.embedder import Embedder, encode_images
 from prolip.evaluation import zeroshot
 from prolip.evaluation.predictions import COLUMNS
 from prolip.measures.nearest import similarity
@@ -36,16 +36,20 @@ def read(path):
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_rows_say_what_the_model_answers(model, data, tmp_path, by):
-    result = zeroshot.evaluate_zeroshot(model, data, metric=by, predictions_csv=tmp_path / "a.csv")
+    result = zeroshot.evaluate_zeroshot(
+        Embedder(model=model), data, metric=by, predictions_csv=tmp_path / "a.csv"
+    )
     rows = read(tmp_path / "a.csv")
     encoded = encode_images(model, data.source)
     classes = pool(embed_class_prompts(model, data.class_names, data.templates))
     scores, labels = similarity(encoded.images, classes, by), data.labels(encoded.metadata)
     assert tuple(rows[0]) == COLUMNS
     assert [row["key"] for row in rows] == [fact.key for fact in encoded.metadata]
-    assert [row["class"] for row in rows] == [data.class_names[label] for label in labels]
-    assert [row["answer"] for row in rows] == [data.class_names[answer] for answer in scores.argmax(1)]
-    assert sum(int(row["right"]) for row in rows) == round(result["top1"] * len(rows))
+    assert [row["true_class"] for row in rows] == [data.class_names[label] for label in labels]
+    assert [row["predicted_class"] for row in rows] == [
+        data.class_names[answer] for answer in scores.argmax(1)
+    ]
+    assert sum(int(row["correct"]) for row in rows) == round(result["top1"] * len(rows))
     scale, bias = zeroshot.get_logit_parameters(model)
     expected = torch.sigmoid(scale * scores.amax(1).double() + bias)
     assert [float(row["match"]) for row in rows] == pytest.approx(expected.tolist(), rel=1e-4)
@@ -55,7 +59,7 @@ def test_rows_say_what_the_model_answers(model, data, tmp_path, by):
     assert [float(row["uncertainty"]) for row in rows] == pytest.approx(uncertainty, rel=1e-4)
     scale = result["calibration"]["softmax"]["fitted"]["scale"]
     trust = torch.softmax(scale * scores.double(), 1).amax(1)
-    assert [float(row["trust"]) for row in rows] == pytest.approx(trust.tolist(), rel=1e-3)
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(trust.tolist(), rel=1e-3)
 
 
 def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatch):
@@ -64,20 +68,21 @@ def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatc
     image, text = model.encode_image, model.encode_text
     monkeypatch.setattr(model, "encode_image", lambda pixels: Gaussian.point(image(pixels).mean))
     monkeypatch.setattr(model, "encode_text", lambda ids: Gaussian.point(text(ids).mean))
-    zeroshot.evaluate_zeroshot(model, data, predictions_csv=tmp_path / "a.csv")
+    zeroshot.evaluate_zeroshot(Embedder(model=model), data, predictions_csv=tmp_path / "a.csv")
     assert {row["uncertainty"] for row in read(tmp_path / "a.csv")} == {""}
 
 
 def test_the_surest_wrong_answers(model, data, tmp_path):
-    result = zeroshot.evaluate_zeroshot(model, data, predictions_csv=tmp_path / "a.csv")
+    result = zeroshot.evaluate_zeroshot(Embedder(model=model), data, predictions_csv=tmp_path / "a.csv")
     wrong = sorted(
-        (row for row in read(tmp_path / "a.csv") if row["right"] == "0"), key=lambda r: -float(r["trust"])
+        (row for row in read(tmp_path / "a.csv") if row["correct"] == "0"),
+        key=lambda r: -float(r["confidence"]),
     )
     shown = result["most_confident_errors"]
-    assert [entry["trust"] for entry in shown] == pytest.approx(
-        [float(row["trust"]) for row in wrong[:12]], rel=1e-4
+    assert [entry["confidence"] for entry in shown] == pytest.approx(
+        [float(row["confidence"]) for row in wrong[:12]], rel=1e-4
     )
     for entry in shown:
-        assert entry["class"] != entry["answer"]
-        assert data.source.read(entry["number"]).key == entry["key"]
-        assert data.class_names[int(data.source.read(entry["number"]).extra["cls"])] == entry["class"]
+        assert entry["true_class"] != entry["predicted_class"]
+        assert data.source.read(entry["index"]).key == entry["key"]
+        assert data.class_names[int(data.source.read(entry["index"]).extra["cls"])] == entry["true_class"]

@@ -12,6 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from prolip.data.sources.labeled import open_labeled
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import prompts as evaluation
 from prolip.evaluation import strategies
 from prolip.evaluation.prompts import compare_strategies, prompt_tables
@@ -59,14 +60,14 @@ def by_name(result):
     return {row["name"]: row for row in result["rows"]}
 
 
-@pytest.mark.parametrize("by", ["csd", "cosine"])
+@pytest.mark.parametrize("metric", ["csd", "cosine"])
 @pytest.mark.parametrize("variance", ["average", "independent"])
-def test_rows_are_what_a_loop_finds(by, variance):
+def test_rows_are_what_a_loop_finds(metric, variance):
     prompts, images, labels = made()
     plan = StrategyConfig(
         shots=(),
         single_template=2,
-        metric=by,
+        metric=metric,
         variance=variance,
         top_k=(3,),
         std_multiples=(1.0,),
@@ -79,12 +80,12 @@ def test_rows_are_what_a_loop_finds(by, variance):
         "class mean + 1 std": rules.class_std_filter(prompts, 1.0),
         "global mean + 1 std": rules.global_std_filter(prompts, 1.0),
         "uncertainty up to 0.03": rules.threshold_filter(prompts, 0.03),
-        "least uncertain half of all": rules.global_top_k_filter(prompts, 12),
+        "least uncertain half of all prompts": rules.global_top_k_filter(prompts, 12),
         "top-3 of each class": rules.top_k_filter(prompts, 3),
     }.items():
-        wanted = accuracy_by_loop(pool(prompts, weights, variance=variance), images, labels, by)
+        wanted = accuracy_by_loop(pool(prompts, weights, variance=variance), images, labels, metric)
         assert rows[name]["accuracy"] == pytest.approx(wanted), name
-        assert rows[name]["spread"] is None
+        assert rows[name]["std"] is None
     assert rows["one prompt"]["effective_prompts"] == pytest.approx(1.0)
     assert rows["all prompts"]["effective_prompts"] == pytest.approx(6.0)
     assert rows["top-3 of each class"]["effective_prompts"] == pytest.approx(3.0)
@@ -94,7 +95,7 @@ def test_rows_are_what_a_loop_finds(by, variance):
 def test_without_shots_everything_is_scored_and_nothing_kept():
     prompts, images, labels = made()
     result = compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1))
-    assert (result["images"], result["kept"], result["training_source"]) == (48, 0, "split")
+    assert (result["images"], result["train_images"], result["training_source"]) == (48, 0, "split")
     assert not any("images" in row["name"] and row["family"] == "control" for row in result["rows"])
     assert [entry["name"] for entry in result["learned"]] == ["BPRW, 0 images"]
 
@@ -122,7 +123,7 @@ def test_the_papers_numbers_stand_beside():
         "BPRW, 0 images": 0.747,
         "BPRW, 5 images": 0.756,
         "BPRW, 9 images": 0.758,
-        "BPRW, 0 images, learned from others": None,
+        "BPRW, 0 images, fitted to others": None,
         "centroid of 5 images, no prompts": None,
     }
     assert {name: rows[name]["paper"] for name in wanted} == pytest.approx(wanted)
@@ -158,16 +159,16 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
             prompts, images, labels, config=StrategyConfig(shots=(most,), runs=1, seed=seed)
         )
     assert not scored & learned
-    assert len(scored) == result["images"] == len(labels) - result["kept"]
-    assert result["kept"] == sum(min(2 * most, n // 2) for n in torch.bincount(labels).tolist())
-    assert bool(learned) == (result["kept"] > 0)
+    assert len(scored) == result["images"] == len(labels) - result["train_images"]
+    assert result["train_images"] == sum(min(2 * most, n // 2) for n in torch.bincount(labels).tolist())
+    assert bool(learned) == (result["train_images"] > 0)
 
 
 def test_a_second_set_is_learned_from_and_all_of_the_first_is_scored():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=QUICK)
-    assert (result["images"], result["kept"], result["training_source"]) == (48, 48, "train")
+    assert (result["images"], result["train_images"], result["training_source"]) == (48, 48, "train")
 
 
 def test_centroids_are_the_pooled_images():
@@ -178,7 +179,7 @@ def test_centroids_are_the_pooled_images():
     classes = pool(Gaussian(train.mean.reshape(4, 3, DIM), train.log_var.reshape(4, 3, DIM)))
     row = by_name(result)["centroid of 3 images, no prompts"]
     assert row["accuracy"] == pytest.approx(accuracy_by_loop(classes, images, labels, "csd"))
-    assert row["spread"] == pytest.approx(0.0)
+    assert row["std"] == pytest.approx(0.0)
     assert row["effective_prompts"] is None
 
 
@@ -193,7 +194,7 @@ def test_classes_without_images_to_learn_from_fall_back_on_prompts():
     assert rows["BPRW, 3 images"]["short_classes"] == 2
     entry = result["learned"][-1]
     assert [value is None for value in entry["entropy"]] == [False, False, True, True]
-    assert [value is None for value in entry["largest"]] == [False, False, True, True]
+    assert [value is None for value in entry["top_templates"]] == [False, False, True, True]
 
 
 def test_learned_weights_help_where_one_prompt_is_right():
@@ -207,8 +208,8 @@ def test_learned_weights_help_where_one_prompt_is_right():
     rows = by_name(result)
     assert rows["BPRW, 5 images"]["accuracy"] > rows["all prompts"]["accuracy"] + 0.2
     entry = result["learned"][-1]
-    assert [largest[0][0] for largest in entry["largest"]] == [3, 3, 3, 3]
-    for row, peak in zip(entry["largest"], entry["max"], strict=True):
+    assert [largest[0][0] for largest in entry["top_templates"]] == [3, 3, 3, 3]
+    for row, peak in zip(entry["top_templates"], entry["max"], strict=True):
         assert row[0][1] == pytest.approx(peak)
         assert [w for _, w in row] == sorted((w for _, w in row), reverse=True)
 
@@ -229,9 +230,9 @@ def test_a_model_without_uncertainty_passes_through():
         "BPRW, 3 images, equal variances",
     ):
         assert rows[name]["accuracy"] is None
-        assert rows[name]["left_out"] == strategies.NO_UNCERTAINTY
+        assert rows[name]["skipped"] == strategies.NO_UNCERTAINTY
     assert rendered(result).count(strategies.NO_UNCERTAINTY) == sum(
-        row["left_out"] == strategies.NO_UNCERTAINTY for row in result["rows"]
+        row["skipped"] == strategies.NO_UNCERTAINTY for row in result["rows"]
     )
 
 
@@ -291,34 +292,38 @@ class TestOnData:
         return open_labeled(folder / "wds_scenes-shape_test")
 
     def test_a_model_and_a_folder_are_enough(self, nano, data, tmp_path):
-        result = evaluation.evaluate_prompts(nano, data, config=QUICK, cache=tmp_path, progress=False)
+        result = evaluation.evaluate_prompts(
+            Embedder(model=nano, cache=tmp_path, progress=False), data, config=QUICK
+        )
         assert result["templates"] == list(data.templates)
         assert result["class_names"] == list(data.class_names)
-        assert result["images"] + result["kept"] == 12
-        again = evaluation.evaluate_prompts(nano, data, config=QUICK, cache=tmp_path, progress=False)
+        assert result["images"] + result["train_images"] == 12
+        again = evaluation.evaluate_prompts(
+            Embedder(model=nano, cache=tmp_path, progress=False), data, config=QUICK
+        )
         assert json.dumps(again) == json.dumps(result)
 
     def test_the_plain_template_stands_alone(self, nano, data):
         templates = ("{c}", "the {c}", "a photo of a {}.")
-        result = evaluation.evaluate_prompts(nano, data, templates=templates, progress=False)
-        assert result["single"] == 2
+        result = evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, templates=templates)
+        assert result["single_template"] == 2
         assert "one prompt: a photo of a {c}." in rendered(result)
 
     def test_data_with_one_template_gets_imagenets(self, nano, data):
         alone = replace(data, templates=("a {c}",))
         result = evaluation.evaluate_prompts(
-            nano, alone, config=StrategyConfig(shots=(), runs=1), progress=False
+            Embedder(model=nano, progress=False), alone, config=StrategyConfig(shots=(), runs=1)
         )
         assert result["templates_per_class"] == len(result["templates"]) == 80
 
     def test_the_scored_data_cannot_be_learned_from(self, nano, data):
         with pytest.raises(ValueError, match="is the data that is scored"):
-            evaluation.evaluate_prompts(nano, data, train=data, progress=False)
+            evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, train=data)
 
     def test_other_classes_cannot_be_learned_from(self, nano, data, folder):
         other = open_labeled(folder / "wds_scenes-color_test")
         with pytest.raises(ValueError, match="has other classes than"):
-            evaluation.evaluate_prompts(nano, data, train=other, progress=False)
+            evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, train=other)
 
     def test_other_folders_cannot_be_learned_from_under_equal_names(self, nano, tmp_path):
         names = ["one", "two"]
@@ -329,7 +334,7 @@ class TestOnData:
                 Image.new("RGB", (32, 32), (99 * number, 0, 0)).save(tmp_path / side / name / "1.png")
         val, train = (open_labeled(tmp_path / side, class_names=names) for side in sides)
         with pytest.raises(ValueError, match="has other classes than"):
-            evaluation.evaluate_prompts(nano, val, train=train, progress=False)
+            evaluation.evaluate_prompts(Embedder(model=nano, progress=False), val, train=train)
 
     def test_copies_of_scored_pictures_are_not_learned_from(self, nano, data, tmp_path):
         """By their pixels: in a batch of another shape the same picture has not quite the same Gaussian."""
@@ -344,15 +349,15 @@ class TestOnData:
             Image.new("RGB", (32, 32), (number, 7, 9)).save(tmp_path / "train" / name / "0-new.png")
         val, train = (open_labeled(tmp_path / side, templates=["a {c}", "{c}"]) for side in ("val", "train"))
         result = evaluation.evaluate_prompts(
-            nano, val, train=train, config=QUICK, batch_size=5, progress=False
+            Embedder(model=nano, batch_size=5, progress=False), val, train=train, config=QUICK
         )
-        assert result["copies"] == len(data.source)
-        assert result["kept"] == len(labels)
+        assert result["duplicates"] == len(data.source)
+        assert result["train_images"] == len(labels)
         assert result["images"] == len(data.source)
 
     def test_examples_are_of_their_class(self, nano, data):
         result = evaluation.evaluate_prompts(
-            nano, data, config=StrategyConfig(shots=(), runs=1), progress=False
+            Embedder(model=nano, progress=False), data, config=StrategyConfig(shots=(), runs=1)
         )
         for label, numbers in enumerate(result["examples"]):
             assert 1 <= len(numbers) <= 3
@@ -399,7 +404,7 @@ def test_draws_differ_by_run_by_seed_and_by_shots(task):
 def test_the_split_is_the_seeds():
     _, images, labels = made()
     parts = [
-        evaluation._apart(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[0]
+        evaluation._split(images, labels, CLASSES, None, None, StrategyConfig(seed=seed))[0]
         for seed in (0, 0, 1)
     ]
     assert torch.equal(parts[0], parts[1])
@@ -462,7 +467,7 @@ def test_the_images_that_are_scored_keep_their_labels():
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))
     images, labels = images[order], labels[order]
     result = compare_strategies(prompts, images, labels, config=QUICK)
-    scored, learn, learn_labels, _ = evaluation._apart(images, labels, CLASSES, None, None, QUICK)
+    scored, learn, learn_labels, _ = evaluation._split(images, labels, CLASSES, None, None, QUICK)
     assert len(scored) < len(labels)
     wanted = accuracy_by_loop(pool(prompts), images[scored], labels[scored], "csd")
     assert by_name(result)["all prompts"]["accuracy"] == pytest.approx(wanted)
@@ -478,8 +483,8 @@ def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task
         last = pool(task.prompts, variance="independent")[3:]
         values.append(task.accuracy(Gaussian.cat([task.learn[chosen], last])))
     assert row["accuracy"] == pytest.approx(sum(values) / 2)
-    assert row["spread"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
-    assert row["spread"] > 0
+    assert row["std"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    assert row["std"] > 0
 
 
 def test_the_table_says_what_chance_alone_does():
@@ -492,7 +497,7 @@ def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monk
     plans = []
     monkeypatch.setattr(evaluation, "compare", lambda *_, plan, **__: plans.append(plan) or {})
     data = open_labeled(folder / "wds_scenes-shape_test")
-    evaluation.evaluate_prompts(nano, data, templates=["the {c}", plain], progress=False)
+    evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, templates=["the {c}", plain])
     assert plans[0].single == 1
 
 

@@ -168,7 +168,7 @@ def test_the_interval_is_that_of_a_loop_over_resamples():
     np.testing.assert_allclose(found["interval"], np.quantile(drawn, [0.025, 0.975]), rtol=1e-9)
 
 
-def test_groups_are_left_out_together():
+def test_groups_are_held_out_together():
     groups = torch.arange(100) // 5
     fold = regression._folds(20, 0)[groups]
     assert all(len(fold[groups == g].unique()) == 1 for g in range(20))
@@ -181,10 +181,10 @@ def test_groups_are_left_out_together():
 
 
 @pytest.mark.parametrize(
-    ("change", "left_out"),
+    ("change", "constant_columns"),
     [("target", []), ("uncertainty", ["log uncertainty"]), ("few", [])],
 )
-def test_what_can_not_be_judged_is_none(change, left_out):
+def test_compare_regressions_is_none_where_undefined(change, constant_columns):
     columns, uncertainty, target = planted(5, n=50)
     if change == "target":
         target = torch.full_like(target, 0.1)
@@ -192,7 +192,7 @@ def test_what_can_not_be_judged_is_none(change, left_out):
         uncertainty = torch.full_like(uncertainty, -3.7)
     groups = torch.arange(50) % 9 if change == "few" else torch.arange(50)
     found = compare_regressions(columns, uncertainty, target, groups)
-    assert found["left_out"] == left_out
+    assert found["constant_columns"] == constant_columns
     assert all(
         found[key] is None for key in ("r2_with", "r2_without", "difference", "interval", "coefficients")
     )
@@ -208,7 +208,7 @@ def test_constant_columns_are_named_and_change_nothing():
         values=torch.cat([columns.values, torch.full((600, 1), 0.3).double()], 1),
     )
     found = compare_regressions(more, uncertainty, target, groups)
-    assert found["left_out"] == ["flat"]
+    assert found["constant_columns"] == ["flat"]
     assert found["r2_with"] == pytest.approx(plain["r2_with"], abs=1e-12)
     twice = compare_regressions(
         columns.with_column("again", columns.values[:, 0]), uncertainty, target, groups
@@ -229,7 +229,7 @@ def test_ties_and_near_constant_columns_never_break_it(target, seed):
         torch.arange(n),
         seed=seed,
     )
-    assert found["left_out"] == ["never"]
+    assert found["constant_columns"] == ["never"]
     numbers = [found["r2_with"], found["r2_without"], found["difference"]]
     assert all(v is None for v in numbers) or all(np.isfinite(numbers))
     assert (found["r2_with"] is None) == (len(set(target)) == 1)
@@ -251,10 +251,10 @@ def test_analyse_takes_each_text_once_for_the_truth_and_leaves_out_empty_caption
     captions = captions_of(rows, texts, log_ambiguity=truth)
     found = regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)
     assert found["own_image"]["n"] == 43
-    assert found["truth"]["n"] == 41
+    assert found["ambiguity"]["n"] == 41
     assert (
         regression.analyze_regressions(draw(44, 8), draw(44, 8), captions, max_captions=20)["own_image"]["n"]
         == 20
     )
     captions = captions_of(rows, texts)
-    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)["truth"] is None
+    assert regression.analyze_regressions(draw(44, 8), draw(44, 8), captions)["ambiguity"] is None

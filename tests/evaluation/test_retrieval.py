@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from prolip.embeddings.embedder import EncodedImages
+from prolip.embeddings.embedder import Embedder, EncodedImages
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation import retrieval
 from prolip.evaluation.positives import Positives, flatten_captions, read_positives
@@ -209,7 +209,7 @@ def model():
 
 
 def test_evaluate_on_scenes(model, scenes, tmp_path):
-    result = evaluate_retrieval(model, scenes, cache=tmp_path)
+    result = evaluate_retrieval(Embedder(model=model, cache=tmp_path), scenes)
     samples = [scenes.read(index) for index in range(10)]
     images = model.embed_images([sample.image for sample in samples])
     texts = model.embed_texts([text for sample in samples for text in sample.captions])
@@ -314,7 +314,7 @@ def test_positives_in_evaluate_and_the_table(model, scenes, tmp_path):
     keys = [scenes.read(index).key for index in range(10)]
     table = {key: [f"{keys[(i + j) % 10]}#0" for j in range(1 + i % 3)] for i, key in enumerate(keys[:6])}
     (tmp_path / "p.json").write_text(json.dumps(table))
-    result = evaluate_retrieval(model, scenes, positives=tmp_path / "p.json")
+    result = evaluate_retrieval(Embedder(model=model), scenes, positives=tmp_path / "p.json")
     assert result["positives"] == {"pairs": sum(map(len, table.values())), "not_found": 0}
     samples = [scenes.read(index) for index in range(10)]
     images = model.embed_images([sample.image for sample in samples]).to(torch.float64)

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from prolip.data.sources.labeled import open_labeled
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import robustness
 from prolip.evaluation.corruptions import make_corruption, make_occlusion
 from prolip.evaluation.pgd import PGDAttack, attack_batch
@@ -62,22 +63,22 @@ def without(row, *keys):
 
 def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_path):
     settings = {
-        "occluded": (0, 0.1),
+        "occlusion_fractions": (0, 0.1),
         "corruptions": ("gaussian_noise", "jpeg"),
         "severities": (2, 5),
         "pgd_steps": (2, 0, 1),
-        "limit": 4,
+        "pgd_images": 4,
         "cache": tmp_path / "cache",
     }
-    result = robustness.evaluate_robustness(nano, open_labeled(folder), **settings)
+    result = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
     assert json.loads(json.dumps(result)) == result
-    assert (result["images"], result["classes"], result["by"]) == (9, 3, "csd")
+    assert (result["images"], result["classes"], result["metric"]) == (9, 3, "csd")
     pixels, labels, classes, images = by_hand(nano, folder)
     assert result["clean"] == told(images, labels, classes)
-    assert [row["share"] for row in result["occlusion"]] == [0, 0.1]
-    assert without(result["occlusion"][0], "share") == result["clean"]
+    assert [row["fraction"] for row in result["occlusion"]] == [0, 0.1]
+    assert without(result["occlusion"][0], "fraction") == result["clean"]
     hidden = by_hand(nano, folder, make_occlusion(0.1))[3]
-    assert without(result["occlusion"][1], "share") == told(hidden, labels, classes)
+    assert without(result["occlusion"][1], "fraction") == told(hidden, labels, classes)
     for kind, rows in result["corruptions"].items():
         for row in rows:
             worse = by_hand(nano, folder, make_corruption(kind, row["severity"]))[3]
@@ -90,14 +91,14 @@ def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_
     assert without(rows[0], "steps") == told(attacked[0].images, labels[few], classes)
     assert without(rows[1], "steps") == told(images[few], labels[few], classes)
     assert without(rows[2], "steps") == told(attacked[1].images, labels[few], classes)
-    assert robustness.evaluate_robustness(nano, open_labeled(folder), **settings) == result, (
+    assert robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings) == result, (
         "the same from what was kept"
     )
 
 
 def test_parts_can_be_left_out(nano, folder):
     result = robustness.evaluate_robustness(
-        nano, open_labeled(folder), occlusion_fractions=(), corruptions=(), pgd_steps=()
+        Embedder(model=nano), open_labeled(folder), occlusion_fractions=(), corruptions=(), pgd_steps=()
     )
     assert (result["occlusion"], result["corruptions"], result["pgd"]) == ([], {}, None)
     assert robustness.robustness_tables(result) == []
@@ -108,20 +109,20 @@ def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
     monkeypatch.setattr(robustness, "embed_classes", lambda *_, **__: pytest.fail("work was done"))
     data = open_labeled(folder)
     for wrong in (
-        {"occluded": (7,)},
+        {"occlusion_fractions": (7,)},
         {"severities": (9,)},
         {"epsilon": 8},
-        {"limit": 0},
+        {"pgd_images": 0},
         {"pgd_steps": (-1,)},
     ):
         with pytest.raises(ValueError):  # noqa: PT011 (each part's own tests know its sentence)
-            robustness.evaluate_robustness(nano, data, **wrong)
+            robustness.evaluate_robustness(Embedder(model=nano), data, **wrong)
 
 
 def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
     model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
     result = robustness.evaluate_robustness(
-        model,
+        Embedder(model=model),
         open_labeled(folder),
         occlusion_fractions=(0.1,),
         corruptions=("jpeg",),
@@ -134,14 +135,21 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
 
 
 def test_bad_pictures_are_left_out_and_told(nano, folder):
-    settings = {"occluded": (0, 0.1), "corruptions": ("jpeg",), "severities": (1,), "pgd_steps": (1,)}
-    whole = robustness.evaluate_robustness(nano, open_labeled(folder), **settings)
+    settings = {
+        "occlusion_fractions": (0, 0.1),
+        "corruptions": ("jpeg",),
+        "severities": (1,),
+        "pgd_steps": (1,),
+    }
+    whole = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
     assert whole["bad"] == 0
     assert [table.caption for table in robustness.robustness_tables(whole)] == [None] * 4
     (folder / "red_star" / "0.png").write_bytes(b"not a picture")
     with pytest.raises(ValueError, match="bad"):
-        robustness.evaluate_robustness(nano, open_labeled(folder), **settings)
-    result = robustness.evaluate_robustness(nano, open_labeled(folder), max_bad_fraction=0.5, **settings)
+        robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
+    result = robustness.evaluate_robustness(
+        Embedder(model=nano, max_bad_fraction=0.5), open_labeled(folder), **settings
+    )
     assert (result["images"], result["bad"], result["pgd"]["images"]) == (8, 1, 8)
     assert robustness.robustness_tables(result)[0].caption == "1 bad sample is left out"
 
@@ -153,9 +161,9 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
     monkeypatch.setattr(
         robustness, "similarity", lambda a, b, by="csd": (ranked.append(by), near(a, b, by))[1]
     )
-    asked = {"epsilon": 6 / 255, "step": 3 / 255, "start": "clean", "by": "cosine"}
+    asked = {"epsilon": 6 / 255, "step_size": 3 / 255, "start": "clean", "metric": "cosine"}
     result = robustness.evaluate_robustness(
-        nano,
+        Embedder(model=nano),
         open_labeled(folder),
         occlusion_fractions=(0, 0.1),
         corruptions=("jpeg",),
@@ -165,8 +173,8 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
     )
     assert attacks == [PGDAttack(steps=(1,), **asked)]
     assert ranked == ["cosine"] * 6  # jpeg, clean, two shares, two counts of steps
-    assert {key: result["pgd"][key] for key in ("epsilon", "step", "start")} == {
-        key: asked[key] for key in ("epsilon", "step", "start")
+    assert {key: result["pgd"][key] for key in ("epsilon", "step_size", "start")} == {
+        key: asked[key] for key in ("epsilon", "step_size", "start")
     }
 
 
@@ -183,13 +191,12 @@ def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
             ) or {1: model.embed_images([Image.new("RGB", (8, 8))] * len(pixels))},
         )  # fmt: skip
         robustness.evaluate_robustness(
-            nano,
+            Embedder(model=nano, max_bad_fraction=0.5),
             data,
             occlusion_fractions=(),
             corruptions=(),
             pgd_steps=(1,),
             pgd_images=3,
-            max_bad_fraction=0.5,
         )
     assert seen["numbers"] == [0, 5, 8]  # of 0, 2, ..., 8
     assert seen["labels"].tolist() == [0, 1, 2]

@@ -13,6 +13,7 @@ from scipy.stats import rankdata, spearmanr
 
 from prolip import scenes
 from prolip.data.open import open_data
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import uncertainty
 from prolip.evaluation.captions import EmbeddedPairs, TokenizedCaptions
 from prolip.gaussian import Gaussian
@@ -69,7 +70,7 @@ def same(found, values):
         values.max(),
         *np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]),
     ]
-    keys = ("mean", "std", "least", "largest", "q05", "q25", "median", "q75", "q95")
+    keys = ("mean", "std", "min", "max", "q05", "q25", "median", "q75", "q95")
     np.testing.assert_allclose([found[key] for key in keys], expected, rtol=1e-12)
 
 
@@ -79,7 +80,7 @@ def test_modalities(pairs, result):
     same(result["text"], text)
     above = [t > image[o] for t, o in zip(text, pairs.captions.image_of, strict=True)]
     assert result["text_above_own_image"] == pytest.approx(sum(above) / 400)
-    assert (result["images"], result["captions"], result["different_captions"]) == (90, 400, 370)
+    assert (result["images"], result["captions"], result["distinct_captions"]) == (90, 400, 370)
     assert sum(result["histogram"]["image"]) == 90
     assert sum(result["histogram"]["text"]) == 400
     low, high = result["histogram"]["edges"][10:12]
@@ -112,7 +113,7 @@ def test_the_truth_is_compared_over_different_texts(pairs, result):
     captions, text = pairs.captions, pairs.texts.uncertainty.numpy()
     truth = captions.log_ambiguity.numpy()
     rows = [i for i in range(370) if np.isfinite(truth[i])]
-    found = result["truth"]
+    found = result["ambiguity"]
     assert found["n"] == len(rows)
     assert found["spearman"] == pytest.approx(spearmanr(truth[rows], text[rows]).statistic, abs=1e-12)
     of_length = {n: [i for i in rows if captions.lengths[i] == n] for n in range(1, 7)}
@@ -133,7 +134,7 @@ def test_lists_are_the_ends_without_repeats(pairs, result):
     order = image.argsort().tolist()
     assert [e["image"] for e in result["certain_images"]] == order[:5]
     assert [e["image"] for e in result["uncertain_images"]] == order[::-1][:5]
-    assert [e["number"] for e in result["certain_images"]] == [2 * i for i in order[:5]]
+    assert [e["index"] for e in result["certain_images"]] == [2 * i for i in order[:5]]
     for entry in result["certain_images"]:
         first = captions.image_of.tolist().index(entry["image"])
         assert entry["caption"] == captions.texts[first], "an image stands with its first caption"
@@ -218,7 +219,7 @@ def test_one_image_with_one_caption(draw):
     json.dumps(result, allow_nan=False)
     assert result["by_length"]["spearman"] is None
     assert result["regression"]["own_image"]["r2_with"] is None
-    assert result["truth"] is result["by_level"] is None
+    assert result["ambiguity"] is result["by_level"] is None
     uncertainty.uncertainty_tables(result)
 
 
@@ -239,11 +240,11 @@ def test_deterministic_models_are_told_at_once(draw, pairs):
 def test_end_to_end_on_scenes():
     model = create("nano", scenes.make_tokenizer(32), seed=0).eval()
     result = uncertainty.evaluate_uncertainty(
-        model, scenes.Scenes("simple", length=30, size=32), limit=20, num_examples=3
+        Embedder(model=model), scenes.Scenes("simple", length=30, size=32), limit=20, num_examples=3
     )
     json.dumps(result, allow_nan=False)
     assert (result["images"], result["captions"]) == (20, 80)
-    assert result["regression"]["truth"]["n"] == result["different_captions"]
+    assert result["regression"]["ambiguity"]["n"] == result["distinct_captions"]
 
 
 def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenizer):
@@ -256,7 +257,7 @@ def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenize
         config, image=replace(config.image, uncertainty="none"), text=replace(config.text, uncertainty="none")
     )
     with pytest.raises(ValueError, match="deterministic"):
-        uncertainty.evaluate_uncertainty(ProLIP(config), None)
+        uncertainty.evaluate_uncertainty(Embedder(model=ProLIP(config)), None)
 
 
 def test_bad_samples_are_told(tmp_path):
@@ -266,25 +267,25 @@ def test_bad_samples_are_told(tmp_path):
     for name in "abcd":
         Image.new("RGB", (32, 32), "red").save(tmp_path / f"{name}.png")
     source = open_data(tmp_path / "data.csv")
-    whole = uncertainty.evaluate_uncertainty(model, source)
+    whole = uncertainty.evaluate_uncertainty(Embedder(model=model), source)
     assert whole["bad"] == 0
     assert "bad" not in uncertainty.uncertainty_tables(whole)[0].caption
     (tmp_path / "c.png").write_bytes(b"not a picture")
     with pytest.raises(ValueError, match="bad"):
-        uncertainty.evaluate_uncertainty(model, source)
-    result = uncertainty.evaluate_uncertainty(model, source, max_bad_fraction=0.5)
+        uncertainty.evaluate_uncertainty(Embedder(model=model), source)
+    result = uncertainty.evaluate_uncertainty(Embedder(model=model, max_bad_fraction=0.5), source)
     assert (result["images"], result["captions"], result["bad"]) == (3, 3, 1)
     assert "; 1 bad sample is left out" in uncertainty.uncertainty_tables(result)[0].caption
 
 
 @pytest.mark.parametrize(
-    ("truth", "levels", "wrong"),
+    ("ambiguity", "levels", "wrong"),
     [(-0.6, None, True), (0.6, None, False), (None, 0.4, True), (None, -0.4, False)],
 )
-def test_it_is_said_when_uncertainty_points_the_wrong_way(truth, levels, wrong):
+def test_tables_warn_when_general_captions_are_less_uncertain(ambiguity, levels, wrong):
     result = {
-        "truth": None if truth is None else {"spearman": truth},
+        "ambiguity": None if ambiguity is None else {"spearman": ambiguity},
         "by_level": None if levels is None else {"spearman": levels},
     }
-    assert (uncertainty._verdict(result) is not None) == wrong
-    assert uncertainty._verdict({"truth": None, "by_level": None}) is None
+    assert (uncertainty._describe_wrong_order(result) is not None) == wrong
+    assert uncertainty._describe_wrong_order({"ambiguity": None, "by_level": None}) is None

@@ -9,6 +9,7 @@ from rich.console import Console
 from sklearn.metrics import log_loss, roc_auc_score
 
 from prolip.data.sources.labeled import open_labeled
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import zeroshot
 from prolip.evaluation.metrics.confidence import CONFIDENCES, Confidences
 from prolip.gaussian import Gaussian
@@ -33,7 +34,7 @@ def task(draw, generator):
 def judge(task, **changes):
     images, labels, classes, ood = task
     return zeroshot.compute_zeroshot_metrics(
-        images, labels, classes, **{"temperature": TEMPERATURE, "ood": ood} | changes
+        images, labels, classes, **{"logits": TEMPERATURE, "ood": ood} | changes
     )
 
 
@@ -73,7 +74,7 @@ def test_uncertainty_tells_of_errors_where_the_data_are_made_so(task):
     result = judge(task)
     assert result["uncertainty"]["mean"] == pytest.approx(task[0].uncertainty.mean().item())
     assert len(result["uncertainty"]["deciles"]) == 10
-    assert result["uncertainty"]["correlation"]["bins"] < -0.5
+    assert result["uncertainty"]["correlation"]["deciles"] < -0.5
     parts = result["selective"]
     assert parts["oracle_aurc"] <= parts["uncertainty"]["aurc"] < parts["error"]
     assert parts["uncertainty"]["auroc"] > 0.6
@@ -115,15 +116,15 @@ def test_strangers_are_found_by_uncertainty(task):
     assert result["uncertainty"]["auroc"] == pytest.approx(roc_auc_score(outside, uncertainty))
     assert result["max_softmax"]["auroc"] == pytest.approx(roc_auc_score(outside, -softmax))
     for name in CONFIDENCES:
-        assert len(result[name]["edges"]) == len(result[name]["inside"]) + 1
-        for side in ("inside", "outside"):
+        assert len(result[name]["edges"]) == len(result[name]["in_distribution"]) + 1
+        for side in ("in_distribution", "out_of_distribution"):
             assert sum(result[name][side]) == pytest.approx(1.0)
 
 
 def test_fits_are_made_on_one_half_and_judged_on_the_other(task):
     images, labels, classes, _ = task
     result = judge(task, seed=3)["calibration"]
-    assert (result["n_fit"], result["n_judged"]) == (30, 30)
+    assert (result["n_fit"], result["n_test"]) == (30, 30)
     half = torch.randperm(60, generator=torch.Generator().manual_seed(3))[30:]
     scores = similarity(images, classes)[half].double()
     for kind in ("raw", "fitted"):
@@ -150,7 +151,7 @@ def test_no_label_of_the_judged_half_reaches_a_fit(task):
         zeroshot.compute_zeroshot_metrics(images, own, classes, logits=TEMPERATURE)["calibration"]
         for own in (labels, other)
     )
-    for kind, fitted in (("softmax", "fitted"), ("sigmoid", "fitted"), ("sigmoid", "fitted_to_answers")):
+    for kind, fitted in (("softmax", "fitted"), ("sigmoid", "fitted"), ("sigmoid", "fitted_to_predictions")):
         for key in first[kind][fitted].keys() & {"scale", "bias"}:
             assert first[kind][fitted][key] == second[kind][fitted][key]
     assert first["softmax"]["fitted"]["log_loss"] < second["softmax"]["fitted"]["log_loss"]
@@ -167,7 +168,12 @@ def test_the_luckiest_of_many_classes_needs_a_fit_of_its_own(generator):
         Gaussian.point(images), labels, Gaussian.point(classes), logits=(100.0, -10.0)
     )["calibration"]["sigmoid"]
     assert result["fitted"]["pairs"]["ece"] < 0.01
-    assert result["fitted"]["predicted"]["ece"] > 0.1 > 0.06 > result["fitted_to_answers"]["predicted"]["ece"]
+    assert (
+        result["fitted"]["predicted"]["ece"]
+        > 0.1
+        > 0.06
+        > result["fitted_to_predictions"]["predicted"]["ece"]
+    )
 
 
 def test_results_are_json_and_the_same_again(task):
@@ -185,7 +191,7 @@ def test_the_tables_say_the_numbers(task):
 
 
 def test_a_deterministic_model_has_everything_but_uncertainty(task):
-    result = judge(deterministic(task), temperature=(20.0, None))
+    result = judge(deterministic(task), logits=(20.0, None))
     write(result)
     assert result["uncertainty"] is result["selective"]["uncertainty"] is result["ood"]["uncertainty"] is None
     assert result["ood"]["mean_uncertainty"] is None
@@ -194,7 +200,7 @@ def test_a_deterministic_model_has_everything_but_uncertainty(task):
     text = printed(result)
     assert "similarity" in text
     assert "uncertainty" not in text
-    cosine = judge(deterministic(task), temperature=(20.0, None), by="cosine")
+    cosine = judge(deterministic(task), logits=(20.0, None), by="cosine")
     assert cosine["top1"] == result["top1"], "points are as near by CSD as by cosine"
 
 
@@ -210,9 +216,9 @@ def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
     perfect = zeroshot.compute_zeroshot_metrics(classes, torch.arange(6), classes, logits=TEMPERATURE)
     write(perfect)
     assert perfect["top1"] == 1.0
-    assert perfect["uncertainty"]["correlation"]["bins"] is perfect["selective"]["match"]["auroc"] is None
+    assert perfect["uncertainty"]["correlation"]["deciles"] is perfect["selective"]["match"]["auroc"] is None
     assert perfect["calibration"]["sigmoid"]["fitted"]["converged"]
-    assert perfect["calibration"]["sigmoid"]["fitted_to_answers"] is None
+    assert perfect["calibration"]["sigmoid"]["fitted_to_predictions"] is None
     assert "–" in printed(perfect)
     two = zeroshot.compute_zeroshot_metrics(
         images[:9], labels[:9] % 2, classes[:2], logits=TEMPERATURE, ood=images[:1]
@@ -249,7 +255,9 @@ def folder(tmp_path):
 def test_a_folder_of_pictures_from_end_to_end(nano, folder, tmp_path):
     data = open_labeled(folder, templates=["a {c}", "a small {c}"])
     result = zeroshot.evaluate_zeroshot(
-        nano, data, ood_source=data.source, cache=tmp_path / "cache", max_bad_fraction=0.5, progress=False
+        Embedder(model=nano, cache=tmp_path / "cache", max_bad_fraction=0.5, progress=False),
+        data,
+        ood_source=data.source,
     )
     write(result)
     assert (result["n"], result["bad"], result["classes"]) == (8, 1, 3)
@@ -264,9 +272,9 @@ def test_a_folder_of_pictures_from_end_to_end(nano, folder, tmp_path):
     labels = torch.tensor([names.index(path.parent.name.replace("_", " ")) for path in files])
     nearest = csd_matrix(images, classes).argmin(1)
     assert result["top1"] == pytest.approx((nearest == labels).double().mean().item())
-    assert result["temperature"] == {"scale": pytest.approx(10.0), "bias": pytest.approx(-10.0)}
+    assert result["logits"] == {"scale": pytest.approx(10.0), "bias": pytest.approx(-10.0)}
     given = zeroshot.evaluate_zeroshot(
-        nano, data, classes=classes[[1, 2, 0]], max_bad_fraction=0.5, progress=False
+        Embedder(model=nano, max_bad_fraction=0.5, progress=False), data, classes=classes[[1, 2, 0]]
     )
     other = csd_matrix(images, classes[[1, 2, 0]]).argmin(1)
     assert given["top1"] == pytest.approx((other == labels).double().mean().item())

@@ -1,7 +1,8 @@
-"""Pictures made worse on purpose, after the model's own resizing: common corruptions, and a hidden centre.
+"""Image transforms for robustness tests: common corruptions (ImageNet-C) and an occluded center.
 
-The corruptions and their severities are those of ImageNet-C (Hendrycks and Dietterich, 2019). Lengths in pixels are
-for pictures of 224 and are scaled to the model's. Nothing is random but by the number of the sample.
+They are applied after the model's resizing. Corruptions and severities are those of ImageNet-C (Hendrycks and
+Dietterich, 2019). Lengths in pixels are for images of 224 and are scaled to the model's size. Noise is seeded by the
+sample index.
 """
 
 from __future__ import annotations
@@ -32,77 +33,89 @@ SEVERITIES: dict[Corruption, tuple[float, float, float, float, float]] = {
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),
     "pixelate": (0.6, 0.5, 0.4, 0.3, 0.25),
 }
-"""Of severity 1 to 5. noise: sigma as a share of full scale. blur: sigma in pixels at 224. jpeg: quality. contrast: the
-factor on the distance to the mean colour. brightness: what is added to the value (of hue, saturation, value), as a
-share of full scale. pixelate: the share of the side that is kept."""
+"""Parameters of the severities 1 to 5. noise: sigma as a fraction of full scale. blur: sigma in pixels at 224. jpeg:
+quality. contrast: factor on the distance to the mean color. brightness: added to the value (of HSV), as a fraction of
+full scale. pixelate: the smaller side as a fraction of the original."""
 
 BLUR_SIDE = 224
+"""Image side for which the sigma of blur is given."""
 
 
 def make_corruption(kind: Corruption, severity: int, *, seed: int = 0) -> ImageTransform:
-    """One of the common corruptions, at a severity from 1 to 5. seed: of the noise."""
+    """One of the common corruptions as an image transform.
+
+    Args:
+        kind: Which.
+        severity: 1 to 5.
+        seed: Of the noise, with the sample index.
+    """
     require_choice(kind, CORRUPTIONS, "kind")
     if severity not in (1, 2, 3, 4, 5):
-        raise ValueError(f"severity must be a whole number from 1 to 5, not {severity!r}")
+        raise ValueError(f"severity must be an integer from 1 to 5, not {severity!r}")
     amount = SEVERITIES[kind][severity - 1]
     if kind == "gaussian_noise":
         return ImageTransform(f"{kind} {amount:g} seed {seed}", partial(_noise, sigma=amount, seed=seed))
-    work = _WORK[kind]
-    return ImageTransform(f"{kind} {amount:g}", lambda pixels, _: work(_checked(pixels), amount))
+    corrupt = _FUNCTIONS[kind]
+    return ImageTransform(f"{kind} {amount:g}", lambda pixels, _: corrupt(_check(pixels), amount))
 
 
-def make_occlusion(share: float, level: int = GRAY) -> ImageTransform:
-    """The centre hidden behind one grey level: `share` of the area that the model sees. Nothing else changes."""
+def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
+    """Occlusion of the center as an image transform.
 
-    def hide(pixels: Tensor, _: int) -> Tensor:
-        return pil_to_tensor(occlude_center(_picture(_checked(pixels)), share, level))
+    Args:
+        fraction: Of the area that is hidden.
+        level: Gray level (0 to 255) that hides it.
+    """
+
+    def occlude(pixels: Tensor, _: int) -> Tensor:
+        return pil_to_tensor(occlude_center(_to_pil(_check(pixels)), fraction, level))
 
     occlude_center(
-        Image.new("RGB", (1, 1)), share, level
-    )  # a share that can't be is told now, not in a thread
-    return ImageTransform(f"occluded centre {share:g} level {level}", hide)
+        Image.new("RGB", (1, 1)), fraction, level
+    )  # an invalid fraction is an error now, not in a thread
+    return ImageTransform(f"occluded center {fraction:g} level {level}", occlude)
 
 
-def _noise(pixels: Tensor, number: int, *, sigma: float, seed: int) -> Tensor:
-    """The same draw for every severity, so that a severer one is the same picture further away."""
-    generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian noise", number))
-    draw = torch.randn(_checked(pixels).shape, generator=generator)
-    return _levels(pixels / 255 + sigma * draw)
+def _noise(pixels: Tensor, index: int, *, sigma: float, seed: int) -> Tensor:
+    """The same draw for every severity, so that a higher severity is the same noise, amplified."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian noise", index))
+    draw = torch.randn(_check(pixels).shape, generator=generator)
+    return _to_uint8(pixels / 255 + sigma * draw)
 
 
 def _blur(pixels: Tensor, sigma: float) -> Tensor:
     radius = sigma * pixels.shape[-1] / BLUR_SIDE
-    return pil_to_tensor(_picture(pixels).filter(ImageFilter.GaussianBlur(radius)))
+    return pil_to_tensor(_to_pil(pixels).filter(ImageFilter.GaussianBlur(radius)))
 
 
 def _jpeg(pixels: Tensor, quality: float) -> Tensor:
     file = io.BytesIO()
-    _picture(pixels).save(file, format="jpeg", quality=int(quality))
+    _to_pil(pixels).save(file, format="jpeg", quality=int(quality))
     with Image.open(file) as image:
         return pil_to_tensor(image.convert("RGB"))
 
 
 def _contrast(pixels: Tensor, factor: float) -> Tensor:
-    shares = pixels / 255
-    centre = shares.mean((1, 2), keepdim=True)
-    return _levels(centre + factor * (shares - centre))
+    fractions = pixels / 255
+    center = fractions.mean((1, 2), keepdim=True)
+    return _to_uint8(center + factor * (fractions - center))
 
 
 def _brightness(pixels: Tensor, added: float) -> Tensor:
-    """More value at the same hue and saturation: each colour is scaled; black, which has no hue, becomes grey."""
-    shares = pixels / 255
-    value = shares.amax(0, keepdim=True)
+    """Higher value at the same hue and saturation: colors are scaled; black, which has no hue, becomes gray."""
+    fractions = pixels / 255
+    value = fractions.amax(0, keepdim=True)
     brighter = (value + added).clamp_max(1.0)
-    return _levels(torch.where(value > 0, shares * brighter / value.clamp_min(1e-9), brighter))
+    return _to_uint8(torch.where(value > 0, fractions * brighter / value.clamp_min(1e-9), brighter))
 
 
-def _pixelate(pixels: Tensor, share: float) -> Tensor:
-    picture = _picture(pixels)
-    small = picture.resize([max(1, int(side * share)) for side in picture.size], Image.Resampling.BOX)
-    return pil_to_tensor(small.resize(picture.size, Image.Resampling.NEAREST))
+def _pixelate(pixels: Tensor, fraction: float) -> Tensor:
+    image = _to_pil(pixels)
+    small = image.resize([max(1, int(side * fraction)) for side in image.size], Image.Resampling.BOX)
+    return pil_to_tensor(small.resize(image.size, Image.Resampling.NEAREST))
 
 
-_WORK: dict[str, Callable[[Tensor, float], Tensor]] = {
+_FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "gaussian_blur": _blur,
     "jpeg": _jpeg,
     "contrast": _contrast,
@@ -111,18 +124,18 @@ _WORK: dict[str, Callable[[Tensor, float], Tensor]] = {
 }
 
 
-def _levels(shares: Tensor) -> Tensor:
-    """Shares of full scale to the nearest of 256 grey levels."""
-    return (shares.clamp(0.0, 1.0) * 255).round().to(torch.uint8)
+def _to_uint8(fractions: Tensor) -> Tensor:
+    """Fractions of full scale rounded to 256 levels."""
+    return (fractions.clamp(0.0, 1.0) * 255).round().to(torch.uint8)
 
 
-def _picture(pixels: Tensor) -> Image.Image:
+def _to_pil(pixels: Tensor) -> Image.Image:
     return Image.fromarray(pixels.movedim(0, 2).contiguous().numpy())
 
 
-def _checked(pixels: Tensor) -> Tensor:
+def _check(pixels: Tensor) -> Tensor:
     if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
-        raise TypeError(f"pixels to change must be a torch.uint8 tensor, not {describe_type(pixels)}")
+        raise TypeError(f"pixels must be a torch.uint8 tensor, not {describe_type(pixels)}")
     if pixels.ndim != 3 or pixels.shape[0] != 3:
-        raise ValueError(f"pixels to change must have the shape (3, S, S), not {tuple(pixels.shape)}")
+        raise ValueError(f"pixels must have the shape (3, S, S), not {tuple(pixels.shape)}")
     return pixels

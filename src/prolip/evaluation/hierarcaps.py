@@ -62,8 +62,8 @@ def evaluate_hierarcaps(
     captions, null = texts[:-1], texts[-1:]
     traversal = radial = None
     bad = 0
-    if data.pictures:
-        encoded = embedder.embed_images(ImageList(data.path, data.pictures))
+    if data.images:
+        encoded = embedder.embed_images(ImageList(data.path, data.images))
         bad = len(encoded.errors)
         image_rows, used = _find_image_rows(data.image_index, encoded.indices)
         chains = data.chains[used]
@@ -75,7 +75,7 @@ def evaluate_hierarcaps(
         "data": str(data.path),
         "chains": len(data.chains),
         "captions": len(data.captions),
-        "images": len(data.pictures),
+        "images": len(data.images),
         "missing": len(data.missing),
         "bad": bad,
         "metric": metric,

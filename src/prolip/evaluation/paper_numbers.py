@@ -1,7 +1,6 @@
-"""The paper's numbers, table by table, to be shown beside ours.
+"""The values of the paper's tables, for comparison.
 
-No evaluation shows those of ablations, of the grid, of filtering and of cost: they wait for the command that reproduces
-them.
+Those of ablations, the grid, filtering and cost are used by `reproduction` only.
 """
 
 from __future__ import annotations
@@ -15,9 +14,12 @@ Value = float | None
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """label: of the table in the paper's source. columns: their names. rows: as printed, by name.
+    """A table of the paper.
 
-    percent: the columns that are printed in percent; `value` gives shares of 1 for them.
+    label:   Of the table in the paper's source.
+    columns: Their names.
+    rows:    Name -> values as printed.
+    percent: The columns that are printed in percent; `value` returns fractions of 1 for them.
     """
 
     label: str
@@ -26,10 +28,11 @@ class PaperTable:
     percent: frozenset[str]
 
     def value(self, row: str, column: str) -> Value:
-        """A number of the table; one that is printed in percent as a share of 1."""
+        """A value of the table; one that is printed in percent as a fraction of 1."""
         if row not in self.rows or column not in self.columns:
             raise ValueError(
-                f"{self.label} has no {row!r} and {column!r}; rows {tuple(self.rows)}, columns {self.columns}"
+                f"{self.label} has no value at row {row!r}, column {column!r}; rows {tuple(self.rows)}, "
+                f"columns {self.columns}"
             )
         printed = self.rows[row][self.columns.index(column)]
         return printed / 100.0 if printed is not None and column in self.percent else printed
@@ -147,7 +150,7 @@ PROMPTS = _table(
     ("imagenet", "shots"),
     percent=("imagenet",),
 )
-"""Prompts for ImageNet, ProLIP B/16 12.8B. shots: labelled images a class."""
+"""Prompts for ImageNet, ProLIP B/16 12.8B. shots: labeled images per class."""
 
 HIERARCAPS = _table(
     "tab:hcaps",
@@ -174,7 +177,7 @@ OCCLUSION = _table(
     ("imagenet", "image_uncertainty"),
     percent=("imagenet",),
 )
-"""The middle of ImageNet's pictures hidden, by share of the area: ProLIP B/16 12.8B."""
+"""The center of ImageNet's images occluded, by fraction of the area: ProLIP B/16 12.8B."""
 
 PGD = _table(
     "appendix:tab:pgd_uncertainty",
@@ -188,7 +191,7 @@ PGD = _table(
     ("imagenet", "image_uncertainty"),
     percent=("imagenet",),
 )
-"""PGD on 1000 of ImageNet's pictures, by steps: ProLIP B/16 12.8B."""
+"""PGD on 1000 of ImageNet's images, by steps: ProLIP B/16 12.8B."""
 
 PER_TASK = _table(
     "tab:appendix:full_table",
@@ -259,7 +262,7 @@ ARCHITECTURE_COST = _table(
     ARCHITECTURES,
     percent=(),
 )
-"""Seconds for 50,000 of ImageNet's pictures."""
+"""Seconds for 50,000 of ImageNet's images."""
 
 TABLES = (
     MAIN, FINE_TUNED, PER_TASK, LARGE_ABLATION, INCLUSION_GRID, FILTERING, SMALL_ABLATION, PROMPTS, HIERARCAPS,
@@ -267,12 +270,12 @@ TABLES = (
 )  # fmt: skip
 
 ADJACENT_ORDER = 0.900
-"""HierarCaps: share of adjacent levels with decreasing uncertainty, ProLIP B/16 12.8B."""
+"""HierarCaps: fraction of adjacent levels with decreasing uncertainty, ProLIP B/16 12.8B."""
 LEVEL_PAIRS = {(0, 1): 0.782, (2, 3): 0.923}
-"""HierarCaps: share of images whose lower level is the more uncertain one; all others: FAR_LEVEL_PAIRS or more."""
+"""HierarCaps: fraction of images whose lower level is the more uncertain one; all others: FAR_LEVEL_PAIRS or more."""
 FAR_LEVEL_PAIRS = 0.997
 HIERARIMGS_INCLUDED = 0.70
-"""HierarImgs: of all levels, more than this share of the originals is included in the level."""
+"""HierarImgs: of all levels, more than this fraction of the originals is included in the level."""
 DECILE_CORRELATION = {"MNIST": -0.98, "ImageNet": +0.98}
 """Of image uncertainty, in deciles, and accuracy."""
 BACKGROUND_REMOVED = (0.109, 0.117)

@@ -1,8 +1,8 @@
-"""PGD (Madry et al., 2018): the noise within a small ball that makes a zero-shot classifier fail.
+"""PGD attacks (Madry et al., 2018) on zero-shot classification.
 
-The perturbation lies in pixel space, as shares of full scale before normalisation, after the model's own resizing.
-The paper doesn't state its ball, step or loss: here they are the common ones, 8/255 and 2/255 in the largest-change
-norm, cross-entropy of the true class. The adversarial pixels are not rounded to 256 levels.
+The perturbation is in pixel space (fractions of full scale), after the model's resizing and before its normalization.
+The paper doesn't state its epsilon, step size or loss: here they are the common ones, 8/255 and 2/255 in the L-infinity
+norm, and the cross-entropy of the true class. The adversarial pixels are not rounded to 256 levels.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ EPSILON, STEP_SIZE = 8 / 255, 2 / 255
 
 @dataclass(frozen=True, kw_only=True)
 class PGDAttack:
-    """Which attack. PGD with fewer steps is the same walk, stopped earlier: one walk gives all counts.
+    """Settings of a PGD attack. Fewer steps are a prefix of more, so one attack gives the results of all counts.
 
-    steps:   after how many steps to look, each at least 1.
-    epsilon: largest change of a channel of a pixel, as a share of full scale.
-    step:    change by one step, likewise.
-    start:   "random": a uniform draw in the ball, by seed and number of the sample; "clean": the picture itself.
-    by:      what classes are told apart by, and so what the loss is made of.
+    steps:     Numbers of steps whose results are returned, each at least 1.
+    epsilon:   Largest change of a channel of a pixel, as a fraction of full scale.
+    step_size: Change by one step, likewise.
+    start:     "random": uniform in the ball, by seed and sample index; "clean": the image itself.
+    seed:      Of random starts.
+    metric:    Similarity that classifies images, and so makes the logits of the loss.
     """
 
     steps: tuple[int, ...] = (1, 5, 10, 40)
@@ -49,23 +50,21 @@ class PGDAttack:
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", tuple(self.steps))
         if not self.steps:
-            raise ValueError("an attack needs at least one count of steps")
+            raise ValueError("steps is empty: an attack needs at least one number of steps")
         for count in self.steps:
-            require_positive_int(
-                count, "each number of steps of an attack (0, where it is allowed, is none)", maximum=10_000
-            )
-        for name in ("epsilon", "step"):
+            require_positive_int(count, "each number of steps", maximum=10_000)
+        for name in ("epsilon", "step_size"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(
-                    f"{name} is a share of full scale, above 0 and at most 1, not {getattr(self, name)!r}; "
-                    "divide grey levels by 255"
+                    f"{name} must be a fraction of full scale, above 0 and at most 1, not {getattr(self, name)!r}; "
+                    "divide gray levels by 255"
                 )
         require_choice(self.start, get_args(StartPoint), "start")
-        require_choice(self.metric, get_args(SimilarityMetric), "by")
+        require_choice(self.metric, get_args(SimilarityMetric), "metric")
 
 
 class AttackResult(NamedTuple):
-    """After so many steps: pixels (B, 3, S, S), shares of full scale; and what the model makes of them, (B, D)."""
+    """After some steps: pixels (B, 3, S, S), as fractions of full scale, and their embeddings (B, D)."""
 
     steps: int
     pixels: Tensor
@@ -80,11 +79,18 @@ def attack_batch(
     attack: PGDAttack,
     sample_indices: Sequence[int] | None = None,
 ) -> tuple[AttackResult, ...]:
-    """PGD on one batch: what it is after each of `attack.steps`, in their order, on the model's device.
+    """Attack one batch of images. Leaves the weights, their gradients and the mode of the model as they were.
 
-    pixels: uint8 (B, 3, S, S), the model's own. labels: int64 (B,). classes: (C, D).
-    numbers: of the samples, for their random starts; by default 0 to B - 1.
-    The weights, their gradients and the mode of the model are as before when it ends, also by an error.
+    Args:
+        model: The model.
+        pixels: uint8 (B, 3, S, S), preprocessed for the model.
+        labels: int64 (B,).
+        classes: (C, D).
+        attack: Settings.
+        sample_indices: Seed the random starts; None: 0 to B - 1.
+
+    Returns:
+        One result for each of `attack.steps`, in their order, on the model's device.
     """
     _check(pixels, labels, classes)
     sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
@@ -92,14 +98,14 @@ def attack_batch(
     clean = pixels.to(model.device).float() / 255
     low, high = (clean - attack.epsilon).clamp_min(0.0), (clean + attack.epsilon).clamp_max(1.0)
     found: dict[int, AttackResult] = {}
-    with _still(model):
-        here = torch.clamp(_begin(clean, attack, sample_indices), low, high)
+    with _eval_mode(model):
+        adversarial = torch.clamp(_start_pixels(clean, attack, sample_indices), low, high)
         for count in range(1, max(attack.steps) + 1):
-            slope = _slope(model, here, labels, classes, attack.metric)
-            here = torch.clamp(here + attack.step_size * slope.sign(), low, high)
+            gradient = _loss_gradient(model, adversarial, labels, classes, attack.metric)
+            adversarial = torch.clamp(adversarial + attack.step_size * gradient.sign(), low, high)
             if count in attack.steps:
                 with torch.no_grad():
-                    found[count] = AttackResult(count, here, _seen(model, here))
+                    found[count] = AttackResult(count, adversarial, _encode(model, adversarial))
     return tuple(found[count] for count in attack.steps)
 
 
@@ -114,13 +120,24 @@ def attack_images(
     batch_size: int = 64,
     progress: bool | None = None,
 ) -> dict[int, Gaussian]:
-    """The same, batch by batch: count of steps -> what the model makes of all attacked pictures, (N, D), on the CPU.
+    """Attack images batch by batch.
 
-    pixels: N of uint8 (3, S, S), or one tensor of them. A random start depends on a sample's number, not on its batch.
+    Args:
+        model: The model.
+        pixels: N tensors uint8 (3, S, S), or one tensor of them.
+        labels: int64 (N,).
+        classes: (C, D).
+        attack: Settings.
+        sample_indices: Seed the random starts, so that they don't depend on batches; None: 0 to N - 1.
+        batch_size: Images per batch.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        Number of steps -> embeddings of the attacked images, (N, D), on the CPU.
     """
     require_positive_int(batch_size, "batch_size")
     if not len(pixels):
-        raise ValueError("there is no picture to attack")
+        raise ValueError("there are no images to attack")
     sample_indices = range(len(pixels)) if sample_indices is None else sample_indices
     parts: dict[int, list[Gaussian]] = {count: [] for count in attack.steps}
     with progress_bar("attacking", len(pixels), "images", progress) as advance:
@@ -133,41 +150,43 @@ def attack_images(
     return {count: Gaussian.cat(part) for count, part in parts.items()}
 
 
-def _slope(model: ProLIP, here: Tensor, labels: Tensor, classes: Gaussian, by: SimilarityMetric) -> Tensor:
-    """Gradient of the loss by the pixels alone: none is left on the weights."""
+def _loss_gradient(
+    model: ProLIP, pixels: Tensor, labels: Tensor, classes: Gaussian, metric: SimilarityMetric
+) -> Tensor:
+    """Gradient of the loss with respect to the pixels; the weights get none."""
     with torch.enable_grad():
-        here = here.detach().requires_grad_()
-        logits = model.temperature.scale.detach() * similarity(_seen(model, here), classes, by)
+        pixels = pixels.detach().requires_grad_()
+        logits = model.temperature.scale.detach() * similarity(_encode(model, pixels), classes, metric)
         loss = cross_entropy(
             logits, labels, reduction="sum"
-        )  # a mean would shrink slopes, by the batch, to zeros
-        (slope,) = torch.autograd.grad(loss, here)
-    return slope
+        )  # a mean would shrink gradients with the batch size, to zeros at worst
+        (gradient,) = torch.autograd.grad(loss, pixels)
+    return gradient
 
 
-def _seen(model: ProLIP, shares: Tensor) -> Gaussian:
-    return model.encode_image(_normalised(shares, model.config.image.preprocessing))
+def _encode(model: ProLIP, fractions: Tensor) -> Gaussian:
+    return model.encode_image(_normalize(fractions, model.config.image.preprocessing))
 
 
-def _normalised(shares: Tensor, rules: ImagePreprocessing) -> Tensor:
-    """`normalize` for shares of full scale instead of bytes; differentiable."""
-    mean, std = (shares.new_tensor(values)[:, None, None] for values in (rules.mean, rules.std))
-    return (shares - mean) / std
+def _normalize(fractions: Tensor, rules: ImagePreprocessing) -> Tensor:
+    """`normalize` for fractions of full scale instead of bytes; differentiable."""
+    mean, std = (fractions.new_tensor(values)[:, None, None] for values in (rules.mean, rules.std))
+    return (fractions - mean) / std
 
 
-def _begin(clean: Tensor, attack: PGDAttack, numbers: Sequence[int]) -> Tensor:
+def _start_pixels(clean: Tensor, attack: PGDAttack, sample_indices: Sequence[int]) -> Tensor:
     if attack.start == "clean":
         return clean
     draws = []
-    for number in numbers:
-        generator = torch.Generator().manual_seed(derive_seed(attack.seed, "pgd", int(number)))
+    for index in sample_indices:
+        generator = torch.Generator().manual_seed(derive_seed(attack.seed, "pgd", int(index)))
         draws.append(torch.rand(clean.shape[1:], generator=generator))
     return clean + attack.epsilon * (2 * torch.stack(draws).to(clean.device) - 1)
 
 
 @contextmanager
-def _still(model: ProLIP) -> Iterator[None]:
-    """In evaluation mode for a while."""
+def _eval_mode(model: ProLIP) -> Iterator[None]:
+    """Evaluation mode within the block; then the modes of all modules are restored."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -189,7 +208,7 @@ def _check(pixels: Tensor, labels: Tensor, classes: Gaussian) -> None:
         raise ValueError(f"pixels must be uint8 (B, 3, S, S), not {describe_type(pixels)} {shape}")
     if labels.shape != pixels.shape[:1] or labels.dtype != torch.int64:
         raise ValueError(
-            f"labels must be int64 ({len(pixels)},), one a picture, not {describe_type(labels)} {tuple(labels.shape)}"
+            f"labels must be int64 ({len(pixels)},), one per image, not {describe_type(labels)} {tuple(labels.shape)}"
         )
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(classes):
         raise ValueError(f"labels must lie in 0 to {len(classes) - 1}, one for each class")

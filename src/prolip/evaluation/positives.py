@@ -104,8 +104,8 @@ def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
             unknown_images |= {image} - row_of.keys()
     if unknown and (not pairs or len(unknown_images) > len(encoded.errors) or not encoded.errors):
         raise ValueError(
-            f"{path}: {len(unknown)} names are not in {encoded.name}: {join_names(unknown, 2)}. Name an image by its key, "
-            f'a caption by its text or as "key#n" ({len(encoded.errors)} bad samples were skipped)'
+            f"{path}: {len(unknown)} names are not in {encoded.name}: {join_names(unknown, 2)}. Name an image by its "
+            f'key, a caption by its text or as "key#n" ({len(encoded.errors)} bad samples were skipped)'
         )
     if not pairs:
         raise ValueError(f"{path} has no pairs of an image and a caption")

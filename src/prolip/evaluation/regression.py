@@ -1,4 +1,4 @@
-"""What uncertainty adds to caption length and token frequency when something about captions is to be predicted."""
+"""Regressions on caption length and token frequency, with and without uncertainty."""
 
 from __future__ import annotations
 
@@ -18,32 +18,38 @@ RESAMPLES = 1000
 BLOCK = 2**22
 """Distances, and draws of the bootstrap, that are in memory at one time."""
 ROUNDING = 16
-"""Steps of the number format by which two ways to compute one score may differ."""
+"""Machine epsilons by which two computations of one score may differ."""
 UNCERTAINTY = "log uncertainty"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Features:
-    """What is known of R rows: values float64 (R, C), and the names of the C columns."""
+    """Features of a regression: values float64 (R, C), and the names of the C columns."""
 
     names: tuple[str, ...]
     values: Tensor
 
     def with_column(self, name: str, values: Tensor) -> Features:
+        """These features and one more column (R,)."""
         return Features(
             names=(*self.names, name), values=torch.cat([self.values, values.double()[:, None]], dim=1)
         )
 
     def select(self, rows: Tensor) -> Features:
+        """Some of the rows."""
         return Features(names=self.names, values=self.values[rows])
 
 
 def compute_caption_features(captions: TokenizedCaptions) -> Features:
-    """Length and token frequency of each caption: all that needs no model. T rows.
+    """Features of captions that need no model: length and token frequency.
 
-    length and log length in tokens (both, so that a curved dependence on length isn't credited to uncertainty); the
-    mean and the smallest ln frequency of its tokens, where the frequency of a token is its share of all tokens of
-    these captions. A caption without tokens has nan.
+    Args:
+        captions: T captions.
+
+    Returns:
+        T rows: length and log length in tokens (both, so that a nonlinear effect of length isn't credited to
+        uncertainty); mean and smallest ln frequency of the tokens, as fractions of all tokens of these captions. NaN
+        for a caption without tokens.
     """
     counts = torch.bincount(captions.tokens).double()
     frequency = (counts / len(captions.tokens)).log()[captions.tokens]
@@ -61,17 +67,23 @@ def compute_caption_features(captions: TokenizedCaptions) -> Features:
 
 
 def own_image_ranks(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
-    """The rank of its own image when a caption queries all images by CSD: float64 (T,), 1 the nearest; ties shared.
+    """The rank of a caption's own image among all images by CSD.
 
-    One more than the number of images that the caption fits better than the one it was written for: how ambiguous it
-    turns out to be among these pictures. It needs no labels, and it is not uncertainty in disguise: the trace of the
-    caption adds the same to its distance from every image, so it cancels. (A caption that the model simply
-    misunderstands also ranks its image low; that too is something to know beforehand.)
+    One more than the number of images that are nearer to the caption than its own: how ambiguous the caption is among
+    these images. It needs no labels, and doesn't depend on the caption's uncertainty, whose trace adds the same to the
+    distance from every image. (A caption that the model misunderstands also ranks its image low.)
 
-    -CSD / 2 is mu_c . mu_i - (|mu_i|^2 + tr_i) / 2 and something of the caption alone. So the images are made ready
-    once, and each block of captions and images is one matrix product. Two scores that differ by no more than rounding
-    are equal: the same image may stand in two blocks.
+    Args:
+        images: (N, D).
+        texts: (T, D).
+        image_index: int64 (T,), the row of each text's image.
+
+    Returns:
+        float64 (T,), 1 for the nearest; ties share the mean of their ranks.
     """
+    # -CSD / 2 is mu_c . mu_i - (|mu_i|^2 + tr_i) / 2 plus a term of the caption alone, so each block of captions and
+    # images is one matrix product. Scores that differ by rounding only count as ties: the same image may occur in two
+    # blocks.
     left, right = (check_gaussian(z, name).mean for z, name in ((texts, "texts"), (images, "images")))
     dtype = compute_dtype(left, right)
     left, right = left.to(dtype), right.to(dtype)
@@ -87,14 +99,14 @@ def own_image_ranks(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tens
         for start in range(0, len(right), side):
             columns = slice(start, start + side)
             scores = torch.addmm(offset[columns], left[rows], right[columns].mT)
-            _leave_out(scores, image_of[rows] - start)
+            _exclude_own(scores, image_of[rows] - start)
             better, as_good = (s.sum(1, dtype=torch.int32) for s in (scores > high, scores >= low))
             ranks[rows] += 0.5 * (better + as_good)
     return ranks
 
 
-def _leave_out(scores: Tensor, columns: Tensor) -> None:
-    """Make the score of one column in each row count for nothing, where it is in this block."""
+def _exclude_own(scores: Tensor, columns: Tensor) -> None:
+    """Set the score of each row's own image to -inf, where it is in this block."""
     inside = ((columns >= 0) & (columns < scores.shape[1])).nonzero()[:, 0]
     scores[inside, columns[inside]] = -math.inf
 
@@ -107,29 +119,36 @@ def analyze_regressions(
     max_captions: int = 20_000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """The regression of each target that is known, with and without log uncertainty.
+    """Regress each known target on caption features, with and without log uncertainty.
 
-    own_image: target ln `own_image_ranks`; of at most `most` captions, drawn by `seed`.
-    truth:     target the true log-ambiguity, a row for each different text; None if it isn't known.
-    The layout of each: `compare`.
+    Args:
+        images: (N, D).
+        texts: (T, D).
+        captions: Of the T texts.
+        max_captions: Random subset of captions for own_image.
+        seed: Seed of the subset, the folds and the bootstrap.
+
+    Returns:
+        own_image: target ln `own_image_ranks`. ambiguity: target the true log-ambiguity, one row per distinct text;
+        None if it is unknown. Each is a `compare_regressions`.
     """
-    require_positive_int(max_captions, "most", maximum=2**31)
+    require_positive_int(max_captions, "max_captions", maximum=2**31)
     columns, log_uncertainty = compute_caption_features(captions), _log_uncertainty(texts)
     usable = captions.lengths > 0
-    rows = _some(usable.nonzero()[:, 0], max_captions, seed)
+    rows = _sample_rows(usable.nonzero()[:, 0], max_captions, seed)
     owner = captions.image_index[rows]
     ranks = own_image_ranks(images, texts[rows], owner)
     result: dict[str, Any] = {
         "own_image": compare_regressions(
             columns.select(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed
         ),
-        "truth": None,
+        "ambiguity": None,
     }
     if captions.log_ambiguity is not None:
-        different = captions.first_occurrences()
-        known = different[(usable & captions.log_ambiguity.isfinite())[different]]
+        distinct = captions.first_occurrences()
+        known = distinct[(usable & captions.log_ambiguity.isfinite())[distinct]]
         target = captions.log_ambiguity[known]
-        result["truth"] = compare_regressions(
+        result["ambiguity"] = compare_regressions(
             columns.select(known), log_uncertainty[known], target, known, seed=seed
         )
     return result
@@ -138,16 +157,21 @@ def analyze_regressions(
 def compare_regressions(
     columns: Features, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
 ) -> dict[str, Any]:
-    """Least squares of a target with and without log uncertainty, judged on rows that were not fitted.
+    """Least squares of a target with and without log uncertainty, cross-validated.
 
-    target, log_uncertainty: (R,). groups: int64 (R,): rows of one group (captions of one image) are fitted, left out
-    and resampled together. Five folds of groups, drawn by `seed`.
+    Args:
+        columns: Features of R rows.
+        log_uncertainty: (R,).
+        target: (R,).
+        groups: int64 (R,): rows of one group (captions of one image) are fitted, held out and resampled together.
+        seed: Seed of the five folds of groups and of the bootstrap.
 
-    Returns {n, groups, columns, left_out, r2_without, r2_with, difference, interval, coefficients}. r2: 1 - sum of
-    squared errors / sum of squares about the mean, over all rows, each predicted by the fit that hasn't seen it (so it
-    may be negative). interval: 95 % of the difference, by resampling groups. coefficients: of the fit with uncertainty
-    to all rows, in standard deviations of target per standard deviation of column. left_out: constant columns. Numbers
-    are None if the target or the uncertainty is constant, or there are fewer than ten groups.
+    Returns:
+        n, groups (number), columns, constant_columns (not used); r2_without, r2_with: R^2 over all rows, each predicted
+        by the fit that held it out (so it may be negative); difference, interval: its 95 % bootstrap interval over
+        groups; coefficients: of the fit with uncertainty to all rows, in standard deviations of the target per standard
+        deviation of the column. Values are None if the target or the uncertainty is constant, or with fewer than ten
+        groups.
     """
     everything = columns.with_column(UNCERTAINTY, log_uncertainty)
     _check(everything, target, groups)
@@ -159,7 +183,7 @@ def compare_regressions(
         "n": len(target),
         "groups": count,
         "columns": list(names),
-        "left_out": [name for name in everything.names if name not in names],
+        "constant_columns": [name for name in everything.names if name not in names],
         **dict.fromkeys(("r2_without", "r2_with", "difference", "interval", "coefficients")),
     }
     if count < 2 * FOLDS or not varies[-1] or not _varies(target):
@@ -180,19 +204,23 @@ def compare_regressions(
 def _check(columns: Features, target: Tensor, groups: Tensor) -> None:
     rows = len(columns.values)
     if target.shape != (rows,) or groups.shape != (rows,):
-        raise ValueError(f"{rows} rows need as many targets and groups, not {len(target)} and {len(groups)}")
+        raise ValueError(
+            f"{rows} rows need as many targets and groups, but there are {len(target)} and {len(groups)}"
+        )
     if not bool(columns.values.isfinite().all()) or not bool(target.isfinite().all()):
-        raise ValueError("a regression needs finite numbers; leave out the rows where something isn't known")
+        raise ValueError(
+            "the features and the target of a regression must be finite; remove rows with unknown values"
+        )
 
 
 def _varies(values: Tensor) -> bool:
-    """More than rounding does."""
+    """Whether values differ by more than rounding."""
     low, high = values.double().aminmax() if len(values) else (torch.zeros(()), torch.zeros(()))
     return float(high - low) > 1e-9 * max(1e-300, float(high.abs()), float(low.abs()))
 
 
 def _folds(groups: int, seed: int) -> Tensor:
-    """int64 (groups,): the fold of each group; as equal as can be."""
+    """The fold of each group, int64 (groups,); folds differ by at most one group."""
     order = torch.randperm(groups, generator=torch.Generator().manual_seed(seed))
     fold = torch.empty(groups, dtype=torch.int64)
     fold[order] = torch.arange(groups) * FOLDS // groups
@@ -200,18 +228,19 @@ def _folds(groups: int, seed: int) -> Tensor:
 
 
 def _errors(values: Tensor, target: Tensor, fold: Tensor) -> Tensor:
-    """(R,): the squared error of each row, predicted by the fit to the other folds."""
+    """The squared error of each row (R,), predicted by the fit to the other folds."""
     errors = torch.empty_like(target)
-    for number in range(FOLDS):
-        out = fold == number
-        errors[out] = (_predict(values[~out], target[~out], values[out]) - target[out]).square()
+    for index in range(FOLDS):
+        held_out = fold == index
+        predicted = _predict(values[~held_out], target[~held_out], values[held_out])
+        errors[held_out] = (predicted - target[held_out]).square()
     return errors
 
 
 def _predict(values: Tensor, target: Tensor, new: Tensor) -> Tensor:
-    centre, scale = _scales(values)
-    weights = _fit((values - centre) / scale, target - target.mean())
-    return (new - centre) / scale @ weights + target.mean()
+    center, scale = _scales(values)
+    weights = _fit((values - center) / scale, target - target.mean())
+    return (new - center) / scale @ weights + target.mean()
 
 
 def _scales(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -221,7 +250,7 @@ def _scales(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _fit(values: Tensor, target: Tensor) -> Tensor:
-    """Least squares; the shortest solution where columns depend on each other."""
+    """Least squares; the minimum-norm solution where columns are linearly dependent."""
     if not values.shape[1]:
         return values.new_zeros(0)
     solution: Tensor = torch.linalg.lstsq(values, target[:, None], driver="gelsd").solution
@@ -229,8 +258,8 @@ def _fit(values: Tensor, target: Tensor) -> Tensor:
 
 
 def _coefficients(values: Tensor, target: Tensor, names: tuple[str, ...]) -> dict[str, float]:
-    centre, scale = _scales(values)
-    weights = _fit((values - centre) / scale, (target - target.mean()) / target.std(correction=0))
+    center, scale = _scales(values)
+    weights = _fit((values - center) / scale, (target - target.mean()) / target.std(correction=0))
     return dict(zip(names, weights.tolist(), strict=True))
 
 
@@ -241,11 +270,11 @@ def _r2(squares: Tensor, target: Tensor) -> float:
 def _interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> list[float]:
     """The middle 95 % of the difference of R^2 when groups are drawn with replacement. errors: (R, 2)."""
     count = int(groups.max()) + 1
-    centred = target - target.mean()
-    facts = torch.stack(
-        [errors[:, 0] - errors[:, 1], centred.square(), centred, torch.ones_like(centred)], dim=1
+    centered = target - target.mean()
+    terms = torch.stack(
+        [errors[:, 0] - errors[:, 1], centered.square(), centered, torch.ones_like(centered)], dim=1
     )
-    sums = torch.zeros(count, 4, dtype=torch.float64).index_add(0, groups, facts)
+    sums = torch.zeros(count, 4, dtype=torch.float64).index_add(0, groups, terms)
     generator = torch.Generator().manual_seed(seed + 1)
     differences: list[Tensor] = []
     rows = max(1, BLOCK // count)
@@ -257,7 +286,7 @@ def _interval(errors: Tensor, target: Tensor, groups: Tensor, seed: int) -> list
         gain, squares, total, number = (times @ sums).T
         differences.append(gain / (squares - total.square() / number))
     found = torch.cat(differences)
-    found = found[found.isfinite()]  # a draw may hold one target only
+    found = found[found.isfinite()]  # all targets of a draw may be equal
     return [float(v) for v in found.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))]
 
 
@@ -265,9 +294,9 @@ def _log_uncertainty(texts: Gaussian) -> Tensor:
     return texts.uncertainty.double().clamp_min(torch.finfo(torch.float64).tiny).log()
 
 
-def _some(rows: Tensor, most: int, seed: int) -> Tensor:
-    """At most so many of the rows, in order."""
-    if len(rows) <= most:
+def _sample_rows(rows: Tensor, max_rows: int, seed: int) -> Tensor:
+    """A random subset of at most max_rows rows, in order."""
+    if len(rows) <= max_rows:
         return rows
-    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:most]
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:max_rows]
     return rows[chosen.sort().values]

@@ -151,7 +151,9 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
         if not inputs.uncertain:
             yield StrategyResult(_row(name, "bprw", (), paper_row, skipped=NO_UNCERTAINTY))
             continue
-        settings = replace(ZERO_SHOT_CONFIG, nearest_images=inputs.config.nearest_images, prior=inputs.config.prior)
+        settings = replace(
+            ZERO_SHOT_CONFIG, nearest_images=inputs.config.nearest_images, prior=inputs.config.prior
+        )
         runs = [
             zero_shot_weights(
                 inputs.prompts, images, settings, inputs.generator(0, run), inputs.config.metric

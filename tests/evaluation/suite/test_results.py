@@ -12,7 +12,7 @@ WRITERS, LINES = 3, 40
 
 def line(key="mnist", data="d", **others):
     return {
-        "key": key, "model": "m", "by": "csd", "templates": None, "data": data, "version": 1,
+        "key": key, "model": "m", "metric": "csd", "templates": None, "data": data, "version": 1,
         "metrics": {"main_metric": 0.5}, "n": 3, "bad": {"count": 0}, **others,
     }  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_of_one_task_the_later_result_counts(tmp_path):
     for one in (line(data="old"), line("stl10"), line(by="cosine"), line(data="new")):
         append_result(path, one)
     found = read_results(path)
-    assert [(one["key"], one["by"], one["data"]) for one in found] == [
+    assert [(one["key"], one["metric"], one["data"]) for one in found] == [
         ("stl10", "csd", "d"),
         ("mnist", "cosine", "d"),
         ("mnist", "csd", "new"),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.suite.results import read_results
 from prolip.evaluation.suite.run import evaluate_suite, list_failures
 from prolip.evaluation.suite.table import summarize_columns
@@ -39,7 +40,7 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lines(model, data, out, cache):
     told = []
-    results = evaluate_suite(model, data, out, cache=cache, report=told.append)
+    results = evaluate_suite(Embedder(model=model, cache=cache), data, out, report=told.append)
     assert len(told) == 38
     return results
 
@@ -85,7 +86,7 @@ def test_a_line_is_json_and_says_what_it_is_of(lines, out, model):
     stored = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     assert stored == lines
     for line in stored:
-        assert (line["by"], line["bad"]["count"]) == ("csd", 0)
+        assert (line["metric"], line["bad"]["count"]) == ("csd", 0)
         assert line["n"] == (7 if line["key"] == tree.WINO else tree.PICTURES)
     geode = next(line for line in stored if line["key"] == tree.GEODE)["metrics"]
     assert geode["main_metric"] == min(group["value"] for group in geode["groups"].values())
@@ -99,9 +100,9 @@ def test_a_line_is_json_and_says_what_it_is_of(lines, out, model):
 def test_a_second_run_does_nothing_and_cosine_costs_no_inference(model, data, out, cache, lines):
     model.calls.update(images=0, texts=0)
     before = (out / "results.jsonl").stat().st_mtime_ns
-    assert evaluate_suite(model, data, out) == lines  # nor does it need the embeddings
+    assert evaluate_suite(Embedder(model=model), data, out) == lines  # nor does it need the embeddings
     assert (out / "results.jsonl").stat().st_mtime_ns == before
-    cosine = evaluate_suite(model, data, out, metric="cosine", cache=cache)
+    cosine = evaluate_suite(Embedder(model=model, cache=cache), data, out, metric="cosine")
     assert model.calls == {"images": 0, "texts": 0}
     for key in ("mnist", tree.DOLLAR, tree.COCO, tree.WINO):
         assert mains(cosine)[key] == pytest.approx(
@@ -112,35 +113,35 @@ def test_a_second_run_does_nothing_and_cosine_costs_no_inference(model, data, ou
 
 
 def test_without_a_cache_only_results_are_written(model, small, tmp_path):
-    evaluate_suite(model, small, tmp_path / "out", tasks=THREE)
+    evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=THREE)
     assert [path.name for path in (tmp_path / "out").rglob("*")] == ["results.jsonl"]
 
 
 def test_a_torn_line_is_dropped_and_redone(model, small, tmp_path):
-    first = evaluate_suite(model, small, tmp_path / "out", tasks=THREE)
+    first = evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=THREE)
     path = tmp_path / "out" / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     told = []
-    again = evaluate_suite(model, small, tmp_path / "out", tasks=THREE, report=told.append)
+    again = evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=THREE, report=told.append)
     assert mains(again) == mains(first)
     assert again[:2] == first[:2]
     assert [line["key"] for line in read_results(path)] == list(THREE)
     assert path.read_bytes().startswith(whole[:-20] + b"\n")
     before = path.read_bytes()
-    evaluate_suite(model, small, tmp_path / "out", tasks=THREE)
+    evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=THREE)
     assert path.read_bytes() == before
 
 
 def test_other_data_another_model_and_other_templates_are_scored_anew(model, small, tmp_path):
     out = tmp_path / "out"
-    first = evaluate_suite(model, small, out, tasks=["mnist"])
-    other = evaluate_suite(model, small, out, tasks=["mnist"], templates=["{c}"])
+    first = evaluate_suite(Embedder(model=model), small, out, tasks=["mnist"])
+    other = evaluate_suite(Embedder(model=model), small, out, tasks=["mnist"], templates=["{c}"])
     assert other[0]["templates"] == ["{c}"]
     assert len(read_results(out / "results.jsonl")) == 2
     names = small / tree.folder_of("mnist") / "classnames.txt"
     names.write_text("".join(reversed(names.read_text().splitlines(keepends=True))))
-    changed = evaluate_suite(model, small, out, tasks=["mnist"])
+    changed = evaluate_suite(Embedder(model=model), small, out, tasks=["mnist"])
     assert changed[0]["data"] != first[0]["data"]
     assert changed[0]["metrics"]["main_metric"] == pytest.approx(
         reference.main_metric(model, small, "mnist", "csd")
@@ -149,7 +150,9 @@ def test_other_data_another_model_and_other_templates_are_scored_anew(model, sma
     another = tree.varied_model()
     another.logit_scale.data += 1.0
     another.calls["images"] = 0
-    assert evaluate_suite(another, small, out, tasks=["mnist"])[0]["model"] != first[0]["model"]
+    assert (
+        evaluate_suite(Embedder(model=another), small, out, tasks=["mnist"])[0]["model"] != first[0]["model"]
+    )
     assert another.calls["images"] == tree.PICTURES
     assert len(read_results(out / "results.jsonl")) == 3
 
@@ -157,7 +160,9 @@ def test_other_data_another_model_and_other_templates_are_scored_anew(model, sma
 def test_what_is_missing_or_broken_stops_no_other(model, small, tmp_path):
     (small / tree.folder_of("mnist") / "test" / "1.tar").unlink()
     told = []
-    results = evaluate_suite(model, small, tmp_path / "out", tasks=["cifar10", *THREE], report=told.append)
+    results = evaluate_suite(
+        Embedder(model=model), small, tmp_path / "out", tasks=["cifar10", *THREE], report=told.append
+    )
     assert results[0]["missing"].endswith("wds_cifar10_test")
     assert "1.tar" in results[1]["error"]
     assert all(line["metrics"]["main_metric"] is not None for line in results[2:])
@@ -166,7 +171,7 @@ def test_what_is_missing_or_broken_stops_no_other(model, small, tmp_path):
     assert "failed" in told[1]
     assert len(read_results(tmp_path / "out" / "results.jsonl")) == 2
     column = summarize_columns(results)["columns"]["average"]
-    assert (column["value"], column["have"], column["of"]) == (None, 2, 38)
+    assert (column["value"], column["finished"], column["total"]) == (None, 2, 38)
 
 
 def test_a_bad_picture_is_counted(model, small, tmp_path):
@@ -174,9 +179,14 @@ def test_a_bad_picture_is_counted(model, small, tmp_path):
     samples = reference.samples_of(folder)
     samples[3]["png"] = b"no picture"
     tree.write_shards(folder, samples)
-    line = evaluate_suite(model, small, tmp_path / "out", tasks=["mnist"], max_bad_fraction=0.2)[0]
+    line = evaluate_suite(
+        Embedder(model=model, max_bad_fraction=0.2), small, tmp_path / "out", tasks=["mnist"]
+    )[0]
     assert (line["n"], line["bad"]["count"]) == (tree.PICTURES - 1, 1)
-    assert "bad" in evaluate_suite(model, small, tmp_path / "strict", tasks=["mnist"])[0]["error"]
+    assert (
+        "bad"
+        in evaluate_suite(Embedder(model=model), small, tmp_path / "strict", tasks=["mnist"])[0]["error"]
+    )
 
 
 def test_a_riddle_that_lost_a_picture_is_left_out(model, tmp_path):
@@ -186,7 +196,7 @@ def test_a_riddle_that_lost_a_picture_is_left_out(model, tmp_path):
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
     line = evaluate_suite(
-        model, tmp_path / "data", tmp_path / "out", tasks=[tree.WINO], max_bad_fraction=0.2
+        Embedder(model=model, max_bad_fraction=0.2), tmp_path / "data", tmp_path / "out", tasks=[tree.WINO]
     )[0]
     assert (line["n"], line["bad"]["count"]) == (len(rows) - 1, 1)
     left = reference.winogavil(model, rows[:2] + rows[3:], "csd")
@@ -202,7 +212,7 @@ def test_riddles_count_associations_as_the_public_evaluator_does(model, tmp_path
     folder = tmp_path / "data" / tree.folder_of(tree.WINO)
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
-    line = evaluate_suite(model, tmp_path / "data", tmp_path / "out", tasks=[tree.WINO])[0]
+    line = evaluate_suite(Embedder(model=model), tmp_path / "data", tmp_path / "out", tasks=[tree.WINO])[0]
     assert line["metrics"]["main_metric"] == pytest.approx(reference.winogavil(model, rows, "csd"))
 
 
@@ -212,7 +222,8 @@ def test_a_deterministic_model_passes(small, tmp_path):
     plain.encode_image = lambda pixels: Gaussian.point(image(pixels).mean)
     plain.encode_text = lambda ids: Gaussian.point(text(ids).mean)
     csd, cosine = (
-        evaluate_suite(plain, small, tmp_path / by, tasks=THREE, metric=by) for by in ("csd", "cosine")
+        evaluate_suite(Embedder(model=plain), small, tmp_path / by, tasks=THREE, metric=by)
+        for by in ("csd", "cosine")
     )
     assert mains(csd) == mains(cosine)
     assert not list_failures(csd)
@@ -220,11 +231,11 @@ def test_a_deterministic_model_passes(small, tmp_path):
 
 def test_bad_arguments(model, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
-        evaluate_suite(model, tmp_path / "nowhere", tmp_path)
+        evaluate_suite(Embedder(model=model), tmp_path / "nowhere", tmp_path)
     with pytest.raises(ValueError, match="vtab/dtd"):
-        evaluate_suite(model, tmp_path, tmp_path, tasks=["dtd"])
+        evaluate_suite(Embedder(model=model), tmp_path, tmp_path, tasks=["dtd"])
     with pytest.raises(ValueError, match="csd"):
-        evaluate_suite(model, tmp_path, tmp_path, metric="euclid")
+        evaluate_suite(Embedder(model=model), tmp_path, tmp_path, metric="euclid")
 
 
 def test_data_behind_a_link_is_data(model, small, tmp_path):
@@ -232,12 +243,12 @@ def test_data_behind_a_link_is_data(model, small, tmp_path):
     task = small / "wds_mnist_test"
     shutil.move(task / "test", tmp_path / "elsewhere")
     (task / "test").symlink_to(tmp_path / "elsewhere")
-    evaluate_suite(model, small, tmp_path / "out", tasks=["mnist"])
+    evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=["mnist"])
     os.utime(tmp_path / "elsewhere" / "0.tar", ns=(1, 1))
-    evaluate_suite(model, small, tmp_path / "out", tasks=["mnist"])
+    evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=["mnist"])
     assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_folder_without_any_task_is_an_error(model, tmp_path):
     with pytest.raises(FileNotFoundError, match="none of the 38 tasks lies there, as in wds_"):
-        evaluate_suite(model, tmp_path, tmp_path / "out")
+        evaluate_suite(Embedder(model=model), tmp_path, tmp_path / "out")

@@ -55,7 +55,7 @@ def test_the_worst_group(draw, key, top):
     assert {name: group["value"] for name, group in found["groups"].items()} == pytest.approx(by_group)
     assert found["main_metric"] == pytest.approx(min(by_group.values()))
     assert sum(group["n"] for group in found["groups"].values()) == 60
-    assert found["grouped_by"] == ("income_ds" if top == 5 else "region")
+    assert found["group_field"] == ("income_ds" if top == 5 else "region")
     with pytest.raises(ValueError, match="no groups"):
         score.classification_metrics(get_task(key), images, labels, anchors)
 

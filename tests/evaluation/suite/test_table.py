@@ -48,9 +48,9 @@ def test_a_column_with_a_task_missing_has_no_value():
     found = summarize_columns(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))[
         "columns"
     ]
-    assert (found["shifts"]["value"], found["shifts"]["have"], found["shifts"]["of"]) == (None, 5, 6)
+    assert (found["shifts"]["value"], found["shifts"]["finished"], found["shifts"]["total"]) == (None, 5, 6)
     assert found["shifts"]["missing"] == ["imagenet-a"]
-    assert (found["average"]["value"], found["average"]["have"]) == (None, 36)
+    assert (found["average"]["value"], found["average"]["finished"]) == (None, 36)
     assert found["imagenet"]["value"] == tree.IDS.index("imagenet1k") / 100
     text = shown(lines(keys=[key for key in tree.IDS if key not in ("imagenet-a", "mnist")]))
     assert "– (36 of 38)" in text
@@ -65,7 +65,7 @@ def test_tasks_outside_the_38_dont_count():
 
 def test_an_undefined_main_metric_is_no_zero():
     found = summarize_columns(lines(lambda number: None if number == 3 else 0.5))["columns"]["average"]
-    assert (found["value"], found["have"]) == (None, 37)
+    assert (found["value"], found["finished"]) == (None, 37)
 
 
 def test_two_results_of_a_task_are_refused():

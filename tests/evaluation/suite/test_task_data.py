@@ -10,6 +10,7 @@ import pytest
 
 from prolip.data.sample import BadSampleError
 from prolip.data.sources.labeled import LabeledData
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.suite.hf_tables import find_table_files
 from prolip.evaluation.suite.run import evaluate_suite
 from prolip.evaluation.suite.task_data import CaptionedImages, FaceImages, open_task
@@ -123,7 +124,9 @@ def test_a_state_without_file_names_is_told_and_the_suite_goes_on(tmp_path, draw
     folder = tmp_path / get_task(tree.WINO).folder
     tree.save_to_disk(folder, tree.riddle_rows(drawn))
     (folder / "state.json").write_text(f'{{"_data_files": {entries}}}')
-    lines = evaluate_suite(tree.varied_model(), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"])
+    lines = evaluate_suite(
+        Embedder(model=tree.varied_model()), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"]
+    )
     assert lines[0]["error"] == f"{folder / 'state.json'}: _data_files must be a list of file names"
     assert "metrics" in lines[1]
 
@@ -250,7 +253,9 @@ def test_faces(faces, tmp_path):
     opened = open_task(get_task("fairness/fairface"), faces / "wds_fairface_test")
     assert isinstance(opened, FaceImages)
     assert opened.prompts["gender"] == (("gender 0", "gender 1"), ("a {c}",))
-    line = evaluate_suite(tree.varied_model(), faces, tmp_path / "out", tasks=["fairness/fairface"])[0]
+    line = evaluate_suite(
+        Embedder(model=tree.varied_model()), faces, tmp_path / "out", tasks=["fairness/fairface"]
+    )[0]
     assert line["metrics"]["main_metric"] is None
     assert 0.0 <= line["metrics"]["acc_gender"]["all"] <= 1.0
 

@@ -1,1 +1,1 @@
-"""Metrics: pure functions on tensors. Shares are from 0 to 1; what is undefined is None."""
+"""Metrics: pure functions on tensors. Fractions are from 0 to 1; undefined values are None."""

@@ -1,4 +1,4 @@
-"""Accuracy of classification: top-k, recall of each class, macro F1, the worst group."""
+"""Classification accuracy: top-k, per-class recall, macro F1, worst group."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ from prolip.checks import require_all, require_float_tensor, require_positive_in
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, k: int = 1) -> float | None:
-    """Share of samples whose true class is among the k best. None if there are fewer than k classes.
+    """Fraction of samples whose true class is among the k highest scores.
 
-    scores: (N, C), higher is better. labels: int64 (N,), from 0 to C - 1.
-    Of equal scores the lower class number comes first, as in a stable sort.
+    Args:
+        scores: (N, C). Of equal scores the lower class index comes first, as in a stable sort.
+        labels: int64 (N,), from 0 to C - 1.
+        k: Classes that count.
+
+    Returns:
+        The fraction; None if there are fewer than k classes.
     """
     correct = top_k_correct(scores, labels, k)
     return None if correct is None else correct.double().mean().item()
 
 
 def top_k_correct(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor | None:
-    """Whether the true class of each sample is among its k best: bool (N,). None if there are fewer than k classes."""
+    """Whether the true class of each sample is among its k highest scores, bool (N,); None if C is below k."""
     require_positive_int(k, "k")
     ranks = label_ranks(scores, labels)
     return None if scores.shape[1] < k else ranks < k
 
 
 def label_ranks(scores: Tensor, labels: Tensor) -> Tensor:
-    """Place of the true class among all, from 0: int64 (N,). Of equal scores the lower class number comes first."""
+    """Rank of the true class, from 0: int64 (N,). Of equal scores the lower class index comes first."""
     _check(scores, labels)
     own = scores.gather(1, labels[:, None])
     before = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
@@ -34,7 +39,7 @@ def label_ranks(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def per_class_recall(scores: Tensor, labels: Tensor) -> Tensor:
-    """Share of each class's samples that are classified right: float64 (C,), NaN for a class without samples."""
+    """Fraction of each class's samples that are classified correctly: float64 (C,), NaN for a class without samples."""
     correct = (label_ranks(scores, labels) == 0).double()
     classes = scores.shape[1]
     return torch.bincount(labels, correct, minlength=classes) / torch.bincount(labels, minlength=classes)
@@ -48,28 +53,32 @@ def mean_per_class_recall(scores: Tensor, labels: Tensor) -> float:
 def macro_f1(scores: Tensor, labels: Tensor) -> float:
     """Mean over the classes that have samples of F1 = 2 TP / (2 TP + FP + FN).
 
-    A class that is only ever predicted doesn't count as one, but each such prediction is missed by its true class.
+    A class without samples doesn't count, but a prediction of it lowers the recall of the true class.
     """
-    right = label_ranks(scores, labels) == 0
+    correct = label_ranks(scores, labels) == 0
     classes = scores.shape[1]
     support = torch.bincount(labels, minlength=classes)  # TP + FN
     predicted = torch.bincount(scores.argmax(1), minlength=classes)  # TP + FP
-    hits = torch.bincount(labels[right], minlength=classes)
+    hits = torch.bincount(labels[correct], minlength=classes)
     present = support > 0
     return (2.0 * hits.double() / (support + predicted))[present].mean().item()
 
 
 def worst_group_mean(values: Tensor, groups: Tensor) -> tuple[float, dict[int, float]]:
-    """Mean value of each group, and the least of these.
+    """Mean value of each group, and the smallest of these.
 
-    values: (N,), one a sample, such as `top_k_correct`. groups: int64 (N,), the sample's group, not negative.
-    Groups without samples don't count. Returns the minimum, and group -> mean.
+    Args:
+        values: (N,), such as `top_k_correct`.
+        groups: int64 (N,), not negative. Groups without samples don't count.
+
+    Returns:
+        The smallest mean, and group -> mean.
     """
     if values.ndim != 1 or values.shape != groups.shape or len(values) == 0:
         raise ValueError(
             f"values {tuple(values.shape)} and groups {tuple(groups.shape)} must both be (N,), N at least 1"
         )
-    _require_numbers(groups, "groups", None)
+    _require_indices(groups, "groups", None)
     count = torch.bincount(groups)
     means = torch.bincount(groups, values.double()) / count
     by_group = {int(group): means[group].item() for group in count.nonzero()[:, 0]}
@@ -82,12 +91,12 @@ def _check(scores: Tensor, labels: Tensor) -> None:
         raise ValueError(
             f"scores {tuple(scores.shape)} and labels {tuple(labels.shape)} must be (N, C) and (N,), not empty"
         )
-    _require_numbers(labels, "labels", scores.shape[1])
+    _require_indices(labels, "labels", scores.shape[1])
     if bool(scores.isnan().any()):
-        raise ValueError("scores hold NaN, which is neither above nor below another; look at what made them")
+        raise ValueError("scores hold NaN, which can't be ranked")
 
 
-def _require_numbers(values: Tensor, name: str, below: int | None) -> None:
+def _require_indices(values: Tensor, name: str, below: int | None) -> None:
     if values.dtype != torch.int64:
         raise ValueError(f"{name} must be int64, not {values.dtype}")
     if below is None:

@@ -1,7 +1,7 @@
-"""Calibration: do things that are given the probability p happen in p of the cases?
+"""Calibration of class and pair probabilities: ECE, Brier score, log loss, reliability bins.
 
 The probability of a class among C is softmax(scale x similarity); that of a pair by itself is
-sigmoid(scale x similarity + bias) (Eq. 2). `metrics.fit` fits both to data after the fact.
+sigmoid(scale x similarity + bias) (Eq. 2). `metrics.fit` fits both to data (post-hoc).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BINS = 15
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """Predictions in bins of confidence: how many, the sum of their confidences, how many came true. Each (B,)."""
+    """B bins of confidence: number of predictions, sum of confidences, number of correct predictions; (B,) each."""
 
     count: Tensor
     confidence: Tensor
     correct: Tensor
 
     def __add__(self, other: ReliabilityBins) -> ReliabilityBins:
-        """Of both sets of predictions together (bins of equal width only: those of equal mass differ)."""
+        """The bins of both sets of predictions together. (For equal width only: bins of equal mass differ.)"""
         return ReliabilityBins(
             self.count + other.count, self.confidence + other.confidence, self.correct + other.correct
         )
@@ -42,7 +42,7 @@ class ReliabilityBins:
         return ((self.correct - self.confidence).abs().sum() / self.count.sum()).item()
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """For JSON: bins that are not empty, as n, mean confidence and accuracy."""
+        """Nonempty bins as JSON-serializable dicts: n, confidence (mean), accuracy."""
         return [
             {"n": int(n), "confidence": (confidence / n).item(), "accuracy": (hits / n).item()}
             for n, confidence, hits in zip(self.count, self.confidence, self.correct, strict=True)
@@ -53,11 +53,19 @@ class ReliabilityBins:
 def bin_by_confidence(
     confidence: Tensor, correct: Tensor, bins: int = BINS, binning: Binning = "width"
 ) -> ReliabilityBins:
-    """Put predictions into bins. confidence: (N,) in [0, 1]. correct: bool (N,).
+    """Put predictions into bins of confidence.
 
-    A bin of equal width holds what is above its lower edge and up to its upper one; the first holds 0 too.
+    Args:
+        confidence: (N,), probabilities.
+        correct: bool (N,).
+        bins: Number of bins.
+        binning: Equal width or equal mass. A bin of equal width excludes its lower edge (except 0) and includes its
+            upper one.
+
+    Returns:
+        The bins.
     """
-    require_choice(binning, get_args(Binning), "by")
+    require_choice(binning, get_args(Binning), "binning")
     require_positive_int(bins, "bins")
     if confidence.ndim != 1 or confidence.shape != correct.shape or len(correct) == 0:
         raise ValueError(
@@ -67,9 +75,9 @@ def bin_by_confidence(
     if not bool(((p >= 0) & (p <= 1)).all()):
         raise ValueError("confidence must be a probability, from 0 to 1")
     equal_width = ((p * bins).ceil().long() - 1).clamp(0, bins - 1)
-    place = equal_width if binning == "width" else equal_mass_bins(p, bins)
-    count = torch.bincount(place, minlength=bins).double()
-    sums = (torch.bincount(place, v.double(), minlength=bins) for v in (p, correct))
+    index = equal_width if binning == "width" else equal_mass_bins(p, bins)
+    count = torch.bincount(index, minlength=bins).double()
+    sums = (torch.bincount(index, v.double(), minlength=bins) for v in (p, correct))
     return ReliabilityBins(count, *sums)
 
 
@@ -86,12 +94,18 @@ def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tenso
 
 
 def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> dict[str, Any]:
-    """How good the softmax over classes is as a probability. similarities: (N, C). labels: int64 (N,). scale: >= 0.
+    """Calibration of the softmax over classes.
 
-    ece, ece_mass: of the most similar class, with bins of equal width and of equal mass. brier: mean over samples of
-    sum_c (p_c - y_c)^2, from 0 to 2. log_loss: mean -log p(true class), in nats. bins: the rows of equal width.
+    Args:
+        similarities: (N, C).
+        labels: int64 (N,).
+        scale: Not negative.
+
+    Returns:
+        ece, ece_mass: of the most similar class, with bins of equal width and of equal mass. brier: mean over samples
+        of sum_c (p_c - y_c)^2, from 0 to 2. log_loss: mean -log p(true class), in nats. bins: rows of equal width.
     """
-    blocks = zip(*(values.split(_rows(similarities)) for values in (similarities, labels)), strict=True)
+    blocks = zip(*(values.split(_block_rows(similarities)) for values in (similarities, labels)), strict=True)
     parts = [_softmax_losses(x, label, scale) for x, label in blocks]
     confidence, brier, loss = (torch.cat(part) for part in zip(*parts, strict=True))
     return _reliability_of(confidence, similarities.argmax(1) == labels) | {
@@ -108,10 +122,16 @@ def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple
 
 
 def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, Any]:
-    """How good the sigmoid of pairs is as a probability. similarities: (N, C). labels: int64 (N,).
+    """Calibration of the sigmoid of pairs (Eq. 2).
 
-    `predicted` judges the pair of each sample with its most similar class (ece, ece_mass, bins, brier, log_loss);
-    `pairs` all N x C pairs (ece, brier, log_loss), most of which are easy: its numbers are small by themselves.
+    Args:
+        similarities: (N, C).
+        labels: int64 (N,).
+        scale, bias: Of the logits.
+
+    Returns:
+        predicted: of the pair of each sample with its most similar class (ece, ece_mass, bins, brier, log_loss).
+        pairs: of all N x C pairs (ece, brier, log_loss), most of which are easy, so its values are small.
     """
     best, predicted = similarities.max(1)
     correct = predicted == labels
@@ -125,7 +145,7 @@ def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias
 
 
 def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, float]:
-    rows, classes = _rows(similarities), torch.arange(similarities.shape[1])
+    rows, classes = _block_rows(similarities), torch.arange(similarities.shape[1])
     total, brier, loss = None, 0.0, 0.0
     for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
         logit = (scale * block.double() + bias).flatten()
@@ -135,7 +155,7 @@ def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) 
         brier, loss = brier + squares.sum().item(), loss + losses.sum().item()
         total = part if total is None else total + part
     if total is None:
-        raise ValueError("there are no pairs to judge")
+        raise ValueError("there are no pairs")
     count = similarities.numel()
     return {"ece": total.error, "brier": brier / count, "log_loss": loss / count}
 
@@ -154,6 +174,6 @@ def _reliability_of(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
     }
 
 
-def _rows(similarities: Tensor) -> int:
-    """How many rows at a time: float64 copies of all pairs of ImageNet would be gigabytes."""
+def _block_rows(similarities: Tensor) -> int:
+    """Rows per block: float64 copies of all pairs of ImageNet would take gigabytes."""
     return max(1, 2**20 // similarities.shape[1])

@@ -1,4 +1,4 @@
-"""Correlations: Pearson's and Spearman's. None where a side is constant."""
+"""Pearson's and Spearman's correlation, and ranks; None where a side is constant."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 def pearson(a: Tensor, b: Tensor) -> float | None:
     """Pearson's correlation of two (N,). With a side of zeros and ones it is the point-biserial one."""
-    return _cosine(*(_centred(values) for values in _pair(a, b)))
+    return _cosine(*(_center(values) for values in _check_pair(a, b)))
 
 
 def spearman(a: Tensor, b: Tensor) -> float | None:
     """Spearman's correlation of two (N,): Pearson's of their ranks; equal values share the mean of their ranks."""
-    return pearson(*(ranks(values) for values in _pair(a, b)))
+    return pearson(*(ranks(values) for values in _check_pair(a, b)))
 
 
 def ranks(values: Tensor) -> Tensor:
@@ -25,15 +25,15 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def _cosine(a: Tensor, b: Tensor) -> float | None:
-    """Of two centred vectors."""
+    """Of two centered vectors."""
     length = a.norm() * b.norm()
     return None if length == 0 else (a @ b / length).clamp(-1.0, 1.0).item()
 
 
-def _centred(values: Tensor) -> Tensor:
-    """Less their mean and scaled; zeros if all are equal.
+def _center(values: Tensor) -> Tensor:
+    """Values minus their mean, scaled; zeros if all are equal.
 
-    The first value is taken off before: close values then differ exactly, and equal ones by no rounding.
+    The first value is subtracted before the mean: so close values differ exactly, and equal ones not at all.
     """
     shifted = values - values[:1]
     largest = shifted.abs().max() if len(values) else values.new_zeros(())
@@ -43,11 +43,11 @@ def _centred(values: Tensor) -> Tensor:
     return shifted - shifted.mean()
 
 
-def _pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in float64, or a sentence."""
+def _check_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in float64, checked."""
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} must both be (N,)")
     a, b = a.double(), b.double()
     if not bool(torch.isfinite(a).all() and torch.isfinite(b).all()):
-        raise ValueError("a correlation needs finite numbers; leave out what is not known")
+        raise ValueError("a correlation needs finite values; remove unknown ones")
     return a, b

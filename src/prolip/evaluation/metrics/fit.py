@@ -1,7 +1,7 @@
-"""Post-hoc fits: scale and bias of the sigmoid of pairs, scale of the softmax over classes.
+"""Post-hoc calibration fits: scale and bias of the pair sigmoid, scale of the class softmax.
 
-Why: the raw sigmoid carries the prior of the training batch, one match in B texts. A task with C classes has one in C.
-Both fits are convex and deterministic: Newton in float64, with backtracking.
+Why: the raw sigmoid has the prior of a training batch, one match in B texts; a task with C classes has one in C. Both
+fits are convex and deterministic: Newton's method in float64, with backtracking.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ BLOCK_PAIRS = 2**20
 """Pairs whose float64 logits are held at one time."""
 
 RIDGE = 1e-9
-"""What holds a scale finite where a threshold (or the nearest class) is never wrong: RIDGE/2 scale^2, added to the mean
-loss, for similarities scaled to unit spread. Elsewhere it changes nothing that one could see."""
+"""Keeps the scale finite for separable data: RIDGE/2 scale^2 is added to the mean loss, for similarities scaled to unit
+standard deviation. On other data its effect is negligible."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitFit:
-    """logit = scale x similarity + bias (0 for a softmax); the mean loss there, in nats; whether Newton arrived."""
+    """Result of a fit: logit = scale x similarity + bias (0 for a softmax); the mean loss in nats; convergence."""
 
     scale: float
     bias: float = 0.0
@@ -36,9 +36,16 @@ class LogitFit:
 def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor | None = None) -> LogitFit:
     """Logistic regression of match on similarity: the least mean of w softplus(-y (a x + b)), y = 1 or -1.
 
-    similarities, is_match (bool), weights (not negative; None: all 1): one shape, one entry a pair. A weight says how
-    much a pair counts, so weights can stand for another share of matches. A negative scale is possible: it says that
-    matches are the less similar pairs. An error if all pairs are matches, or none is.
+    Args:
+        similarities: Of any shape, one entry per pair.
+        is_match: bool, the same shape.
+        weights: Not negative, the same shape; None: all 1. They can emulate another fraction of matches.
+
+    Returns:
+        The fit. A negative scale means that matches are the less similar pairs.
+
+    Raises:
+        ValueError: All pairs match, or none does.
     """
     _check_pairs(similarities, is_match, weights)
     x, match = similarities.flatten(), is_match.flatten()
@@ -46,9 +53,7 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
     blocks = list(zip(*(values.split(BLOCK_PAIRS) for values in (x, match, weight)), strict=True))
     total, matched, mean, spread = _moments(blocks)
     if not 0.0 < matched < total:
-        raise ValueError(
-            "scale and bias need pairs that match and pairs that don't; all that count are of one kind"
-        )
+        raise ValueError("a fit of scale and bias needs both pairs that match and pairs that don't")
 
     def mean_loss(parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         value, gradient, hessian = (
@@ -77,8 +82,13 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
 def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:
     """The scale s of softmax(s x similarity) with the least mean -log p(true class).
 
-    similarities: (N, C). labels: int64 (N,). s is not negative: it is 0, and all classes are equally likely, where
-    the true class is no more similar than the others are on average.
+    Args:
+        similarities: (N, C).
+        labels: int64 (N,).
+
+    Returns:
+        The fit. s is not negative: it is 0, and all classes are equally likely, where the true class is on average no
+        more similar than the others.
     """
     if similarities.ndim != 2 or 0 in similarities.shape or labels.shape != similarities.shape[:1]:
         raise ValueError(
@@ -116,29 +126,31 @@ MeanLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 """Parameters (P,) -> value, gradient (P,), Hessian (P, P)."""
 
 
-def _newton(mean_loss: MeanLoss, parameters: Tensor, most: int = 100) -> tuple[Tensor, float, int, bool]:
-    """Least value of a strictly convex function: where, how much, steps, and whether the steps came to an end.
+def _newton(mean_loss: MeanLoss, parameters: Tensor, max_steps: int = 100) -> tuple[Tensor, float, int, bool]:
+    """Minimize a strictly convex function: parameters, value, steps, and whether it converged.
 
-    They end where the next one promises less than rounding can show.
+    It converges when the expected gain of the next step is below rounding.
     """
     value, gradient, hessian = mean_loss(parameters)
-    for step in range(most):
-        # a pseudo-inverse: where every pair is told apart, the bias has no curvature left
+    for step in range(max_steps):
+        # pseudo-inverse: for separable data the bias has no curvature left
         direction = -(torch.linalg.pinv(hessian, hermitian=True) @ gradient)
-        promise = -(gradient @ direction)  # twice what a full step would gain, were the function a parabola
-        if promise <= 1e-14 * (value.abs() + 1e-300):
+        expected_gain = -(
+            gradient @ direction
+        )  # twice the gain of a full step, if the function were quadratic
+        if expected_gain <= 1e-14 * (value.abs() + 1e-300):
             return parameters, value.item(), step, True
         length = 1.0
         while True:
             tried = mean_loss(parameters + length * direction)
-            if tried[0] <= value - 1e-4 * length * promise:
+            if tried[0] <= value - 1e-4 * length * expected_gain:
                 break
             length *= 0.5
-            if length < 1e-8:  # no longer to be told from rounding
-                return parameters, value.item(), step, bool(promise <= 1e-8 * value.abs())
+            if length < 1e-8:  # below rounding
+                return parameters, value.item(), step, bool(expected_gain <= 1e-8 * value.abs())
         parameters = parameters + length * direction
         value, gradient, hessian = tried
-    return parameters, value.item(), most, False
+    return parameters, value.item(), max_steps, False
 
 
 def _moments(blocks: list[tuple[Tensor, ...]]) -> tuple[float, float, float, float]:

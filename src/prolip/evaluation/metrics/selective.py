@@ -1,4 +1,4 @@
-"""Selective prediction: answer only where one is confident. Risk against coverage, and the area under it; AUROC."""
+"""Selective prediction: risk-coverage curve, AURC; AUROC."""
 
 from __future__ import annotations
 
@@ -7,51 +7,57 @@ from torch import Tensor
 
 from prolip.evaluation.metrics.correlation import ranks
 
-POINTS = 100
-"""Of a curve in a figure."""
+CURVE_POINTS = 100
+"""Points of a curve in a figure."""
 
 
 def risk_coverage(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Share of wrong answers among the k most confident, for k = 1..N.
+    """Fraction of wrong predictions (risk) among the k most confident, for k = 1..N.
 
-    correct: bool (N,). confidence: (N,), higher is surer. Returns coverage k/N and risk, both float64 (N,).
-    Samples of equal confidence come in random order, and the risk is its expectation: a cut through a tie takes the
-    same share of its wrong as of its right answers. So the curve doesn't depend on the order of the samples.
+    The risk is the expectation over a random order of samples of equal confidence, so the curve doesn't depend on the
+    order of the samples.
+
+    Args:
+        correct: bool (N,).
+        confidence: (N,), higher is more confident.
+
+    Returns:
+        Coverage k/N and risk, both float64 (N,).
     """
-    wrong, order = _checked(correct, confidence)
+    wrong, order = _check(correct, confidence)
     _, group, sizes = torch.unique_consecutive(confidence[order], return_inverse=True, return_counts=True)
-    rate = torch.bincount(group, wrong[order]) / sizes  # of each tie
-    answered = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
-    return answered / len(wrong), rate[group].cumsum(0) / answered
+    error = torch.bincount(group, wrong[order]) / sizes  # of each group of ties
+    predicted = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
+    return predicted / len(wrong), error[group].cumsum(0) / predicted
 
 
 def aurc(correct: Tensor, confidence: Tensor) -> float:
-    """Area under `risk_coverage`: the mean risk over k = 1..N. 0 is best; confidence at random gives the error rate."""
+    """Area under `risk_coverage`: the mean risk over k = 1..N. 0 is best; random confidence gives the error rate."""
     return risk_coverage(correct, confidence)[1].mean().item()
 
 
 def excess_aurc(correct: Tensor, confidence: Tensor) -> float:
-    """`aurc` above that of an oracle, which is sure of all right answers and of no wrong one. 0 is best."""
+    """`aurc` minus that of an oracle, which ranks all correct predictions above all wrong ones. 0 is best."""
     return aurc(correct, confidence) - aurc(correct, correct.double())
 
 
 def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[float]]:
-    """`risk_coverage` at up to POINTS equally spaced coverages, the last of which is 1, for figures."""
+    """`risk_coverage` at up to CURVE_POINTS equally spaced coverages, the last of which is 1, for figures."""
     coverage, risk = risk_coverage(correct, confidence)
-    steps = min(POINTS, len(risk))
+    steps = min(CURVE_POINTS, len(risk))
     chosen = (torch.arange(1, steps + 1) * len(risk)) // steps - 1
     return {"coverage": coverage[chosen].tolist(), "risk": risk[chosen].tolist()}
 
 
 def auroc(positive: Tensor, score: Tensor) -> float | None:
-    """Probability that a positive sample scores above a negative one, a tie counting half (Mann-Whitney).
+    """Probability that a positive sample scores above a negative one, ties counting half (Mann-Whitney).
 
     positive: bool (N,). score: (N,). None if there are no positive or no negative samples.
     """
     if positive.ndim != 1 or positive.shape != score.shape:
         raise ValueError(f"positive {tuple(positive.shape)} and score {tuple(score.shape)} must both be (N,)")
     positive = positive.bool()
-    _refuse_nan(score, "score")
+    _require_no_nan(score, "score")
     yes = int(positive.sum())
     no = len(positive) - yes
     if yes == 0 or no == 0:
@@ -59,16 +65,16 @@ def auroc(positive: Tensor, score: Tensor) -> float | None:
     return ((ranks(score)[positive].sum().item() - yes * (yes + 1) / 2) / yes) / no
 
 
-def _checked(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Which answers are wrong, float64 (N,), and the order of falling confidence."""
+def _check(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
+    """Which predictions are wrong, float64 (N,), and the order of falling confidence."""
     if correct.ndim != 1 or correct.shape != confidence.shape or len(correct) == 0:
         raise ValueError(
             f"correct {tuple(correct.shape)} and confidence {tuple(confidence.shape)} must both be (N,), N at least 1"
         )
-    _refuse_nan(confidence, "confidence")
+    _require_no_nan(confidence, "confidence")
     return 1.0 - correct.bool().double(), confidence.argsort(descending=True)
 
 
-def _refuse_nan(values: Tensor, name: str) -> None:
+def _require_no_nan(values: Tensor, name: str) -> None:
     if bool(values.isnan().any()):
-        raise ValueError(f"{name} holds NaN, which can't be ranked; look at what made it")
+        raise ValueError(f"{name} holds NaN, which can't be ranked")
