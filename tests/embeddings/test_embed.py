@@ -16,10 +16,9 @@ from PIL import Image
 from prolip.data.open import open_data
 from prolip.data.sample_errors import TooManyBadSamplesError
 from prolip.embeddings import worker
-from prolip.embeddings.dataset import Embeddings
+from prolip.embeddings.dataset import EmbeddingDataset, get_part_name
 from prolip.embeddings.embed import embed
-from prolip.embeddings.footers import part_name
-from prolip.embeddings.schema import gaussian_of, mean_trace_of
+from prolip.embeddings.schema import read_gaussians, read_mean_traces
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP
 from tests.data.tar_files import tar_bytes
@@ -34,21 +33,21 @@ def bytes_of(folder):
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_as_the_model_embeds_by_itself(nano, tmp_path):
+def test_embed_equals_model_embed_images_and_texts(nano, tmp_path):
     stored = run(nano, write_shards(tmp_path / "s", [5, 4]), tmp_path / "out")
     images = nano.embed_images([Image.open(io.BytesIO(picture(n))) for n in range(9)])
     texts = nano.embed_texts([caption(n).strip() for n in range(9)])
     for modality, alone in (("image", images), ("text", texts)):
-        blocks = [gaussian_of(block) for _, block in stored.blocks(modality)]
+        blocks = [read_gaussians(block) for _, block in stored.iter_parts(modality)]
         torch.testing.assert_close(torch.cat([z.mean for z in blocks]), alone.mean, rtol=0, atol=1e-6)
         torch.testing.assert_close(torch.cat([z.log_var for z in blocks]), alone.log_var, rtol=0, atol=1e-5)
     assert stored.header.columns == {"similarity": "double", "uid": "string", "width": "int64"}
-    assert stored.part(1)["width"].to_pylist() == [4, 5, 6, 7] * 2
-    assert stored.part(1)["url"][0].as_py() == "https://example.org/4"
+    assert stored.read_part(1)["width"].to_pylist() == [4, 5, 6, 7] * 2
+    assert stored.read_part(1)["url"][0].as_py() == "https://example.org/4"
     assert stored.header.scale == pytest.approx(nano.temperature.scale.item())
 
 
-def test_a_stream_gives_what_the_shards_give(nano, tmp_path):
+def test_embed_of_stream_equals_embed_of_shards(nano, tmp_path):
     """A part for each shard, numbers from 0 in each; else the same rows."""
     write_shards(tmp_path / "s", [5, 3])
     disk = run(nano, str(tmp_path / "s"), tmp_path / "disk", part_size=100, batch_size=5)
@@ -58,46 +57,46 @@ def test_a_stream_gives_what_the_shards_give(nano, tmp_path):
     assert piped.header.parts == 2
     for modality in ("image", "text"):
         names = [name for name in disk.columns if name != "number"]
-        whole = next(disk.blocks(modality, names))[1]
-        parts = [block for _, block in piped.blocks(modality, names)]
+        whole = next(disk.iter_parts(modality, names))[1]
+        parts = [block for _, block in piped.iter_parts(modality, names)]
         assert [value for block in parts for value in block["id"].to_pylist()] == whole["id"].to_pylist()
-        both = torch.cat([mean_trace_of(block).mean for block in parts])
-        torch.testing.assert_close(both, mean_trace_of(whole).mean, rtol=0, atol=1e-6)
+        both = torch.cat([read_mean_traces(block).mean for block in parts])
+        torch.testing.assert_close(both, read_mean_traces(whole).mean, rtol=0, atol=1e-6)
 
 
-def test_a_password_is_not_kept(nano, tmp_path):
+def test_embed_stores_no_passwords(nano, tmp_path):
     write_shards(tmp_path / "s", [2])
     stored = run(nano, f"pipe:TOKEN=geheim cat {shlex.quote(str(tmp_path))}/s/00000.tar", tmp_path / "out")
     assert len(stored) == 4
     assert all(b"geheim" not in content for content in bytes_of(tmp_path / "out").values())
 
 
-def test_a_bad_picture_is_a_row_in_the_report(nano, tmp_path):
-    stored = run(nano, write_shards(tmp_path / "s", [9], bad={4}), tmp_path / "out", bad_limit=0.2)
-    assert [n for _, b in stored.blocks("image", ["number"]) for n in b["number"].to_pylist()] == [
+def test_bad_image_is_a_row_of_errors_csv(nano, tmp_path):
+    stored = run(nano, write_shards(tmp_path / "s", [9], bad={4}), tmp_path / "out", max_bad_fraction=0.2)
+    assert [n for _, b in stored.iter_parts("image", ["number"]) for n in b["number"].to_pylist()] == [
         0, 1, 2, 3, 5, 6, 7, 8
     ]  # fmt: skip
-    with open(stored.folder / "bad.csv", encoding="utf-8", newline="") as file:
+    with open(stored.folder / "errors.csv", encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
-    assert (row["part"], row["number"], row["reason"]) == ("1", "4", "unreadable image")
-    assert "00000.tar: 000004" in row["where"]
+    assert (row["part"], row["index"], row["reason"]) == ("1", "4", "unreadable image")
+    assert "00000.tar: 000004" in row["location"]
 
 
-def test_too_many_bad_ones_end_the_run_and_are_told(nano, tmp_path):
+def test_too_many_bad_samples_end_the_run(nano, tmp_path):
     with pytest.raises(TooManyBadSamplesError, match="2 of 9 samples"):
-        run(nano, write_shards(tmp_path / "s", [9], bad={4, 5}), tmp_path / "out", bad_limit=0.2)
-    assert len((tmp_path / "out" / "bad.csv").read_text().splitlines()) == 3
-    assert len(Embeddings.open(tmp_path / "out")) == 14
+        run(nano, write_shards(tmp_path / "s", [9], bad={4, 5}), tmp_path / "out", max_bad_fraction=0.2)
+    assert len((tmp_path / "out" / "errors.csv").read_text().splitlines()) == 3
+    assert len(EmbeddingDataset.open(tmp_path / "out")) == 14
 
 
-def test_bad_ones_of_an_earlier_run_count(nano, tmp_path):
+def test_bad_samples_of_an_earlier_run_count(nano, tmp_path):
     data = write_shards(tmp_path / "s", [9], bad={4, 5})
-    run(nano, data, tmp_path / "out", bad_limit=0.5)
+    run(nano, data, tmp_path / "out", max_bad_fraction=0.5)
     with pytest.raises(TooManyBadSamplesError):
-        run(nano, data, tmp_path / "out", bad_limit=0.2)
+        run(nano, data, tmp_path / "out", max_bad_fraction=0.2)
 
 
-def test_a_run_goes_on_where_it_stopped_and_gives_the_same_bytes(nano, tmp_path, monkeypatch):
+def test_resumed_run_writes_the_same_bytes(nano, tmp_path, monkeypatch):
     data = write_shards(tmp_path / "s", [9, 8])
     whole = run(nano, data, tmp_path / "whole")
     write, written = worker.write_part, []
@@ -121,15 +120,15 @@ def test_a_run_goes_on_where_it_stopped_and_gives_the_same_bytes(nano, tmp_path,
     assert written == [0, 1, 2, 3, 4]
 
 
-def test_the_first_missing_part_is_made_again(nano, tmp_path):
+def test_removed_part_is_written_again(nano, tmp_path):
     stored = run(nano, write_shards(tmp_path / "s", [9]), tmp_path / "out")
     before = bytes_of(stored.folder)
-    (stored.folder / part_name(1)).unlink()
+    (stored.folder / get_part_name(1)).unlink()
     run(nano, str(tmp_path / "s"), tmp_path / "out")
     assert bytes_of(stored.folder) == before
 
 
-def test_another_model_refuses(nano, tokenizer, tmp_path):
+def test_embed_rejects_another_model(nano, tokenizer, tmp_path):
     data = write_shards(tmp_path / "s", [4])
     run(nano, data, tmp_path / "out")
     before = bytes_of(tmp_path / "out")
@@ -138,7 +137,7 @@ def test_another_model_refuses(nano, tokenizer, tmp_path):
     assert bytes_of(tmp_path / "out") == before
 
 
-def test_other_data_and_other_options_refuse(nano, tmp_path):
+def test_embed_rejects_other_data_and_options(nano, tmp_path):
     data = write_shards(tmp_path / "s", [4])
     run(nano, data, tmp_path / "out")
     with pytest.raises(ValueError, match="is other data, or has changed"):
@@ -151,7 +150,7 @@ def test_other_data_and_other_options_refuse(nano, tmp_path):
 
 
 @pytest.mark.parametrize("change", [lambda s: s.replace(b"a thing", b"a thong"), None])
-def test_a_shard_that_was_rewritten_is_other_data(nano, tmp_path, change):
+def test_embed_rejects_a_rewritten_shard(nano, tmp_path, change):
     """Of the same name and size."""
     data = write_shards(tmp_path / "s", [9])
     run(nano, data, tmp_path / "out")
@@ -164,7 +163,7 @@ def test_a_shard_that_was_rewritten_is_other_data(nano, tmp_path, change):
         run(nano, data, tmp_path / "out")
 
 
-def test_pictures_of_the_same_names_are_other_data(nano, tmp_path):
+def test_embed_rejects_other_images_of_the_same_names(nano, tmp_path):
     for folder, shade in (("a", 10), ("b", 200)):
         (tmp_path / folder).mkdir()
         for number in range(3):
@@ -180,25 +179,25 @@ def test_pictures_of_the_same_names_are_other_data(nano, tmp_path):
         run(nano, tmp_path / "moved", tmp_path / "out")
 
 
-def test_a_damaged_part_is_made_again(nano, tmp_path, caplog):
+def test_damaged_part_is_computed_again(nano, tmp_path, caplog):
     data = write_shards(tmp_path / "s", [9])
     run(nano, data, tmp_path / "out")
     before = bytes_of(tmp_path / "out")
-    (tmp_path / "out" / part_name(1)).write_bytes(before[part_name(1)][:200])
+    (tmp_path / "out" / get_part_name(1)).write_bytes(before[get_part_name(1)][:200])
     run(nano, data, tmp_path / "out")
     assert bytes_of(tmp_path / "out") == before
-    assert "made again" in caplog.text
+    assert "computed again" in caplog.text
 
 
-def test_parts_without_a_header_are_refused(nano, tmp_path):
+def test_embed_rejects_parts_without_header(nano, tmp_path):
     data = write_shards(tmp_path / "s", [4])
     run(nano, data, tmp_path / "out")
     (tmp_path / "out" / "prolip.json").unlink()
-    with pytest.raises(ValueError, match=r"holds parts of embeddings without their prolip\.json"):
+    with pytest.raises(ValueError, match=r"prolip\.json"):
         run(nano, data, tmp_path / "out")
 
 
-def test_half_characters_and_bad_labels_end_nothing(nano, tmp_path):
+def test_lone_surrogates_and_bad_labels_do_not_end_the_run(nano, tmp_path):
     """One bad field among the first samples, one among the others."""
     odd = {0: ("cls", b"none"), 2: ("json", b'{"url": "http://\\ud800", "a\\udc80": 1}'), 7: ("cls", b"none")}
     members = []
@@ -208,100 +207,104 @@ def test_half_characters_and_bad_labels_end_nothing(nano, tmp_path):
             name, content = f"{number:06d}.{odd[number][0]}", odd[number][1]
         members.append((name, content))
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
-    stored = run(nano, tmp_path / "a.tar", tmp_path / "out", bad_limit=0.5)
-    assert [number for _, number, _ in stored.bads()] == [0, 7]
-    assert stored.part(0)["url"].to_pylist()[1] == "http://\\ud800"
+    stored = run(nano, tmp_path / "a.tar", tmp_path / "out", max_bad_fraction=0.5)
+    assert [number for _, number, _ in stored.iter_errors()] == [0, 7]
+    assert stored.read_part(0)["url"].to_pylist()[1] == "http://\\ud800"
 
 
-def test_the_columns_of_a_stream_are_those_of_several_shards(nano, tmp_path):
+def test_columns_of_a_stream_come_from_several_shards(nano, tmp_path):
     """The first shard has no good sample, the second no uid."""
     write_shards(tmp_path / "s", [3, 3, 3], bad={0, 1, 2})
     second = [(name, content) for name, content in files(range(3, 6)) if not name.endswith("json")]
     (tmp_path / "s" / "00001.tar").write_bytes(tar_bytes(second))
     data = f"pipe:cat {shlex.quote(str(tmp_path))}/s/0000{{0..2}}.tar"
-    stored = run(nano, data, tmp_path / "out", bad_limit=0.5)
+    stored = run(nano, data, tmp_path / "out", max_bad_fraction=0.5)
     assert stored.header.columns == {"similarity": "double", "uid": "string", "width": "int64"}
-    assert stored.part(1)["uid"].to_pylist() == [None] * 6
+    assert stored.read_part(1)["uid"].to_pylist() == [None] * 6
 
 
-def test_a_broken_shard_is_told_and_tried_again(nano, tmp_path):
+def test_broken_shard_is_reported_and_tried_again(nano, tmp_path):
     write_shards(tmp_path / "s", [5, 4])
     shard = tmp_path / "s" / "00001.tar"
     good = shard.read_bytes()
     shard.write_bytes(good[: len(good) // 2 + 100])
     data = f"pipe:cat {shlex.quote(str(tmp_path))}/s/0000{{0,1}}.tar"
-    run(nano, data, tmp_path / "out", bad_limit=0.5)
-    ((part, _, bad),) = Embeddings.open(tmp_path / "out").bads()
+    run(nano, data, tmp_path / "out", max_bad_fraction=0.5)
+    ((part, _, bad),) = EmbeddingDataset.open(tmp_path / "out").iter_errors()
     assert (part, bad.reason) == (1, "broken shard")
     shard.write_bytes(good)
-    again = run(nano, data, tmp_path / "out", bad_limit=0)
-    assert list(again.bads()) == []
+    again = run(nano, data, tmp_path / "out", max_bad_fraction=0)
+    assert list(again.iter_errors()) == []
     assert len(again) == 18
-    assert (tmp_path / "out" / "bad.csv").read_text().splitlines() == ["part,number,reason,where,detail"]
+    assert (tmp_path / "out" / "errors.csv").read_text().splitlines() == ["part,index,reason,location,detail"]
 
 
-def test_texts_alone(nano, tmp_path):
+def test_embed_texts_only(nano, tmp_path):
     (tmp_path / "captions.txt").write_text("a cat\na dog\na red circle\n")
-    stored = run(nano, tmp_path / "captions.txt", tmp_path / "out", what="texts")
-    ((_, block),) = stored.blocks()
+    stored = run(nano, tmp_path / "captions.txt", tmp_path / "out", modality="text")
+    ((_, block),) = stored.iter_parts()
     assert block["caption"].to_pylist() == ["a cat", "a dog", "a red circle"]
     alone = nano.embed_texts(["a cat", "a dog", "a red circle"])
-    torch.testing.assert_close(gaussian_of(block).mean, alone.mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(read_gaussians(block).mean, alone.mean, rtol=0, atol=1e-6)
 
 
-def test_texts_alone_look_at_no_picture(nano, tmp_path):
+def test_embed_texts_only_reads_no_images(nano, tmp_path):
     stored = run(
-        nano, write_shards(tmp_path / "s", [4], bad={1}), tmp_path / "out", what="texts", bad_limit=0
+        nano,
+        write_shards(tmp_path / "s", [4], bad={1}),
+        tmp_path / "out",
+        modality="text",
+        max_bad_fraction=0,
     )
     assert len(stored) == 4
 
 
-def test_a_model_without_variances_has_traces(nano, tmp_path, generator):
-    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).start(generator).eval()
+def test_model_without_uncertainty_stores_traces(nano, tmp_path, generator):
+    model = ProLIP(nano.config.with_uncertainty("none"), nano.tokenizer).init_weights(generator).eval()
     stored = run(model, write_shards(tmp_path / "s", [4]), tmp_path / "out")
     assert stored.header.variances == "trace"
-    assert stored.part(0)["uncertainty"].to_pylist() == [0.0] * 8
+    assert stored.read_part(0)["uncertainty"].to_pylist() == [0.0] * 8
 
 
-def test_a_source_of_ones_own(nano, tmp_path):
+def test_embed_takes_a_source(nano, tmp_path):
     source = open_data("scenes:simple,length=5,size=32")
-    assert len(run(nano, source, tmp_path / "a", what="images")) == 5
-    with pytest.raises(ValueError, match="on ray, say the model and the data by name"):
+    assert len(run(nano, source, tmp_path / "a", modality="image")) == 5
+    with pytest.raises(ValueError, match="engine ray"):
         run(nano, source, tmp_path / "b", engine="ray")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        ({"part_size": 0}, "part_size must be a whole number"),
+        ({"part_size": 0}, "part_size must be"),
         ({"batch_size": -1}, "batch_size must be"),
-        ({"bad_limit": 2}, "bad_limit must be a share"),
-        ({"engine": "spark"}, "engine 'spark' is not one of"),
-        ({"precision": "bfloat16"}, "'bfloat16' is not one of"),
-        ({"what": "sounds"}, "'sounds' is not one of"),
+        ({"max_bad_fraction": 2}, "max_bad_fraction must be"),
+        ({"engine": "spark"}, "'spark'"),
+        ({"precision": "bfloat16"}, "'bfloat16'"),
+        ({"modality": "sounds"}, "'sounds'"),
     ],
 )
-def test_bad_options_are_sentences(nano, tmp_path, options, told):
-    with pytest.raises(ValueError, match=told):
+def test_embed_rejects_invalid_options(nano, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
         run(nano, "scenes:simple,length=5,size=32", tmp_path / "out", **options)
 
 
-def test_parts_that_went_elsewhere_are_told(nano, tmp_path, monkeypatch):
+def test_parts_on_another_disk_are_reported(nano, tmp_path, monkeypatch):
     """As on a cluster whose machines share no disk."""
     monkeypatch.setattr(worker, "write_part", lambda folder, number, rows: None)
-    with pytest.raises(OSError, match="2 parts were written where this machine can't see them"):
+    with pytest.raises(OSError, match="2 parts were written"):
         run(nano, "scenes:simple,length=8,size=32", tmp_path / "out")
 
 
-def test_the_first_error_is_told(nano, tmp_path, monkeypatch):
+def test_first_error_is_raised(nano, tmp_path, monkeypatch):
     """Not that of another part, which is damaged too."""
     data = write_shards(tmp_path / "s", [12])
     run(nano, data, tmp_path / "out")
-    (tmp_path / "out" / part_name(0)).unlink()
-    damaged = (tmp_path / "out" / part_name(2)).read_bytes()[:200]
+    (tmp_path / "out" / get_part_name(0)).unlink()
+    damaged = (tmp_path / "out" / get_part_name(2)).read_bytes()[:200]
 
-    def fails(place, number, rows):
-        (tmp_path / "out" / part_name(2)).write_bytes(damaged)
+    def fails(storage, index, table):
+        (tmp_path / "out" / get_part_name(2)).write_bytes(damaged)
         raise OSError("no space left on device")
 
     monkeypatch.setattr(worker, "write_part", fails)
@@ -309,13 +312,13 @@ def test_the_first_error_is_told(nano, tmp_path, monkeypatch):
         run(nano, data, tmp_path / "out")
 
 
-def test_an_ending_is_no_path(nano, tmp_path, monkeypatch):
+def test_image_extension_is_not_made_a_path(nano, tmp_path, monkeypatch):
     write_shards(tmp_path / "s", [3])
     (tmp_path / "png").mkdir()
     monkeypatch.chdir(tmp_path)
     stored = run(nano, "s", "out", image="png")
     assert stored.header.image == "png"
-    assert len(stored.source()) == 3
+    assert len(stored.open_source()) == 3
 
 
 KILLED = """
@@ -332,7 +335,7 @@ embed(sys.argv[1], sys.argv[2], sys.argv[3], part_size=4, batch_size=3, progress
 """
 
 
-def test_a_killed_run_loses_and_repeats_nothing(nano, tmp_path):
+def test_killed_run_loses_and_repeats_nothing(nano, tmp_path):
     model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [30])
     whole = run(str(model), data, tmp_path / "whole")
     command = [sys.executable, "-c", KILLED, str(model), data, str(tmp_path / "out")]
@@ -349,28 +352,28 @@ def test_a_killed_run_loses_and_repeats_nothing(nano, tmp_path):
     time.sleep(0.01)
     run(str(model), data, tmp_path / "out")
     assert all((tmp_path / "out" / name).stat().st_mtime_ns == stamp for name, stamp in there.items())
-    parts = [number for number, _ in Embeddings.open(tmp_path / "out").blocks()]
+    parts = [number for number, _ in EmbeddingDataset.open(tmp_path / "out").iter_parts()]
     assert parts == list(range(8))
     for number in parts:
-        ours, theirs = (Embeddings.open(f).part(number) for f in (tmp_path / "out", whole.folder))
+        ours, theirs = (EmbeddingDataset.open(f).read_part(number) for f in (tmp_path / "out", whole.folder))
         assert ours.drop_columns(["mean", "log_var", "uncertainty"]).equals(
             theirs.drop_columns(["mean", "log_var", "uncertainty"])
         )
-        torch.testing.assert_close(gaussian_of(ours).mean, gaussian_of(theirs).mean, rtol=0, atol=1e-6)
+        torch.testing.assert_close(read_gaussians(ours).mean, read_gaussians(theirs).mean, rtol=0, atol=1e-6)
 
 
-def test_to_an_address(nano, tmp_path):
+def test_embed_to_a_uri(nano, tmp_path):
     """As to an object store: the same parts as in a folder; it goes on, and refuses, alike."""
     data = write_shards(tmp_path / "s", [9], bad={4})
     there = (tmp_path / "there").as_uri()
-    folder = run(nano, data, tmp_path / "here", bad_limit=0.2)
-    run(nano, data, there, bad_limit=0.2)
+    folder = run(nano, data, tmp_path / "here", max_bad_fraction=0.2)
+    run(nano, data, there, max_bad_fraction=0.2)
     assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
-    (tmp_path / "there" / part_name(1)).unlink()
-    again = run(nano, data, there, bad_limit=0.2)
+    (tmp_path / "there" / get_part_name(1)).unlink()
+    again = run(nano, data, there, max_bad_fraction=0.2)
     assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
-    assert Embeddings.open(there).part(1).equals(folder.part(1))
+    assert EmbeddingDataset.open(there).read_part(1).equals(folder.read_part(1))
     with pytest.raises(ValueError, match="precision float32, not float16"):
         run(nano, data, there, precision="float16")
-    with pytest.raises(ValueError, match="not a folder of this machine"):
+    with pytest.raises(ValueError, match="not a local folder"):
         print(again.folder)

@@ -1,14 +1,14 @@
-"""What a folder of embeddings says of itself: there and back, and who may go on in it."""
+"""The header of a data set: written and read, and which runs may resume."""
 
 from dataclasses import replace
 
 import pytest
 
 from prolip.embeddings import header
-from prolip.embeddings.header import Header, is_embeddings, require_same
-from prolip.embeddings.storage import place_of
+from prolip.embeddings.header import DatasetHeader, check_same_header, has_embeddings
+from prolip.embeddings.storage import open_storage
 
-HEADER = Header(
+HEADER = DatasetHeader(
     model="scenes-tiny",
     identity="0123456789abcdef",
     dim=8,
@@ -16,7 +16,7 @@ HEADER = Header(
     bias=-9.25,
     variances="full",
     precision="float32",
-    what="both",
+    modality=None,
     data="shards/{0..3}.tar",
     captions=("txt", "json:caption"),
     image=None,
@@ -27,53 +27,56 @@ HEADER = Header(
 )
 
 
-def test_there_and_back(tmp_path):
+def test_header_write_and_read(tmp_path):
     HEADER.write(tmp_path)
-    assert is_embeddings(tmp_path)
-    assert Header.read(tmp_path) == HEADER
-    assert Header.from_json(HEADER.to_json(), "here") == HEADER
+    assert has_embeddings(tmp_path)
+    assert DatasetHeader.read(tmp_path) == HEADER
+    assert DatasetHeader.from_json(HEADER.to_json(), "here") == HEADER
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "object with named values"),
-        (HEADER.to_json().replace('"version": 1', '"version": 2'), "version 2; this prolip reads 1"),
-        (HEADER.to_json().replace('"full"', '"half"'), "'half' is not one of"),
-        (HEADER.to_json().replace('"dim"', '"dims"'), "unknown keys"),
+        ("[]", "here"),
+        ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 2"),
+        (HEADER.to_json().replace('"full"', '"half"'), "'half'"),
+        (HEADER.to_json().replace('"modality": null', '"modality": "sounds"'), "'sounds'"),
+        (HEADER.to_json().replace('"dim"', '"dims"'), "dims"),
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_bad_header_is_a_sentence(text, told):
-    with pytest.raises(ValueError, match=told):
-        Header.from_json(text, "here")
+def test_from_json_rejects_invalid_headers(text, message):
+    with pytest.raises(ValueError, match=message):
+        DatasetHeader.from_json(text, "here")
 
 
-def test_a_folder_without_a_header_is_none(tmp_path):
-    assert not is_embeddings(tmp_path)
+def test_read_without_header_file_raises(tmp_path):
+    assert not has_embeddings(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"holds no embeddings: prolip\.json is missing"):
-        Header.read(tmp_path)
+        DatasetHeader.read(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"identity": "0" * 16}, "another model"),
         ({"fingerprint": "0" * 16}, "other data"),
         ({"variances": "trace", "part_size": 7}, "variances full, not trace; part_size 4096, not 7"),
         ({"precision": "float16"}, "precision float32, not float16"),
-        ({"what": "texts"}, "what both, not texts"),
+        ({"modality": "text"}, "modality unset, not text"),
     ],
 )
-def test_who_may_not_go_on(tmp_path, changes, told):
-    with pytest.raises(ValueError, match=told):
-        require_same(HEADER, replace(HEADER, **changes), place_of(tmp_path))
+def test_check_same_header_rejects_differences(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        check_same_header(HEADER, replace(HEADER, **changes), open_storage(tmp_path))
 
 
-def test_who_may(tmp_path):
+def test_check_same_header_ignores_moved_model_and_data(tmp_path):
     """A model may have moved, and so may the data: their identities count."""
-    require_same(HEADER, replace(HEADER, model="elsewhere", data="moved", columns={}), place_of(tmp_path))
+    check_same_header(
+        HEADER, replace(HEADER, model="elsewhere", data="moved", columns={}), open_storage(tmp_path)
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,6 @@ def test_who_may(tmp_path):
         "gs://a/0.tar",
     ],
 )
-def test_an_address_of_data_is_not_asked_for_embeddings(data, monkeypatch):
-    monkeypatch.setattr(header, "place_of", lambda where: pytest.fail("it was asked"))
-    assert not is_embeddings(data)
+def test_has_embeddings_does_not_open_data_uris(data, monkeypatch):
+    monkeypatch.setattr(header, "open_storage", lambda where: pytest.fail("the storage was opened"))
+    assert not has_embeddings(data)

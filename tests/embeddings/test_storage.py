@@ -1,54 +1,54 @@
-"""Folders and object stores: files by name, whole or not there. (file:// takes the way of an object store.)"""
+"""Local folders and object stores: complete files by name. (file:// is read like an object store.)"""
 
 import pytest
 
-from prolip.embeddings.storage import Bucket, Folder, place_of
+from prolip.embeddings.storage import LocalStorage, ObjectStorage, open_storage
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def place(request, tmp_path):
+@pytest.fixture(params=["local", "object"])
+def storage(request, tmp_path):
     where = tmp_path / "some where"
-    return place_of(where if request.param == "folder" else where.as_uri())
+    return open_storage(where if request.param == "local" else where.as_uri())
 
 
-def test_what_a_user_names(tmp_path, monkeypatch):
+def test_open_storage_of_paths_and_uris(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert place_of("~/x") == Folder(tmp_path / "x")
-    assert place_of("s3://bucket/x/") == Bucket("s3://bucket/x")
-    assert place_of(tmp_path) == Folder(tmp_path)
-    assert place_of(Bucket("gs://a")) == Bucket("gs://a")
+    assert open_storage("~/x") == LocalStorage(tmp_path / "x")
+    assert open_storage("s3://bucket/x/") == ObjectStorage("s3://bucket/x")
+    assert open_storage(tmp_path) == LocalStorage(tmp_path)
+    assert open_storage(ObjectStorage("gs://a")) == ObjectStorage("gs://a")
     monkeypatch.chdir(tmp_path)
-    assert str(place_of("x")) == str(tmp_path / "x")
+    assert str(open_storage("x")) == str(tmp_path / "x")
 
 
-def test_a_password_is_not_told():
-    assert str(place_of("s3://key:secret@bucket/x")) == "s3://***@bucket/x"
+def test_storage_str_hides_passwords():
+    assert str(open_storage("s3://key:secret@bucket/x")) == "s3://***@bucket/x"
 
 
-def test_there_and_back(place):
-    assert place.names() == set()
-    place.write("a.txt", lambda file: file.write(b"one"))
-    place.write("a.txt", lambda file: file.write(b"two"))
-    place.write("b.txt", lambda file: file.write(b"three"))
-    assert place.names() == {"a.txt", "b.txt"}
-    assert place.read("a.txt") == b"two"
-    with place.opened("b.txt") as file:
+def test_storage_write_list_read_remove(storage):
+    assert storage.list_names() == set()
+    storage.write("a.txt", lambda file: file.write(b"one"))
+    storage.write("a.txt", lambda file: file.write(b"two"))
+    storage.write("b.txt", lambda file: file.write(b"three"))
+    assert storage.list_names() == {"a.txt", "b.txt"}
+    assert storage.read("a.txt") == b"two"
+    with storage.open_input("b.txt") as file:
         file.seek(2)
         assert file.read(2) == b"re"
         assert file.size() == 5
-    place.remove("a.txt")
-    place.remove("a.txt")
-    assert place.names() == {"b.txt"}
+    storage.remove("a.txt")
+    storage.remove("a.txt")
+    assert storage.list_names() == {"b.txt"}
 
 
-def test_what_is_not_there(place):
-    place.write("a.txt", lambda file: file.write(b"one"))
+def test_storage_read_of_missing_file_raises(storage):
+    storage.write("a.txt", lambda file: file.write(b"one"))
     with pytest.raises(FileNotFoundError):
-        place.read("b.txt")
+        storage.read("b.txt")
 
 
-def test_half_a_file_is_none(place):
-    place.write("a.txt", lambda file: file.write(b"one"))
+def test_storage_write_is_atomic(storage):
+    storage.write("a.txt", lambda file: file.write(b"one"))
 
     def fails(file):
         file.write(b"half")
@@ -56,11 +56,11 @@ def test_half_a_file_is_none(place):
 
     for name in ("a.txt", "b.txt"):
         with pytest.raises(OSError, match="no space"):
-            place.write(name, fails)
-    assert place.names() == {"a.txt"}
-    assert place.read("a.txt") == b"one"
+            storage.write(name, fails)
+    assert storage.list_names() == {"a.txt"}
+    assert storage.read("a.txt") == b"one"
 
 
-def test_a_name_that_is_no_utf8(tmp_path):
-    with pytest.raises(ValueError, match="must be UTF-8"):
-        place_of(str(tmp_path) + "/\udcff")
+def test_open_storage_rejects_names_that_are_not_utf8(tmp_path):
+    with pytest.raises(ValueError, match="UTF-8"):
+        open_storage(str(tmp_path) + "/\udcff")

@@ -25,8 +25,8 @@ def test_there_and_back(tmp_path, capsys):
     convert(RELEASE, tmp_path / "ours")
     printed = capsys.readouterr().out
     assert "prolip-release -> " in printed
-    assert "loaded     71 tensors" in printed
-    assert "made new   0\nleft over  0\n" in printed
+    assert "loaded       71 tensors" in printed
+    assert "initialized  0\nunused       0\n" in printed
     convert(tmp_path / "ours", tmp_path / "theirs", "--to", "release")
     for name in ("config.json", "model.safetensors"):
         assert filecmp.cmp(RELEASE / name, tmp_path / "theirs" / name, shallow=False)
@@ -35,27 +35,29 @@ def test_there_and_back(tmp_path, capsys):
 def test_probabilistic(tmp_path, capsys):
     convert(SIGLIP, tmp_path / "new", "--to", "probabilistic", "--seed", 3, "--image-size", 64)
     printed = capsys.readouterr().out
-    assert "made new   10\n           image.class_token\n" in printed
-    assert "left over  13\n           attention pooling: [CLS] takes its place: image.pool.kv.bias" in printed
+    assert "initialized  10\n             image.class_token\n" in printed
+    assert (
+        "unused       13\n           attention pooling: [CLS] takes its place: image.pool.kv.bias" in printed
+    )
     model = prolip.load(tmp_path / "new", device="cpu")
     assert not model.config.deterministic
-    assert model.config.image.pixels.size == 64
+    assert model.config.image.preprocessing.size == 64
     assert model.origin["format"] == "open_clip"
 
 
 def test_json(tmp_path, capsys):
     convert(LONG, tmp_path / "new", "--context-length", 300, "--json")
     content = json.loads(capsys.readouterr().out)
-    assert content["from"] == "prolip-release"
-    assert content["left_over"] == {}
+    assert content["format"] == "prolip-release"
+    assert content["unused"] == {}
     assert len(content["loaded"]) == 71
-    assert prolip.load(tmp_path / "new", device="cpu").config.text.tokens.context_length == 300
+    assert prolip.load(tmp_path / "new", device="cpu").config.text.tokenizer.context_length == 300
 
 
 def test_what_was_resized_is_said(tmp_path, capsys):
     convert(LONG, tmp_path / "new", "--context-length", 300, "--image-size", 32)
     printed = capsys.readouterr().out
-    assert "resized    image.positions, text.positions\n" in printed
+    assert "resized      image.positions, text.positions\n" in printed
     assert "no tokenizer was found (hub repository timm/ViT-B-16-SigLIP is not in the cache" in printed
 
 
@@ -64,9 +66,9 @@ def test_all_that_was_left_over(tmp_path, capsys):
     source = altered(SIGLIP, tmp_path / "source", lambda t: t.update({"text.attn_mask": torch.zeros(1)}))
     convert(source, tmp_path / "new", "--to", "probabilistic", "--json")
     content = json.loads(capsys.readouterr().out)
-    assert content["left_over"]["text.attn_mask"] == "the causal mask, which is computed"
-    assert "image.pool.probe" in content["left_over"]
-    assert "image.class_token" in content["made_new"]
+    assert content["unused"]["text.attn_mask"] == "causal mask, which is computed"
+    assert "image.pool.probe" in content["unused"]
+    assert "image.class_token" in content["initialized"]
 
 
 def test_the_seed(tmp_path):
@@ -120,7 +122,7 @@ def test_the_release_can_not_hold_it(tmp_path, capsys):
         convert(SIGLIP, tmp_path / "out", "--to", "release")
     assert stopped.value.code == 2
     assert capsys.readouterr().err.startswith(
-        "prolip: the release can't hold this model: its text log-variances"
+        "prolip: The release can't represent this model: its text log-variances"
     )
     assert not (tmp_path / "out").exists()
 
@@ -129,4 +131,4 @@ def test_a_bad_source_is_one_sentence(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         convert(tmp_path / "nowhere", tmp_path / "out")
     assert stopped.value.code == 2
-    assert "there is no folder or file" in capsys.readouterr().err
+    assert "no folder or file" in capsys.readouterr().err

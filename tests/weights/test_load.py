@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import prolip
 from prolip.preprocessing.tokenizer import Tokenizer
-from prolip.preprocessing.tokenizer_builders import train_words
+from prolip.preprocessing.tokenizer_builders import train_word_level
 from tests.golden import FIXTURES
 
 RELEASE = FIXTURES / "models" / "b16_tiny"
@@ -20,10 +20,10 @@ RELEASE = FIXTURES / "models" / "b16_tiny"
 def test_what_does_not_exist():
     with pytest.raises(
         FileNotFoundError,
-        match="there is no folder or file /nowhere/at/all; a hub id has the form owner/name",
+        match="/nowhere/at/all.*owner/name",
     ):
         prolip.load("/nowhere/at/all")
-    with pytest.raises(FileNotFoundError, match="there is no folder or file nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         prolip.load("nowhere")
 
 
@@ -31,14 +31,12 @@ def test_a_run_that_is_not_there_is_no_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     monkeypatch.setattr("prolip.weights.hub.fetch", lambda *_: pytest.fail("the hub was asked"))
-    with pytest.raises(FileNotFoundError, match="there is a folder runs here, but no miniatrue in it"):
+    with pytest.raises(FileNotFoundError, match="runs.*miniatrue"):
         prolip.load("runs/miniatrue")
 
 
 def test_an_empty_folder(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match=r"is no model that we know: it should have .* it holds nothing"
-    ):
+    with pytest.raises(FileNotFoundError, match="found nothing"):
         prolip.load(tmp_path)
 
 
@@ -50,7 +48,7 @@ def test_a_revision_is_for_the_hub(tmp_path):
 def test_weights_cut_into_several_files(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match="its weights are cut into several files"):
+    with pytest.raises(ValueError, match="several files"):
         prolip.load(tmp_path)
 
 
@@ -74,8 +72,8 @@ def test_a_pickle_never_runs(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ([torch.zeros(2)], "holds a list, not tensors by name"),
-        ({"a": 1}, "holds no tensors by name"),
+        ([torch.zeros(2)], "holds a list"),
+        ({"a": 1}, "no named tensors"),
         ({"state_dict": [1]}, "its state_dict is a list"),
     ],
 )
@@ -90,13 +88,13 @@ def test_files_without_tensors(tmp_path, content, sentence):
 def test_openais_original_files_are_named(tmp_path):
     shutil.copy(RELEASE / "config.json", tmp_path)
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="it is a TorchScript archive, as OpenAI's original files are"):
+    with pytest.raises(ValueError, match="TorchScript"):
         prolip.load(tmp_path)
 
 
 @pytest.mark.parametrize("device", ["cuda:77", "nowhere"])
 def test_a_device_that_is_not_there(device):
-    with pytest.raises(ValueError, match=f"the device '{device}' can't be used here"):
+    with pytest.raises(ValueError, match=f"'{device}'"):
         prolip.load(RELEASE, device=device)
 
 
@@ -154,7 +152,7 @@ def words(tmp_path):
     """A folder with a tokenizer only: word level, 'end' around every text as SigLIP's has."""
     from tokenizers import processors
 
-    core = train_words(["a red circle"], context_length=16).core()
+    core = train_word_level(["a red circle"], context_length=16).copy_backend()
     core.post_processor = processors.TemplateProcessing(single="$A [MASK]", special_tokens=[("[MASK]", 1)])
     folder = tmp_path / "words"
     folder.mkdir()
@@ -198,11 +196,11 @@ def test_a_tokenizer_object_keeps_its_ids(nano, tokenizer, tmp_path):
     nano.save(tmp_path)
     model = prolip.load(tmp_path, tokenizer=tokenizer, device="cpu")
     assert isinstance(model.tokenizer, Tokenizer)
-    assert model.config.text.tokens.pad_id == tokenizer.rules.pad_id
+    assert model.config.text.tokenizer.pad_id == tokenizer.config.pad_id
 
 
 def test_a_tokenizer_without_the_end_that_a_tower_reads_is_refused(tokenizer):
-    with pytest.raises(ValueError, match='pooling "end" needs the end_id'):
+    with pytest.raises(ValueError, match="end_id"):
         prolip.load(FIXTURES / "open_clip" / "clip", tokenizer=tokenizer, device="cpu")
 
 
@@ -220,31 +218,33 @@ def with_names(folder, names, extra=()):
 def test_the_mask_is_looked_up_by_name(words):
     core = with_names(words, {"mask_token": "<hidden>"}, ["<hidden>", "<extra_id_99>"])
     model = prolip.load(RELEASE, device="cpu", tokenizer=words)
-    assert model.config.text.tokens.mask_id == core.token_to_id("<hidden>")
+    assert model.config.text.tokenizer.mask_id == core.token_to_id("<hidden>")
     with_names(words, {})
     model = prolip.load(RELEASE, device="cpu", tokenizer=words / "tokenizer.json")
-    assert model.config.text.tokens.mask_id == core.token_to_id("<extra_id_99>")  # [MASK] is this one's end
+    assert model.config.text.tokenizer.mask_id == core.token_to_id(
+        "<extra_id_99>"
+    )  # [MASK] is this one's end
 
 
 def test_a_mask_beyond_the_table_is_none_of_the_models(words):
     with_names(words, {"mask_token": "<hidden>"}, [*(f"<{i}>" for i in range(600)), "<hidden>"])
-    assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokens.mask_id is None
+    assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokenizer.mask_id is None
 
 
 def test_padding_is_the_formats_own(words):
     with_names(words, {"pad_token": "red"})
-    assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokens.pad_id == 1
+    assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokenizer.pad_id == 1
 
 
 def test_why_there_is_no_tokenizer_is_not_saved(tmp_path):
     model = prolip.load(RELEASE, device="cpu")
-    assert model.no_tokenizer
+    assert model.tokenizer_error
     assert "cache" not in (model.save(tmp_path) / "config.json").read_text()
 
 
 def test_names_that_are_no_hub_ids():
     for name in ("./some/thing", ".hidden/model", "a/b/c"):
-        with pytest.raises(FileNotFoundError, match="there is no folder or file"):
+        with pytest.raises(FileNotFoundError, match="no folder or file"):
             prolip.load(name)
 
 

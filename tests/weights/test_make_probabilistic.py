@@ -15,7 +15,7 @@ from prolip.weights.make_probabilistic import make_probabilistic
 from tests.golden import FIXTURES
 
 NEW = {
-    "clip": {"bias", "log_scale", "image.uncertainty_token"},
+    "clip": {"logit_bias", "logit_scale", "image.uncertainty_token"},
     "siglip": {"image.class_token", "image.mean.weight", "image.uncertainty_token"},
 }
 COMMON = {f"{side}.log_var.{kind}" for side in ("image", "text") for kind in ("weight", "bias")} | {
@@ -34,17 +34,17 @@ def pair(request, generator):
 
 def test_the_account(pair):
     kind, old, new, account = pair
-    assert set(account.new) == NEW[kind] | COMMON
-    left = dict(account.left)
+    assert set(account.initialized) == NEW[kind] | COMMON
+    left = dict(account.unused)
     if kind == "clip":
-        assert set(left) == {"log_scale"}
+        assert set(left) == {"logit_scale"}
     else:
         assert set(left) == {name for name in old.state_dict() if name.startswith("image.pool.")}
         assert set(left.values()) == {"attention pooling: [CLS] takes its place"}
-    assert set(account.loaded) | (set(account.new) - {n for n in account.new if " " in n}) == set(
-        new.state_dict()
-    )
-    assert set(account.loaded).isdisjoint(account.new)
+    assert set(account.loaded) | (
+        set(account.initialized) - {n for n in account.initialized if " " in n}
+    ) == set(new.state_dict())
+    assert set(account.loaded).isdisjoint(account.initialized)
 
 
 def test_trained_tensors_are_untouched(pair):
@@ -57,14 +57,16 @@ def test_trained_tensors_are_untouched(pair):
     assert torch.equal(after["image.positions"][2:], before["image.positions"][added:])
     if kind == "clip":
         assert torch.equal(after["image.positions"][0], before["image.positions"][0])
-    fresh = ProLIP(new.config).start(torch.Generator().manual_seed(0)).state_dict()
+    fresh = ProLIP(new.config).init_weights(torch.Generator().manual_seed(0)).state_dict()
     assert torch.equal(after["image.positions"][added:2], fresh["image.positions"][added:2])
     assert torch.equal(after["text.positions"][-2], fresh["text.positions"][-2])
     if kind == "siglip":  # [CLS] takes the position that SigLIP read
         assert torch.equal(after["text.positions"][-1], before["text.positions"][-1])
     assert torch.equal(after["text.positions"][:-2], before["text.positions"])
     assert torch.equal(after["text.tokens.weight"], before["text.tokens.weight"])
-    assert torch.equal(after["text.class_token"], before["text.tokens.weight"][old.config.text.tokens.end_id])
+    assert torch.equal(
+        after["text.class_token"], before["text.tokens.weight"][old.config.text.tokenizer.end_id]
+    )
 
 
 def test_it_is_the_papers_model(pair):
@@ -79,7 +81,7 @@ def test_it_is_the_papers_model(pair):
         assert new.temperature.scale.item() == pytest.approx(10.0)
         assert new.bias.item() == -10.0
         assert (
-            config.text.tokens.pad_id == config.text.tokens.end_id
+            config.text.tokenizer.pad_id == config.text.tokenizer.end_id
         )  # 0 is a word of CLIP's, and would be masked
 
 
@@ -105,7 +107,7 @@ def test_siglips_text_features_barely_move(generator):
     old = open_model(golden).model
     new, _ = make_probabilistic(old, generator)
     ids = load_file(golden / "io.safetensors")["ids"]
-    ids[:, -1] = old.config.text.tokens.end_id
+    ids[:, -1] = old.config.text.tokenizer.end_id
     cosine = (old.encode_text(ids).mean * new.encode_text(ids).mean).sum(-1)
     assert cosine.min() > 0.9
 
@@ -114,11 +116,11 @@ def test_a_mask_token_is_added_with_its_row(generator):
     model = open_model(FIXTURES / "open_clip" / "siglip").model
     core = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1, "b": 2}, unk_token="a"))
     core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    model.use_tokenizer(Tokenizer(core, model.config.text.tokens))
+    model.set_tokenizer(Tokenizer(core, model.config.text.tokenizer))
     new, account = make_probabilistic(model, generator)
-    assert new.config.text.tokens.mask_id == 64
-    assert "text.tokens.weight (its last 1 rows)" in account.new
-    assert new.tokenizer.rules == new.config.text.tokens
+    assert new.config.text.tokenizer.mask_id == 64
+    assert "text.tokens.weight (its last 1 rows)" in account.initialized
+    assert new.tokenizer.config == new.config.text.tokenizer
     assert new.text.tokens.weight.shape[0] == 65
     assert torch.equal(new.text.tokens.weight[:64], model.text.tokens.weight)
 
@@ -136,9 +138,9 @@ def test_t5s_mask_is_taken_where_there_is_one(generator):
     }
     core = tokenizers.Tokenizer(models.WordLevel(words, unk_token="a"))
     core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
-    model.use_tokenizer(Tokenizer(core, model.config.text.tokens))
+    model.set_tokenizer(Tokenizer(core, model.config.text.tokenizer))
     new, _ = make_probabilistic(model, generator)
-    assert new.config.text.tokens.mask_id == 64
+    assert new.config.text.tokenizer.mask_id == 64
     assert new.text.tokens.weight.shape[0] == 65
 
 
@@ -164,7 +166,7 @@ def test_the_seed_decides_what_is_new():
 
 
 def test_a_probabilistic_model_is_refused(nano, generator):
-    with pytest.raises(ValueError, match="has variances already"):
+    with pytest.raises(ValueError, match="already has uncertainty"):
         make_probabilistic(nano, generator)
 
 

@@ -1,4 +1,4 @@
-"""The model that comes with the package: it loads by its name, and still does what its card says."""
+"""The shipped model scenes-tiny: it loads by name, and reaches the numbers of its card."""
 
 import pytest
 import torch
@@ -8,16 +8,16 @@ from prolip.evaluation.metrics.correlation import spearman
 from prolip.files import read_json
 from prolip.measures import public
 from prolip.measures.nearest import similarity
-from prolip.scenes import Draws, Scenes, chain, holds, log_ambiguity, picture
-from prolip.scenes.captions import complete
-from prolip.scenes.tasks import tasks
-from prolip.scenes.world import world_named
-from prolip.weights import shipped
+from prolip.scenes import RandomDraws, Scenes, is_true, log_ambiguity, make_caption_chain, render
+from prolip.scenes.captions import make_complete_caption
+from prolip.scenes.tasks import make_tasks
+from prolip.scenes.world import get_world
+from prolip.weights.load import SHIPPED_FOLDER, list_shipped_models
 
 NAME = "scenes-tiny"
-WORLD = world_named("simple", 8)
+WORLD = get_world("simple", 8)
 SEED = 4242
-NUMBERS = read_json(shipped.FOLDER / NAME / "numbers.json")
+NUMBERS = read_json(SHIPPED_FOLDER / NAME / "numbers.json")
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def model():
 
 
 def accuracy(model, name, count=384):
-    task = next(task for task in tasks(WORLD) if task.name == name)
+    task = next(task for task in make_tasks(WORLD) if task.name == name)
     drawn = [task.sample(WORLD, SEED, index) for index in range(count)]
-    images = model.embed_images([picture(scene, 48) for scene, _ in drawn], progress=False)
+    images = model.embed_images([render(scene, 48) for scene, _ in drawn], progress=False)
     classes = model.embed_texts([f"a {name}" for name in task.class_names], progress=False)
     answers = similarity(images, classes, "csd").argmax(1)
     return (answers == torch.tensor([label for _, label in drawn])).double().mean().item()
@@ -41,24 +41,26 @@ def accuracy(model, name, count=384):
         ("unseen", "zero-shot, pairs never seen in training"),
     ],
 )
-def test_zero_shot_is_what_the_card_says(model, task, name):
+def test_zero_shot_accuracy_matches_the_card(model, task, name):
     """384 other pictures: four standard errors of a share of 0.9 are 0.06."""
     assert accuracy(model, task) == pytest.approx(NUMBERS[name], abs=0.06)
 
 
-def test_retrieval_is_what_the_card_says(model):
-    scenes = [WORLD.scene(SEED, index) for index in range(1000)]
-    captions = [complete(scene, Draws(SEED, index), WORLD) for index, scene in enumerate(scenes)]
-    images = model.embed_images([picture(scene, 48) for scene in scenes], progress=False)
+def test_retrieval_matches_the_card(model):
+    scenes = [WORLD.draw_scene(SEED, index) for index in range(1000)]
+    captions = [
+        make_complete_caption(scene, RandomDraws(SEED, index), WORLD) for index, scene in enumerate(scenes)
+    ]
+    images = model.embed_images([render(scene, 48) for scene in scenes], progress=False)
     texts = model.embed_texts([caption.text for caption in captions], progress=False)
     near = similarity(images, texts, "csd")
-    to_text = [holds(captions[t].meaning, scenes[i]) for i, t in enumerate(near.argmax(1).tolist())]
-    to_image = [holds(captions[t].meaning, scenes[i]) for t, i in enumerate(near.argmax(0).tolist())]
+    to_text = [is_true(captions[t].meaning, scenes[i]) for i, t in enumerate(near.argmax(1).tolist())]
+    to_image = [is_true(captions[t].meaning, scenes[i]) for t, i in enumerate(near.argmax(0).tolist())]
     found = (sum(to_text) + sum(to_image)) / 2000
     assert found == pytest.approx(NUMBERS["R@1, 1000 complete captions"], abs=0.05)
 
 
-def test_uncertainty_knows_the_truth(model):
+def test_uncertainty_correlates_with_ambiguity(model):
     source = Scenes(WORLD, length=400, seed=SEED, captions=4, levels=(0.1, 0.2, 0.4, 0.3), complete=0.5)
     captions = [caption for index in range(400) for caption in source.captions(index)]
     texts = model.embed_texts([caption.text for caption in captions], progress=False)
@@ -68,21 +70,23 @@ def test_uncertainty_knows_the_truth(model):
     assert said > 0.9
 
 
-def test_chains_fall_and_include_their_pictures(model):
-    scenes = [WORLD.scene(SEED, index) for index in range(300)]
-    chains = [chain(scene, Draws(SEED, index, 9), WORLD) for index, scene in enumerate(scenes)]
+def test_uncertainty_falls_along_chains_that_include_their_images(model):
+    scenes = [WORLD.draw_scene(SEED, index) for index in range(300)]
+    chains = [
+        make_caption_chain(scene, RandomDraws(SEED, index, 9), WORLD) for index, scene in enumerate(scenes)
+    ]
     texts = model.embed_texts([step.text for steps in chains for step in steps], progress=False)
     uncertainty = texts.uncertainty.view(-1, 4)
     assert ((uncertainty[:, :-1] > uncertainty[:, 1:]).double().mean(0) > 0.9).all()
-    images = model.embed_images([picture(scene, 48) for scene in scenes], progress=False)
+    images = model.embed_images([render(scene, 48) for scene in scenes], progress=False)
     own = images[torch.arange(300).repeat_interleave(4)]
     assert (public.inclusion(own, texts) > 0).double().mean() > 0.95
 
 
-def test_it_is_small_and_has_a_card():
-    folder = shipped.FOLDER / NAME
+def test_shipped_model_is_small_and_has_a_card():
+    folder = SHIPPED_FOLDER / NAME
     assert sum(path.stat().st_size for path in folder.iterdir()) < 4e6
     card = (folder / "README.md").read_text()
     assert f'prolip.load("{NAME}")' in card
     assert "prolip train miniature scale=hour seed=0" in card
-    assert shipped.names() == [NAME]
+    assert list_shipped_models() == [NAME]

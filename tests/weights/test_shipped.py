@@ -1,23 +1,23 @@
-"""Models that come with the package: found by their name, behind what lies here and before the hub."""
+"""Shipped models: found by name, after local folders and before the hub."""
 
 import pytest
 import torch
 
 import prolip
 from prolip.model.create import create
-from prolip.weights import hub, load, shipped
+from prolip.weights import hub, load
 
 
 @pytest.fixture
 def tiny(nano, tmp_path, monkeypatch):
-    """A package with two models, of which one is whole; and an empty folder to stand in."""
+    """A package with two models, one of them complete, and an empty working directory."""
     nano.save(tmp_path / "package" / "tiny")
     (tmp_path / "package" / "another").mkdir()
     (tmp_path / "package" / "notes.txt").write_text("")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "package")
-    monkeypatch.setattr(hub, "fetch", lambda *_: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(load, "SHIPPED_FOLDER", tmp_path / "package")
+    monkeypatch.setattr(hub, "fetch", lambda *_: pytest.fail("the hub was called"))
     return nano
 
 
@@ -25,39 +25,34 @@ def weights(model):
     return torch.cat([value.flatten() for value in model.state_dict().values()])
 
 
-def test_names_are_those_of_the_folders(tiny):
-    assert shipped.names() == ["another", "tiny"]
-    assert shipped.folder("tiny") == shipped.FOLDER / "tiny"
-    for name in ("notes.txt", "nothing", "", ".", "..", "tiny/", "TINY"):
-        assert shipped.folder(name) is None
+def test_list_shipped_models(tiny):
+    assert load.list_shipped_models() == ["another", "tiny"]
 
 
-def test_a_package_without_models_has_no_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "FOLDER", tmp_path / "nowhere")
-    assert shipped.names() == []
-    assert shipped.folder("tiny") is None
+def test_list_shipped_models_of_missing_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "SHIPPED_FOLDER", tmp_path / "nowhere")
+    assert load.list_shipped_models() == []
 
 
-def test_a_model_of_the_package_loads_by_its_name(tiny):
-    assert load.find("tiny") == shipped.FOLDER / "tiny"
+def test_shipped_model_loads_by_name(tiny):
+    assert load.find_model("tiny") == load.SHIPPED_FOLDER / "tiny"
     assert torch.equal(weights(prolip.load("tiny", device="cpu")), weights(tiny))
 
 
-def test_a_folder_here_of_the_same_name_wins(tiny, tokenizer, tmp_path):
+def test_local_folder_wins_over_shipped_model(tiny, tokenizer, tmp_path):
     own = create("nano", tokenizer, seed=5)
     own.save(tmp_path / "here" / "tiny")
     assert torch.equal(weights(prolip.load("tiny", device="cpu")), weights(own))
     assert not torch.equal(weights(own), weights(tiny))
 
 
-def test_an_unknown_name_is_told_what_there_is(tiny):
-    with pytest.raises(FileNotFoundError, match="there is no folder or file tinny; ") as error:
+def test_unknown_name_lists_shipped_models(tiny):
+    with pytest.raises(FileNotFoundError, match="tinny") as error:
         prolip.load("tinny")
     assert "another, tiny" in str(error.value)
 
 
-def test_every_model_of_the_package_is_a_folder_of_ours():
-    """However many there are."""
-    for name in shipped.names():
-        assert (shipped.FOLDER / name / "config.json").is_file()
-        assert load.find(name) == shipped.FOLDER / name
+def test_every_shipped_model_is_a_prolip_folder():
+    for name in load.list_shipped_models():
+        assert (load.SHIPPED_FOLDER / name / "config.json").is_file()
+        assert load.find_model(name) == load.SHIPPED_FOLDER / name

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from prolip.zeroshot.few_shot import choose_shots, keep_apart
+from prolip.zeroshot.few_shot import choose_shots, split_few_shot
 
 CLASSES = 5
 LABELS = st.lists(st.integers(0, CLASSES - 1), max_size=40).map(lambda x: torch.tensor(x, dtype=torch.int64))
@@ -32,7 +32,7 @@ def test_shots_are_different_images_of_their_class(labels, shots, seed):
 
 @given(LABELS, st.integers(0, 7), SEEDS)
 def test_the_scored_never_contain_the_kept(labels, most, seed):
-    scored, kept = keep_apart(labels, CLASSES, most, seeded(seed))
+    scored, kept = split_few_shot(labels, CLASSES, most, seeded(seed))
     assert not set(scored.tolist()) & set(kept.tolist())
     assert sorted([*scored.tolist(), *kept.tolist()]) == list(range(len(labels)))
     assert scored.tolist() == sorted(scored.tolist())
@@ -45,7 +45,7 @@ def test_every_image_gets_its_turn():
     labels = torch.tensor([0] * 8 + [1] * 8)
     seen = {int(n) for seed in range(60) for n in choose_shots(labels, 2, 1, seeded(seed)).flatten()}
     assert seen == set(range(16))
-    seen = {int(n) for seed in range(60) for n in keep_apart(labels, 2, 1, seeded(seed)).kept}
+    seen = {int(n) for seed in range(60) for n in split_few_shot(labels, 2, 1, seeded(seed)).train}
     assert seen == set(range(16))
 
 
@@ -58,6 +58,6 @@ def test_the_same_seed_chooses_the_same():
 
 @pytest.mark.parametrize("labels", [[0, 5], [-1, 0], [[0, 1]], [0.0, 1.0]])
 def test_bad_labels_are_named(labels):
-    for function in (choose_shots, keep_apart):
-        with pytest.raises(ValueError, match=r"whole numbers \(N,\) in 0\.\.4"):
+    for function in (choose_shots, split_few_shot):
+        with pytest.raises(ValueError, match=r"int64 \(N,\) in 0\.\.4"):
             function(torch.tensor(labels), CLASSES, 1, seeded(0))

@@ -52,17 +52,17 @@ def close(found, wanted):
 def test_spread_filters_are_the_loops(rows, k):
     prompts = with_uncertainties(rows)
     close(
-        prompt_weights.below_class_spread(prompts, k),
+        prompt_weights.class_std_filter(prompts, k),
         [shares(below(row, limit_of(row, k)), row) for row in rows],
     )
     overall = limit_of([value for row in rows for value in row], k)
-    close(prompt_weights.below_global_spread(prompts, k), [shares(below(row, overall), row) for row in rows])
+    close(prompt_weights.global_std_filter(prompts, k), [shares(below(row, overall), row) for row in rows])
 
 
 @given(TABLES, st.sampled_from([0.0, 0.15, 0.6, 10.0]))
 def test_a_threshold_keeps_what_is_below_it(rows, threshold):
     close(
-        prompt_weights.below_value(with_uncertainties(rows), threshold),
+        prompt_weights.threshold_filter(with_uncertainties(rows), threshold),
         [shares(below(row, threshold), row) for row in rows],
     )
 
@@ -71,7 +71,7 @@ def test_a_threshold_keeps_what_is_below_it(rows, threshold):
 def test_lowest_k_takes_the_first_of_equal_ones(rows, data):
     k = data.draw(st.integers(1, len(rows[0])))
     wanted = [shares(sorted(range(len(row)), key=lambda i: (row[i], i))[:k], row) for row in rows]
-    close(prompt_weights.lowest_k(with_uncertainties(rows), k), wanted)
+    close(prompt_weights.top_k_filter(with_uncertainties(rows), k), wanted)
 
 
 @given(TABLES, st.data())
@@ -80,34 +80,36 @@ def test_lowest_of_all_ranks_over_classes(rows, data):
     count = data.draw(st.integers(1, len(every)))
     chosen = sorted(every)[:count]
     wanted = [shares([t for _, own, t in chosen if own == c], row) for c, row in enumerate(rows)]
-    close(prompt_weights.lowest_of_all(with_uncertainties(rows), count), wanted)
+    close(prompt_weights.global_top_k_filter(with_uncertainties(rows), count), wanted)
 
 
 def test_equal_uncertainties_all_stay_at_the_mean():
     """0.1 has no exact mean in floating point: the limit must not fall below the values by rounding."""
     for count in range(2, 40):
         prompts = with_uncertainties([[0.1] * count])
-        assert (prompt_weights.below_class_spread(prompts, 0.0) > 0).all()
-        assert (prompt_weights.below_global_spread(prompts, 0.0) > 0).all()
+        assert (prompt_weights.class_std_filter(prompts, 0.0) > 0).all()
+        assert (prompt_weights.global_std_filter(prompts, 0.0) > 0).all()
 
 
 def test_uniform_and_single(draw):
     prompts = draw(3, 4, 5)
-    close(prompt_weights.uniform(prompts), [[0.25] * 4] * 3)
-    close(prompt_weights.single(prompts, 2), [[0.0, 0.0, 1.0, 0.0]] * 3)
-    torch.testing.assert_close(pool(prompts, prompt_weights.single(prompts, 2)).mean, prompts.mean[:, 2])
+    close(prompt_weights.uniform_weights(prompts), [[0.25] * 4] * 3)
+    close(prompt_weights.single_template_weights(prompts, 2), [[0.0, 0.0, 1.0, 0.0]] * 3)
+    torch.testing.assert_close(
+        pool(prompts, prompt_weights.single_template_weights(prompts, 2)).mean, prompts.mean[:, 2]
+    )
     for index in (-1, 4):
         with pytest.raises(ValueError, match=r"0\.\.3"):
-            prompt_weights.single(prompts, index)
+            prompt_weights.single_template_weights(prompts, index)
 
 
 def test_permuting_classes_permutes_weights(draw):
     prompts, order = draw(5, 6, 3), torch.tensor([3, 1, 4, 0, 2])
     for rule in (
-        lambda z: prompt_weights.below_class_spread(z, 0.3),
-        lambda z: prompt_weights.below_global_spread(z, 0.3),
-        lambda z: prompt_weights.lowest_k(z, 2),
-        lambda z: prompt_weights.lowest_of_all(z, 11),
+        lambda z: prompt_weights.class_std_filter(z, 0.3),
+        lambda z: prompt_weights.global_std_filter(z, 0.3),
+        lambda z: prompt_weights.top_k_filter(z, 2),
+        lambda z: prompt_weights.global_top_k_filter(z, 11),
     ):
         assert torch.equal(rule(prompts[order]), rule(prompts)[order])
 
@@ -115,43 +117,45 @@ def test_permuting_classes_permutes_weights(draw):
 def test_a_model_without_uncertainty_is_told(draw):
     points = Gaussian.point(draw(2, 3, 4).mean)
     for rule, option in (
-        (prompt_weights.below_class_spread, 0.0),
-        (prompt_weights.below_global_spread, 0.0),
-        (prompt_weights.below_value, 1.0),
-        (prompt_weights.lowest_k, 1),
-        (prompt_weights.lowest_of_all, 1),
+        (prompt_weights.class_std_filter, 0.0),
+        (prompt_weights.global_std_filter, 0.0),
+        (prompt_weights.threshold_filter, 1.0),
+        (prompt_weights.top_k_filter, 1),
+        (prompt_weights.global_top_k_filter, 1),
     ):
         with pytest.raises(ValueError, match="no uncertainty"):
             rule(points, option)
-    close(prompt_weights.uniform(points), [[1 / 3] * 3] * 2)
+    close(prompt_weights.uniform_weights(points), [[1 / 3] * 3] * 2)
 
 
 def test_impossible_counts_and_shapes_are_named(draw):
     prompts = draw(2, 3, 4)
     for rule, wrong, most in (
-        (prompt_weights.lowest_k, 0, 3),
-        (prompt_weights.lowest_k, 4, 3),
-        (prompt_weights.lowest_of_all, 7, 6),
+        (prompt_weights.top_k_filter, 0, 3),
+        (prompt_weights.top_k_filter, 4, 3),
+        (prompt_weights.global_top_k_filter, 7, 6),
     ):
         with pytest.raises(ValueError, match=rf"1\.\.{most}"):
             rule(prompts, wrong)
     with pytest.raises(ValueError, match=r"\(C, T, D\)"):
-        prompt_weights.uniform(prompts[0])
+        prompt_weights.uniform_weights(prompts[0])
 
 
 def test_entropy_and_effective_count():
     two = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [1 / 3] * 3])
-    torch.testing.assert_close(prompt_weights.effective_count(two), torch.tensor([2.0, 1.0, 3.0]).double())
+    torch.testing.assert_close(
+        prompt_weights.effective_prompt_count(two), torch.tensor([2.0, 1.0, 3.0]).double()
+    )
     torch.testing.assert_close(prompt_weights.entropy(two), torch.tensor([2.0, 1.0, 3.0]).double().log())
 
 
 @pytest.mark.parametrize(
     ("name", "rule", "option"),
     [
-        ("by_std_values_per_class", prompt_weights.below_class_spread, 0.0),
-        ("by_std_values_all", prompt_weights.lowest_of_all, 15),
-        ("by_ranking", prompt_weights.lowest_k, 4),
-        ("by_abs_value", prompt_weights.below_value, 0.16725285351276398),
+        ("by_std_values_per_class", prompt_weights.class_std_filter, 0.0),
+        ("by_std_values_all", prompt_weights.global_top_k_filter, 15),
+        ("by_ranking", prompt_weights.top_k_filter, 4),
+        ("by_abs_value", prompt_weights.threshold_filter, 0.16725285351276398),
     ],
 )
 def test_filters_are_the_releases(name, rule, option):
@@ -165,11 +169,11 @@ def test_filters_are_the_releases(name, rule, option):
 def test_the_spread_of_all_is_of_c_times_t_not_one_less():
     """Uncertainties 1 and 3: mean 2, spread 1 (with one less it would be the square root of 2)."""
     prompts = Gaussian(torch.tensor([[[1.0], [1.0]]]), torch.tensor([[[1.0], [3.0]]]).log())
-    assert prompt_weights.below_global_spread(prompts, 0.99).tolist() == [[1.0, 0.0]]
-    assert prompt_weights.below_global_spread(prompts, 0.8).tolist() == [[1.0, 0.0]]
-    assert prompt_weights.below_class_spread(prompts, 0.8).tolist() == [[1.0, 0.0]]
+    assert prompt_weights.global_std_filter(prompts, 0.99).tolist() == [[1.0, 0.0]]
+    assert prompt_weights.global_std_filter(prompts, 0.8).tolist() == [[1.0, 0.0]]
+    assert prompt_weights.class_std_filter(prompts, 0.8).tolist() == [[1.0, 0.0]]
 
 
 def test_a_prompt_without_uncertainty_among_others_is_the_least_uncertain():
     prompts = Gaussian(torch.ones(1, 3, 1), torch.tensor([[[1.0], [0.0], [3.0]]]).log())
-    assert prompt_weights.lowest_k(prompts, 1).tolist() == [[0.0, 1.0, 0.0]]
+    assert prompt_weights.top_k_filter(prompts, 1).tolist() == [[0.0, 1.0, 0.0]]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prolip.embeddings.embedder import Embedder
-from prolip.zeroshot.prompts import embed_classes, encode_prompts, prompt_texts
+from prolip.zeroshot.prompts import embed_class_prompts, embed_classes, prompt_texts
 
 NAMES = ("circle", "star", "square")
 TEMPLATES = ("a {c}", "a red {}")
@@ -19,12 +19,12 @@ def test_texts_run_through_the_templates_of_one_class_first():
 
 
 def test_no_class_is_an_error():
-    with pytest.raises(ValueError, match="at least one class name"):
+    with pytest.raises(ValueError, match="one class name"):
         prompt_texts([], TEMPLATES)
 
 
 def test_each_gaussian_is_that_of_its_own_text(nano):
-    found = encode_prompts(nano, NAMES, TEMPLATES, batch_size=4, progress=False)
+    found = embed_class_prompts(nano, NAMES, TEMPLATES, batch_size=4, progress=False)
     assert found.shape == (3, 2, 32)
     for row, name in enumerate(NAMES):
         for column, template in enumerate(("a {}", "a red {}")):
@@ -34,9 +34,9 @@ def test_each_gaussian_is_that_of_its_own_text(nano):
 
 
 def test_the_cache_gives_the_same(nano, tmp_path):
-    first = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
+    first = embed_class_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    again = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
+    again = embed_class_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
     assert files
     assert torch.equal(first.mean, again.mean)
     assert torch.equal(first.log_var, again.log_var)
@@ -46,7 +46,7 @@ def test_the_cache_gives_the_same(nano, tmp_path):
 def test_a_class_is_the_pool_of_its_prompts(nano, tmp_path, variance):
     found = embed_classes(Embedder(model=nano, cache=tmp_path, progress=False), NAMES, TEMPLATES, variance)
     assert found.shape == (3, 32)
-    prompts = encode_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
+    prompts = embed_class_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
     mean = prompts.mean.mean(1)
     torch.testing.assert_close(found.mean, mean / mean.norm(dim=-1, keepdim=True))
     share = 1.0 if variance == "average" else 1 / len(TEMPLATES)

@@ -1,1 +1,1 @@
-"""Data into Gaussians, kept on disk."""
+"""Embedding of data sets into Gaussians, and their storage."""

@@ -1,153 +1,256 @@
-"""Embeddings on disk or in an object store, read part after part."""
+"""Embedding data set: Parquet parts in a folder or an object store, read one part at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-from prolip.checks import some
-from prolip.data.sample import Bad
-from prolip.data.sample_errors import Tally
+from prolip.checks import join_names
+from prolip.data.sample import SampleError
+from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
-from prolip.data.sources.columns import DamagedError, reading
+from prolip.data.sources.columns import DamagedFileError, arrow_errors
 from prolip.embeddings import schema
-from prolip.embeddings.footers import Footer, part_name, read_footers
-from prolip.embeddings.header import Header
-from prolip.embeddings.storage import Folder, Place, place_of
+from prolip.embeddings.header import DatasetHeader, Modality
+from prolip.embeddings.storage import LocalStorage, Storage, open_storage
 from prolip.embeddings.tasks import SourceTasks, open_source
-from prolip.extras import require
+from prolip.extras import import_extra
 
-Modality = Literal["image", "text"]
+FOOTER_THREADS = 16
+"""Footers read concurrently: an object store answers each request slowly, but many at once."""
+
+
+class PartFooter(NamedTuple):
+    """Metadata of a part, read without its rows.
+
+    Attributes:
+        rows: Number of rows, images and texts.
+        size: Bytes.
+        digest: Hash of ids and Gaussians.
+        num_samples: Samples that were read, good and bad.
+        errors: Bad samples, by sample index.
+        invalid_values: Number of values of each extra column that had another type and were stored as null.
+    """
+
+    rows: int
+    size: int
+    digest: str
+    num_samples: int
+    errors: dict[int, SampleError]
+    invalid_values: Counter[str]
+
+    def count_errors(self) -> ErrorCounts:
+        """Samples and bad samples of the part."""
+        counts = ErrorCounts()
+        counts.add(self.num_samples, self.errors.values())
+        return counts
 
 
 @dataclass(frozen=True)
-class Embeddings:
-    """place: where `prolip embed` wrote them. header: what they say of themselves."""
+class EmbeddingDataset:
+    """Embeddings that `prolip embed` wrote.
 
-    place: Place
-    header: Header
+    Attributes:
+        storage: The folder or object store.
+        header: Model, data and options.
+    """
+
+    storage: Storage
+    header: DatasetHeader
 
     @classmethod
-    def open(cls, where: str | Path, *, whole: bool = True) -> Embeddings:
-        """where: a folder, or an address in an object store (s3://, gs://, abfs://).
-        whole: parts that are missing (the run that writes them was stopped, or goes on) are an error."""
-        require("pyarrow", "data")
-        place = place_of(where)
-        found = cls(place, Header.read(place))
-        if whole and (missing := found.missing):
+    def open(cls, location: str | Path, *, complete: bool = True) -> EmbeddingDataset:
+        """Open a data set.
+
+        Args:
+            location: A folder, or a URI of an object store (s3://, gs://, abfs://).
+            complete: Whether missing parts (the writing run was stopped, or is still running) are an error.
+
+        Returns:
+            The data set. Its parts are read on demand.
+        """
+        import_extra("pyarrow", "data")
+        storage = open_storage(location)
+        dataset = cls(storage, DatasetHeader.read(storage))
+        if complete and (missing := dataset.missing_parts):
             raise ValueError(
-                f"{place} lacks {len(missing)} of {found.header.parts} parts, the first of them part {missing[0]}: run "
-                "`prolip embed` with the same words again, and it goes on"
+                f"{storage} is incomplete: {len(missing)} of {dataset.header.parts} parts are missing, the first is "
+                f"part {missing[0]}. Run `prolip embed` with the same options again to resume."
             )
-        return found
+        return dataset
 
     @property
     def folder(self) -> Path:
-        """Of embeddings that lie in one."""
-        if not isinstance(self.place, Folder):
-            raise ValueError(f"{self.place} is not a folder of this machine")
-        return self.place.path
+        """The folder of a data set on this machine."""
+        if not isinstance(self.storage, LocalStorage):
+            raise ValueError(f"{self.storage} is not a local folder")
+        return self.storage.path
 
     @cached_property
-    def numbers(self) -> tuple[int, ...]:
-        """Of the parts that are there."""
-        names = self.place.names()
-        return tuple(number for number in range(self.header.parts) if part_name(number) in names)
+    def part_indices(self) -> tuple[int, ...]:
+        """Indices of the parts that exist, increasing."""
+        names = self.storage.list_names()
+        return tuple(index for index in range(self.header.parts) if get_part_name(index) in names)
 
     @property
-    def missing(self) -> list[int]:
-        there = set(self.numbers)
-        return [number for number in range(self.header.parts) if number not in there]
+    def missing_parts(self) -> list[int]:
+        """Indices of the parts that do not exist, increasing."""
+        present = set(self.part_indices)
+        return [index for index in range(self.header.parts) if index not in present]
 
-    def part(self, number: int, columns: Sequence[str] | None = None) -> Any:
-        """The pyarrow table of a part. columns: None: all."""
-        name = self._name(number)
-        parquet = require("pyarrow.parquet", "data")
+    def read_part(self, index: int, columns: Sequence[str] | None = None) -> Any:
+        """Read a part, with its page checksums verified.
+
+        Args:
+            index: Of the part.
+            columns: Columns to read; None: all.
+
+        Returns:
+            A pyarrow table.
+        """
+        name = self._get_path(index)
+        parquet = import_extra("pyarrow.parquet", "data")
         try:
-            with reading(name), self.place.opened(part_name(number)) as file:
+            with arrow_errors(name), self.storage.open_input(get_part_name(index)) as file:
                 opened = parquet.ParquetFile(file, page_checksum_verification=True)
-                found = opened.read(columns=columns if columns is None else list(columns))
-        except DamagedError as error:
-            raise DamagedError(f"{error}; remove it, and `prolip embed` makes it again") from None
-        if columns is not None and (unknown := set(columns) - set(found.schema.names)):
-            raise ValueError(f"{name} has no column {some(sorted(unknown))}; it has {some(self.columns, 30)}")
-        schema.require_part(found.schema.metadata, self.header, number, name)
-        return found
+                table = opened.read(columns=columns if columns is None else list(columns))
+        except DamagedFileError as error:
+            raise DamagedFileError(f"{error}. Remove it, and `prolip embed` writes it again.") from None
+        if columns is not None and (unknown := set(columns) - set(table.schema.names)):
+            raise ValueError(
+                f"{name} has no column {join_names(sorted(unknown))}; it has {join_names(self.columns, 30)}"
+            )
+        schema.check_part_metadata(table.schema.metadata, self.header, index, name)
+        return table
 
-    def blocks(
+    def iter_parts(
         self, modality: Modality | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """(number of a part, its rows), part after part. modality: None: images and texts."""
-        compute = require("pyarrow.compute", "data")
-        asked = columns if columns is None or modality is None else [*dict.fromkeys([*columns, "modality"])]
-        for number in self.numbers:
-            rows = self.part(number, asked)
+        """Iterate over (part index, pyarrow table).
+
+        Args:
+            modality: Rows to return; None: images and texts.
+            columns: Columns to return; None: all.
+        """
+        compute = import_extra("pyarrow.compute", "data")
+        needed = columns if columns is None or modality is None else [*dict.fromkeys([*columns, "modality"])]
+        for index in self.part_indices:
+            rows = self.read_part(index, needed)
             if modality is not None:
                 rows = rows.filter(compute.equal(rows["modality"], modality))
-            yield number, rows if columns is None else rows.select(list(columns))
+            yield index, rows if columns is None else rows.select(list(columns))
 
-    def footer(self, part: int) -> Footer:
-        """What a part says of itself, as it was when the first of them was asked for."""
-        found = self._footers[part]
-        if isinstance(found, DamagedError):
-            raise found
-        return found
+    def footer(self, index: int) -> PartFooter:
+        """The footer of a part, as it was when the first footer was requested."""
+        footer = self._footers[index]
+        if isinstance(footer, DamagedFileError):
+            raise footer
+        return footer
 
-    def bads(self) -> Iterator[tuple[int, int, Bad]]:
-        """(part, number of the sample, why) of all that was left out."""
-        for part in self.numbers:
-            yield from ((part, number, bad) for number, bad in self.footer(part).bads.items())
+    def iter_errors(self) -> Iterator[tuple[int, int, SampleError]]:
+        """Iterate over (part index, sample index, error) of all bad samples."""
+        for part in self.part_indices:
+            yield from ((part, sample, error) for sample, error in self.footer(part).errors.items())
 
-    def misfits(self) -> Counter[str]:
-        """How many values of each extra column were not of its type, and are null."""
-        return sum((self.footer(part).misfits for part in self.numbers), Counter())
+    def count_invalid_values(self) -> Counter[str]:
+        """Number of values of each extra column that had another type and were stored as null."""
+        return sum((self.footer(part).invalid_values for part in self.part_indices), Counter())
 
-    def tally(self) -> Tally:
-        """Samples that were tried, and those that were left out."""
-        whole = Tally()
-        for part in self.numbers:
-            whole.merge(self.footer(part).tally())
-        return whole
+    def count_errors(self) -> ErrorCounts:
+        """Samples and bad samples of all parts."""
+        total = ErrorCounts()
+        for part in self.part_indices:
+            total.merge(self.footer(part).count_errors())
+        return total
 
     def size_in_bytes(self) -> int:
-        """Of all parts."""
-        return sum(self.footer(part).size for part in self.numbers)
+        """Size of all parts."""
+        return sum(self.footer(part).size for part in self.part_indices)
 
     def __len__(self) -> int:
-        """Rows: images and texts."""
-        return sum(self.footer(part).rows for part in self.numbers)
+        """Number of rows, images and texts."""
+        return sum(self.footer(part).rows for part in self.part_indices)
 
     @property
     def columns(self) -> list[str]:
+        """Names of all columns."""
         return list(schema.schema(self.header).names)
 
-    def source(self) -> Source:
-        """The data, opened again. An error if it is a stream, or has changed: a number would lead to another sample."""
+    def open_source(self) -> Source:
+        """Open the data that was embedded.
+
+        Raises:
+            ValueError: It is a stream, or has changed since, so that a sample index may mean another sample.
+        """
         header = self.header
-        source = open_source(header.data, header.captions, header.image, header.what)
+        source = open_source(header.data, header.captions, header.image, header.modality)
         if SourceTasks(source, header.part_size).fingerprint() != header.fingerprint:
-            raise ValueError(f"{source.name} has changed since it was embedded: embed it again")
+            raise ValueError(f"{source.name} has changed since it was embedded. Embed it again.")
         return source
 
     @cached_property
-    def _footers(self) -> dict[int, Footer | DamagedError]:
-        return read_footers(self.place, self.header, self.numbers)
+    def _footers(self) -> dict[int, PartFooter | DamagedFileError]:
+        return read_footers(self.storage, self.header, self.part_indices)
 
-    def _name(self, number: int) -> str:
-        return f"{self.place}/{part_name(number)}"
+    def _get_path(self, index: int) -> str:
+        return f"{self.storage}/{get_part_name(index)}"
 
 
-def write_part(where: str | Path | Place, number: int, rows: Any) -> None:
-    """A part, there or not, with a checksum for every page of it."""
-    parquet = require("pyarrow.parquet", "data")
+def get_part_name(index: int) -> str:
+    """File name of a part."""
+    return f"part-{index:09d}.parquet"
+
+
+def write_part(location: str | Path | Storage, index: int, table: Any) -> None:
+    """Write a part atomically, with a checksum for every page.
+
+    Args:
+        location: Of the data set.
+        index: Of the part.
+        table: pyarrow table from `schema.make_part_table`.
+    """
+    parquet = import_extra("pyarrow.parquet", "data")
     options = {
         "compression": "zstd",
-        "use_dictionary": False,  # vectors have no two equal numbers
+        "use_dictionary": False,  # values of vectors hardly repeat
         "write_page_checksum": True,
-        "row_group_size": max(1, len(rows)),
+        "row_group_size": max(1, len(table)),
     }
-    place_of(where).write(part_name(number), lambda file: parquet.write_table(rows, file, **options))
+    open_storage(location).write(
+        get_part_name(index), lambda file: parquet.write_table(table, file, **options)
+    )
+
+
+def read_footers(
+    storage: Storage, header: DatasetHeader, indices: Iterable[int]
+) -> dict[int, PartFooter | DamagedFileError]:
+    """Read the footers of parts concurrently.
+
+    Returns:
+        The footer of each part, or the error where the file is damaged.
+
+    Raises:
+        ValueError: A file is not a part of this data set.
+    """
+    wanted = list(indices)
+    with ThreadPoolExecutor(FOOTER_THREADS) as pool:
+        footers = list(pool.map(lambda index: _read_footer(storage, header, index), wanted))
+    return dict(zip(wanted, footers, strict=True))
+
+
+def _read_footer(storage: Storage, header: DatasetHeader, index: int) -> PartFooter | DamagedFileError:
+    name = f"{storage}/{get_part_name(index)}"
+    try:
+        with arrow_errors(name), storage.open_input(get_part_name(index)) as file:
+            size = int(file.size())
+            footer = import_extra("pyarrow.parquet", "data").read_metadata(file)
+            metadata = footer.schema.to_arrow_schema().metadata
+    except DamagedFileError as error:
+        return error
+    schema.check_part_metadata(metadata, header, index, name)
+    return PartFooter(footer.num_rows, size, *schema.parse_part_metadata(metadata))

@@ -1,4 +1,4 @@
-"""`prolip embed`: data of any kind into a folder of embeddings, here or on a cluster; resumed where it stopped."""
+"""`prolip embed`: embed data into a Parquet data set, locally or on Ray; a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -12,35 +12,42 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
-from prolip.checks import require_choice, require_count
-from prolip.data.base_loader import require_limit
+from prolip.checks import require_choice, require_positive_int
+from prolip.data.base_loader import require_max_bad_fraction
 from prolip.data.open import is_generated, is_stream
 from prolip.data.sample import BadSampleError
-from prolip.data.sample_errors import Tally
+from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
-from prolip.data.sources.columns import DamagedError
-from prolip.data.sources.tar_stream import without_secrets
-from prolip.embeddings.dataset import Embeddings
-from prolip.embeddings.extra_columns import kinds_of
-from prolip.embeddings.header import FILE, Header, Precision, Variances, What, is_embeddings, require_same
+from prolip.data.sources.columns import DamagedFileError
+from prolip.data.sources.tar_stream import redact_secrets
+from prolip.embeddings.dataset import EmbeddingDataset
+from prolip.embeddings.extra_columns import infer_types
+from prolip.embeddings.header import (
+    HEADER_FILE,
+    DatasetHeader,
+    Modality,
+    Precision,
+    Variances,
+    check_same_header,
+    has_embeddings,
+)
 from prolip.embeddings.identity import model_identity
-from prolip.embeddings.ray_workers import Cluster
-from prolip.embeddings.sample_metadata import Facts, facts_of
-from prolip.embeddings.storage import Folder, place_of
+from prolip.embeddings.ray_workers import RayCluster
+from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
+from prolip.embeddings.storage import LocalStorage, open_storage
 from prolip.embeddings.tasks import Tasks, open_tasks
-from prolip.embeddings.worker import Outcome
-from prolip.embeddings.worker_config import Plan
-from prolip.extras import require
+from prolip.embeddings.worker import TaskResult, WorkerConfig
+from prolip.extras import import_extra
 from prolip.model.prolip import ProLIP
-from prolip.progress import bar
+from prolip.progress import progress_bar
 from prolip.weights.load import load
 
 log = logging.getLogger("prolip.embeddings")
 
 Engine = Literal["local", "ray"]
-PART, BATCH, TEXT_BATCH = 4096, 64, 256
-BAD_LIMIT = 0.1
-BAD_FILE = "bad.csv"
+PART_SIZE, BATCH_SIZE, TEXT_BATCH_SIZE = 4096, 64, 256
+MAX_BAD_FRACTION = 0.1
+ERRORS_FILE = "errors.csv"
 
 
 def embed(
@@ -50,164 +57,188 @@ def embed(
     *,
     captions: Sequence[str] | None = None,
     image: str | None = None,
-    what: What = "both",
+    modality: Modality | None = None,
     variances: Variances | None = None,
     precision: Precision = "float32",
-    part_size: int = PART,
-    batch_size: int = BATCH,
-    text_batch: int = TEXT_BATCH,
-    bad_limit: float = BAD_LIMIT,
+    part_size: int = PART_SIZE,
+    batch_size: int = BATCH_SIZE,
+    text_batch_size: int = TEXT_BATCH_SIZE,
+    max_bad_fraction: float = MAX_BAD_FRACTION,
     device: str | None = None,
     engine: Engine = "local",
     workers: int | None = None,
     cpus: float = 1,
     gpus: float | None = None,
     progress: bool | None = None,
-) -> Embeddings:
-    """Write the embeddings of all pictures and captions to `out`, part by part: a folder, or an address in an object
-    store (s3://, gs://, abfs://).
+) -> EmbeddingDataset:
+    """Embed all images and captions of data into a data set of Parquet parts.
 
-    A run that was stopped goes on at the first part that is missing. A folder of another model, of other data or of
-    other options is refused.
+    A run that was stopped resumes at the first missing part. The data set of another model, of other data or with other
+    options is refused.
 
-    model:     a model, or what `prolip.load` takes. data: a source, or a path that `open_data` takes, or a stream; with
-               what="texts" also a file of captions without pictures. captions, image: as for `open_data`.
-    variances: None: full, or trace for a model that has none. precision: of the means.
-    part_size: samples in a part, lost at most when a run is killed; a stream has a part for each shard.
-    bad_limit: bad samples are left out and told in bad.csv; more than this share of them is an error.
-    engine:    ray: on the cluster of RAY_ADDRESS, or on this machine alone.
-    workers:   on ray: as many, with `cpus` and `gpus` each. None: as many as fit; a GPU each if there are any.
+    Args:
+        model: A model, or what `prolip.load` takes.
+        data: A source, a path that `open_data` takes, or a stream; with modality "text" also a file of captions.
+        out: A folder, or a URI of an object store (s3://, gs://, abfs://).
+        captions, image: As for `open_data`.
+        modality: Embed only images or only texts; None: both.
+        variances: None: full, or trace for a model without uncertainty.
+        precision: Data type of the means.
+        part_size: Samples per part, which a killed run loses at most. A stream has one part per shard.
+        batch_size, text_batch_size: Images and texts per forward pass.
+        max_bad_fraction: Bad samples are skipped and listed in errors.csv; a larger fraction of them is an error.
+        device: Of the model; None: a GPU if there is one.
+        engine: ray: on the cluster of RAY_ADDRESS, or on Ray on this machine.
+        workers: On Ray: number of workers; None: as many as fit.
+        cpus, gpus: On Ray: CPUs and GPUs per worker; gpus None: one, if there are any.
+        progress: Whether to show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The complete data set.
     """
-    require("pyarrow", "data")
+    import_extra("pyarrow", "data")
     require_choice(engine, get_args(Engine), "engine")
-    for name, count in (("part_size", part_size), ("batch_size", batch_size), ("text_batch", text_batch)):
-        require_count(count, name)
-    require_limit(bad_limit)
-    plan = Plan(
-        model=_name(model), data=data.name if isinstance(data, Source) else _whole_path(str(data)),
-        captions=None if captions is None else tuple(captions), what=what,
-        image=_whole_path(image) if image and _names_folder(str(data)) else image,
-        part_size=part_size, batch_size=batch_size, text_batch=text_batch, device=device, place=place_of(out),
+    sizes = {"part_size": part_size, "batch_size": batch_size, "text_batch_size": text_batch_size}
+    for name, size in sizes.items():
+        require_positive_int(size, name)
+    require_max_bad_fraction(max_bad_fraction)
+    config = WorkerConfig(
+        model=_get_model_name(model), data=data.name if isinstance(data, Source) else _make_absolute(str(data)),
+        captions=None if captions is None else tuple(captions), modality=modality,
+        image=_make_absolute(image) if image and _is_image_folder(str(data)) else image, part_size=part_size,
+        batch_size=batch_size, text_batch_size=text_batch_size, device=device, storage=open_storage(out),
     )  # fmt: skip
     if engine == "ray" and (isinstance(model, ProLIP) or isinstance(data, Source)):
         raise ValueError(
-            "on ray, say the model and the data by name or path: the workers open them themselves"
+            "With engine ray, model and data must be names or paths: every worker opens them itself."
         )
     opened = model if isinstance(model, ProLIP) else load(model, device=device).eval()
-    tasks = open_tasks(data if isinstance(data, Source) else plan.data, captions, image, what, part_size)
-    header = _begin(plan, opened, tasks, variances, precision)
-    run = _engine(engine, plan, opened, tasks, header, Cluster(workers, cpus, gpus))
+    tasks = open_tasks(
+        data if isinstance(data, Source) else config.data, captions, image, modality, part_size
+    )
+    header = _write_or_check_header(config, opened, tasks, variances, precision)
+    if engine == "ray":
+        run = RayCluster(workers, cpus, gpus).run(config, header)
+    else:
+        run = config.make_worker(opened, tasks, header).run
     try:
-        _follow(run, tasks, Embeddings(plan.place, header), bad_limit, progress)
+        _run_missing_tasks(run, tasks, EmbeddingDataset(config.storage, header), max_bad_fraction, progress)
     except BaseException:
-        with suppress(ValueError, OSError):  # what went wrong first is what must be told
-            _tell(Embeddings(plan.place, header))
+        with suppress(ValueError, OSError):  # the first error is the one to report
+            _report_errors(EmbeddingDataset(config.storage, header))
         raise
-    done = Embeddings(plan.place, header)
-    _tell(done)
-    if done.missing:
+    dataset = EmbeddingDataset(config.storage, header)
+    _report_errors(dataset)
+    if dataset.missing_parts:
         raise OSError(
-            f"{len(done.missing)} parts were written where this machine can't see them: {plan.place} must be the same "
-            "folder on all machines of the cluster"
+            f"{len(dataset.missing_parts)} parts were written, but are not visible on this machine. {config.storage} "
+            "must be the same folder on all machines of the cluster."
         )
-    return done
+    return dataset
 
 
-Run = Callable[[Sequence[int], Callable[[int], None]], Iterable[Outcome]]
-"""Numbers of tasks, and whom to tell of progress -> what became of each, in any order."""
+RunTasks = Callable[[Sequence[int], Callable[[int], None]], Iterable[TaskResult]]
+"""Task indices and progress callback -> the result of each task, in any order."""
 
 
-def _engine(engine: Engine, plan: Plan, model: ProLIP, tasks: Tasks, header: Header, cluster: Cluster) -> Run:
-    return cluster.run(plan, header) if engine == "ray" else plan.worker_of(model, tasks, header).run
-
-
-def _begin(
-    plan: Plan, model: ProLIP, tasks: Tasks, variances: Variances | None, precision: Precision
-) -> Header:
-    """The header of the folder: written now, or found there and the same but for extra columns, which stay."""
-    config = model.config
-    uncertain = "none" not in (config.image.uncertainty, config.text.uncertainty)
-    temperature = None if model.bias is None else model.temperature
-    old = Header.read(plan.place) if is_embeddings(plan.place) else None
-    header = Header(
-        model=plan.model, identity=model_identity(model), dim=config.embed_dim,
+def _write_or_check_header(
+    config: WorkerConfig,
+    model: ProLIP,
+    tasks: Tasks,
+    variances: Variances | None,
+    precision: Precision,
+) -> DatasetHeader:
+    """The header of the data set: written now, or the existing one, which may differ only in extra columns."""
+    towers, storage = model.config, config.storage
+    has_uncertainty = "none" not in (towers.image.uncertainty, towers.text.uncertainty)
+    temperature = None if model.logit_bias is None else model.temperature
+    old = DatasetHeader.read(storage) if has_embeddings(storage) else None
+    header = DatasetHeader(
+        model=config.model, identity=model_identity(model), dim=towers.embed_dim,
         scale=None if temperature is None else temperature.scale.item(),
-        bias=None if temperature is None else temperature.bias.item(),
-        variances=variances or ("full" if uncertain else "trace"), precision=precision, what=plan.what,
-        data=without_secrets(plan.data),
-        captions=plan.captions, image=plan.image, fingerprint=tasks.fingerprint(), part_size=plan.part_size,
-        parts=len(tasks), columns=kinds_of(_peeked(tasks)) if old is None else old.columns,
+        bias=None if temperature is None else temperature.logit_bias.item(),
+        variances=variances or ("full" if has_uncertainty else "trace"), precision=precision,
+        modality=config.modality, data=redact_secrets(config.data), captions=config.captions, image=config.image,
+        fingerprint=tasks.fingerprint(), part_size=config.part_size, parts=len(tasks),
+        columns=infer_types(_iter_example_metadata(tasks)) if old is None else old.columns,
     )  # fmt: skip
-    if old is None and any(name.startswith("part-") for name in plan.place.names()):
+    if old is None and any(name.startswith("part-") for name in storage.list_names()):
         raise ValueError(
-            f"{plan.place} holds parts of embeddings without their {FILE}: remove them, or choose another folder"
+            f"{storage} holds parts of embeddings, but no {HEADER_FILE}. Remove them, or choose another folder."
         )
     if old is not None:
-        require_same(old, header, plan.place)
-        if isinstance(plan.place, Folder):
-            plan.place.clean()
+        check_same_header(old, header, storage)
+        if isinstance(storage, LocalStorage):
+            storage.remove_temporary_files()
         return old
-    header.write(plan.place)
+    header.write(storage)
     return header
 
 
-def _peeked(tasks: Tasks) -> Iterator[Facts]:
-    """What a few good samples tell."""
-    for sample in tasks.peek():
+def _iter_example_metadata(tasks: Tasks) -> Iterator[SampleMetadata]:
+    for sample in tasks.iter_examples():
         with suppress(BadSampleError):
-            yield facts_of(sample)
+            yield collect_metadata(sample)
 
 
-def _follow(run: Run, tasks: Tasks, found: Embeddings, bad_limit: float, progress: bool | None) -> None:
-    """Do what is missing, with a bar. Shards that were broken are tried again: they may have been mended."""
-    tally, missing = Tally(), found.missing
-    for part in found.numbers:
+def _run_missing_tasks(
+    run: RunTasks,
+    tasks: Tasks,
+    dataset: EmbeddingDataset,
+    max_bad_fraction: float,
+    progress: bool | None,
+) -> None:
+    """Run the tasks of missing and damaged parts. Broken shards are tried again: they may have been repaired."""
+    counts, missing = ErrorCounts(), dataset.missing_parts
+    for part in dataset.part_indices:
         try:
-            one = found.footer(part).tally()
-        except DamagedError as error:
-            log.warning("made again: %s", error)
+            part_counts = dataset.footer(part).count_errors()
+        except DamagedFileError as error:
+            log.warning("The part is computed again: %s", error)
             missing.append(part)
             continue
-        if one.broken:
+        if part_counts.broken_shards:
             missing.append(part)
         else:
-            tally.merge(one)
+            counts.merge(part_counts)
     missing.sort()
-    shards = len(tasks) if tasks.samples is None else math.inf
-    total = None if tasks.samples is None else sum(tasks.size(task) or 0 for task in missing)
-    with bar(f"embedding {tasks.name}", total, "samples", progress) as advance:
-        for outcome in run(missing, advance):
-            tally.add(outcome.tried, outcome.bads)
-            tally.check(bad_limit, shards)
-    tally.check(bad_limit, shards, final=True)
+    shards = len(tasks) if tasks.num_samples is None else math.inf
+    total = None if tasks.num_samples is None else sum(tasks.size(task) or 0 for task in missing)
+    with progress_bar(f"embedding {tasks.name}", total, "samples", progress) as advance:
+        for result in run(missing, advance):
+            counts.add(result.num_samples, result.errors)
+            counts.check(max_bad_fraction, shards)
+    counts.check(max_bad_fraction, shards, final=True)
 
 
-def _tell(done: Embeddings) -> None:
-    """What was left out: bad.csv has a row for each bad sample."""
-    rows = [(part, number, *bad) for part, number, bad in done.bads()]
-    if rows or BAD_FILE in done.place.names():
+def _report_errors(dataset: EmbeddingDataset) -> None:
+    """List the bad samples in errors.csv, and log invalid values of extra columns."""
+    rows = [(part, sample, *error) for part, sample, error in dataset.iter_errors()]
+    if rows or ERRORS_FILE in dataset.storage.list_names():
         text = io.StringIO(newline="")
         writer = csv.writer(text)
-        writer.writerows([("part", "number", "reason", "where", "detail"), *rows])
-        done.place.write(BAD_FILE, lambda file: file.write(text.getvalue().encode()))
-    if misfits := done.misfits():
-        told = ", ".join(f"{name} {count:,}" for name, count in misfits.most_common())
-        log.warning("%s: values that are not of their column's type were left out: %s", done.place, told)
+        writer.writerows([("part", "index", "reason", "location", "detail"), *rows])
+        dataset.storage.write(ERRORS_FILE, lambda file: file.write(text.getvalue().encode()))
+    if invalid := dataset.count_invalid_values():
+        counts = ", ".join(f"{name} {count:,}" for name, count in invalid.most_common())
+        log.warning(
+            "%s: values with another type than their column were stored as null: %s", dataset.storage, counts
+        )
 
 
-def _name(model: str | Path | ProLIP) -> str:
-    """What `load` takes, wherever it is called; of a model in memory what it says of itself, which is for people."""
+def _get_model_name(model: str | Path | ProLIP) -> str:
+    """What `load` takes, from any working directory; of a model in memory its repr, for information."""
     if isinstance(model, ProLIP):
         return repr(model)
     path = Path(model).expanduser()
     return str(path.absolute()) if path.exists() else str(model)
 
 
-def _names_folder(data: str) -> bool:
-    """Whether `image` is a folder, as it is of COCO's captions, not a column or an ending."""
+def _is_image_folder(data: str) -> bool:
+    """Whether `image` is a folder, as for COCO's captions, and not a column or an extension."""
     return data.lower().endswith(".json")
 
 
-def _whole_path(data: str) -> str:
-    """The same data, from whichever folder it is opened."""
+def _make_absolute(data: str) -> str:
+    """The address of data, valid in any working directory."""
     return data if is_stream(data) or is_generated(data) else os.path.abspath(os.path.expanduser(data))

@@ -1,7 +1,7 @@
-"""The inference loop over data: every sample of a source into a Gaussian, part by part, kept on disk if wanted.
+"""Embedder: a model that embeds sources and texts in memory, with a cache on disk for evaluators.
 
-What is kept is named by (model, data, change), so that another score, other prompts or another metric cost no
-inference, and a run that was killed goes on at the first part that is missing.
+The cache is keyed by (model, data, transform), so another score, other prompts or another metric need no inference, and
+a run that was killed resumes at the first missing part.
 """
 
 from __future__ import annotations
@@ -15,51 +15,67 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from prolip.checks import require_count
-from prolip.data.sample import Bad, BadSampleError
-from prolip.data.sample_errors import Tally
+from prolip.checks import require_positive_int
+from prolip.data.sample import BadSampleError, SampleError
+from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source
-from prolip.embeddings.cache import Part, Stamp, keep, keep_texts, kept, kept_texts, stamp_of
+from prolip.embeddings.embedder_cache import (
+    read_image_part,
+    read_text_part,
+    write_image_part,
+    write_text_part,
+)
 from prolip.embeddings.identity import data_identity, model_identity, texts_identity
-from prolip.embeddings.inference_loop import Good, encoded, good_or_bad, prepared
-from prolip.embeddings.sample_metadata import Facts, facts_of
+from prolip.embeddings.inference_loop import (
+    EncodedPart,
+    FileStamp,
+    PreparedSample,
+    encode_tasks,
+    get_file_stamp,
+    prepare_or_error,
+    prepare_sample,
+)
+from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.progress import bar
+from prolip.progress import progress_bar
 
 log = logging.getLogger("prolip.embeddings")
 
-PART = 4096
-"""Samples that are kept in one file, and lost at most when a run is killed."""
-TEXT_PART = 16_384
+PART_SIZE = 4096
+"""Samples per cached file: what a killed run loses at most."""
+TEXT_PART_SIZE = 16_384
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
-    """What became of a source.
+class EncodedImages:
+    """The embedded images of a source.
 
-    images:  (N, D), on the CPU.
-    numbers: int64 (N,): the number of each row's sample in its source, increasing.
-    facts:   of each row: its key, its captions, whatever small else came along.
-    bads:    samples that were left out, and why.
-    name:    of the source.
+    Attributes:
+        images: Gaussian (N, D), on the CPU.
+        indices: int64 (N,), increasing: index of each row's sample in its source.
+        metadata: Of each row's sample.
+        errors: Bad samples, which have no row.
+        name: Of the source.
     """
 
     images: Gaussian
-    numbers: Tensor
-    facts: tuple[Facts, ...]
-    bads: tuple[Bad, ...]
+    indices: Tensor
+    metadata: tuple[SampleMetadata, ...]
+    errors: tuple[SampleError, ...]
     name: str
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.indices)
 
 
 @dataclass(frozen=True)
-class Change:
-    """What is done to pictures before the model sees them. The name must say all that matters: it names what is kept.
+class ImageTransform:
+    """A transform of images before the model sees them.
 
-    apply: the model's own pixels, uint8 (3, S, S), and the number of the sample -> pixels of the same kind.
+    Attributes:
+        name: Must identify the transform with all its settings, since the cache is keyed by it.
+        apply: Preprocessed pixels, uint8 (3, S, S), and the sample index -> pixels of the same shape and type.
     """
 
     name: str
@@ -68,90 +84,112 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Embedder:
-    """A model, and how it works through data.
+    """A model and its inference settings.
 
-    cache: the folder in which results are kept, and looked for; None: nowhere. The weights are read once to name them:
-    they must not change while this value lives.
-    batch_size, text_batch: pictures and texts at a time.
-    bad_limit: a bad sample is left out and told; more than this share of them is an error.
-    progress: a bar on stderr; None: if that is a terminal.
+    Attributes:
+        model: Its weights are hashed once, so they must not change while this object is used.
+        cache: Folder of the cache; None: nothing is cached.
+        batch_size, text_batch_size: Images and texts per forward pass.
+        max_bad_fraction: Bad samples are skipped and reported; a larger fraction of them is an error.
+        progress: Whether to show a progress bar on stderr; None: if that is a terminal.
     """
 
     model: ProLIP
     cache: Path | None = None
     batch_size: int = 64
-    text_batch: int = 256
-    bad_limit: float = 0.01
+    text_batch_size: int = 256
+    max_bad_fraction: float = 0.01
     progress: bool | None = None
 
     @cached_property
     def identity(self) -> str:
+        """Hash of the model."""
         return model_identity(self.model)
 
-    def images(self, source: Source, change: Change | None = None) -> Encoded:
-        """All pictures of a source, in its order."""
-        require_count(self.batch_size, "batch_size")
-        length, read = len(source), _Reader(self.model, source, change)
+    def embed_images(self, source: Source, transform: ImageTransform | None = None) -> EncodedImages:
+        """Embed all images of a source.
+
+        Args:
+            source: The data.
+            transform: Applied to every image; None: none.
+
+        Returns:
+            The Gaussians of all good samples, in the order of the source.
+
+        Raises:
+            TooManyBadSamplesError: More than `max_bad_fraction` of the samples are bad.
+            ValueError: A shard is broken, or no image can be used.
+        """
+        require_positive_int(self.batch_size, "batch_size")
+        length, read = len(source), _SampleReader(self.model, source, transform)
         folder = None
         if self.cache is not None:
-            name = data_identity(source, None if change is None else change.name)
+            name = data_identity(source, None if transform is None else transform.name)
             folder = self.cache / self.identity / name
-        ranges = [range(first, min(first + PART, length)) for first in range(0, length, PART)]
-        parts = {} if folder is None else _found(folder, ranges, read)
-        tally = Tally()
-        for found in parts.values():
-            tally.add(len(found.numbers) + len(found.bads), found.bads.values())
-        missing = [numbers for numbers in ranges if numbers.start not in parts]
-        with bar(f"embedding {source.name}", length, "images", self.progress) as advance:
+        ranges = [range(first, min(first + PART_SIZE, length)) for first in range(0, length, PART_SIZE)]
+        parts = {} if folder is None else _read_cached_parts(folder, ranges, read)
+        counts = ErrorCounts()
+        for cached in parts.values():
+            counts.add(cached.num_samples, cached.errors.values())
+        missing = [indices for indices in ranges if indices.start not in parts]
+        with progress_bar(f"embedding {source.name}", length, "images", self.progress) as advance:
             advance(length - sum(map(len, missing)))
-            tasks = ((numbers, numbers) for numbers in missing)
-            for numbers, part in encoded(self.model, tasks, read, self.batch_size, advance):
-                tally.add(len(numbers), part.bads.values())
-                _require_whole(tally)
-                tally.check(self.bad_limit)
-                parts[numbers.start] = part
-                if folder is not None and not _kept(partial(keep, folder, numbers.start, part)):
+            tasks = ((indices, indices) for indices in missing)
+            for indices, part in encode_tasks(self.model, tasks, read, self.batch_size, advance):
+                counts.add(len(indices), part.errors.values())
+                _check_no_broken_shard(counts)
+                counts.check(self.max_bad_fraction)
+                parts[indices.start] = part
+                if folder is not None and not _try_write(
+                    partial(write_image_part, folder, indices.start, part)
+                ):
                     folder = None
-        _require_whole(tally)
-        tally.check(self.bad_limit, final=True)
-        _tell_of_lines(parts, source.name)
-        return _joined([parts[numbers.start] for numbers in ranges], source.name)
+        _check_no_broken_shard(counts)
+        counts.check(self.max_bad_fraction, final=True)
+        _warn_about_multiline_captions(parts, source.name)
+        return _concatenate([parts[indices.start] for indices in ranges], source.name)
 
-    def texts(self, texts: Sequence[str]) -> Gaussian:
-        """All texts, (N, D), in the order given, on the CPU; equal texts are computed once."""
-        places = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-        different = list(places)
-        parts = [different[first : first + TEXT_PART] for first in range(0, len(different), TEXT_PART)] or [
-            []
-        ]
+    def embed_texts(self, texts: Sequence[str]) -> Gaussian:
+        """Embed texts. Equal texts are computed once.
+
+        Args:
+            texts: N texts.
+
+        Returns:
+            Gaussian (N, D), in the order given, on the CPU.
+        """
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        unique = list(rows)
+        # Without texts there is one empty part, which gives the result its dimension.
+        parts = [unique[i : i + TEXT_PART_SIZE] for i in range(0, max(1, len(unique)), TEXT_PART_SIZE)]
         folder = None if self.cache is None else self.cache / self.identity
-        done = []
+        blocks = []
         for part in parts:
             name = "" if folder is None else texts_identity(part)
-            z = None if folder is None else kept_texts(folder, name, len(part))
+            z = None if folder is None else read_text_part(folder, name, len(part))
             if z is None:
-                z = self.model.embed_texts(part, batch_size=self.text_batch, progress=self.progress)
-                if folder is not None and part and not _kept(partial(keep_texts, folder, name, z)):
+                z = self.model.embed_texts(part, batch_size=self.text_batch_size, progress=self.progress)
+                if folder is not None and part and not _try_write(partial(write_text_part, folder, name, z)):
                     folder = None
-            done.append(z)
-        return Gaussian.cat(done)[torch.tensor([places[text] for text in texts], dtype=torch.int64)]
+            blocks.append(z)
+        return Gaussian.cat(blocks)[torch.tensor([rows[text] for text in texts], dtype=torch.int64)]
 
 
 def encode_images(
     model: ProLIP,
     source: Source,
     *,
-    change: Change | None = None,
+    transform: ImageTransform | None = None,
     cache: Path | None = None,
     batch_size: int = 64,
-    bad_limit: float = 0.01,
+    max_bad_fraction: float = 0.01,
     progress: bool | None = None,
-) -> Encoded:
-    """All pictures of a source, in its order; see `Embedder`."""
+) -> EncodedImages:
+    """Embed all images of a source; see `Embedder`."""
     embedder = Embedder(
-        model=model, cache=cache, batch_size=batch_size, bad_limit=bad_limit, progress=progress
+        model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
     )
-    return embedder.images(source, change)
+    return embedder.embed_images(source, transform)
 
 
 def encode_texts(
@@ -162,87 +200,100 @@ def encode_texts(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Gaussian:
-    """All texts, (N, D), in the order given; see `Embedder`."""
-    return Embedder(model=model, cache=cache, text_batch=batch_size, progress=progress).texts(texts)
+    """Embed texts; see `Embedder`. Returns a Gaussian (N, D)."""
+    return Embedder(model=model, cache=cache, text_batch_size=batch_size, progress=progress).embed_texts(
+        texts
+    )
 
 
-def _kept(write: Callable[[], object]) -> bool:
-    """Whether it could be written. If not (a full disk, a folder that isn't one's own), that is told, and work goes on:
-    what was computed is needed now, and keeping it only spares doing it again."""
+def _try_write(write: Callable[[], object]) -> bool:
+    """Whether a file could be written to the cache.
+
+    If not (a full disk, missing permissions), a warning is logged and work continues: the result is needed now, and
+    the cache only avoids computing it again.
+    """
     try:
         write()
     except OSError as error:
-        log.warning("embeddings can't be kept, so another run will compute them again: %s", error)
+        log.warning("Embeddings can't be cached, so another run will compute them again: %s", error)
         return False
     return True
 
 
-def _require_whole(tally: Tally) -> None:
-    """A broken shard is one bad sample, but nobody knows how many are lost with it: no score is of such data."""
-    if tally.broken:
-        example = tally.examples["broken shard"][0]
+def _check_no_broken_shard(counts: ErrorCounts) -> None:
+    """A broken shard counts as one bad sample, but may lose many: a score of such data would be of other data."""
+    if counts.broken_shards:
+        example = counts.examples["broken shard"][0]
         raise ValueError(
-            f"a shard is broken, so that what is left of the data is not the data: {example}; fetch it again"
+            f"A shard is broken, so an unknown part of the data is missing: {example}. Download it again."
         )
 
 
-def _tell_of_lines(parts: Mapping[int, Part], name: str) -> None:
+def _warn_about_multiline_captions(parts: Mapping[int, EncodedPart], name: str) -> None:
     """Captions of several lines are most often several captions."""
     count = sum(
-        any("\n" in text for text in facts.captions) for part in parts.values() for facts in part.facts
+        any("\n" in text for text in metadata.captions)
+        for part in parts.values()
+        for metadata in part.metadata
     )
     if count:
         log.warning(
-            "%s: the captions of %d pictures have several lines each; if each line is a caption, say so: "
-            "captions txt:lines", name, count,
+            "%s: the captions of %d images have several lines. If each line is a caption, use captions txt:lines.",
+            name, count,
         )  # fmt: skip
 
 
-class _Reader:
-    """A number of a source -> pixels, facts and stamp; or why not. Called by threads."""
+class _SampleReader:
+    """Sample index -> index, and the sample or its error. Called by threads."""
 
-    def __init__(self, model: ProLIP, source: Source, change: Change | None) -> None:
-        self._source, self._change, self._rules = source, change, model.config.image.pixels
+    def __init__(self, model: ProLIP, source: Source, transform: ImageTransform | None) -> None:
+        self._source, self._transform = source, transform
+        self._preprocessing = model.config.image.preprocessing
 
-    def __call__(self, number: int) -> tuple[int, Good | Bad]:
-        return number, good_or_bad(lambda: self._read(number))
+    def __call__(self, index: int) -> tuple[int, PreparedSample | SampleError]:
+        return index, prepare_or_error(lambda: self._read(index))
 
-    def _read(self, number: int) -> Good:
-        pixels, facts, stamp = prepared(self._source.read(number), self._rules)
-        assert pixels is not None  # they were asked for
-        return (pixels if self._change is None else self._change.apply(pixels, number)), facts, stamp
+    def _read(self, index: int) -> PreparedSample:
+        sample = prepare_sample(self._source.read(index), self._preprocessing)
+        if self._transform is None:
+            return sample
+        assert sample.pixels is not None  # prepare_sample was given the preprocessing
+        return sample._replace(pixels=self._transform.apply(sample.pixels, index))
 
-    def still_holds(self, part: Part) -> bool:
-        """Whether what was kept is still so: pictures in files of their own, and what is told of them, are as they
-        were, and what was bad still is. (Shards and tables have a time of change, which names what is kept.)"""
-        for number, facts, stamp in zip(part.numbers, part.facts, part.stamps, strict=True):
-            if stamp is not None and not self._as_it_was(number, facts, stamp):
+    def is_current(self, part: EncodedPart) -> bool:
+        """Whether a cached part is still valid.
+
+        Images with files of their own and their metadata must be unchanged, and bad samples must still be bad. (Shards
+        and tables need no check: their modification times are part of the key.)
+        """
+        for index, metadata, stamp in zip(part.indices, part.metadata, part.file_stamps, strict=True):
+            if stamp is not None and not self._is_unchanged(index, metadata, stamp):
                 return False
-        return all(isinstance(self(number)[1], Bad) for number in part.bads)
+        return all(isinstance(self(index)[1], SampleError) for index in part.errors)
 
-    def _as_it_was(self, number: int, facts: Facts, stamp: Stamp) -> bool:
+    def _is_unchanged(self, index: int, metadata: SampleMetadata, stamp: FileStamp) -> bool:
         try:
-            sample = self._source.read(number)
-            now = facts_of(sample)._replace(pixels=facts.pixels)
+            sample = self._source.read(index)
+            current = collect_metadata(sample)._replace(pixel_digest=metadata.pixel_digest)
         except BadSampleError:
             return False
-        return stamp_of(sample.image) == stamp and now == facts
+        return get_file_stamp(sample.image) == stamp and current == metadata
 
 
-def _found(folder: Path, ranges: Sequence[range], read: _Reader) -> dict[int, Part]:
-    """Parts that lie on disk and still hold."""
-    parts = {numbers.start: kept(folder, numbers) for numbers in ranges}
-    return {start: part for start, part in parts.items() if part is not None and read.still_holds(part)}
+def _read_cached_parts(folder: Path, ranges: Sequence[range], read: _SampleReader) -> dict[int, EncodedPart]:
+    """Valid parts of the cache, by the index of their first sample."""
+    parts = {indices.start: read_image_part(folder, indices) for indices in ranges}
+    return {start: part for start, part in parts.items() if part is not None and read.is_current(part)}
 
 
-def _joined(parts: Sequence[Part], name: str) -> Encoded:
-    blocks = [z for part in parts for z in part.blocks]
+def _concatenate(parts: Sequence[EncodedPart], name: str) -> EncodedImages:
+    blocks = [z for part in parts for z in part.gaussians]
     if not blocks:
-        raise ValueError(f"{name}: not one picture of it can be used")
-    return Encoded(
+        raise ValueError(f"{name}: no image can be used")
+    return EncodedImages(
         images=Gaussian.cat(blocks),
-        numbers=torch.tensor([number for part in parts for number in part.numbers], dtype=torch.int64),
-        facts=tuple(fact for part in parts for fact in part.facts),
-        bads=tuple(bad for part in parts for bad in part.bads.values()),
+        indices=torch.tensor([index for part in parts for index in part.indices], dtype=torch.int64),
+        metadata=tuple(metadata for part in parts for metadata in part.metadata),
+        errors=tuple(error for part in parts for error in part.errors.values()),
         name=name,
     )

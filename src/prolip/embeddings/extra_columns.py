@@ -1,4 +1,4 @@
-"""Extra columns: what came along with samples, as typed columns of a table."""
+"""Extra columns of an embedding data set: metadata of samples as typed columns."""
 
 from __future__ import annotations
 
@@ -7,91 +7,138 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from prolip.embeddings.sample_metadata import Facts
+from prolip.embeddings.sample_metadata import SampleMetadata
 
-OWN = ("id", "number", "modality", "mean", "log_var", "uncertainty", "caption", "path", "url", "pixels")
-"""Columns that every table of embeddings has; what came along under such a name gets a line behind it: `id_`."""
-WHOLE = range(-(2**63), 2**63)
+BUILTIN_COLUMNS = (
+    "id",
+    "number",
+    "modality",
+    "mean",
+    "log_var",
+    "uncertainty",
+    "caption",
+    "path",
+    "url",
+    "pixels",
+)
+"""Columns of every data set. Metadata with such a name gets an underscore appended: `id_`."""
+INT64_RANGE = range(-(2**63), 2**63)
 
 
-def values_of(facts: Facts) -> dict[str, Any]:
-    """What is carried through of a sample, by column. The fields of a JSON file are columns, but for `url`, which has
-    one. Lists and objects become JSON texts."""
+def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
+    """Values of the extra columns of a sample, by column.
+
+    The fields of a JSON document become columns, except `url`, which has a builtin one.
+    """
     found: dict[str, Any] = {}
-    for name, value in facts.extra.items():
+    for name, value in metadata.extra.items():
         for column, one in value.items() if isinstance(value, dict) else ((name, value),):
             if one is not None and column != "url":
-                found[free_name(utf8(column), {*OWN, *found})] = one
+                found[make_unique_name(to_utf8(column), {*BUILTIN_COLUMNS, *found})] = one
     return found
 
 
-def free_name(column: str, taken: Collection[str]) -> str:
-    """A column's own name, with as many lines behind it as it takes to be no other's."""
+def make_unique_name(column: str, taken: Collection[str]) -> str:
+    """The name of a column, with as many underscores appended as are needed to make it unique.
+
+    Args:
+        column: Preferred name.
+        taken: Names of other columns.
+    """
     while column in taken:
         column += "_"
     return column
 
 
-def utf8(text: str) -> str:
-    """Names may be bytes of any kind, and JSON can spell half a character; Arrow's texts are UTF-8."""
+def to_utf8(text: str) -> str:
+    """The text with what is not valid UTF-8 escaped.
+
+    File names may hold any bytes, and JSON may hold lone surrogates; Arrow strings are UTF-8.
+    """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def address_of(facts: Facts) -> str | None:
-    """The address that a sample was fetched from, where it tells one."""
-    found = [facts.extra, *(value for value in facts.extra.values() if isinstance(value, dict))]
-    return next((utf8(told["url"]) for told in found if isinstance(told.get("url"), str)), None)
+def find_url(metadata: SampleMetadata) -> str | None:
+    """The URL that a sample was downloaded from, if its metadata has one."""
+    mappings = [metadata.extra, *(value for value in metadata.extra.values() if isinstance(value, dict))]
+    return next((to_utf8(one["url"]) for one in mappings if isinstance(one.get("url"), str)), None)
 
 
-def kinds_of(samples: Iterable[Facts]) -> dict[str, str]:
-    """The Arrow type of each extra column, seen on some samples: bool, int64, double or string. What is the caption of
-    all of them is no extra column."""
+def infer_types(samples: Iterable[SampleMetadata]) -> dict[str, str]:
+    """Infer the types of the extra columns from some samples.
+
+    A column that only repeats captions is left out.
+
+    Args:
+        samples: Metadata of the first samples.
+
+    Returns:
+        Arrow type by column: bool, int64, double or string.
+    """
     seen: dict[str, set[str]] = {}
-    told: set[str] = set()  # columns that tell something else than the caption
-    for facts in samples:
-        for name, value in values_of(facts).items():
-            seen.setdefault(name, set()).add(_kind(value))
-            if not _is_caption(value, facts.captions):
-                told.add(name)
-    return {name: _widest(seen[name]) for name in sorted(told)}
+    informative: set[str] = set()  # columns that do not only repeat a caption
+    for metadata in samples:
+        for name, value in flatten_extra(metadata).items():
+            seen.setdefault(name, set()).add(_infer_type(value))
+            if not _is_caption(value, metadata.captions):
+                informative.add(name)
+    return {name: _merge_types(seen[name]) for name in sorted(informative)}
 
 
-def count_unknown(columns: Collection[str], facts: Facts, misfits: Counter[str]) -> None:
-    """What came along under a name that no sample had that was looked at first is left out, and counted."""
-    for name, value in values_of(facts).items():
-        if name not in columns and not _is_caption(value, facts.captions):
-            misfits[name] += 1
+def count_unknown_columns(columns: Collection[str], metadata: SampleMetadata, invalid: Counter[str]) -> None:
+    """Count the values of columns that `infer_types` has not seen; they are not stored.
+
+    Args:
+        columns: Extra columns of the data set.
+        metadata: Of a sample.
+        invalid: Counter by column, updated.
+    """
+    for name, value in flatten_extra(metadata).items():
+        if name not in columns and not _is_caption(value, metadata.captions):
+            invalid[name] += 1
 
 
-def cells(name: str, kind: str, rows: Sequence[Mapping[str, Any]], misfits: Counter[str]) -> list[Any]:
-    """A column of what `values_of` gave. What isn't there is None; so is what isn't of its type, and is counted."""
-    return [None if name not in row else _cell(name, kind, row[name], misfits) for row in rows]
+def build_column(
+    name: str, arrow_type: str, rows: Sequence[Mapping[str, Any]], invalid: Counter[str]
+) -> list[Any]:
+    """Values of an extra column.
+
+    Args:
+        name: Of the column.
+        arrow_type: Its Arrow type.
+        rows: What `flatten_extra` returned for each sample.
+        invalid: Counter by column, updated with the values of another type.
+
+    Returns:
+        A value per row; None where it is missing or of another type.
+    """
+    return [None if name not in row else _convert(name, arrow_type, row[name], invalid) for row in rows]
 
 
 def _is_caption(value: object, captions: Sequence[str]) -> bool:
     return isinstance(value, str) and value.strip() in captions
 
 
-def _kind(value: object) -> str:
+def _infer_type(value: object) -> str:
     if isinstance(value, bool):
         return "bool"
-    if isinstance(value, int) and value in WHOLE:
+    if isinstance(value, int) and value in INT64_RANGE:
         return "int64"
     return "double" if isinstance(value, float) else "string"
 
 
-def _widest(kinds: set[str]) -> str:
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    return "double" if kinds == {"int64", "double"} else "string"
+def _merge_types(types: set[str]) -> str:
+    if len(types) == 1:
+        return next(iter(types))
+    return "double" if types == {"int64", "double"} else "string"
 
 
-def _cell(name: str, kind: str, value: Any, misfits: Counter[str]) -> Any:
-    own = _kind(value)
-    if kind == "string":
+def _convert(name: str, arrow_type: str, value: Any, invalid: Counter[str]) -> Any:
+    own = _infer_type(value)
+    if arrow_type == "string":
         text = value if isinstance(value, str) else json.dumps(value)
-        return utf8(text)
-    if own == kind or (kind, own) == ("double", "int64"):
-        return float(value) if kind == "double" else value
-    misfits[name] += 1
+        return to_utf8(text)
+    if own == arrow_type or (arrow_type, own) == ("double", "int64"):
+        return float(value) if arrow_type == "double" else value
+    invalid[name] += 1
     return None

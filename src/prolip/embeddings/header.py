@@ -1,4 +1,4 @@
-"""What a folder of embeddings says of itself: the model, the data, and how they were written."""
+"""Header of an embedding data set (prolip.json): model, data and storage options."""
 
 from __future__ import annotations
 
@@ -6,36 +6,42 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from prolip.configs import build, require_literals
-from prolip.embeddings.storage import Place, place_of
+from prolip.checks import require_choice
+from prolip.configs import build_dataclass, require_literals
+from prolip.embeddings.storage import Storage, open_storage
 
-VERSION = 1
-"""Of the schema (embed/table.py): another one is refused, not guessed at."""
-FILE = "prolip.json"
-SHARDS = re.compile(r"^(pipe:|https?://|hf://)|^\w+://.*(\{|\.tar$)", re.IGNORECASE)
-"""Addresses of data, where no embeddings can be."""
+VERSION = 2
+"""Version of the format: header keys, schema (schema.py) and metadata of the parts. Other versions are refused."""
+HEADER_FILE = "prolip.json"
+DATA_URI = re.compile(r"^(pipe:|https?://|hf://)|^\w+://.*(\{|\.tar$)", re.IGNORECASE)
+"""Addresses of input data, where no embeddings can be stored."""
 
 Variances = Literal["full", "trace"]
-"""full: the log-variance of every dimension. trace: their sum of variances alone, which is all that CSD sees."""
+"""full: the log-variance of every dimension. trace: only the sum of the variances, which is all that CSD needs."""
 Precision = Literal["float32", "float16"]
-"""Of the means. float16 halves them and is inexact: three digits."""
-What = Literal["both", "images", "texts"]
+"""Data type of the means. float16 halves their size and keeps three significant digits."""
+Modality = Literal["image", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Header:
-    """
-    version:     of the schema.
-    model:       what `prolip.load` takes.
-    identity:    16 hexadecimal digits of weights, config and tokenizer.
-    dim:         D.
-    scale, bias: of the match probability sigmoid(scale (1 - CSD / 2) + bias); None: a softmax model has none.
-    data, captions, image: what `open_data` takes. fingerprint: of the data when it was opened.
-    part_size:   samples in a part; a stream has a part for each shard.
-    parts:       how many there are when all is done.
-    columns:     extra ones, and their Arrow types.
+class DatasetHeader:
+    """What a data set of embeddings was made of.
+
+    Attributes:
+        version: Format version.
+        model: What `prolip.load` takes.
+        identity: 16 hexadecimal digits: hash of weights, config and tokenizer.
+        dim: D, the embedding dimension.
+        scale, bias: Of the match probability sigmoid(scale (1 - CSD / 2) + bias); None for a softmax model.
+        variances, precision: How Gaussians are stored.
+        modality: The modality that was embedded; None: images and texts.
+        data, captions, image: What `open_data` takes.
+        fingerprint: Of the data when it was opened.
+        part_size: Samples per part; a stream has one part per shard.
+        parts: Number of parts of the complete data set.
+        columns: Extra columns and their Arrow types.
     """
 
     version: int = VERSION
@@ -46,7 +52,7 @@ class Header:
     bias: float | None
     variances: Variances
     precision: Precision
-    what: What
+    modality: Modality | None
     data: str
     captions: tuple[str, ...] | None
     image: str | None
@@ -56,66 +62,93 @@ class Header:
     columns: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.version != VERSION:
-            raise ValueError(f"these embeddings have version {self.version}; this prolip reads {VERSION}")
         require_literals(self)
+        if self.modality is not None:
+            require_choice(self.modality, get_args(Modality), "modality")
 
     def to_json(self) -> str:
+        """One line of JSON, as it is stored in every part."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str | bytes, where: str) -> Header:
+    def from_json(cls, text: str | bytes, name: str) -> DatasetHeader:
+        """Parse a header.
+
+        Args:
+            text: JSON.
+            name: Its file, for error messages.
+
+        Raises:
+            ValueError: Not JSON, another format version, or keys and values that a header does not have.
+        """
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{where} has a header that is not JSON: {error}") from None
-        return _built(content, where)
+            raise ValueError(f"{name} is not a valid header: it is not JSON ({error})") from None
+        # Before the keys: those of another version may have other names.
+        if isinstance(content, dict) and (version := content.get("version", VERSION)) != VERSION:
+            raise ValueError(
+                f"{name} has format version {version!r}, but this prolip reads version {VERSION}. "
+                "Run `prolip embed` again into a new folder."
+            )
+        header: DatasetHeader = build_dataclass(cls, content, name)
+        return header
 
-    def write(self, where: str | Path | Place) -> None:
+    def write(self, location: str | Path | Storage) -> None:
+        """Write prolip.json."""
         text = json.dumps(asdict(self), indent=2) + "\n"
-        place_of(where).write(FILE, lambda file: file.write(text.encode()))
+        open_storage(location).write(HEADER_FILE, lambda file: file.write(text.encode()))
 
     @classmethod
-    def read(cls, where: str | Path | Place) -> Header:
-        place = place_of(where)
+    def read(cls, location: str | Path | Storage) -> DatasetHeader:
+        """Read prolip.json of a folder or an object store."""
+        storage = open_storage(location)
         try:
-            content = place.read(FILE)
+            content = storage.read(HEADER_FILE)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{place} holds no embeddings: {FILE} is missing") from None
-        return cls.from_json(content, f"{place}/{FILE}")
+            raise FileNotFoundError(f"{storage} holds no embeddings: {HEADER_FILE} is missing") from None
+        return cls.from_json(content, f"{storage}/{HEADER_FILE}")
 
 
-def is_embeddings(where: str | Path | Place) -> bool:
-    """Whether there are embeddings at a path or an address; an address of shards is none."""
-    if isinstance(where, str) and SHARDS.search(where):
+def has_embeddings(location: str | Path | Storage) -> bool:
+    """Whether there is a data set of embeddings at a path or URI. The address of input shards is none."""
+    if isinstance(location, str) and DATA_URI.search(location):
         return False
-    return FILE in place_of(where).names()
+    return HEADER_FILE in open_storage(location).list_names()
 
 
-def require_same(old: Header, new: Header, place: Place) -> None:
-    """An error that says what differs, if `new` is not to go on in a place that has the header `old`."""
+def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) -> None:
+    """Check that a run may resume a data set.
+
+    Args:
+        old: Header of the data set.
+        new: Header of the run.
+        storage: Of the data set, for messages.
+
+    Raises:
+        ValueError: Model, data or options differ; the message lists the differences.
+    """
     if old.identity != new.identity:
         raise ValueError(
-            f"{place} holds embeddings of another model ({old.model}, {old.identity}) than {new.model} "
-            f"({new.identity}): embeddings of two models can't be compared; choose another folder"
+            f"{storage} holds embeddings of another model: {old.model} ({old.identity}), not {new.model} "
+            f"({new.identity}). Embeddings of two models can't be compared. Choose another folder."
         )
     if old.fingerprint != new.fingerprint:
         raise ValueError(
-            f"{place} holds embeddings of {old.data}, and {new.data} is other data, or has changed since; choose "
-            "another folder"
+            f"{storage} holds embeddings of {old.data}, but {new.data} is other data, or has changed since. "
+            "Choose another folder."
         )
-    names = ("variances", "precision", "what", "part_size", "parts", "captions", "image")
-    differing = [
-        f"{name} {getattr(old, name)}, not {getattr(new, name)}"
+    names = ("variances", "precision", "modality", "part_size", "parts", "captions", "image")
+    differences = [
+        f"{name} {_describe(getattr(old, name))}, not {_describe(getattr(new, name))}"
         for name in names
         if getattr(old, name) != getattr(new, name)
     ]
-    if differing:
+    if differences:
         raise ValueError(
-            f"{place} was begun with {'; '.join(differing)}: say the same, or choose another folder"
+            f"{storage} was started with {'; '.join(differences)}. Use the same options, or another folder."
         )
 
 
-def _built(content: Any, where: str) -> Header:
-    header: Header = build(Header, content, where)
-    return header
+def _describe(value: Any) -> str:
+    return "unset" if value is None else str(value)

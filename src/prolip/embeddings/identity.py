@@ -1,4 +1,4 @@
-"""Names for what embeddings were made of: the model, the data, what was done to the pictures."""
+"""Identities (hashes) of models, data and texts, by which embeddings are cached and compared."""
 
 from __future__ import annotations
 
@@ -6,49 +6,55 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
-from prolip.data.source import Filed, Source, fingerprint_of
+from prolip.data.source import FileBacked, Source, compute_fingerprint
 from prolip.model.prolip import ProLIP
 
-VERSION = 2
-"""Of what is kept: another version finds nothing of this one's."""
+VERSION = 3
+"""Of the Embedder's cache. It enters every hash, so that another version finds none of this one's files."""
 
 
 def model_identity(model: ProLIP) -> str:
-    """16 hexadecimal digits of weights, config and tokenizer; reads all weights (about a gigabyte a second)."""
+    """Identity of a model.
+
+    Reads all weights, at about a gigabyte per second.
+
+    Returns:
+        16 hexadecimal digits: hash of weights, config and tokenizer.
+    """
     digest = hashlib.blake2b(digest_size=8)
     digest.update(json.dumps([VERSION, model.config.to_dict()], sort_keys=True).encode())
-    digest.update((model.tokenizer.core().to_str() if model.tokenizer else "").encode())
+    digest.update((model.tokenizer.copy_backend().to_str() if model.tokenizer else "").encode())
     for name, value in sorted(model.state_dict().items()):
         digest.update(f"{name} {value.dtype}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def data_identity(source: Source, change: str | None) -> str:
-    """Of the samples as they lie on disk now: where, what, of which size and time of change; and the change, if any."""
+def data_identity(source: Source, transform: str | None) -> str:
+    """Identity of data as it is on disk now.
+
+    Args:
+        source: The data: its fingerprint, folders, file sizes and modification times are hashed.
+        transform: Name of the transform of its images; None: there is none.
+    """
     stamps = []
-    for file in source.files() if isinstance(source, Filed) else ():
+    for file in source.files() if isinstance(source, FileBacked) else ():
         status = file.stat()
         stamps.append((status.st_size, status.st_mtime_ns))
-    return fingerprint_of(VERSION, source.fingerprint(), _whole_name(source), stamps, change)
+    return compute_fingerprint(VERSION, source.fingerprint(), _get_location(source), stamps, transform)
 
 
 def texts_identity(texts: Sequence[str]) -> str:
-    return fingerprint_of(VERSION, json.dumps(list(texts)))
+    """Identity of a list of texts."""
+    return compute_fingerprint(VERSION, json.dumps(list(texts)))
 
 
-def cache_folder() -> Path:
-    """Where embeddings are kept unless a user says where."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "prolip" / "embeddings"
-
-
-def _whole_name(source: Source) -> str:
-    """Shards of two data sets may have the same names, sizes and lengths: their folders tell them apart."""
-    files = source.files() if isinstance(source, Filed) else ()
+def _get_location(source: Source) -> str:
+    """Folders of the data: shards of two data sets may have the same names and sizes."""
+    files = source.files() if isinstance(source, FileBacked) else ()
     if files:
         return repr(sorted({str(file.resolve().parent) for file in files}))
     return os.path.realpath(source.name) if os.path.exists(source.name) else source.name

@@ -1,98 +1,188 @@
-"""The inference loop over samples: read and decoded by threads, encoded batch by batch, task after task."""
+"""Inference over tasks of samples: samples are read and decoded by threads and encoded in batches."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
-from prolip.data.batch import Preparation
-from prolip.data.sample import Bad, BadSampleError, Sample
-from prolip.embeddings.cache import Part, Stamp, stamp_of
-from prolip.embeddings.sample_metadata import Facts, digest_of, facts_of
+from prolip.data.batch import Preprocessor
+from prolip.data.sample import BadSampleError, Sample, SampleError
+from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata, hash_pixels
 from prolip.gaussian import Gaussian
-from prolip.model.inference import read_ahead
+from prolip.model.inference import encode_image_batches
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.images import PixelRules, normalise
+from prolip.preprocessing.images import ImagePreprocessing
 
 Task = TypeVar("Task")
 Item = TypeVar("Item")
-AHEAD = 8
-"""Batches that are decoded beforehand: they keep the network busy while texts are encoded between two tasks."""
-MOST_THREADS = 32
-Good = tuple[Tensor | None, Facts, Stamp]
-"""Of a sample: pixels uint8 (3, S, S), if they are wanted; what is told of it; where its file stood."""
+PREFETCH_BATCHES = 8
+"""Batches decoded in advance: they keep the model busy while texts are encoded between two tasks."""
+MAX_THREADS = 32
+FileStamp = tuple[str, int, int] | None
+"""Of an image with a file of its own: path, size, modification time in ns. None: it is in a shard or a table."""
 
 
-def prepared(sample: Sample, pixels: PixelRules | None) -> Good:
-    """What the loop needs of a sample; BadSampleError if it can't be used. pixels: None: without its picture."""
-    stamp = stamp_of(sample.image)  # before the picture is read: a change in between counts as one
-    facts = facts_of(sample)
-    if pixels is None:
-        return None, facts, stamp
-    image = Preparation(pixels=pixels, tokenizer=None, caption="first").item(sample, 0).pixels
-    return image, facts._replace(pixels=digest_of(image)), stamp
+class PreparedSample(NamedTuple):
+    """A sample, ready for the model.
+
+    Attributes:
+        pixels: uint8 (3, S, S); None if images are not encoded.
+        metadata: What is stored with its embedding.
+        file_stamp: State of its image file.
+    """
+
+    pixels: Tensor | None
+    metadata: SampleMetadata
+    file_stamp: FileStamp
 
 
-def good_or_bad(read: Callable[[], Good]) -> Good | Bad:
+@dataclass(eq=False)
+class EncodedPart:
+    """The encoded samples of one task.
+
+    Attributes:
+        gaussians: Image Gaussians (n_i, D), one per batch, with as many rows in all as there are `indices`; empty if
+            images were not encoded.
+        indices: Index of each good sample in its source.
+        metadata: Of each good sample.
+        file_stamps: Of each good sample.
+        errors: Bad samples, by index.
+    """
+
+    gaussians: list[Gaussian]
+    indices: list[int]
+    metadata: list[SampleMetadata]
+    file_stamps: list[FileStamp]
+    errors: dict[int, SampleError]
+
+    @classmethod
+    def empty(cls) -> EncodedPart:
+        """A part without samples."""
+        return cls([], [], [], [], {})
+
+    @property
+    def num_samples(self) -> int:
+        """Samples that were read, good and bad."""
+        return len(self.indices) + len(self.errors)
+
+    def add(self, z: Gaussian | None, samples: Sequence[tuple[int, PreparedSample | SampleError]]) -> None:
+        """Add a batch.
+
+        Args:
+            z: Gaussians of the images of its good samples; None if images were not encoded, or no sample is good.
+            samples: Sample index, and the sample or its error.
+        """
+        if z is not None:
+            self.gaussians.append(z)
+        for index, sample in samples:
+            if isinstance(sample, SampleError):
+                self.errors[index] = sample
+            else:
+                self.indices.append(index)
+                self.metadata.append(sample.metadata)
+                self.file_stamps.append(sample.file_stamp)
+
+
+def get_file_stamp(image: object) -> FileStamp:
+    """The stamp of an image that has a file of its own; None for other images."""
+    if not isinstance(image, Path):
+        return None
     try:
-        return read()
+        status = image.stat()
+    except OSError:  # reading the image reports the reason
+        return None
+    return str(image.resolve()), status.st_size, status.st_mtime_ns
+
+
+def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> PreparedSample:
+    """Decode a sample.
+
+    Args:
+        sample: From a source.
+        preprocessing: Of the model's images; None: the image is not read.
+
+    Raises:
+        BadSampleError: The sample can't be used.
+    """
+    # The stamp comes first: a change while the image is read then counts as a change.
+    stamp = get_file_stamp(sample.image)
+    metadata = collect_metadata(sample)
+    if preprocessing is None:
+        return PreparedSample(None, metadata, stamp)
+    pixels = Preprocessor(pixels=preprocessing, tokenizer=None, caption="first").process(sample, 0).pixels
+    return PreparedSample(pixels, metadata._replace(pixel_digest=hash_pixels(pixels)), stamp)
+
+
+def prepare_or_error(prepare: Callable[[], PreparedSample]) -> PreparedSample | SampleError:
+    """What `prepare` returns, or the record of the bad sample."""
+    try:
+        return prepare()
     except BadSampleError as error:
-        return error.bad
+        return error.record
 
 
-def encoded(
+def encode_tasks(
     model: ProLIP,
     tasks: Iterable[tuple[Task, Iterable[Item]]],
-    read: Callable[[Item], tuple[int, Good | Bad]],
+    read: Callable[[Item], tuple[int, PreparedSample | SampleError]],
     batch_size: int,
     advance: Callable[[int], None],
     threads: int | None = None,
-) -> Iterator[tuple[Task, Part]]:
-    """Task after task. A batch lies within one task, so that a resumed run, or another machine, computes the very same
-    batches. read: an item -> its number in the data, and what became of it; called by `threads` threads."""
-    pool = ThreadPoolExecutor(threads or min(MOST_THREADS, os.cpu_count() or 1))
-    try:
-        part = Part.empty()
-        for batch, futures in read_ahead(pool, _batches(tasks, batch_size), read, AHEAD):
-            answers = [future.result() for future in futures]
-            part.bads.update((n, answer) for n, answer in answers if isinstance(answer, Bad))
-            good = [(n, *answer) for n, answer in answers if not isinstance(answer, Bad)]
-            if good:
-                pixels = [image for _, image, _, _ in good if image is not None]
-                part.add(_images(model, pixels) if pixels else None, good)
-            advance(len(batch))
-            if batch.last:
-                yield batch.task, part
-                part = Part.empty()
-    finally:
-        pool.shutdown(cancel_futures=True)
+) -> Iterator[tuple[Task, EncodedPart]]:
+    """Encode the images of tasks, one task after the other.
+
+    A batch never spans two tasks. So a resumed run, or another machine, computes exactly the same batches, and batch
+    composition is part of the result to the last bit.
+
+    Args:
+        model: The model.
+        tasks: (task, its items).
+        read: Item -> sample index, and the sample or its error. Called by `threads` threads.
+        batch_size: Images per batch.
+        advance: Called with the number of items of each finished batch.
+        threads: Reading threads; None: one per core, at most `MAX_THREADS`.
+
+    Yields:
+        (task, its encoded samples).
+    """
+    batches = encode_image_batches(
+        model,
+        _make_batches(tasks, batch_size),
+        read,
+        get_pixels=lambda result: None if isinstance(result[1], SampleError) else result[1].pixels,
+        threads=threads or min(MAX_THREADS, os.cpu_count() or 1),
+        prefetch_batches=PREFETCH_BATCHES,
+    )
+    part = EncodedPart.empty()
+    for batch, samples, z in batches:
+        part.add(None if z is None else z.to("cpu"), samples)
+        advance(len(batch))
+        if batch.is_last:
+            yield batch.task, part
+            part = EncodedPart.empty()
 
 
 class _Batch(list[Item], Generic[Task, Item]):
-    """Items of one task. last: no other batch of it comes."""
+    """Items of one task. is_last: it is the task's last batch."""
 
-    def __init__(self, items: Iterable[Item], task: Task, last: bool) -> None:
+    def __init__(self, items: Iterable[Item], task: Task, is_last: bool) -> None:
         super().__init__(items)
-        self.task, self.last = task, last
+        self.task, self.is_last = task, is_last
 
 
-def _batches(tasks: Iterable[tuple[Task, Iterable[Item]]], size: int) -> Iterator[_Batch[Task, Item]]:
+def _make_batches(
+    tasks: Iterable[tuple[Task, Iterable[Item]]], batch_size: int
+) -> Iterator[_Batch[Task, Item]]:
     for task, items in tasks:
-        some: list[Item] = []
+        batch: list[Item] = []
         for item in items:
-            if len(some) == size:
-                yield _Batch(some, task, last=False)
-                some = []
-            some.append(item)
-        yield _Batch(some, task, last=True)
-
-
-@torch.no_grad()
-def _images(model: ProLIP, pixels: Sequence[Tensor]) -> Gaussian:
-    rules = model.config.image.pixels
-    return model.encode_image(normalise(torch.stack(list(pixels)).to(model.device), rules)).to("cpu")
+            if len(batch) == batch_size:
+                yield _Batch(batch, task, is_last=False)
+                batch = []
+            batch.append(item)
+        yield _Batch(batch, task, is_last=True)

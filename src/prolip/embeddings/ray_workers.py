@@ -1,8 +1,8 @@
-"""The same work on Ray Data: actors that hold the model take tasks, and write their parts themselves.
+"""Workers on Ray Data: actors hold the model, take tasks, and write their parts themselves.
 
-Only numbers of tasks and counts go through Ray: no picture crosses from a process to another. A task goes through one
-actor from reading to writing, and an actor reads no more than a few batches ahead, so that nothing piles up. A part is
-whole or not there, so that a task that is done again, because its worker died, gives the same file.
+Only task indices and counts pass through Ray; no image is sent between processes. One actor does a task from reading to
+writing, and prefetches only a few batches, so memory stays bounded. Parts are written atomically, so a task that is
+repeated because its worker died writes the same file.
 """
 
 from __future__ import annotations
@@ -17,144 +17,162 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prolip.checks import require_count
-from prolip.data.sample import Bad
-from prolip.embeddings.header import Header
-from prolip.embeddings.storage import Place
-from prolip.embeddings.worker import Outcome
-from prolip.embeddings.worker_config import Plan
-from prolip.extras import require
+from prolip.checks import require_positive_int
+from prolip.data.sample import SampleError
+from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.storage import Storage
+from prolip.embeddings.worker import TaskResult, WorkerConfig
+from prolip.extras import import_extra
 
-IN_FLIGHT = 2
-"""Tasks that lie at an actor: one is done, the other is there when it ends."""
-TRIES = 5
-"""How often a task may end its worker. (Ray itself gives a task out anew without end.)"""
-
-
-TRIES_OF = ".tries-"
+TASKS_IN_FLIGHT = 2
+"""Tasks per actor: one is running, the next is waiting."""
+MAX_ATTEMPTS = 5
+"""How often a task may kill its worker. (Ray itself repeats a task without limit.)"""
+ATTEMPTS_PREFIX = ".attempts-"
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """workers: actors; None: as many as there is room for. cpus, gpus: what each holds; None: a GPU if there are any.
-    The cluster is that of RAY_ADDRESS, or this machine."""
+class RayCluster:
+    """Resources on the Ray cluster of RAY_ADDRESS, or on this machine.
+
+    Attributes:
+        workers: Number of actors; None: as many as fit.
+        cpus: CPUs per actor.
+        gpus: GPUs per actor; None: one, if the cluster has any.
+    """
 
     workers: int | None
     cpus: float
     gpus: float | None
 
     def run(
-        self, plan: Plan, header: Header
-    ) -> Callable[[Sequence[int], Callable[[int], None]], Iterator[Outcome]]:
-        """What `Worker.run` is on one machine: numbers of tasks -> outcomes, in any order."""
+        self, config: WorkerConfig, header: DatasetHeader
+    ) -> Callable[[Sequence[int], Callable[[int], None]], Iterator[TaskResult]]:
+        """A function like `Worker.run`: task indices and progress callback -> results, in any order.
+
+        Args:
+            config: What the workers open.
+            header: Of the data set.
+        """
         if self.workers is not None:
-            require_count(self.workers, "workers")
+            require_positive_int(self.workers, "workers")
         if not self.cpus > 0 or (self.gpus is not None and self.gpus < 0):
             raise ValueError(
-                f"a worker needs more than 0 CPUs, and 0 GPUs or more, not {self.cpus} and {self.gpus}"
+                f"A worker needs more than 0 CPUs and at least 0 GPUs, not {self.cpus} and {self.gpus}"
             )
-        require("ray", "ray")
-        return partial(self._outcomes, plan, header)
+        import_extra("ray", "ray")
+        return partial(self._iter_results, config, header)
 
-    def _outcomes(
-        self, plan: Plan, header: Header, numbers: Sequence[int], advance: Callable[[int], None]
-    ) -> Iterator[Outcome]:
-        if not numbers:
+    def _iter_results(
+        self,
+        config: WorkerConfig,
+        header: DatasetHeader,
+        indices: Sequence[int],
+        advance: Callable[[int], None],
+    ) -> Iterator[TaskResult]:
+        if not indices:
             return
-        for name in plan.place.names():
-            if name.startswith(TRIES_OF):
-                plan.place.remove(name)
-        with _joined_cluster() as ray:
-            for row in self._rows(ray, plan, header, numbers):
-                outcome = _outcome(row)
-                advance(outcome.tried)
-                yield outcome
+        for name in config.storage.list_names():
+            if name.startswith(ATTEMPTS_PREFIX):
+                config.storage.remove(name)
+        with _connect() as ray:
+            for row in self._iter_rows(ray, config, header, indices):
+                result = _parse_result(row)
+                advance(result.num_samples)
+                yield result
 
-    def _rows(self, ray: Any, plan: Plan, header: Header, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    def _iter_rows(
+        self, ray: Any, config: WorkerConfig, header: DatasetHeader, indices: Sequence[int]
+    ) -> Iterator[dict[str, Any]]:
         gpus = (1 if ray.cluster_resources().get("GPU") else 0) if self.gpus is None else self.gpus
-        workers = min(self.workers or _room(ray.cluster_resources(), self.cpus, gpus), len(numbers))
-        tasks = ray.data.from_items(
-            [{"task": number} for number in numbers], override_num_blocks=len(numbers)
-        )
+        workers = min(self.workers or _count_workers(ray.cluster_resources(), self.cpus, gpus), len(indices))
+        tasks = ray.data.from_items([{"task": index} for index in indices], override_num_blocks=len(indices))
         done = tasks.map(
-            Actor,
-            fn_constructor_args=(plan, header, Path.cwd(), max(1, round(self.cpus))),
-            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=IN_FLIGHT),
+            RayActor,
+            fn_constructor_args=(config, header, Path.cwd(), max(1, round(self.cpus))),
+            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=TASKS_IN_FLIGHT),
             num_cpus=self.cpus,
             num_gpus=gpus,
         )
-        found: Iterator[dict[str, Any]] = done.iter_rows()
-        return found
+        rows: Iterator[dict[str, Any]] = done.iter_iter_rows()
+        return rows
 
 
-def _room(there: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """Workers that fit into the cluster; one at least, which then waits for its place."""
-    fit = [there.get("CPU", 0.0) / cpus, *([there.get("GPU", 0.0) / gpus] if gpus else [])]
+def _count_workers(resources: Mapping[str, float], cpus: float, gpus: float) -> int:
+    """Workers that fit into the cluster; at least one, which then waits for resources."""
+    fit = [resources.get("CPU", 0.0) / cpus, *([resources.get("GPU", 0.0) / gpus] if gpus else [])]
     return max(1, int(min(fit)))
 
 
-class Actor:
+class RayActor:
     """A worker in a process of the cluster."""
 
-    def __init__(self, plan: Plan, header: Header, folder: Path, threads: int) -> None:
-        if folder.is_dir():  # so that relative paths lead where the user meant
+    def __init__(self, config: WorkerConfig, header: DatasetHeader, folder: Path, threads: int) -> None:
+        if folder.is_dir():  # so that relative paths mean what they mean to the user
             os.chdir(folder)
-        self._worker = plan.worker(header, threads)
+        self._worker = config.open_worker(header, threads)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, str]:
-        """What `_outcome` reads. Errors that a user can mend travel as texts: Ray would wrap them several times."""
+        """Run a task.
+
+        Args:
+            row: {"task": task index}.
+
+        Returns:
+            What `_parse_result` reads. Errors that a user can fix are strings: Ray would wrap exceptions several times.
+        """
         task = int(row["task"])
-        place = self._worker.place
+        storage = self._worker.storage
         try:
-            _count_try(place, task, f"part {task} of {self._worker.tasks.name}")
-            (outcome,) = self._worker.run([task], lambda _: None)
+            _count_attempt(storage, task, f"part {task} of {self._worker.tasks.name}")
+            (result,) = self._worker.run([task], lambda _: None)
         except (ValueError, OSError) as error:
-            place.remove(_tries(task))
-            return {"outcome": "null", "error": str(error)}
-        place.remove(_tries(task))
-        return {"outcome": json.dumps(outcome), "error": ""}
+            storage.remove(_get_attempts_file(task))
+            return {"result": "null", "error": str(error)}
+        storage.remove(_get_attempts_file(task))
+        return {"result": json.dumps(result), "error": ""}
 
 
-def _outcome(row: Mapping[str, str]) -> Outcome:
+def _parse_result(row: Mapping[str, str]) -> TaskResult:
     if row["error"]:
-        raise OSError(f"a worker failed: {row['error']}")
-    task, rows, tried, bads = json.loads(row["outcome"])
-    return Outcome(task, rows, tried, tuple(Bad(*bad) for bad in bads))
+        raise OSError(f"A worker failed: {row['error']}")
+    task, rows, num_samples, errors = json.loads(row["result"])
+    return TaskResult(task, rows, num_samples, tuple(SampleError(*error) for error in errors))
 
 
-def _tries(task: int) -> str:
-    return f"{TRIES_OF}{task:09d}"
+def _get_attempts_file(task: int) -> str:
+    return f"{ATTEMPTS_PREFIX}{task:09d}"
 
 
-def _count_try(place: Place, task: int, what: str) -> None:
-    """A mark for each time that a task is begun; they are removed when it ends."""
+def _count_attempt(storage: Storage, task: int, name: str) -> None:
+    """Count the attempts of a task in a file, which is removed when the task ends without killing its worker."""
     try:
-        marks = place.read(_tries(task))
+        attempts = storage.read(_get_attempts_file(task))
     except FileNotFoundError:
-        marks = b""
-    if len(marks) == TRIES:
-        place.remove(_tries(task))
+        attempts = b""
+    if len(attempts) == MAX_ATTEMPTS:
+        storage.remove(_get_attempts_file(task))
         raise OSError(
-            f"{what} has ended its worker {TRIES} times, as a worker that lacks memory is ended; what is written "
-            "stays, and another run goes on"
+            f"{name} has killed its worker {MAX_ATTEMPTS} times, probably for lack of memory. Finished parts are kept; "
+            "run the same command again to resume."
         )
-    place.write(_tries(task), lambda file: file.write(marks + b"."))
+    storage.write(_get_attempts_file(task), lambda file: file.write(attempts + b"."))
 
 
 @contextmanager
-def _joined_cluster() -> Iterator[Any]:
-    """ray, connected: as the caller has connected it, or for this run."""
-    ray = require("ray", "ray")
-    require("ray.data", "ray")
+def _connect() -> Iterator[Any]:
+    """The module ray, connected as the caller has connected it, or else for this run."""
+    ray = import_extra("ray", "ray")
+    import_extra("ray.data", "ray")
     if ray.is_initialized():
         yield ray
         return
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its warnings are for those who build Ray
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its warnings are for developers of Ray
     ray.init(
         address=os.environ.get("RAY_ADDRESS"), include_dashboard=None if "RAY_ADDRESS" in os.environ else False,
         log_to_driver=False, logging_level="ERROR",
     )  # fmt: skip
-    ray.data.DataContext.get_current().enable_progress_bars = False  # we have our own
+    ray.data.DataContext.get_current().enable_progress_bars = False  # prolip shows its own
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         yield ray

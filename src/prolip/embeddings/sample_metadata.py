@@ -1,4 +1,4 @@
-"""What is remembered of a sample beside its embedding: small, and of kinds that JSON knows."""
+"""Metadata of a sample that is stored with its embedding: small values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -12,37 +12,48 @@ from torch import Tensor
 
 from prolip.data.sample import BadSampleError, Sample
 
-MOST_TEXT, MOST_JSON, MOST_NUMBERS = 4096, 65_536, 1024
-"""Bytes of a text and of a JSON file, numbers of an array, beyond which a member is not remembered."""
+MAX_TEXT_BYTES, MAX_JSON_BYTES, MAX_ARRAY_SIZE = 4096, 65_536, 1024
+"""Larger texts, JSON documents and arrays are dropped."""
 
 
-class Facts(NamedTuple):
-    """key and captions: of the sample. pixels: a digest of what the model sees of it, by which copies are found.
-    extra: other members of a tar by ending (cls: a whole number; npy: a list of
-    numbers; json: what it holds; short texts), other columns of a table where JSON knows their kind."""
+class SampleMetadata(NamedTuple):
+    """Metadata of a sample.
+
+    Attributes:
+        key: Key of the sample in its source.
+        captions: Its captions.
+        extra: Other members of a tar by extension (cls: an integer; npy: a list of numbers; json: its content; short
+            texts), or other columns of a table that JSON can hold.
+        pixel_digest: Hash of the pixels that the model sees, by which copies are found; "" without an image.
+    """
 
     key: str
     captions: tuple[str, ...]
     extra: dict[str, Any]
-    pixels: str = ""
+    pixel_digest: str = ""
 
 
-def digest_of(pixels: Tensor) -> str:
-    """16 hexadecimal digits of pixels, uint8 (3, S, S)."""
+def hash_pixels(pixels: Tensor) -> str:
+    """16 hexadecimal digits: hash of pixels, uint8 (3, S, S)."""
     return hashlib.blake2b(pixels.contiguous().numpy().data, digest_size=8).hexdigest()
 
 
-def facts_of(sample: Sample) -> Facts:
-    found = {name: _plain(name, value, sample.where) for name, value in sample.extra.items()}
-    return Facts(
-        sample.key, sample.captions, {name: value for name, value in found.items() if value is not None}
+def collect_metadata(sample: Sample) -> SampleMetadata:
+    """Metadata of a sample, without its pixel digest.
+
+    Raises:
+        BadSampleError: Its class label (.cls) is not an integer.
+    """
+    values = {name: _to_json_value(name, value, sample.location) for name, value in sample.extra.items()}
+    return SampleMetadata(
+        sample.key, sample.captions, {name: value for name, value in values.items() if value is not None}
     )
 
 
-def _plain(name: str, value: object, where: str) -> Any:
-    """The value as JSON has it; None if it is too large or of another kind."""
+def _to_json_value(name: str, value: object, where: str) -> Any:
+    """The value as JSON holds it; None if it is too large or of another type."""
     if isinstance(value, bytes):
-        return _member(name.rpartition(".")[2], value, where)
+        return _parse_member(name.rpartition(".")[2], value, where)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str | int | float | bool | list | dict):
@@ -50,38 +61,38 @@ def _plain(name: str, value: object, where: str) -> Any:
             text = json.dumps(value)
         except (TypeError, ValueError, RecursionError):
             return None
-        return json.loads(text) if len(text) <= MOST_JSON else None
+        return json.loads(text) if len(text) <= MAX_JSON_BYTES else None
     return None
 
 
-def _member(ending: str, content: bytes, where: str) -> Any:
-    if ending == "cls":
-        return _label(content, where)
-    if ending == "npy":
-        return _numbers(content)
-    if len(content) > (MOST_JSON if ending == "json" else MOST_TEXT):
+def _parse_member(extension: str, content: bytes, where: str) -> Any:
+    if extension == "cls":
+        return _parse_label(content, where)
+    if extension == "npy":
+        return _parse_array(content)
+    if len(content) > (MAX_JSON_BYTES if extension == "json" else MAX_TEXT_BYTES):
         return None
     try:
         text = content.decode("utf-8")
-        return json.loads(text) if ending == "json" else text
+        return json.loads(text) if extension == "json" else text
     except (ValueError, RecursionError):
         return None
 
 
-def _label(content: bytes, where: str) -> int:
+def _parse_label(content: bytes, where: str) -> int:
     try:
         return int(content)
     except ValueError:
         raise BadSampleError(
-            "unreadable row", where, f"its .cls holds {content[:40]!r}, not a whole number"
+            "unreadable row", where, f"its .cls holds {content[:40]!r}, not an integer"
         ) from None
 
 
-def _numbers(content: bytes) -> list[Any] | None:
+def _parse_array(content: bytes) -> list[Any] | None:
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, OSError):
         return None
     return (
-        values.reshape(-1).tolist() if values.dtype.kind in "biuf" and values.size <= MOST_NUMBERS else None
+        values.reshape(-1).tolist() if values.dtype.kind in "biuf" and values.size <= MAX_ARRAY_SIZE else None
     )

@@ -1,17 +1,19 @@
-"""The Arrow schema of embeddings: a row is an image or a text; and the way back to Gaussians.
+"""Arrow schema of an embedding data set, and conversion between its tables and Gaussians.
 
-    id           string       the sample's key in its source
-    number       int64        its number in the source (in its shard, for a stream)
+A row is an image or a text:
+
+    id           string       key of the sample in its source
+    number       int64        index of the sample in its source (in its shard, for a stream)
     modality     string       "image" or "text"
     mean         float32[D]   or float16[D]
-    log_var      float32[D]   with full variances only
+    log_var      float32[D]   only with variances "full"
     uncertainty  float32      tr Sigma
-    caption      string       of a text: itself; of an image: the first of its sample, if any
-    path, url    string       the picture's own file, and where it came from, if known
-    pixels       string       16 hexadecimal digits of what the model saw; none for a text
-    ...                       whatever else came along (embed/extra.py)
+    caption      string       of a text: the text; of an image: the first caption of its sample, if any
+    path, url    string       the image's own file, and the URL it came from, if known
+    pixels       string       16 hexadecimal digits: hash of the pixels the model saw; null for a text
+    ...                       extra columns (extra_columns.py)
 
-Images come first, then texts, both by number; a sample with several captions has several texts.
+Images come first, then texts, both by index; a sample with several captions has several texts.
 """
 
 from __future__ import annotations
@@ -20,27 +22,37 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from prolip.data.sample import Bad
+from prolip.data.sample import SampleError
 from prolip.embeddings import extra_columns
-from prolip.embeddings.cache import Part
-from prolip.embeddings.header import Header
-from prolip.extras import require
+from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.inference_loop import EncodedPart, FileStamp
+from prolip.extras import import_extra
 from prolip.gaussian import Gaussian, MeanTrace
 
-HEADER, NUMBER, DIGEST, TRIED, BAD, MISFITS = b"prolip", b"part", b"digest", b"tried", b"bad", b"misfits"
-"""In the metadata of a schema: the header; of this part its number, 16 hexadecimal digits of its ids and Gaussians, how
-many samples were tried, which of them were left out, by number, and how many values of each extra column were."""
+HEADER, PART, DIGEST, NUM_SAMPLES = b"prolip", b"part", b"digest", b"num_samples"
+ERRORS, INVALID_VALUES = b"errors", b"invalid_values"
+"""Keys of the schema's metadata: the header; of this part its index, a hash of its ids and Gaussians (16 hexadecimal
+digits), the number of samples read, the bad ones by index, and the number of invalid values of each extra column."""
 
 
-def schema(header: Header) -> Any:
-    """The pyarrow schema of a part."""
-    arrow = require("pyarrow", "data")
+class PartMetadata(NamedTuple):
+    """Metadata of a part; see `prolip.embeddings.dataset.PartFooter`."""
+
+    digest: str
+    num_samples: int
+    errors: dict[int, SampleError]
+    invalid_values: Counter[str]
+
+
+def schema(header: DatasetHeader) -> Any:
+    """The pyarrow schema of a data set's parts."""
+    arrow = import_extra("pyarrow", "data")
     mean = arrow.float16() if header.precision == "float16" else arrow.float32()
     fields = [
         arrow.field("id", arrow.string(), nullable=False),
@@ -59,130 +71,144 @@ def schema(header: Header) -> Any:
     return arrow.schema(fields, {HEADER: header.to_json().encode()})
 
 
-def table_of(header: Header, number: int, part: Part, texts: Gaussian | None) -> Any:
-    """A part as a pyarrow table.
+def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts: Gaussian | None) -> Any:
+    """Make the table of a part.
 
-    number: of the part. part: its images (n, D), if they were wanted. texts: of all captions of its samples, one sample
-    after another, if they were wanted.
+    Args:
+        header: Of the data set.
+        index: Of the part.
+        part: Its samples, with image Gaussians (n, D) unless only texts are embedded.
+        texts: Gaussians (m, D) of all captions of its samples, sample by sample; None if only images are embedded.
+
+    Returns:
+        A pyarrow table.
     """
-    arrow = require("pyarrow", "data")
-    images = range(len(part.facts)) if header.what != "texts" else range(0)
+    arrow = import_extra("pyarrow", "data")
+    images = range(len(part.metadata)) if header.modality != "text" else range(0)
     captions = [
-        (row, text) for row, facts in enumerate(part.facts) for text in facts.captions if texts is not None
+        (row, text)
+        for row, metadata in enumerate(part.metadata)
+        for text in metadata.captions
+        if texts is not None
     ]
     rows = [*images, *(row for row, _ in captions)]
-    z = [*part.blocks, *([texts] if texts is not None and len(texts) else [])]
-    both = Gaussian.cat(z) if z else Gaussian(torch.empty(0, header.dim), torch.empty(0, header.dim))
-    first = [part.facts[row].captions[:1] for row in images]
-    misfits: Counter[str] = Counter()
+    blocks = [*part.gaussians, *([texts] if texts is not None and len(texts) else [])]
+    z = Gaussian.cat(blocks) if blocks else Gaussian(torch.empty(0, header.dim), torch.empty(0, header.dim))
+    first = [part.metadata[row].captions[:1] for row in images]
+    invalid: Counter[str] = Counter()
     columns = {
-        "id": [extra_columns.utf8(part.facts[row].key) for row in rows],
-        "number": [part.numbers[row] for row in rows],
+        "id": [extra_columns.to_utf8(part.metadata[row].key) for row in rows],
+        "number": [part.indices[row] for row in rows],
         "modality": ["image"] * len(images) + ["text"] * len(captions),
-        **_numbers(header, both),
+        **_make_gaussian_columns(header, z),
         "caption": [*(texts[0] if texts else None for texts in first), *(text for _, text in captions)],
-        "path": [_path(part.stamps[row]) for row in rows],
-        "url": [extra_columns.address_of(part.facts[row]) for row in rows],
-        "pixels": [*(part.facts[row].pixels for row in images), *([None] * len(captions))],
-        **_extra(header, part, rows, misfits),
+        "path": [_get_path(part.file_stamps[row]) for row in rows],
+        "url": [extra_columns.find_url(part.metadata[row]) for row in rows],
+        "pixels": [*(part.metadata[row].pixel_digest for row in images), *([None] * len(captions))],
+        **_make_extra_columns(header, part, rows, invalid),
     }
-    told = {
+    metadata = {
         HEADER: header.to_json(),
-        NUMBER: str(number),
-        DIGEST: _digest(both, columns["id"]),
-        TRIED: str(len(part.numbers) + len(part.bads)),
-        BAD: _told(part.bads),
-        MISFITS: json.dumps(misfits),
+        PART: str(index),
+        DIGEST: _compute_digest(z, columns["id"]),
+        NUM_SAMPLES: str(part.num_samples),
+        ERRORS: json.dumps({str(sample): error for sample, error in part.errors.items()}),
+        INVALID_VALUES: json.dumps(invalid),
     }
-    made = schema(header).with_metadata(told)
+    made = schema(header).with_metadata(metadata)
     return arrow.table([arrow.array(columns[f.name], type=f.type) for f in made], schema=made)
 
 
-def gaussian_of(table: Any) -> Gaussian:
-    """mean and log_var of its rows: (n, D), float32."""
+def read_gaussians(table: Any) -> Gaussian:
+    """Gaussians of the rows of a table: mean and log_var (n, D), float32.
+
+    Raises:
+        ValueError: The data set has variances "trace".
+    """
     if "log_var" not in table.schema.names:
         raise ValueError(
-            "these embeddings hold the trace of each covariance alone, and inclusion needs every variance: embed with "
-            "variances full"
+            "These embeddings store only the trace of each covariance, but inclusion needs all variances. "
+            "Embed with variances full."
         )
-    return Gaussian(matrix(table["mean"]), matrix(table["log_var"]))
+    return Gaussian(column_to_tensor(table["mean"]), column_to_tensor(table["log_var"]))
 
 
-def mean_trace_of(table: Any) -> MeanTrace:
-    """mean (n, D) and uncertainty (n,) of its rows, float32: what CSD needs."""
-    return MeanTrace(matrix(table["mean"]), torch.from_numpy(table["uncertainty"].to_numpy().copy()))
+def read_mean_traces(table: Any) -> MeanTrace:
+    """mean (n, D) and uncertainty (n,) of the rows of a table, float32: what CSD needs."""
+    uncertainty = torch.from_numpy(table["uncertainty"].to_numpy().copy())
+    return MeanTrace(column_to_tensor(table["mean"]), uncertainty)
 
 
-def matrix(column: Any) -> Tensor:
-    """A column of fixed-size lists as float32 (n, D)."""
+def column_to_tensor(column: Any) -> Tensor:
+    """A pyarrow column of fixed-size lists as a float32 tensor (n, D)."""
     dim = column.type.list_size
-    pieces = [np.asarray(chunk.flatten()).reshape(-1, dim) for chunk in column.chunks]
-    whole = np.concatenate(pieces) if pieces else np.empty((0, dim))
-    return torch.from_numpy(np.array(whole, dtype=np.float32))
+    chunks = [np.asarray(chunk.flatten()).reshape(-1, dim) for chunk in column.chunks]
+    values = np.concatenate(chunks) if chunks else np.empty((0, dim))
+    return torch.from_numpy(np.array(values, dtype=np.float32))
 
 
-def require_part(metadata: Mapping[bytes, bytes] | None, header: Header, number: int, name: str) -> None:
-    """A part of these embeddings, and at its own place."""
+def check_part_metadata(
+    metadata: Mapping[bytes, bytes] | None, header: DatasetHeader, index: int, name: str
+) -> None:
+    """Check that a file is the part of a data set that its name says.
+
+    Args:
+        metadata: Of its schema.
+        header: Of the data set.
+        index: Of the part.
+        name: Of the file, for messages.
+    """
     found = metadata or {}
-    if not {HEADER, NUMBER, DIGEST, TRIED, BAD, MISFITS} <= found.keys():
-        raise ValueError(f"{name} is a Parquet file, but no part of embeddings: remove it")
+    if not {HEADER, PART, DIGEST, NUM_SAMPLES, ERRORS, INVALID_VALUES} <= found.keys():
+        raise ValueError(f"{name} is a Parquet file, but not a part of an embedding data set. Remove it.")
     if found[HEADER] != header.to_json().encode():
-        raise ValueError(f"{name} is not of these embeddings: its header is another one; remove it")
-    if found[NUMBER] != str(number).encode():
-        raise ValueError(f"{name} is part {found[NUMBER].decode()}, not {number}: remove it")
+        raise ValueError(f"{name} belongs to another data set: its header differs. Remove it.")
+    if found[PART] != str(index).encode():
+        raise ValueError(f"{name} is part {found[PART].decode()}, not {index}. Remove it.")
 
 
-def digest_of(metadata: Mapping[bytes, bytes]) -> str:
-    """Of the ids and Gaussians of a part: what is made of them is made anew if it differs."""
-    return metadata[DIGEST].decode()
+def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
+    """Metadata of a part from that of its schema."""
+    return PartMetadata(
+        digest=metadata[DIGEST].decode(),
+        num_samples=int(metadata[NUM_SAMPLES]),
+        errors={int(index): SampleError(*error) for index, error in json.loads(metadata[ERRORS]).items()},
+        invalid_values=Counter(json.loads(metadata[INVALID_VALUES])),
+    )
 
 
-def bads_of(metadata: Mapping[bytes, bytes]) -> dict[int, Bad]:
-    """Samples that a part has left out, by number."""
-    return {int(number): Bad(*bad) for number, bad in json.loads(metadata[BAD]).items()}
-
-
-def tried_of(metadata: Mapping[bytes, bytes]) -> int:
-    """Samples of a part, good and bad."""
-    return int(metadata[TRIED])
-
-
-def misfits_of(metadata: Mapping[bytes, bytes]) -> Counter[str]:
-    """How many values of each extra column are null because they were not of its type."""
-    return Counter(json.loads(metadata[MISFITS]))
-
-
-def _numbers(header: Header, z: Gaussian) -> dict[str, Any]:
+def _make_gaussian_columns(header: DatasetHeader, z: Gaussian) -> dict[str, Any]:
     mean = z.mean.to(getattr(torch, header.precision))
-    columns = {"mean": _lists(mean), "uncertainty": z.uncertainty.float().numpy()}
-    return columns | ({"log_var": _lists(z.log_var.float())} if header.variances == "full" else {})
+    columns = {"mean": _make_list_array(mean), "uncertainty": z.uncertainty.float().numpy()}
+    return columns | ({"log_var": _make_list_array(z.log_var.float())} if header.variances == "full" else {})
 
 
-def _lists(values: Tensor) -> Any:
-    arrow = require("pyarrow", "data")
+def _make_list_array(values: Tensor) -> Any:
+    arrow = import_extra("pyarrow", "data")
     return arrow.FixedSizeListArray.from_arrays(
         arrow.array(values.contiguous().numpy().ravel()), values.shape[1]
     )
 
 
-def _extra(header: Header, part: Part, rows: Sequence[int], misfits: Counter[str]) -> dict[str, list[Any]]:
-    for facts in part.facts:
-        extra_columns.count_unknown(header.columns, facts, misfits)
-    values = [extra_columns.values_of(facts) for facts in part.facts]
-    found = {name: extra_columns.cells(name, kind, values, misfits) for name, kind in header.columns.items()}
-    return {name: [cells[row] for row in rows] for name, cells in found.items()}
+def _make_extra_columns(
+    header: DatasetHeader, part: EncodedPart, rows: Sequence[int], invalid: Counter[str]
+) -> dict[str, list[Any]]:
+    for metadata in part.metadata:
+        extra_columns.count_unknown_columns(header.columns, metadata, invalid)
+    values = [extra_columns.flatten_extra(metadata) for metadata in part.metadata]
+    columns = {
+        name: extra_columns.build_column(name, arrow_type, values, invalid)
+        for name, arrow_type in header.columns.items()
+    }
+    return {name: [column[row] for row in rows] for name, column in columns.items()}
 
 
-def _digest(z: Gaussian, ids: Sequence[str]) -> str:
+def _compute_digest(z: Gaussian, ids: Sequence[str]) -> str:
     digest = hashlib.blake2b("\n".join(ids).encode(), digest_size=8)
     for values in (z.mean, z.log_var):
         digest.update(values.contiguous().numpy().data)
     return digest.hexdigest()
 
 
-def _path(stamp: tuple[str, int, int] | None) -> str | None:
-    return None if stamp is None else extra_columns.utf8(stamp[0])
-
-
-def _told(bads: Mapping[int, Bad]) -> str:
-    return json.dumps({str(number): bad for number, bad in bads.items()})
+def _get_path(stamp: FileStamp) -> str | None:
+    return None if stamp is None else extra_columns.to_utf8(stamp[0])

@@ -1,4 +1,4 @@
-"""Where embeddings lie: a folder, or an address in an object store. Files are there whole, or not at all."""
+"""Storage of embeddings: a local folder or an object store. A file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -12,102 +12,119 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from prolip.data.sources.tar_stream import without_secrets
-from prolip.extras import require
-from prolip.files import remove_leftovers, write_whole
+from prolip.data.sources.tar_stream import redact_secrets
+from prolip.extras import import_extra
+from prolip.files import atomic_write, remove_temporary_files
 
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
-class Place(ABC):
-    """Files by name, without folders in it."""
+class Storage(ABC):
+    """A flat set of files, by name, without subfolders."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """What leads to it, from any folder; without passwords, since it is told and kept."""
+        """The absolute path or URI, without passwords: it is printed and stored."""
 
     @abstractmethod
-    def names(self) -> set[str]:
-        """Of the files that are there; none if the place is not."""
+    def list_names(self) -> set[str]:
+        """Names of the files; empty if the folder does not exist."""
 
     @abstractmethod
-    def opened(self, name: str) -> Any:
-        """What pyarrow reads a file from, at any place of it. FileNotFoundError if it isn't there."""
+    def open_input(self, name: str) -> Any:
+        """A pyarrow file, open for random access.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
 
     @abstractmethod
     def write(self, name: str, write: Callable[[Any], object]) -> None:
-        """Let `write` fill a file, given as an open one; nobody sees it before it is whole."""
+        """Write a file atomically.
+
+        Args:
+            name: Name of the file.
+            write: Receives a binary file object and fills it. No reader sees the file before this has returned.
+        """
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Also one that isn't there."""
+        """Remove a file, if it exists."""
 
     def read(self, name: str) -> bytes:
-        """A whole file."""
-        with self.opened(name) as file:
+        """The content of a file."""
+        with self.open_input(name) as file:
             content: bytes = file.read()
         return content
 
 
 @dataclass(frozen=True)
-class Folder(Place):
-    """path: of a folder; it is made when something is written."""
+class LocalStorage(Storage):
+    """A folder on this machine. It is created by the first write.
+
+    Attributes:
+        path: The folder.
+    """
 
     path: Path
 
     def __str__(self) -> str:
         return str(self.path.absolute())
 
-    def names(self) -> set[str]:
+    def list_names(self) -> set[str]:
         return {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
 
-    def opened(self, name: str) -> Any:
-        return require("pyarrow", "data").OSFile(str(self.path / name))
+    def open_input(self, name: str) -> Any:
+        return import_extra("pyarrow", "data").OSFile(str(self.path / name))
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
-        def fill(aside: Path) -> None:
-            with open(aside, "wb") as file:
+        def fill(temporary: Path) -> None:
+            with open(temporary, "wb") as file:
                 write(file)
 
-        write_whole(self.path / name, fill)
+        atomic_write(self.path / name, fill)
 
     def remove(self, name: str) -> None:
         (self.path / name).unlink(missing_ok=True)
 
-    def clean(self) -> None:
-        """Remove what killed processes of this machine have left half written."""
-        remove_leftovers(self.path)
+    def remove_temporary_files(self) -> None:
+        """Remove the incomplete files of killed processes of this machine."""
+        remove_temporary_files(self.path)
 
 
 @dataclass(frozen=True)
-class Bucket(Place):
-    """uri: s3://bucket/folder, gs://..., abfs://..., as pyarrow's file systems know them. An object appears when its
-    last byte has come."""
+class ObjectStorage(Storage):
+    """A prefix in an object store, or file://, through pyarrow's file systems.
+
+    Attributes:
+        uri: s3://bucket/folder, gs://..., abfs://... An object becomes visible after its last byte was received.
+    """
 
     uri: str
 
     def __str__(self) -> str:
-        return without_secrets(self.uri)
+        return redact_secrets(self.uri)
 
     @cached_property
-    def _system(self) -> tuple[Any, str]:
+    def _file_system(self) -> tuple[Any, str]:
         """pyarrow's file system, and the path in it."""
-        system: tuple[Any, str] = require("pyarrow.fs", "data").FileSystem.from_uri(self.uri)
-        return system
+        found: tuple[Any, str] = import_extra("pyarrow.fs", "data").FileSystem.from_uri(self.uri)
+        return found
 
-    def names(self) -> set[str]:
-        system, path = self._system
-        selector = require("pyarrow.fs", "data").FileSelector(path, allow_not_found=True)
-        return {found.base_name for found in system.get_file_info(selector)}
+    def list_names(self) -> set[str]:
+        system, path = self._file_system
+        selector = import_extra("pyarrow.fs", "data").FileSelector(path, allow_not_found=True)
+        return {info.base_name for info in system.get_file_info(selector)}
 
-    def opened(self, name: str) -> Any:
-        system, path = self._system
+    def open_input(self, name: str) -> Any:
+        system, path = self._file_system
         return system.open_input_file(f"{path}/{name}")
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
-        content = io.BytesIO()  # first: a stream that is closed by an error would leave half an object
+        # Buffered first: an output stream that an error closes would publish an incomplete object.
+        content = io.BytesIO()
         write(content)
-        system, path = self._system
+        system, path = self._file_system
         if system.type_name == "local":  # file://; an object store has no folders
             system.create_dir(path, recursive=True)
         file = system.open_output_stream(f"{path}/{name}")
@@ -115,20 +132,27 @@ class Bucket(Place):
         file.close()
 
     def remove(self, name: str) -> None:
-        system, path = self._system
+        system, path = self._file_system
         with suppress(FileNotFoundError):
             system.delete_file(f"{path}/{name}")
 
 
-def place_of(where: str | Path | Place) -> Place:
-    """A place that a user has named."""
-    if isinstance(where, Place):
-        return where
-    if isinstance(where, str) and ADDRESS.match(where):
-        return Bucket(where.rstrip("/"))
-    path = Path(where).expanduser()
+def open_storage(location: str | Path | Storage) -> Storage:
+    """The storage at a path or URI.
+
+    Args:
+        location: A folder (it need not exist), a URI such as s3://bucket/folder, or a storage, which is returned.
+
+    Returns:
+        A `LocalStorage` for a path, an `ObjectStorage` for a URI.
+    """
+    if isinstance(location, Storage):
+        return location
+    if isinstance(location, str) and URI.match(location):
+        return ObjectStorage(location.rstrip("/"))
+    path = Path(location).expanduser()
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{str(path)!r}: the name of a folder for embeddings must be UTF-8") from None
-    return Folder(path)
+        raise ValueError(f"The path of an embeddings folder must be valid UTF-8: {str(path)!r}") from None
+    return LocalStorage(path)

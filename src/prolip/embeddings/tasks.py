@@ -1,4 +1,4 @@
-"""Data cut into tasks, each of which becomes one part: so many samples of a source, or a shard of a stream."""
+"""Tasks of `prolip embed`: some samples of a source, or a shard of a stream; each becomes one part."""
 
 from __future__ import annotations
 
@@ -11,58 +11,71 @@ from threading import Event, Thread
 from typing import Any, Protocol
 
 from prolip.data.open import is_stream, open_data
-from prolip.data.sample import Bad, BadSampleError, Sample
-from prolip.data.source import Filed, Source, fingerprint_of
+from prolip.data.sample import BadSampleError, Sample, SampleError
+from prolip.data.source import FileBacked, Source, compute_fingerprint, evenly_spaced
 from prolip.data.sources.captions import open_captions
-from prolip.data.sources.folder import Folder
-from prolip.data.sources.tar_stream import Stream
-from prolip.data.subset import evenly
-from prolip.embeddings.header import What
+from prolip.data.sources.folder import ImageFolder
+from prolip.data.sources.tar_stream import TarStream
+from prolip.embeddings.header import Modality
 
-AHEAD = 256
-"""Samples of a stream that are fetched while others are encoded."""
-PEEK, PEEKED_SHARDS = 64, 4
-"""Samples that are looked at to know the extra columns, and shards of a stream that they come from."""
-PATIENCE = 1.0
-"""Seconds that the end waits for what fetches: it may hang on a network, and ends with the process."""
-TABLES = (".txt", ".csv", ".tsv", ".tab", ".parquet")
-"""Files of which the captions can be read without pictures."""
+PREFETCH_SAMPLES = 256
+"""Samples of a stream that are downloaded while others are encoded."""
+NUM_EXAMPLES, EXAMPLE_SHARDS = 64, 4
+"""Samples from which extra columns are inferred, and the number of shards of a stream that they come from."""
+JOIN_SECONDS = 1.0
+"""How long the end waits for the downloading thread. It may hang on a network, and ends with the process."""
+CAPTION_FILES = (".txt", ".csv", ".tsv", ".tab", ".parquet")
+"""Extensions of files whose captions can be read without images."""
 
 
 class Tasks(Protocol):
-    """Items are what threads turn into samples; only the main thread asks for them, in order."""
+    """Data split into tasks.
+
+    The main thread iterates over the items of a task, in order; reading threads turn items into samples.
+    """
 
     @property
-    def name(self) -> str: ...
-    @property
-    def samples(self) -> int | None:
-        """In all; None: nobody knows."""
+    def name(self) -> str:
+        """Of the data."""
 
-    def __len__(self) -> int: ...
+    @property
+    def num_samples(self) -> int | None:
+        """Samples of all tasks; None: unknown."""
+
+    def __len__(self) -> int:
+        """Number of tasks."""
+
     def size(self, task: int) -> int | None:
-        """Samples of a task."""
+        """Samples of a task; None: unknown."""
 
-    def items(self, task: int) -> Iterator[Any]: ...
-    def number(self, item: Any) -> int:
-        """Of the sample, in its source, or in its shard."""
+    def items(self, task: int) -> Iterator[Any]:
+        """Items of a task."""
+
+    def get_index(self, item: Any) -> int:
+        """Index of the sample in its source, or in its shard."""
 
     def read(self, item: Any) -> Sample:
-        """BadSampleError if it is bad."""
+        """The sample of an item.
 
-    def peek(self) -> Iterator[Sample]:
-        """A few good samples."""
+        Raises:
+            BadSampleError: It can't be used.
+        """
 
-    def fingerprint(self) -> str: ...
+    def iter_examples(self) -> Iterator[Sample]:
+        """A few good samples, from all over the data."""
+
+    def fingerprint(self) -> str:
+        """Hash of the data's state."""
 
 
 class SourceTasks:
-    """`part_size` samples of a source make a task. An item is the number of a sample."""
+    """Tasks of `part_size` consecutive samples of a source. An item is a sample index."""
 
     def __init__(self, source: Source, part_size: int) -> None:
         self.source, self.part_size, self.name = source, part_size, source.name
 
     @property
-    def samples(self) -> int:
+    def num_samples(self) -> int:
         return len(self.source)
 
     def __len__(self) -> int:
@@ -74,33 +87,33 @@ class SourceTasks:
     def items(self, task: int) -> Iterator[int]:
         return iter(self._range(task))
 
-    def number(self, item: int) -> int:
+    def get_index(self, item: int) -> int:
         return item
 
     def read(self, item: int) -> Sample:
         return self.source.read(item)
 
-    def peek(self) -> Iterator[Sample]:
-        for number in evenly(len(self.source), PEEK) if len(self.source) else ():
+    def iter_examples(self) -> Iterator[Sample]:
+        for index in evenly_spaced(len(self.source), NUM_EXAMPLES) if len(self.source) else ():
             try:
-                yield self.source.read(int(number))
+                yield self.source.read(int(index))
             except BadSampleError:
                 continue
 
     def fingerprint(self) -> str:
-        return fingerprint_of("source", self.source.fingerprint(), *_stamps(self.source))
+        return compute_fingerprint("source", self.source.fingerprint(), *_iter_file_stamps(self.source))
 
     def _range(self, task: int) -> range:
         return range(task * self.part_size, min((task + 1) * self.part_size, len(self.source)))
 
 
 class StreamTasks:
-    """A shard of a stream is a task. An item is (number in the shard, what came)."""
+    """Tasks of a shard of a stream each. An item is (index in the shard, sample or error)."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: TarStream) -> None:
         self.stream, self.name = stream, stream.name
 
-    samples = None
+    num_samples = None
 
     def __len__(self) -> int:
         return len(self.stream.shards)
@@ -108,28 +121,28 @@ class StreamTasks:
     def size(self, task: int) -> None:
         return None
 
-    def items(self, task: int) -> Iterator[tuple[int, Sample | Bad]]:
-        return enumerate(_fetched(self.stream.read(task)))
+    def items(self, task: int) -> Iterator[tuple[int, Sample | SampleError]]:
+        return enumerate(_prefetch(self.stream.read(task)))
 
-    def number(self, item: tuple[int, Sample | Bad]) -> int:
+    def get_index(self, item: tuple[int, Sample | SampleError]) -> int:
         return item[0]
 
-    def read(self, item: tuple[int, Sample | Bad]) -> Sample:
-        if isinstance(item[1], Bad):
+    def read(self, item: tuple[int, Sample | SampleError]) -> Sample:
+        if isinstance(item[1], SampleError):
             raise BadSampleError(*item[1])
         return item[1]
 
-    def peek(self) -> Iterator[Sample]:
-        """The first ones of a few shards, spread over all; of others, if those have none."""
-        first = evenly(len(self), PEEKED_SHARDS).tolist()
+    def iter_examples(self) -> Iterator[Sample]:
+        """The first samples of a few shards, evenly spaced; of others, if those have none."""
+        first = evenly_spaced(len(self), EXAMPLE_SHARDS).tolist()
         others = [shard for shard in range(len(self)) if shard not in first]
-        found = 0
+        count = 0
         for shard in [*first, *others]:
-            if found and shard in others:
+            if count and shard in others:
                 return
             good = (one for one in self.stream.read(shard) if isinstance(one, Sample))
-            for sample in islice(good, PEEK // PEEKED_SHARDS):
-                found += 1
+            for sample in islice(good, NUM_EXAMPLES // EXAMPLE_SHARDS):
+                count += 1
                 yield sample
 
     def fingerprint(self) -> str:
@@ -137,58 +150,81 @@ class StreamTasks:
 
 
 def open_tasks(
-    data: str | Source, captions: Sequence[str] | None, image: str | None, what: What, part_size: int
+    data: str | Source,
+    captions: Sequence[str] | None,
+    image: str | None,
+    modality: Modality | None,
+    part_size: int,
 ) -> Tasks:
-    """data: a source, or what `open_source` takes, or a stream (pipe:..., https://..., s3://...)."""
+    """Split data into tasks.
+
+    Args:
+        data: A source, what `open_source` takes, or a stream (pipe:..., https://..., s3://...).
+        captions, image: As for `open_data`.
+        modality: What is to be embedded; None: images and texts.
+        part_size: Samples per task of a source.
+    """
     if not isinstance(data, str):
         return SourceTasks(data, part_size)
     if is_stream(data):
-        asked: dict[str, Any] = {} if captions is None else {"captions": captions}
-        return StreamTasks(Stream(data, **asked) if image is None else Stream(data, images=(image,), **asked))
-    return SourceTasks(open_source(data, captions, image, what), part_size)
+        options: dict[str, Any] = {} if captions is None else {"captions": captions}
+        return StreamTasks(
+            TarStream(data, **options) if image is None else TarStream(data, images=(image,), **options)
+        )
+    return SourceTasks(open_source(data, captions, image, modality), part_size)
 
 
-def open_source(data: str, captions: Sequence[str] | None, image: str | None, what: What) -> Source:
-    """What `open_data` opens; with texts alone also files of captions without pictures."""
+def open_source(
+    data: str, captions: Sequence[str] | None, image: str | None, modality: Modality | None
+) -> Source:
+    """Open data for random access.
+
+    Args:
+        data: What `open_data` takes; for texts alone also a file of captions without images.
+        captions, image: As for `open_data`.
+        modality: What is to be embedded; None: images and texts.
+    """
     if is_stream(data):
         raise ValueError(
-            f"{data} is a stream: it can't be read at a place, so what it held can't be looked at again"
+            f"{data} is a stream, which has no random access, so its samples can't be read again"
         )
-    if what == "texts" and _is_table(Path(data).expanduser()):
+    if modality == "text" and _is_caption_file(Path(data).expanduser()):
         return open_captions(data, captions)
     return open_data(data, captions=captions, image=image)
 
 
-def _stamps(source: Source) -> Iterator[tuple[int, int]]:
-    """Size and time of change of the files: two data sets may have the same names. A folder that was moved is the same;
-    pictures that a table names are not looked at."""
-    if isinstance(source, Folder):
+def _iter_file_stamps(source: Source) -> Iterator[tuple[int, int]]:
+    """Size and modification time of the files: two data sets may have the same names.
+
+    The folder is left out, so that data may be moved. Images that a table refers to are not checked.
+    """
+    if isinstance(source, ImageFolder):
         yield from source.stamps()
-    for file in source.files() if isinstance(source, Filed) else ():
+    for file in source.files() if isinstance(source, FileBacked) else ():
         status = file.stat()
         yield status.st_size, status.st_mtime_ns
 
 
-def _is_table(path: Path) -> bool:
+def _is_caption_file(path: Path) -> bool:
     if path.suffix.lower() == ".json" and path.is_file():
         with open(path, "rb") as file:
             return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-    return path.suffix.lower() in TABLES
+    return path.suffix.lower() in CAPTION_FILES
 
 
-def _fetched(samples: Iterator[Sample | Bad]) -> Iterator[Sample | Bad]:
-    """The same, fetched ahead by a thread: a network is slow in other moments than a network of neurons."""
-    queue: Queue[Any] = Queue(AHEAD)
-    gone = Event()
+def _prefetch(samples: Iterator[Sample | SampleError]) -> Iterator[Sample | SampleError]:
+    """The same samples, downloaded in advance by a thread, so that download and inference overlap."""
+    queue: Queue[Any] = Queue(PREFETCH_SAMPLES)
+    stopped = Event()
 
     def fetch() -> None:
         try:
             for sample in samples:
-                if not _put(queue, (sample, None), gone):
+                if not _put(queue, (sample, None), stopped):
                     return
-            _put(queue, (None, None), gone)
-        except BaseException as error:  # told to whoever waits
-            _put(queue, (None, error), gone)
+            _put(queue, (None, None), stopped)
+        except BaseException as error:  # raised again by the consumer
+            _put(queue, (None, error), stopped)
 
     thread = Thread(target=fetch, daemon=True)
     thread.start()
@@ -201,13 +237,13 @@ def _fetched(samples: Iterator[Sample | Bad]) -> Iterator[Sample | Bad]:
                 return
             yield sample
     finally:
-        gone.set()
-        thread.join(PATIENCE)
+        stopped.set()
+        thread.join(JOIN_SECONDS)
 
 
-def _put(queue: Queue[Any], value: object, gone: Event) -> bool:
-    """Whether there was room before the reader went away."""
-    while not gone.is_set():
+def _put(queue: Queue[Any], value: object, stopped: Event) -> bool:
+    """Whether the value was put before the consumer stopped."""
+    while not stopped.is_set():
         try:
             queue.put(value, timeout=0.1)
             return True

@@ -1,4 +1,4 @@
-"""One worker: a model, opened data, and the place that parts go to. It runs here, or many of them on a cluster."""
+"""Worker that embeds tasks and writes their parts: one in this process, or many on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,67 +7,138 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from prolip.data.sample import Bad
-from prolip.embeddings.cache import Part
+from prolip.data.sample import SampleError
 from prolip.embeddings.dataset import write_part
-from prolip.embeddings.header import Header
-from prolip.embeddings.inference_loop import Good, encoded, good_or_bad, prepared
-from prolip.embeddings.schema import table_of
-from prolip.embeddings.storage import Place
-from prolip.embeddings.tasks import Tasks
+from prolip.embeddings.header import DatasetHeader, Modality
+from prolip.embeddings.inference_loop import (
+    EncodedPart,
+    PreparedSample,
+    encode_tasks,
+    prepare_or_error,
+    prepare_sample,
+)
+from prolip.embeddings.schema import make_part_table
+from prolip.embeddings.storage import Storage
+from prolip.embeddings.tasks import Tasks, open_tasks
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
+from prolip.weights.load import load
 
 
-class Outcome(NamedTuple):
-    """Of a task: how many rows were written, how many samples were tried, and which of them were bad."""
+class TaskResult(NamedTuple):
+    """Result of a task.
+
+    Attributes:
+        task: Index of the task, which is that of its part.
+        rows: Rows written.
+        num_samples: Samples that were read, good and bad.
+        errors: The bad samples.
+    """
 
     task: int
     rows: int
-    tried: int
-    bads: tuple[Bad, ...]
+    num_samples: int
+    errors: tuple[SampleError, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """batch_size, text_batch: pictures and texts that go through the network together; they are part of the result to
-    the last bit, so that all workers must have the same. threads: that read and decode; None: as many as cores."""
+    """A model, open data, and the storage that parts are written to.
+
+    Attributes:
+        model: The model.
+        tasks: The data, split into tasks.
+        header: Of the data set.
+        storage: Of the data set.
+        batch_size, text_batch_size: Images and texts per forward pass. They affect the last bits of the result, so all
+            workers of a data set must use the same.
+        threads: Threads that read and decode; None: one per core.
+    """
 
     model: ProLIP
     tasks: Tasks
-    header: Header
-    place: Place
+    header: DatasetHeader
+    storage: Storage
     batch_size: int
-    text_batch: int
+    text_batch_size: int
     threads: int | None = None
 
-    def run(self, numbers: Iterable[int], advance: Callable[[int], None]) -> Iterator[Outcome]:
-        """Task after task: read, decode, encode, write. The part is on disk when its outcome comes. One part is written
-        while the next is encoded."""
-        tasks = ((number, self.tasks.items(number)) for number in numbers)
-        written: Future[Outcome] | None = None
+    def run(self, indices: Iterable[int], advance: Callable[[int], None]) -> Iterator[TaskResult]:
+        """Read, decode, encode and write tasks, one after the other.
+
+        Args:
+            indices: Of the tasks.
+            advance: Called with the number of samples that were finished.
+
+        Yields:
+            The result of each task, after its part was written.
+        """
+        tasks = ((index, self.tasks.items(index)) for index in indices)
+        pending: Future[TaskResult] | None = None
+        # One part is written while the next one is encoded; never more than one waits in memory.
         with ThreadPoolExecutor(1) as writer:
-            for number, part in encoded(
+            for index, part in encode_tasks(
                 self.model, tasks, self._read, self.batch_size, advance, self.threads
             ):
-                texts = self._texts(part)
-                if written is not None:
-                    yield written.result()
-                written = writer.submit(self._write, number, part, texts)
-            if written is not None:
-                yield written.result()
+                texts = self._embed_texts(part)
+                if pending is not None:
+                    yield pending.result()
+                pending = writer.submit(self._write, index, part, texts)
+            if pending is not None:
+                yield pending.result()
 
-    def _write(self, number: int, part: Part, texts: Gaussian | None) -> Outcome:
-        rows = table_of(self.header, number, part, texts)
-        write_part(self.place, number, rows)
-        return Outcome(number, len(rows), len(part.numbers) + len(part.bads), tuple(part.bads.values()))
+    def _write(self, index: int, part: EncodedPart, texts: Gaussian | None) -> TaskResult:
+        table = make_part_table(self.header, index, part, texts)
+        write_part(self.storage, index, table)
+        return TaskResult(index, len(table), part.num_samples, tuple(part.errors.values()))
 
-    def _read(self, item: object) -> tuple[int, Good | Bad]:
-        pixels = None if self.header.what == "texts" else self.model.config.image.pixels
-        return self.tasks.number(item), good_or_bad(lambda: prepared(self.tasks.read(item), pixels))
+    def _read(self, item: object) -> tuple[int, PreparedSample | SampleError]:
+        preprocessing = None if self.header.modality == "text" else self.model.config.image.preprocessing
+        return self.tasks.get_index(item), prepare_or_error(
+            lambda: prepare_sample(self.tasks.read(item), preprocessing)
+        )
 
-    def _texts(self, part: Part) -> Gaussian | None:
-        if self.header.what == "images":
+    def _embed_texts(self, part: EncodedPart) -> Gaussian | None:
+        if self.header.modality == "image":
             return None
-        captions = [text for facts in part.facts for text in facts.captions]
-        return self.model.embed_texts(captions, batch_size=self.text_batch, progress=False)
+        captions = [text for metadata in part.metadata for text in metadata.captions]
+        return self.model.embed_texts(captions, batch_size=self.text_batch_size, progress=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig:
+    """The arguments of `embed` that a worker needs, as plain values that can be sent to another machine.
+
+    Attributes:
+        storage: All workers must reach it under this address.
+    """
+
+    model: str
+    data: str
+    captions: tuple[str, ...] | None
+    image: str | None
+    modality: Modality | None
+    part_size: int
+    batch_size: int
+    text_batch_size: int
+    device: str | None
+    storage: Storage
+
+    def open_worker(self, header: DatasetHeader, threads: int) -> Worker:
+        """Load the model, open the data, and make a worker in this process."""
+        tasks = open_tasks(self.data, self.captions, self.image, self.modality, self.part_size)
+        return self.make_worker(load(self.model, device=self.device).eval(), tasks, header, threads)
+
+    def make_worker(
+        self, model: ProLIP, tasks: Tasks, header: DatasetHeader, threads: int | None = None
+    ) -> Worker:
+        """A worker for a model and data that are open already."""
+        return Worker(
+            model=model,
+            tasks=tasks,
+            header=header,
+            storage=self.storage,
+            batch_size=self.batch_size,
+            text_batch_size=self.text_batch_size,
+            threads=threads,
+        )

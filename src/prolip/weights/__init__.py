@@ -1,1 +1,1 @@
-"""Everyone's weights: one adapter a format, each accounting for every tensor; loading by name; the way out again."""
+"""Loading and converting weights: one adapter per format, the hub, ONNX export, shipped models."""

@@ -1,4 +1,4 @@
-"""`prolip convert`: anyone's weights into our folder, made probabilistic, resized; or into the release's, or ONNX."""
+"""`prolip convert`: weights to our folder, a probabilistic model, the ProLIP release, or ONNX."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import torch
 
-from prolip.files import require_empty
+from prolip.files import require_empty_folder
 from prolip.model.prolip import ProLIP
-from prolip.model.resize import resized
+from prolip.model.resize import resize_model
 from prolip.weights import onnx
 from prolip.weights.formats import release
-from prolip.weights.formats.rules import Account
+from prolip.weights.formats.rules import LoadingReport
 from prolip.weights.load import open_model
 from prolip.weights.make_probabilistic import make_probabilistic
 
@@ -21,24 +21,33 @@ Target = Literal["folder", "probabilistic", "release", "onnx"]
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConversionResult:
+    """Result of a conversion.
+
+    Attributes:
+        model: The converted model.
+        report: What happened to its tensors.
+        format: Of the source.
+        out: Output folder.
+        differences: Largest differences between ONNX and torch; empty for other targets.
+    """
+
     model: ProLIP
-    account: Account
+    report: LoadingReport
     format: str
     out: Path
     differences: dict[str, float]
-    """Of ONNX from torch; empty for other targets."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """For --json."""
+    def to_dict(self) -> dict[str, Any]:
+        """Values for JSON."""
         return {
             "out": str(self.out),
-            "from": self.format,
+            "format": self.format,
             "model": repr(self.model),
-            "loaded": list(self.account.loaded),
-            "resized": list(self.account.resized),
-            "made_new": list(self.account.new),
-            "left_over": dict(self.account.left),
+            "loaded": list(self.report.loaded),
+            "resized": list(self.report.resized),
+            "initialized": list(self.report.initialized),
+            "unused": dict(self.report.unused),
             "differences": self.differences,
         }
 
@@ -54,50 +63,55 @@ def convert(
     image_size: int | None = None,
     context_length: int | None = None,
     seed: int = 0,
-) -> Converted:
-    """Read, change as told, write. See `prolip convert --help`."""
-    require_empty(out)
+) -> ConversionResult:
+    """Convert a model.
+
+    Args:
+        source, revision, config, tokenizer, image_size, context_length: As for `prolip.load`.
+        out: A new or empty folder.
+        to: Target format.
+        seed: Of newly initialized weights of a probabilistic model.
+    """
+    require_empty_folder(out)
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
-    model = resized(loaded.model, image_size=image_size, context_length=context_length)
-    account = replace(loaded.account, resized=_resized(loaded.model, model))
+    model = resize_model(loaded.model, image_size=image_size, context_length=context_length)
+    report = replace(loaded.report, resized=_list_resized(loaded.model, model))
     if to == "probabilistic":
         model, second = make_probabilistic(model, torch.Generator().manual_seed(seed))
-        account = replace(second, resized=account.resized, left=(*account.left, *second.left))
+        report = replace(second, resized=report.resized, unused=(*report.unused, *second.unused))
     differences: dict[str, float] = {}
     if to == "release":
-        release.export(model, out)
+        release.export_release(model, out)
     elif to == "onnx":
         differences = onnx.export_onnx(model, out)
     else:
         model.save(out)
-    return Converted(model, account, loaded.format, out, differences)
+    return ConversionResult(model, report, loaded.format, out, differences)
 
 
-def _resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:
+def _list_resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:
     old = before.state_dict()
     return tuple(sorted(name for name, value in after.state_dict().items() if value.shape != old[name].shape))
 
 
-def show(result: Converted) -> None:
-    """For people: what was loaded, made new, left over."""
-    account = result.account
+def print_result(result: ConversionResult) -> None:
+    """Print which tensors were loaded, resized, newly initialized and unused."""
+    report = result.report
     print(f"{result.format} -> {result.out}\n{result.model}")
-    print(f"loaded     {len(account.loaded)} tensors")
-    if account.resized:
-        print(f"resized    {', '.join(account.resized)}")
-    print(f"made new   {len(account.new)}", *account.new, sep="\n           ")
-    print(f"left over  {len(account.left)}", *_by_reason(account), sep="\n           ")
+    print(f"loaded       {len(report.loaded)} tensors")
+    if report.resized:
+        print(f"resized      {', '.join(report.resized)}")
+    print(f"initialized  {len(report.initialized)}", *report.initialized, sep="\n             ")
+    print(f"unused       {len(report.unused)}", *_group_by_reason(report), sep="\n             ")
     if result.differences:
         worst = ", ".join(f"{name} {value:.1g}" for name, value in result.differences.items())
-        print(f"largest difference between onnxruntime and torch: {worst}")
+        print(f"Largest difference between onnxruntime and torch: {worst}")
     if result.model.tokenizer is None:
-        reason = f" ({result.model.no_tokenizer})" if result.model.no_tokenizer else ""
-        print(
-            f"no tokenizer was found{reason}: convert again with --tokenizer, so that it becomes part of the folder"
-        )
+        reason = f" ({result.model.tokenizer_error})" if result.model.tokenizer_error else ""
+        print(f"No tokenizer was found{reason}. Convert again with --tokenizer to store one in the folder.")
 
 
-def _by_reason(account: Account) -> list[str]:
-    reasons = sorted({why for _, why in account.left})
-    names = {why: [name for name, other in account.left if other == why] for why in reasons}
+def _group_by_reason(report: LoadingReport) -> list[str]:
+    reasons = sorted({why for _, why in report.unused})
+    names = {why: [name for name, other in report.unused if other == why] for why in reasons}
     return [f"{why}: {', '.join(found)}" for why, found in names.items()]

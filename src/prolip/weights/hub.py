@@ -1,4 +1,4 @@
-"""The Hugging Face hub: fetching what a model needs, and no more; pushing ours with a card."""
+"""Hugging Face hub: download of the files a model needs, upload of models with a model card."""
 
 from __future__ import annotations
 
@@ -9,37 +9,81 @@ from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub import errors as hub
 
 from prolip.model.prolip import ProLIP
-from prolip.weights.formats.files import FILES, PREPROCESSING, wanted_files
-from prolip.weights.model_card import card
+from prolip.weights.formats.files import CONFIG_AND_WEIGHTS, PREPROCESSING_FILES, describe_expected_files
 
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt",
 )  # fmt: skip
 
+CARD_TEMPLATE = """---
+library_name: prolip
+pipeline_tag: zero-shot-image-classification
+{license}tags:
+- prolip
+- probabilistic-embeddings
+- clip
+---
+
+# {name}
+
+A [prolip](https://arxiv.org/abs/2410.18857) model: {summary}.
+
+| | |
+|---|---|
+| parameters | {parameters:,} |
+| embedding | {dimensions} dimensions |
+| images | {image_size} x {image_size} pixels, patches of {patch_size} |
+| texts | up to {context} tokens of a vocabulary of {vocabulary:,} |
+| log-variances | image: {image_uncertainty}, text: {text_uncertainty} |
+{origin}
+```python
+import prolip
+
+model = prolip.load("{repo_id}")
+images = model.embed_images(["cat.jpg"])
+texts = model.embed_texts(["a cat", "an animal"])
+images.uncertainty, texts.uncertainty
+model.match_probability_matrix(images, texts)
+```
+
+Training data, evaluation and intended use: to be filled in by whoever trained it.
+"""
+
 
 def fetch(repo_id: str, revision: str | None = None) -> Path:
-    """The folder in the hub's cache with config, weights and tokenizer of a model.
+    """Download config, weights and tokenizer of a model.
 
-    Cache, token, proxies and HF_HUB_OFFLINE are huggingface_hub's own affair.
+    huggingface_hub handles cache, token, proxies and HF_HUB_OFFLINE.
+
+    Args:
+        repo_id: `owner/name`.
+        revision: Branch, tag or commit.
+
+    Returns:
+        The folder in the hub's cache.
     """
-    for config, weights in FILES:
-        if _get(repo_id, config, revision) is None:
+    for config, weights in CONFIG_AND_WEIGHTS:
+        if _download(repo_id, config, revision) is None:
             continue
         for name in weights:
-            path = _get(repo_id, name, revision)
+            path = _download(repo_id, name, revision)
             if path is not None:
-                for extra in (*TOKENIZER_FILES, *PREPROCESSING):
-                    _get(repo_id, extra, revision)
+                for extra in (*TOKENIZER_FILES, *PREPROCESSING_FILES):
+                    _download(repo_id, extra, revision)
                 return path.parent
     raise ValueError(
-        f"{_where(repo_id, revision)} holds no model that we know: it has no {wanted_files()} (or, where the hub "
-        "can't be reached, they are not in the cache)"
+        f"{_describe(repo_id, revision)} has no model in a known format: it has no {describe_expected_files()} (or, if the "
+        "hub is unreachable, they are not in the cache)"
     )
 
 
 def fetch_tokenizer(repo_id: str, revision: str | None = None) -> Path | None:
-    """The folder in the cache with the tokenizer's files; None if there are none."""
-    found = [path for name in TOKENIZER_FILES if (path := _get(repo_id, name, revision)) is not None]
+    """Download the tokenizer of a repository.
+
+    Returns:
+        The folder in the hub's cache; None if the repository has no tokenizer.
+    """
+    found = [path for name in TOKENIZER_FILES if (path := _download(repo_id, name, revision)) is not None]
     return found[0].parent if found else None
 
 
@@ -53,9 +97,21 @@ def push(
     license: str | None = None,
     token: str | None = None,
 ) -> str:
-    """Upload the model's folder and, if the repository has none yet, a model card. Returns its address.
+    """Upload a model and, if the repository has none yet, a model card.
 
-    Makes the repository if need be. Log in first (`hf auth login`), or set HF_TOKEN, or give a token.
+    Log in first (`hf auth login`), set HF_TOKEN, or pass a token.
+
+    Args:
+        model: The model.
+        repo_id: `owner/name`; the repository is created if needed.
+        private: Whether a new repository is private; None: the hub's default.
+        revision: Branch.
+        message: Commit message.
+        license: For a new model card.
+        token: Of the hub.
+
+    Returns:
+        URL of the repository.
     """
     api = HfApi(token=token)
     with tempfile.TemporaryDirectory() as name:
@@ -63,52 +119,80 @@ def push(
         try:
             url = api.create_repo(repo_id, private=private, exist_ok=True)
             if not api.file_exists(repo_id, "README.md", revision=revision):
-                (folder / "README.md").write_text(card(model, repo_id, license), encoding="utf-8")
+                (folder / "README.md").write_text(make_model_card(model, repo_id, license), encoding="utf-8")
             api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message, revision=revision)
-        except (
-            Exception
-        ) as error:  # the hub's own errors, and whatever its HTTP library raises without a network
+        except Exception as error:  # errors of the hub and, without a network, of its HTTP library
             raise OSError(
-                f"pushing to {repo_id} failed: {_first_line(error)}. Is the hub reachable, and the token there "
-                "(`hf auth whoami`)?"
+                f"Upload to {repo_id} failed: {_first_line(error)}. Check that the hub is reachable and the token is valid "
+                "(`hf auth whoami`)."
             ) from error
     return str(url)
 
 
-def _get(repo_id: str, name: str, revision: str | None) -> Path | None:
-    """One file, from the cache or the hub; None if the repository doesn't have it."""
+def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> str:
+    """The model card: Markdown with the hub's front matter.
+
+    Args:
+        model: The model.
+        repo_id: Hub id.
+        license: For the front matter; None: none is named.
+    """
+    config = model.config
+    summary = (
+        "images and texts become points (no variances)"
+        if config.deterministic
+        else "an image or a text becomes a Gaussian, whose variance is its uncertainty"
+    )
+    origin = model.origin.get("format")
+    return CARD_TEMPLATE.format(
+        name=repo_id.rsplit("/", maxsplit=1)[-1], repo_id=repo_id, summary=summary,
+        license=f"license: {license}\n" if license else "",
+        parameters=sum(p.numel() for p in model.parameters()), dimensions=config.embed_dim,
+        image_size=config.image.preprocessing.size, patch_size=config.image.patch_size,
+        context=config.text.tokenizer.context_length, vocabulary=config.text.tokenizer.vocab_size,
+        image_uncertainty=config.image.uncertainty, text_uncertainty=config.text.uncertainty,
+        origin=f"| weights started from | {origin} |\n" if origin else "",
+    )  # fmt: skip
+
+
+def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
+    """A file from the cache or the hub; None if the repository doesn't have it."""
     try:
         return Path(hf_hub_download(repo_id, name, revision=revision))
     except hub.EntryNotFoundError as error:
-        if isinstance(error, hub.LocalEntryNotFoundError) and not _cached(repo_id, revision):
+        if isinstance(error, hub.LocalEntryNotFoundError) and not _is_cached(repo_id, revision):
             raise OSError(
-                f"{_where(repo_id, revision)} is not in the cache, and the hub can't be reached "
+                f"{_describe(repo_id, revision)} is not in the cache, and the hub is unreachable "
                 f"(or HF_HUB_OFFLINE is set): {_first_line(error)}"
             ) from error
         return None
     except hub.GatedRepoError as error:
-        raise OSError(f"{repo_id} is gated: accept its terms on its page, then `hf auth login`") from error
+        raise OSError(
+            f"{repo_id} is gated. Accept its terms on its page, then run `hf auth login`."
+        ) from error
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise OSError(
-            f"there is no {_where(repo_id, revision)} (or it is private: `hf auth login`), and no such folder or file "
-            f"here either: {_first_line(error)}"
+            f"There is no {_describe(repo_id, revision)} (or it is private: run `hf auth login`), and no such local folder or "
+            f"file: {_first_line(error)}"
         ) from error
     except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, ConnectionError) as error:
-        raise OSError(f"{_where(repo_id, revision)} could not be fetched: {_first_line(error)}") from error
+        raise OSError(
+            f"{_describe(repo_id, revision)} could not be downloaded: {_first_line(error)}"
+        ) from error
 
 
-def _cached(repo_id: str, revision: str | None) -> bool:
-    """Whether any file of the repository lies in the cache, so that a missing one is missing there, not unreachable."""
+def _is_cached(repo_id: str, revision: str | None) -> bool:
+    """Whether any file of the repository is cached: then a missing one does not exist, rather than being unreachable."""
     from huggingface_hub import try_to_load_from_cache
 
-    names = [name for config, weights in FILES for name in (config, *weights)]
+    names = [name for config, weights in CONFIG_AND_WEIGHTS for name in (config, *weights)]
     return any(
         isinstance(try_to_load_from_cache(repo_id, name, revision=revision), str)
         for name in (*names, *TOKENIZER_FILES)
     )
 
 
-def _where(repo_id: str, revision: str | None) -> str:
+def _describe(repo_id: str, revision: str | None) -> str:
     return f"hub repository {repo_id}" + (f" at {revision}" if revision else "")
 
 

@@ -1,4 +1,4 @@
-"""prolip.load: one line for a folder of ours, a foreign folder or file, or a hub id."""
+"""prolip.load: models from our folders, foreign folders and files, the hub, or the package."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ from typing import Any
 import torch
 
 from prolip.files import read_json
-from prolip.model import folder as native
-from prolip.model import store
+from prolip.model import folder as model_folder
 from prolip.model.prolip import ProLIP
-from prolip.model.resize import resized
+from prolip.model.resize import resize_model
 from prolip.preprocessing import tokenizer_builders
-from prolip.preprocessing.tokenizer import MASKS, Tokenizer, TokenRules, read_core
-from prolip.weights import hub, shipped
+from prolip.preprocessing.tokenizer import MASK_TOKENS, Tokenizer, TokenizerConfig, read_tokenizer_file
+from prolip.weights import hub
 from prolip.weights.formats import huggingface, open_clip, release
-from prolip.weights.formats.base import Format
-from prolip.weights.formats.files import Source, read_source
-from prolip.weights.formats.rules import Account, read
+from prolip.weights.formats.base import WeightFormat
+from prolip.weights.formats.files import ForeignModel, read_foreign_model
+from prolip.weights.formats.rules import LoadingReport, apply_rules
 
-RUN_MODEL = "model"
-"""Where in the folder of a training run its model is."""
+RUN_MODEL_FOLDER = "model"
+"""Subfolder of a training run that holds its model."""
+SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+"""Models that come with the package."""
 FORMATS = (release.FORMAT, huggingface.FORMAT, open_clip.FORMAT)
-"""The release first: open_clip's names are among its own."""
+"""The release comes first: it has the tensor names of open_clip, too."""
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
+    """A model, what happened to its tensors, and the format of its files."""
+
     model: ProLIP
-    account: Account
+    report: LoadingReport
     format: str
 
 
@@ -46,33 +49,44 @@ def load(
     image_size: int | None = None,
     context_length: int | None = None,
 ) -> ProLIP:
-    """A model, ready for inference: a folder that `save` wrote, a hub id, or someone else's weights.
+    """Load a model for inference.
 
-    name_or_path: a folder (also of a training run that has ended) or file here, "scenes-tiny" (a small model of
-        procedural scenes that comes with the package), or a hub id `owner/name` (then `revision`: branch, tag or
-        commit). Besides our own folders: the ProLIP release, open_clip's CLIP and SigLIP,
-        transformers' CLIP and SigLIP. CLIP and SigLIP become models of zero variance.
-    device: None: CUDA if there is one, else the CPU. dtype: None: as saved.
-    tokenizer: a `Tokenizer`, or a folder or hub id that has one, for weights that came without.
-    config: of a file of weights that has none beside it; a JSON file of open_clip's model_configs will do.
-    image_size, context_length: other than the model's own; positions are resized, the first 20 of texts kept.
+    Supported formats are folders of `ProLIP.save`, the ProLIP release, and CLIP and SigLIP of open_clip and
+    transformers. CLIP and SigLIP become models of zero variance.
+
+    Args:
+        name_or_path: A local folder (also of a finished training run) or file of weights, "scenes-tiny" (a small model
+            of procedural scenes that comes with the package), or a hub id `owner/name`.
+        revision: Branch, tag or commit of a hub id.
+        device: None: CUDA if available, else the CPU.
+        dtype: None: as saved.
+        tokenizer: A `Tokenizer`, or a folder or hub id that has one, for weights without a tokenizer.
+        config: Config of a file of weights; None: it is in the same folder. A JSON file of open_clip's model_configs
+            can be used.
+        image_size, context_length: If they differ from the model's own, position embeddings are resized; the first 20
+            text positions are kept.
+
+    Returns:
+        The model.
     """
-    if dtype is not None and dtype not in store.TYPES:
-        raise ValueError(f"dtype {dtype} is not one of {', '.join(str(t) for t in store.TYPES)}")
+    if dtype is not None and dtype not in model_folder.WEIGHT_DTYPES:
+        raise ValueError(
+            f"dtype {dtype} is not one of {', '.join(str(t) for t in model_folder.WEIGHT_DTYPES)}"
+        )
     given = None if config is None else Path(config)
     loaded = open_model(name_or_path, revision=revision, tokenizer=tokenizer, config=given).model
-    model = resized(loaded, image_size=image_size, context_length=context_length)
-    return model.to(device=_device(device), dtype=dtype)
+    model = resize_model(loaded, image_size=image_size, context_length=context_length)
+    return model.to(device=_resolve_device(device), dtype=dtype)
 
 
-def _device(name: str | torch.device | None) -> torch.device:
+def _resolve_device(name: str | torch.device | None) -> torch.device:
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         first = str(error).strip().splitlines()[0]
-        raise ValueError(f"the device {str(name)!r} can't be used here: {first}") from None
+        raise ValueError(f"The device {str(name)!r} is not available: {first}") from None
 
 
 def open_model(
@@ -81,111 +95,152 @@ def open_model(
     revision: str | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
     config: Path | None = None,
-) -> Loaded:
-    """A model as it is stored, on the CPU, with the account of its tensors."""
-    path = find(name_or_path, revision)
-    if (path / RUN_MODEL / store.CONFIG).is_file() and not (path / store.WEIGHTS).exists():
-        path = path / RUN_MODEL
-    if path.is_dir() and (path / store.CONFIG).is_file() and native.is_native(read_json(path / store.CONFIG)):
+) -> LoadedModel:
+    """Load a model as it is stored, on the CPU.
+
+    Args:
+        name_or_path, revision, tokenizer, config: As for `load`.
+
+    Returns:
+        The model, with a report of its tensors.
+    """
+    path = find_model(name_or_path, revision)
+    if (path / RUN_MODEL_FOLDER / model_folder.CONFIG_FILE).is_file() and not (
+        path / model_folder.WEIGHTS_FILE
+    ).exists():
+        path = path / RUN_MODEL_FOLDER
+    if (
+        path.is_dir()
+        and (path / model_folder.CONFIG_FILE).is_file()
+        and model_folder.is_prolip_config(read_json(path / model_folder.CONFIG_FILE))
+    ):
         if config is not None:
-            raise ValueError(f"{path} is a folder of ours with a config of its own; another can't be given")
-        model = native.load(path)
-        loaded = Loaded(model, Account(loaded=tuple(sorted(model.state_dict()))), store.FORMAT)
+            raise ValueError(f"{path} is a prolip folder, which has its own config. Don't pass another one.")
+        model = ProLIP.from_folder(path)
+        loaded = LoadedModel(
+            model, LoadingReport(loaded=tuple(sorted(model.state_dict()))), model_folder.FORMAT
+        )
     else:
-        loaded = _foreign(read_source(path, config))
+        loaded = _load_foreign(read_foreign_model(path, config))
     if tokenizer is not None:
-        loaded.model.use_tokenizer(given_tokenizer(loaded.model, tokenizer))
+        loaded.model.set_tokenizer(resolve_tokenizer(loaded.model, tokenizer))
     return loaded
 
 
-def find(name_or_path: str | Path, revision: str | None = None) -> Path:
-    """Where a model lies: here, or in the hub's cache, fetched if need be."""
+def find_model(name_or_path: str | Path, revision: str | None = None) -> Path:
+    """The folder or file of a model.
+
+    Args:
+        name_or_path, revision: As for `load`. A model on the hub is downloaded to the hub's cache.
+    """
     path, name = Path(name_or_path), str(name_or_path)
     if path.exists():
         if revision is not None:
-            raise ValueError(f"{name} is a folder or file here; only a hub id has a revision")
+            raise ValueError(f"{name} is a local folder or file; only a hub id has a revision")
         return path
-    if (own := shipped.folder(name)) is not None:
+    if name in list_shipped_models():
         if revision is not None:
             raise ValueError(f"{name} comes with the package; only a hub id has a revision")
-        return own
+        return SHIPPED_FOLDER / name
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.startswith("."):
-        if path.parent.is_dir():  # runs/miniature: a slip of the pen, not an owner on the hub
-            raise FileNotFoundError(f"there is a folder {path.parent} here, but no {path.name} in it")
+        if path.parent.is_dir():  # runs/miniature: a misspelled path, not an owner on the hub
+            raise FileNotFoundError(f"The folder {path.parent} exists, but there is no {path.name} in it")
         return hub.fetch(name, revision)
     raise FileNotFoundError(
-        f"there is no folder or file {name}; a hub id has the form owner/name, and {', '.join(shipped.names())} comes "
-        "with the package"
+        f"There is no folder or file {name}. A hub id has the form owner/name; {', '.join(list_shipped_models())} "
+        "comes with the package."
     )
 
 
-def _foreign(source: Source) -> Loaded:
+def list_shipped_models() -> list[str]:
+    """Names of the models that come with the package."""
+    if not SHIPPED_FOLDER.is_dir():
+        return []
+    return sorted(path.name for path in SHIPPED_FOLDER.iterdir() if path.is_dir())
+
+
+def _load_foreign(source: ForeignModel) -> LoadedModel:
     for format in FORMATS:
-        if format.recognises(source):
-            return _adapted(source, format)
-    names, known = sorted(source.tensors), [store.FORMAT, *(format.name for format in FORMATS)]
+        if format.matches(source):
+            return _convert(source, format)
+    names, known = sorted(source.tensors), [model_folder.FORMAT, *(format.name for format in FORMATS)]
     raise ValueError(
-        f"{source.path} is none of the formats that we know ({', '.join(known)}): its "
+        f"{source.path} is not in a known format ({', '.join(known)}): its "
         f"{len(names)} tensors are called {', '.join(names[:3])}, ..."
     )
 
 
-def _adapted(source: Source, format: Format) -> Loaded:
+def _convert(source: ForeignModel, format: WeightFormat) -> LoadedModel:
     try:
         config = format.read_config(source)
     except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ValueError(f"{source.path}: its config is not as this format has it: {error}") from error
-    tensors, account = read(format.rules(source, config), source.tensors, format.ignored, source.path)
-    model = native.fill(config, tensors, source.path)
+        raise ValueError(
+            f"{source.path}: its config is not valid for the format {format.name}: {error}"
+        ) from error
+    tensors, report = apply_rules(
+        format.make_rules(source, config), source.tensors, format.ignored, source.path
+    )
+    model = ProLIP.from_tensors(config, tensors, source.path)
     model.origin = {"format": format.name, "config": dict(source.config)}
     try:
         _add_tokenizer(model, source, format.tokenizer_name(source, config))
-    except (ValueError, OSError) as error:  # images can be embedded without one; texts will say why not
-        model.no_tokenizer = str(error)
-    return Loaded(model, account, format.name)
+    except (ValueError, OSError) as error:  # images need no tokenizer; embedding a text reports the error
+        model.tokenizer_error = str(error)
+    return LoadedModel(model, report, format.name)
 
 
-def _add_tokenizer(model: ProLIP, source: Source, name: str | None) -> None:
-    """The tokenizer in the folder, or on the hub under the name that the config has."""
+def _add_tokenizer(model: ProLIP, source: ForeignModel, name: str | None) -> None:
+    """Add the tokenizer of the folder, or the one on the hub that the config names."""
     if name:
         model.origin["tokenizer"] = name
-    core = tokenizer_builders.from_folder(source.folder)
+    backend = tokenizer_builders.read_folder_tokenizer(source.folder)
     folder: Path | None = source.folder
-    if core is None and name:
+    if backend is None and name:
         folder = hub.fetch_tokenizer(name)
-        core = None if folder is None else tokenizer_builders.from_folder(folder)
-    if core is not None and folder is not None:
-        model.use_tokenizer(Tokenizer(core, _named_ids(model.config.text.tokens, core, folder)))
+        backend = None if folder is None else tokenizer_builders.read_folder_tokenizer(folder)
+    if backend is not None and folder is not None:
+        model.set_tokenizer(Tokenizer(backend, _add_mask_id(model.config.text.tokenizer, backend, folder)))
 
 
-def given_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Tokenizer:
-    """The tokenizer that a user names, with the ids and lengths of this model."""
+def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Tokenizer:
+    """The tokenizer that a user has chosen, with the ids and lengths of the model.
+
+    Args:
+        model: The model.
+        tokenizer: A tokenizer, a folder or file, or a hub id.
+    """
     if isinstance(tokenizer, Tokenizer):
-        return Tokenizer(tokenizer.core(), replace(tokenizer.rules, **_lengths(model)))
+        return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **_get_lengths(model)))
     path = Path(tokenizer)
     folder = path if path.exists() else hub.fetch_tokenizer(str(tokenizer))
-    core = None
+    backend = None
     if folder is not None:
-        core = read_core(folder) if folder.is_file() else tokenizer_builders.from_folder(folder)
-    if core is None or folder is None:
-        raise ValueError(f"{tokenizer} has no tokenizer: no tokenizer.json, no vocab.json with merges.txt")
-    return Tokenizer(core, _named_ids(model.config.text.tokens, core, folder))
+        backend = (
+            read_tokenizer_file(folder)
+            if folder.is_file()
+            else tokenizer_builders.read_folder_tokenizer(folder)
+        )
+    if backend is None or folder is None:
+        raise ValueError(
+            f"{tokenizer} has no tokenizer: neither tokenizer.json nor vocab.json with merges.txt"
+        )
+    return Tokenizer(backend, _add_mask_id(model.config.text.tokenizer, backend, folder))
 
 
-def _lengths(model: ProLIP) -> dict[str, Any]:
-    tokens = model.config.text.tokens
+def _get_lengths(model: ProLIP) -> dict[str, Any]:
+    tokens = model.config.text.tokenizer
     return {"vocab_size": tokens.vocab_size, "context_length": tokens.context_length, "pad_to": tokens.pad_to}
 
 
-def _named_ids(rules: TokenRules, core: Any, folder: Path) -> TokenRules:
-    """The rules with the mask that the tokenizer's own files name, or T5's, where they name one within the vocabulary.
+def _add_mask_id(rules: TokenizerConfig, backend: Any, folder: Path) -> TokenizerConfig:
+    """The config with the mask token that the tokenizer's files name, or T5's, if it is in the vocabulary.
 
-    Not the padding: the tower has learned to read the format's, whatever others pad this vocabulary with (CLIP's: the
-    release and open_clip with 0, transformers with the end token).
+    The padding id stays: the tower was trained with that of its format, whatever others pad this vocabulary with (CLIP's
+    is padded with 0 by the release and open_clip, with the end token by transformers).
     """
-    named = tokenizer_builders.special_names(folder if folder.is_dir() else folder.parent).get("mask")
-    for name in (named, *MASKS):
-        found = None if name is None else core.token_to_id(name)
+    named = tokenizer_builders.read_special_tokens(folder if folder.is_dir() else folder.parent).get("mask")
+    for name in (named, *MASK_TOKENS):
+        found = None if name is None else backend.token_to_id(name)
         if (
             found is not None
             and found < rules.vocab_size

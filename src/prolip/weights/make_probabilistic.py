@@ -1,4 +1,4 @@
-"""CLIP or SigLIP made probabilistic, to be fine-tuned: [CLS] and [UNC] added, every trained tensor used that can be."""
+"""Probabilistic model from CLIP or SigLIP, for fine-tuning: adds [CLS] and [UNC] to trained towers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from prolip.model.config import ModelConfig, TextConfig
-from prolip.model.folder import fill
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.tokenizer import Tokenizer, with_mask_token
-from prolip.weights.formats.rules import Account
+from prolip.preprocessing.tokenizer import Tokenizer, add_mask_token
+from prolip.weights.formats.rules import LoadingReport
 
 
-def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLIP, Account]:
-    """A ProLIP that starts from a deterministic model, and what became of its tensors.
+def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLIP, LoadingReport]:
+    """Make a ProLIP with uncertainty from a deterministic model.
 
     Image: [CLS] is kept (CLIP) or new (SigLIP, whose attention pooling is dropped), [UNC] new, the last norm used.
     Text: no causal mask; [UNC] and [CLS] behind the words, [CLS] starting as the end token did. Padding stays attended
@@ -24,46 +23,50 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
     """
     if not model.config.deterministic:
         raise ValueError(
-            "this model has variances already; only a deterministic one can be made probabilistic"
+            "This model already has uncertainty; only a deterministic model can be made probabilistic."
         )
-    tokenizer = None if model.tokenizer is None else with_mask_token(model.tokenizer)
-    config = probabilistic_config(model.config, tokenizer)
+    tokenizer = None if model.tokenizer is None else add_mask_token(model.tokenizer)
+    config = make_probabilistic_config(model.config, tokenizer)
     old = {name: value.clone() for name, value in model.state_dict().items()}
     fresh = {
-        name: value.to(model.dtype) for name, value in ProLIP(config).start(generator).state_dict().items()
+        name: value.to(model.dtype)
+        for name, value in ProLIP(config).init_weights(generator).state_dict().items()
     }
-    joined = _joined(model.config, old, fresh)
+    combined = _concatenate_trained(model.config, old, fresh)
     kept = {name: value for name, value in old.items() if name in fresh and fresh[name].shape == value.shape}
-    if model.config.contrast == "softmax":
-        del kept["log_scale"]  # a scale of 100, right for a softmax, would saturate sigmoids
-    result = fill(config, {**fresh, **kept, **joined}, "the probabilistic model")
-    result.origin, result.no_tokenizer = dict(model.origin), model.no_tokenizer
+    if model.config.contrastive_loss == "softmax":
+        del kept["logit_scale"]  # a scale of 100, right for a softmax, would saturate sigmoids
+    result = ProLIP.from_tensors(config, {**fresh, **kept, **combined}, "the probabilistic model")
+    result.origin, result.tokenizer_error = dict(model.origin), model.tokenizer_error
     if tokenizer is not None:
-        result.use_tokenizer(Tokenizer(tokenizer.core(), config.text.tokens))
-    return result, _account(old, fresh, {*kept, *joined})
+        result.set_tokenizer(Tokenizer(tokenizer.copy_backend(), config.text.tokenizer))
+    return result, _make_report(old, fresh, {*kept, *combined})
 
 
-def probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) -> ModelConfig:
+def make_probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) -> ModelConfig:
+    """Config of the probabilistic model."""
     image = replace(config.image, pooling="class", uncertainty="token", projection=True)
-    return replace(config, image=image, text=_text_config(config.text, tokenizer), contrast="sigmoid")
+    return replace(config, image=image, text=_text_config(config.text, tokenizer), contrastive_loss="sigmoid")
 
 
 def _text_config(text: TextConfig, tokenizer: Tokenizer | None) -> TextConfig:
-    tokens = text.tokens if tokenizer is None else tokenizer.rules
+    tokens = text.tokenizer if tokenizer is None else tokenizer.config
     if text.pooling == "end" and tokens.end_id is not None:
         # padding with the end token: 0, open_clip's choice, is also a word ("!") and would be masked as one
         tokens = replace(tokens, pad_id=tokens.end_id)
         return replace(
-            text, tokens=tokens, pooling="class", causal=False, padding="masked", uncertainty="token"
+            text, tokenizer=tokens, pooling="class", causal=False, padding="masked", uncertainty="token"
         )
-    return replace(text, tokens=tokens, pooling="class", causal=False, uncertainty="token")
+    return replace(text, tokenizer=tokens, pooling="class", causal=False, uncertainty="token")
 
 
-def _joined(before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that are partly trained, partly new."""
+def _concatenate_trained(
+    before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Tensors that are partly trained and partly new."""
     image, text, words = fresh["image.positions"], fresh["text.positions"], fresh["text.tokens.weight"]
     classes = before.image.added_tokens  # 1: [CLS] has a trained position; 0: there was none
-    context = before.text.tokens.context_length
+    context = before.text.tokenizer.context_length
     trained = old["text.tokens.weight"]
     found = {
         "image.positions": torch.cat(
@@ -72,7 +75,7 @@ def _joined(before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor
         "text.positions": torch.cat([old["text.positions"], text[context:]]),
         "text.tokens.weight": torch.cat([trained, words[len(trained) :]]),
     }
-    end = before.text.tokens.end_id
+    end = before.text.tokenizer.end_id
     if end is not None:
         found["text.class_token"] = trained[end].clone()
         if before.text.pooling == "last":  # SigLIP read its last position: [CLS] takes it over
@@ -80,16 +83,16 @@ def _joined(before: ModelConfig, old: dict[str, Tensor], fresh: dict[str, Tensor
     return found
 
 
-def _account(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -> Account:
+def _make_report(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -> LoadingReport:
     reasons: dict[str, Callable[[str], bool]] = {
         "attention pooling: [CLS] takes its place": lambda name: name.startswith("image.pool."),
-        "trained for a softmax: the scale starts at that of sigmoids": lambda name: name == "log_scale",
+        "trained for a softmax: the scale starts at that of sigmoids": lambda name: name == "logit_scale",
     }
     left = [name for name in old if name not in used]
     named = {name: next((why for why, holds in reasons.items() if holds(name)), None) for name in left}
     unexplained = [name for name, why in named.items() if why is None]
     if unexplained:
-        raise ValueError(f"tensors of the deterministic model found no place: {unexplained}")
+        raise ValueError(f"Tensors of the deterministic model are not used: {unexplained}")
     new = [
         *sorted(set(fresh) - used),
         "image.positions (of added tokens)",
@@ -97,6 +100,8 @@ def _account(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -
     ]
     rows = len(fresh["text.tokens.weight"]) - len(old["text.tokens.weight"])
     new += [f"text.tokens.weight (its last {rows} rows)"] if rows else []
-    return Account(
-        loaded=tuple(sorted(used)), new=tuple(new), left=tuple((k, str(v)) for k, v in sorted(named.items()))
+    return LoadingReport(
+        loaded=tuple(sorted(used)),
+        initialized=tuple(new),
+        unused=tuple((k, str(v)) for k, v in sorted(named.items())),
     )

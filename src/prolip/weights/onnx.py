@@ -1,4 +1,4 @@
-"""ONNX: both towers as graphs that give mean and log-variance, checked against torch before they are handed over."""
+"""ONNX export: both towers as graphs with mean and log-variance, verified against torch."""
 
 from __future__ import annotations
 
@@ -12,66 +12,81 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from prolip.extras import require
+from prolip.extras import import_extra
 from prolip.files import write_json
 from prolip.gaussian import Gaussian
+from prolip.model.folder import CONFIG_FILE, TOKENIZER_FILE, make_config_json
 from prolip.model.prolip import ProLIP
-from prolip.model.store import CONFIG, TOKENIZER, description
 
 TOLERANCE = {"mean": 1e-5, "log_var": 1e-4}
-"""Largest difference from torch, absolute, that an exported graph may have."""
+"""Largest absolute difference between an exported graph and torch."""
 
-LARGEST_FILE = 1.5e9
-"""Bytes of weights that a graph's own file may hold: ONNX's files end at two gigabytes."""
+MAX_EMBEDDED_BYTES = 1.5e9
+"""Bytes of weights that are stored in the graph's own file: an ONNX file is limited to two gigabytes."""
 
 
-class Graph(nn.Module):
-    """pixels (B, 3, S, S), normalised, or ids (B, T) -> mean (B, D), log_var (B, D)."""
+class TowerGraph(nn.Module):
+    """A tower for export: normalized pixels (B, 3, S, S) or ids (B, T) -> mean (B, D), log_var (B, D)."""
 
-    def __init__(self, model: ProLIP, side: Literal["image", "text"]) -> None:
+    def __init__(self, model: ProLIP, tower: Literal["image", "text"]) -> None:
         super().__init__()
         self.model = model
-        self.side = side
+        self.tower = tower
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.model.encode_image(inputs) if self.side == "image" else self.model.encode_text(inputs)
+        z = self.model.encode_image(inputs) if self.tower == "image" else self.model.encode_text(inputs)
         return z.mean, z.log_var
 
 
 def export_onnx(model: ProLIP, folder: str | Path) -> dict[str, float]:
     """Write image.onnx, text.onnx, config.json and tokenizer.json; needs the extra `onnx`.
 
-    The graphs take any batch size, the text one also any length where padding is masked. Both are run by onnxruntime on
-    random inputs and compared with torch; the largest differences are returned, and too large ones are an error that
-    leaves nothing behind. Weights of more than a gigabyte and a half lie beside the graph, in image.onnx.data.
+    The graphs take any batch size; the text graph takes any length, too, if padding is masked. Both are run by
+    onnxruntime on random inputs and compared with torch. Weights of more than 1.5 GB are stored beside the graph, in
+    image.onnx.data.
+
+    Args:
+        model: A float32 model on the CPU.
+        folder: Output folder.
+
+    Returns:
+        Largest absolute differences from torch, by tower and output.
+
+    Raises:
+        ValueError: A difference is above `TOLERANCE`; nothing is written.
     """
     for module in ("onnx", "onnxscript", "onnxruntime"):
-        require(module, "onnx")
+        import_extra(module, "onnx")
     if model.dtype != torch.float32 or model.device.type != "cpu":
         raise ValueError(f"ONNX export takes a float32 model on the CPU, not {model.dtype} on {model.device}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     differences: dict[str, float] = {}
     with TemporaryDirectory(dir=folder, prefix=".onnx.") as name:
-        aside = Path(name)
-        image, text = Graph(model, "image"), Graph(model, "text")
-        for graph, inputs, axes in ((image, _pixels(model), [0]), (text, _ids(model), _text_axes(model))):
-            path = _export(graph, inputs, axes, aside / f"{graph.side}.onnx")
+        temporary = Path(name)
+        image, text = TowerGraph(model, "image"), TowerGraph(model, "text")
+        for graph, inputs, axes in (
+            (image, _make_pixels(model), [0]),
+            (text, _make_ids(model), _get_dynamic_text_axes(model)),
+        ):
+            path = _export(graph, inputs, axes, temporary / f"{graph.tower}.onnx")
             differences |= {
-                f"{graph.side} {part}": value for part, value in _compare(graph, inputs, path).items()
+                f"{graph.tower} {output}": value for output, value in _verify(graph, inputs, path).items()
             }
-        for path in sorted(aside.iterdir(), reverse=True):  # weights before the graph that needs them
+        for path in sorted(temporary.iterdir(), reverse=True):  # weights before the graph that needs them
             os.replace(path, folder / path.name)
     if model.tokenizer is not None:
-        model.tokenizer.save(folder / TOKENIZER)
-    write_json(folder / CONFIG, {**description(model.config, model.origin), "format": "prolip-onnx"})
+        model.tokenizer.save(folder / TOKENIZER_FILE)
+    write_json(
+        folder / CONFIG_FILE, {**make_config_json(model.config, model.origin), "format": "prolip-onnx"}
+    )
     return differences
 
 
-def _export(graph: Graph, inputs: Tensor, axes: list[int], path: Path) -> Path:
+def _export(graph: TowerGraph, inputs: Tensor, axes: list[int], path: Path) -> Path:
     shapes = (dict.fromkeys(axes, torch.export.Dim.DYNAMIC),)
-    tower = graph.model.image if graph.side == "image" else graph.model.text
-    size = sum(p.numel() * p.element_size() for p in tower.parameters())
+    module = graph.model.image if graph.tower == "image" else graph.model.text
+    size = sum(p.numel() * p.element_size() for p in module.parameters())
     level, training = logging.getLogger("torch.onnx").level, graph.model.training
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:
@@ -79,8 +94,8 @@ def _export(graph: Graph, inputs: Tensor, axes: list[int], path: Path) -> Path:
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 graph.eval(), (inputs,), path, dynamo=True, dynamic_shapes=shapes, verbose=False,
-                input_names=["pixels" if graph.side == "image" else "ids"], output_names=["mean", "log_var"],
-                external_data=size > LARGEST_FILE,
+                input_names=["pixels" if graph.tower == "image" else "ids"], output_names=["mean", "log_var"],
+                external_data=size > MAX_EMBEDDED_BYTES,
             )  # fmt: skip
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
@@ -88,19 +103,19 @@ def _export(graph: Graph, inputs: Tensor, axes: list[int], path: Path) -> Path:
     return path
 
 
-def _compare(graph: Graph, inputs: Tensor, path: Path) -> dict[str, float]:
+def _verify(graph: TowerGraph, inputs: Tensor, path: Path) -> dict[str, float]:
     """Largest difference between onnxruntime and torch, on the inputs and on one row of them."""
-    runtime = require("onnxruntime", "onnx")
+    runtime = import_extra("onnxruntime", "onnx")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     worst = dict.fromkeys(TOLERANCE, 0.0)
     for batch in (inputs, inputs[:1]):
         with torch.no_grad():
-            wanted = Gaussian(*graph(batch))
+            expected = Gaussian(*graph(batch))
         found = session.run(None, {session.get_inputs()[0].name: batch.numpy()})
         for (name, worst_so_far), value, ours in zip(
-            worst.items(), found, (wanted.mean, wanted.log_var), strict=True
+            worst.items(), found, (expected.mean, expected.log_var), strict=True
         ):
-            difference = _distance(torch.from_numpy(value), ours)
+            difference = _max_difference(torch.from_numpy(value), ours)
             worst[name] = float(torch.tensor([worst_so_far, difference]).max())  # Python's max would lose NaN
     for name, value in worst.items():
         if not value <= TOLERANCE[name]:
@@ -110,21 +125,23 @@ def _compare(graph: Graph, inputs: Tensor, path: Path) -> dict[str, float]:
     return worst
 
 
-def _distance(a: Tensor, b: Tensor) -> float:
-    """Largest absolute difference; equal infinities (points) don't differ."""
+def _max_difference(a: Tensor, b: Tensor) -> float:
+    """Largest absolute difference; equal infinities (log-variances of points) count as equal."""
     return float(torch.where(a == b, 0.0, (a - b).abs()).max())
 
 
-def _pixels(model: ProLIP) -> Tensor:
-    size = model.config.image.pixels.size
+def _make_pixels(model: ProLIP) -> Tensor:
+    size = model.config.image.preprocessing.size
     return torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
 
 
-def _ids(model: ProLIP) -> Tensor:
-    """Random words; the second text ends early, the last is empty."""
-    rules = model.config.text.tokens
+def _make_ids(model: ProLIP) -> Tensor:
+    """Random ids; the second text ends early, the last is empty."""
+    rules = model.config.text.tokenizer
     generator = torch.Generator().manual_seed(0)
-    length = rules.context_length if 1 not in _text_axes(model) else max(2, rules.context_length // 2)
+    length = (
+        rules.context_length if 1 not in _get_dynamic_text_axes(model) else max(2, rules.context_length // 2)
+    )
     ids = torch.randint(rules.vocab_size, (3, length), generator=generator)
     ids[1, length // 2 :] = rules.pad_id
     ids[2] = rules.pad_id
@@ -133,7 +150,7 @@ def _ids(model: ProLIP) -> Tensor:
     return ids
 
 
-def _text_axes(model: ProLIP) -> list[int]:
-    """Axes of any size: the batch, and the length unless padding up to the whole context is read."""
+def _get_dynamic_text_axes(model: ProLIP) -> list[int]:
+    """Dynamic axes: the batch, and the length unless the tower attends to padding up to the full context."""
     text = model.config.text
     return [0] if text.padding == "attended" and not text.causal else [0, 1]

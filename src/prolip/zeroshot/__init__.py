@@ -1,1 +1,1 @@
-"""Classes in words: names and templates, their Gaussians, and the weights with which prompts are pooled."""
+"""Zero-shot and few-shot classification: class names, templates, prompt weights, BPRW."""

@@ -1,7 +1,8 @@
-"""BPRW, Bayesian prompt re-weighting (section 3.4 and Algorithm 1): which prompts of a class explain its images.
+"""BPRW, Bayesian prompt re-weighting (section 3.4, Algorithm 1): weights of prompts from images.
 
-For each class the prompts, a little widened, are the components of a Gaussian mixture; draws from the Gaussians of a
-few images are its observations; EM under a Dirichlet prior finds the mixing weights. All classes run together.
+For each class, the prompts with slightly larger variances are the components of a Gaussian mixture, and samples from the
+Gaussians of a few images are its observations. EM under a Dirichlet prior finds the mixing weights. All classes run
+together.
 """
 
 from __future__ import annotations
@@ -12,129 +13,163 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from prolip.checks import require_choice, require_count, within
-from prolip.gaussian import Gaussian, checked
-from prolip.measures.nearest import Score, nearest
+from prolip.checks import is_in_range, require_choice, require_positive_int
+from prolip.gaussian import Gaussian, check_gaussian
+from prolip.measures.nearest import SimilarityMetric, find_nearest
 from prolip.mixture import (
     MixingWeights,
     dirichlet_prior,
+    fit_mixing_weights,
     inverse_uncertainty_weights,
-    mixing_weights,
     pool,
 )
 from prolip.zeroshot.few_shot import choose_shots
 
 Prior = Literal["initial", "dirichlet"]
-"""What 1/tr(Sigma) of the prompts is for. `initial`: where EM starts (the appendix; for alpha above 1 the end doesn't
-depend on it). `dirichlet`: the concentrations of the prior themselves (section 3.4's words)."""
+"""Use of 1/tr(Sigma) of the prompts. `initial`: initial weights of EM (the appendix; for alpha above 1 the result does not
+depend on them). `dirichlet`: concentrations of the prior (text of section 3.4)."""
 
-NARROWEST = 80.0
-"""Of log-variances: from e^-80 on, a variance is surely above 0 in float32."""
+MIN_LOG_VAR_MAGNITUDE = 80.0
+"""A log-variance of at least -80 gives a variance above 0 in float32."""
 
 BLOCK_ELEMENTS = 2**22
-"""Coordinates of observations that are held at one time: 16 MiB in float32. More would leave the cache sooner."""
+"""Coordinates of observations in memory at a time: 16 MiB in float32. More would not fit the CPU cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reweighting:
+class BPRWConfig:
     """Settings of BPRW.
 
-    alpha:   of the Dirichlet prior; 1 is none, more pulls the weights together.
-    draws:   from the Gaussian of each image.
-    nearest: images a class that are taken for its own where labels are unknown; None: labels are needed.
-    widen:   is added to the prompts' variances.
-    prior:   see `Prior`.
+    Attributes:
+        alpha: Concentration of the Dirichlet prior; 1: no prior; larger values make the weights more uniform.
+        samples_per_image: Samples from the Gaussian of each image.
+        nearest_images: Without labels: number of nearest images that stand for a class; None: labels are needed.
+        extra_variance: Added to the variances of the prompts.
+        prior: See `Prior`.
     """
 
     alpha: float
-    draws: int
-    nearest: int | None = None
-    widen: float = 0.02
+    samples_per_image: int
+    nearest_images: int | None = None
+    extra_variance: float = 0.02
     prior: Prior = "initial"
 
     def __post_init__(self) -> None:
         if not 0.0 < self.alpha < 1e6:
             raise ValueError(f"alpha must be positive and below 1e6, not {self.alpha!r}")
-        require_count(self.draws, "draws")
-        if self.nearest is not None:
-            require_count(self.nearest, "nearest")
-        if not 0.0 <= self.widen < 1e6:
-            raise ValueError(f"widen must be in 0..1e6, a variance, not {self.widen!r}")
+        require_positive_int(self.samples_per_image, "samples_per_image")
+        if self.nearest_images is not None:
+            require_positive_int(self.nearest_images, "nearest_images")
+        if not 0.0 <= self.extra_variance < 1e6:
+            raise ValueError(f"extra_variance must be in 0..1e6, not {self.extra_variance!r}")
         require_choice(self.prior, get_args(Prior), "prior")
         if self.prior == "dirichlet" and self.alpha < 1.0:
             raise ValueError(
-                "prior 'dirichlet' needs an alpha of at least 1, so that concentrations are positive"
+                "The prior 'dirichlet' needs alpha >= 1, so that its concentrations are positive"
             )
 
 
-ZERO_SHOT = Reweighting(alpha=5.0, draws=10, nearest=10)
-"""The paper's settings without labels."""
+ZERO_SHOT_CONFIG = BPRWConfig(alpha=5.0, samples_per_image=10, nearest_images=10)
+"""Settings of the paper without labels."""
 
 
-def few_shot(shots: int) -> Reweighting:
-    """The paper's settings with `shots` labelled images a class: about 100 observations, however many images."""
-    require_count(shots, "shots")
-    return Reweighting(alpha=2.0, draws=max(1, 100 // shots))
+def few_shot_config(shots: int) -> BPRWConfig:
+    """Settings of the paper with `shots` labeled images per class: about 100 observations in all."""
+    require_positive_int(shots, "shots")
+    return BPRWConfig(alpha=2.0, samples_per_image=max(1, 100 // shots))
 
 
-def reweigh(
-    prompts: Gaussian, observed: Gaussian, settings: Reweighting, generator: torch.Generator
+def fit_prompt_weights(
+    prompts: Gaussian, observed: Gaussian, settings: BPRWConfig, generator: torch.Generator
 ) -> MixingWeights:
-    """Weights of the prompts (C, T, D) that explain each class's own images (C, M, D).
+    """Fit the weights of the prompts to images of each class.
 
-    The noise of the draws, (M, draws, D), is the same for every class, so that the weights of a class depend neither on
-    its place nor on its neighbours. Memory doesn't grow with C x M x draws x D.
+    Args:
+        prompts: Gaussian (C, T, D).
+        observed: Gaussian (C, M, D), the images of each class.
+        settings: Of BPRW.
+        generator: Of the samples.
+
+    Returns:
+        Mixing weights (C, T) and the state of EM.
     """
+    # The noise (M, samples_per_image, D) is the same for every class, so the weights of a class depend neither on its
+    # position nor on other classes. Classes go in blocks: memory does not grow with C x M x samples x D.
     _check(prompts, observed)
     classes, images, dim = observed.shape
-    shape = (images, settings.draws, dim)
+    shape = (images, settings.samples_per_image, dim)
     noise = torch.randn(shape, generator=generator, dtype=observed.log_var.dtype, device=generator.device)
     noise = noise.to(observed.device)
     step = max(1, BLOCK_ELEMENTS // noise.numel())
-    return _joined(
+    return _concatenate(
         [
-            explain(prompts[i : i + step], _draws(observed[i : i + step], noise), settings)
+            fit_weights_to_samples(prompts[i : i + step], _sample(observed[i : i + step], noise), settings)
             for i in range(0, classes, step)
         ]
     )
 
 
-def explain(prompts: Gaussian, observations: Tensor, settings: Reweighting) -> MixingWeights:
-    """Weights of the prompts (C, T, D) from observations that are drawn already, (C, observations, D)."""
-    _check_uncertain(prompts)
-    widened = Gaussian(prompts.mean, (prompts.var + settings.widen).log())
+def fit_weights_to_samples(prompts: Gaussian, observations: Tensor, settings: BPRWConfig) -> MixingWeights:
+    """Fit the weights of the prompts to samples of images.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        observations: (C, N, D).
+        settings: Of BPRW.
+    """
+    _check_prompts(prompts)
+    widened = Gaussian(prompts.mean, (prompts.var + settings.extra_variance).log())
     initial = inverse_uncertainty_weights(prompts)
     alpha = dirichlet_prior(initial, settings.alpha) if settings.prior == "dirichlet" else settings.alpha
-    return mixing_weights(observations, widened, alpha=alpha, initial=initial)
+    return fit_mixing_weights(observations, widened, alpha=alpha, initial=initial)
 
 
-def nearest_images(prompts: Gaussian, images: Gaussian, count: int, by: Score = "csd") -> Tensor:
-    """The images (N, D) nearest to each class's pooled prompts (C, T, D), best first: indices, int64 (C, count).
+def find_nearest_images(
+    prompts: Gaussian, images: Gaussian, count: int, metric: SimilarityMetric = "csd"
+) -> Tensor:
+    """Find the images that are nearest to the pooled prompts of each class.
 
-    count: all images if there are fewer. Memory doesn't grow with C x N.
+    Memory does not grow with C x N.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        images: Gaussian (N, D).
+        count: Images per class, at most N.
+        metric: Similarity.
+
+    Returns:
+        Indices, int64 (C, count), nearest first.
     """
-    return nearest(pool(prompts), images, count, by=by)[1]
+    return find_nearest(pool(prompts), images, count, metric=metric)[1]
 
 
 def zero_shot_weights(
     prompts: Gaussian,
     images: Gaussian,
-    settings: Reweighting,
+    settings: BPRWConfig,
     generator: torch.Generator,
-    by: Score = "csd",
+    metric: SimilarityMetric = "csd",
 ) -> MixingWeights:
-    """Weights of the prompts (C, T, D) from images (N, D) without labels: the nearest ones stand for the class."""
-    if settings.nearest is None:
-        raise ValueError("without labels, Reweighting.nearest must say how many images stand for a class")
-    found = nearest_images(prompts, images, settings.nearest, by)
-    return reweigh(prompts, images[found], settings, generator)
+    """Fit the weights of the prompts to images without labels: the nearest images stand for each class.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        images: Gaussian (N, D).
+        settings: Of BPRW, with `nearest_images`.
+        generator: Of the samples.
+        metric: Similarity for the nearest images.
+    """
+    if settings.nearest_images is None:
+        raise ValueError("Without labels, BPRWConfig.nearest_images must be set")
+    indices = find_nearest_images(prompts, images, settings.nearest_images, metric)
+    return fit_prompt_weights(prompts, images[indices], settings, generator)
 
 
-class FewShot(NamedTuple):
-    """weights: (C, T), float64. chosen: int64 (C, shots), the images that were used; -1 where a class has none."""
+class FewShotWeights(NamedTuple):
+    """weights: (C, T), float64. image_indices: int64 (C, shots), the images used; -1 for a class without images."""
 
     weights: Tensor
-    chosen: Tensor
+    image_indices: Tensor
 
 
 def few_shot_weights(
@@ -142,51 +177,61 @@ def few_shot_weights(
     images: Gaussian,
     labels: Tensor,
     shots: int,
-    settings: Reweighting,
+    settings: BPRWConfig,
     generator: torch.Generator,
-) -> FewShot:
-    """Weights of the prompts (C, T, D) from `shots` random images of each class. images: (N, D), labels: int64 (N,).
+) -> FewShotWeights:
+    """Fit the weights of the prompts to random labeled images of each class.
 
-    A class with fewer images uses those it has in turn; one without any gets the prior's own weights,
-    its mode (for an alpha above 1): uniform, or proportional to 1/tr(Sigma) for the prior `dirichlet`.
+    A class with fewer images than `shots` uses its images repeatedly. A class without images gets the mode of the prior
+    (for alpha above 1): uniform, or proportional to 1/tr(Sigma) for the prior `dirichlet`.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        images: Gaussian (N, D).
+        labels: int64 (N,).
+        shots: Images per class.
+        settings: Of BPRW.
+        generator: Of images and samples.
     """
-    chosen = choose_shots(labels, len(prompts), shots, generator)
+    image_indices = choose_shots(labels, len(prompts), shots, generator)
     weights = _prior_weights(prompts, settings)
-    seen = chosen[:, 0] >= 0
+    seen = image_indices[:, 0] >= 0
     if bool(seen.any()):
-        weights[seen] = reweigh(prompts[seen], images[chosen[seen]], settings, generator).weights
-    return FewShot(weights, chosen)
+        weights[seen] = fit_prompt_weights(
+            prompts[seen], images[image_indices[seen]], settings, generator
+        ).weights
+    return FewShotWeights(weights, image_indices)
 
 
-def _draws(observed: Gaussian, noise: Tensor) -> Tensor:
-    """observed (C, M, D) and noise (M, draws, D) -> (C, M x draws, D), all draws of an image together."""
+def _sample(observed: Gaussian, noise: Tensor) -> Tensor:
+    """observed (C, M, D) and noise (M, S, D) -> (C, M S, D), the samples of an image consecutively."""
     return (observed.mean[:, :, None] + observed.std[:, :, None] * noise).flatten(1, 2)
 
 
-def _prior_weights(prompts: Gaussian, settings: Reweighting) -> Tensor:
+def _prior_weights(prompts: Gaussian, settings: BPRWConfig) -> Tensor:
     """Weights without any observation: the mode of the prior, (C, T), float64."""
-    _check_uncertain(prompts)
+    _check_prompts(prompts)
     weights = inverse_uncertainty_weights(prompts).double()
     return weights if settings.prior == "dirichlet" else torch.full_like(weights, 1.0 / weights.shape[-1])
 
 
-def _joined(blocks: list[MixingWeights]) -> MixingWeights:
+def _concatenate(blocks: list[MixingWeights]) -> MixingWeights:
     names = ("weights", "iterations", "converged", "log_posterior")
     return MixingWeights(*(torch.cat([getattr(block, name) for block in blocks]) for name in names))
 
 
 def _check(prompts: Gaussian, observed: Gaussian) -> None:
-    _check_uncertain(prompts)
-    checked(observed, "observed")
+    _check_prompts(prompts)
+    check_gaussian(observed, "observed")
     first, second = tuple(prompts.shape), tuple(observed.shape)
     if len(second) != 3 or first[::2] != second[::2] or 0 in second:
         raise ValueError(f"prompts {first} must be (C, T, D) and the observed images {second} (C, M, D)")
 
 
-def _check_uncertain(prompts: Gaussian) -> None:
-    prompts.check_form("prompts")  # EM looks at the values
+def _check_prompts(prompts: Gaussian) -> None:
+    prompts.check_shapes("prompts")  # EM looks at the values
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
         raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")
-    narrow = not within(prompts.log_var, -NARROWEST, torch.inf)
-    if narrow and not bool((prompts.uncertainty > 0).all()):
-        raise ValueError("BPRW weighs prompts by their uncertainty: this model has none")
+    has_tiny_variance = not is_in_range(prompts.log_var, -MIN_LOG_VAR_MAGNITUDE, torch.inf)
+    if has_tiny_variance and not bool((prompts.uncertainty > 0).all()):
+        raise ValueError("BPRW weights prompts by their uncertainty, but this model has none")

@@ -1,40 +1,40 @@
-"""Lists of class names and templates: ImageNet's, which come with the package, and anyone's, from a file."""
+"""Class names and templates: those of ImageNet, which come with the package, or from a file."""
 
 from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
 
-from prolip.data.sources.labeled import checked_templates, read_lines
+from prolip.data.sources.labeled import check_templates, read_lines
 
 
 def imagenet_class_names() -> tuple[str, ...]:
-    """The 1000 names that CLIP uses, in the order of ImageNet's class numbers. (NOTICE.md says where from.)"""
-    return _shipped("imagenet-classnames.txt")
+    """The 1000 names that CLIP uses, in the order of ImageNet's class indices. (NOTICE.md names their source.)"""
+    return _read_resource("imagenet-classnames.txt")
 
 
 def imagenet_templates() -> tuple[str, ...]:
     """The 80 templates that CLIP uses, with {c} for the class name."""
-    return _shipped("imagenet-templates.txt")
+    return _read_resource("imagenet-templates.txt")
 
 
 def read_class_names(path: str | Path) -> tuple[str, ...]:
-    """A text file with one class name a line, in the order of labels."""
-    return read_lines(_file(path, "class name"))
+    """Read a text file with one class name per line, in the order of labels."""
+    return read_lines(_require_text_file(path, "class name"))
 
 
 def read_templates(path: str | Path) -> tuple[str, ...]:
-    """A text file with one template a line; {c} or {} stands for the class name. Returned with {c}."""
-    return checked_templates(read_lines(_file(path, "template")), str(path))
+    """Read a text file with one template per line; {c} or {} stands for the class name. Returned with {c}."""
+    return check_templates(read_lines(_require_text_file(path, "template")), str(path))
 
 
-def _file(path: str | Path, entry: str) -> Path:
+def _require_text_file(path: str | Path, entry: str) -> Path:
     path = Path(path).expanduser()
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not a file: a text file with one {entry} a line is wanted")
+        raise FileNotFoundError(f"{path} is not a file; expected a text file with one {entry} per line")
     return path
 
 
-def _shipped(name: str) -> tuple[str, ...]:
+def _read_resource(name: str) -> tuple[str, ...]:
     text = resources.files("prolip.zeroshot").joinpath(name).read_text(encoding="utf-8")
     return tuple(text.splitlines())

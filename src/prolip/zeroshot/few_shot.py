@@ -1,4 +1,4 @@
-"""Labelled images to learn from: chosen at random, and kept apart from those that are scored."""
+"""Few-shot images: chosen at random per class, and split from the test images."""
 
 from __future__ import annotations
 
@@ -7,42 +7,58 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from prolip.checks import require_count
+from prolip.checks import require_positive_int
 
 
-class Split(NamedTuple):
-    """Numbers of images, int64, increasing: those that are scored, and those that are kept for learning."""
+class FewShotSplit(NamedTuple):
+    """Indices of images, int64, increasing: test images, and images to learn from."""
 
-    scored: Tensor
-    kept: Tensor
+    test: Tensor
+    train: Tensor
 
 
-def choose_shots(labels: Tensor, classes: int, shots: int, generator: torch.Generator) -> Tensor:
-    """Random images of each class: int64 (C, shots). Images of a small class come in turn; -1: it has none.
+def choose_shots(labels: Tensor, num_classes: int, shots: int, generator: torch.Generator) -> Tensor:
+    """Choose random images of each class.
 
-    labels: int64 (N,), from 0 to C - 1, on the CPU, as the generator.
+    Args:
+        labels: int64 (N,), from 0 to C - 1, on the CPU.
+        num_classes: C.
+        shots: Images per class.
+        generator: On the CPU.
+
+    Returns:
+        Indices, int64 (C, shots). Images of a class with fewer images repeat; -1: the class has none.
     """
-    require_count(shots, "shots")
-    order, counts = _by_class(labels, classes, generator)
+    require_positive_int(shots, "shots")
+    order, counts = _shuffle_by_class(labels, num_classes, generator)
     first = (counts.cumsum(0) - counts)[:, None]
     turns = torch.arange(shots) % counts.clamp_min(1)[:, None]
-    padded = torch.cat([order, order.new_tensor([-1])])  # classes without images may point behind the last
+    padded = torch.cat([order, order.new_tensor([-1])])  # classes without images may index one past the end
     return torch.where(counts[:, None] > 0, padded[first + turns], -1)
 
 
-def keep_apart(labels: Tensor, classes: int, most: int, generator: torch.Generator) -> Split:
-    """Up to `most` random images of each class are kept, at most half of the class; all others are scored."""
-    order, counts = _by_class(labels, classes, generator)
+def split_few_shot(
+    labels: Tensor, num_classes: int, max_per_class: int, generator: torch.Generator
+) -> FewShotSplit:
+    """Split images into test images and images to learn from.
+
+    Args:
+        labels: int64 (N,), from 0 to C - 1.
+        num_classes: C.
+        max_per_class: Images to learn from per class; never more than half of the class.
+        generator: Of the choice.
+    """
+    order, counts = _shuffle_by_class(labels, num_classes, generator)
     own = labels[order]
-    place = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[own]  # in its class
-    keep = torch.zeros(len(labels), dtype=torch.bool)
-    keep[order] = place < (counts // 2).clamp_max(most)[own]
-    return Split((~keep).nonzero()[:, 0], keep.nonzero()[:, 0])
+    rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[own]  # within its class
+    is_train = torch.zeros(len(labels), dtype=torch.bool)
+    is_train[order] = rank < (counts // 2).clamp_max(max_per_class)[own]
+    return FewShotSplit((~is_train).nonzero()[:, 0], is_train.nonzero()[:, 0])
 
 
-def _by_class(labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Numbers of all images, class by class and random inside, (N,); how many each class has, (C,)."""
+def _shuffle_by_class(labels: Tensor, classes: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Indices of all images, grouped by class and shuffled within, (N,); number of images per class, (C,)."""
     if labels.ndim != 1 or labels.dtype != torch.int64 or bool(((labels < 0) | (labels >= classes)).any()):
-        raise ValueError(f"labels must be whole numbers (N,) in 0..{classes - 1}, int64")
+        raise ValueError(f"labels must be int64 (N,) in 0..{classes - 1}")
     order = torch.randperm(len(labels), generator=generator)
     return order[labels[order].argsort(stable=True)], torch.bincount(labels, minlength=classes)

@@ -83,9 +83,9 @@ def test_every_tensor_is_accounted_for(kind, tmp_path):
     theirs = build(kind, tmp_path)
     loaded = open_model(tmp_path)
     assert loaded.format == "transformers"
-    assert loaded.account.left == loaded.account.new == ()
+    assert loaded.report.unused == loaded.report.initialized == ()
     assert sum(p.numel() for p in loaded.model.parameters()) == sum(p.numel() for p in theirs.parameters())
-    assert loaded.model.config.contrast == ("softmax" if kind == "clip" else "sigmoid")
+    assert loaded.model.config.contrastive_loss == ("softmax" if kind == "clip" else "sigmoid")
 
 
 def test_probabilities_are_siglips(tmp_path, batch):
@@ -103,7 +103,7 @@ def test_positions_that_are_no_weights_are_left_over(tmp_path):
     tensors["text_model.embeddings.position_ids"] = torch.arange(10)[None]
     tensors["vision_model.embeddings.position_ids"] = torch.arange(10)[None]
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    left = dict(open_model(tmp_path).account.left)
+    left = dict(open_model(tmp_path).report.unused)
     assert left == {
         f"{t}_model.embeddings.position_ids": "0, 1, 2, ...: not a weight" for t in ("text", "vision")
     }
@@ -122,20 +122,20 @@ def test_sparse_configs_mean_the_libraries_defaults(kind, tmp_path):
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": kind, "text_config": {}, "vision_config": {}})
     )
-    from prolip.weights.formats.files import Source
+    from prolip.weights.formats.files import ForeignModel
 
-    source = Source(
+    source = ForeignModel(
         path=tmp_path,
         config=json.loads((tmp_path / "config.json").read_text()),
         tensors={name: torch.empty(shape, device="meta") for name, shape in wanted.items()},
     )
     ours = huggingface.FORMAT.read_config(source)
-    shapes = {name for rule in huggingface.FORMAT.rules(source, ours) for name in rule.theirs}
+    shapes = {name for rule in huggingface.FORMAT.make_rules(source, ours) for name in rule.theirs}
     assert shapes == set(wanted)
     from prolip.model.prolip import ProLIP
     from prolip.weights.formats.rules import read
 
-    tensors, _ = read(huggingface.FORMAT.rules(source, ours), source.tensors, {}, "test")
+    tensors, _ = read(huggingface.FORMAT.make_rules(source, ours), source.tensors, {}, "test")
     assert {k: v.shape for k, v in tensors.items()} == {
         k: v.shape for k, v in ProLIP(ours).state_dict().items()
     }
@@ -157,18 +157,18 @@ def test_our_defaults_are_the_librarys(config, ours):
 
 def test_ids_of_clips_tokens(tmp_path):
     build("clip", tmp_path)
-    tokens = prolip.load(tmp_path, device="cpu").config.text.tokens
+    tokens = prolip.load(tmp_path, device="cpu").config.text.tokenizer
     assert (tokens.start_id, tokens.end_id, tokens.pad_id, tokens.pad_to) == (62, 63, 63, "longest")
     build("clip", tmp_path, bos_token_id=0, eos_token_id=2)  # the old configs' mistake
-    assert prolip.load(tmp_path, device="cpu").config.text.tokens.start_id == 62
+    assert prolip.load(tmp_path, device="cpu").config.text.tokenizer.start_id == 62
 
 
 def test_ids_and_pixels_of_siglip(tmp_path):
     build("siglip", tmp_path)
     config = prolip.load(tmp_path, device="cpu").config
-    tokens, pixels = config.text.tokens, config.image.pixels
+    tokens, pixels = config.text.tokenizer, config.image.preprocessing
     assert (tokens.pad_id, tokens.end_id, tokens.pad_to, tokens.cleaning) == (1, 1, "context", "canonicalize")
-    assert (pixels.mean, pixels.std, pixels.fit) == ((0.5,) * 3, (0.5,) * 3, "squash")
+    assert (pixels.mean, pixels.std, pixels.resize_mode) == ((0.5,) * 3, (0.5,) * 3, "squash")
 
 
 def edited(folder, edit):
@@ -203,12 +203,12 @@ def test_a_processor_of_transformers_5(tmp_path):
     build("clip", tmp_path)
     values = {"image_mean": [0.1] * 3, "image_std": [0.2] * 3, "resample": 2, "size": {"shortest_edge": 26}}
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": values}))
-    rules = prolip.load(tmp_path, device="cpu").config.image.pixels
-    assert (rules.mean, rules.std, rules.resampling, rules.fit) == (
+    rules = prolip.load(tmp_path, device="cpu").config.image.preprocessing
+    assert (rules.mean, rules.std, rules.interpolation, rules.resize_mode) == (
         (0.1,) * 3,
         (0.2,) * 3,
         "bilinear",
-        "crop",
+        "shortest",
     )
 
 
@@ -217,7 +217,7 @@ def test_a_processor_of_transformers_5(tmp_path):
     [
         (
             {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "do_center_crop": True, "resample": 3},
-            "crop",
+            "shortest",
             "bicubic",
         ),
         ({"image_mean": [0.1] * 3, "size": {"height": 26, "width": 26}, "resample": 2}, "squash", "bilinear"),
@@ -226,8 +226,8 @@ def test_a_processor_of_transformers_5(tmp_path):
 def test_preprocessing_is_read(values, fit, resampling, tmp_path):
     build("clip", tmp_path)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(values))
-    rules = prolip.load(tmp_path, device="cpu").config.image.pixels
-    assert (rules.fit, rules.resampling, rules.size) == (fit, resampling, 26)
+    rules = prolip.load(tmp_path, device="cpu").config.image.preprocessing
+    assert (rules.resize_mode, rules.interpolation, rules.size) == (fit, resampling, 26)
     assert rules.mean == tuple(values["image_mean"])
 
 
@@ -248,6 +248,6 @@ def test_what_we_do_not_have_is_refused(tmp_path):
     path.write_text(json.dumps(config))
     with pytest.raises(
         ValueError,
-        match=r"is none of the formats that we know \(prolip, prolip-release, transformers, open_clip\)",
+        match=r"is not in a known format \(prolip, prolip-release, transformers, open_clip\)",
     ):
         prolip.load(tmp_path)

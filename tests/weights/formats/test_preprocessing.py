@@ -5,28 +5,31 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.preprocessing.images import PixelRules, preprocess
+from prolip.preprocessing.images import ImagePreprocessing, preprocess
 from prolip.weights.formats.preprocessing import from_open_clip, from_transformers
 
-CLIP, SIGLIP = PixelRules(size=24), PixelRules(size=24, mean=(0.5,) * 3, std=(0.5,) * 3, fit="squash")
+CLIP, SIGLIP = (
+    ImagePreprocessing(size=24),
+    ImagePreprocessing(size=24, mean=(0.5,) * 3, std=(0.5,) * 3, resize_mode="squash"),
+)
 
 
 @pytest.mark.parametrize(
     ("values", "fit"),
     [
-        ({}, "crop"),
-        ({"size": {"shortest_edge": 24}}, "crop"),
-        ({"size": 24, "crop_size": 24}, "crop"),
+        ({}, "shortest"),
+        ({"size": {"shortest_edge": 24}}, "shortest"),
+        ({"size": 24, "crop_size": 24}, "shortest"),
         (
             {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}, "do_center_crop": True},
-            "crop",
+            "shortest",
         ),
         ({"size": {"height": 24, "width": 24}, "do_center_crop": False}, "squash"),
         ({"size": {"height": 24, "width": 24}}, "squash"),
     ],
 )
 def test_how_images_are_fitted(values, fit):
-    assert from_transformers(values, 24, CLIP).fit == fit
+    assert from_transformers(values, 24, CLIP).resize_mode == fit
 
 
 def test_what_is_not_said_is_the_classs_own():
@@ -34,7 +37,7 @@ def test_what_is_not_said_is_the_classs_own():
     assert from_transformers({}, 24, CLIP) == CLIP
     values = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 2}
     rules = from_transformers(values, 24, CLIP)
-    assert (rules.mean, rules.std, rules.resampling) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bilinear")
+    assert (rules.mean, rules.std, rules.interpolation) == ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "bilinear")
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,6 @@ def test_open_clips():
         "interpolation": "bilinear",
         "resize_mode": "squash",
     }
-    assert from_open_clip(values, 24) == PixelRules(
-        size=24, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resampling="bilinear", fit="squash"
+    assert from_open_clip(values, 24) == ImagePreprocessing(
+        size=24, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), interpolation="bilinear", resize_mode="squash"
     )

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 import prolip
-from prolip.model.folder import fill
 from prolip.model.prolip import ProLIP
 from prolip.weights.formats import release
 from prolip.weights.load import open_model
@@ -43,7 +42,7 @@ def test_outputs_of_the_released_code(golden, io):
     torch.testing.assert_close(model.image(io["in.image"])[0], io["out.image_mean_raw"], rtol=0, atol=2e-5)
     torch.testing.assert_close(model.text(io["in.text"])[0], io["out.text_mean_raw"], rtol=0, atol=2e-5)
     torch.testing.assert_close(model.temperature.scale, io["out.logit_scale"].squeeze(), rtol=1e-6, atol=0)
-    assert model.temperature.bias == io["out.logit_bias"].squeeze()
+    assert model.temperature.logit_bias == io["out.logit_bias"].squeeze()
 
 
 @torch.no_grad()
@@ -89,7 +88,7 @@ def test_float64_outputs(golden, io):
 def test_the_bounds_tell_wrong_readings_apart(wrong):
     golden = FIXTURES / "models" / "b16_tiny"
     io, model = load_file(golden / "io.safetensors"), prolip.load(golden, device="cpu")
-    other = fill(wrong(model.config), model.state_dict(), "test")
+    other = ProLIP.from_tensors(wrong(model.config), model.state_dict(), "test")
     images, texts = other.encode_image(io["in.image"]), other.encode_text(io["in.text"])
     with pytest.raises(AssertionError):
         close(images, io, "out", "image") or close(texts, io, "out", "text")
@@ -97,7 +96,7 @@ def test_the_bounds_tell_wrong_readings_apart(wrong):
 
 def test_through_our_folder_and_back_bit_for_bit(golden, tmp_path):
     prolip.load(golden, device="cpu").save(tmp_path / "ours")
-    release.export(prolip.load(tmp_path / "ours", device="cpu"), tmp_path / "theirs")
+    release.export_release(prolip.load(tmp_path / "ours", device="cpu"), tmp_path / "theirs")
     for name in ("config.json", "model.safetensors"):
         assert filecmp.cmp(golden / name, tmp_path / "theirs" / name, shallow=False)
 
@@ -105,9 +104,9 @@ def test_through_our_folder_and_back_bit_for_bit(golden, tmp_path):
 def test_every_tensor_is_accounted_for(golden):
     loaded = open_model(golden)
     assert loaded.format == "prolip-release"
-    assert loaded.account.left == ()
-    assert loaded.account.new == ()
-    assert len(loaded.account.loaded) == len(load_file(golden / "model.safetensors"))
+    assert loaded.report.unused == ()
+    assert loaded.report.initialized == ()
+    assert len(loaded.report.loaded) == len(load_file(golden / "model.safetensors"))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ def test_every_tensor_is_accounted_for(golden):
         (lambda t: t.pop("visual.ln_post.bias"), "1 tensors are missing: visual.ln_post.bias"),
         (
             lambda t: t.update({"visual.more": torch.zeros(2)}),
-            "1 tensors have no place in this kind of model: visual.more",
+            "visual.more",
         ),
         (
             lambda t: t.update({"visual.positional_embedding": torch.zeros(18, 32)}),
@@ -134,13 +133,13 @@ def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentenc
     ("edit", "sentence"),
     [
         (lambda c: c.pop("embed_dim"), "embed_dim is missing"),
-        (lambda c: c.update(strange=3), "settings that this adapter doesn't know: strange"),
-        (lambda c: c["vision_cfg"].update(ls_init_value=0.1), "doesn't know: ls_init_value"),
+        (lambda c: c.update(strange=3), "unknown settings: strange"),
+        (lambda c: c["vision_cfg"].update(ls_init_value=0.1), "unknown settings: ls_init_value"),
         (lambda c: c["text_cfg"].update(no_causal_mask=False), "was never released"),
         (lambda c: c["vision_cfg"].update(pool_type="avg"), "was never released"),
         (lambda c: c["text_cfg"].update(embed_unc=False), "was never released"),
         (lambda c: c["text_cfg"].update(embed_cls=False), "was never released"),
-        (lambda c: c["vision_cfg"].update(width="wide"), "config is not as this format has it|whole number"),
+        (lambda c: c["vision_cfg"].update(width="wide"), "its config is not valid|integer|whole number"),
     ],
 )
 def test_configs_that_we_do_not_understand(tmp_path, edit, sentence):
@@ -150,18 +149,18 @@ def test_configs_that_we_do_not_understand(tmp_path, edit, sentence):
 
 
 def test_absent_keys_take_the_releases_defaults():
-    config = release.config_of({"embed_dim": 768, "vision_cfg": {}, "text_cfg": {}})
+    config = release.parse_config({"embed_dim": 768, "vision_cfg": {}, "text_cfg": {}})
     assert config.image.uncertainty == "none"  # embed_unc defaults to false in the image tower
-    assert config.contrast == "softmax"  # no init_logit_bias: the parameter doesn't exist
-    assert config.text.tokens.vocab_size == 32100
+    assert config.contrastive_loss == "softmax"  # no init_logit_bias: the parameter doesn't exist
+    assert config.text.tokenizer.vocab_size == 32100
     assert config.text.blocks.norm_eps == config.image.blocks.norm_eps == 1e-5
     assert (config.text.blocks.width, config.text.blocks.heads, config.text.blocks.layers) == (768, 12, 12)
 
 
 def test_the_published_ids_of_siglips_vocabulary():
-    tokens = release.config_of(
+    tokens = release.parse_config(
         {"embed_dim": 768, "vision_cfg": {}, "text_cfg": {"hf_tokenizer_name": "timm/ViT-B-16-SigLIP"}}
-    ).text.tokens
+    ).text.tokenizer
     assert (tokens.pad_id, tokens.mask_id, tokens.end_id, tokens.pad_to) == (1, 32000, 1, "context")
     assert tokens.cleaning == "canonicalize"
 
@@ -180,11 +179,11 @@ def test_sizes_of_the_published_configs():
         },
     }  # fmt: skip
     assert len(json.dumps(b16, sort_keys=True, indent=2)) == 631
-    model = ProLIP(release.config_of(b16))
+    model = ProLIP(release.parse_config(b16))
     model.origin = {"format": release.NAME, "config": b16}
-    assert release.config_for(model) == b16
+    assert release.make_release_config(model) == b16
     model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}  # made anew, it says the same
-    assert release.config_of(release.config_for(model)) == model.config
+    assert release.parse_config(release.make_release_config(model)) == model.config
 
 
 def tiny(vision=None, text=None, **more):
@@ -224,47 +223,51 @@ VARIANTS = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_comes_back(name, tmp_path, generator):
     """Written with the config it came with, and with one made anew: either says the same, and loads."""
-    config = release.config_of(VARIANTS[name])
-    model = ProLIP(config).start(generator)
+    config = release.parse_config(VARIANTS[name])
+    model = ProLIP(config).init_weights(generator)
     for origin in ({"format": release.NAME, "config": VARIANTS[name]}, {"tokenizer": "timm/ViT-B-16-SigLIP"}):
         model.origin = origin
-        folder = release.export(model, tmp_path / str(len(origin)))
+        folder = release.export_release(model, tmp_path / str(len(origin)))
         again = prolip.load(folder, device="cpu")
         assert again.config == config
         for key, value in model.state_dict().items():
             assert torch.equal(value, again.state_dict()[key]), key
     if name == "H/14's":
-        assert (config.text.tokens.start_id, config.text.tokens.end_id, config.text.tokens.pad_id) == (
+        assert (
+            config.text.tokenizer.start_id,
+            config.text.tokenizer.end_id,
+            config.text.tokenizer.pad_id,
+        ) == (
             98,
             99,
             0,
         )
-        assert "hf_tokenizer_name" not in release.config_for(model)["text_cfg"]
+        assert "hf_tokenizer_name" not in release.make_release_config(model)["text_cfg"]
     if name == "no bias of the logits":
         assert "logit_bias" not in load_file(folder / "model.safetensors")
     if name == "plain":
-        assert config.text.tokens.mask_id is None  # 32000 is of the full vocabulary only
+        assert config.text.tokenizer.mask_id is None  # 32000 is of the full vocabulary only
 
 
 def test_a_half_precision_model_is_written_in_float32(tmp_path, generator):
-    model = ProLIP(release.config_of(tiny())).start(generator).to(torch.bfloat16)
+    model = ProLIP(release.parse_config(tiny())).init_weights(generator).to(torch.bfloat16)
     model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}
-    release.export(model, tmp_path)
+    release.export_release(model, tmp_path)
     assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
 
 
 def test_a_start_of_zero_still_has_its_bias():
     """init_logit_bias 0 would mean that there is none."""
-    config = release.config_of(tiny())
-    model = ProLIP(replace(config, start=replace(config.start, bias=0.0)))
+    config = release.parse_config(tiny())
+    model = ProLIP(replace(config, init=replace(config.init, logit_bias=0.0)))
     model.origin = {"tokenizer": "timm/ViT-B-16-SigLIP"}
-    assert release.config_for(model)["init_logit_bias"] == -10.0
+    assert release.make_release_config(model)["init_logit_bias"] == -10.0
 
 
 def test_a_tokenizer_needs_a_name_there(tmp_path, generator):
-    model = ProLIP(release.config_of(tiny())).start(generator)
+    model = ProLIP(release.parse_config(tiny())).init_weights(generator)
     with pytest.raises(ValueError, match="names its tokenizer by a hub id, and this model has none"):
-        release.export(model, tmp_path / "out")
+        release.export_release(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -290,9 +293,9 @@ def clip_words(folder, size=100):
 def test_h14_pads_with_zero_whatever_its_tokenizer_says(tmp_path, generator):
     """It attends to padding, so another pad id would be another text; CLIP tokenizers of transformers name the end."""
     values = tiny(text={"hf_tokenizer_name": None, "norm_kwargs": {"eps": 1e-5}}, quick_gelu=True)
-    model = ProLIP(release.config_of(values)).start(generator)
+    model = ProLIP(release.parse_config(values)).init_weights(generator)
     model.origin = {"format": release.NAME, "config": values}
-    folder = release.export(model, tmp_path / "h14")
+    folder = release.export_release(model, tmp_path / "h14")
     loaded = prolip.load(folder, tokenizer=clip_words(tmp_path / "words"), device="cpu")
     assert loaded.tokenize("a cat").tolist() == [[98, 1, 2, 99, 0, 0, 0, 0]]
     assert loaded.config.text.blocks.activation == "quick_gelu"
@@ -302,7 +305,7 @@ def test_h14_pads_with_zero_whatever_its_tokenizer_says(tmp_path, generator):
 
 
 def test_which_tokenizer_to_look_for():
-    from prolip.weights.formats.files import Source
+    from prolip.weights.formats.files import ForeignModel
 
     for text, vocabulary, wanted in (
         ({"hf_tokenizer_name": "some/one"}, 100, "some/one"),
@@ -310,13 +313,13 @@ def test_which_tokenizer_to_look_for():
         ({"hf_tokenizer_name": None}, 100, None),
     ):
         values = tiny(text={**text, "vocab_size": vocabulary})
-        source = Source(path=FIXTURES, config=values, tensors={})
-        assert release.FORMAT.tokenizer_name(source, release.config_of(values)) == wanted
+        source = ForeignModel(path=FIXTURES, config=values, tensors={})
+        assert release.FORMAT.tokenizer_name(source, release.parse_config(values)) == wanted
 
 
 def test_a_stretched_model_is_exported_with_its_new_length(tmp_path):
     model = prolip.load(FIXTURES / "models" / "long_tiny", device="cpu", context_length=300)
-    release.export(model, tmp_path)
+    release.export_release(model, tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["text_cfg"]["context_length"] == 300
     again = prolip.load(tmp_path, device="cpu")
     assert again.config.text.blocks == model.config.text.blocks
@@ -325,7 +328,7 @@ def test_a_stretched_model_is_exported_with_its_new_length(tmp_path):
 
 def test_uneven_mlp_widths_survive_the_ratio():
     """The release computes int(width * ratio)."""
-    config = release.config_of(
+    config = release.parse_config(
         {
             "embed_dim": 1152,
             "init_logit_bias": -10,
@@ -335,7 +338,7 @@ def test_uneven_mlp_widths_survive_the_ratio():
     )
     model = ProLIP(config)
     assert config.image.blocks.mlp_width == 4304
-    assert release.config_of(release.config_for(model)) == config
+    assert release.parse_config(release.make_release_config(model)) == config
 
 
 @pytest.mark.parametrize(
@@ -353,21 +356,24 @@ def test_uneven_mlp_widths_survive_the_ratio():
         (lambda i, t: (i, replace(t, projection=False)), "a tower has no projection"),
         (lambda i, t: (replace(i, blocks=replace(i.blocks, norm_eps=1e-6)), t), "norm_eps"),
         (lambda i, t: (replace(i, blocks=replace(i.blocks, activation="quick_gelu")), t), "mix QuickGELU"),
-        (lambda i, t: (replace(i, pixels=replace(i.pixels, fit="squash")), t), "not resized and normalised"),
+        (
+            lambda i, t: (replace(i, preprocessing=replace(i.preprocessing, resize_mode="squash")), t),
+            "not resized and normalized",
+        ),
     ],
 )
 def test_models_that_the_release_can_not_hold(change, sentence, tmp_path):
     config = open_model(FIXTURES / "models" / "b16_tiny").model.config
     image, text = change(config.image, config.text)
-    model = ProLIP(replace(config, image=image, text=text)).start(torch.Generator().manual_seed(0))
-    with pytest.raises(ValueError, match=f"the release can't hold this model: .*{sentence}"):
-        release.export(model, tmp_path / "out")
+    model = ProLIP(replace(config, image=image, text=text)).init_weights(torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=f"The release can't represent this model: .*{sentence}"):
+        release.export_release(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_our_own_models_are_refused_with_a_reason(nano, tmp_path):
-    with pytest.raises(ValueError, match="the release can't hold this model: its text log-variances"):
-        release.export(nano, tmp_path)
+    with pytest.raises(ValueError, match="represent this model: its text log-variances"):
+        release.export_release(nano, tmp_path)
 
 
 RELEASED_B16 = "SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B"

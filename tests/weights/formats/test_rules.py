@@ -1,12 +1,21 @@
-"""Rules account for every tensor, in both directions."""
+"""Rules report for every tensor, in both directions."""
 
 import pytest
 import torch
 
-from prolip.weights.formats.rules import convolution, layer, read, reshaped, same, stacked, transposed, write
+from prolip.weights.formats.rules import (
+    apply_rules,
+    concat_rule,
+    convolution_rule,
+    copy_rule,
+    invert_rules,
+    layer_rules,
+    reshape_rule,
+    transpose_rule,
+)
 
 
-def test_reading():
+def test_apply_rules():
     theirs = {
         "a": torch.arange(6.0).reshape(2, 3),
         "b": torch.arange(24.0).reshape(2, 3, 2, 2),
@@ -18,50 +27,53 @@ def test_reading():
         "buffer": torch.zeros(1),
     }
     rules = [
-        transposed("A", "a"),
-        convolution("B", "b", 2),
-        reshaped("C", "c", 4),
-        stacked("QK", "q", "k"),
-        *layer("N", "n"),
+        transpose_rule("A", "a"),
+        convolution_rule("B", "b", 2),
+        reshape_rule("C", "c", 4),
+        concat_rule("QK", "q", "k"),
+        *layer_rules("N", "n"),
     ]
-    ours, account = read(rules, theirs, {"buff.*": "no weight"}, "file")
+    ours, report = apply_rules(rules, theirs, {"buff.*": "no weight"}, "file")
     assert torch.equal(ours["A"], theirs["a"].T)
     assert torch.equal(ours["B"], theirs["b"].reshape(2, 12))
     assert ours["C"].shape == (4,)
     assert torch.equal(ours["QK"], torch.cat([theirs["q"], theirs["k"]]))
-    assert account.loaded == ("A", "B", "C", "N.bias", "N.weight", "QK")
-    assert account.left == (("buffer", "no weight"),)
+    assert report.loaded == ("A", "B", "C", "N.bias", "N.weight", "QK")
+    assert report.unused == (("buffer", "no weight"),)
 
 
-def test_writing_is_the_inverse():
+def test_invert_rules_is_the_inverse():
     theirs = {"a": torch.randn(2, 3), "b": torch.randn(2, 3, 2, 2), "s": torch.tensor(1.0)}
-    rules = [transposed("A", "a"), convolution("B", "b", 2), same("S", "s")]
-    ours, _ = read(rules, theirs, {}, "file")
-    again = write(rules, ours)
+    rules = [transpose_rule("A", "a"), convolution_rule("B", "b", 2), copy_rule("S", "s")]
+    ours, _ = apply_rules(rules, theirs, {}, "file")
+    again = invert_rules(rules, ours)
     assert all(torch.equal(again[name], value) for name, value in theirs.items())
 
 
-def test_what_can_not_be_written_is_refused():
-    with pytest.raises(ValueError, match="1 tensors have no place in the format: C"):
-        write([reshaped("C", "c", 4)], {"C": torch.ones(4)})
-    with pytest.raises(ValueError, match="1 tensors have no place in the format: X"):
-        write([same("S", "s")], {"S": torch.ones(4), "X": torch.ones(1)})
+def test_invert_rules_rejects_unwritable_tensors():
+    with pytest.raises(ValueError, match="stored in this format: C"):
+        invert_rules([reshape_rule("C", "c", 4)], {"C": torch.ones(4)})
+    with pytest.raises(ValueError, match="stored in this format: X"):
+        invert_rules([copy_rule("S", "s")], {"S": torch.ones(4), "X": torch.ones(1)})
 
 
-def test_a_pattern_must_fit_the_whole_name():
-    with pytest.raises(ValueError, match="no place in this kind of model: buffer2"):
-        read([], {"buffer2": torch.zeros(1)}, {"buffer": "no weight"}, "file")
+def test_ignored_pattern_must_match_the_full_name():
+    with pytest.raises(ValueError, match="buffer2"):
+        apply_rules([], {"buffer2": torch.zeros(1)}, {"buffer": "no weight"}, "file")
 
 
-def test_long_lists_are_cut():
+def test_apply_rules_truncates_long_lists():
     with pytest.raises(ValueError, match=r"6 tensors are missing: a0, a1, a2, a3, and 2 more"):
-        read([same(f"A{i}", f"a{i}") for i in range(6)], {}, {}, "file")
+        apply_rules([copy_rule(f"A{i}", f"a{i}") for i in range(6)], {}, {}, "file")
 
 
 @pytest.mark.parametrize(
     ("rule", "sentence"),
-    [(convolution("B", "b", 2), r"b \(3,\)"), (reshaped("C", "b", 7), r"b \(3,\) can't become C")],
+    [
+        (convolution_rule("B", "b", 2), r"b \(3,\)"),
+        (reshape_rule("C", "b", 7), r"b \(3,\) can't be converted to C"),
+    ],
 )
-def test_shapes_that_can_not_be(rule, sentence):
+def test_apply_rules_rejects_wrong_shapes(rule, sentence):
     with pytest.raises(ValueError, match=sentence):
-        read([rule], {"b": torch.zeros(3)}, {}, "file")
+        apply_rules([rule], {"b": torch.zeros(3)}, {}, "file")

@@ -1,1 +1,1 @@
-"""Adapters for the weight formats of the ProLIP release, open_clip and transformers."""
+"""Adapters of foreign weight formats: the ProLIP release, open_clip, transformers."""

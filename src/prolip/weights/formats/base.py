@@ -1,4 +1,4 @@
-"""What an adapter must know about its format."""
+"""The interface of an adapter of a foreign format."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prolip.model.config import ModelConfig
-from prolip.weights.formats.files import Source
+from prolip.weights.formats.files import ForeignModel
 from prolip.weights.formats.rules import Rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Format:
-    """One foreign format."""
+class WeightFormat:
+    """An adapter of a foreign format.
+
+    Attributes:
+        name: Of the format.
+        matches: Whether a model has this format.
+        read_config: The config of a model.
+        make_rules: Rules for all its tensors.
+        ignored: Regular expression of names of tensors that are not needed -> reason.
+        tokenizer_name: Hub id of the tokenizer that the config names and the folder may lack.
+    """
 
     name: str
-    recognises: Callable[[Source], bool]
-    read_config: Callable[[Source], ModelConfig]
-    rules: Callable[[Source, ModelConfig], Sequence[Rule]]
+    matches: Callable[[ForeignModel], bool]
+    read_config: Callable[[ForeignModel], ModelConfig]
+    make_rules: Callable[[ForeignModel, ModelConfig], Sequence[Rule]]
     ignored: Mapping[str, str]
-    """Patterns of tensors that are not needed -> why."""
-    tokenizer_name: Callable[[Source, ModelConfig], str | None]
-    """The hub id of a tokenizer that the config names and the folder may lack."""
+    tokenizer_name: Callable[[ForeignModel, ModelConfig], str | None]

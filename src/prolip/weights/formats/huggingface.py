@@ -1,17 +1,24 @@
-"""Hugging Face transformers: CLIPModel and SiglipModel folders."""
+"""Adapter of Hugging Face transformers: CLIPModel and SiglipModel folders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from prolip.model.config import Activation, BlockConfig, ImageConfig, ModelConfig, TextConfig
-from prolip.preprocessing.images import PixelRules
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.model.config import Activation, ImageConfig, ModelConfig, TextConfig, TransformerConfig
+from prolip.preprocessing.images import ImagePreprocessing
+from prolip.preprocessing.tokenizer import TokenizerConfig
 from prolip.weights.formats import open_clip, preprocessing
-from prolip.weights.formats.base import Format
-from prolip.weights.formats.files import Source
-from prolip.weights.formats.rules import Rule, convolution, layer, reshaped, same, stacked
+from prolip.weights.formats.base import WeightFormat
+from prolip.weights.formats.files import ForeignModel
+from prolip.weights.formats.rules import (
+    Rule,
+    concat_rule,
+    convolution_rule,
+    copy_rule,
+    layer_rules,
+    reshape_rule,
+)
 
 IGNORED = {r"(text|vision)_model\.embeddings\.position_ids": "0, 1, 2, ...: not a weight"}
 
@@ -21,7 +28,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 
-# transformers writes only what differs from these
+# Defaults: transformers writes only values that differ from these.
 CLIP_TEXT = {
     "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8,
     "vocab_size": 49408, "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
@@ -41,19 +48,24 @@ SIGLIP_VISION = {
 }  # fmt: skip
 
 
-def _recognises(source: Source) -> bool:
+def _matches(source: ForeignModel) -> bool:
     return source.config.get("model_type") in ("clip", "siglip")
 
 
-def _read_config(source: Source) -> ModelConfig:
+def _read_config(source: ForeignModel) -> ModelConfig:
     if source.config.get("quantization_config"):
         raise ValueError(f"{source.path}: quantised weights are not supported; take the original ones")
-    return _siglip(source) if source.config["model_type"] == "siglip" else _clip(source)
+    return (
+        _parse_siglip_config(source)
+        if source.config["model_type"] == "siglip"
+        else _parse_clip_config(source)
+    )
 
 
-def _clip(source: Source) -> ModelConfig:
+def _parse_clip_config(source: ForeignModel) -> ModelConfig:
     text, vision = (
-        _part(source, name, defaults) for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION))
+        _get_tower_config(source, name, defaults)
+        for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION))
     )
     # configs before 2023 say eos_token_id 2 by mistake, and transformers then reads the largest id
     end = text["vocab_size"] - 1 if text["eos_token_id"] == 2 else text["eos_token_id"]
@@ -61,48 +73,51 @@ def _clip(source: Source) -> ModelConfig:
     return ModelConfig(
         embed_dim=source.config.get("projection_dim", 512),
         image=ImageConfig(
-            pixels=preprocessing.from_transformers(source.preprocessing, size, PixelRules(size=size)),
-            patch_size=vision["patch_size"], blocks=_blocks(vision), uncertainty="none",
+            preprocessing=preprocessing.from_transformers(source.preprocessing, size, ImagePreprocessing(size=size)),
+            patch_size=vision["patch_size"], blocks=_parse_blocks(vision), uncertainty="none",
         ),
         text=TextConfig(
-            tokens=TokenRules(
+            tokenizer=TokenizerConfig(
                 vocab_size=text["vocab_size"], context_length=text["max_position_embeddings"], pad_id=end, end_id=end,
                 start_id=text["bos_token_id"] if text["bos_token_id"] != 0 else end - 1, cleaning="lower",
             ),
-            blocks=_blocks(text), uncertainty="none", pooling="end", causal=True, padding="attended",
+            blocks=_parse_blocks(text), uncertainty="none", pooling="end", causal=True, padding="attended",
             projection_bias=False,
         ),
-        contrast="softmax",
+        contrastive_loss="softmax",
     )  # fmt: skip
 
 
-def _siglip(source: Source) -> ModelConfig:
+def _parse_siglip_config(source: ForeignModel) -> ModelConfig:
     text, vision = (
-        _part(source, name, defaults) for name, defaults in (("text", SIGLIP_TEXT), ("vision", SIGLIP_VISION))
+        _get_tower_config(source, name, defaults)
+        for name, defaults in (("text", SIGLIP_TEXT), ("vision", SIGLIP_VISION))
     )
     if not vision.get("vision_use_head", True):
-        raise ValueError(f"{source.path}: a SigLIP without its pooling head gives no image embedding")
+        raise ValueError(f"{source.path}: a SigLIP without its pooling head has no image embedding")
     size = vision["image_size"]
-    default = PixelRules(size=size, mean=preprocessing.HALF, std=preprocessing.HALF, fit="squash")
+    default = ImagePreprocessing(
+        size=size, mean=preprocessing.HALF, std=preprocessing.HALF, resize_mode="squash"
+    )
     embed_dim = source.shape("text_model.head.weight")[0]
-    gemma = open_clip.is_gemmas(text["vocab_size"])  # transformers only lower-cases for it
+    gemma = open_clip.is_gemma_vocabulary(text["vocab_size"])  # transformers only lower-cases for it
     return ModelConfig(
         embed_dim=embed_dim,
         image=ImageConfig(
-            pixels=preprocessing.from_transformers(source.preprocessing, size, default),
-            patch_size=vision["patch_size"], blocks=_blocks(vision), uncertainty="none", patch_bias=True,
+            preprocessing=preprocessing.from_transformers(source.preprocessing, size, default),
+            patch_size=vision["patch_size"], blocks=_parse_blocks(vision), uncertainty="none", patch_bias=True,
             pre_norm=False, pooling="attention", projection=False,
         ),
         text=TextConfig(
-            tokens=open_clip.siglip_tokens(
+            tokenizer=open_clip.make_siglip_tokens(
                 text["vocab_size"], text["max_position_embeddings"], "lower" if gemma else "canonicalize"
             ),
-            blocks=_blocks(text), uncertainty="none", pooling="last", padding="attended",
+            blocks=_parse_blocks(text), uncertainty="none", pooling="last", padding="attended",
         ),
     )  # fmt: skip
 
 
-def _part(source: Source, tower: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _get_tower_config(source: ForeignModel, tower: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     given = (source.config.get(f"{tower}_config{suffix}") or {} for suffix in ("", "_dict"))
     merged: dict[str, Any] = dict(defaults)
     for values in given:
@@ -110,17 +125,17 @@ def _part(source: Source, tower: str, defaults: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def _blocks(values: Mapping[str, Any]) -> BlockConfig:
+def _parse_blocks(values: Mapping[str, Any]) -> TransformerConfig:
     name = values["hidden_act"]
     if name not in ACTIVATIONS:
-        raise ValueError(f"hidden_act {name!r} is not supported; we know {sorted(ACTIVATIONS)}")
-    return BlockConfig(
+        raise ValueError(f"hidden_act {name!r} is not supported; supported are {sorted(ACTIVATIONS)}")
+    return TransformerConfig(
         width=values["hidden_size"], layers=values["num_hidden_layers"], heads=values["num_attention_heads"],
         mlp_width=values["intermediate_size"], activation=ACTIVATIONS[name], norm_eps=values["layer_norm_eps"],
     )  # fmt: skip
 
 
-# -- names of tensors ------------------------------------------------------------------------------------------------
+# -- rules for tensors ------------------------------------------------------------------------------------------------
 
 BLOCK = {
     "norm1": "layer_norm1", "attention.out": "self_attn.out_proj", "norm2": "layer_norm2", "mlp.up": "mlp.fc1",
@@ -128,75 +143,77 @@ BLOCK = {
 }  # fmt: skip
 
 
-def _rules(source: Source, config: ModelConfig) -> list[Rule]:
+def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
     clip = source.config["model_type"] == "clip"
     return [
-        reshaped("log_scale", "logit_scale"),
-        *([] if clip else [reshaped("bias", "logit_bias")]),
-        convolution(
+        reshape_rule("logit_scale", "logit_scale"),
+        *([] if clip else [reshape_rule("logit_bias", "logit_bias")]),
+        convolution_rule(
             "image.stem.0.weight", "vision_model.embeddings.patch_embedding.weight", config.image.patch_size
         ),
-        same("image.positions", "vision_model.embeddings.position_embedding.weight"),
-        *layer("image.norm_post", "vision_model.post_layernorm"),
-        *_layers("image", "vision_model", config.image.blocks.layers),
-        *(_clip_heads() if clip else _siglip_heads(config)),
-        same("text.tokens.weight", "text_model.embeddings.token_embedding.weight"),
-        same("text.positions", "text_model.embeddings.position_embedding.weight"),
-        *layer("text.norm_post", "text_model.final_layer_norm"),
-        *_layers("text", "text_model", config.text.blocks.layers),
+        copy_rule("image.positions", "vision_model.embeddings.position_embedding.weight"),
+        *layer_rules("image.norm_post", "vision_model.post_layernorm"),
+        *_block_rules("image", "vision_model", config.image.blocks.layers),
+        *(_clip_head_rules() if clip else _siglip_head_rules(config)),
+        copy_rule("text.tokens.weight", "text_model.embeddings.token_embedding.weight"),
+        copy_rule("text.positions", "text_model.embeddings.position_embedding.weight"),
+        *layer_rules("text.norm_post", "text_model.final_layer_norm"),
+        *_block_rules("text", "text_model", config.text.blocks.layers),
     ]
 
 
-def _clip_heads() -> list[Rule]:
+def _clip_head_rules() -> list[Rule]:
     return [
-        same("image.class_token", "vision_model.embeddings.class_embedding"),
-        *layer("image.norm_pre", "vision_model.pre_layrnorm"),
-        same("image.mean.weight", "visual_projection.weight"),
-        same("text.mean.weight", "text_projection.weight"),
+        copy_rule("image.class_token", "vision_model.embeddings.class_embedding"),
+        *layer_rules("image.norm_pre", "vision_model.pre_layrnorm"),
+        copy_rule("image.mean.weight", "visual_projection.weight"),
+        copy_rule("text.mean.weight", "text_projection.weight"),
     ]
 
 
-def _siglip_heads(config: ModelConfig) -> list[Rule]:
+def _siglip_head_rules(config: ModelConfig) -> list[Rule]:
     width, head = config.image.blocks.width, "vision_model.head"
     parts = {"out": "attention.out_proj", "norm": "layernorm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
     return [
-        same("image.stem.0.bias", "vision_model.embeddings.patch_embedding.bias"),
-        reshaped("image.pool.probe", f"{head}.probe", width),
+        copy_rule("image.stem.0.bias", "vision_model.embeddings.patch_embedding.bias"),
+        reshape_rule("image.pool.probe", f"{head}.probe", width),
         *(
             part
             for kind in ("weight", "bias")
             for part in _split_qkv(f"{head}.attention.in_proj_{kind}", kind, width)
         ),
-        *(rule for a, b in parts.items() for rule in layer(f"image.pool.{a}", f"{head}.{b}")),
-        *layer("text.mean", "text_model.head"),
+        *(rule for a, b in parts.items() for rule in layer_rules(f"image.pool.{a}", f"{head}.{b}")),
+        *layer_rules("text.mean", "text_model.head"),
     ]
 
 
 def _split_qkv(theirs: str, kind: str, width: int) -> list[Rule]:
-    """torch's MultiheadAttention stacks q, k, v; our pooling asks with q alone, so keeps q and kv apart."""
+    """torch's MultiheadAttention stacks q, k, v; our attention pooling has q and kv as separate layers."""
     return [
         Rule(f"image.pool.q.{kind}", (theirs,), lambda t: t[:width].contiguous()),
         Rule(f"image.pool.kv.{kind}", (theirs,), lambda t: t[width:].contiguous()),
     ]
 
 
-def _layers(ours: str, theirs: str, layers: int) -> list[Rule]:
+def _block_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
     found: list[Rule] = []
     for i in range(layers):
         a, b = f"{ours}.blocks.{i}", f"{theirs}.encoder.layers.{i}"
         found += [
-            stacked(f"{a}.attention.qkv.{kind}", *(f"{b}.self_attn.{x}_proj.{kind}" for x in "qkv"))
+            concat_rule(f"{a}.attention.qkv.{kind}", *(f"{b}.self_attn.{x}_proj.{kind}" for x in "qkv"))
             for kind in ("weight", "bias")
         ]
-        found += [rule for name, other in BLOCK.items() for rule in layer(f"{a}.{name}", f"{b}.{other}")]
+        found += [
+            rule for name, other in BLOCK.items() for rule in layer_rules(f"{a}.{name}", f"{b}.{other}")
+        ]
     return found
 
 
-FORMAT = Format(
+FORMAT = WeightFormat(
     name="transformers",
-    recognises=_recognises,
+    matches=_matches,
     read_config=_read_config,
-    rules=_rules,
+    make_rules=_make_rules,
     ignored=IGNORED,
-    tokenizer_name=lambda source, config: None,  # it lies in the folder
+    tokenizer_name=lambda source, config: None,  # it is in the folder
 )

@@ -1,11 +1,11 @@
-"""The preprocessing that a foreign model says it wants, as our rules."""
+"""Image preprocessing of foreign models as our config."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from prolip.preprocessing.images import Fit, PixelRules, Resampling
+from prolip.preprocessing.images import ImagePreprocessing, Interpolation, ResizeMode
 
 HALF = (0.5, 0.5, 0.5)
 """SigLIP's mean and standard deviation."""
@@ -14,28 +14,32 @@ SIGLIP_OPEN_CLIP = {"mean": HALF, "std": HALF, "resize_mode": "squash"}
 """open_clip's preprocess_cfg of SigLIP, for files that come without one."""
 
 
-def from_open_clip(values: Mapping[str, Any], size: int) -> PixelRules:
+def from_open_clip(values: Mapping[str, Any], size: int) -> ImagePreprocessing:
     """open_clip's preprocess_cfg; what it doesn't say is open_clip's default (OpenAI's constants, shortest edge)."""
-    fits: dict[str, Fit] = {"shortest": "crop", "squash": "squash"}
+    fits: dict[str, ResizeMode] = {"shortest": "shortest", "squash": "squash"}
     mode = values.get("resize_mode", "shortest")
     if mode not in fits:
-        raise ValueError(f"preprocess_cfg: resize_mode {mode!r} is not supported; we know {sorted(fits)}")
-    default = PixelRules(size=size)
-    return PixelRules(
+        raise ValueError(
+            f"preprocess_cfg: resize_mode {mode!r} is not supported; supported are {sorted(fits)}"
+        )
+    default = ImagePreprocessing(size=size)
+    return ImagePreprocessing(
         size=size,
         mean=tuple(values.get("mean") or default.mean),
         std=tuple(values.get("std") or default.std),
-        fit=fits[mode],
-        resampling=_resampling(values.get("interpolation", "bicubic")),
+        resize_mode=fits[mode],
+        interpolation=_resampling(values.get("interpolation", "bicubic")),
     )
 
 
-def from_transformers(values: Mapping[str, Any], size: int, default: PixelRules) -> PixelRules:
+def from_transformers(
+    values: Mapping[str, Any], size: int, default: ImagePreprocessing
+) -> ImagePreprocessing:
     """An image processor's config; `default` (what the model's class does) for what it doesn't say. The size is the
     tower's, and what we can't do exactly is refused."""
-    names: dict[Any, Resampling] = {3: "bicubic", 2: "bilinear"}
-    resample = values.get("resample", 3 if default.resampling == "bicubic" else 2)
-    odd = {
+    names: dict[Any, Interpolation] = {3: "bicubic", 2: "bilinear"}
+    resample = values.get("resample", 3 if default.interpolation == "bicubic" else 2)
+    unsupported = {
         f"resample {resample!r}": resample not in names,
         "do_resize false": values.get("do_resize", True) is not True,
         "do_rescale false": values.get("do_rescale", True) is not True,
@@ -45,38 +49,40 @@ def from_transformers(values: Mapping[str, Any], size: int, default: PixelRules)
         )
         > 1e-6,
     }
-    for what, is_odd in odd.items():
-        if is_odd:
-            raise ValueError(f"the image processor's {what} is not supported")
-    return PixelRules(
+    for setting, is_unsupported in unsupported.items():
+        if is_unsupported:
+            raise ValueError(f"the image processor's {setting} is not supported")
+    return ImagePreprocessing(
         size=size,
         mean=tuple(values.get("image_mean") or default.mean),
         std=tuple(values.get("image_std") or default.std),
-        fit=_transformers_fit(values, size, default.fit),
-        resampling=names[resample],
+        resize_mode=_transformers_fit(values, size, default.resize_mode),
+        interpolation=names[resample],
     )
 
 
-def _transformers_fit(values: Mapping[str, Any], size: int, default: Fit) -> Fit:
-    """Shortest edge and centre crop, or both edges at once; each must end at the tower's size."""
-    crop = values.get("do_center_crop", default == "crop")
+def _transformers_fit(values: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:
+    """Shortest edge and center crop, or both edges at once; each must end at the tower's size."""
+    crop = values.get("do_center_crop", default == "shortest")
     edges, cut = values.get("size", {}), values.get("crop_size", size)
-    whole = [size, size]
-    both = edges and isinstance(edges, Mapping) and [edges.get("height"), edges.get("width")] == whole
+    square = [size, size]
+    both = edges and isinstance(edges, Mapping) and [edges.get("height"), edges.get("width")] == square
     short = not edges or edges == size or (isinstance(edges, Mapping) and edges.get("shortest_edge") == size)
-    cut_whole = cut == size or (isinstance(cut, Mapping) and [cut.get("height"), cut.get("width")] == whole)
-    if crop is True and short and cut_whole:
-        return "crop"
+    cut_square = cut == size or (isinstance(cut, Mapping) and [cut.get("height"), cut.get("width")] == square)
+    if crop is True and short and cut_square:
+        return "shortest"
     if both or (crop is False and not edges):
         return "squash"
     raise ValueError(
         f"the image processor's size {edges}, crop_size {cut}, do_center_crop {crop!r} don't give images of {size} "
-        "pixels as we make them (shortest edge and centre crop, or both edges at once)"
+        "pixels as we make them (shortest edge and center crop, or both edges at once)"
     )
 
 
-def _resampling(name: str) -> Resampling:
-    known: dict[str, Resampling] = {"bicubic": "bicubic", "bilinear": "bilinear"}
+def _resampling(name: str) -> Interpolation:
+    known: dict[str, Interpolation] = {"bicubic": "bicubic", "bilinear": "bilinear"}
     if name not in known:
-        raise ValueError(f"preprocess_cfg: interpolation {name!r} is not supported; we know {sorted(known)}")
+        raise ValueError(
+            f"preprocess_cfg: interpolation {name!r} is not supported; supported are {sorted(known)}"
+        )
     return known[name]

@@ -1,4 +1,4 @@
-"""How the tensors of a foreign file become ours and back: a list of rules that must account for every tensor."""
+"""Rules that map foreign tensors to ours and back; together they must account for every tensor."""
 
 from __future__ import annotations
 
@@ -9,86 +9,116 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from prolip.checks import some
+from prolip.checks import join_names
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One of our tensors, the foreign ones it is made of, and how."""
+    """How one of our tensors is made of foreign ones.
+
+    Attributes:
+        ours: Name of our tensor.
+        theirs: Names of the foreign tensors.
+        read: Foreign tensors -> ours.
+        write: Our tensor -> the foreign one, for formats that can be exported; None: not invertible.
+    """
 
     ours: str
     theirs: tuple[str, ...]
     read: Callable[..., Tensor]
     write: Callable[[Tensor], Tensor] | None = None
-    """The way back, for rules of a format that is written, too."""
 
 
 @dataclass(frozen=True)
-class Account:
-    """What became of every tensor: ours that were loaded, resized or made new; what was left over, with the reason."""
+class LoadingReport:
+    """What happened to every tensor when a model was loaded.
+
+    Attributes:
+        loaded: Our tensors that were loaded.
+        resized: Our tensors that were resized.
+        initialized: Our tensors that were newly initialized.
+        unused: (foreign tensor, reason) of those that are not needed.
+    """
 
     loaded: tuple[str, ...] = ()
     resized: tuple[str, ...] = ()
-    new: tuple[str, ...] = ()
-    left: tuple[tuple[str, str], ...] = ()
+    initialized: tuple[str, ...] = ()
+    unused: tuple[tuple[str, str], ...] = ()
 
 
-def same(ours: str, theirs: str) -> Rule:
+def copy_rule(ours: str, theirs: str) -> Rule:
+    """The tensor is copied unchanged."""
     return Rule(ours, (theirs,), lambda t: t, lambda t: t)
 
 
-def transposed(ours: str, theirs: str) -> Rule:
-    """Theirs multiplies from the right: x @ weight."""
+def transpose_rule(ours: str, theirs: str) -> Rule:
+    """Theirs multiplies from the right, x @ weight: it is transposed."""
     return Rule(ours, (theirs,), lambda t: t.mT.contiguous(), lambda t: t.mT.contiguous())
 
 
-def convolution(ours: str, theirs: str, patch_size: int) -> Rule:
-    """Theirs is a convolution (W, 3, p, p) whose windows don't overlap; ours a linear map (W, 3 p p) of patches."""
+def convolution_rule(ours: str, theirs: str, patch_size: int) -> Rule:
+    """Theirs is a convolution (W, 3, p, p) with stride p; ours is a linear map (W, 3 p p) of patches."""
     p = patch_size
     return Rule(ours, (theirs,), lambda t: t.flatten(1), lambda t: t.unflatten(1, (3, p, p)))
 
 
-def reshaped(ours: str, theirs: str, *shape: int) -> Rule:
-    """The same numbers with other axes, such as without a leading axis of one."""
+def reshape_rule(ours: str, theirs: str, *shape: int) -> Rule:
+    """The same values in another shape, for example without a leading axis of length 1."""
     return Rule(ours, (theirs,), lambda t: t.reshape(shape))
 
 
-def stacked(ours: str, *theirs: str) -> Rule:
-    """Ours is theirs one below the other: q, k, v."""
+def concat_rule(ours: str, *theirs: str) -> Rule:
+    """Ours is theirs concatenated along the first axis: q, k, v."""
     return Rule(ours, theirs, lambda *t: torch.cat(t))
 
 
-def layer(ours: str, theirs: str) -> list[Rule]:
-    """Weight and bias of a linear map or a norm."""
-    return [same(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
+def layer_rules(ours: str, theirs: str) -> list[Rule]:
+    """Rules for weight and bias of a linear layer or a norm."""
+    return [copy_rule(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
 
 
-def read(
+def apply_rules(
     rules: Sequence[Rule], tensors: Mapping[str, Tensor], ignored: Mapping[str, str], source: object
-) -> tuple[dict[str, Tensor], Account]:
-    """Our tensors, and the account. A tensor that is missing, or that no rule and no pattern knows, is an error.
+) -> tuple[dict[str, Tensor], LoadingReport]:
+    """Convert foreign tensors to ours.
 
-    ignored: regular expression of their names -> why they are not needed.
+    Args:
+        rules: Of the format.
+        tensors: Foreign tensors by name.
+        ignored: Regular expression of names of tensors that are not needed -> reason.
+        source: File or folder, for messages.
+
+    Returns:
+        Our tensors by name, and the report.
+
+    Raises:
+        ValueError: A tensor is missing, or neither a rule nor a pattern covers it.
     """
     missing = sorted(name for rule in rules for name in rule.theirs if name not in tensors)
     if missing:
-        raise ValueError(f"{source}: {len(missing)} tensors are missing: {some(missing)}")
+        raise ValueError(f"{source}: {len(missing)} tensors are missing: {join_names(missing)}")
     used = {name for rule in rules for name in rule.theirs}
-    left = {name: _reason(name, ignored) for name in tensors if name not in used}
-    unknown = sorted(name for name, reason in left.items() if reason is None)
+    unused = {name: _find_reason(name, ignored) for name in tensors if name not in used}
+    unknown = sorted(name for name, reason in unused.items() if reason is None)
     if unknown:
         raise ValueError(
-            f"{source}: {len(unknown)} tensors have no place in this kind of model: {some(unknown)}"
+            f"{source}: {len(unknown)} tensors are not known in this format: {join_names(unknown)}"
         )
-    ours = {rule.ours: _apply(rule, tensors, source) for rule in rules}
-    return ours, Account(loaded=tuple(sorted(ours)), left=tuple(sorted((k, str(v)) for k, v in left.items())))
+    ours = {rule.ours: _apply_rule(rule, tensors, source) for rule in rules}
+    return ours, LoadingReport(
+        loaded=tuple(sorted(ours)), unused=tuple(sorted((k, str(v)) for k, v in unused.items()))
+    )
 
 
-def write(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors from ours: the way back. Every one of ours must be written by a rule."""
+def invert_rules(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert our tensors to foreign ones.
+
+    Raises:
+        ValueError: No invertible rule covers one of our tensors.
+    """
     rest = sorted(set(tensors) - {rule.ours for rule in rules if rule.write is not None})
     if rest:
-        raise ValueError(f"{len(rest)} tensors have no place in the format: {some(rest)}")
+        raise ValueError(f"{len(rest)} tensors can't be stored in this format: {join_names(rest)}")
     return {
         rule.theirs[0]: rule.write(tensors[rule.ours]).contiguous()
         for rule in rules
@@ -96,11 +126,11 @@ def write(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[str, Ten
     }
 
 
-def _reason(name: str, ignored: Mapping[str, str]) -> str | None:
+def _find_reason(name: str, ignored: Mapping[str, str]) -> str | None:
     return next((reason for pattern, reason in ignored.items() if re.fullmatch(pattern, name)), None)
 
 
-def _apply(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
+def _apply_rule(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
     parts = [tensors[name] for name in rule.theirs]
     try:
         return rule.read(*parts)
@@ -108,4 +138,4 @@ def _apply(rule: Rule, tensors: Mapping[str, Tensor], source: object) -> Tensor:
         shapes = ", ".join(
             f"{name} {tuple(part.shape)}" for name, part in zip(rule.theirs, parts, strict=True)
         )
-        raise ValueError(f"{source}: {shapes} can't become {rule.ours}") from None
+        raise ValueError(f"{source}: {shapes} can't be converted to {rule.ours}") from None

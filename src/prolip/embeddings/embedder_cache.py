@@ -1,0 +1,100 @@
+"""Cache of the Embedder: safetensors files, one per part of a source. (`prolip embed` writes Parquet instead.)"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from prolip.data.sample import SampleError
+from prolip.embeddings.inference_loop import EncodedPart
+from prolip.embeddings.sample_metadata import SampleMetadata
+from prolip.files import atomic_write
+from prolip.gaussian import Gaussian
+from prolip.model.folder import compute_digest, write_safetensors
+
+
+def write_image_part(folder: Path, start: int, part: EncodedPart) -> Path:
+    """Write the encoded images of a part atomically.
+
+    Args:
+        folder: Of the model and the data in the cache.
+        start: Index of the part's first sample.
+        part: Its samples.
+
+    Returns:
+        The file.
+    """
+    # The metadata of samples is a tensor of JSON bytes: safetensors limits the length of its own header.
+    content = {
+        "indices": part.indices,
+        "metadata": part.metadata,
+        "file_stamps": part.file_stamps,
+        "errors": {str(index): error for index, error in part.errors.items()},
+    }
+    z = Gaussian.cat(part.gaussians) if part.gaussians else Gaussian(torch.empty(0, 0), torch.empty(0, 0))
+    return _write(folder / _get_image_file(start), z, json.dumps(content))
+
+
+def read_image_part(folder: Path, indices: range) -> EncodedPart | None:
+    """The part with these sample indices; None if its file does not exist or is damaged."""
+    found = _read(folder / _get_image_file(indices.start))
+    if found is None:
+        return None
+    z, text = found
+    try:
+        content = json.loads(text)
+        metadata = [
+            SampleMetadata(key, tuple(captions), *rest) for key, captions, *rest in content["metadata"]
+        ]
+        errors = {int(index): SampleError(*error) for index, error in content["errors"].items()}
+        stamps = [None if stamp is None else tuple(stamp) for stamp in content["file_stamps"]]
+        rows = list(content["indices"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    if sorted([*rows, *errors]) != list(indices) or not len(rows) == len(z) == len(metadata) == len(stamps):
+        return None
+    return EncodedPart([z] if rows else [], rows, metadata, stamps, errors)
+
+
+def write_text_part(folder: Path, name: str, z: Gaussian) -> Path:
+    """Write the Gaussians of texts (N, D) under a name atomically."""
+    return _write(folder / f"texts-{name}.safetensors", z, "")
+
+
+def read_text_part(folder: Path, name: str, count: int) -> Gaussian | None:
+    """The Gaussians (count, D) of a name; None if their file does not exist or is damaged."""
+    found = _read(folder / f"texts-{name}.safetensors")
+    return found[0] if found is not None and len(found[0]) == count else None
+
+
+def _get_image_file(start: int) -> str:
+    return f"images-{start:09d}.safetensors"
+
+
+def _write(path: Path, z: Gaussian, text: str) -> Path:
+    json_bytes = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
+    tensors = {"mean": z.mean.contiguous(), "log_var": z.log_var.contiguous(), "json": json_bytes}
+    return atomic_write(
+        path, lambda temporary: write_safetensors(tensors, temporary, {"digest": compute_digest(tensors)})
+    )
+
+
+def _read(path: Path) -> tuple[Gaussian, str] | None:
+    """The content of a file. A damaged file counts as missing, so that it is computed again."""
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            digest = (file.metadata() or {}).get("digest")
+        if digest != compute_digest(tensors):  # bits do flip on disks
+            return None
+        z, text = Gaussian(tensors["mean"], tensors["log_var"]), tensors["json"].numpy().tobytes().decode()
+        if len(z):  # all samples of a part may be bad
+            z.check("cached embeddings")
+    except (SafetensorError, ValueError, TypeError, KeyError, OSError):
+        return None
+    return z, text
