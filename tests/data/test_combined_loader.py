@@ -7,10 +7,10 @@ import torch
 
 from prolip.data import CombinedLoader, Loader, Preprocessor
 from prolip.preprocessing.images import ImagePreprocessing
-from prolip.scenes import Scenes, tokenizer
-from tests.data.test_loader import Pictures
+from prolip.scenes import Scenes, make_tokenizer
+from tests.data.test_loader import FakeSource
 
-TOKENS = tokenizer()
+TOKENS = make_tokenizer()
 PREPARATION = Preprocessor(pixels=ImagePreprocessing(size=32), tokenizer=TOKENS)
 
 
@@ -40,12 +40,12 @@ def test_each_batch_is_made_of_the_loaders_batches():
     alone = list(zip(*(iter(loader) for loader in loaders()), strict=True))
     for batch, (first, second) in zip(mixture, alone, strict=True):
         assert rows(batch) == rows(first) + rows(second)
-        assert batch.sample_indices.tolist() == first.samples.tolist() + second.samples.tolist()
-        assert batch.token_ids.shape[1] == max(first.ids.shape[1], second.ids.shape[1])
-        assert torch.equal(batch.token_ids[:6, : first.ids.shape[1]], first.ids)
-        rest = batch.token_ids[6:, second.ids.shape[1] :]
+        assert batch.sample_indices.tolist() == first.sample_indices.tolist() + second.sample_indices.tolist()
+        assert batch.token_ids.shape[1] == max(first.token_ids.shape[1], second.token_ids.shape[1])
+        assert torch.equal(batch.token_ids[:6, : first.token_ids.shape[1]], first.token_ids)
+        rest = batch.token_ids[6:, second.token_ids.shape[1] :]
         assert (rest == TOKENS.config.pad_id).all()
-        assert TOKENS.decode(batch.token_ids)[6:] == TOKENS.decode(second.ids)
+        assert TOKENS.decode(batch.token_ids)[6:] == TOKENS.decode(second.token_ids)
     assert (mixture.epoch, mixture.position) == (1, 0)
 
 
@@ -74,7 +74,7 @@ def test_after_a_break_it_goes_on():
     assert found == whole
 
 
-def test_the_tally_is_of_all():
+def test_error_counts_are_of_all_loaders():
     mixture = together()
     for _ in mixture:
         pass
@@ -151,14 +151,14 @@ def test_after_a_failure_all_stand_where_they_stood():
 
 def test_a_loader_that_passes_over_a_batch_is_out_of_step():
     bad = Loader(
-        Pictures(24, bad=range(6, 12)),
+        FakeSource(24, bad=range(6, 12)),
         PREPARATION,
         global_batch_size=6,
         shuffle=False,
         on_bad="drop",
         max_bad_fraction=1.0,
     )
-    good = Loader(Pictures(24), PREPARATION, global_batch_size=6)
+    good = Loader(FakeSource(24), PREPARATION, global_batch_size=6)
     with pytest.raises(ValueError, match="out of step: one of them has passed over a batch"):
         list(CombinedLoader([good, bad], pad_id=0))
 

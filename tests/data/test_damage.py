@@ -140,7 +140,7 @@ def test_every_damage_is_counted_under_its_reason(shards, tokenizer, workers, ca
         source,
         preprocessor(tokenizer),
         global_batch_size=16,
-        last="keep",
+        drop_last=False,
         on_bad="drop",
         max_bad_fraction=0.2,
         num_workers=workers,
@@ -148,14 +148,14 @@ def test_every_damage_is_counted_under_its_reason(shards, tokenizer, workers, ca
     with caplog.at_level(logging.WARNING, "prolip.data"):
         keys = [key for batch in loader for key in batch.keys]
     loader.close()
-    assert dict(loader.tally.reasons) == dict(expected)
+    assert dict(loader.error_counts.reasons) == dict(expected)
     assert len(keys) == len(source) - expected.total()
     assert len(keys) == good
-    assert loader.tally.tried == len(source)
+    assert loader.error_counts.tried == len(source)
     assert "samples were bad" in caplog.text
     for reason, count in expected.items():
         assert f"{reason} " in caplog.text
-        assert len(loader.tally.examples[reason]) == min(3, count)
+        assert len(loader.error_counts.examples[reason]) == min(3, count)
 
 
 def test_a_stream_counts_the_same(shards, tokenizer):
@@ -163,7 +163,7 @@ def test_a_stream_counts_the_same(shards, tokenizer):
     stream = TarStream(sorted(str(path) for path in folder.glob("*.tar")), KEYS)
     loader = StreamLoader(stream, preprocessor(tokenizer), batch_size=16, max_bad_fraction=0.2)
     assert sum(len(batch) for batch in loader) == good
-    assert dict(loader.tally.reasons) == dict(expected)
+    assert dict(loader.error_counts.reasons) == dict(expected)
 
 
 def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
@@ -176,7 +176,7 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
         seed=1,
     )
     nano.train()
-    optimiser = torch.optim.AdamW(nano.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(nano.parameters(), lr=1e-3)
     losses = []
     for _ in range(2):
         for batch in loader:
@@ -185,10 +185,10 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
             images, texts = nano(normalize(batch.pixels, nano.config.image.pixels), batch.token_ids)
             loss = ppcl(images, texts, nano.temperature)
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             losses.append(loss.item())
-        assert loader.tally.bad > 20
+        assert loader.error_counts.bad > 20
     assert len(losses) == 2 * len(loader)
     assert np.isfinite(losses).all()
 
@@ -196,7 +196,11 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
 def test_the_usual_limit_stops_it_and_says_why(shards, tokenizer):
     folder, expected, _ = shards
     loader = Loader(
-        open_data(folder, captions=KEYS), preprocessor(tokenizer), global_batch_size=16, last="keep", on_bad="drop"
+        open_data(folder, captions=KEYS),
+        preprocessor(tokenizer),
+        global_batch_size=16,
+        drop_last=False,
+        on_bad="drop",
     )
     with pytest.raises(TooManyBadSamplesError) as error:
         for _ in loader:
@@ -208,7 +212,7 @@ def test_the_usual_limit_stops_it_and_says_why(shards, tokenizer):
         open_data(folder, captions=KEYS),
         preprocessor(tokenizer),
         global_batch_size=16,
-        last="keep",
+        drop_last=False,
         on_bad="drop",
         max_bad_fraction=0.05,
     )

@@ -25,7 +25,7 @@ from prolip.preprocessing.augmentation import Augmentation
 from prolip.preprocessing.images import ImagePreprocessing
 
 
-class Pictures:
+class FakeSource:
     """Small noisy PNGs in memory; those of `bad` are refused, those of `broken` are no pictures."""
 
     def __init__(self, *chunks, name="fake", bad=(), broken=(), failing=()):
@@ -62,7 +62,9 @@ def lively(tokenizer):
 @pytest.fixture
 def loader(lively):
     def make(source=None, **options):
-        return Loader(source or Pictures(10, 7, 7), lively, **{"global_batch": 6, "seed": 3, **options})
+        return Loader(
+            source or FakeSource(10, 7, 7), lively, **{"global_batch_size": 6, "seed": 3, **options}
+        )
 
     return make
 
@@ -72,13 +74,18 @@ def facts(batch):
     return [
         (number, key, caption, pixels.tobytes(), ids.tolist())
         for number, key, caption, pixels, ids in zip(
-            batch.samples.tolist(), batch.keys, batch.captions, batch.pixels.numpy(), batch.ids, strict=True
+            batch.sample_indices.tolist(),
+            batch.keys,
+            batch.captions,
+            batch.pixels.numpy(),
+            batch.token_ids,
+            strict=True,
         )
     ]
 
 
 def numbers(batches):
-    return [number for batch in batches for number in batch.samples.tolist()]
+    return [number for batch in batches for number in batch.sample_indices.tolist()]
 
 
 def streams(batches):
@@ -105,21 +112,24 @@ def test_every_sample_comes_once_an_epoch_and_each_epoch_is_another(loader):
     assert (one.epoch, one.position) == (3, 0)
 
 
-@pytest.mark.parametrize("last", ["drop", "keep"])
+@pytest.mark.parametrize("drop_last", [True, False])
 @pytest.mark.parametrize("total", [24, 25, 29])
-def test_ranks_share_the_same_global_stream(loader, total, last):
-    alone = loader(Pictures(total), last=last)
+def test_ranks_share_the_same_global_stream(loader, total, drop_last):
+    alone = loader(FakeSource(total), drop_last=drop_last)
     whole = without_ids(streams(alone))
-    assert len({row[0] for row in whole}) == len(whole) == (24 if last == "drop" else total)
+    assert len({row[0] for row in whole}) == len(whole) == (24 if drop_last else total)
     for world_size in (2, 3):
-        ranks = [loader(Pictures(total), last=last, rank=r, world_size=world_size) for r in range(world_size)]
+        ranks = [
+            loader(FakeSource(total), drop_last=drop_last, rank=r, world_size=world_size)
+            for r in range(world_size)
+        ]
         parts = [list(rank) for rank in ranks]
         assert [len(part) for part in parts] == [len(rank) for rank in ranks]
         steps = [[part[i] for part in parts if i < len(part)] for i in range(len(alone))]
         assert without_ids(streams(batch for step in steps for batch in step)) == whole
         full = steps[:4]
         assert all(len(batch) == 6 // world_size for step in full for batch in step)
-        if last == "keep" and total > 24:
+        if not drop_last and total > 24:
             sizes = [len(batch) for batch in steps[4]]
             assert sum(sizes) == total - 24
             assert max(sizes) - min(sizes) <= 1
@@ -127,14 +137,14 @@ def test_ranks_share_the_same_global_stream(loader, total, last):
 
 
 def test_what_drop_leaves_out_comes_in_other_epochs(loader):
-    one = loader(Pictures(29))
+    one = loader(FakeSource(29))
     left_out = [set(range(29)) - set(numbers(one)) for _ in range(4)]
     assert all(len(out) == 5 for out in left_out)
     assert not set.intersection(*left_out)
 
 
 def test_with_samples_per_epoch_nothing_is_left_out(loader):
-    one = loader(Pictures(29), samples_per_epoch=14)
+    one = loader(FakeSource(29), samples_per_epoch=14)
     assert len(one) == 2
     met = [number for _ in range(29) for number in numbers(one)]
     assert len(met) == 29 * 12
@@ -142,14 +152,19 @@ def test_with_samples_per_epoch_nothing_is_left_out(loader):
 
 
 def test_unshuffled_is_as_the_sources_lie(loader):
-    one = loader([Pictures(5, name="a"), Pictures(3, name="b")], shuffle=False, last="keep", global_batch=3)
+    one = loader(
+        [FakeSource(5, name="a"), FakeSource(3, name="b")],
+        shuffle=False,
+        drop_last=False,
+        global_batch_size=3,
+    )
     assert [key for batch in one for key in batch.keys] == [f"a{i}" for i in range(5)] + [
         f"b{i}" for i in range(3)
     ]
 
 
 def test_weights_give_each_source_its_share_and_each_sample_its_turn(loader):
-    sources = [Pictures(5, name="a"), Pictures(40, name="b")]
+    sources = [FakeSource(5, name="a"), FakeSource(40, name="b")]
     one = loader(sources, weights=[1, 3], samples_per_epoch=120)
     met = numbers(one) + numbers(one)
     of_a = [number for number in met if number < 5]
@@ -180,7 +195,7 @@ def test_the_global_generator_is_left_alone(loader):
 @pytest.mark.parametrize("bad", [(), (3, 9, 20)])
 def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, bad):
     def make():
-        return loader(Pictures(10, 7, 7, bad=bad), max_bad_fraction=0.5)
+        return loader(FakeSource(10, 7, 7, bad=bad), max_bad_fraction=0.5)
 
     whole = make()
     epochs = [streams(whole) for _ in range(2)]
@@ -191,7 +206,7 @@ def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, ba
         second.load_state_dict(through_json(first.state_dict()))
         assert streams(second) == epochs[0][done:]
         assert streams(second) == epochs[1]
-        assert second.tally.state_dict() == whole.tally.state_dict()
+        assert second.error_counts.state_dict() == whole.error_counts.state_dict()
 
 
 def test_a_broken_off_loop_is_taken_up_by_the_next(loader):
@@ -216,13 +231,13 @@ def test_going_on_with_other_ranks(loader):
     ("change", "sentence"),
     [
         ({"seed": 4}, "seed was 3, now it is 4"),
-        ({"global_batch": 8}, "global_batch was 6"),
+        ({"global_batch_size": 8}, "global_batch was 6"),
         ({"shuffle": False}, "shuffle was True"),
         ({"window": 3}, "window was 16"),
         ({"weights": [1.0]}, "weights was None"),
         ({"samples_per_epoch": 12}, "samples_per_epoch was 24"),
-        ({"last": "keep"}, "last was 'drop'"),
-        ({"source": Pictures(12, 6, 6)}, "the data are others"),
+        ({"drop_last": False}, "drop_last was True"),
+        ({"source": FakeSource(12, 6, 6)}, "the data has changed"),
     ],
 )
 def test_a_position_of_another_stream_is_refused(loader, change, sentence):
@@ -235,11 +250,11 @@ def test_a_position_of_another_stream_is_refused(loader, change, sentence):
 
 
 @pytest.mark.parametrize(
-    "change", [{"epoch": -1}, {"batch": 5}, {"batch": "1"}, {"batch": None}, {"tally": 3}]
+    "change", [{"epoch": -1}, {"batch": 5}, {"batch": "1"}, {"batch": None}, {"error_counts": 3}]
 )
 def test_a_position_that_is_none_is_refused(loader, change):
     one = loader()
-    with pytest.raises(ValueError, match=r"saved position|state of a tally"):
+    with pytest.raises(ValueError, match=r"saved (position|state)|state of the error counts"):
         one.load_state_dict({**one.state_dict(), **change})
     with pytest.raises(ValueError, match="it has no version"):
         one.load_state_dict({})
@@ -267,27 +282,27 @@ def test_a_loop_doesnt_go_on_in_a_loader_that_was_moved(loader, done):
 
 
 def test_bad_samples_are_replaced_and_counted(loader, caplog):
-    source = Pictures(10, 7, 7, name="s", bad=[1, 8], broken=[5])
+    source = FakeSource(10, 7, 7, name="s", bad=[1, 8], broken=[5])
     one = loader(source, max_bad_fraction=0.5)
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
         batches = list(one)
     assert all(len(batch) == 6 for batch in batches)
-    assert all(len(set(batch.samples.tolist())) == 6 for batch in batches)
+    assert all(len(set(batch.sample_indices.tolist())) == 6 for batch in batches)
     met = numbers(batches)
     assert set(met) == set(range(24)) - {1, 5, 8}
-    reasons = one.tally.reasons
-    assert one.tally.tried == 24 + one.tally.bad  # each bad one led to one more
+    reasons = one.error_counts.reasons
+    assert one.error_counts.tried == 24 + one.error_counts.bad  # each bad one led to one more
     assert reasons["no caption"] >= 2
     assert reasons["unreadable image"] >= 1
-    assert caplog.messages == [f"epoch 0: {one.tally.summary()}"]
+    assert caplog.messages == [f"epoch 0: {one.error_counts.summary()}"]
 
 
 def test_substitutes_of_a_weighted_source_come_from_it(loader):
-    sources = [Pictures(50, name="a", bad=range(0, 50, 5)), Pictures(50, name="b")]
-    good = [Pictures(50, name="a"), Pictures(50, name="b")]
+    sources = [FakeSource(50, name="a", bad=range(0, 50, 5)), FakeSource(50, name="b")]
+    good = [FakeSource(50, name="a"), FakeSource(50, name="b")]
     counts = [
         [
-            sum(number < 50 for number in batch.samples.tolist())
+            sum(number < 50 for number in batch.sample_indices.tolist())
             for batch in loader(data, weights=[1, 1], max_bad_fraction=1)
         ]
         for data in (sources, good)
@@ -296,39 +311,39 @@ def test_substitutes_of_a_weighted_source_come_from_it(loader):
 
 
 def test_dropped_samples_are_counted_once_each(loader):
-    one = loader(Pictures(10, 7, 7, bad=[1, 8, 20]), on_bad="drop", max_bad_fraction=0.5)
+    one = loader(FakeSource(10, 7, 7, bad=[1, 8, 20]), on_bad="drop", max_bad_fraction=0.5)
     assert sorted(numbers(one)) == sorted(set(range(24)) - {1, 8, 20})
-    assert (one.tally.tried, one.tally.bad) == (24, 3)
+    assert (one.error_counts.tried, one.error_counts.bad) == (24, 3)
     numbers(one)
-    assert (one.tally.tried, one.tally.bad) == (24, 3)  # the tally is of an epoch
+    assert (one.error_counts.tried, one.error_counts.bad) == (24, 3)  # the tally is of an epoch
 
 
 def test_a_batch_of_which_all_is_dropped_is_passed_over(loader):
-    one = loader(Pictures(13, bad=[12]), on_bad="drop", shuffle=False, last="keep")
+    one = loader(FakeSource(13, bad=[12]), on_bad="drop", shuffle=False, drop_last=False)
     assert [len(batch) for batch in one] == [6, 6]
-    assert (one.tally.tried, one.epoch) == (13, 1)
+    assert (one.error_counts.tried, one.epoch) == (13, 1)
 
 
 def test_where_nothing_is_good_loading_ends_at_once(loader):
-    one = loader(Pictures(5000, name="bad.tar", bad=range(5000)), max_bad_fraction=1.0)
+    one = loader(FakeSource(5000, name="bad.tar", bad=range(5000)), max_bad_fraction=1.0)
     with pytest.raises(TooManyBadSamplesError, match=r"26 of 26 samples .* bad.tar: row \d+: no caption"):
         next(iter(one))
 
 
 def test_too_many_bad_samples_end_the_epoch(loader):
-    one = loader(Pictures(2400, bad=range(0, 2400, 8)), global_batch=60)
+    one = loader(FakeSource(2400, bad=range(0, 2400, 8)), global_batch_size=60)
     with pytest.raises(TooManyBadSamplesError, match=r"max_bad_fraction=0.1"):
         numbers(one)
-    assert one.tally.bad > 100
-    assert one.tally.tried < 1000
-    few = loader(Pictures(24, bad=[0, 1, 2]), on_bad="drop")
+    assert one.error_counts.bad > 100
+    assert one.error_counts.tried < 1000
+    few = loader(FakeSource(24, bad=[0, 1, 2]), on_bad="drop")
     with pytest.raises(TooManyBadSamplesError, match="3 of 24"):
         numbers(few)
     assert few.position == 4  # only the end of the epoch could tell
 
 
 def test_with_no_other_sample_left_the_batch_is_smaller(loader):
-    one = loader(Pictures(6, bad=[2]), max_bad_fraction=0.5)
+    one = loader(FakeSource(6, bad=[2]), max_bad_fraction=0.5)
     assert sorted(numbers(one)) == [0, 1, 3, 4, 5]
 
 
@@ -337,14 +352,14 @@ def test_with_no_other_sample_left_the_batch_is_smaller(loader):
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
 def test_workers_make_no_difference(loader):
-    source = Pictures(10, 7, 7, bad=[3], broken=[11])
+    source = FakeSource(10, 7, 7, bad=[3], broken=[11])
     plain = loader(source, max_bad_fraction=0.5)
     epochs = [streams(plain) for _ in range(2)]
-    several = loader(source, max_bad_fraction=0.5, workers=3, prefetch=1)
+    several = loader(source, max_bad_fraction=0.5, num_workers=3, prefetch_factor=1)
     assert [streams(several) for _ in range(2)] == epochs
-    assert several.tally.state_dict() == plain.tally.state_dict()
+    assert several.error_counts.state_dict() == plain.error_counts.state_dict()
     assert streams(islice(several, 1)) == streams(islice(plain, 1))  # leave with batches under way
-    one = loader(source, max_bad_fraction=0.5, workers=1)
+    one = loader(source, max_bad_fraction=0.5, num_workers=1)
     one.load_state_dict(through_json(several.state_dict()))
     rest = streams(plain)
     assert streams(one) == rest
@@ -352,7 +367,7 @@ def test_workers_make_no_difference(loader):
 
 
 def test_workers_end_with_the_loader(loader):
-    one = loader(workers=2)
+    one = loader(num_workers=2)
     loop = iter(one)
     next(loop)
     assert len(multiprocessing.active_children()) == 2
@@ -371,14 +386,14 @@ def test_spawned_workers_make_no_difference(loader):
     before = multiprocessing.get_start_method()
     multiprocessing.set_start_method("spawn", force=True)
     try:
-        assert streams(loader(workers=1)) == whole
+        assert streams(loader(num_workers=1)) == whole
     finally:
         multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_failing_disk_stays_an_os_error(loader, workers):
-    one = loader(Pictures(24, failing=[13]), workers=workers, shuffle=False)
+    one = loader(FakeSource(24, failing=[13]), num_workers=workers, shuffle=False)
     with pytest.raises(PermissionError) as error:
         numbers(one)
     assert str(error.value) == "[Errno 13] Permission denied"  # whoever read it
@@ -394,9 +409,9 @@ def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
     def read(self, index):
         raise OddError("nonsense", "row 3")
 
-    monkeypatch.setattr(Pictures, "read", read)
+    monkeypatch.setattr(FakeSource, "read", read)
     with pytest.raises(RuntimeError, match="OddError: nonsense in row 3"):
-        numbers(loader(workers=1))
+        numbers(loader(num_workers=1))
 
 
 # Settings
@@ -405,18 +420,17 @@ def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"global_batch": 0}, "global_batch must be"),
+        ({"global_batch_size": 0}, "global_batch must be"),
         ({"world_size": 4, "rank": 0}, "global_batch 6 can't be shared evenly by 4 ranks"),
         ({"world_size": 2, "rank": 2}, "rank must be from 0"),
-        ({"global_batch": 25}, "an epoch of 24 samples has no full batch of 25"),
+        ({"global_batch_size": 25}, "an epoch of 24 samples has no full batch of 25"),
         ({"samples_per_epoch": 5}, "an epoch of 5 samples has no full batch of 6"),
         ({"max_bad_fraction": 1.5}, "max_bad_fraction must be"),
         ({"max_bad_fraction": float("nan")}, "max_bad_fraction must be"),
-        ({"workers": -1}, "workers must be"),
-        ({"prefetch": 0}, "prefetch must be"),
-        ({"last": "pad"}, "last 'pad'"),
+        ({"num_workers": -1}, "num_workers must be"),
+        ({"prefetch_factor": 0}, "prefetch_factor must be"),
         ({"on_bad": "ignore"}, "on_bad 'ignore'"),
-        ({"source": [Pictures(24), Pictures(0, name="none.csv")]}, "none.csv: there is no sample"),
+        ({"source": [FakeSource(24), FakeSource(0, name="none.csv")]}, "none.csv: there is no sample"),
     ],
 )
 def test_settings_are_checked(loader, options, sentence):
@@ -425,7 +439,7 @@ def test_settings_are_checked(loader, options, sentence):
 
 
 def test_twins_of_two_sources_are_augmented_differently(lively):
-    loader = Loader([Pictures(6), Pictures(6)], lively, global_batch_size=12, seed=3)
+    loader = Loader([FakeSource(6), FakeSource(6)], lively, global_batch_size=12, seed=3)
     (batch,) = loader
     pixels = dict(zip(batch.sample_indices.tolist(), batch.pixels.numpy(), strict=True))
     assert any((pixels[n] != pixels[n + 6]).any() for n in range(6))
@@ -433,8 +447,8 @@ def test_twins_of_two_sources_are_augmented_differently(lively):
 
 @pytest.mark.parametrize("world_size", [2, 3, 6])
 def test_with_bad_samples_too_the_ranks_share_one_stream(loader, world_size):
-    source = Pictures(60, 60, 60, 60, bad=range(0, 240, 7))
-    options = {"global_batch": 24, "max_bad_fraction": 1.0}
+    source = FakeSource(60, 60, 60, 60, bad=range(0, 240, 7))
+    options = {"global_batch_size": 24, "max_bad_fraction": 1.0}
     one = [facts(batch) for batch in loader(source, **options)]
     ranks = [list(loader(source, **options, rank=rank, world_size=world_size)) for rank in range(world_size)]
     together = [[row for part in parts for row in facts(part)] for parts in zip(*ranks, strict=True)]
@@ -445,11 +459,11 @@ def test_with_bad_samples_too_the_ranks_share_one_stream(loader, world_size):
 
 
 def test_other_batches_get_other_substitutes(loader):
-    source = Pictures(400, bad=range(0, 400, 5))
-    drawn = [set(numbers([batch])) for batch in loader(source, global_batch=40, max_bad_fraction=1.0)]
+    source = FakeSource(400, bad=range(0, 400, 5))
+    drawn = [set(numbers([batch])) for batch in loader(source, global_batch_size=40, max_bad_fraction=1.0)]
     regular = [
         set(numbers([batch]))
-        for batch in loader(source, global_batch=40, max_bad_fraction=1.0, on_bad="drop")
+        for batch in loader(source, global_batch_size=40, max_bad_fraction=1.0, on_bad="drop")
     ]
     substitutes = [batch - good for batch, good in zip(drawn, regular, strict=True)]
     assert all(substitutes)
@@ -457,9 +471,9 @@ def test_other_batches_get_other_substitutes(loader):
 
 
 def test_the_window_is_how_many_chunks_are_mixed(loader):
-    source = Pictures(*(10,) * 20)
+    source = FakeSource(*(10,) * 20)
     for window in (1, 4):
-        order = np.array(numbers(loader(source, window=window, global_batch=10, last="keep"))) // 10
+        order = np.array(numbers(loader(source, window=window, global_batch_size=10, drop_last=False))) // 10
         mixed = [len(set(order[start : start + 10 * window])) for start in range(0, 200, 10 * window)]
         assert set(mixed) == {window}
 
@@ -467,7 +481,7 @@ def test_the_window_is_how_many_chunks_are_mixed(loader):
 def broken(count, of):
     """Shards of ten, of which some have nothing but damage."""
 
-    class Broken(Pictures):
+    class Broken(FakeSource):
         def read(self, index):
             if index % 10 == 0 and index // 10 < count:
                 raise BadSampleError("broken shard", f"{index // 10}.tar")
@@ -478,11 +492,11 @@ def broken(count, of):
 
 def test_broken_shards_have_a_limit_of_their_own(loader):
     """Each is one bad sample of 300, but what is lost with it is not known."""
-    assert len(list(loader(broken(3, of=30), on_bad="drop", last="keep"))) == 50
+    assert len(list(loader(broken(3, of=30), on_bad="drop", drop_last=False))) == 50
     with pytest.raises(
         TooManyBadSamplesError, match=r"4 of 30 shards are broken, more than max_bad_fraction=0.1"
     ):
-        list(loader(broken(4, of=30), on_bad="drop", last="keep"))
+        list(loader(broken(4, of=30), on_bad="drop", drop_last=False))
     assert list(loader(broken(1, of=3), on_bad="drop"))  # one is always borne
 
 
@@ -490,10 +504,10 @@ def test_broken_shards_have_a_limit_of_their_own(loader):
     "change", [{"caption": "first"}, {"augmentation": None}, {"max_pixels": 99}, {"tokenizer": None}]
 )
 def test_a_position_in_samples_that_were_prepared_otherwise_is_refused(lively, change):
-    state = Loader(Pictures(12), lively, global_batch_size=6).state_dict()
-    Loader(Pictures(12), replace(lively), global_batch_size=6).load_state_dict(state)
+    state = Loader(FakeSource(12), lively, global_batch_size=6).state_dict()
+    Loader(FakeSource(12), replace(lively), global_batch_size=6).load_state_dict(state)
     with pytest.raises(ValueError, match="prepared in another way"):
-        Loader(Pictures(12), replace(lively, **change), global_batch_size=6).load_state_dict(state)
+        Loader(FakeSource(12), replace(lively, **change), global_batch_size=6).load_state_dict(state)
 
 
 def test_a_seed_is_a_whole_number_of_any_kind(loader):
@@ -505,7 +519,7 @@ def test_a_seed_is_a_whole_number_of_any_kind(loader):
 
 
 def test_a_worker_that_is_killed_is_told_in_a_sentence(loader):
-    one = loader(Pictures(600), workers=1, prefetch=1)
+    one = loader(FakeSource(600), num_workers=1, prefetch_factor=1)
     with pytest.raises(ChildProcessError, match="ended from outside, perhaps for lack of memory"):  # noqa: PT012
         for _ in one:
             for child in multiprocessing.active_children():
@@ -519,10 +533,10 @@ def test_a_worker_that_is_killed_is_told_in_a_sentence(loader):
 @pytest.mark.parametrize("every", [4, 16])
 def test_regular_damage_doesnt_starve_the_substitutes(loader, every):
     """Every fourth row bad, and 64 places a batch: no place may have bad substitutes only."""
-    source = Pictures(4000, bad=range(0, 4000, every))
-    one = loader(source, global_batch=64, max_bad_fraction=1.0)
+    source = FakeSource(4000, bad=range(0, 4000, every))
+    one = loader(source, global_batch_size=64, max_bad_fraction=1.0)
     assert {len(batch) for batch in islice(one, 20)} == {64}
-    assert one.tally.bad / one.tally.tried == pytest.approx(1 / every, rel=0.25)
+    assert one.error_counts.bad / one.error_counts.tried == pytest.approx(1 / every, rel=0.25)
 
 
 def test_what_is_no_source_is_told_what_to_do(lively):
@@ -541,7 +555,7 @@ def test_a_batch_shows_itself_without_its_pixels(loader):
 def test_a_batch_is_read_as_it_lies(loader):
     """Parquet's row groups, and shards, are then met once a batch."""
 
-    class Noted(Pictures):
+    class Noted(FakeSource):
         read_calls = ()
 
         def read(self, index):
@@ -550,13 +564,15 @@ def test_a_batch_is_read_as_it_lies(loader):
 
     source = Noted(10, 7, 7)
     for batch in loader(source):
-        assert list(source.read_calls) == sorted(batch.samples.tolist()) != batch.samples.tolist()
+        assert (
+            list(source.read_calls) == sorted(batch.sample_indices.tolist()) != batch.sample_indices.tolist()
+        )
         source.read_calls = ()
 
 
 def test_with_weights_nothing_is_left_out(loader):
     """The default epoch, 31 samples in batches of 6, is 30: the next one goes on where it ended."""
-    one = loader([Pictures(13, name="a"), Pictures(18, name="b")], weights=[1, 1])
+    one = loader([FakeSource(13, name="a"), FakeSource(18, name="b")], weights=[1, 1])
     assert len(one) == 5
     met = [number for _ in range(12) for number in numbers(one)]
     of_a = [number for number in met if number < 13]
@@ -566,17 +582,17 @@ def test_with_weights_nothing_is_left_out(loader):
 
 
 def test_keep_has_all_samples_of_a_given_epoch(loader):
-    one = loader(Pictures(29), samples_per_epoch=14, last="keep")
+    one = loader(FakeSource(29), samples_per_epoch=14, drop_last=False)
     assert [len(batch) for batch in one] == [6, 6, 2]
-    assert [len(batch) for batch in loader(Pictures(4), last="keep")] == [4]
-    weighted = loader([Pictures(5, name="a"), Pictures(8, name="b")], weights=[1, 1], last="keep")
+    assert [len(batch) for batch in loader(FakeSource(4), drop_last=False)] == [4]
+    weighted = loader([FakeSource(5, name="a"), FakeSource(8, name="b")], weights=[1, 1], drop_last=False)
     assert sum(map(len, weighted)) == 13
 
 
 @pytest.mark.parametrize(("world_size", "count", "borne"), [(1, 3, True), (3, 4, False)])
 def test_a_rank_bears_its_share_of_broken_shards(loader, world_size, count, borne):
     one = loader(
-        broken(count, of=30), on_bad="drop", last="keep", shuffle=False, global_batch=300,
+        broken(count, of=30), on_bad="drop", drop_last=False, shuffle=False, global_batch_size=300,
         world_size=world_size, rank=0, max_bad_fraction=0.1,
     )  # fmt: skip
     if borne:
@@ -587,41 +603,45 @@ def test_a_rank_bears_its_share_of_broken_shards(loader, world_size, count, born
 
 
 def test_the_limit_of_broken_shards_is_of_all_sources(loader):
-    assert list(loader([Pictures(20, name="a"), broken(3, of=30)], on_bad="drop", last="keep"))
+    assert list(loader([FakeSource(20, name="a"), broken(3, of=30)], on_bad="drop", drop_last=False))
 
 
 def test_a_bad_sample_is_tried_once_a_batch(loader):
     """A weighted source's substitutes come from it first, then from all: among them are its own again."""
-    sources = [Pictures(24, name="a", bad=range(24)), Pictures(24, name="b", bad=range(0, 24, 2))]
+    sources = [FakeSource(24, name="a", bad=range(24)), FakeSource(24, name="b", bad=range(0, 24, 2))]
     one = loader(sources, weights=[1, 1], max_bad_fraction=1.0)
     for number in range(len(one)):
-        where = [bad.where for bad in one._reader[0, number].bads]
-        assert len(set(where)) == len(where) > 6
+        locations = [error.location for error in one._reader[0, number].errors]
+        assert len(set(locations)) == len(locations) > 6
 
 
 def test_a_weighted_source_without_a_good_sample_is_replaced_by_others(loader):
-    sources = [Pictures(24, name="a", bad=range(24)), Pictures(240, name="b")]
+    sources = [FakeSource(24, name="a", bad=range(24)), FakeSource(240, name="b")]
     one = loader(sources, weights=[1, 1], max_bad_fraction=1.0)
-    assert all(len(batch) == 6 and min(batch.samples.tolist()) >= 24 for batch in one)
+    assert all(len(batch) == 6 and min(batch.sample_indices.tolist()) >= 24 for batch in one)
     nothing = loader(
-        [Pictures(500, bad=range(500)), Pictures(500, bad=range(500))], weights=[1, 1], max_bad_fraction=1.0
+        [FakeSource(500, bad=range(500)), FakeSource(500, bad=range(500))],
+        weights=[1, 1],
+        max_bad_fraction=1.0,
     )
     with pytest.raises(TooManyBadSamplesError, match="26 of 26 samples"):
         next(iter(nothing))
 
 
 def test_weighted_ranks_share_one_stream_with_bad_samples_too(loader):
-    sources = [Pictures(29, name="a", bad=range(29)), Pictures(120, name="b", bad=range(0, 120, 2))]
-    options = {"weights": [1, 1], "global_batch": 24, "max_bad_fraction": 1.0, "samples_per_epoch": 240}
-    one = [batch.samples.tolist() for batch in loader(sources, **options)]
+    sources = [FakeSource(29, name="a", bad=range(29)), FakeSource(120, name="b", bad=range(0, 120, 2))]
+    options = {"weights": [1, 1], "global_batch_size": 24, "max_bad_fraction": 1.0, "samples_per_epoch": 240}
+    one = [batch.sample_indices.tolist() for batch in loader(sources, **options)]
     ranks = [list(loader(sources, **options, rank=rank, world_size=3)) for rank in range(3)]
-    together = [[n for part in parts for n in part.samples.tolist()] for parts in zip(*ranks, strict=True)]
+    together = [
+        [n for part in parts for n in part.sample_indices.tolist()] for parts in zip(*ranks, strict=True)
+    ]
     assert together == one
     assert all(len(set(batch)) == len(batch) for batch in together)
 
 
 def test_without_weights_substitutes_come_from_all_sources(loader):
-    sources = [Pictures(50, name="a", bad=range(0, 50, 5)), Pictures(50, name="b")]
+    sources = [FakeSource(50, name="a", bad=range(0, 50, 5)), FakeSource(50, name="b")]
     drawn, regular = (
         [set(numbers([batch])) for batch in loader(sources, max_bad_fraction=1, on_bad=on_bad, seed=1)]
         for on_bad in ("replace", "drop")
@@ -633,15 +653,15 @@ def test_without_weights_substitutes_come_from_all_sources(loader):
 def test_a_place_gets_other_substitutes_in_other_batches_and_epochs(loader):
     """Unshuffled, the bad ones stand at the same places of every second batch."""
     bad = [number for number in range(0, 800, 5) if number // 40 % 2 == 0]
-    one = loader(Pictures(800, bad=bad), global_batch=40, max_bad_fraction=1.0, shuffle=False)
-    epochs = [[batch.samples.tolist()[::5] for batch in one][::2] for _ in range(2)]
+    one = loader(FakeSource(800, bad=bad), global_batch_size=40, max_bad_fraction=1.0, shuffle=False)
+    epochs = [[batch.sample_indices.tolist()[::5] for batch in one][::2] for _ in range(2)]
     assert all(len(set(place)) > 2 for place in zip(*epochs[0], strict=True))
     assert sum(a == b for a, b in zip(*epochs, strict=True)) < 3
 
 
 def test_an_error_of_a_worker_says_where_it_was(loader):
     with pytest.raises(PermissionError) as error:
-        numbers(loader(Pictures(24, failing=[13]), workers=1, shuffle=False))
+        numbers(loader(FakeSource(24, failing=[13]), num_workers=1, shuffle=False))
     (note,) = error.value.__notes__
     assert note.startswith("In a worker of the loader:\n")
     assert "in read" in note
@@ -649,7 +669,7 @@ def test_an_error_of_a_worker_says_where_it_was(loader):
 
 def test_workers_leave_sigterm_to_their_parent(loader):
     """A scheduler signals the whole group: the parent saves, and may still want batches for that."""
-    found = loader(workers=1)
+    found = loader(num_workers=1)
     batches = iter(found)
     next(batches)
     for worker in found._pool._iterator._workers:

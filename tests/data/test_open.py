@@ -15,7 +15,7 @@ from prolip.data.sources.folder import ImageFolder
 from prolip.scenes import Scenes
 from prolip.scenes import source as scenes_source
 from prolip.scenes.world import get_world
-from tests.data.test_loader import Pictures
+from tests.data.test_loader import FakeSource
 
 
 def lay(folder, *names, content=b"x"):
@@ -114,7 +114,7 @@ def test_shards(tmp_path):
     assert open_data(tmp_path, captions=["txt"], image="cls").read(0).image == b"3"
 
 
-# Pictures
+# Images
 
 
 def test_a_folder_of_pictures(tmp_path):
@@ -188,7 +188,7 @@ def test_the_columns_reach_the_reader(tmp_path, monkeypatch, name, reader):
 
     def spy(path, **settings):
         asked.append(settings)
-        return Pictures(3)
+        return FakeSource(3)
 
     (tmp_path / name).write_bytes(b"")
     monkeypatch.setattr(f"prolip.data.open.{reader}", spy)

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import example, given
 from scipy.stats import chisquare
 
-from prolip.data.order import BLOCK, Order, Schedule, derive_seed, permute, random_permutation, shares
+from prolip.data.order import (
+    BLOCK,
+    Order,
+    Schedule,
+    count_per_block,
+    derive_seed,
+    permute,
+    random_permutation,
+)
 
 
 class Lengths:
@@ -26,7 +34,7 @@ def keys(count):
 
 
 def epoch_of(schedule, epoch):
-    return schedule.places(epoch, np.arange(schedule.samples_per_epoch))
+    return schedule.sample_indices(epoch, np.arange(schedule.samples_per_epoch))
 
 
 # Keys
@@ -182,24 +190,24 @@ def test_joined_sources_come_once_each_in_an_epoch():
     schedule = Schedule([Lengths(3, 4), Lengths(5), Lengths(1, 0, 1)], seed=1, window=2)
     for epoch in range(3):
         places = epoch_of(schedule, epoch)
-        assert sorted(places.numbers.tolist()) == list(range(14))
+        assert sorted(places.samples.tolist()) == list(range(14))
         starts = np.array([0, 7, 12])
-        assert (starts[places.sources] + places.indices == places.numbers).all()
+        assert (starts[places.sources] + places.indices == places.samples).all()
         assert (places.indices < np.array([7, 5, 2])[places.sources]).all()
         assert set(places.passes.tolist()) == {epoch}
-    assert epoch_of(schedule, 0).numbers.tolist() != epoch_of(schedule, 1).numbers.tolist()
+    assert epoch_of(schedule, 0).samples.tolist() != epoch_of(schedule, 1).samples.tolist()
 
 
 @pytest.mark.parametrize("samples", [1, 4, 10, 23])
 def test_shorter_or_longer_epochs_go_on_through_the_passes(samples):
     whole, cut = (Schedule([Lengths(6, 4)], samples_per_epoch=count, seed=5) for count in (None, samples))
-    endless = np.concatenate([epoch_of(whole, epoch).numbers for epoch in range(10)])
-    epochs = np.concatenate([epoch_of(cut, epoch).numbers for epoch in range(100 // samples)])
+    endless = np.concatenate([epoch_of(whole, epoch).samples for epoch in range(10)])
+    epochs = np.concatenate([epoch_of(cut, epoch).samples for epoch in range(100 // samples)])
     assert epochs.tolist() == endless[: len(epochs)].tolist()
 
 
 def test_unshuffled_joined_sources_come_one_after_another():
-    assert epoch_of(Schedule([Lengths(2, 1), Lengths(4)], shuffle=False), 3).numbers.tolist() == list(
+    assert epoch_of(Schedule([Lengths(2, 1), Lengths(4)], shuffle=False), 3).samples.tolist() == list(
         range(7)
     )
 
@@ -230,7 +238,7 @@ def test_each_weighted_source_goes_through_its_own_passes(samples):
 def test_unshuffled_weighted_sources_are_each_in_order():
     schedule = Schedule([Lengths(50), Lengths(50)], weights=[1, 1], shuffle=False)
     places = epoch_of(schedule, 0)
-    assert len(places.numbers) == 100
+    assert len(places.samples) == 100
     for number in range(2):
         indices = places.indices[places.sources == number]
         assert indices.tolist() == [i % 50 for i in range(len(indices))]
@@ -238,20 +246,20 @@ def test_unshuffled_weighted_sources_are_each_in_order():
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=8))
 def test_shares_are_the_nearest_counts_that_add_up(weights):
-    counts = shares(weights, [f"source {i}" for i in range(len(weights))])
+    counts = count_per_block(weights, [f"source {i}" for i in range(len(weights))])
     exact = np.array(weights) / sum(weights) * BLOCK
     assert counts.sum() == BLOCK
     assert (abs(counts - exact) < 1 + 1e-9).all()
 
 
 def test_weights_may_be_as_large_as_floats():
-    assert shares([1e308, 1e308], ["a", "b"]).tolist() == [BLOCK // 2] * 2
+    assert count_per_block([1e308, 1e308], ["a", "b"]).tolist() == [BLOCK // 2] * 2
 
 
-def test_numbers_of_a_source():
+def test_schedule_samples_of_source():
     schedule = Schedule([Lengths(3), Lengths(4), Lengths(2)])
-    assert [schedule.numbers_of(i) for i in range(3)] == [range(0, 3), range(3, 7), range(7, 9)]
-    sources, indices = schedule.located(np.arange(9))
+    assert [schedule.samples_of_source(i) for i in range(3)] == [range(0, 3), range(3, 7), range(7, 9)]
+    sources, indices = schedule.locate(np.arange(9))
     assert Counter(sources.tolist()) == {0: 3, 1: 4, 2: 2}
     assert indices.tolist() == [0, 1, 2, 0, 1, 2, 3, 0, 1]
 
@@ -260,7 +268,7 @@ def test_memory_is_that_of_the_chunks():
     schedule = Schedule(
         [Lengths(*[10_000] * 1000) for _ in range(2)], weights=[1, 1], samples_per_epoch=10**12
     )
-    places = schedule.places(10**6, np.arange(10**11, 10**11 + 4))
+    places = schedule.sample_indices(10**6, np.arange(10**11, 10**11 + 4))
     assert (places.indices < 10_000_000).all()
 
 
@@ -329,5 +337,5 @@ def test_orders_are_kept_between_batches(monkeypatch):
     monkeypatch.setattr("prolip.data.order.Order", Counted)
     schedule = Schedule([Lengths(50), Lengths(50)], weights=[1, 1], samples_per_epoch=90)
     for start in range(0, 90, 6):
-        schedule.places(0, np.arange(start, start + 6))
+        schedule.sample_indices(0, np.arange(start, start + 6))
     assert len(built) == len(set(built)) * 2 == 2

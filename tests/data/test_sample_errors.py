@@ -9,23 +9,23 @@ from prolip.data.sample import SampleError
 from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError, make_unfillable_error
 
 
-def bads(count, reason="unreadable image", shard="a.tar"):
+def errors(count, reason="unreadable image", shard="a.tar"):
     return [SampleError(reason, f"{shard}: key{i}", "truncated") for i in range(count)]
 
 
-def tally_of(tried, *groups):
-    tally = ErrorCounts()
-    tally.add(tried, [bad for group in groups for bad in group])
-    return tally
+def counts_of(tried, *groups):
+    counts = ErrorCounts()
+    counts.add(tried, [bad for group in groups for bad in group])
+    return counts
 
 
 def test_counts_are_by_reason_with_the_first_examples():
-    tally = tally_of(20, bads(5), bads(2, "no caption", "b.tar"))
-    tally.add(10, bads(1, "no caption", "c.tar"))
-    assert (tally.tried, tally.bad) == (30, 8)
-    assert tally.reasons == {"unreadable image": 5, "no caption": 3}
-    assert tally.examples["unreadable image"] == bads(5)[:3]
-    assert [bad.location for bad in tally.examples["no caption"]] == [
+    counts = counts_of(20, errors(5), errors(2, "no caption", "b.tar"))
+    counts.add(10, errors(1, "no caption", "c.tar"))
+    assert (counts.tried, counts.bad) == (30, 8)
+    assert counts.reasons == {"unreadable image": 5, "no caption": 3}
+    assert counts.examples["unreadable image"] == errors(5)[:3]
+    assert [bad.location for bad in counts.examples["no caption"]] == [
         "b.tar: key0",
         "b.tar: key1",
         "c.tar: key0",
@@ -33,20 +33,20 @@ def test_counts_are_by_reason_with_the_first_examples():
 
 
 def test_merging_is_adding_both():
-    one, two = tally_of(20, bads(2)), tally_of(30, bads(4), bads(1, "no image", "b.tar"))
+    one, two = counts_of(20, errors(2)), counts_of(30, errors(4), errors(1, "no image", "b.tar"))
     one.merge(two)
-    both = tally_of(50, bads(2), bads(4), bads(1, "no image", "b.tar"))
+    both = counts_of(50, errors(2), errors(4), errors(1, "no image", "b.tar"))
     assert one.state_dict() == both.state_dict()
 
 
 def test_its_state_goes_through_json():
-    tally = tally_of(2000, bads(5), bads(2, "no caption"))
+    counts = counts_of(2000, errors(5), errors(2, "no caption"))
     again = ErrorCounts()
-    again.load_state_dict(json.loads(json.dumps(tally.state_dict())))
-    assert again.state_dict() == tally.state_dict()
-    assert again.summary() == tally.summary()
-    again.add(1, bads(1))
-    assert (tally.tried, tally.bad, again.bad) == (2000, 7, 8)
+    again.load_state_dict(json.loads(json.dumps(counts.state_dict())))
+    assert again.state_dict() == counts.state_dict()
+    assert again.summary() == counts.summary()
+    again.add(1, errors(1))
+    assert (counts.tried, counts.bad, again.bad) == (2000, 7, 8)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_its_state_goes_through_json():
     ],
 )  # fmt: skip
 def test_a_state_that_is_none_is_refused_and_changes_nothing(change):
-    tally = tally_of(9, bads(1))
-    with pytest.raises(ValueError, match="not the state of a tally"):
-        tally.load_state_dict({**tally.state_dict(), **change})
-    assert (tally.tried, tally.bad) == (9, 1)
+    counts = counts_of(9, errors(1))
+    with pytest.raises(ValueError, match="state of the error counts"):
+        counts.load_state_dict({**counts.state_dict(), **change})
+    assert (counts.tried, counts.bad) == (9, 1)
 
 
 @pytest.mark.parametrize(
@@ -78,25 +78,25 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(change):
     ],
 )
 def test_the_limit_at_its_edges(tried, bad, final, borne):
-    tally = tally_of(tried, bads(bad))
+    counts = counts_of(tried, errors(bad))
     if borne:
-        tally.check(0.1, final=final)
+        counts.check(0.1, final=final)
     else:
         with pytest.raises(TooManyBadSamplesError):
-            tally.check(0.1, final=final)
+            counts.check(0.1, final=final)
 
 
 def test_a_limit_of_zero_bears_nothing_and_of_one_everything():
-    tally = tally_of(5000, bads(1))
+    counts = counts_of(5000, errors(1))
     with pytest.raises(TooManyBadSamplesError):
-        tally.check(0.0)
-    tally_of(5000, bads(5000)).check(1.0, final=True)
+        counts.check(0.0)
+    counts_of(5000, errors(5000)).check(1.0, final=True)
 
 
 def test_the_error_says_how_much_why_where_and_what_to_do():
-    tally = tally_of(3000, bads(2, "no caption", "b.tar"), bads(400))
+    counts = counts_of(3000, errors(2, "no caption", "b.tar"), errors(400))
     with pytest.raises(TooManyBadSamplesError) as error:
-        tally.check(0.1)
+        counts.check(0.1)
     assert str(error.value) == (
         "402 of 3,000 samples (13.4%) are bad, more than max_bad_fraction=0.1 allows: unreadable image 400, no caption 2; "
         "for example a.tar: key0: unreadable image (truncated); mend the data, or raise max_bad_fraction"
@@ -105,7 +105,7 @@ def test_the_error_says_how_much_why_where_and_what_to_do():
 
 
 def test_the_summary_is_a_table_commonest_first():
-    lines = tally_of(10_000, bads(2, "no caption", "b.tar"), bads(1234)).summary().splitlines()
+    lines = counts_of(10_000, errors(2, "no caption", "b.tar"), errors(1234)).summary().splitlines()
     assert lines[0] == "1,236 of 10,000 samples were bad"
     assert lines[1].split() == [
         "unreadable",
@@ -120,30 +120,30 @@ def test_the_summary_is_a_table_commonest_first():
     ]
     assert lines[2].split()[:4] == ["no", "caption", "2", "0.02%"]
     assert len(lines) == 3
-    assert tally_of(7).summary() == "0 of 7 samples were bad"
+    assert counts_of(7).summary() == "0 of 7 samples were bad"
 
 
 def test_a_long_detail_is_cut_to_a_line():
-    tally = tally_of(10, [SampleError("unreadable row", "x.csv: row 3", "a\nb" + "c" * 5000)])
-    lines = tally.summary().splitlines()
+    counts = counts_of(10, [SampleError("unreadable row", "x.csv: row 3", "a\nb" + "c" * 5000)])
+    lines = counts.summary().splitlines()
     assert len(lines) == 2
     assert len(lines[1]) < 400
 
 
 def test_the_end_of_an_epoch_is_logged_if_anything_was_bad(caplog):
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
-        tally_of(100).end_epoch(3, 0.1)
+        counts_of(100).end_epoch(3, 0.1)
         assert not caplog.records
-        tally_of(100, bads(10)).end_epoch(3, 0.1)
-        assert caplog.messages == [f"epoch 3: {tally_of(100, bads(10)).summary()}"]
+        counts_of(100, errors(10)).end_epoch(3, 0.1)
+        assert caplog.messages == [f"epoch 3: {counts_of(100, errors(10)).summary()}"]
         with pytest.raises(TooManyBadSamplesError):
-            tally_of(100, bads(11)).end_epoch(4, 0.1)
+            counts_of(100, errors(11)).end_epoch(4, 0.1)
     assert len(caplog.records) == 2
 
 
 def test_a_batch_that_cant_be_filled_names_the_first_bad_sample():
     assert "28 of 30 samples tried for it are bad; the first is a.tar: key0" in str(
-        make_unfillable_error(30, bads(28))
+        make_unfillable_error(30, errors(28))
     )
 
 
@@ -153,20 +153,20 @@ def damage(*shards):
 
 def test_broken_shards_are_counted_by_name():
     """One that is met in each pass is one; the limit is of shards, and one is always borne."""
-    tally = tally_of(5000, damage("a.tar", "b.tar", "a.tar"), bads(100))
-    tally.check(0.1, shards=20)
-    tally.add(1, damage("c.tar"))
+    counts = counts_of(5000, damage("a.tar", "b.tar", "a.tar"), errors(100))
+    counts.check(0.1, shards=20)
+    counts.add(1, damage("c.tar"))
     with pytest.raises(
         TooManyBadSamplesError, match=r"^3 of 20 shards are broken.* for example a.tar: broken shard"
     ):
-        tally.check(0.1, shards=20)
-    tally_of(5000, damage("a.tar")).check(0.1, shards=1)
+        counts.check(0.1, shards=20)
+    counts_of(5000, damage("a.tar")).check(0.1, shards=1)
     with pytest.raises(TooManyBadSamplesError, match="2 of 3 shards"):
-        tally_of(5000, damage("a.tar", "b.tar")).check(0.1, shards=3)
+        counts_of(5000, damage("a.tar", "b.tar")).check(0.1, shards=3)
 
 
 def test_broken_shards_are_merged_and_saved():
-    one, two = tally_of(20, damage("a.tar")), tally_of(20, damage("b.tar", "a.tar"))
+    one, two = counts_of(20, damage("a.tar")), counts_of(20, damage("b.tar", "a.tar"))
     one.merge(two)
     again = ErrorCounts()
     again.load_state_dict(json.loads(json.dumps(one.state_dict())))

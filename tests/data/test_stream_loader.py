@@ -23,7 +23,7 @@ from tests.data.test_loader import facts, streams, through_json
 LENGTHS = (5, 0, 9, 3, 7, 1, 8, 4, 6, 2)
 
 
-class TarShards:
+class FakeShards:
     """Shards of pictures in memory; `bad` are (shard, number)."""
 
     def __init__(self, lengths=LENGTHS, bad=(), failing=None):
@@ -62,7 +62,9 @@ def loader(tokenizer):
 
     def make(stream=None, **options):
         return StreamLoader(
-            stream or TarShards(), lively, **{"batch": 4, "lanes": 3, "buffer": 5, "seed": 3, **options}
+            stream or FakeShards(),
+            lively,
+            **{"batch_size": 4, "num_readers": 3, "buffer_size": 5, "seed": 3, **options},
         )
 
     return make
@@ -72,9 +74,9 @@ def loader(tokenizer):
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("lanes", [1, 3, 12])
-def test_one_pass_has_every_sample_once(loader, world_size, lanes):
-    ranks = [loader(lanes=lanes, rank=rank, world_size=world_size) for rank in range(world_size)]
+@pytest.mark.parametrize("num_readers", [1, 3, 12])
+def test_one_pass_has_every_sample_once(loader, world_size, num_readers):
+    ranks = [loader(num_readers=num_readers, rank=rank, world_size=world_size) for rank in range(world_size)]
     for epoch in range(2):
         met = [key for rank in ranks for key in keys(rank)]
         assert len(met) == 45
@@ -93,7 +95,7 @@ def test_each_pass_is_in_another_order_and_seen_anew(loader):
 
 def test_shards_and_windows_are_shuffled_differently_each_time(loader):
     """One lane by hand: its shards in the order that it opened them, cut into windows of 5, each in any order."""
-    one, read, seen = loader(TarShards(), lanes=1), [], []
+    one, read, seen = loader(FakeShards(), num_readers=1), [], []
     for epoch in range(2):
         met = keys(one)
         shards = [shard for shard, _ in one._reader.stream.read_calls[10 * epoch :]]
@@ -107,17 +109,17 @@ def test_shards_and_windows_are_shuffled_differently_each_time(loader):
     assert len(set(seen)) >= 14  # of 18 windows
 
 
-def test_batches_take_turns_between_the_lanes(loader):
+def test_stream_loader_takes_batches_from_readers_in_turn(loader):
     """ShardReader l of 3 has every third shard of the pass: unshuffled, those of the numbers l, l + 3, ..."""
-    lanes = [
+    readers = [
         {int(key.split("/")[0]) % 3 for key in batch.keys}
-        for batch in loader(TarShards([8] * 9), shuffle=False)
+        for batch in loader(FakeShards([8] * 9), shuffle=False)
     ]
-    assert lanes == [{0}, {1}, {2}] * 6
+    assert readers == [{0}, {1}, {2}] * 6
 
 
-def test_unshuffled_lanes_read_as_the_shards_lie(loader):
-    batches = list(loader(shuffle=False, lanes=2, batch=100))
+def test_unshuffled_readers_keep_the_order_of_shards(loader):
+    batches = list(loader(shuffle=False, num_readers=2, batch_size=100))
     assert [int(key.split("/")[0]) for key in batches[0].keys] == [
         s for s in (0, 2, 4, 6, 8) for _ in range(LENGTHS[s])
     ]
@@ -128,7 +130,7 @@ def test_unshuffled_lanes_read_as_the_shards_lie(loader):
 
 def test_sample_numbers_name_shard_and_place(loader):
     for batch in loader():
-        assert [f"{n >> 32}/{n & 0xFFFFFFFF}" for n in batch.samples.tolist()] == list(batch.keys)
+        assert [f"{n >> 32}/{n & 0xFFFFFFFF}" for n in batch.sample_indices.tolist()] == list(batch.keys)
 
 
 def test_the_length_of_a_pass_is_not_known(loader):
@@ -140,7 +142,7 @@ def test_the_length_of_a_pass_is_not_known(loader):
 
 
 def test_training_batches_are_full_and_epochs_go_on_through_the_passes(loader):
-    one = loader(lanes=1, samples_per_epoch=22)
+    one = loader(num_readers=1, samples_per_epoch=22)
     assert len(one) == 5
     batches = [batch for _ in range(18) for batch in one]
     assert all(len(batch) == 4 for batch in batches)
@@ -150,10 +152,10 @@ def test_training_batches_are_full_and_epochs_go_on_through_the_passes(loader):
     assert one.epoch == 18
 
 
-def test_training_sees_each_sample_about_equally_often_over_lanes_and_ranks(loader):
+def test_training_sees_each_sample_about_equally_often_over_readers_and_ranks(loader):
     counts = Counter()
     for rank in range(2):
-        one = loader(TarShards([6] * 12), rank=rank, world_size=2, samples_per_epoch=720)
+        one = loader(FakeShards([6] * 12), rank=rank, world_size=2, samples_per_epoch=720)
         counts.update(keys(one))
     assert len(counts) == 72
     assert set(counts.values()) <= {9, 10, 11}
@@ -166,7 +168,9 @@ def test_training_sees_each_sample_about_equally_often_over_lanes_and_ranks(load
 def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, samples_per_epoch):
     def make():
         return loader(
-            TarShards(bad=[(2, 4), (4, 0), (6, 7)]), samples_per_epoch=samples_per_epoch, max_bad_fraction=0.5
+            FakeShards(bad=[(2, 4), (4, 0), (6, 7)]),
+            samples_per_epoch=samples_per_epoch,
+            max_bad_fraction=0.5,
         )
 
     whole = make()
@@ -179,15 +183,15 @@ def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, sa
         assert second.position == done
         assert streams(second) == epochs[1][done:]
         assert streams(second) == epochs[2]
-        assert second.tally.state_dict() == whole.tally.state_dict()
+        assert second.error_counts.state_dict() == whole.error_counts.state_dict()
         assert streams(first) == epochs[1][done:]
 
 
 def test_resuming_reads_one_window_again_not_the_shard(loader):
     lengths = (100, 100)
-    first, stream = loader(TarShards(lengths), lanes=1), TarShards(lengths)
+    first, stream = loader(FakeShards(lengths), num_readers=1), FakeShards(lengths)
     list(islice(first, 12))
-    second = loader(stream, lanes=1)
+    second = loader(stream, num_readers=1)
     second.load_state_dict(first.state_dict())
     next(iter(second))
     assert [skip for _, skip in stream.read_calls] == [45]  # 48 delivered: windows of 5
@@ -197,13 +201,13 @@ def test_resuming_reads_one_window_again_not_the_shard(loader):
     ("change", "sentence"),
     [
         ({"seed": 4}, "seed was 3"),
-        ({"batch": 5}, "batch_size was 4"),
-        ({"lanes": 2}, "lanes was 3"),
-        ({"buffer": 6}, "buffer was 5"),
+        ({"batch_size": 5}, "batch_size was 4"),
+        ({"num_readers": 2}, "num_readers was 3"),
+        ({"buffer_size": 6}, "buffer was 5"),
         ({"shuffle": False}, "shuffle was True"),
         ({"rank": 1, "world_size": 2}, "rank was 0"),
         ({"samples_per_epoch": 12}, "samples_per_epoch was None"),
-        ({"stream": TarShards((5, 5, 5))}, "the data are others"),
+        ({"stream": FakeShards((5, 5, 5))}, "the data are others"),
     ],
 )
 def test_a_position_of_another_stream_is_refused(loader, change, sentence):
@@ -216,8 +220,8 @@ def test_a_position_of_another_stream_is_refused(loader, change, sentence):
 @pytest.mark.parametrize(
     "change",
     [
-        {"spots": [[0, 0, 0, 0]]}, {"spots": [[0, 0, 0, -1]] * 3}, {"spots": [[0, 0, 0]] * 3}, {"spots": None},
-        {"spots": ["0000"] * 3}, {"turn": 3}, {"turn": True}, {"epoch": 1.5},
+        {"readers": [[0, 0, 0, 0]]}, {"readers": [[0, 0, 0, -1]] * 3}, {"readers": [[0, 0, 0]] * 3}, {"readers": None},
+        {"readers": ["0000"] * 3}, {"next_reader": 3}, {"next_reader": True}, {"epoch": 1.5},
     ],
 )  # fmt: skip
 def test_a_position_that_is_none_is_refused(loader, change):
@@ -227,8 +231,8 @@ def test_a_position_that_is_none_is_refused(loader, change):
 
 
 def test_a_shard_that_has_shrunk_is_told(loader):
-    one = loader(lanes=1, batch=3)
-    one.load_state_dict({**one.state_dict(), "spots": [[0, 9, 0, 90]]})
+    one = loader(num_readers=1, batch_size=3)
+    one.load_state_dict({**one.state_dict(), "readers": [[0, 9, 0, 90]]})
     with pytest.raises(ValueError, match="fewer samples can be read than before"):
         next(iter(one))
 
@@ -240,7 +244,7 @@ BAD = [(0, 0), (2, 8), (8, 1), (8, 2)]
 
 
 def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, caplog):
-    one = loader(TarShards(bad=BAD), lanes=1)
+    one = loader(FakeShards(bad=BAD), num_readers=1)
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
         sizes, met = [], []
         for batch in one:
@@ -248,37 +252,39 @@ def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, capl
             met += batch.keys
     assert sorted(met) == sorted(all_keys(bad=BAD))
     assert sizes == [4] * 10 + [1]
-    assert (one.tally.tried, one.tally.reasons) == (45, {"no image": 4})
-    assert caplog.messages == [f"epoch 0: {one.tally.summary()}"]
+    assert (one.error_counts.tried, one.error_counts.reasons) == (45, {"no image": 4})
+    assert caplog.messages == [f"epoch 0: {one.error_counts.summary()}"]
 
 
 @pytest.mark.parametrize("samples_per_epoch", [None, 10**6])
 def test_where_everything_is_bad_it_ends(loader, samples_per_epoch):
     lengths = (50,) * 4
     bad = [(s, n) for s in range(4) for n in range(50)]
-    one = loader(TarShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch)
+    one = loader(FakeShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch)
     with pytest.raises(TooManyBadSamplesError, match="shard"):
         list(one)
-    borne = loader(TarShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch, max_bad_fraction=1.0)
+    borne = loader(FakeShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch, max_bad_fraction=1.0)
     if samples_per_epoch is None:
         assert list(borne) == []
-        assert borne.tally.bad == 200
+        assert borne.error_counts.bad == 200
     else:
         with pytest.raises(TooManyBadSamplesError, match=r"a batch can't be filled: 1,000 of 1,000"):
             list(borne)
 
 
 def test_where_there_is_nothing_it_ends(loader):
-    assert list(loader(TarShards((0, 0, 0)))) == []
+    assert list(loader(FakeShards((0, 0, 0)))) == []
     with pytest.raises(ValueError, match="all shards of lane 0 are empty"):
-        list(loader(TarShards((0, 0, 0)), samples_per_epoch=100))
+        list(loader(FakeShards((0, 0, 0)), samples_per_epoch=100))
 
 
 def test_too_many_bad_samples_end_the_pass(loader):
-    one = loader(TarShards((300,) * 9, bad=[(s, n) for s in range(9) for n in range(0, 300, 6)]), lanes=1)
+    one = loader(
+        FakeShards((300,) * 9, bad=[(s, n) for s in range(9) for n in range(0, 300, 6)]), num_readers=1
+    )
     with pytest.raises(TooManyBadSamplesError, match=r"max_bad_fraction=0.1"):
         list(one)
-    assert 100 < one.tally.bad < 120
+    assert 100 < one.error_counts.bad < 120
 
 
 # Workers
@@ -287,29 +293,29 @@ def test_too_many_bad_samples_end_the_pass(loader):
 @pytest.mark.parametrize("samples_per_epoch", [None, 40])
 def test_workers_make_no_difference(loader, samples_per_epoch):
     options = {
-        "stream": TarShards(bad=BAD),
+        "stream": FakeShards(bad=BAD),
         "samples_per_epoch": samples_per_epoch,
-        "lanes": 4,
+        "num_readers": 4,
         "max_bad_fraction": 0.5,
     }
     plain = loader(**options)
     epochs = [streams(plain) for _ in range(3)]
-    two = loader(**options, workers=2, prefetch=1)
+    two = loader(**options, num_workers=2, prefetch_factor=1)
     assert streams(islice(two, 3)) == epochs[0][:3]
-    moved = loader(**options, workers=1)
+    moved = loader(**options, num_workers=1)
     moved.load_state_dict(json.loads(json.dumps(two.state_dict())))
     assert streams(moved) == epochs[0][3:]
     assert [streams(two) for _ in range(3)] == [epochs[0][3:], *epochs[1:]]
-    assert two.tally.state_dict() == plain.tally.state_dict()
+    assert two.error_counts.state_dict() == plain.error_counts.state_dict()
     two.close()
     moved.close()
     assert not multiprocessing.active_children()
 
 
-def test_workers_that_dont_divide_the_lanes_are_lowered(loader, caplog):
+def test_stream_loader_lowers_workers_that_dont_divide_readers(loader, caplog):
     with caplog.at_level(logging.WARNING, logger="prolip.data"):
-        one = loader(TarShards([2] * 12), lanes=4, workers=3)
-    assert caplog.messages == ["3 workers can't share 4 lanes evenly: there will be 2"]
+        one = loader(FakeShards([2] * 12), num_readers=4, num_workers=3)
+    assert caplog.messages == ["3 workers can't share 4 readers evenly; using 2 workers"]
     next(iter(one))
     assert len(multiprocessing.active_children()) == 2
     one.close()
@@ -317,9 +323,9 @@ def test_workers_that_dont_divide_the_lanes_are_lowered(loader, caplog):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
-    failing = TarShards((8, 8, 8), failing=(1, 3))
-    one = loader(failing, lanes=1, shuffle=False, workers=workers)
-    whole = keys(loader(TarShards((8, 8, 8)), lanes=1, shuffle=False))
+    failing = FakeShards((8, 8, 8), failing=(1, 3))
+    one = loader(failing, num_readers=1, shuffle=False, num_workers=workers)
+    whole = keys(loader(FakeShards((8, 8, 8)), num_readers=1, shuffle=False))
     met = []
     with pytest.raises(OSError, match="Input/output error"):
         met.extend(key for batch in one for key in batch.keys)
@@ -335,14 +341,14 @@ def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"batch": 0}, "batch must be"),
-        ({"lanes": 0}, "lanes must be"),
-        ({"buffer": 0}, "buffer must be"),
+        ({"batch_size": 0}, "batch must be"),
+        ({"num_readers": 0}, "num_readers must be"),
+        ({"buffer_size": 0}, "buffer must be"),
         ({"samples_per_epoch": 3}, "samples_per_epoch 3 is less than one batch"),
         ({"samples_per_epoch": 7, "rank": 0, "world_size": 2}, "less than one batch of all ranks, 8"),
         ({"rank": 0, "world_size": 11}, "10 shards can't be shared by 11 ranks"),
         ({"max_bad_fraction": -1}, "max_bad_fraction must be"),
-        ({"workers": -2}, "workers must be"),
+        ({"num_workers": -2}, "num_workers must be"),
     ],
 )
 def test_settings_are_checked(loader, options, sentence):
@@ -352,7 +358,7 @@ def test_settings_are_checked(loader, options, sentence):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_that_has_begun_can_be_moved(loader, workers):
-    one = loader(TarShards(), samples_per_epoch=40, workers=workers)
+    one = loader(FakeShards(), samples_per_epoch=40, num_workers=workers)
     start = through_json(one.state_dict())
     first = streams(islice(one, 3))
     one.load_state_dict(start)
@@ -360,27 +366,27 @@ def test_a_loader_that_has_begun_can_be_moved(loader, workers):
     one.close()
 
 
-def test_lanes_and_ranks_shuffle_their_windows_differently(loader):
+def test_readers_and_ranks_shuffle_their_windows_differently(loader):
     """(windows at the same place of shards of the same length)"""
-    made = loader(TarShards((5, 5)), lanes=2, batch=5)
-    one, two = ([number & 0xFFFFFFFF for number in batch.samples.tolist()] for batch in made)
+    made = loader(FakeShards((5, 5)), num_readers=2, batch_size=5)
+    one, two = ([number & 0xFFFFFFFF for number in batch.sample_indices.tolist()] for batch in made)
     assert one != two
 
 
 def test_training_never_gets_a_batch_that_is_not_full(loader):
-    rare = TarShards((1200,), bad=[(0, n) for n in range(1, 1200)])
+    rare = FakeShards((1200,), bad=[(0, n) for n in range(1, 1200)])
     with pytest.raises(TooManyBadSamplesError, match="can't be filled"):
-        next(iter(loader(rare, lanes=1, samples_per_epoch=40, max_bad_fraction=1.0)))
+        next(iter(loader(rare, num_readers=1, samples_per_epoch=40, max_bad_fraction=1.0)))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_every_lane_has_a_shard_where_ranks_dont_divide_them(loader, rank):
-    made = loader(TarShards((4,) * 5), lanes=12, samples_per_epoch=40, rank=rank, world_size=2)
-    assert len(made.state_dict()["spots"]) == 2
+    made = loader(FakeShards((4,) * 5), num_readers=12, samples_per_epoch=40, rank=rank, world_size=2)
+    assert len(made.state_dict()["readers"]) == 2
     assert [len(batch) for batch in made] == [4] * 5
 
 
-class Broken(TarShards):
+class Broken(FakeShards):
     """The first shards hold nothing but damage."""
 
     def __init__(self, count, of):
@@ -403,11 +409,11 @@ def test_broken_shards_have_a_limit_of_their_own(loader):
 def test_a_network_that_gives_nothing_useful_is_soon_given_up(loader):
     stream = Broken(3, of=3)
     with pytest.raises(TooManyBadSamplesError):
-        list(loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, lanes=1))
+        list(loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, num_readers=1))
     assert len(stream.read_calls) == 0
     assert (
-        loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, lanes=1)
-        ._reader.at(0, 0, [ReaderState()])[0]
+        loader(stream, samples_per_epoch=400, max_bad_fraction=1.0, num_readers=1)
+        ._reader.starting_at(0, 0, [ReaderState()])[0]
         .tried
         == 21
     )
@@ -417,18 +423,18 @@ def test_a_network_that_gives_nothing_useful_is_soon_given_up(loader):
 def test_workers_end_with_an_error(loader, what):
     lengths, bad = (400,) * 4, [(s, n) for s in range(4) for n in range(400) if what == "none" or n % 2]
     with pytest.raises(TooManyBadSamplesError):
-        list(loader(TarShards(lengths, bad=bad), samples_per_epoch=10**5, workers=1))
+        list(loader(FakeShards(lengths, bad=bad), samples_per_epoch=10**5, num_workers=1))
     assert not multiprocessing.active_children()
 
 
 def test_large_batches_dont_delay_the_news_that_all_is_bad(loader):
-    stream = TarShards((9000,), bad=[(0, n) for n in range(9000)])
+    stream = FakeShards((9000,), bad=[(0, n) for n in range(9000)])
     with pytest.raises(TooManyBadSamplesError, match="of 1,000 samples"):
-        next(iter(loader(stream, lanes=1, batch=4096, samples_per_epoch=10**5)))
+        next(iter(loader(stream, num_readers=1, batch_size=4096, samples_per_epoch=10**5)))
 
 
 def test_after_an_interrupt_one_can_go_on(loader):
-    class Interrupted(TarShards):
+    class Interrupted(FakeShards):
         def read(self, shard, skip=0):
             for number, content in enumerate(super().read(shard, skip), start=skip):
                 if (shard, number) == (1, 3) and self.pending:
@@ -438,9 +444,9 @@ def test_after_an_interrupt_one_can_go_on(loader):
 
     stream = Interrupted((8, 8, 8))
     stream.pending = True
-    one = loader(stream, lanes=1, shuffle=False)
+    one = loader(stream, num_readers=1, shuffle=False)
     met = []
     with pytest.raises(KeyboardInterrupt):
         met.extend(key for batch in one for key in batch.keys)
     assert one.position == 2
-    assert keys(one) == keys(loader(TarShards((8, 8, 8)), lanes=1, shuffle=False))[8:]
+    assert keys(one) == keys(loader(FakeShards((8, 8, 8)), num_readers=1, shuffle=False))[8:]

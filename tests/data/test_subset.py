@@ -7,16 +7,15 @@ import pytest
 
 from prolip import scenes
 from prolip.data.open import open_data
-from prolip.data.source import FileBacked, Source
-from prolip.data.subset import Subset
+from prolip.data.source import FileBacked, Source, Subset
 from prolip.embeddings.identity import data_identity
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes") / "data"
-    write(out, Plan(size=32, test=3, train=6, unseen=3), show=False)
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_test=3, num_train=6, unseen=3), progress=False)
     return out
 
 
@@ -24,7 +23,7 @@ def test_spread_reaches_from_the_first_to_the_last_sample():
     source = scenes.Scenes("simple", length=101, size=32)
     part = Subset(source, 11)
     assert isinstance(part, Source)
-    assert part.numbers.tolist() == list(range(0, 101, 10))
+    assert part.indices.tolist() == list(range(0, 101, 10))
     assert part.read(3).key == source.read(30).key
     assert part.fingerprint() != Subset(source, 12).fingerprint()
     assert len(Subset(source, 1000)) == 101

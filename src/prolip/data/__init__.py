@@ -1,4 +1,4 @@
-"""Image-text data: everyone's files, procedural scenes, and the loader that trains from both."""
+"""Image-text data: sources on disk, streams and generated scenes; resumable loaders."""
 
 from prolip.data.batch import Batch, Preprocessor
 from prolip.data.combined_loader import CombinedLoader
@@ -6,25 +6,28 @@ from prolip.data.loader import Loader
 from prolip.data.open import open_data
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.data.sample_errors import ErrorCounts, TooManyBadSamplesError
-from prolip.data.source import ConcatSource, Source
+from prolip.data.source import AnnotatedSource, CaptionAnnotation, ConcatSource, Source, Subset
 from prolip.data.sources.labeled import LabeledData, open_labeled
 from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
 
 __all__ = [
-    "SampleError",
+    "AnnotatedSource",
     "BadSampleError",
     "Batch",
+    "CaptionAnnotation",
+    "CombinedLoader",
     "ConcatSource",
+    "ErrorCounts",
     "LabeledData",
     "Loader",
     "Preprocessor",
     "Sample",
+    "SampleError",
     "Source",
-    "TarStream",
     "StreamLoader",
-    "ErrorCounts",
-    "CombinedLoader",
+    "Subset",
+    "TarStream",
     "TooManyBadSamplesError",
     "open_data",
     "open_labeled",

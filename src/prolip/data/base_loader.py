@@ -1,4 +1,4 @@
-"""What both loaders share: the pool of workers, who we are among the ranks, and whether a saved position fits."""
+"""What both loaders share: their interface, worker processes, ranks, and the check of a saved state."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ class WorkerResult(NamedTuple):
 
     batch: Batch | None
     tried: int
-    bads: tuple[SampleError, ...]
+    errors: tuple[SampleError, ...]
 
 
 class WorkerFailure(NamedTuple):
-    """In place of an answer: what went wrong in the worker."""
+    """What a worker sends instead of a result: the exception that it met."""
 
     error: Exception
 
 
 class BaseLoader(ABC):
-    """The face of a loader: where it stands, its batches, its state; and that a failure ends its workers.
+    """A resumable iterator over the batches of one rank. An exception ends the workers.
 
-    epoch, position: the batches delivered in this epoch. A batch is delivered when the caller has it, however far
-    workers have read. tally: of this epoch, and of this rank.
+    epoch, position: the batches of this epoch that were delivered. A batch counts when the caller has it, however far
+                     workers have read ahead: so a state that is saved between two batches is exact.
+    error_counts:    of this epoch and this rank.
     """
 
     def __init__(self) -> None:
@@ -48,11 +49,11 @@ class BaseLoader(ABC):
         self.error_counts = ErrorCounts()
 
     def __iter__(self) -> Iterator[Batch]:
-        """To the end of the present epoch."""
+        """Iterate to the end of the current epoch."""
         if self.position == 0:
             self.error_counts = ErrorCounts()
         try:
-            yield from self._rest_of_epoch()
+            yield from self._iter_rest_of_epoch()
         except Exception:
             self.close()
             raise
@@ -64,81 +65,107 @@ class BaseLoader(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands, for JSON."""
+        """Return the position and all settings that determine the stream, as values that JSON can hold."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; ValueError if it is a place in another stream."""
+        """Continue from a saved state; ValueError if it is the state of another stream."""
 
     @abstractmethod
-    def _rest_of_epoch(self) -> Iterator[Batch]: ...
+    def _iter_rest_of_epoch(self) -> Iterator[Batch]: ...
 
     @abstractmethod
     def close(self) -> None:
-        """End the workers. (They also end with the loader.) Iterating again starts new ones."""
+        """End the workers (they also end with the loader). Iterating again starts new ones."""
 
-    def _place(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Facts of the stream and the place in it, for JSON."""
-        return {**facts, "epoch": self.epoch, "batch": self.position, "tally": self.error_counts.state_dict()}
+    def _make_state(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of the stream and the position in it, for JSON."""
+        return {
+            **settings,
+            "epoch": self.epoch,
+            "batch": self.position,
+            "error_counts": self.error_counts.state_dict(),
+        }
 
 
 class WorkerSettings(TypedDict):
-    workers: int
-    prefetch: int
+    """Processes, and batches that each prepares ahead."""
+
+    num_workers: int
+    prefetch_factor: int
 
 
-def check_worker_settings(workers: int, prefetch: int) -> WorkerSettings:
-    if workers != 0:
-        require_positive_int(workers, "workers", maximum=1024)
-    require_positive_int(prefetch, "prefetch", maximum=1024)
-    return {"workers": workers, "prefetch": prefetch}
+def check_worker_settings(num_workers: int, prefetch_factor: int) -> WorkerSettings:
+    """Check and bundle the settings of workers; ValueError if one is out of range."""
+    if num_workers != 0:
+        require_positive_int(num_workers, "num_workers", maximum=1024)
+    require_positive_int(prefetch_factor, "prefetch_factor", maximum=1024)
+    return {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
 
 
 def make_worker_pool(
-    reader: Dataset[D], requests: Iterable[Any], *, workers: int, prefetch: int
+    reader: Dataset[D], requests: Iterable[Any], *, num_workers: int, prefetch_factor: int
 ) -> DataLoader[D | WorkerFailure]:
-    """torch's loader as a plain pool: it hands requests to workers in turn, and gives their answers in that order."""
+    """Make torch's DataLoader work as a plain pool of processes, without batching or sampling of its own.
+
+    Args:
+        reader: called as reader[request], in a worker.
+        requests: handed to the workers in turn.
+        num_workers: processes; 0: everything runs in this one.
+        prefetch_factor: requests that each worker answers ahead.
+
+    Returns:
+        An iterable over the results, in the order of the requests.
+    """
     return DataLoader(
-        _Guarded(reader) if workers else reader,
+        _FailureCatcher(reader) if num_workers else reader,
         batch_size=None,
         sampler=requests,
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        persistent_workers=workers > 0,
-        prefetch_factor=prefetch if workers else None,
+        num_workers=num_workers,
+        collate_fn=_identity,
+        persistent_workers=num_workers > 0,
+        prefetch_factor=prefetch_factor if num_workers else None,
         pin_memory=torch.cuda.is_available(),
-        worker_init_fn=_deaf,
-        generator=torch.Generator(),  # else each epoch would draw from the global one, which is the caller's
+        worker_init_fn=_ignore_sigterm,
+        # Otherwise each epoch would draw a seed from the global generator, and training would not be reproducible.
+        generator=torch.Generator(),
     )
 
 
-def _deaf(_: int) -> None:
-    """SIGTERM to a group of processes is for the parent to answer: it may still want batches, and ends us itself."""
+def _ignore_sigterm(_: int) -> None:
+    """Leave SIGTERM to the parent.
+
+    A job manager sends it to the whole process group. The parent may still want batches (to reach the end of a step and
+    save a checkpoint), and ends its workers itself.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def answers(pool: Iterable[D]) -> Iterator[D]:
-    """What a pool gives; a worker that was killed is an error of its own kind, with a sentence."""
+def iter_results(pool: Iterable[D]) -> Iterator[D]:
+    """Iterate over the results of a pool; a worker that was killed raises ChildProcessError."""
     try:
         yield from pool
     except RuntimeError as error:
         if "exited unexpectedly" not in str(error):
             raise
         raise ChildProcessError(
-            "a worker of the loader was ended from outside, perhaps for lack of memory; use fewer workers, or smaller "
-            "batches"
+            "A worker of the loader was killed, perhaps because memory ran out. Use fewer workers or smaller batches."
         ) from None
 
 
-def unwrap(answer: D | WorkerFailure) -> D:
-    if isinstance(answer, WorkerFailure):
-        raise answer.error
-    return answer
+def unwrap(result: D | WorkerFailure) -> D:
+    """Return a worker's result, or raise the exception that it sent."""
+    if isinstance(result, WorkerFailure):
+        raise result.error
+    return result
 
 
-class _Guarded(Dataset[D | WorkerFailure]):
-    """Sends errors as they are. torch would wrap them in a traceback and forget their errno; and one that can't be
-    pickled would never arrive, while the parent waits."""
+class _FailureCatcher(Dataset[D | WorkerFailure]):
+    """Sends exceptions as results.
+
+    torch would wrap them in a traceback and lose their errno; and one that can't be pickled would never arrive, while
+    the parent waits for it.
+    """
 
     def __init__(self, reader: Dataset[D]) -> None:
         self.reader = reader
@@ -147,28 +174,31 @@ class _Guarded(Dataset[D | WorkerFailure]):
         try:
             return self.reader[request]
         except Exception as error:
-            return WorkerFailure(_sendable(error))
+            return WorkerFailure(_make_picklable(error))
 
 
-def _sendable(error: Exception) -> Exception:
-    story = "In a worker of the loader:\n" + "".join(traceback.format_tb(error.__traceback__))
+def _make_picklable(error: Exception) -> Exception:
+    note = "In a worker of the loader:\n" + "".join(traceback.format_tb(error.__traceback__))
     try:
         copy: Exception = pickle.loads(pickle.dumps(error))
     except Exception:
         copy = RuntimeError(f"{type(error).__name__}: {error}")
-    copy.add_note(story)
+    copy.add_note(note)
     return copy
 
 
-def shut_down_workers(answers: object) -> None:
-    """End the workers behind an iterator over a pool, now. Left to the garbage collector, as they'd be after an error,
-    their queues may go first: then they are waited for in vain, 5 seconds each."""
-    if isinstance(answers, _MultiProcessingDataLoaderIter):
-        answers._shutdown_workers()
+def shut_down_workers(results: object) -> None:
+    """End the workers behind an iterator over a pool, now.
+
+    Left to the garbage collector, as they would be after an error, their queues may be destroyed first: then the
+    parent waits for the workers in vain, 5 seconds for each.
+    """
+    if isinstance(results, _MultiProcessingDataLoaderIter):
+        results._shutdown_workers()
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """This rank and the number of ranks; None: those of the process group."""
+    """Return this rank and the number of ranks; None: those of the process group."""
     rank = distributed.rank() if rank is None else rank
     world_size = distributed.world_size() if world_size is None else world_size
     require_positive_int(world_size, "world_size")
@@ -178,35 +208,42 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def require_max_bad_fraction(max_bad_fraction: float) -> None:
+    """Raise ValueError unless it is a number from 0 to 1."""
     if not isinstance(max_bad_fraction, int | float) or not 0 <= max_bad_fraction <= 1:
-        raise ValueError(f"max_bad_fraction must be a share from 0 to 1, not {max_bad_fraction!r}")
+        raise ValueError(f"max_bad_fraction must be a number from 0 to 1, not {max_bad_fraction!r}")
 
 
-OTHER = {
-    "fingerprint": "the data are others",
-    "preprocessor": "samples are prepared in another way (pixels, augmentation, captions, tokenizer)",
+DIGEST_MESSAGES = {
+    "fingerprint": "the data has changed",
+    "preprocessor": "the preprocessing has changed (pixels, augmentation, captions or tokenizer)",
 }
-"""What to say of facts that are digests."""
+"""Messages for settings that are digests: their values mean nothing to a reader."""
 
 
-def require_same_stream(facts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """A position means something only in the stream that it was taken from."""
-    for name, value in facts.items():
+def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a saved state has the settings of this stream: elsewhere its position means nothing."""
+    for name, value in settings.items():
         if name not in state:
-            raise ValueError(f"this is not the state of such a loader: it has no {name}")
-        if state[name] != value:
-            what = OTHER.get(name, f"{name} was {state[name]!r}, now it is {value!r}")
+            raise ValueError(f"The saved state is not one of this kind of loader: it has no {name!r}")
+        if name == "version" and state[name] != value:
             raise ValueError(
-                f"the saved position is of another stream: {what}; restore it, or start from the beginning"
+                f"The saved state of the loader has version {state[name]!r}; this release reads version {value!r}. "
+                "Start the run from the beginning."
+            )
+        if state[name] != value:
+            message = DIGEST_MESSAGES.get(name, f"{name} was {state[name]!r}, and is {value!r} now")
+            raise ValueError(
+                f"The saved state is of another stream: {message}. Restore it, or start from the beginning."
             )
 
 
 def read_count(state: Mapping[str, Any], name: str) -> int:
+    """Read an integer from 0 to 2**40 from a saved state; ValueError if it is none."""
     value = state.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**40:
-        raise ValueError(f"{name} of a saved position must be a whole number from 0 to 2^40, not {value!r}")
+        raise ValueError(f"{name!r} of a saved state must be an integer from 0 to 2^40, not {value!r}")
     return value
 
 
-def _as_it_is(delivery: D) -> D:
-    return delivery
+def _identity(result: D) -> D:
+    return result

@@ -1,4 +1,4 @@
-"""From samples to a batch that a model takes: decoding, augmentation, the choice of a caption, tokens."""
+"""Batches for a model from samples: decoding, augmentation, choice of a caption, tokenization, collation."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ from prolip.preprocessing.images import (
 )
 from prolip.preprocessing.tokenizer import Tokenizer
 
-MOST_DROPPED = 0.75
-"""The largest share of its tokens that a caption loses by `drop_words`."""
+MAX_DROPPED = 0.75
+"""The largest fraction of its tokens that a caption loses by `drop_words`."""
 CaptionChoice = Literal["random", "first", "longest"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """B samples, ready but for `normalize`, which the device does: as bytes, pixels are a quarter to move.
+    """B samples, ready for a model but for `normalize`.
 
-    pixels:   uint8 (B, 3, S, S).
-    ids:      int64 (B, T); (B, 0) without a tokenizer.
-    captions: what was tokenised, uncleaned; "" where there is no caption.
-    general:  int64 (B, T): the ids of a more general caption of each sample; a row is padding alone where none is
-              known. None: the data has none.
-    keys:     of the samples, in their source.
-    samples:  int64 (B,), on the CPU: the loader's number of each sample. A `Loader` counts through its sources: the
-              second one's first sample has the length of the first one.
+    Normalization happens on the device: pixels as bytes are a quarter of the data to move.
+
+    pixels:    uint8 (B, 3, S, S).
+    token_ids: int64 (B, T); (B, 0) without a tokenizer.
+    captions:  the texts that were tokenized, before cleaning; "" where there is no caption.
+    keys:      of the samples, in their source.
+    sample_indices: int64 (B,), on the CPU: the loader's index of each sample. A `Loader` counts through its sources:
+               the index of the second one's first sample is the length of the first one.
+    general_token_ids: int64 (B, T): of a more general caption of each sample; a row is padding alone where none is
+               known. None: the data has none.
     """
 
     pixels: Tensor = field(repr=False)
@@ -55,57 +57,68 @@ class Batch:
         return len(self.keys)
 
     def to(self, device: torch.device | str) -> Batch:
-        """Pixels and ids on a device; from pinned memory without waiting."""
-        return self._with(lambda values: values.to(device, non_blocking=True))
+        """Move pixels and token ids to a device; from pinned memory asynchronously."""
+        return self._map_tensors(lambda values: values.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
-        return self._with(Tensor.pin_memory)
+        """Copy pixels and token ids to pinned memory. (torch's DataLoader calls this.)"""
+        return self._map_tensors(Tensor.pin_memory)
 
-    def _with(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
         general = None if self.general_token_ids is None else change(self.general_token_ids)
-        return replace(self, pixels=change(self.pixels), ids=change(self.token_ids), general=general)
+        return replace(
+            self, pixels=change(self.pixels), token_ids=change(self.token_ids), general_token_ids=general
+        )
 
 
-def joined(batches: Sequence[Batch], pad_id: int) -> Batch:
-    """Batches as one, their rows one after another; shorter ids are filled up with `pad_id`."""
+def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
+    """Concatenate batches; shorter rows of token ids are padded with `pad_id`."""
     width = max(batch.token_ids.shape[1] for batch in batches)
 
-    def widened(ids: Tensor) -> Tensor:
+    def pad_to_width(ids: Tensor) -> Tensor:
         return pad(ids, (0, width - ids.shape[1]), value=pad_id)
 
     none = all(batch.general_token_ids is None for batch in batches)
-    general = [torch.full_like(b.token_ids, pad_id) if b.general_token_ids is None else b.general_token_ids for b in batches]
-    one = Batch(
+    general = [
+        torch.full_like(b.token_ids, pad_id) if b.general_token_ids is None else b.general_token_ids
+        for b in batches
+    ]
+    combined = Batch(
         pixels=torch.cat([batch.pixels for batch in batches]),
-        token_ids=torch.cat([widened(batch.token_ids) for batch in batches]),
-        general_token_ids=None if none else torch.cat([widened(ids) for ids in general]),
+        token_ids=torch.cat([pad_to_width(batch.token_ids) for batch in batches]),
+        general_token_ids=None if none else torch.cat([pad_to_width(ids) for ids in general]),
         captions=tuple(caption for batch in batches for caption in batch.captions),
         keys=tuple(key for batch in batches for key in batch.keys),
         sample_indices=torch.cat([batch.sample_indices for batch in batches]),
     )
-    return one.pin_memory() if batches[0].pixels.is_pinned() else one
+    return combined.pin_memory() if batches[0].pixels.is_pinned() else combined
 
 
-class Item(NamedTuple):
-    """One sample of a batch: pixels uint8 (3, S, S), ids of T tokens; general: ids of a more general caption, empty if
-    none is known, None if the source has none."""
+class ProcessedSample(NamedTuple):
+    """One sample of a batch.
+
+    pixels:    uint8 (3, S, S).
+    token_ids: of the caption, not padded.
+    general_token_ids: of a more general caption; empty if none is known, None if the source has none.
+    """
 
     pixels: Tensor
-    ids: list[int]
+    token_ids: list[int]
     caption: str
     key: str
-    general: list[int] | None = None
+    general_token_ids: list[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessor:
-    """How a sample becomes an item of a batch. Nothing is random but by the seed that `item` is given.
+    """Turns samples into batches. All randomness comes from the seed that `process` is given.
 
-    tokenizer:    None: no ids.
+    pixels:       size and normalization of images.
+    tokenizer:    None: no token ids.
     augmentation: None: the evaluation transform, `resize_and_crop`.
-    caption:      which one of several. If nothing of it is left after cleaning, the one after it.
+    caption:      which one of several. If nothing of it is left after cleaning, the next one.
     max_pixels:   larger images are bad samples; they are not decoded.
-    drop_words:   share of the captions that lose some of their tokens, none to three quarters of them, at random.
+    drop_words:   fraction of the captions that lose a random part of their tokens, up to three quarters.
     """
 
     pixels: ImagePreprocessing
@@ -117,49 +130,71 @@ class Preprocessor:
 
     def __post_init__(self) -> None:
         if not 0 <= self.drop_words <= 1:
-            raise ValueError(f"drop_words must be a share from 0 to 1, not {self.drop_words!r}")
+            raise ValueError(f"drop_words must be a fraction from 0 to 1, not {self.drop_words!r}")
         require_choice(self.caption, get_args(CaptionChoice), "caption")
         require_positive_int(self.max_pixels, "max_pixels", maximum=2**40)
 
     @cached_property
     def _short_side(self) -> int | None:
-        """Training need not decode more pixels than a crop has; evaluation is exact."""
+        """Training needs no more decoded pixels than a crop has; evaluation is exact."""
         return required_short_side(self.pixels, self.augmentation) if self.augmentation else None
 
-    def item(self, sample: Sample, seed: int) -> Item:
-        """Decode, augment and tokenise. seed: of 64 bits. BadSampleError if the picture or all captions are bad."""
+    def process(self, sample: Sample, seed: int) -> ProcessedSample:
+        """Decode, augment and tokenize a sample.
+
+        Args:
+            sample: of a source.
+            seed: of 64 bits; of the augmentation and the choice of a caption.
+
+        Returns:
+            The sample as tensors.
+
+        Raises:
+            BadSampleError: If the image or all captions are bad.
+        """
         generator = torch.Generator().manual_seed(seed)
-        number, ids = self._caption(sample, generator)  # first: it is cheaper to refuse than a picture
+        number, ids = self._caption(sample, generator)  # first: cheaper than decoding an image
         caption = "" if number is None else sample.captions[number]
         general = self._general(sample, number)
         pixels = self._pixels(sample, generator)
-        return Item(pixels, self._fewer(ids, generator), caption, sample.key, general)
+        return ProcessedSample(pixels, self._drop_tokens(ids, generator), caption, sample.key, general)
 
     def fingerprint(self) -> str:
-        """Changes with whatever may change a batch."""
+        """Return a digest that changes with everything that may change a batch."""
         tokens = self.tokenizer and (self.tokenizer.config, self.tokenizer.copy_backend().to_str())
+        # Only if it is used: the default leaves the fingerprint as it is.
         fewer = (self.drop_words,) if self.drop_words else ()
         return compute_fingerprint(
             self.pixels, self.augmentation, self.caption, self.max_pixels, tokens, *fewer
         )
 
-    def batch(self, items: Sequence[Item], samples: Sequence[int]) -> Batch:
-        """samples: the loader's number of each item. Rows of ids are padded as the tokenizer pads a batch."""
-        rows = [item.ids for item in items]
+    def collate(self, samples: Sequence[ProcessedSample], sample_indices: Sequence[int]) -> Batch:
+        """Make a batch.
+
+        Args:
+            samples: at least one.
+            sample_indices: the loader's index of each sample.
+
+        Returns:
+            The batch; rows of token ids are padded as the tokenizer pads a batch.
+        """
+        rows = [sample.token_ids for sample in samples]
         general = None
         if self.tokenizer is None:
             ids = torch.empty((len(rows), 0), dtype=torch.int64)
-        elif all(item.general is None for item in items):
+        elif all(sample.general_token_ids is None for sample in samples):
             ids = self.tokenizer.pad(rows)
         else:  # one width for both: they go through the tower together
-            ids, general = self.tokenizer.pad([*rows, *(item.general or [] for item in items)]).chunk(2)
+            ids, general = self.tokenizer.pad(
+                [*rows, *(sample.general_token_ids or [] for sample in samples)]
+            ).chunk(2)
         return Batch(
-            pixels=torch.stack([item.pixels for item in items]),
+            pixels=torch.stack([sample.pixels for sample in samples]),
             token_ids=ids,
             general_token_ids=general,
-            captions=tuple(item.caption for item in items),
-            keys=tuple(item.key for item in items),
-            sample_indices=torch.tensor(samples, dtype=torch.int64),
+            captions=tuple(sample.caption for sample in samples),
+            keys=tuple(sample.key for sample in samples),
+            sample_indices=torch.tensor(sample_indices, dtype=torch.int64),
         )
 
     def _pixels(self, sample: Sample, generator: torch.Generator) -> Tensor:
@@ -178,7 +213,7 @@ class Preprocessor:
         return augment(image, self.pixels, self.augmentation, generator)
 
     def _caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
-        """The number of the caption that is taken, and its ids."""
+        """The index of the chosen caption, and its token ids."""
         if self.tokenizer is None:
             return next(self._by_preference(sample.captions, generator), None), []
         if not sample.captions:
@@ -188,7 +223,7 @@ class Preprocessor:
             if not self.tokenizer.config.special_ids.issuperset(ids):
                 return number, ids
         raise BadSampleError(
-            "empty caption", sample.location, f"nothing of {sample.captions[0]!r:.60} is left when cleaned"
+            "empty caption", sample.location, f"nothing of {sample.captions[0]!r:.60} is left after cleaning"
         )
 
     def _general(self, sample: Sample, number: int | None) -> list[int] | None:
@@ -197,22 +232,22 @@ class Preprocessor:
         text = sample.general_captions[number]
         return self.tokenizer.encode(text) if text else []
 
-    def _fewer(self, ids: list[int], generator: torch.Generator) -> list[int]:
-        """Some of the captions without some of their tokens; at least one is left."""
+    def _drop_tokens(self, ids: list[int], generator: torch.Generator) -> list[int]:
+        """Drop a random part of the tokens of some captions; at least one is left."""
         if not self.drop_words or self.tokenizer is None:
             return ids
-        chance, share = torch.rand(2, generator=generator).tolist()
+        chance, fraction = torch.rand(2, generator=generator).tolist()
         if chance >= self.drop_words:
             return ids
         special = self.tokenizer.config.special_ids
-        ordinary = [place for place, token in enumerate(ids) if token not in special]
-        count = min(round(MOST_DROPPED * share * len(ordinary)), len(ordinary) - 1)
+        ordinary = [position for position, token in enumerate(ids) if token not in special]
+        count = min(round(MAX_DROPPED * fraction * len(ordinary)), len(ordinary) - 1)
         order = torch.randperm(len(ordinary), generator=generator).tolist()
-        lost = {ordinary[i] for i in order[:count]}
-        return [token for place, token in enumerate(ids) if place not in lost]
+        dropped = {ordinary[i] for i in order[:count]}
+        return [token for position, token in enumerate(ids) if position not in dropped]
 
     def _by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
-        """Numbers of captions, the one to take first."""
+        """Indices of captions, the preferred one first."""
         count = len(captions)
         if self.caption == "longest":
             yield from sorted(range(count), key=lambda number: len(captions[number]), reverse=True)

@@ -1,13 +1,14 @@
-"""Batches from sources that can be read at any position: the same stream for any number of workers, resumable.
+"""Loader: shuffled, resumable batches from sources, the same for any number of workers and ranks.
 
-A batch is asked for by (epoch, number) alone; a worker finds out the rest. So it makes no difference who reads it.
+A batch is requested by (epoch, batch index) alone; a worker computes everything else from these two numbers. So it
+makes no difference which worker reads it, and resuming costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import index
+from operator import index as as_index
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,45 +19,51 @@ from prolip.checks import require_choice, require_positive_int
 from prolip.data.base_loader import (
     BaseLoader,
     WorkerResult,
-    answers,
     check_worker_settings,
-    resolve_rank,
-    shut_down_workers,
+    iter_results,
+    make_worker_pool,
+    read_count,
     require_max_bad_fraction,
     require_same_stream,
+    resolve_rank,
+    shut_down_workers,
     unwrap,
-    read_count,
-    make_worker_pool,
 )
-from prolip.data.batch import Batch, Item, Preprocessor
+from prolip.data.batch import Batch, Preprocessor, ProcessedSample
 from prolip.data.order import SampleIndices, Schedule, derive_seed, permute
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
 from prolip.data.source import Source, compute_fingerprint
 
-Last = Literal["drop", "keep"]
 OnBad = Literal["replace", "drop"]
 
-ATTEMPTS = 20
-VERSION = 1
+MAX_SUBSTITUTES = 20
+"""Samples that are tried in place of a bad one."""
+STATE_VERSION = 2
 
 
 class Loader(BaseLoader):
-    """Batches of one rank, epoch after epoch: `for batch in loader` goes on to the end of the present epoch.
+    """Batches of one rank, epoch after epoch: `for batch in loader` goes on to the end of the current epoch.
 
-    global_batch: samples of a batch over all ranks; each rank has its contiguous share of it.
-    weights, samples_per_epoch, shuffle, window: see `Schedule`.
-    last:    what becomes of the last global batch of an epoch, if it is not full. "drop": it is left out (one pass an
-             epoch and random_permutation, the next epoch leaves out others; with samples_per_epoch or weights nothing is lost,
-             for the next epoch starts where this one ended). "keep": the ranks share it as evenly as can be, and one
-             that would get nothing has a batch less.
-    on_bad:  "replace": another sample, drawn at random, takes a bad one's place, so that batches stay full; after 20
-             bad ones, or if the data is hardly larger than a batch, there may be none. "drop": the batch is smaller,
-             and passed over if it is empty.
-    max_bad_fraction: share of bad samples from which on loading ends in TooManyBadSamplesError; see `ErrorCounts.check`. The tally
-             is of one epoch, and of this rank.
-    workers: processes that read ahead, `prefetch` batches each; 0: no process, nothing ahead. They live until `close`,
-             or as long as the loader.
+    Args:
+        sources: the data.
+        preprocessor: makes batches of samples.
+        global_batch_size: samples of a batch over all ranks; each rank has its contiguous part of it.
+        weights, samples_per_epoch, shuffle, window: see `Schedule`.
+        seed: of the order, the augmentation and the choice of captions.
+        num_workers: processes that read ahead, `prefetch_factor` batches each; 0: no process, nothing ahead. They live
+            until `close`, or as long as the loader.
+        rank, world_size: None: those of the process group.
+        drop_last: what happens to the last global batch of an epoch if it is not full. True: it is left out (with one
+            pass per epoch and shuffling, the next epoch leaves out other samples; with samples_per_epoch or weights
+            nothing is lost, because the next epoch starts where this one ended). False: the ranks share it as evenly
+            as possible, and a rank that would get nothing has one batch less.
+        on_bad: "replace": another sample, drawn at random, takes the place of a bad one, so that batches stay full;
+            after 20 bad ones, or if the data is hardly larger than a batch, the batch may be smaller. "drop": the batch
+            is smaller, and skipped if it is empty.
+        max_bad_fraction: of samples, above which loading ends in TooManyBadSamplesError; see `ErrorCounts.check`. The
+            counts are of one epoch and of this rank.
+        prefetch_factor: batches that each worker prepares ahead.
     """
 
     def __init__(
@@ -73,243 +80,253 @@ class Loader(BaseLoader):
         num_workers: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        last: Last = "drop",
+        drop_last: bool = True,
         on_bad: OnBad = "replace",
         max_bad_fraction: float = 0.1,
         prefetch_factor: int = 2,
     ) -> None:
         super().__init__()
-        require_choice(last, get_args(Last), "last")
         require_choice(on_bad, get_args(OnBad), "on_bad")
-        require_positive_int(global_batch_size, "global_batch")
+        require_positive_int(global_batch_size, "global_batch_size")
         require_max_bad_fraction(max_bad_fraction)
-        seed = index(seed)  # NumPy's integers are none for JSON
+        seed = as_index(seed)  # JSON can't hold NumPy's integers
         rank, world_size = resolve_rank(rank, world_size)
         if global_batch_size % world_size:
-            raise ValueError(f"global_batch {global_batch_size} can't be shared evenly by {world_size} ranks")
-        many = _sources(sources)
-        if last == "drop":
-            samples_per_epoch = _whole_batches(many, weights, samples_per_epoch, global_batch_size)
+            raise ValueError(
+                f"global_batch_size {global_batch_size} can't be divided evenly among {world_size} ranks"
+            )
+        checked = _check_sources(sources)
+        if drop_last:
+            samples_per_epoch = _round_to_batches(checked, weights, samples_per_epoch, global_batch_size)
         schedule = Schedule(
-            many, weights=weights, samples_per_epoch=samples_per_epoch, seed=seed, shuffle=shuffle, window=window
+            checked, weights=weights, samples_per_epoch=samples_per_epoch, seed=seed, shuffle=shuffle, window=window
         )  # fmt: skip
-        self._reader = _Reader(
-            sources=many, schedule=schedule, preprocessor=preprocessor, seed=seed, global_batch=global_batch_size,
-            rank=rank, world_size=world_size, on_bad=on_bad, weighted=weights is not None,
+        self._reader = _BatchReader(
+            sources=checked, schedule=schedule, preprocessor=preprocessor, seed=seed,
+            global_batch_size=global_batch_size, rank=rank, world_size=world_size, on_bad=on_bad,
+            weighted=weights is not None,
         )  # fmt: skip
-        self._facts = {
-            "version": VERSION,
+        self._settings = {
+            "version": STATE_VERSION,
             "seed": seed,
-            "global_batch": global_batch_size,
+            "global_batch_size": global_batch_size,
             "samples_per_epoch": schedule.samples_per_epoch,
             "shuffle": shuffle,
             "window": window,
             "weights": None if weights is None else [float(weight) for weight in weights],
-            "last": last,
+            "drop_last": drop_last,
             "on_bad": on_bad,
             "preprocessor": preprocessor.fingerprint(),
-            "fingerprint": compute_fingerprint(*(source.fingerprint() for source in many)),
+            "fingerprint": compute_fingerprint(*(source.fingerprint() for source in checked)),
         }
         self._length = schedule.samples_per_epoch // global_batch_size
-        if last == "keep" and self._reader.share(self._length):
+        if not drop_last and self._reader.rank_positions(self._length):
             self._length += 1
-        self._bad_limit = max_bad_fraction
-        self._shards = sum(len(source.chunks) for source in many) / world_size
+        self._max_bad_fraction = max_bad_fraction
+        self._shards = sum(len(source.chunks) for source in checked) / world_size
         self._requests = _Requests()
-        self._pool_settings = check_worker_settings(num_workers, prefetch_factor)
-        self._pool = make_worker_pool(self._reader, self._requests, **self._pool_settings)
+        self._worker_settings = check_worker_settings(num_workers, prefetch_factor)
+        self._pool = make_worker_pool(self._reader, self._requests, **self._worker_settings)
         self._iteration = 0
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank."""
         return self._length
 
-    def _rest_of_epoch(self) -> Iterator[Batch]:
+    def _iter_rest_of_epoch(self) -> Iterator[Batch]:
         self._iteration += 1
         iteration = self._iteration
-        self._requests.epoch, self._requests.numbers = self.epoch, range(self.position, len(self))
-        for answer in answers(self._pool) if self._requests.numbers else ():
-            delivery = unwrap(answer)
+        self._requests.epoch, self._requests.batches = self.epoch, range(self.position, len(self))
+        for received in iter_results(self._pool) if self._requests.batches else ():
+            result = unwrap(received)
             self.position += 1
-            self.tally.add(delivery.tried, delivery.bads)
-            self.tally.check(self._bad_limit, self._shards)
-            if delivery.batch is None:
+            self.error_counts.add(result.tried, result.errors)
+            self.error_counts.check(self._max_bad_fraction, self._shards)
+            if result.batch is None:
                 if self._reader.on_bad == "replace":
-                    raise make_unfillable_error(delivery.tried, delivery.bads)
+                    raise make_unfillable_error(result.tried, result.errors)
                 continue
-            yield delivery.batch
-            if iteration != self._iteration:  # what comes next would be another's, and the position neither's
-                raise RuntimeError(
-                    "the loader was closed, moved or iterated anew while this iteration went on"
-                )
-        self.tally.end_epoch(self.epoch, self._bad_limit)
+            yield result.batch
+            # All iterators share one pool and one position. An older one that went on would take the results of the
+            # newer one, and the position would be wrong for both.
+            if iteration != self._iteration:
+                raise RuntimeError("The loader was closed, moved or iterated again during this iteration")
+        self.error_counts.end_epoch(self.epoch, self._max_bad_fraction)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, for JSON. All ranks stand at the same place; the tally is this rank's."""
-        return self._place(self._facts)
+        """Return the position, as values that JSON can hold. It is the same on all ranks but for `error_counts`."""
+        return self._make_state(self._settings)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. The data and all settings that make the stream must be the same; the number of workers may
-        be another, and so may the number of ranks."""
-        require_same_stream(self._facts, state)
-        batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch)
+        """Continue from a saved state.
+
+        The data and all settings that determine the stream must be the same; the numbers of workers and of ranks may
+        differ.
+
+        Args:
+            state: of `state_dict`.
+
+        Raises:
+            ValueError: If it is the state of another stream.
+        """
+        require_same_stream(self._settings, state)
+        batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch_size)
         epoch, position = (read_count(state, name) for name in ("epoch", "batch"))
         if position > batches:
-            raise ValueError(f"the saved position is batch {position} of an epoch that has {batches}")
-        tally = ErrorCounts()
-        tally.load_state_dict(state.get("tally", {}))
+            raise ValueError(f"The saved position is batch {position} of an epoch that has {batches}")
+        error_counts = ErrorCounts()
+        error_counts.load_state_dict(state.get("error_counts", {}))
         self._iteration += 1
-        self.epoch, self.position, self.tally = epoch, position, tally
+        self.epoch, self.position, self.error_counts = epoch, position, error_counts
 
     def close(self) -> None:
-        """End the workers. (They also end with the loader.) It can be iterated again, which starts new ones."""
+        """End the workers (they also end with the loader). Iterating again starts new ones."""
         self._iteration += 1
         shut_down_workers(self._pool._iterator)
-        self._pool = make_worker_pool(self._reader, self._requests, **self._pool_settings)
+        self._pool = make_worker_pool(self._reader, self._requests, **self._worker_settings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Reader(Dataset[WorkerResult]):
-    """Batches by (epoch, number). Copied into each worker."""
+class _BatchReader(Dataset[WorkerResult]):
+    """Reads batches by (epoch, batch index). Copied into each worker."""
 
     sources: tuple[Source, ...]
     schedule: Schedule
     preprocessor: Preprocessor
     seed: int
-    global_batch: int
+    global_batch_size: int
     rank: int
     world_size: int
     on_bad: OnBad
     weighted: bool
 
     def __getitem__(self, request: tuple[int, int]) -> WorkerResult:
-        epoch, number = request
-        positions = self.share(number)
-        places = self.schedule.places(epoch, np.array(positions))
-        found: dict[int, tuple[int, Item]] = {}
-        bads: list[SampleError] = []
-        rows = list(zip(*(column.tolist() for column in places), strict=True))
-        for slot in np.argsort(
-            places.numbers, kind="stable"
-        ).tolist():  # as they lie on disk: each chunk is met once
+        epoch, batch = request
+        indices = self.schedule.sample_indices(epoch, np.array(self.rank_positions(batch)))
+        found: dict[int, tuple[int, ProcessedSample]] = {}
+        errors: list[SampleError] = []
+        rows = list(zip(*(column.tolist() for column in indices), strict=True))
+        # In the order on disk, so that each chunk (a shard, a row group) is visited once.
+        for slot in np.argsort(indices.samples, kind="stable").tolist():
             sample, source, index, pass_number = rows[slot]
-            self._try(slot, sample, source, index, pass_number, found, bads)
-        if self.on_bad == "replace" and bads:
-            self._replace(epoch, number, places, found, bads)
-        tried = len(found) + len(bads)
+            self._try_sample(slot, sample, source, index, pass_number, found, errors)
+        if self.on_bad == "replace" and errors:
+            self._replace_bad(epoch, batch, indices, found, errors)
+        tried = len(found) + len(errors)
         if not found:
-            return WorkerResult(None, tried, tuple(bads))
-        samples, items = zip(*(found[slot] for slot in sorted(found)), strict=True)
-        return WorkerResult(self.preprocessor.batch(items, samples), tried, tuple(bads))
+            return WorkerResult(None, tried, tuple(errors))
+        samples, processed = zip(*(found[slot] for slot in sorted(found)), strict=True)
+        return WorkerResult(self.preprocessor.collate(processed, samples), tried, tuple(errors))
 
-    def share(self, number: int) -> range:
-        """This rank's positions of a global batch. The first ranks have one more where it doesn't come out even."""
-        shared = self.shared(number)
-        each, rest = divmod(len(shared), self.world_size)
+    def rank_positions(self, batch: int) -> range:
+        """This rank's positions of a global batch. The first ranks have one more where it can't be divided evenly."""
+        positions = self.global_positions(batch)
+        each, rest = divmod(len(positions), self.world_size)
         start = self.rank * each + min(self.rank, rest)
-        return shared[start : start + each + (self.rank < rest)]
+        return positions[start : start + each + (self.rank < rest)]
 
-    def shared(self, number: int) -> range:
-        """All ranks' positions of a global batch."""
-        start = number * self.global_batch
-        return range(start, min(start + self.global_batch, self.schedule.samples_per_epoch))
+    def global_positions(self, batch: int) -> range:
+        """The positions of a global batch in the epoch, of all ranks."""
+        start = batch * self.global_batch_size
+        return range(start, min(start + self.global_batch_size, self.schedule.samples_per_epoch))
 
-    def _try(
-        self, slot: int, number: int, source: int, index: int, pass_number: int,
-        found: dict[int, tuple[int, Item]], bads: list[SampleError],
+    def _try_sample(
+        self, slot: int, sample: int, source: int, index: int, pass_number: int,
+        found: dict[int, tuple[int, ProcessedSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
-        """Read a sample into a slot; else note why not."""
+        """Read a sample into a slot of the batch, or record why it is bad."""
         seed = derive_seed(self.seed, "sample", pass_number, source, index)
         try:
-            found[slot] = number, self.preprocessor.item(self.sources[source].read(index), seed)
+            found[slot] = sample, self.preprocessor.process(self.sources[source].read(index), seed)
         except BadSampleError as error:
-            bads.append(error.record)
+            errors.append(error.record)
 
-    def _replace(
-        self,
-        epoch: int,
-        number: int,
-        places: SampleIndices,
-        found: dict[int, tuple[int, Item]],
-        bads: list[SampleError],
-    ) -> None:
+    def _replace_bad(
+        self, epoch: int, batch: int, indices: SampleIndices,
+        found: dict[int, tuple[int, ProcessedSample]], errors: list[SampleError],
+    ) -> None:  # fmt: skip
         """Fill the empty slots with samples that no rank has in this batch."""
-        positions, everyone = self.share(number), np.array(self.shared(number))
-        taken = set(self.schedule.places(epoch, everyone).numbers.tolist())
+        positions, all_positions = self.rank_positions(batch), np.array(self.global_positions(batch))
+        taken = set(self.schedule.sample_indices(epoch, all_positions).samples.tolist())
         for slot in [slot for slot in range(len(positions)) if slot not in found]:
-            for sample in self._substitutes(epoch, positions[slot], int(places.sources[slot])):
+            for sample in self._iter_substitutes(epoch, positions[slot], int(indices.sources[slot])):
                 if sample in taken:
                     continue
                 taken.add(sample)
-                source, index = (int(values[0]) for values in self.schedule.located(np.array([sample])))
-                self._try(slot, sample, source, index, int(places.passes[slot]), found, bads)
+                source, index = (int(values[0]) for values in self.schedule.locate(np.array([sample])))
+                self._try_sample(slot, sample, source, index, int(indices.passes[slot]), found, errors)
                 if slot in found:
                     break
-            if not found:  # nothing is good, and 20 more were no better: don't try them for each slot
+            if not found:  # nothing is good, and 20 more were no better: don't try 20 for each slot
                 break
 
-    def _substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
-        """Numbers to try in place of a bad sample: of the same source first, where sources have shares to keep.
+    def _iter_substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
+        """Indices of samples to try in place of a bad one: with weights first of the same source, to keep proportions.
 
-        Place k of a global batch draws from k, k + G, k + 2 G, ..., scattered one to one: so no two places have the
-        same substitute, whichever ranks they are on.
+        Position k of a global batch of size G draws from k, k + G, k + 2 G, ..., which are then scattered one to one.
+        So no two positions have the same substitute, whichever ranks they are on, without communication.
         """
-        own = [self.schedule.numbers_of(source)] if self.weighted else []
-        for part, among in enumerate([*own, range(self.schedule.size)]):
-            first = among.start + (position - among.start) % self.global_batch
-            numbers = range(first, among.stop, self.global_batch)
-            tries = np.arange(min(len(numbers), ATTEMPTS // (1 + len(own))))
+        own_source = [self.schedule.samples_of_source(source)] if self.weighted else []
+        for part, candidates in enumerate([*own_source, range(self.schedule.size)]):
+            first = candidates.start + (position - candidates.start) % self.global_batch_size
+            samples = range(first, candidates.stop, self.global_batch_size)
+            tries = np.arange(min(len(samples), MAX_SUBSTITUTES // (1 + len(own_source))))
             if len(tries):
                 key = derive_seed(self.seed, "substitute", epoch, position, part)
-                batch = position // self.global_batch
-                for i in permute(tries, len(numbers), key).tolist():
-                    yield self._scattered(numbers[i], epoch, batch)
+                batch = position // self.global_batch_size
+                for i in permute(tries, len(samples), key).tolist():
+                    yield self._scatter(samples[i], epoch, batch)
 
-    def _scattered(self, number: int, epoch: int, batch: int) -> int:
-        """One to one within each source, anew for each batch: bad samples may be as regular as the places are."""
-        source = int(self.schedule.located(np.array([number]))[0][0])
-        among = self.schedule.numbers_of(source)
+    def _scatter(self, sample: int, epoch: int, batch: int) -> int:
+        """Permute the samples of each source, differently for each batch.
+
+        Bad samples may be as regular as the positions k + G, k + 2 G, ...: every tenth, say, with G = 10.
+        """
+        source = int(self.schedule.locate(np.array([sample]))[0][0])
+        samples = self.schedule.samples_of_source(source)
         key = derive_seed(self.seed, "scatter", epoch, batch, source)
-        return among.start + int(permute(np.array([number - among.start]), len(among), key)[0])
+        return samples.start + int(permute(np.array([sample - samples.start]), len(samples), key)[0])
 
 
 @dataclass
 class _Requests:
-    """What the loader asks for next. Apart from it, so that the pool of workers doesn't keep the loader alive."""
+    """What the loader asks for next. A separate object, so that the pool of workers doesn't keep the loader alive."""
 
     epoch: int = 0
-    numbers: range = field(default_factory=lambda: range(0))
+    batches: range = field(default_factory=lambda: range(0))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         epoch = self.epoch
-        return ((epoch, number) for number in self.numbers)
+        return ((epoch, batch) for batch in self.batches)
 
 
-def _sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
-    many = tuple(sources) if isinstance(sources, Sequence) and not isinstance(sources, str) else (sources,)
-    for source in many:
+def _check_sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
+    checked = tuple(sources) if isinstance(sources, Sequence) and not isinstance(sources, str) else (sources,)
+    for source in checked:
         if isinstance(source, str | Path):
-            raise TypeError(f"{source!r} is a path, not a source; open it first: open_data({str(source)!r})")
+            raise TypeError(f"{source!r} is a path, not a source. Open it first: open_data({str(source)!r})")
         if not isinstance(source, Source):
             raise TypeError(
-                f"a {type(source).__name__} is no Source; a TarStream goes into StreamLoader(stream, ..., batch=)"
+                f"A {type(source).__name__} is not a Source. Give a TarStream to StreamLoader(stream, ...)."
             )
-    if not many:
-        raise ValueError("there is no source to read")
-    return many
+    if not checked:
+        raise ValueError("There is no source to read")
+    return checked
 
 
-def _whole_batches(
+def _round_to_batches(
     sources: Sequence[Source],
     weights: Sequence[float] | None,
     samples_per_epoch: int | None,
-    global_batch: int,
+    global_batch_size: int,
 ) -> int | None:
-    """Samples of an epoch without its incomplete batch; None: still one pass, whose end the loader won't reach."""
+    """Samples of an epoch without its incomplete batch; None: still one pass, whose end the loader doesn't reach."""
     samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
-    if samples < global_batch:
+    if samples < global_batch_size:
         raise ValueError(
-            f"an epoch of {samples} samples has no full batch of {global_batch}; make global_batch smaller, or "
-            'keep incomplete batches (last="keep")'
+            f"An epoch of {samples} samples has no full batch of {global_batch_size}. Make global_batch_size smaller, "
+            "or keep incomplete batches with drop_last=False."
         )
-    return None if samples_per_epoch is None and weights is None else samples // global_batch * global_batch
+    if samples_per_epoch is None and weights is None:
+        return None
+    return samples // global_batch_size * global_batch_size

@@ -1,4 +1,4 @@
-"""Which sample comes when: a pure function of the seed and the position, so any position is reached at once.
+"""The order of samples as a pure function of seed and position, so that any position is reached at once.
 
 Nothing here is as long as the data: an order over 1.4 billion samples takes memory for its chunks only.
 """
@@ -17,52 +17,75 @@ from prolip.checks import require_positive_int
 from prolip.data.source import Source
 
 ROUNDS = 8
-LEAST_BITS = 6
-"""With fewer than 6 bits, eight rounds favour some permutations: a small range is walked inside a larger one."""
+MIN_BITS = 6
+"""With fewer bits, eight rounds favor some permutations: a small range is permuted inside one of 64 numbers."""
 BLOCK = 65536
-"""Positions in which each weighted source has its exact share."""
+"""Positions in which each weighted source has its exact fraction."""
 GAMMA = 0x9E3779B97F4A7C15
 """2**64 / golden ratio, the step of splitmix64: multiples of it lie far apart."""
 
 
-def derive_seed(*facts: int | str) -> int:
-    """64 bits that depend on all facts and their order; the same in every process. All keys and seeds come from it."""
-    told = ",".join(repr(fact) if isinstance(fact, str) else str(operator.index(fact)) for fact in facts)
-    return int.from_bytes(hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+def derive_seed(*values: int | str) -> int:
+    """Hash values to a seed of 64 bits. All seeds and keys come from here.
+
+    Args:
+        values: integers and texts; the seed depends on all of them and on their order. The texts that callers pass
+            ("order", "window", ...) are part of the random stream: changing one changes every shuffle.
+
+    Returns:
+        The seed; the same in every process.
+    """
+    text = ",".join(repr(value) if isinstance(value, str) else str(operator.index(value)) for value in values)
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray) -> np.ndarray:
-    """Where a pseudo-random permutation of range(size) takes each position: int64 (n,) -> int64 (n,).
+    """Apply a pseudo-random permutation of range(size) to positions.
 
-    size, key: one for all positions, or (n,), each position with its own permutation; key is of 64 bits.
+    A Feistel network needs no table: it computes where any single position goes, in constant memory, so a position in
+    the middle of 1.4 billion samples is reached without the ones before it. It permutes numbers of a fixed bit length;
+    where `size` is not a power of two, a result outside range(size) is permuted again until it lies inside ("cycle
+    walking"). That is still a permutation of range(size), because it follows the cycle of the larger permutation to the
+    next member inside the range, and two positions never meet on a cycle. On average it takes fewer than two rounds of
+    walking (for sizes from 33 on).
 
-    A Feistel network permutes the numbers of as few bits as hold `size`; a result outside range(size) is sent through
-    again until it lies inside (on average fewer than twice, from 33 on), which leaves a permutation of range(size).
+    Args:
+        positions: int64 (n,).
+        size: length of the range; one for all positions, or (n,).
+        key: of 64 bits, chooses the permutation; one for all positions, or (n,).
+
+    Returns:
+        int64 (n,).
     """
     values = np.array(positions, dtype=np.uint64)
     sizes = np.broadcast_to(np.asarray(size, dtype=np.uint64), values.shape)
     keys = np.broadcast_to(np.asarray(key, dtype=np.uint64), values.shape)
-    bits = np.maximum(np.frexp((sizes - np.uint64(1)).astype(np.float64))[1], LEAST_BITS).astype(np.uint64)
-    round_keys = _keys(ROUNDS, keys)
-    walking = np.arange(len(values))
-    while walking.size:
-        values[walking] = _feistel(values[walking], bits[walking], round_keys[:, walking])
-        walking = walking[values[walking] >= sizes[walking]]
+    bits = np.maximum(np.frexp((sizes - np.uint64(1)).astype(np.float64))[1], MIN_BITS).astype(np.uint64)
+    round_keys = _derive_keys(ROUNDS, keys)
+    outside = np.arange(len(values))  # those that are still to be permuted (again)
+    while outside.size:
+        values[outside] = _feistel(values[outside], bits[outside], round_keys[:, outside])
+        outside = outside[values[outside] >= sizes[outside]]
     return values.astype(np.int64)
 
 
 def random_permutation(count: int, key: int) -> np.ndarray:
-    """A pseudo-random permutation of range(count), for where all of it is wanted: int64 (count,)."""
-    return np.argsort(_keys(count, key))
+    """Make a whole pseudo-random permutation of range(count): int64 (count,). key: of 64 bits."""
+    return np.argsort(_derive_keys(count, key))
 
 
 class Order:
-    """The order of one pass over samples that lie in chunks: order[positions] are the samples' numbers.
+    """The order of one pass over samples that lie in chunks: order[positions] are the samples' indices.
 
-    Shuffled, the chunks come in random order, and each `window` of them that follow each other are pooled and their
-    samples shuffled together: so a reader has to do with `window` chunks at a time. Not shuffled: as they lie.
+    Shuffled, the chunks come in random order; every `window` consecutive chunks are pooled and their samples shuffled
+    together. So a reader has at most `window` chunks (shards, row groups) open at a time. Not shuffled: as on disk.
 
-    chunks: int64 (C,), the samples of each chunk; empty ones are fine.
+    Args:
+        chunks: int64 (C,), the number of samples of each chunk; 0 is allowed.
+        seed: of the data.
+        pass_number: each pass has its own order.
+        window: chunks that are pooled.
+        shuffle: whether to shuffle.
     """
 
     def __init__(
@@ -80,49 +103,55 @@ class Order:
         self._ends = np.cumsum(lengths)
         self._shifts = (np.cumsum(chunks) - chunks)[chunk_order] - (self._ends - lengths)
         self._pool_ends = np.append(self._ends[window - 1 :: window], self.size)
-        self._pool_keys = _keys(len(self._pool_ends), derive_seed(key, "pools"))
+        self._pool_keys = _derive_keys(len(self._pool_ends), derive_seed(key, "pools"))
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
-        """int64 (n,) positions in 0 .. size - 1 -> int64 (n,) sample numbers in 0 .. size - 1."""
+        """Map positions, int64 (n,), to indices of samples, int64 (n,); both are from 0 to size - 1."""
         positions = np.asarray(positions, dtype=np.int64)
         if positions.size and not (positions.min() >= 0 and positions.max() < self.size):
             raise IndexError(
-                f"positions {positions.min()} .. {positions.max()} reach beyond {self.size} samples"
+                f"positions {positions.min()} .. {positions.max()} are out of range: there are {self.size} samples"
             )
         if not self._shuffle:
             return positions.copy()
         pool = np.searchsorted(self._pool_ends, positions, side="right")
         start = np.where(pool > 0, self._pool_ends[pool - 1], 0)
         lengths = self._pool_ends[pool] - start
-        places = start + permute(positions - start, lengths, self._pool_keys[pool])
-        numbers: np.ndarray = places + self._shifts[np.searchsorted(self._ends, places, side="right")]
-        return numbers
+        shuffled = start + permute(positions - start, lengths, self._pool_keys[pool])
+        # From a position in the shuffled sequence of chunks to the index on disk.
+        indices: np.ndarray = shuffled + self._shifts[np.searchsorted(self._ends, shuffled, side="right")]
+        return indices
 
 
 class SampleIndices(NamedTuple):
-    """Samples to read, each an int64 (n,).
+    """Samples to read, each field int64 (n,).
 
-    numbers: of the sample, counted through all sources.
-    sources, indices: the same number as a source and the sample's number in it.
-    passes:  how often the sample was met before.
+    samples: index of the sample, counted through all sources.
+    sources, indices: the same as a source and the index of the sample in it.
+    passes:  passes over the data that were completed before.
     """
 
-    numbers: np.ndarray
+    samples: np.ndarray
     sources: np.ndarray
     indices: np.ndarray
     passes: np.ndarray
 
 
 class Schedule:
-    """From a position of an epoch to a sample.
+    """Maps positions of an epoch to samples.
 
     All passes over the data, one after another, are an endless sequence; epoch e is its positions e * N to
     (e + 1) * N - 1, where N is samples_per_epoch. Within a pass each sample comes exactly once.
 
-    weights: None: the sources are joined, and a pass is once through all of them. Else a positive number for each:
-             every 65536 positions hold each source as often as its share says, rounded, in random order, and each
-             source goes through passes of its own.
-    samples_per_epoch: None: the sum of the sources' lengths; without weights that is one pass.
+    Args:
+        sources: the data, none of them empty.
+        weights: None: the sources are concatenated, and a pass goes once through all of them. Otherwise a positive
+            number for each: every 65536 positions have each source in proportion to its weight, rounded, in random
+            order, and each source has passes of its own.
+        samples_per_epoch: None: the sum of the sources' lengths; without weights that is one pass.
+        seed: of all orders.
+        shuffle: whether to shuffle.
+        window: chunks that are shuffled together; see `Order`.
     """
 
     def __init__(
@@ -136,16 +165,18 @@ class Schedule:
         window: int = 16,
     ) -> None:
         if not sources:
-            raise ValueError("there is no source to read")
+            raise ValueError("There is no source to read")
         require_positive_int(window, "window")
-        chunks = [_checked_chunks(source) for source in sources]
+        chunks = [_check_chunks(source) for source in sources]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         if samples_per_epoch is not None:
             require_positive_int(samples_per_epoch, "samples_per_epoch", maximum=2**48)
         self.samples_per_epoch = samples_per_epoch or int(lengths.sum())
         self._source_ends = np.cumsum(lengths)
         self._seed, self._shuffle, self._window = seed, shuffle, window
-        self._counts = None if weights is None else shares(weights, [source.name for source in sources])
+        self._counts = (
+            None if weights is None else count_per_block(weights, [source.name for source in sources])
+        )
         self._chunks = [np.concatenate(chunks)] if weights is None else chunks
         self._lengths = np.array([part.sum() for part in self._chunks])
         self._orders: dict[tuple[int, int], Order] = {}
@@ -156,40 +187,42 @@ class Schedule:
         """Samples of all sources."""
         return int(self._source_ends[-1])
 
-    def places(self, epoch: int, positions: np.ndarray) -> SampleIndices:
-        """positions: int64 (n,), each from 0 to samples_per_epoch - 1."""
+    def sample_indices(self, epoch: int, positions: np.ndarray) -> SampleIndices:
+        """Find the samples at positions of an epoch: int64 (n,), each from 0 to samples_per_epoch - 1."""
         endless = epoch * self.samples_per_epoch + np.asarray(positions, dtype=np.int64)
-        pools, counters = (np.zeros_like(endless), endless) if self._counts is None else self._drawn(endless)
+        pools, counters = (
+            (np.zeros_like(endless), endless) if self._counts is None else self._draw_sources(endless)
+        )
         passes, within = np.divmod(counters, self._lengths[pools])
-        numbers = np.empty_like(endless)
+        samples = np.empty_like(endless)
         runs = passes * len(self._chunks) + pools
         for run in np.unique(runs).tolist():
             pass_number, pool = divmod(run, len(self._chunks))
             here = runs == run
             start = int(self._lengths[:pool].sum())
-            numbers[here] = start + self._order(pool, pass_number)[within[here]]
-        return SampleIndices(numbers, *self.located(numbers), passes)
+            samples[here] = start + self._order(pool, pass_number)[within[here]]
+        return SampleIndices(samples, *self.locate(samples), passes)
 
-    def located(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers through all sources, int64 (n,), as (sources, indices)."""
-        sources = np.searchsorted(self._source_ends, numbers, side="right")
-        return sources, numbers - np.where(sources > 0, self._source_ends[sources - 1], 0)
+    def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Turn indices through all sources, int64 (n,), into (sources, indices in them), int64 (n,) each."""
+        sources = np.searchsorted(self._source_ends, samples, side="right")
+        return sources, samples - np.where(sources > 0, self._source_ends[sources - 1], 0)
 
-    def numbers_of(self, source: int) -> range:
-        """The numbers of a source's samples."""
+    def samples_of_source(self, source: int) -> range:
+        """Return the indices of a source's samples, counted through all sources."""
         return range(int(self._source_ends[source - 1]) if source else 0, int(self._source_ends[source]))
 
     def _order(self, pool: int, pass_number: int) -> Order:
         key = (pool, pass_number)
         if key not in self._orders:
-            _forget_first(self._orders, 2 * len(self._chunks))
+            _drop_oldest(self._orders, 2 * len(self._chunks))
             self._orders[key] = Order(
                 self._chunks[pool], seed=derive_seed(self._seed, "pool", pool), pass_number=pass_number,
                 window=self._window, shuffle=self._shuffle,
             )  # fmt: skip
         return self._orders[key]
 
-    def _drawn(self, endless: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _draw_sources(self, endless: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which source each endless position has, and how many of that source came before it."""
         blocks, within = np.divmod(endless, BLOCK)
         pools, counters = np.empty_like(endless), np.empty_like(endless)
@@ -202,7 +235,7 @@ class Schedule:
     def _block(self, block: int) -> tuple[np.ndarray, np.ndarray]:
         assert self._counts is not None
         if block not in self._blocks:
-            _forget_first(self._blocks, 2)
+            _drop_oldest(self._blocks, 2)
             slots = random_permutation(BLOCK, derive_seed(self._seed, "block", block))
             pools = np.searchsorted(np.cumsum(self._counts), slots, side="right")
             counters = np.empty(BLOCK, dtype=np.int64)
@@ -212,11 +245,11 @@ class Schedule:
         return self._blocks[block]
 
 
-def shares(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
-    """int64 (S,): how many of 65536 positions each source has, by largest remainder; they add up to 65536."""
+def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
+    """Divide the 65536 positions of a block among sources in proportion to their weights: int64 (S,), sum 65536."""
     if len(weights) != len(names):
         raise ValueError(
-            f"there are {len(names)} sources but {len(weights)} weights; give one for each, or none"
+            f"There are {len(names)} sources but {len(weights)} weights. Give one for each source, or none."
         )
     for weight, name in zip(weights, names, strict=True):
         if not isinstance(weight, int | float) or not 0 < weight < math.inf:
@@ -225,13 +258,13 @@ def shares(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
     for count, name in zip(counts.tolist(), names, strict=True):
         if count == 0:
             raise ValueError(
-                f"{name}: its weight is less than 1 in {BLOCK} of the sum, so it would never come; leave it out"
+                f"{name}: its weight is less than 1/{BLOCK} of the sum, so it would never be read. Leave it out."
             )
     return counts
 
 
 def apportion(weights: Sequence[float], total: int) -> np.ndarray:
-    """int64 (S,): whole numbers as near to the weights' shares of `total` as can be, which is their sum."""
+    """Divide an integer in proportion to weights, by the largest remainder method: int64 (S,), whose sum is `total`."""
     parts = np.array(weights, dtype=np.float64) / max(weights)
     exact = parts / parts.sum() * total
     counts = np.floor(exact).astype(np.int64)
@@ -241,44 +274,49 @@ def apportion(weights: Sequence[float], total: int) -> np.ndarray:
     return rounded
 
 
-def _checked_chunks(source: Source) -> np.ndarray:
+def _check_chunks(source: Source) -> np.ndarray:
     chunks = np.asarray(source.chunks, dtype=np.int64)
     if len(source) == 0:
-        raise ValueError(f"{source.name}: there is no sample in it")
+        raise ValueError(f"{source.name}: the source has no samples")
     if int(chunks.sum()) != len(source) or (chunks < 0).any():
-        raise ValueError(f"{source.name}: its chunks hold {chunks.sum()} samples, but it has {len(source)}")
+        raise ValueError(
+            f"{source.name}: the chunks have {chunks.sum()} samples, but the source has {len(source)}"
+        )
     return chunks
 
 
-def _forget_first(cache: dict[Any, Any], most: int) -> None:
-    while len(cache) >= most:
+def _drop_oldest(cache: dict[Any, Any], max_size: int) -> None:
+    while len(cache) >= max_size:
         del cache[next(iter(cache))]
 
 
 def _feistel(values: np.ndarray, bits: np.ndarray, round_keys: np.ndarray) -> np.ndarray:
-    """A permutation of the numbers of `bits` bits: each half in turn is changed by what the other one says."""
+    """Permute the numbers of `bits` bits: each half in turn is XORed with a hash of the other half.
+
+    Such a round can be undone whatever the hash is (XOR the same hash again), so all rounds together are one to one.
+    """
     one = np.uint64(1)
     high_bits = bits >> one
     low_bits = bits - high_bits
     low_mask, high_mask = (one << low_bits) - one, (one << high_bits) - one
     low, high = values & low_mask, values >> low_bits
-    for turn, keys in enumerate(round_keys):
-        if turn % 2:
-            low ^= _scrambled(high ^ keys) & low_mask
+    for round_index, keys in enumerate(round_keys):
+        if round_index % 2:
+            low ^= _scramble(high ^ keys) & low_mask
         else:
-            high ^= _scrambled(low ^ keys) & high_mask
-    joined: np.ndarray = high << low_bits | low
-    return joined
+            high ^= _scramble(low ^ keys) & high_mask
+    combined: np.ndarray = high << low_bits | low
+    return combined
 
 
-def _keys(count: int, key: int | np.ndarray) -> np.ndarray:
-    """`count` keys from each key, all different: uint64 (count, *key.shape)."""
+def _derive_keys(count: int, key: int | np.ndarray) -> np.ndarray:
+    """Derive `count` different keys from each key (splitmix64): uint64 (count, *key.shape)."""
     steps = np.arange(count, dtype=np.uint64) * np.uint64(GAMMA)
-    return _scrambled(np.add.outer(steps, np.asarray(key, dtype=np.uint64)))
+    return _scramble(np.add.outer(steps, np.asarray(key, dtype=np.uint64)))
 
 
-def _scrambled(values: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64, uint64 -> uint64: every bit of the input moves every bit of the output."""
+def _scramble(values: np.ndarray) -> np.ndarray:
+    """Apply the finalizer of splitmix64, uint64 -> uint64: each bit of the input affects all bits of the output."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     scrambled: np.ndarray = values ^ (values >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""What every source gives: a picture, its captions, and where they came from; or the reason why not."""
+"""One sample of a source: an image, its captions and where they came from; or why it can't be used."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ Reason = Literal[
     "broken shard",
     "unreadable row",
 ]
-"""Why a sample is left out. `unreadable caption`: not UTF-8, not JSON, not a text."""
+"""Why a sample is left out. `unreadable caption`: not UTF-8, not JSON, or not a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One picture with all its captions, not yet decoded.
+    """One image with all its captions, not yet decoded.
 
-    key:      names the sample within its source.
-    where:    for people: the file, and the key or the row in it.
-    image:    the bytes of an image file, its path, or a picture made in memory (a procedural scene).
+    key:      name of the sample, unique in its source.
+    location: for messages: the file, and the key or row in it.
+    image:    the bytes of an image file, its path, or an image in memory (a generated scene).
     captions: none is blank; empty only if the source was opened without captions.
-    general:  of each caption one that follows from it and says less, "" where none is known; empty: none of any.
-    extra:    whatever else came along: other members of a tar as bytes, by ending; other columns of a table.
+    extra:    everything else of the sample: other members of a tar as bytes, by extension; other columns of a table.
+    general_captions: for each caption one that follows from it and says less, "" where none is known; empty if the
+              source has none at all.
     """
 
     key: str
@@ -47,7 +48,7 @@ class Sample:
 
 
 class SampleError(NamedTuple):
-    """A sample that was left out. Plain values, so that it crosses from a worker to its parent."""
+    """Record of a sample that was left out. Plain values, so that a worker can send it to its parent process."""
 
     reason: Reason
     location: str
@@ -58,36 +59,56 @@ class SampleError(NamedTuple):
 
 
 class BadSampleError(ValueError):
-    """A sample that can't be used; the loader counts it and goes on."""
+    """A sample that can't be used. Loaders count it and go on; `record` says what was wrong."""
 
-    def __init__(self, reason: Reason, where: str, detail: str = "") -> None:
-        self.record = SampleError(reason, _printable(where), _printable(detail))
+    def __init__(self, reason: Reason, location: str, detail: str = "") -> None:
+        self.record = SampleError(reason, _printable(location), _printable(detail))
         super().__init__(str(self.record))
 
 
-def parse_captions(values: Iterable[object], where: str) -> tuple[str, ...]:
-    """The captions among values: texts, UTF-8 bytes, or lists of them, blank ones left out.
+def parse_captions(values: Iterable[object], location: str) -> tuple[str, ...]:
+    """Read captions from the values of a sample; blank and unreadable ones are left out.
 
-    A sample is bad if no caption is left: for the reason why its first value is none, or because there was no value.
+    Args:
+        values: texts, UTF-8 bytes, or (nested) lists of them.
+        location: of the sample, for the error.
+
+    Returns:
+        The captions, stripped; at least one.
+
+    Raises:
+        BadSampleError: If no caption is left, with the reason of the first value; or if there was no value.
     """
     captions: list[str] = []
-    first: BadSampleError | None = None
-    for value in _flat(values):
+    first_error: BadSampleError | None = None
+    for value in _flatten(values):
         try:
-            captions.append(_caption(value, where))
+            captions.append(_parse_caption(value, location))
         except BadSampleError as error:
-            first = first or error
+            first_error = first_error or error
     if captions:
         return tuple(captions)
-    raise first or BadSampleError("no caption", where)
+    raise first_error or BadSampleError("no caption", location)
 
 
-def read_json_field(content: bytes, path: str, where: str) -> list[object]:
-    """What `path` leads to in a JSON object: "caption", or "meta.captions" with a dot a step; [] if it isn't there."""
+def read_json_field(content: bytes, path: str, location: str) -> list[object]:
+    """Read one field of a JSON object.
+
+    Args:
+        content: the JSON object, UTF-8.
+        path: name of the field; dots lead into nested objects ("meta.captions").
+        location: of the sample, for the error.
+
+    Returns:
+        [value], or [] if the field is absent or null.
+
+    Raises:
+        BadSampleError: If the content is not JSON.
+    """
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise BadSampleError("unreadable caption", where, f"not JSON: {error}") from None
+        raise BadSampleError("unreadable caption", location, f"not JSON: {error}") from None
     for step in path.split("."):
         if not isinstance(value, dict) or value.get(step) is None:
             return []
@@ -95,36 +116,36 @@ def read_json_field(content: bytes, path: str, where: str) -> list[object]:
     return [value]
 
 
-def _flat(values: Iterable[object]) -> Iterator[object]:
+def _flatten(values: Iterable[object]) -> Iterator[object]:
     for value in values:
         if isinstance(value, list | tuple):
-            yield from _flat(value)
+            yield from _flatten(value)
         elif value is not None:
             yield value
 
 
-def _caption(value: object, where: str) -> str:
+def _parse_caption(value: object, location: str) -> str:
     if isinstance(value, bytes):
         try:
             value = value.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise BadSampleError("unreadable caption", where, f"not UTF-8: {error}") from None
+            raise BadSampleError("unreadable caption", location, f"not UTF-8: {error}") from None
     if not isinstance(value, str):
-        raise BadSampleError("unreadable caption", where, f"a {type(value).__name__}, not a text")
+        raise BadSampleError("unreadable caption", location, f"a {type(value).__name__}, not a text")
     text = value.strip()
     if not text:
-        raise BadSampleError("empty caption", where)
-    if "\0" in text or not _encodable(text):
-        raise BadSampleError("unreadable caption", where, "it holds a NUL or half a character")
+        raise BadSampleError("empty caption", location)
+    if "\0" in text or not _is_encodable(text):
+        raise BadSampleError("unreadable caption", location, "it holds a NUL or a lone surrogate")
     return text
 
 
 def _printable(text: str) -> str:
-    """File names may be bytes of any kind; messages go to logs, terminals and JSON."""
+    """Escape what isn't UTF-8: file names may be any bytes, and messages go to logs, terminals and JSON."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _encodable(text: str) -> bool:
+def _is_encodable(text: str) -> bool:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and no tokenizer takes

@@ -1,4 +1,4 @@
-"""What was left out, and why: counted, with examples, and a limit on how much of it is borne."""
+"""Counts of bad samples by reason, with examples, and the limit on how many are tolerated."""
 
 from __future__ import annotations
 
@@ -12,148 +12,170 @@ from prolip.data.sample import Reason, SampleError
 
 log = logging.getLogger("prolip.data")
 
-EXAMPLES = 3
-FIRST = 1000
-"""Samples until when the limit is a number, not a share: one bad sample among the first three means nothing yet."""
+MAX_EXAMPLES = 3
+WARM_UP_SAMPLES = 1000
+"""Until so many samples were tried, the limit is a number, not a fraction: one bad of the first three means nothing."""
 
 
 class TooManyBadSamplesError(ValueError):
     """More of the data is bad than `max_bad_fraction` allows."""
 
 
-def make_unfillable_error(tried: int, bads: Sequence[SampleError]) -> TooManyBadSamplesError:
-    """For a batch that found no good samples, however few were tried in all."""
+def make_unfillable_error(tried: int, errors: Sequence[SampleError]) -> TooManyBadSamplesError:
+    """Make the error for a batch without a good sample, however few were tried in all."""
     return TooManyBadSamplesError(
-        f"a batch can't be filled: {len(bads):,} of {tried:,} samples tried for it are bad; "
-        f"the first is {_short(bads[0])}; mend the data"
+        f"A batch can't be filled: {len(errors):,} of {tried:,} samples tried for it are bad. "
+        f"The first is {_shorten(errors[0])}. Repair the data."
     )
 
 
 class ErrorCounts:
-    """Samples tried, bad ones by reason, and the first few examples of each reason."""
+    """Samples tried, bad ones by reason, and the first examples of each reason.
+
+    tried:         good and bad samples together.
+    reasons:       bad samples by reason.
+    examples:      up to three of each reason.
+    broken_shards: by location; a broken shard may be met more than once.
+    """
 
     def __init__(self) -> None:
         self.tried = 0
         self.reasons: Counter[Reason] = Counter()
         self.examples: dict[Reason, list[SampleError]] = {}
-        self.broken: set[str] = set()  # shards, by name: a broken one may be met again
+        self.broken_shards: set[str] = set()
 
     @property
     def bad(self) -> int:
+        """Bad samples of all reasons."""
         return self.reasons.total()
 
-    def add(self, tried: int, bads: Iterable[SampleError]) -> None:
-        """tried: good and bad samples together."""
+    def add(self, tried: int, errors: Iterable[SampleError]) -> None:
+        """Count samples.
+
+        Args:
+            tried: good and bad samples together.
+            errors: the bad ones among them.
+        """
         self.tried += tried
-        for bad in bads:
-            self.reasons[bad.reason] += 1
-            if bad.reason == "broken shard":
-                self.broken.add(bad.location)
-            self._keep(bad)
+        for error in errors:
+            self.reasons[error.reason] += 1
+            if error.reason == "broken shard":
+                self.broken_shards.add(error.location)
+            self._add_example(error)
 
     def merge(self, other: ErrorCounts) -> None:
-        """Add another tally's counts, say of another rank, to this one's."""
+        """Add the counts of another part of the data, for example of another rank."""
         self.tried += other.tried
         self.reasons.update(other.reasons)
-        self.broken |= other.broken
+        self.broken_shards |= other.broken_shards
         for examples in other.examples.values():
-            for bad in examples:
-                self._keep(bad)
+            for error in examples:
+                self._add_example(error)
 
-    def check(self, limit: float, shards: float = math.inf, *, final: bool = False) -> None:
-        """TooManyBadSamplesError if more than `limit` of what was tried is bad, or more than `limit` of the shards.
+    def check(self, max_bad_fraction: float, shards: float = math.inf, *, final: bool = False) -> None:
+        """Raise an error if too much is bad.
 
-        limit:  a share, 0 to 1. Until 1000 samples were tried, as many as `limit` of 1000 are borne; at the end of an
-                epoch (`final`), `limit` of what it had.
-        shards: how many there are to go through. A broken one is one bad sample, however many are lost with it, so
-                they are counted apart; one is always borne.
+        Args:
+            max_bad_fraction: 0 to 1, of the samples and of the shards. Until 1000 samples were tried, this fraction of
+                1000 is tolerated.
+            shards: how many there are to read. A broken shard counts as one bad sample, however many are lost with it,
+                so shards are also counted separately; one broken shard is always tolerated.
+            final: everything was tried: the fraction is that of what was tried, however few.
+
+        Raises:
+            TooManyBadSamplesError: If more is bad.
         """
-        lost = len(self.broken)
-        if lost > max(1, limit * shards):
+        broken = len(self.broken_shards)
+        if broken > max(1, max_bad_fraction * shards):
             raise TooManyBadSamplesError(
-                f"{lost:,} of {shards:,.0f} shards are broken, more than max_bad_fraction={limit:g} allows; for example "
-                f"{_short(self.examples['broken shard'][0])}; mend the data, or raise max_bad_fraction"
+                f"{broken:,} of {shards:,.0f} shards are broken, more than max_bad_fraction={max_bad_fraction:g} "
+                f"allows. For example {_shorten(self.examples['broken shard'][0])}. "
+                "Repair the data, or raise max_bad_fraction."
             )
-        if self.bad > limit * (self.tried if final else max(self.tried, FIRST)):
+        if self.bad > max_bad_fraction * (self.tried if final else max(self.tried, WARM_UP_SAMPLES)):
             raise TooManyBadSamplesError(
                 f"{self.bad:,} of {self.tried:,} samples ({self.bad / self.tried:.1%}) are bad, more than "
-                f"max_bad_fraction={limit:g} allows: {self._counts()}; for example {self._example()}; "
-                "mend the data, or raise max_bad_fraction"
+                f"max_bad_fraction={max_bad_fraction:g} allows: {self._format_counts()}. "
+                f"For example {self._format_example()}. Repair the data, or raise max_bad_fraction."
             )
 
-    def end_epoch(self, epoch: int, limit: float) -> None:
-        """Log the summary if anything was bad, then the final check."""
+    def end_epoch(self, epoch: int, max_bad_fraction: float) -> None:
+        """Log the summary if anything was bad, then make the final check."""
         if self.bad:
             log.warning("epoch %d: %s", epoch, self.summary())
-        self.check(limit, final=True)
+        self.check(max_bad_fraction, final=True)
 
     def summary(self) -> str:
-        """A small table for people: each reason, commonest first, with its count, its share, and an example."""
+        """Format a small text table: each reason, most frequent first, with count, fraction and an example."""
         head = f"{self.bad:,} of {self.tried:,} samples were bad"
         if not self.bad:
             return head
         width = max(map(len, self.reasons))
         rows = (
-            f"  {reason:<{width}}  {count:>9,}  {count / self.tried:>6.2%}  {_short(self.examples[reason][0])}"
+            f"  {reason:<{width}}  {count:>9,}  {count / self.tried:>6.2%}  {_shorten(self.examples[reason][0])}"
             for reason, count in self.reasons.most_common()
         )
         return "\n".join([head, *rows])
 
     def state_dict(self) -> dict[str, Any]:
-        """What JSON can hold."""
+        """Return the counts as values that JSON can hold."""
         return {
             "tried": self.tried,
             "reasons": dict(self.reasons),
-            "examples": {reason: [list(bad) for bad in bads] for reason, bads in self.examples.items()},
-            "broken": sorted(self.broken),
+            "examples": {
+                reason: [list(error) for error in errors] for reason, errors in self.examples.items()
+            },
+            "broken_shards": sorted(self.broken_shards),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the counts of `state_dict`; ValueError if the state is malformed."""
         try:
-            tried = _count(state["tried"])
-            reasons = Counter({_reason(name): _count(count) for name, count in state["reasons"].items()})
+            tried = _check_count(state["tried"])
+            reasons = Counter({_check_reason(name): _check_count(n) for name, n in state["reasons"].items()})
             examples = {
-                _reason(name): [_bad(row) for row in rows] for name, rows in state["examples"].items()
+                _check_reason(name): [_parse_error(row) for row in rows]
+                for name, rows in state["examples"].items()
             }
-            broken = {str(where) for where in state["broken"]}
+            broken_shards = {str(location) for location in state["broken_shards"]}
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"this is not the state of a tally: {error!r}") from None
+            raise ValueError(f"The state of the error counts is invalid: {error!r}") from None
         if any(not examples.get(reason) for reason in reasons):
-            raise ValueError("this is not the state of a tally: a reason has no example")
-        self.tried, self.reasons, self.examples, self.broken = tried, reasons, examples, broken
+            raise ValueError("The state of the error counts is invalid: a reason has no example")
+        self.tried, self.reasons, self.examples, self.broken_shards = tried, reasons, examples, broken_shards
 
-    def _keep(self, bad: SampleError) -> None:
-        examples = self.examples.setdefault(bad.reason, [])
-        if len(examples) < EXAMPLES:
-            examples.append(bad)
+    def _add_example(self, error: SampleError) -> None:
+        examples = self.examples.setdefault(error.reason, [])
+        if len(examples) < MAX_EXAMPLES:
+            examples.append(error)
 
-    def _counts(self) -> str:
+    def _format_counts(self) -> str:
         return ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
 
-    def _example(self) -> str:
-        commonest, _ = self.reasons.most_common(1)[0]
-        return _short(self.examples[commonest][0])
+    def _format_example(self) -> str:
+        most_frequent, _ = self.reasons.most_common(1)[0]
+        return _shorten(self.examples[most_frequent][0])
 
 
-def _short(bad: SampleError, most: int = 300) -> str:
-    """One line: the detail may hold a foreign library's message, or half a file."""
-    text = " ".join(str(bad).split())
-    return text if len(text) <= most else text[: most - 3] + "..."
+def _shorten(error: SampleError, max_length: int = 300) -> str:
+    """Format an error in one line: its detail may hold another library's message, or half a file."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
-def _count(value: Any) -> int:
+def _check_count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
-def _reason(name: Any) -> Reason:
+def _check_reason(name: Any) -> Reason:
     if name not in get_args(Reason):
-        raise ValueError(f"{name!r} is no reason")
+        raise ValueError(f"{name!r} is not a reason")
     reason: Reason = name
     return reason
 
 
-def _bad(row: Any) -> SampleError:
-    reason, where, detail = row
-    return SampleError(_reason(reason), str(where), str(detail))
+def _parse_error(row: Any) -> SampleError:
+    reason, location, detail = row
+    return SampleError(_check_reason(reason), str(location), str(detail))

@@ -1,4 +1,4 @@
-"""A lane: some of the shards of a stream, read one after another and shuffled window by window."""
+"""ShardReader: a sequence of shards of a stream, read one after another and shuffled window by window."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prolip.data.sample import Sample, SampleError
 
 
 class ShardStream(Protocol):
-    """Shards that are read one after another. Copied into loader workers: open files when reading."""
+    """Shards that can only be read from their beginning. Copied into loader workers: open files when reading."""
 
     @property
     def name(self) -> str: ...
@@ -21,14 +21,17 @@ class ShardStream(Protocol):
     def shards(self) -> tuple[str, ...]: ...
 
     def read(self, shard: int, skip: int = 0) -> Iterator[Sample | SampleError]:
-        """The samples of a shard, good and bad, but for the first `skip`; the same ones in the same order each time."""
+        """Iterate over the samples of a shard, good and bad, without the first `skip`; the same order each time."""
 
     def fingerprint(self) -> str: ...
 
 
 class ReaderState(NamedTuple):
-    """Where a lane stands: it has read the window that starts at `skip` samples of its shard `entry` of a pass, and
-    delivered `offset` of it."""
+    """The position of a reader: in which pass, window and sample of the window it is.
+
+    The window starts at sample `skip` of shard `entry` (counted among the reader's shards of the pass); `offset`
+    samples of it were delivered.
+    """
 
     pass_number: int = 0
     entry: int = 0
@@ -37,53 +40,73 @@ class ReaderState(NamedTuple):
 
 
 class ShardSample(NamedTuple):
-    """A sample, good or bad, and its number in its shard."""
+    """A sample, good or bad; its shard, and its index in the shard."""
 
     shard: int
-    number: int
+    sample_index: int
     content: Sample | SampleError
 
 
 class ShardReader:
-    """The samples of a lane, pass after pass, from a spot on.
+    """The samples of some shards, pass after pass, from a state on.
 
-    Of the shards of a pass, in random order, a rank has every R-th, and a lane every L-th of these. `buffer` samples
-    in a row are a window, delivered in random order, then the next; no window reaches into the next pass. So a spot is
-    four numbers, and to go on from it costs reading one window again.
+    Of the shards of a pass, in random order, a rank has every R-th, and a reader every L-th of these. `buffer_size`
+    consecutive samples are a window, delivered in random order; then comes the next window. No window reaches into the
+    next pass.
+
+    Exact resume: a window's shuffle depends only on where the window starts. So the state is four numbers, not the
+    contents of a buffer, and resuming costs reading one window again. (A buffer that is refilled sample by sample
+    shuffles a little better, but its state would be all samples in it.)
     """
 
     def __init__(
         self,
         stream: ShardStream,
-        spot: ReaderState,
+        state: ReaderState,
         *,
         number: int,
-        lanes: int,
+        num_readers: int,
         rank: int,
         world_size: int,
-        buffer: int,
+        buffer_size: int,
         seed: int,
         shuffle: bool,
     ) -> None:
-        self._stream, self._buffer, self._seed, self._shuffle = stream, buffer, seed, shuffle
-        self._rank, self._world_size, self._number, self._lanes = rank, world_size, number, lanes
-        self._start(spot.pass_number, spot.entry, spot.skip)
-        if spot.offset:
-            self._fill()
-            if spot.offset > len(self._window):
-                raise ValueError(f"{stream.name}: fewer samples can be read than before the interruption")
-            self._offset = spot.offset
+        """Start reading.
+
+        Args:
+            stream: the shards.
+            state: where to start.
+            number: of this reader among the rank's, from 0.
+            num_readers: of the rank.
+            rank, world_size: of the loader.
+            buffer_size: samples of a window.
+            seed: of the shuffles.
+            shuffle: whether to shuffle shards and samples.
+        """
+        self._stream, self._buffer_size, self._seed, self._shuffle = stream, buffer_size, seed, shuffle
+        self._rank, self._world_size, self._number, self._num_readers = rank, world_size, number, num_readers
+        self._start(state.pass_number, state.entry, state.skip)
+        if state.offset:
+            self._read_window()
+            if state.offset > len(self._window):
+                raise ValueError(
+                    f"{stream.name}: a shard has fewer samples than when the state was saved. "
+                    "Restore the data, or start from the beginning."
+                )
+            self._offset = state.offset
 
     @property
-    def spot(self) -> ReaderState:
+    def state(self) -> ReaderState:
+        """The position of the next sample."""
         if self._offset < len(self._window):
             return ReaderState(self._pass_number, *self._window_start, self._offset)
         return ReaderState(self._pass_number, self._entry, self._skip, 0)
 
     def take(self) -> ShardSample | None:
-        """The next sample, good or bad. None at the end of a pass; the next one begins."""
+        """Return the next sample, good or bad; None at the end of a pass, after which the next pass begins."""
         if self._offset == len(self._window):
-            self._fill()
+            self._read_window()
             if not self._window:
                 self._start(self._pass_number + 1, 0, 0)
                 return None
@@ -98,21 +121,22 @@ class ShardReader:
         shards = np.arange(len(self._stream.shards))
         if self._shuffle:
             shards = random_permutation(len(shards), derive_seed(self._seed, "shards", pass_number))
-        self._shards: list[int] = shards[self._rank :: self._world_size][self._number :: self._lanes].tolist()
+        own = shards[self._rank :: self._world_size][self._number :: self._num_readers]
+        self._shards: list[int] = own.tolist()
 
-    def _fill(self) -> None:
-        """Read the next window: `buffer` samples, fewer at the end of a pass, none after it."""
+    def _read_window(self) -> None:
+        """Read the next window: `buffer_size` samples, fewer at the end of a pass, none after it."""
         self._window_start = (self._entry, self._skip)
         self._window, self._offset = [], 0
-        while len(self._window) < self._buffer and (met := self._read()):
-            self._window.append(met)
+        while len(self._window) < self._buffer_size and (sample := self._read_sample()):
+            self._window.append(sample)
         order = np.arange(len(self._window))
         if self._shuffle:
-            place = (self._pass_number, self._rank, self._number, *self._window_start)
-            order = random_permutation(len(order), derive_seed(self._seed, "window", *place))
+            position = (self._pass_number, self._rank, self._number, *self._window_start)
+            order = random_permutation(len(order), derive_seed(self._seed, "window", *position))
         self._order: list[int] = order.tolist()
 
-    def _read(self) -> ShardSample | None:
+    def _read_sample(self) -> ShardSample | None:
         while self._entry < len(self._shards):
             shard = self._shards[self._entry]
             if self._content is None:

@@ -1,4 +1,4 @@
-"""The one face of all data that can be read at any position; joining several."""
+"""Source, the protocol of all data that can be read at any index; concatenation and subsets of sources."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from prolip.checks import require_positive_int
 from prolip.data.sample import BadSampleError, Reason, Sample, SampleError
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Samples by number, in a fixed order. Copied into loader workers: open files lazily, once a process."""
+    """Samples by index, in a fixed order. Copied into loader workers: open files lazily, once per process."""
 
     @property
     def name(self) -> str:
@@ -23,17 +24,31 @@ class Source(Protocol):
 
     @property
     def chunks(self) -> np.ndarray:
-        """int64 (C,): how many samples lie together on disk (a shard, a row group), in order; their sum is the length.
-        Shuffling visits few chunks at a time. One chunk if any order is as quick."""
+        """int64 (C,): sizes of the groups of samples that lie together on disk (a shard, a row group), in order.
+
+        Their sum is the length. Shuffling visits few chunks at a time. One chunk if random access costs nothing.
+        """
 
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> Sample:
-        """The sample of a number from 0; BadSampleError if there is something wrong with it."""
+        """Read a sample.
+
+        Args:
+            index: of the sample, from 0.
+
+        Returns:
+            The sample, its image not decoded.
+
+        Raises:
+            BadSampleError: If the sample can't be used.
+        """
 
     def fingerprint(self) -> str:
-        """Changes when the samples or their order may have changed (files, sizes, lengths): a position in other data
-        means nothing."""
+        """Return a digest that changes when the samples or their order may have changed (files, sizes, lengths).
+
+        A saved position is only valid in data with the same fingerprint.
+        """
 
 
 class CaptionAnnotation(NamedTuple):
@@ -57,7 +72,7 @@ class AnnotatedSource(Source, Protocol):
     """
 
     def caption_annotations(self, index: int) -> tuple[CaptionAnnotation, ...]:
-        """What is known of each caption of a sample.
+        """Return what is known of each caption of a sample.
 
         Args:
             index: of the sample, from 0.
@@ -67,21 +82,22 @@ class AnnotatedSource(Source, Protocol):
         """
 
     def log_ambiguity(self, text: str) -> float:
-        """The log of the number (or probability) of images that a caption is true of, in nats."""
+        """Return the log of the number (or probability) of images that a caption is true of, in nats."""
 
     def is_true_caption(self, index: int, text: str) -> bool:
-        """Whether a caption is true of the sample at an index."""
+        """Return whether a caption is true of the sample at an index."""
 
 
 @runtime_checkable
 class FileBacked(Protocol):
-    """A source whose samples lie in a few files: whoever keeps what was made of them must know when they change."""
+    """A source whose samples lie in a few files: caches made from them are valid while the files are unchanged."""
 
-    def files(self) -> Sequence[Path]: ...
+    def files(self) -> Sequence[Path]:
+        """Return the paths of the files."""
 
 
 class SingleChunkSource(ABC):
-    """What sources share that are quick in any order: the name is their path, and all samples are one chunk."""
+    """Base of sources that are equally fast in any order: `path` is their name, and all samples are one chunk."""
 
     path: Path
 
@@ -98,11 +114,11 @@ class SingleChunkSource(ABC):
 
 
 class ConcatSource:
-    """Sources one after another, as one."""
+    """Several sources one after another, as one (like torch's ConcatDataset)."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         if not sources:
-            raise ValueError("there is no source to join")
+            raise ValueError("There is no source to concatenate")
         self.sources = tuple(sources)
         self._ends = np.cumsum([len(source) for source in sources])
 
@@ -129,35 +145,87 @@ class ConcatSource:
         return [file for source in self.sources if isinstance(source, FileBacked) for file in source.files()]
 
 
-def compute_fingerprint(*facts: object) -> str:
-    """16 hexadecimal digits of what is told; the same in every process."""
-    return hashlib.blake2b("\n".join(map(str, facts)).encode(), digest_size=8).hexdigest()
+class Subset:
+    """At most `count` samples of a source, evenly spaced over it, as a source of their own.
+
+    indices: int64 (n,): of the samples in the source.
+    """
+
+    def __init__(self, source: Source, count: int) -> None:
+        require_positive_int(count, "limit", maximum=2**40)
+        self.source, self.name = source, source.name
+        self.indices = evenly_spaced(len(source), count)
+
+    @property
+    def chunks(self) -> np.ndarray:
+        return np.array([len(self.indices)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def read(self, index: int) -> Sample:
+        require_index(index, len(self))
+        return self.source.read(int(self.indices[index]))
+
+    def fingerprint(self) -> str:
+        return compute_fingerprint("spread", self.source.fingerprint(), len(self))  # names caches: stays
+
+    def files(self) -> Sequence[Path]:
+        return self.source.files() if isinstance(self.source, FileBacked) else ()
+
+
+def evenly_spaced(total: int, max_count: int) -> np.ndarray:
+    """Choose indices that are evenly spaced over a range.
+
+    Args:
+        total: length of the range.
+        max_count: how many indices at most.
+
+    Returns:
+        int64 (n,), increasing, from 0 to total - 1.
+    """
+    return np.unique(np.linspace(0, total - 1, min(max_count, total)).round().astype(np.int64))
+
+
+def compute_fingerprint(*values: object) -> str:
+    """Hash values by their text: 16 hexadecimal digits, the same in every process."""
+    return hashlib.blake2b("\n".join(map(str, values)).encode(), digest_size=8).hexdigest()
 
 
 def require_index(index: int, length: int) -> None:
+    """Raise IndexError unless 0 <= index < length."""
     if not 0 <= index < length:
-        raise IndexError(f"there is no sample {index} among {length}")
+        raise IndexError(f"sample index {index} is out of range: there are {length} samples")
 
 
-SOUGHT: tuple[Reason, ...] = ("no image", "missing file", "no caption", "empty caption", "unreadable caption")
-"""Reasons that a whole data set has if one looks in the wrong place."""
+CONFIGURATION_REASONS: tuple[Reason, ...] = (
+    "no image", "missing file", "no caption", "empty caption", "unreadable caption",
+)  # fmt: skip
+"""Reasons that all samples have if images or captions are looked for in the wrong place."""
 
 
 def require_captions(source: Source, tries: int = 100) -> None:
-    """Fail now if captions or pictures are looked for in the wrong place, not after a night of bad samples.
+    """Fail now if images or captions are looked for in the wrong place, not after hours of bad samples.
 
-    Reads samples from all over the source, until one is good. Damaged files are not the question here.
+    Reads samples from all over the source until one is good. Damaged files are not tested for.
+
+    Args:
+        source: the data.
+        tries: how many samples are read at most.
+
+    Raises:
+        ValueError: If no sample is good, and one is bad for such a reason.
     """
     first: SampleError | None = None
-    numbers = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
-    for number in numbers:
+    indices = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
+    for index in indices:
         try:
-            source.read(int(number))
+            source.read(int(index))
             return
         except BadSampleError as error:
-            if error.record.reason in SOUGHT:
+            if error.record.reason in CONFIGURATION_REASONS:
                 first = first or error.record
     if first:
         raise ValueError(
-            f"{source.name}: not one of {len(numbers)} samples that were tried can be used. The first: {first}"
+            f"{source.name}: none of the {len(indices)} samples that were tried can be used. The first: {first}"
         )

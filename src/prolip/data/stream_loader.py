@@ -1,8 +1,7 @@
-"""Batches from shards that can only be read from their beginning, of unknown length: still resumable, still the same
-for any number of workers.
+"""StreamLoader: resumable batches from shards of unknown length that can only be read from their beginning.
 
-A rank reads through lanes, in turn: batch i comes from lane i mod L. A lane has shards of its own and reads them one
-after another, whichever worker serves it.
+A rank has several `ShardReader`s and takes batches from them in turn: batch i comes from reader i mod L. A reader has
+its own shards, whichever worker runs it. So the stream is the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from operator import index
+from operator import index as as_index
 from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
@@ -21,45 +20,53 @@ from prolip.data.base_loader import (
     BaseLoader,
     WorkerFailure,
     WorkerSettings,
-    answers,
     check_worker_settings,
-    resolve_rank,
-    shut_down_workers,
+    iter_results,
+    make_worker_pool,
+    read_count,
     require_max_bad_fraction,
     require_same_stream,
+    resolve_rank,
+    shut_down_workers,
     unwrap,
-    read_count,
-    make_worker_pool,
 )
-from prolip.data.batch import Batch, Item, Preprocessor
+from prolip.data.batch import Batch, Preprocessor, ProcessedSample
 from prolip.data.order import derive_seed
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
-from prolip.data.shard_reader import ShardSample, ReaderState, ShardReader, ShardStream
+from prolip.data.shard_reader import ReaderState, ShardReader, ShardSample, ShardStream
 
-VERSION = 1
-MOST_BAD = 1000
+STATE_VERSION = 2
+MAX_BAD = 1000
 """Bad samples after which a batch is given up, or twenty times the good ones in it if that is more."""
-MOST_BROKEN = 20
+MAX_BROKEN_SHARDS = 20
 """Broken shards after which a batch without a good sample is given up."""
 log = logging.getLogger("prolip.data")
 
 
 class StreamLoader(BaseLoader):
-    """Batches of one rank from a stream; to iterate as a `Loader`.
+    """Batches of one rank from a stream; to iterate like a `Loader`.
 
-    batch:   samples of a batch on this rank.
-    samples_per_epoch: over all ranks. A number, for training: an epoch is as many full batches as fit into it, and the
-             next one goes on where it ended, through pass after pass. None: an epoch is one pass, each sample exactly
-             once on one of the ranks; lanes end with what they have, so batches may be smaller, and ranks may differ in
-             their number.
-    lanes:   readers of a rank; as many as it has shards, if that is less.
-    buffer:  samples that a lane shuffles together. Their files' bytes are held in memory: lanes * buffer of them.
-    shuffle: False: shards and samples in their order, though lanes still take turns.
-    max_bad_fraction: as for `Loader`. Bad samples are left out, and the lane's next ones fill the batch.
-    workers: processes; one that doesn't divide the number of lanes is lowered to one that does.
+    The position is a rank's own: save the state of each rank. `Batch.sample_indices` are
+    shard * 2**32 + index in the shard.
 
-    The position is a rank's own: save the state of each rank. `Batch.samples` are shard * 2**32 + number in the shard.
+    Args:
+        stream: the shards; at least one for each rank.
+        preprocessor: makes batches of samples.
+        batch_size: samples of a batch on this rank.
+        samples_per_epoch: over all ranks. A number, for training: an epoch is as many full batches as fit into it, and
+            the next one continues where it ended, through pass after pass. None: an epoch is one pass, each sample
+            exactly once on one of the ranks; readers end with what they have, so batches may be smaller, and ranks may
+            have different numbers of batches.
+        num_readers: readers of a rank; as many as it has shards, if that is less.
+        buffer_size: samples that a reader shuffles together. The bytes of their files are held in memory:
+            num_readers * buffer_size samples.
+        seed: of the order, the augmentation and the choice of captions.
+        shuffle: False: shards and samples in their order, though readers still take turns.
+        num_workers: processes; a number that doesn't divide the number of readers is lowered to one that does.
+        rank, world_size: None: those of the process group.
+        max_bad_fraction: as for `Loader`. Bad samples are left out, and the reader's next ones fill the batch.
+        prefetch_factor: batches that each worker prepares ahead.
     """
 
     def __init__(
@@ -80,221 +87,248 @@ class StreamLoader(BaseLoader):
         prefetch_factor: int = 2,
     ) -> None:
         super().__init__()
-        for value, name in ((batch_size, "batch"), (num_readers, "lanes"), (buffer_size, "buffer")):
+        for value, name in (
+            (batch_size, "batch_size"), (num_readers, "num_readers"), (buffer_size, "buffer_size"),
+        ):  # fmt: skip
             require_positive_int(value, name)
         require_max_bad_fraction(max_bad_fraction)
-        seed = index(seed)  # NumPy's integers are none for JSON
+        seed = as_index(seed)  # JSON can't hold NumPy's integers
         rank, world_size = resolve_rank(rank, world_size)
         if len(stream.shards) < world_size:
             raise ValueError(
-                f"{stream.name}: {len(stream.shards)} shards can't be shared by {world_size} ranks; "
-                "there must be at least one for each"
+                f"{stream.name}: {len(stream.shards)} shards can't be divided among {world_size} ranks. "
+                "There must be at least one for each."
             )
         num_readers = min(num_readers, len(stream.shards) // world_size)
-        self._batches = _batches(samples_per_epoch, batch_size * world_size)
-        self._reader = _StreamReader(
-            stream=stream, preprocessor=preprocessor, batch=batch_size, buffer=buffer_size, seed=seed, shuffle=shuffle,
-            rank=rank, world_size=world_size, lanes=num_readers, one_pass=samples_per_epoch is None,
+        self._batches_per_epoch = _count_batches(samples_per_epoch, batch_size * world_size)
+        self._reader = _StreamBatchReader(
+            stream=stream, preprocessor=preprocessor, batch_size=batch_size, buffer_size=buffer_size, seed=seed,
+            shuffle=shuffle, rank=rank, world_size=world_size, num_readers=num_readers,
+            one_pass=samples_per_epoch is None,
         )  # fmt: skip
-        self._facts = {
-            "version": VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch_size,
-            "samples_per_epoch": samples_per_epoch, "lanes": num_readers, "buffer": buffer_size, "shuffle": shuffle,
-            "preprocessor": preprocessor.fingerprint(), "fingerprint": stream.fingerprint(),
+        self._settings = {
+            "version": STATE_VERSION, "seed": seed, "rank": rank, "world_size": world_size, "batch_size": batch_size,
+            "samples_per_epoch": samples_per_epoch, "num_readers": num_readers, "buffer_size": buffer_size,
+            "shuffle": shuffle, "preprocessor": preprocessor.fingerprint(), "fingerprint": stream.fingerprint(),
         }  # fmt: skip
         settings = check_worker_settings(num_workers, prefetch_factor)
-        self._pool_settings: WorkerSettings = {**settings, "workers": _divisor(num_readers, num_workers)}
-        self._answers: Iterator[_Answer | WorkerFailure] | None = None
-        self._bad_limit, self._shards = max_bad_fraction, len(stream.shards) / world_size
-        self._turn = 0
-        self._spots = [ReaderState()] * num_readers
+        self._worker_settings: WorkerSettings = {
+            **settings, "num_workers": _lower_to_divisor(num_workers, num_readers),
+        }  # fmt: skip
+        self._results: Iterator[_StreamResult | WorkerFailure] | None = None
+        self._max_bad_fraction, self._shards = max_bad_fraction, len(stream.shards) / world_size
+        self._next_reader = 0
+        self._reader_states = [ReaderState()] * num_readers
 
     def __len__(self) -> int:
-        """Batches of an epoch on this rank."""
-        if self._batches is None:
+        """Batches of an epoch on this rank; TypeError if an epoch is one pass."""
+        if self._batches_per_epoch is None:
             raise TypeError(
-                f"{self._reader.stream.name}: how many batches a pass has is known when it is read"
+                f"{self._reader.stream.name}: the number of batches of a pass is unknown before it is read. "
+                "Give samples_per_epoch."
             )
-        return self._batches
+        return self._batches_per_epoch
 
-    def _rest_of_epoch(self) -> Iterator[Batch]:
-        while not self._epoch_is_over():
-            answer = self._next_answer()
-            self._turn = (self._turn + 1) % len(self._spots)
-            self._spots[answer.lane] = answer.spot
-            self.position += answer.batch is not None
-            self.tally.add(answer.tried, answer.bads)
-            self.tally.check(self._bad_limit, self._shards)
-            if answer.batch is not None:
-                yield answer.batch
-            elif self._batches is not None:
-                raise self._nothing_in(answer)
-        if self._batches is None:
-            self.close()  # its workers are to stop at the end of a pass that is over
-        self.tally.end_epoch(self.epoch, self._bad_limit)
+    def _iter_rest_of_epoch(self) -> Iterator[Batch]:
+        while not self._is_epoch_over():
+            result = self._next_result()
+            # The states of the readers are those of the results that were delivered, not of the workers, which have
+            # read ahead: so a state that is saved now continues with exactly the next batch.
+            self._next_reader = (self._next_reader + 1) % len(self._reader_states)
+            self._reader_states[result.reader] = result.reader_state
+            self.position += result.batch is not None
+            self.error_counts.add(result.tried, result.errors)
+            self.error_counts.check(self._max_bad_fraction, self._shards)
+            if result.batch is not None:
+                yield result.batch
+            elif self._batches_per_epoch is not None:
+                raise self._make_empty_error(result)
+        if self._batches_per_epoch is None:
+            self.close()  # else workers would read ahead into the next pass
+        self.error_counts.end_epoch(self.epoch, self._max_bad_fraction)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this rank stands, for JSON."""
-        return {**self._place(self._facts), "turn": self._turn, "spots": [list(spot) for spot in self._spots]}
+        """Return the position of this rank, as values that JSON can hold."""
+        return {
+            **self._make_state(self._settings),
+            "next_reader": self._next_reader,
+            "readers": [list(state) for state in self._reader_states],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there: with the same data, ranks and settings, and any number of workers."""
-        require_same_stream(self._facts, state)
-        epoch, position, turn = (read_count(state, name) for name in ("epoch", "batch", "turn"))
-        spots = _checked_spots(state.get("spots"), len(self._spots))
-        if turn >= len(spots):
-            raise ValueError(f"the saved position is at the turn of lane {turn}, of {len(spots)}")
-        tally = ErrorCounts()
-        tally.load_state_dict(state.get("tally", {}))
+        """Continue from a saved state, with the same data, ranks and settings, and any number of workers.
+
+        Args:
+            state: of `state_dict`, on the same rank.
+
+        Raises:
+            ValueError: If it is the state of another stream.
+        """
+        require_same_stream(self._settings, state)
+        epoch, position, next_reader = (read_count(state, name) for name in ("epoch", "batch", "next_reader"))
+        reader_states = _parse_reader_states(state.get("readers"), len(self._reader_states))
+        if next_reader >= len(reader_states):
+            raise ValueError(
+                f"The saved state continues with reader {next_reader}, but there are {len(reader_states)}"
+            )
+        error_counts = ErrorCounts()
+        error_counts.load_state_dict(state.get("error_counts", {}))
         self.close()
-        self.epoch, self.position, self._turn, self._spots, self.tally = epoch, position, turn, spots, tally
+        self.epoch, self.position, self.error_counts = epoch, position, error_counts
+        self._next_reader, self._reader_states = next_reader, reader_states
 
     def close(self) -> None:
-        """End the workers. (They also end with the loader.) Iterating again starts new ones at the same position."""
-        shut_down_workers(self._answers)
-        self._answers = None
+        """End the workers (they also end with the loader). Iterating again starts new ones at the same position."""
+        shut_down_workers(self._results)
+        self._results = None
 
-    def _epoch_is_over(self) -> bool:
-        if self._batches is None:
-            return all(spot.pass_number > self.epoch for spot in self._spots)
-        return self.position >= self._batches
+    def _is_epoch_over(self) -> bool:
+        if self._batches_per_epoch is None:
+            return all(state.pass_number > self.epoch for state in self._reader_states)
+        return self.position >= self._batches_per_epoch
 
-    def _next_answer(self) -> _Answer:
-        if self._answers is None:
-            reader = self._reader.at(self.epoch, self._turn, self._spots)
-            self._answers = iter(make_worker_pool(reader, itertools.count(self._turn), **self._pool_settings))
+    def _next_result(self) -> _StreamResult:
+        if self._results is None:
+            reader = self._reader.starting_at(self.epoch, self._next_reader, self._reader_states)
+            requests = itertools.count(self._next_reader)
+            self._results = iter(make_worker_pool(reader, requests, **self._worker_settings))
         try:
-            answer: _Answer = unwrap(next(answers(self._answers)))
-            return answer
+            result: _StreamResult = unwrap(next(iter_results(self._results)))
+            return result
         except BaseException:
-            self.close()  # the next answer would be another one's: start anew from the last that came
+            # The pool would continue with the result after the one that failed. Start again from the last delivered.
+            self.close()
             raise
 
-    def _nothing_in(self, answer: _Answer) -> ValueError:
-        if answer.bads:
-            return make_unfillable_error(answer.tried, answer.bads)
-        name, lane = self._reader.stream.name, answer.lane
+    def _make_empty_error(self, result: _StreamResult) -> ValueError:
+        if result.errors:
+            return make_unfillable_error(result.tried, result.errors)
         return ValueError(
-            f"{name}: all shards of lane {lane} are empty; leave empty shards out, or use fewer lanes"
+            f"{self._reader.stream.name}: all shards of reader {result.reader} are empty. "
+            "Leave out empty shards, or use fewer readers (num_readers)."
         )
 
 
-class _Answer(NamedTuple):
-    """What a worker sends: a batch or None, what was tried for it, and where its lane then stands."""
+class _StreamResult(NamedTuple):
+    """What a worker sends: a batch or None, what was tried for it, and the state of its reader afterwards."""
 
     batch: Batch | None
     tried: int
-    bads: tuple[SampleError, ...]
-    lane: int
-    spot: ReaderState
+    errors: tuple[SampleError, ...]
+    reader: int
+    reader_state: ReaderState
 
 
 @dataclass(kw_only=True)
-class _StreamReader(Dataset[_Answer]):
-    """Batches by their number. Copied into each worker, where the lanes live that it serves."""
+class _StreamBatchReader(Dataset[_StreamResult]):
+    """Reads batches by their index. Copied into each worker, which has the shard readers of its batches."""
 
     stream: ShardStream
     preprocessor: Preprocessor
-    batch: int
-    buffer: int
+    batch_size: int
+    buffer_size: int
     seed: int
     shuffle: bool
     rank: int
     world_size: int
-    lanes: int
+    num_readers: int
     one_pass: bool
     epoch: int = 0
     start: int = 0
-    spots: tuple[ReaderState, ...] = ()
+    states: tuple[ReaderState, ...] = ()
     _open: dict[int, ShardReader] = field(default_factory=dict)
-    _due: dict[int, int] = field(default_factory=dict)
+    _expected: dict[int, int] = field(default_factory=dict)
 
-    def at(self, epoch: int, start: int, spots: list[ReaderState]) -> _StreamReader:
-        """A reader for the batches from number `start` on."""
-        return replace(self, epoch=epoch, start=start, spots=tuple(spots), _open={}, _due={})
+    def starting_at(self, epoch: int, start: int, states: list[ReaderState]) -> _StreamBatchReader:
+        """Return a copy for the batches from index `start` on."""
+        return replace(self, epoch=epoch, start=start, states=tuple(states), _open={}, _expected={})
 
-    def __getitem__(self, request: int) -> _Answer:
-        lane = self._lane(request)
-        if self.one_pass and lane.spot.pass_number > self.epoch:
-            return _Answer(None, 0, (), request % self.lanes, lane.spot)
-        items, samples, bads = self._filled(lane)
-        tried = len(items) + len(bads)
-        enough = len(items) == self.batch or (self.one_pass and items)
-        batch = self.preprocessor.batch(items, samples) if enough else None
-        return _Answer(batch, tried, tuple(bads), request % self.lanes, lane.spot)
+    def __getitem__(self, request: int) -> _StreamResult:
+        number, reader = request % self.num_readers, self._get_reader(request)
+        if self.one_pass and reader.state.pass_number > self.epoch:
+            return _StreamResult(None, 0, (), number, reader.state)
+        processed, samples, errors = self._read_samples(reader)
+        tried = len(processed) + len(errors)
+        is_enough = len(processed) == self.batch_size or (self.one_pass and processed)
+        batch = self.preprocessor.collate(processed, samples) if is_enough else None
+        return _StreamResult(batch, tried, tuple(errors), number, reader.state)
 
-    def _lane(self, request: int) -> ShardReader:
-        number = request % self.lanes
-        due = self._due.get(number, self.start + (number - self.start) % self.lanes)
-        if request != due:  # a lane that two workers serve would come twice
+    def _get_reader(self, request: int) -> ShardReader:
+        number = request % self.num_readers
+        expected = self._expected.get(number, self.start + (number - self.start) % self.num_readers)
+        if request != expected:  # if two workers had the same reader, its samples would come twice
             raise RuntimeError(
-                f"batch {request} was asked of a worker whose lane {number} stands before batch {due}"
+                f"Batch {request} was requested from a worker whose reader {number} is before batch {expected}"
             )
-        self._due[number] = request + self.lanes
+        self._expected[number] = request + self.num_readers
         if number not in self._open:
             self._open[number] = ShardReader(
-                self.stream, self.spots[number], number=number, lanes=self.lanes, rank=self.rank,
-                world_size=self.world_size, buffer=self.buffer, seed=self.seed, shuffle=self.shuffle,
+                self.stream, self.states[number], number=number, num_readers=self.num_readers, rank=self.rank,
+                world_size=self.world_size, buffer_size=self.buffer_size, seed=self.seed, shuffle=self.shuffle,
             )  # fmt: skip
         return self._open[number]
 
-    def _filled(self, lane: ShardReader) -> tuple[list[Item], list[int], list[SampleError]]:
-        """A lane's next samples: a batch; less at the end of the one pass, or if too many are bad, or none is left."""
-        items: list[Item] = []
+    def _read_samples(
+        self, reader: ShardReader
+    ) -> tuple[list[ProcessedSample], list[int], list[SampleError]]:
+        """Read a batch; less at the end of the one pass, or if too many are bad, or if the reader has no samples."""
+        processed: list[ProcessedSample] = []
         samples: list[int] = []
-        bads: list[SampleError] = []
-        ends_since_last = broken = 0
-        while len(items) < self.batch and len(bads) < max(MOST_BAD, 20 * len(items)):
-            pass_number = lane.spot.pass_number
-            met = lane.take()
-            if met is None:
-                ends_since_last += 1
-                if self.one_pass or ends_since_last > 1:
+        errors: list[SampleError] = []
+        pass_ends = broken = 0
+        while len(processed) < self.batch_size and len(errors) < max(MAX_BAD, 20 * len(processed)):
+            pass_number = reader.state.pass_number
+            sample = reader.take()
+            if sample is None:
+                pass_ends += 1  # two in a row: a whole pass without a sample
+                if self.one_pass or pass_ends > 1:
                     break
                 continue
-            ends_since_last = 0
+            pass_ends = 0
             try:
-                items.append(self._item(met, pass_number))
-                samples.append(met.shard << 32 | met.number)
+                processed.append(self._process(sample, pass_number))
+                samples.append(sample.shard << 32 | sample.sample_index)
             except BadSampleError as error:
-                bads.append(error.record)
+                errors.append(error.record)
                 broken += error.record.reason == "broken shard"
-                if broken > MOST_BROKEN and not items:
+                if broken > MAX_BROKEN_SHARDS and not processed:
                     break
-        return items, samples, bads
+        return processed, samples, errors
 
-    def _item(self, met: ShardSample, pass_number: int) -> Item:
-        if isinstance(met.content, SampleError):
-            raise BadSampleError(*met.content)
-        seed = derive_seed(self.seed, "sample", pass_number, met.shard, met.number)
-        return self.preprocessor.item(met.content, seed)
+    def _process(self, sample: ShardSample, pass_number: int) -> ProcessedSample:
+        if isinstance(sample.content, SampleError):
+            raise BadSampleError(*sample.content)
+        seed = derive_seed(self.seed, "sample", pass_number, sample.shard, sample.sample_index)
+        return self.preprocessor.process(sample.content, seed)
 
 
-def _batches(samples_per_epoch: int | None, global_batch: int) -> int | None:
+def _count_batches(samples_per_epoch: int | None, global_batch_size: int) -> int | None:
     if samples_per_epoch is None:
         return None
     require_positive_int(samples_per_epoch, "samples_per_epoch", maximum=2**48)
-    if samples_per_epoch < global_batch:
+    if samples_per_epoch < global_batch_size:
         raise ValueError(
-            f"samples_per_epoch {samples_per_epoch} is less than one batch of all ranks, {global_batch}"
+            f"samples_per_epoch {samples_per_epoch} is less than one batch of all ranks, {global_batch_size}"
         )
-    return samples_per_epoch // global_batch
+    return samples_per_epoch // global_batch_size
 
 
-def _divisor(lanes: int, workers: int) -> int:
-    """As many workers as wanted, or the next smaller number that divides the lanes: a lane has one worker."""
-    fitting = max(
-        (count for count in range(1, min(workers, lanes) + 1) if lanes % count == 0), default=workers
-    )
-    if fitting != workers:
-        log.warning("%d workers can't share %d lanes evenly: there will be %d", workers, lanes, fitting)
-    return fitting
+def _lower_to_divisor(num_workers: int, num_readers: int) -> int:
+    """The number of workers, or the next smaller one that divides the readers: a reader belongs to one worker."""
+    divisors = (count for count in range(1, min(num_workers, num_readers) + 1) if num_readers % count == 0)
+    lowered = max(divisors, default=num_workers)
+    if lowered != num_workers:
+        log.warning(
+            "%d workers can't share %d readers evenly; using %d workers", num_workers, num_readers, lowered
+        )
+    return lowered
 
 
-def _checked_spots(rows: object, lanes: int) -> list[ReaderState]:
-    """Spots from JSON."""
-    if not isinstance(rows, list) or len(rows) != lanes:
-        raise ValueError(f"the saved position must hold a spot for each of {lanes} lanes, not {rows!r:.80}")
+def _parse_reader_states(rows: object, num_readers: int) -> list[ReaderState]:
+    """Parse reader states from JSON."""
+    if not isinstance(rows, list) or len(rows) != num_readers:
+        raise ValueError(f"The saved state must have {num_readers} reader states, not {rows!r:.80}")
     for row in rows:
         if not isinstance(row, list) or len(row) != 4 or not all(type(n) is int and n >= 0 for n in row):
-            raise ValueError(f"a spot of the saved position must be four whole numbers, not {row!r:.80}")
+            raise ValueError(f"A reader state must be four integers of at least 0, not {row!r:.80}")
     return [ReaderState(*row) for row in rows]

@@ -15,7 +15,7 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from prolip.data.sample import BadSampleError  # noqa: E402
-from prolip.data.sources.arrow import ArrowDataset  # noqa: E402
+from prolip.data.sources.arrow import ArrowDataset, ParquetTable  # noqa: E402
 from prolip.extras import MissingExtraError  # noqa: E402
 
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -442,13 +442,13 @@ def test_the_last_row_groups_stay_loaded_as_far_as_there_is_memory(tmp_path, mon
     path = write_parquet(
         tmp_path / "t.parquet", {"image": [bytes(1000)] * 12, "caption": ["one"] * 12}, group=2
     )
-    monkeypatch.setattr(ParquetTable, "keep_bytes", room * 2 * 1000 + 999)
+    monkeypatch.setattr(ParquetTable, "max_bytes", room * 2 * 1000 + 999)
     assert loads_of(ParquetTable(path), monkeypatch, WALK) == wanted
 
 
 @both
 def test_not_too_many_parts_stay_loaded(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr("prolip.data.sources.arrow._Rows.keep", 4)
+    monkeypatch.setattr("prolip.data.sources.arrow.ArrowSource.max_parts", 4)
     if kind == "parquet":
         source = ParquetTable(write_parquet(tmp_path / "t.parquet", rows(12), group=2))
         assert loads_of(source, monkeypatch, WALK) == [0, 1, 2, 3, 4, 2]

@@ -3,6 +3,7 @@
 import csv
 import io
 import pickle
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -10,7 +11,12 @@ from hypothesis import HealthCheck, given, settings
 
 from prolip.data.sample import BadSampleError
 from prolip.data.sources import caption_lines
-from prolip.data.sources.caption_lines import LineCaptions, TableCaptions
+from prolip.data.sources.caption_lines import (
+    LineCaptions,
+    TableCaptions,
+    make_caption_sample,
+    require_caption_columns,
+)
 
 LETTERS = ["a", "é", " ", "\t", "x" * 9, "\x85", "\u2028", "=", ">", '"', ","]
 
@@ -170,3 +176,50 @@ def test_other_columns_are_other_data(tmp_path):
     content = "a,b\n1,2\n"
     one, other = (table_of(tmp_path, content, captions=(name,)) for name in "ab")
     assert one.fingerprint() != other.fingerprint()
+
+
+# Columns and cells
+
+PATH = Path("t.csv")
+
+
+def test_require_caption_columns_prefers_the_usual_names_in_order():
+    assert require_caption_columns(["text", "id", "Caption"], None, PATH) == ("Caption",)
+    assert require_caption_columns(["txt", "text"], None, PATH) == ("text",)
+    assert require_caption_columns(["CAPTION", "caption"], None, PATH) == ("caption",)
+    assert require_caption_columns(["CAPTION", "Caption"], None, PATH) == ("CAPTION",)
+    assert require_caption_columns(["a", "b", "c"], ["c", "a"], PATH) == ("c", "a")
+
+
+@pytest.mark.parametrize(
+    ("present", "asked"),
+    [(["a"], None), (["a"], ["b"]), (["a"], []), (["a"], ["a", "a"]), (["caption", "caption"], None)],
+)
+def test_require_caption_columns_refuses_missing_and_repeated_columns(present, asked):
+    with pytest.raises(ValueError, match=r"t\.csv"):
+        require_caption_columns(present, asked, PATH)
+
+
+@pytest.mark.parametrize(
+    ("values", "captions"),
+    [
+        (["a cat"], ("a cat",)),
+        ([b" an animal=>a cat "], ("an animal", "a cat")),
+        ([["a cat", ["a dog => an animal", None]], "a bird"], ("a cat", "a dog", "an animal", "a bird")),
+        (["a cat", 3], ("a cat",)),
+    ],
+)
+def test_make_caption_sample_splits_captions(values, captions):
+    sample = make_caption_sample(7, "here", values, {"id": 1})
+    assert (sample.key, sample.location, sample.image, sample.extra) == ("7", "here", b"", {"id": 1})
+    assert sample.captions == captions
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [([], "no caption"), ([None], "no caption"), ([" => "], "empty caption"), ([3], "unreadable caption")],
+)
+def test_make_caption_sample_without_caption_is_bad(values, reason):
+    with pytest.raises(BadSampleError) as caught:
+        make_caption_sample(0, "here", values, {})
+    assert caught.value.record.reason == reason

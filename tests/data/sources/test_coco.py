@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis.extra.numpy import arrays
 
 from prolip.data.sample import BadSampleError
-from prolip.data.sources.coco import CocoCaptions, Segment, make_annotation, decode_mask, read_instances, encode_rle
+from prolip.data.sources.coco import (
+    CocoCaptions,
+    Segment,
+    decode_mask,
+    encode_rle,
+    make_annotation,
+    read_instances,
+)
 
 
 def segment(segmentation, number=7):

@@ -5,10 +5,13 @@ import pickle
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from prolip.data.sample import BadSampleError
+from prolip.data.source import Source
 from prolip.data.sources import folder
-from prolip.data.sources.folder import ImageFolder
+from prolip.data.sources.folder import ImageFolder, ImageList
+from prolip.preprocessing.images import read_image
 
 
 def lay(folder, **files):
@@ -142,3 +145,20 @@ def test_the_fingerprint_tells_of_other_names_and_pairs(tmp_path):
     ]  # fmt: skip
     prints = {ImageFolder(lay(tmp_path / str(i), **files)).fingerprint() for i, files in enumerate(kinds)}
     assert len(prints | {ImageFolder(tmp_path / "0", captions=False).fingerprint()}) == 5
+
+
+def test_image_list_keeps_the_order_and_reports_missing_files(tmp_path):
+    for number, name in enumerate("ab"):
+        Image.new("RGB", (2, 2), (number, 0, 0)).save(tmp_path / f"{name}.png")
+    files = [tmp_path / f"{name}.png" for name in ("b", "a", "missing")]
+    source = ImageList(tmp_path / "table.csv", files)
+    assert isinstance(source, Source)
+    assert (len(source), source.name, source.chunks.tolist()) == (3, str(tmp_path / "table.csv"), [3])
+    assert [read_image(source.read(i).image).getpixel((0, 0))[0] for i in (0, 1)] == [1, 0]
+    assert source.read(0).captions == ()
+    with pytest.raises(BadSampleError, match="missing file"):
+        source.read(2)
+    with pytest.raises(IndexError, match="3"):
+        source.read(3)
+    assert source.fingerprint() == ImageList(tmp_path, files).fingerprint()
+    assert source.fingerprint() != ImageList(tmp_path, files[::-1]).fingerprint()

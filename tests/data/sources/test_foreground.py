@@ -8,17 +8,17 @@ import torch
 from PIL import Image
 
 from prolip.data.source import FileBacked
-from prolip.data.sources.foreground import ForegroundImages
+from prolip.data.sources.foreground import ForegroundImages, occlude_center
 from prolip.embeddings.embedder import encode_images
 from prolip.embeddings.identity import data_identity
-from prolip.scenes.writer import Plan, write
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 from tests.data.annotated import write_three
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes") / "data"
-    write(out, Plan(size=32, test=9, train=1), show=False)
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_test=9, num_train=1), progress=False)
     return out / "hierarimgs"
 
 
@@ -44,7 +44,9 @@ def test_all_but_the_union_of_the_segments_is_blank(two):
 def test_other_objects_are_other_data(folder):
     path, images = folder / "instances.json", folder / "images"
     found = {
-        ForegroundImages(path, images, canvas=c, limit=n).fingerprint() for c in (None, 0, 255) for n in (None, 4)
+        ForegroundImages(path, images, canvas=c, limit=n).fingerprint()
+        for c in (None, 0, 255)
+        for n in (None, 4)
     }
     assert len(found) == 6
 
@@ -70,7 +72,9 @@ def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
     for canvas in (None, 255):
         first, second = (
             encode_images(
-                nano, ForegroundImages(folder / "instances.json", place, canvas=canvas, limit=1), cache=tmp_path / "c"
+                nano,
+                ForegroundImages(folder / "instances.json", place, canvas=canvas, limit=1),
+                cache=tmp_path / "c",
             )
             for place in (folder, other)
         )
@@ -100,3 +104,30 @@ def test_mistakes_are_told(folder, two):
     with pytest.raises(ValueError, match="has a segment"):
         ForegroundImages(empty, two[0])
     assert len(ForegroundImages(folder / "instances.json", folder / "images", limit=4)) == 4
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.025, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("size", [(100, 60), (224, 224), (33, 47)])
+def test_occlude_center_hides_the_fraction_in_the_middle(fraction, size):
+    image = Image.new("RGB", size, (255, 0, 0))
+    hidden = (np.asarray(occlude_center(image, fraction)) == 128).all(-1)
+    assert hidden.mean() == pytest.approx(fraction, abs=0.5 * (1 / size[0] + 1 / size[1]))
+    assert np.asarray(image)[..., 0].min() == 255  # the original is as it was
+    if 0 < fraction < 1:
+        rows, columns = np.nonzero(hidden)
+        assert abs(rows.mean() - (size[1] - 1) / 2) <= 0.5
+        assert abs(columns.mean() - (size[0] - 1) / 2) <= 0.5
+        assert hidden[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "level"), [(-0.1, 0), (1.1, 0), (float("nan"), 0), (0.1, 256), (0.1, -1)]
+)
+def test_occlude_center_refuses_values_out_of_range(fraction, level):
+    with pytest.raises(ValueError, match="must be in 0"):
+        occlude_center(Image.new("RGB", (8, 8)), fraction, level)
+
+
+def test_occlude_center_refuses_other_modes():
+    with pytest.raises(ValueError, match="L"):
+        occlude_center(Image.new("L", (8, 8)), 0.1)

@@ -29,7 +29,7 @@ def test_the_published_table_with_its_pictures_in_a_folder(tmp_path):
     assert texts[0] == ["table", "table with plates", "table with three plates, with man", "A table"]
     assert texts[2] == ["bird", "bird", "bird perched", "A bird"]
     assert len(set(data.captions)) == len(data.captions) == 10, "each text once"
-    assert [path.name for path in data.pictures] == ["COCO_1.jpg", "COCO_2.jpg"], "each picture once"
+    assert [path.name for path in data.images] == ["COCO_1.jpg", "COCO_2.jpg"], "each picture once"
     assert data.image_index.tolist() == [0, 1, 0]
     assert data.missing == ()
     assert data.log_ambiguity is None
@@ -41,7 +41,7 @@ def test_pictures_that_are_not_there_are_told(tmp_path):
     assert data.image_index.tolist() == [-1, 0, -1]
     assert data.missing == ("http://a.org/val/COCO_1.jpg",) * 2
     texts_only = read_hierarcaps(path)
-    assert (texts_only.pictures, texts_only.image_index.tolist()) == ((), [-1, -1, -1])
+    assert (texts_only.images, texts_only.image_index.tolist()) == ((), [-1, -1, -1])
 
 
 def test_a_folder_without_any_of_the_pictures_is_a_mistake(tmp_path):
@@ -87,7 +87,7 @@ def test_a_missing_table(tmp_path):
 
 def test_a_path_below_the_folder_comes_before_its_name_alone(tmp_path):
     path = table(tmp_path, "id,captions,url\n1,a => b,sub/x.png\n", "x.png")
-    assert read_hierarcaps(path, tmp_path / "imgs").pictures == (tmp_path / "imgs" / "x.png",)
+    assert read_hierarcaps(path, tmp_path / "imgs").images == (tmp_path / "imgs" / "x.png",)
     (tmp_path / "imgs" / "sub").mkdir()
     Image.new("RGB", (2, 2)).save(tmp_path / "imgs" / "sub" / "x.png")
-    assert read_hierarcaps(path, tmp_path / "imgs").pictures == (tmp_path / "imgs" / "sub" / "x.png",)
+    assert read_hierarcaps(path, tmp_path / "imgs").images == (tmp_path / "imgs" / "sub" / "x.png",)

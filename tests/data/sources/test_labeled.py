@@ -8,8 +8,14 @@ import pytest
 from PIL import Image
 
 from prolip.data.open import open_data
-from prolip.data.sources.labeled import (DEFAULT_TEMPLATES, list_task_shards, open_labeled, read_dataset_type, read_lines)
-from prolip.scenes.writer import Plan, write
+from prolip.data.sources.labeled import (
+    DEFAULT_TEMPLATES,
+    list_task_shards,
+    open_labeled,
+    read_dataset_type,
+    read_lines,
+)
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
 def told(key, **extra):
@@ -27,7 +33,7 @@ def folder(tmp_path):
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):
     out = tmp_path_factory.mktemp("scenes")
-    write(out, Plan(size=32, train=1, test=5, shard=2))
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_train=1, num_test=5, shard_size=2))
     return out / "wds_scenes-shape_test"
 
 

@@ -11,12 +11,12 @@ JSON = json.dumps({"caption": "from json", "meta": {"captions": ["one", " two ",
 
 
 def captions(files, *keys):
-    return SampleFields(keys, ("jpg",)).sample("k", "here", {"jpg": b"x", **files}).captions
+    return SampleFields(keys, ("jpg",)).make_sample("k", "here", {"jpg": b"x", **files}).captions
 
 
 def reason(files, *keys, images=("jpg",)):
     with pytest.raises(BadSampleError) as caught:
-        SampleFields(keys, images).sample("k", "here: k", files)
+        SampleFields(keys, images).make_sample("k", "here: k", files)
     assert caught.value.record.location == "here: k"
     return caught.value.record.reason, caught.value.record.detail
 
@@ -54,14 +54,14 @@ def test_one_key_was_enough():
 
 
 def test_no_captions_wanted():
-    sample = SampleFields((), ("jpg",)).sample("k", "here", {"jpg": b"x", "cls": b"7", "txt": b""})
+    sample = SampleFields((), ("jpg",)).make_sample("k", "here", {"jpg": b"x", "cls": b"7", "txt": b""})
     assert sample.captions == ()
     assert sample.extra == {"cls": b"7", "txt": b""}
 
 
 def test_the_first_image_ending_that_is_there_is_the_picture():
     picks = SampleFields((), ("webp", "PNG", "jpg"))
-    sample = picks.sample("k", "here", {"jpg": b"j", "png": b"p", "json": b"{}"})
+    sample = picks.make_sample("k", "here", {"jpg": b"j", "png": b"p", "json": b"{}"})
     assert (sample.key, sample.location, sample.image) == ("k", "here", b"p")
     assert sample.extra == {"jpg": b"j", "json": b"{}"}
 
@@ -122,10 +122,10 @@ def test_a_leading_dot_is_no_part_of_an_ending():
         SampleFields(("txt:lines", "json:caption"), ("JPG", "png")),
     )
     files = {"jpg": b"x", "txt": b"a\nb", "json": JSON}
-    sample = dotted.sample("k", "here", files)
-    assert sample == plain.sample("k", "here", files)
+    sample = dotted.make_sample("k", "here", files)
+    assert sample == plain.make_sample("k", "here", files)
     assert sample.captions == ("a", "b", "from json")
-    assert dotted.facts() == plain.facts()
+    assert dotted.describe() == plain.describe()
     assert SampleFields(".txt", ".jpg").images == ("jpg",)
 
 
@@ -146,11 +146,13 @@ def test_no_ending_twice():
 )
 def test_a_list_of_more_general_captions_is_taken_if_it_fits(general, wanted):
     content = json.dumps({"captions": ["red thing", "a thing"], "general": general}).encode()
-    found = SampleFields(("json:captions",), ("jpg",)).sample("k", "here", {"jpg": b"x", "json": content})
+    found = SampleFields(("json:captions",), ("jpg",)).make_sample(
+        "k", "here", {"jpg": b"x", "json": content}
+    )
     assert found.general_captions == wanted
     assert found.captions == ("red thing", "a thing")
 
 
 def test_a_broken_json_has_no_general_captions():
     files = {"jpg": b"x", "txt": b"a thing", "json": b'{"general": ["a'}
-    assert SampleFields(("txt",), ("jpg",)).sample("k", "here", files).general_captions == ()
+    assert SampleFields(("txt",), ("jpg",)).make_sample("k", "here", files).general_captions == ()

@@ -14,10 +14,10 @@ import webdataset
 
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.sources import tar
-from prolip.data.sources.tar import FileCache, TarShards, expand, expand_braces
+from prolip.data.sources.tar import FileCache, TarShards, expand_braces, expand_paths
 from prolip.data.sources.tar_format import read_at
-from prolip.scenes.writer import Plan
-from prolip.scenes.writer import write as write_scenes
+from prolip.scenes.writer import SceneDatasetSpec
+from prolip.scenes.writer import write_dataset as write_scenes
 from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes, write_tar
 
 
@@ -206,7 +206,7 @@ def test_a_fork_reads_the_same_even_if_a_lock_was_held(three):
 
 
 def test_threads_read_the_same_with_few_files_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar, "MAX_OPEN", 2)
+    monkeypatch.setattr(tar, "MAX_OPEN_FILES", 2)
     for n in range(8):
         write_tar(tmp_path / f"{n}.tar", pairs(3, 3 * n))
     source = TarShards(str(tmp_path / "*.tar"))
@@ -226,7 +226,7 @@ def open_files(folder):
 
 
 def test_the_last_used_files_stay_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar, "MAX_OPEN", 2)
+    monkeypatch.setattr(tar, "MAX_OPEN_FILES", 2)
     stamps = {}
     for name in "abc":
         facts = os.stat(write_tar(tmp_path / name, pairs(1)))
@@ -352,12 +352,12 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_patterns(pattern, wanted):
-    assert expand(pattern) == wanted
+    assert expand_paths(pattern) == wanted
 
 
 @pytest.mark.usefixtures("folder")
 def test_home(tmp_path):
-    assert expand("~/00.tar") == [str(tmp_path / "00.tar")]
+    assert expand_paths("~/00.tar") == [str(tmp_path / "00.tar")]
 
 
 @pytest.mark.usefixtures("folder")
@@ -415,7 +415,7 @@ def test_backslashes_stay():
 
 def test_webdataset_reads_the_same_samples(tmp_path):
     """The library that defined the format, on shards that `prolip data scenes` wrote and on odd names."""
-    write_scenes(tmp_path / "scenes", Plan(size=32, train=7, test=2, shard=3))
+    write_scenes(tmp_path / "scenes", SceneDatasetSpec(image_size=32, num_train=7, num_test=2, shard_size=3))
     odd = [
         ("./a b/x.y.jpg", PNG),
         ("./a b/x.txt", b"one"),

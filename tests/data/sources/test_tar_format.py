@@ -11,7 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 
 from prolip.data.sources import tar_format
-from prolip.data.sources.tar_format import BLOCK, TarDamageError, StreamReader, groups, split_name
+from prolip.data.sources.tar import TarShards
+from prolip.data.sources.tar_format import (
+    BLOCK,
+    StreamReader,
+    TarDamageError,
+    iter_samples,
+    split_name,
+    write_tar,
+)
 from prolip.data.sources.tar_index import scan_tar
 from tests.data.tar_files import PNG, member, pairs, samples_by_tarfile, tar_bytes
 
@@ -53,7 +61,7 @@ def by_index(content, folder):
 def by_stream(content, skip=0):
     samples = []
     try:
-        for group in groups(StreamReader(io.BufferedReader(Trickle(content), 1000)), skip):
+        for group in iter_samples(StreamReader(io.BufferedReader(Trickle(content), 1000)), skip):
             samples.append((group.key, list(group.files.items())))
     except TarDamageError as error:
         return samples, str(error)
@@ -256,7 +264,7 @@ def test_a_stream_may_start_later(skip):
 
 
 def test_the_first_of_two_files_of_a_kind_is_kept_and_the_other_named():
-    (group,) = groups(
+    (group,) = iter_samples(
         StreamReader(io.BytesIO(tar_bytes([("1.jpg", b"a"), ("1.txt", b"b"), ("1.JPG", b"c")])))
     )
     assert group == ("1", {"jpg": b"a", "txt": b"b"}, "jpg")
@@ -384,7 +392,7 @@ def test_two_tars_in_one_file_are_not_read_as_the_first(tmp_path):
 
 
 def test_the_files_of_a_sample_are_bounded_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_format, "MAX_SAMPLE", 100)
+    monkeypatch.setattr(tar_format, "MAX_SAMPLE_BYTES", 100)
     files = [("1.jpg", b"x" * 60), ("2.jpg", b"x" * 60), ("2.txt", b"x" * 41), ("3.txt", b"")]
     samples, damage = damaged(tar_bytes(files), tmp_path)
     assert [key for key, _ in samples] == ["1"]
@@ -412,3 +420,29 @@ def test_a_wrong_byte_anywhere_is_harmless(tmp_path_factory, at, value):
     header = at % (2 * BLOCK) < BLOCK
     assert bool(damage) <= header
     assert damage or len(samples) == 3
+
+
+# Writing
+
+WRITTEN = [("a", {"jpg": b"one", "txt": b"a thing"}), ("b", {"jpg": b"two", "txt": b"a star", "json": b"{}"})]
+
+
+def test_write_tar_is_read_by_tar_shards(tmp_path):
+    write_tar(tmp_path / "x.tar", WRITTEN)
+    source = TarShards(str(tmp_path / "x.tar"))
+    found = [(source.read(i).key, source.read(i).image, source.read(i).captions) for i in range(len(source))]
+    assert found == [("a", b"one", ("a thing",)), ("b", b"two", ("a star",))]
+
+
+def test_write_tar_gives_the_same_bytes_without_time_or_owner(tmp_path):
+    for name in ("x.tar", "y.tar"):
+        write_tar(tmp_path / name, WRITTEN)
+    assert (tmp_path / "x.tar").read_bytes() == (tmp_path / "y.tar").read_bytes()
+    with tarfile.open(tmp_path / "x.tar") as tar:
+        assert {(entry.mtime, entry.uid, entry.uname) for entry in tar} == {(0, 0, "")}
+
+
+def test_write_tar_holds_long_names(tmp_path):
+    key = "k" * 300
+    write_tar(tmp_path / "a.tar", [(key, {"jpg": b"x", "txt": b"y"})])
+    assert TarShards(str(tmp_path / "a.tar")).read(0).key == key

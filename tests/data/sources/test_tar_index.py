@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from prolip.data.sources import tar_index
-from prolip.data.sources.tar_index import ARRAYS, cache_folder, scan_tar, load_index
+from prolip.data.sources.tar_index import ARRAY_NAMES, load_index, scan_tar
+from prolip.files import get_cache_folder
 from tests.data.tar_files import member, pairs, tar_bytes, write_tar
 
 
@@ -28,10 +29,10 @@ def scans(monkeypatch):
 
 
 def assert_same(a, b):
-    for name in ARRAYS:
+    for name in ARRAY_NAMES:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
         assert getattr(a, name).dtype == getattr(b, name).dtype
-    assert (a.prefix, a.endings, a.damage, a.hint) == (b.prefix, b.endings, b.damage, b.hint)
+    assert (a.prefix, a.extensions, a.damage, a.hint) == (b.prefix, b.extensions, b.damage, b.hint)
 
 
 @pytest.mark.parametrize("cut", [None, 5000, 0], ids=["whole", "damaged", "empty"])
@@ -125,7 +126,7 @@ def test_a_hint_is_kept(files, wanted, tmp_path, scans):
 def test_another_scanner_scans_again(tmp_path, scans, monkeypatch):
     path = write_tar(tmp_path / "1.tar", pairs(2))
     load_index(path)
-    monkeypatch.setattr(tar_index, "SCANNER", -1)
+    monkeypatch.setattr(tar_index, "INDEX_VERSION", -1)
     load_index(path)
     assert len(scans) == 2
 
@@ -177,17 +178,17 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch, cache):
 
 
 def test_no_home_is_no_error(tmp_path, monkeypatch):
-    def homeless():
+    def homeless(name):
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(tar_index, "cache_folder", homeless)
+    monkeypatch.setattr(tar_index, "get_cache_folder", homeless)
     assert len(load_index(write_tar(tmp_path / "1.tar", pairs(2)))[0]) == 2
 
 
 def test_an_empty_variable_means_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "prolip" / "shards"
+    assert get_cache_folder("shards") == tmp_path / ".cache" / "prolip" / "shards"
 
 
 def test_a_failing_disk_stays_an_oserror(tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ from tests.data.tar_files import PNG, pairs, tar_bytes, write_tar
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(tar_stream, "WAITS", ())
+    monkeypatch.setattr(tar_stream, "RETRY_SECONDS", ())
 
 
 needs_curl = pytest.mark.skipif(
@@ -110,12 +110,12 @@ def test_a_command_that_fails(code):
 
 
 def test_a_shard_that_cannot_be_reached_is_tried_again(tar, tmp_path, monkeypatch):
-    monkeypatch.setattr(tar_stream, "WAITS", (0.0, 0.01))
+    monkeypatch.setattr(tar_stream, "RETRY_SECONDS", (0.0, 0.01))
     tried = f"mv {tmp_path}/tried1 {tmp_path}/tried2 2>/dev/null || touch {tmp_path}/tried1"
     once = f"pipe:if [ -e {tmp_path}/tried2 ]; then cat {shlex.quote(tar)}; else {tried}; exit 6; fi"
     assert told(TarStream(once).read(0)) == told(TarStream(tar).read(0))
     (tmp_path / "tried2").unlink()
-    monkeypatch.setattr(tar_stream, "WAITS", (0.0,))
+    monkeypatch.setattr(tar_stream, "RETRY_SECONDS", (0.0,))
     with pytest.raises(OSError, match="tried 2 times"):
         list(TarStream(once).read(0))
 

@@ -1,4 +1,4 @@
-"""Parquet files, and Hugging Face data sets that `save_to_disk` wrote: a row a sample, its image in it or beside it."""
+"""Parquet files and Hugging Face data sets on disk (`save_to_disk`): one row per sample."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from prolip.checks import join_names
 from prolip.data.sample import BadSampleError, Sample, parse_captions
 from prolip.data.source import compute_fingerprint, require_index
 from prolip.data.sources.columns import (
-    Columns,
     ArrowRows,
+    TableColumns,
+    arrow_errors,
     check_image_column,
     choose_columns,
-    image_of,
-    reading,
-    require_file,
     drop_map_keys,
+    parse_image,
+    require_file,
 )
 from prolip.extras import import_extra
 from prolip.files import read_json
 
 
-class Part(NamedTuple):
+class ArrowPart(NamedTuple):
     """What is loaded at a time: a row group of a Parquet file (`first`: its first row there), or a whole Arrow file.
 
     size: of an Arrow file, in bytes.
@@ -41,30 +41,29 @@ class Part(NamedTuple):
     size: int | None = None
 
     def has_changed(self) -> bool:
-        """Whether a mapped file has another size than when it was opened. One that was deleted stays as it was."""
+        """Return whether a memory-mapped file has another size than when it was opened.
+
+        A file that was deleted stays readable as it was, while it is mapped.
+        """
         try:
             return self.size is not None and self.path.stat().st_size != self.size
         except FileNotFoundError:
             return False
 
 
-class _Rows(ABC):
-    """Rows in parts, of which the last few stay loaded.
+class ArrowSource(ABC):
+    """Rows in parts, of which the last used stay in memory. Rows are numbered from 1 in each file."""
 
-    An image is bytes, a path, or Hugging Face's struct of both, of which the bytes count first. Captions are a text,
-    a list of texts, the values of a map, or several columns of them. Rows are numbered from 1 in each file.
-    """
+    max_parts: ClassVar[int] = 64  # that stay loaded, in each process
+    max_bytes: ClassVar[float]
 
-    keep: ClassVar[int] = 64  # parts that stay loaded, in each process
-    keep_bytes: ClassVar[float]
-
-    def __init__(self, name: str, parts: Sequence[Part], columns: Columns, folder: Path | None) -> None:
+    def __init__(self, name: str, parts: Sequence[ArrowPart]) -> None:
         self.name = name
-        self.columns = columns
         self._parts = [part for part in parts if part.rows]
         self._ends = np.cumsum([part.rows for part in self._parts], dtype=np.int64)
-        self._folder = folder
-        self._order: np.ndarray | None = None  # the rows that count, if not all as they lie
+        self._order: np.ndarray | None = (
+            None  # indices of rows, if they are a selection of those in the files
+        )
         self._loaded: dict[int, ArrowRows | str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,8 +75,8 @@ class _Rows(ABC):
         return int(self._ends[-1]) if len(self._ends) else 0
 
     @property
-    @abstractmethod
-    def chunks(self) -> np.ndarray: ...
+    def chunks(self) -> np.ndarray:
+        return np.array([part.rows for part in self._parts], dtype=np.int64)
 
     def files(self) -> list[Path]:
         return list(dict.fromkeys(part.path for part in self._parts))
@@ -88,54 +87,86 @@ class _Rows(ABC):
         number = int(np.searchsorted(self._ends, row, side="right"))
         part = self._parts[number]
         row -= int(self._ends[number]) - part.rows
-        where = f"{part.path}: row {part.first + row + 1}"
-        cells = self._rows(number, where).row(row, where)
-        image = image_of(cells.pop(self.columns.image), self._folder or part.path.parent, where)
-        values = [drop_map_keys(cells.pop(name)) for name in self.columns.captions]
-        return Sample(str(index), where, image, parse_captions(values, where) if values else (), cells)
+        location = f"{part.path}: row {part.first + row + 1}"
+        return self._make_sample(index, location, part, self._get_rows(number, location).row(row, location))
 
-    def _rows(self, number: int, where: str) -> ArrowRows:
-        """The rows of a part. One that can't be read is remembered too: each of its rows is told so."""
+    def _get_rows(self, number: int, location: str) -> ArrowRows:
+        """The rows of a part. An error is remembered too: all rows of the part have it."""
         part = self._parts[number]
         changed = f"{part.path} has changed since it was opened"
         if part.has_changed():
-            raise BadSampleError("unreadable row", where, changed)
-        rows = self._loaded.pop(number, None)
+            raise BadSampleError("unreadable row", location, changed)
+        rows = self._loaded.get(number)
         if rows is None:
             try:
-                with reading(part.path):
+                with arrow_errors(part.path):
                     rows = ArrowRows(self._load(part))
                 if len(rows) != part.rows:
                     raise ValueError(changed)
-            except ValueError as error:
+            except (ValueError, IndexError) as error:
                 rows = str(error)
-            self._make_room(rows)
-        self._loaded[number] = rows  # the last one used comes last
+        self._remember(number, rows)
         if isinstance(rows, str):
-            raise BadSampleError("unreadable row", where, rows)
+            raise BadSampleError("unreadable row", location, rows)
         return rows
 
-    def _make_room(self, rows: ArrowRows | str) -> None:
-        held = sum(getattr(other, "nbytes", 0) for other in (rows, *self._loaded.values()))
-        while self._loaded and (len(self._loaded) >= self.keep or held > self.keep_bytes):
-            held -= getattr(self._loaded.pop(next(iter(self._loaded))), "nbytes", 0)
+    def _remember(self, number: int, rows: ArrowRows | str) -> None:
+        """Make a part the last used one, and drop the first used ones if there are too many."""
+        if next(reversed(self._loaded), None) == number:
+            return
+        # Several threads may read. So the dict is replaced, never changed: each of them sees a complete one.
+        loaded = {key: value for key, value in self._loaded.items() if key != number}
+        used = sum(getattr(other, "nbytes", 0) for other in (rows, *loaded.values()))
+        while loaded and (len(loaded) >= self.max_parts or used > self.max_bytes):
+            used -= getattr(loaded.pop(next(iter(loaded))), "nbytes", 0)
+        self._loaded = {**loaded, number: rows}
 
     @abstractmethod
-    def _load(self, part: Part) -> Any:
+    def fingerprint(self) -> str: ...
+
+    @abstractmethod
+    def _load(self, part: ArrowPart) -> Any:
         """The pyarrow table of a part."""
 
+    @abstractmethod
+    def _make_sample(self, index: int, location: str, part: ArrowPart, cells: dict[str, Any]) -> Sample:
+        """The sample of a row, given by column."""
 
-class ParquetTable(_Rows):
-    """Rows of a Parquet file, of all in a folder (not below it), or of all that a glob finds, by name.
 
-    image, captions: names of columns, as for `CsvTable`. folder: what image paths are relative to; by default the
-    folder of each file.
+class _ImageRows(ArrowSource):
+    """Rows with an image and captions.
 
-    A row group is read whole, and the last ones stay in memory, up to 1 GB a process. The loader shuffles a window of
-    row groups at a time: if they are more than that, it reads them over and over; then make its window smaller.
+    An image is bytes, a path, or Hugging Face's struct of both, of which the bytes count first. Captions are a text,
+    a list of texts, the values of a map, or several columns of them.
     """
 
-    keep_bytes = 2.0**30
+    def __init__(
+        self, name: str, parts: Sequence[ArrowPart], columns: TableColumns, folder: Path | None
+    ) -> None:
+        super().__init__(name, parts)
+        self.columns, self._folder = columns, folder
+
+    def _make_sample(self, index: int, location: str, part: ArrowPart, cells: dict[str, Any]) -> Sample:
+        image = parse_image(cells.pop(self.columns.image), self._folder or part.path.parent, location)
+        values = [drop_map_keys(cells.pop(name)) for name in self.columns.captions]
+        captions = parse_captions(values, location) if values else ()
+        return Sample(str(index), location, image, captions, cells)
+
+
+class ParquetTable(_ImageRows):
+    """Rows of a Parquet file, of all in a folder (not below it), or of all that a glob matches, by name.
+
+    A row group is read whole, and the last ones stay in memory, up to 1 GB per process. The loader shuffles a window of
+    row groups at a time: if they need more memory than that, it reads them again and again; then make its window
+    smaller.
+
+    Args:
+        path: a file, a folder or a glob.
+        image, captions: names of columns, as for `CsvTable`.
+        folder: what image paths are relative to; by default the folder of each file.
+    """
+
+    max_bytes = 2.0**30
 
     def __init__(
         self,
@@ -145,49 +176,40 @@ class ParquetTable(_Rows):
         captions: Sequence[str] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        parquet = import_extra("pyarrow.parquet", "data")
-        parts, columns, facts = [], None, hashlib.blake2b(digest_size=16)
+        parts, columns, digest = [], None, hashlib.blake2b(digest_size=16)
         for file in _parquet_files(path):
-            require_file(file)
-            with reading(file), parquet.ParquetFile(file) as opened:
-                schema, groups = opened.schema_arrow, opened.metadata
-                rows = [groups.row_group(number).num_rows for number in range(groups.num_row_groups)]
-            if sum(rows) != groups.num_rows or min(rows, default=0) < 0:
-                raise ValueError(f"{file} is damaged: its row groups don't have the rows that it claims")
+            schema, file_parts = read_parquet_parts(file)
             if columns is None:
                 columns = choose_columns(schema.names, image, captions, str(file))
             check_image_column(schema, columns, file)
-            facts.update(f"{file.name} {file.stat().st_size}".encode() + _footer(file))
-            firsts = np.cumsum([0, *rows])
-            parts += [Part(file, count, group, int(firsts[group])) for group, count in enumerate(rows)]
+            digest.update(f"{file.name} {file.stat().st_size}".encode() + _read_footer(file))
+            parts += file_parts
         assert columns is not None  # there is a file
         super().__init__(str(path), parts, columns, None if folder is None else Path(folder))
-        self._facts = facts.hexdigest()
-
-    @property
-    def chunks(self) -> np.ndarray:
-        return np.array([part.rows for part in self._parts], dtype=np.int64)
+        self._digest = digest.hexdigest()
 
     def fingerprint(self) -> str:
-        return compute_fingerprint("parquet", self._facts, self.columns)
+        return compute_fingerprint("parquet", self._digest, self.columns)
 
-    def _load(self, part: Part) -> Any:
-        parquet = import_extra("pyarrow.parquet", "data")
-        with parquet.ParquetFile(part.path, page_checksum_verification=True) as opened:
-            return opened.read_row_group(part.group, use_threads=False)  # the loader has workers of its own
+    def _load(self, part: ArrowPart) -> Any:
+        return read_row_group(part)
 
 
-class ArrowDataset(_Rows):
+class ArrowDataset(_ImageRows):
     """A data set of Hugging Face, as `save_to_disk` wrote it; memory-mapped.
 
-    split: of a DatasetDict; by default its only one. image, captions: names of columns, as for `CsvTable`.
     Image paths are relative to the folder. Rows that were selected or shuffled come in the order of the data set.
 
-    To read where a mapped file has been cut off ends the process. So its size is looked at before each row: a file cut
-    between that look and the reading still does.
+    Reading a mapped file behind the place where it was cut off kills the process (SIGBUS). So its size is checked
+    before each row; a file that is cut between the check and the read still kills it.
+
+    Args:
+        path: the folder.
+        split: of a DatasetDict; by default its only one.
+        image, captions: names of columns, as for `CsvTable`.
     """
 
-    keep_bytes = float("inf")  # the system sees to it
+    max_bytes = float("inf")  # mapped: the operating system decides what stays in memory
 
     def __init__(
         self,
@@ -207,17 +229,17 @@ class ArrowDataset(_Rows):
         for file in files:
             require_file(file)
             size = file.stat().st_size  # before it is mapped
-            table = stream(file)
+            table = open_arrow_file(file)
             columns = columns or choose_columns(table.schema.names, image, captions, str(folder))
             check_image_column(table.schema, columns, file)
             batches += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
-            parts.append(Part(file, table.num_rows, size=size))
+            parts.append(ArrowPart(file, table.num_rows, size=size))
         assert columns is not None
         super().__init__(str(path), parts, columns, folder)
         self._order = self._read_order(list_data_files(folder, state, "_indices_data_files"))
         self._batches = np.array(batches, dtype=np.int64)
         sizes = [(part.path.name, part.size) for part in parts]
-        self._facts = compute_fingerprint("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
+        self._digest = compute_fingerprint("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
 
     @property
     def chunks(self) -> np.ndarray:
@@ -225,23 +247,54 @@ class ArrowDataset(_Rows):
 
     def fingerprint(self) -> str:
         order = None if self._order is None else hashlib.blake2b(self._order.tobytes()).hexdigest()
-        return compute_fingerprint(self._facts, order)
+        return compute_fingerprint(self._digest, order)
 
     def _read_order(self, files: Sequence[Path]) -> np.ndarray | None:
         """uint64 (N,): the rows of the data set, if it is a selection of the rows in its files."""
         if not files:
             return None
-        tables = [stream(file) for file in files]
+        tables = [open_arrow_file(file) for file in files]
         if any(table.schema.names != ["indices"] for table in tables):
             raise ValueError(f"{files[0]} must have one column, 'indices'")
         order = np.concatenate([table.column("indices").to_numpy() for table in tables])
-        total = len(self)  # so far: there is no order yet
+        total = len(self)  # of the files: there is no order yet
         if order.dtype.kind not in "ui" or (len(order) and not 0 <= order.min() <= order.max() < total):
-            raise ValueError(f"{files[0]}: its indices are not row numbers below {total}, the rows there are")
+            raise ValueError(f"{files[0]}: the indices must be row indices below {total}, the number of rows")
         return order
 
-    def _load(self, part: Part) -> Any:
-        return stream(part.path)
+    def _load(self, part: ArrowPart) -> Any:
+        return open_arrow_file(part.path)
+
+
+def read_parquet_parts(path: Path) -> tuple[Any, list[ArrowPart]]:
+    """Read the footer of a Parquet file.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        Its schema (pyarrow), and one part per row group.
+
+    Raises:
+        ValueError: If it is damaged or no Parquet file.
+    """
+    parquet = import_extra("pyarrow.parquet", "data")
+    require_file(path)
+    with arrow_errors(path), parquet.ParquetFile(path) as opened:
+        schema, metadata = opened.schema_arrow, opened.metadata
+        rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
+        raise ValueError(f"{path} is damaged: its row groups don't add up to {metadata.num_rows} rows")
+    firsts = np.cumsum([0, *rows])
+    return schema, [ArrowPart(path, count, group, int(firsts[group])) for group, count in enumerate(rows)]
+
+
+def read_row_group(part: ArrowPart, columns: Sequence[str] | None = None) -> Any:
+    """Read a row group of a Parquet file as a pyarrow table; None: all columns. Checksums are verified."""
+    parquet = import_extra("pyarrow.parquet", "data")
+    with parquet.ParquetFile(part.path, page_checksum_verification=True) as opened:
+        # Without threads: the loader has workers of its own.
+        return opened.read_row_group(part.group, columns, use_threads=False)
 
 
 def _parquet_files(spec: str | Path) -> list[Path]:
@@ -249,18 +302,18 @@ def _parquet_files(spec: str | Path) -> list[Path]:
     if path.is_dir():
         files = sorted(file for file in path.glob("[!.]*") if file.suffix.lower() == ".parquet")
         if not files:
-            raise ValueError(f"{path} holds no .parquet file")
+            raise ValueError(f"{path} has no .parquet files")
         return files
     if path.exists():
         return [path]
     files = sorted(Path(name) for name in glob(str(spec), recursive=True))
     if not files:
-        raise FileNotFoundError(f"{spec}: there is no such file")
+        raise FileNotFoundError(f"{spec}: no such file")
     return files
 
 
-def _footer(path: Path) -> bytes:
-    """The metadata of a Parquet file that was opened before: sizes and statistics of all that is in it."""
+def _read_footer(path: Path) -> bytes:
+    """The metadata of a Parquet file that was opened before: sizes and statistics of all its columns."""
     with open(path, "rb") as file:
         end = file.seek(-8, 2)
         file.seek(end - int.from_bytes(file.read(4), "little"))
@@ -268,35 +321,52 @@ def _footer(path: Path) -> bytes:
 
 
 def read_split_names(path: Path) -> list[str]:
-    """The splits of a DatasetDict's folder, at least one."""
+    """Read the names of the splits of a DatasetDict's folder; at least one."""
     splits = read_json(path / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
-        raise ValueError(f"{path / 'dataset_dict.json'} must name its splits")
+        raise ValueError(f"{path / 'dataset_dict.json'} must name its splits under 'splits'")
     return splits
 
 
 def resolve_split_folder(path: Path, split: str | None) -> Path:
-    """The folder of one split. None: the only one; of a data set without splits the folder itself."""
+    """Find the folder of a split.
+
+    Args:
+        path: of a Dataset or DatasetDict.
+        split: None: the only one.
+
+    Returns:
+        The folder of the split; of a data set without splits the folder itself.
+    """
     if not path.is_dir():
-        raise FileNotFoundError(f"{path}: there is no such folder")
+        raise FileNotFoundError(f"{path}: no such folder")
     if not (path / "dataset_dict.json").is_file():
         if split is not None:
-            raise ValueError(f"{path} has no splits, so there is no split {split!r}; leave split out")
+            raise ValueError(f"{path} has no splits, so there is no split {split!r}. Leave out split.")
         if not (path / "state.json").is_file():
             raise ValueError(f"{path} has no state.json: it was not written by save_to_disk of `datasets`")
         return path
     splits = read_split_names(path)
     if split is None and len(splits) > 1:
         raise ValueError(
-            f"{path} has several splits: {join_names(splits, 12)}; open one of them: {path / splits[0]}"
+            f"{path} has several splits: {join_names(splits, 12)}. Open one of them: {path / splits[0]}"
         )
     if split is not None and split not in splits:
-        raise ValueError(f"{path} has no split {split!r}; its splits are {join_names(splits, 12)}")
+        raise ValueError(f"{path} has no split {split!r}. Its splits are {join_names(splits, 12)}")
     return path / (splits[0] if split is None else split)
 
 
 def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]:
-    """The files that a folder's state.json names under `key`; none if it has no such key."""
+    """List the files that a state.json names.
+
+    Args:
+        folder: of the state.json.
+        state: its content.
+        key: under which the files are named.
+
+    Returns:
+        Their paths; [] if there is no such key.
+    """
     entries = state.get(key) or []
     entries = entries if isinstance(entries, list) else [entries]
     names = [entry.get("filename") if isinstance(entry, dict) else None for entry in entries]
@@ -305,9 +375,9 @@ def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]
     return [folder / str(name) for name in names]
 
 
-def stream(path: Path) -> Any:
-    """The table in a file of the Arrow stream format: pages of the file, not a copy."""
+def open_arrow_file(path: Path) -> Any:
+    """Memory-map a file of the Arrow stream format as a pyarrow table; no copy is made."""
     arrow = import_extra("pyarrow", "data")
     require_file(path)
-    with reading(path):
+    with arrow_errors(path):
         return arrow.ipc.open_stream(arrow.memory_map(str(path))).read_all()

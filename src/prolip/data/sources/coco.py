@@ -1,4 +1,4 @@
-"""COCO's JSON files: captions as a source; instances, and their masks, for whoever cuts pictures into segments."""
+"""COCO annotation files: captions as a source; instances with their masks (polygons, RLE)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from prolip.data.sample import BadSampleError, Sample, parse_captions
 from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
-from prolip.data.sources.columns import resolve_image_path, require_sample_file
+from prolip.data.sources.columns import require_sample_file, resolve_image_path
 from prolip.files import read_json
 from prolip.preprocessing.images import MAX_PIXELS
 
@@ -21,8 +21,10 @@ Id = int | str
 class CocoCaptions(SingleChunkSource):
     """Images with all their captions, in the order of the file's "images".
 
-    annotations: {"images": [{id, file_name}], "annotations": [{id, image_id, caption}]}.
-    images:      folder of the images; by default it is looked for around the file: `val2017` beside `annotations`.
+    Args:
+        annotations: a file {"images": [{id, file_name}], "annotations": [{id, image_id, caption}]}.
+        images: folder of the images; by default it is looked for near the file: `val2017` beside `annotations`.
+        captions: False: the images alone.
     """
 
     def __init__(
@@ -30,23 +32,23 @@ class CocoCaptions(SingleChunkSource):
     ) -> None:
         self.path = Path(annotations)
         content = read_json(self.path)
-        self._ids, self._files = _named_images(content, self.path)
+        self._ids, self._files = _read_images(content, self.path)
         if not self._ids:
-            raise ValueError(f"{self.path}: its list of images is empty")
-        self.images = Path(images) if images is not None else _images_folder(self.path, self._files)
+            raise ValueError(f"{self.path}: the list of images is empty")
+        self.images = Path(images) if images is not None else _find_images_folder(self.path, self._files)
         if not self.images.is_dir():
-            raise FileNotFoundError(f"{self.images}: there is no such folder")
-        self._captions = _grouped_captions(content, self._ids, self.path) if captions else None
+            raise FileNotFoundError(f"{self.images}: no such folder")
+        self._captions = _group_captions(content, self._ids, self.path) if captions else None
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
-        where = f"{self.path}: image {self._ids[index]} ({self._files[index]})"
-        path = resolve_image_path(self._files[index], self.images, where)
-        captions = () if self._captions is None else parse_captions(self._captions[index], where)
-        return Sample(str(self._ids[index]), where, path, captions, {"image_id": self._ids[index]})
+        location = f"{self.path}: image {self._ids[index]} ({self._files[index]})"
+        path = resolve_image_path(self._files[index], self.images, location)
+        captions = () if self._captions is None else parse_captions(self._captions[index], location)
+        return Sample(str(self._ids[index]), location, path, captions, {"image_id": self._ids[index]})
 
     def files(self) -> list[Path]:
         return [self.path]
@@ -57,10 +59,13 @@ class CocoCaptions(SingleChunkSource):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One annotated object. segmentation: polygons, or run lengths; `decode_mask` makes pixels of it.
+    """One annotated object.
 
-    category: its name, or its number if the file doesn't name it. bbox: left, top, width, height, in pixels.
-    area: what the file says, in pixels. crowd: many objects in one, by COCO's rule.
+    category:     its name, or its id if the file has no name.
+    bbox:         left, top, width, height, in pixels.
+    area:         as given in the file, in pixels.
+    segmentation: polygons or run lengths; see `decode_mask`.
+    crowd:        COCO's iscrowd: a group of objects.
     """
 
     id: Id
@@ -83,65 +88,95 @@ class SegmentedImage:
 
 
 def read_instances(annotations: str | Path) -> list[SegmentedImage]:
-    """The images of a COCO instances file. What isn't well formed is a ValueError that names the annotation."""
+    """Read a COCO instances file.
+
+    Args:
+        annotations: its path.
+
+    Returns:
+        The images with their segments, in the order of the file.
+
+    Raises:
+        ValueError: If an entry is malformed; the message names it.
+    """
     path = Path(annotations)
     content = read_json(path)
-    ids, files = _named_images(content, path)
+    ids, files = _read_images(content, path)
     categories = _entries(content, "categories", path, needed=False)
     names = {entry["id"]: entry.get("name") for entry in categories if _is_id(entry.get("id"))}
     segments: dict[Id, list[Segment]] = {image_id: [] for image_id in ids}
-    for entry, where in _annotations(content, segments, path):
-        segments[entry["image_id"]].append(_segment(entry, names, where))
+    for entry, location in _iter_annotations(content, segments, path):
+        segments[entry["image_id"]].append(_parse_segment(entry, names, location))
     return [
         SegmentedImage(
-            image_id, file, *_image_size(entry, f"{path}: image {image_id}"), tuple(segments[image_id])
+            image_id, file, *_parse_image_size(entry, f"{path}: image {image_id}"), tuple(segments[image_id])
         )
         for entry, image_id, file in zip(content["images"], ids, files, strict=True)
     ]
 
 
 def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
-    """bool (H, W): the pixels of a segment.
+    """Decode the mask of a segment.
 
-    Of polygons: the pixels whose centre lies inside, by the even-odd rule, of any of them. (pycocotools rounds the
-    outline its own way; a few pixels along it differ.)
+    Of polygons: the pixels whose center is inside any of them, by the even-odd rule. (pycocotools rounds the outline in
+    another way; a few pixels along it differ.)
+
+    Args:
+        segment: of an image.
+        height, width: of the image, in pixels.
+
+    Returns:
+        bool (H, W).
+
+    Raises:
+        ValueError: If the segmentation is malformed or of another size.
     """
-    form = segment.segmentation
-    where = f"annotation {segment.id}"
-    if isinstance(form, list):
+    encoded = segment.segmentation
+    location = f"annotation {segment.id}"
+    if isinstance(encoded, list):
         mask = np.zeros((height, width), dtype=bool)
-        for polygon in form:
-            mask |= _inside(_corners(polygon, where), height, width)
+        for polygon in encoded:
+            mask |= _inside(_parse_polygon(polygon, location), height, width)
         return mask
-    if not isinstance(form, dict) or "counts" not in form:
-        raise ValueError(f"{where}: its segmentation is neither polygons nor run lengths")
-    if form.get("size") != [height, width]:
-        raise ValueError(f"{where}: its mask is of size {form.get('size')}, its image of {[height, width]}")
-    counts = form["counts"]
-    counts = decode_rle_counts(counts, where) if isinstance(counts, str) else counts
+    if not isinstance(encoded, dict) or "counts" not in encoded:
+        raise ValueError(f"{location}: the segmentation is neither polygons nor run lengths")
+    if encoded.get("size") != [height, width]:
+        raise ValueError(f"{location}: the mask has size {encoded.get('size')}, the image {[height, width]}")
+    counts = encoded["counts"]
+    counts = decode_rle_counts(counts, location) if isinstance(counts, str) else counts
     if not isinstance(counts, list) or not all(
         type(count) is int and 0 <= count <= height * width for count in counts
     ):
-        raise ValueError(f"{where}: run lengths must be whole numbers from 0 to that of its pixels")
+        raise ValueError(f"{location}: run lengths must be integers from 0 to the number of pixels")
     if sum(counts) != height * width:
-        raise ValueError(f"{where}: its run lengths sum to {sum(counts)}, not to {height} x {width} pixels")
+        raise ValueError(
+            f"{location}: the run lengths sum to {sum(counts)}, not to {height} x {width} pixels"
+        )
     return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(width, height).T
 
 
 def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
-    """bool (H, W) to COCO's run lengths, column by column from the left: off, on, off, ..."""
+    """Encode a mask, bool (H, W), as COCO's run lengths, column by column from the left: off, on, off, ..."""
     height, width = mask.shape
-    # the first run is one of zeros, if only of none
+    # the first run is of zeros; its length may be 0
     line = np.concatenate([[False], mask.T.ravel().astype(bool)])
     ends = np.append(np.flatnonzero(line[1:] != line[:-1]), height * width)
     return {"counts": np.diff(ends, prepend=0).tolist(), "size": [height, width]}
 
 
 def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -> dict[str, Any]:
-    """What an instances file says of one object, whose pixels are bool (H, W)."""
+    """Make an entry of an instances file.
+
+    Args:
+        mask: of the object, bool (H, W).
+        id, image_id, category_id: of the entry.
+
+    Returns:
+        The entry.
+    """
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
-        raise ValueError(f"annotation {id}: its mask has no pixels")
+        raise ValueError(f"annotation {id}: the mask has no pixels")
     left, top = int(columns[0]), int(rows[0])
     return {
         "id": id,
@@ -154,17 +189,18 @@ def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int)
     }
 
 
-def decode_rle_counts(text: str, where: str) -> list[int]:
-    """Run lengths of COCO's compressed form: 5 bits a character, the lowest first, plus 48; bit 32: more follow.
+def decode_rle_counts(text: str, location: str) -> list[int]:
+    """Decode COCO's compressed run lengths.
 
-    The last character's bit 16 is the sign. From the fourth on they are differences to the run two before.
+    A number is 5 bits per character, lowest first, plus 48; bit 32 says that more follow; bit 16 of the last character
+    is the sign. From the fourth number on they are differences to the one two before.
     """
     counts: list[int] = []
     value = shift = 0
     for character in text:
         bits = ord(character) - 48
         if not 0 <= bits < 64 or shift > 40:
-            raise ValueError(f"{where}: {character!r} is not part of compressed run lengths")
+            raise ValueError(f"{location}: {character!r} is not valid in compressed run lengths")
         value |= (bits & 31) << shift
         shift += 5
         if bits & 32:
@@ -173,87 +209,89 @@ def decode_rle_counts(text: str, where: str) -> list[int]:
         counts.append(value + (counts[-2] if len(counts) > 2 else 0))
         value = shift = 0
     if shift:
-        raise ValueError(f"{where}: its compressed run lengths break off")
+        raise ValueError(f"{location}: the compressed run lengths break off")
     return counts
 
 
-def _corners(polygon: object, where: str) -> np.ndarray:
+def _parse_polygon(polygon: object, location: str) -> np.ndarray:
     """x, y, x, y, ... to float64 (V, 2)."""
     if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
-        raise ValueError(f"{where}: a polygon is a list of x, y of at least three corners")
+        raise ValueError(f"{location}: a polygon is a list of x, y of at least three corners")
     if not all(map(_is_number, polygon)):
-        raise ValueError(f"{where}: a polygon's corners must be finite numbers")
+        raise ValueError(f"{location}: a polygon's corners must be finite numbers")
     return np.array(polygon, dtype=np.float64).reshape(-1, 2)
 
 
 def _inside(corners: np.ndarray, height: int, width: int) -> np.ndarray:
-    """bool (H, W): walking a row of pixel centres from the left, each edge that is crossed turns inside to outside."""
+    """bool (H, W): along a row of pixel centers from the left, each crossed edge toggles between outside and inside."""
     (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, axis=0).T
-    centres = np.arange(height) + 0.5
-    edge, row = ((y0[:, None] <= centres) != (y1[:, None] <= centres)).nonzero()
-    crossing = x0[edge] + (centres[row] - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
+    centers = np.arange(height) + 0.5
+    edge, row = ((y0[:, None] <= centers) != (y1[:, None] <= centers)).nonzero()
+    crossing = x0[edge] + (centers[row] - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
     column = np.clip(np.ceil(crossing - 0.5), 0, width).astype(np.int64)
-    turns = np.zeros((height, width + 1), dtype=np.int32)
-    np.add.at(turns, (row, column), 1)
-    odd: np.ndarray = turns.cumsum(axis=1)[:, :width] % 2 == 1
+    toggles = np.zeros((height, width + 1), dtype=np.int32)
+    np.add.at(toggles, (row, column), 1)
+    odd: np.ndarray = toggles.cumsum(axis=1)[:, :width] % 2 == 1
     return odd
 
 
 def _entries(content: dict[str, Any], key: str, path: Path, needed: bool = True) -> list[dict[str, Any]]:
     entries = content.get(key, None if needed else [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{path} must have a list of objects called {key!r}; is it a file of COCO's form?")
+        raise ValueError(f"{path} must have a list of objects {key!r}. Is it a COCO annotation file?")
     return entries
 
 
-def _named_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[str]]:
+def _read_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[str]]:
     """The ids and the file names of all images."""
     entries = _entries(content, "images", path)
     for number, entry in enumerate(entries):
         if not _is_id(entry.get("id")) or not isinstance(entry.get("file_name"), str):
-            raise ValueError(f"{path}: entry {number} of its images has no id or no file_name")
+            raise ValueError(f"{path}: entry {number} of the images has no id or no file_name")
     ids = [entry["id"] for entry in entries]
     if len(set(ids)) < len(ids):
-        twice = next(image_id for image_id in ids if ids.count(image_id) > 1)
-        raise ValueError(f"{path}: the id {twice} is that of several images")
+        duplicate = next(image_id for image_id in ids if ids.count(image_id) > 1)
+        raise ValueError(f"{path}: several images have the id {duplicate}")
     return ids, [entry["file_name"] for entry in entries]
 
 
-def _annotations(
+def _iter_annotations(
     content: dict[str, Any], known: Mapping[Id, object], path: Path
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each annotation of a known image, and what to call it."""
+    """Each annotation, and its name for messages; ValueError if its image is unknown."""
     for number, entry in enumerate(_entries(content, "annotations", path)):
-        where = f"{path}: annotation {entry.get('id', f'number {number}')}"
+        location = f"{path}: annotation {entry.get('id', f'number {number}')}"
         if not _is_id(entry.get("image_id")) or entry["image_id"] not in known:
-            raise ValueError(f"{where}: there is no image {entry.get('image_id')!r}")
-        yield entry, where
+            raise ValueError(f"{location}: there is no image {entry.get('image_id')!r}")
+        yield entry, location
 
 
-def _grouped_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> list[tuple[Any, ...]]:
+def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> list[tuple[Any, ...]]:
     captions: dict[Id, list[Any]] = {image_id: [] for image_id in ids}
-    for entry, where in _annotations(content, captions, path):
+    for entry, location in _iter_annotations(content, captions, path):
         if "caption" not in entry:
-            hint = "; is this an instances file?" if "segmentation" in entry else ""
-            raise ValueError(f"{where} has no caption{hint}")
+            hint = ". Is this an instances file?" if "segmentation" in entry else ""
+            raise ValueError(f"{location} has no caption{hint}")
         captions[entry["image_id"]].append(entry["caption"])
     return [tuple(texts) for texts in captions.values()]
 
 
-def _images_folder(path: Path, files: Sequence[str]) -> Path:
-    """The folder around an annotations file where its first images are."""
+def _find_images_folder(path: Path, files: Sequence[str]) -> Path:
+    """The folder around an annotations file location its first images are."""
     base = path.parent.parent if path.parent.name == "annotations" else path.parent
     part = path.stem.rpartition("_")[2]  # captions_val2017.json
     folders = [base / part, base / "images" / part, base / "images", path.parent]
     for folder in folders:
-        if any(_is_there(folder / file) for file in files[:20]):
+        if any(_is_file(folder / file) for file in files[:20]):
             return folder
     looked = ", ".join(str(folder) for folder in folders)
-    way_out = "say where they are: open_data(path, image=FOLDER) or --image FOLDER"
-    raise ValueError(f"{path}: its images are in none of {looked}; {way_out}")
+    raise ValueError(
+        f"{path}: the images are in none of {looked}. Give their folder: open_data(path, image=FOLDER) or "
+        "--image FOLDER."
+    )
 
 
-def _is_there(path: Path) -> bool:
+def _is_file(path: Path) -> bool:
     try:
         require_sample_file(path, str(path))
     except BadSampleError:
@@ -261,14 +299,14 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-def _segment(entry: dict[str, Any], names: Mapping[Any, Any], where: str) -> Segment:
+def _parse_segment(entry: dict[str, Any], names: Mapping[Any, Any], location: str) -> Segment:
     if not _is_id(entry.get("id")):
-        raise ValueError(f"{where}: its id must be a number or a text")
+        raise ValueError(f"{location}: the id must be an integer or a text")
     if not isinstance(entry.get("segmentation"), list | dict):
-        raise ValueError(f"{where} has no segmentation")
+        raise ValueError(f"{location} has no segmentation")
     box, area = entry.get("bbox"), entry.get("area")
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, [*box, area])):
-        raise ValueError(f"{where}: its bbox must be four numbers, and its area one")
+        raise ValueError(f"{location}: the bbox must be four numbers, and the area one")
     number = entry.get("category_id")
     category = str(names.get(number) or number) if _is_id(number) else "unknown"
     left, top, width, height, area = map(float, [*box, area])
@@ -276,12 +314,12 @@ def _segment(entry: dict[str, Any], names: Mapping[Any, Any], where: str) -> Seg
     return Segment(entry["id"], category, (left, top, width, height), area, entry["segmentation"], crowd)
 
 
-def _image_size(entry: dict[str, Any], where: str) -> tuple[int, int]:
+def _parse_image_size(entry: dict[str, Any], location: str) -> tuple[int, int]:
     height, width = entry.get("height"), entry.get("width")
     if type(height) is not int or type(width) is not int or min(height, width) < 1:
-        raise ValueError(f"{where}: its height and width must be whole numbers of pixels")
+        raise ValueError(f"{location}: height and width must be integers of at least 1")
     if height * width > MAX_PIXELS:
-        raise ValueError(f"{where} claims {width} x {height} pixels; at most {MAX_PIXELS:,} are read")
+        raise ValueError(f"{location} claims {width} x {height} pixels; at most {MAX_PIXELS:,} are read")
     return height, width
 
 

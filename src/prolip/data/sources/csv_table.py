@@ -1,4 +1,4 @@
-"""CSV and TSV: a row a sample, with the path of its image."""
+"""CSV and TSV tables: one row per sample, with the path of its image."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ import os
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
 from prolip.data.sample import BadSampleError, Sample, parse_captions
 from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
-from prolip.data.sources.columns import Columns, choose_columns, resolve_image_path, require_file
+from prolip.data.sources.columns import TableColumns, choose_columns, require_file, resolve_image_path
 from prolip.data.sources.folder import IMAGE_EXTENSIONS
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 MAX_LINE_BYTES = 2**24
-"""Bytes; a file with a longer line is no table, and reading on would fill the memory."""
+"""A file with a longer line is not a table, and reading on would fill the memory."""
 
-# The csv module's own limit is 131,072 characters a cell, for the whole process. Raised once, here: a limit that came
-# and went with each row would not be safe where threads read.
+# The csv module's own limit is 131,072 characters per cell, for the whole process. Raised once, here: changing it for
+# each row would not be thread-safe.
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
 
 
 class CsvTable(SingleChunkSource):
     """Rows of a CSV or TSV file (UTF-8) whose first row names the columns; images are files.
 
-    image, captions: names of columns; by default the first that is there of IMAGE_COLUMNS and of CAPTION_COLUMNS.
-                     captions=() reads the images alone.
-    folder:          what the image paths are relative to; by default the folder of the table.
+    Quotes follow RFC 4180 strictly: a row with a stray or unclosed quote is "unreadable", not guessed at. Rows are
+    numbered from 1, without the header. Memory: 8 bytes per row.
 
-    The quotes follow RFC 4180, strictly: a row with a stray or open quote is "unreadable", not guessed at. Rows are
-    numbered from 1, the header not counted. In memory: 8 bytes a row.
+    A quoted cell may contain line breaks. But a quote that was left open would be closed by the next quote anywhere
+    below, and all rows between would be lost in one cell. So a quote counts as unclosed, and its row ends with its
+    line, if a following line of the cell is a complete row by itself: it has a cell for each of several columns, and
+    its image has the extension of an image file or of the row's own image.
 
-    A quoted cell may hold line ends. But a later quote may also close one that was left open, and what lies between
-    would be lost. So a quote counts as open, and its row ends with its line, if a following line of the row is a row
-    by itself: it has a cell for each of several columns, and its image ends like an image file, or as the row's own.
+    Args:
+        path: .csv, .tsv or .tab.
+        image, captions: names of columns; by default the first of IMAGE_COLUMNS and of CAPTION_COLUMNS that is present.
+            captions=() reads the images alone.
+        folder: what image paths are relative to; by default the folder of the table.
     """
 
     def __init__(
@@ -53,21 +56,21 @@ class CsvTable(SingleChunkSource):
         self.path = Path(path)
         self.folder = Path(folder) if folder is not None else self.path.parent
         require_file(self.path)
-        indexed = _indexed(self.path, image, captions)
-        self._delimiter, self._header, self.columns, self._offsets, self._digest = indexed
+        index = _index_rows(self.path, image, captions)
+        self._delimiter, self._header, self.columns, self._offsets, self._digest = index
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
-        where = f"{self.path}: row {index + 1}"
-        cells = dict(zip(self._header, self._row(index, where), strict=False))
-        path = resolve_image_path(os.fsdecode(cells.pop(self.columns.image)), self.folder, where)
+        location = f"{self.path}: row {index + 1}"
+        cells = dict(zip(self._header, self._read_row(index, location), strict=True))
+        path = resolve_image_path(os.fsdecode(cells.pop(self.columns.image)), self.folder, location)
         values = [cells.pop(name) for name in self.columns.captions]
-        captions = parse_captions(values, where) if values else ()
+        captions = parse_captions(values, location) if values else ()
         extra = {name: cell.decode("utf-8", errors="backslashreplace") for name, cell in cells.items()}
-        return Sample(str(index), where, path, captions, extra)
+        return Sample(str(index), location, path, captions, extra)
 
     def files(self) -> list[Path]:
         return [self.path]
@@ -75,61 +78,79 @@ class CsvTable(SingleChunkSource):
     def fingerprint(self) -> str:
         return compute_fingerprint("table", self._digest, self.columns)
 
-    def _row(self, index: int, where: str) -> list[bytes]:
+    def _read_row(self, index: int, location: str) -> list[bytes]:
         """The cells of a row, as many as the header has."""
         start, end = int(self._offsets[index]), int(self._offsets[index + 1])
         with open(self.path, "rb") as file:
             file.seek(start)
             lines = io.BytesIO(file.read(end - start))
         try:
-            row = next(_reader((line.decode("latin-1") for line in lines), self._delimiter))
+            row = next(parse_rows((line.decode("latin-1") for line in lines), self._delimiter))
         except csv.Error as error:
-            detail = "an open quote" if "end of data" in str(error) else str(error)
-            raise BadSampleError("unreadable row", where, detail) from None
+            detail = "an unclosed quote" if "end of data" in str(error) else str(error)
+            raise BadSampleError("unreadable row", location, detail) from None
         except StopIteration:
-            raise BadSampleError(
-                "unreadable row", where, "the table has changed since it was opened"
-            ) from None
-        # More cells than columns: an unquoted delimiter in a caption, which would be cut there without a word.
-        if len(row) < len(self._header) or any(row[len(self._header) :]):
-            detail = f"{len(row)} cells for {len(self._header)} columns"
-            raise BadSampleError("unreadable row", where, detail)
-        return [cell.encode("latin-1") for cell in row[: len(self._header)]]
+            raise BadSampleError("unreadable row", location, TABLE_CHANGED) from None
+        return check_cells(row, len(self._header), location)
 
 
-def _reader(lines: Iterator[str], delimiter: str, strict: bool = True) -> Iterator[list[str]]:
+TABLE_CHANGED = "the table has changed since it was opened"
+
+
+def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
+    """Return the cells of a row (decoded as Latin-1) as bytes.
+
+    Args:
+        row: of the csv module.
+        columns: how many cells it must have.
+        location: of the sample, for the error.
+
+    Raises:
+        BadSampleError: If there are fewer cells; or more that are not empty: then an unquoted delimiter has cut a
+            caption in two.
+    """
+    if len(row) < columns or any(row[columns:]):
+        raise BadSampleError("unreadable row", location, f"{len(row)} cells for {columns} columns")
+    return [cell.encode("latin-1") for cell in row[:columns]]
+
+
+def parse_rows(lines: Iterator[str], delimiter: str, strict: bool = True) -> Iterator[list[str]]:
+    """Parse lines, decoded as Latin-1, with the csv module.
+
+    Latin-1 gives a character for every byte, so that text that isn't UTF-8 spoils one cell, not the table.
+    """
     return csv.reader(lines, delimiter=delimiter, strict=strict)
 
 
 class _Lines:
-    """The lines of a table, for the csv module, which takes as many as a record has. `end`: of the last one taken.
+    """The lines of a table, for the csv module, which takes as many as a record has.
 
-    Latin-1 gives a character for every byte, so that text that isn't UTF-8 spoils one cell, not the table.
+    end: byte where the last line that was taken ends. So it is known where each record begins.
     """
 
     def __init__(self, file: io.BufferedReader, path: Path) -> None:
         self.end = file.tell()
-        self.columns, self.image = 0, 0  # how many, and which is the image: known after the header
-        self.delimiter = _delimiter(file, path)
+        self.columns, self.image = 0, 0  # number of columns and index of the image: known after the header
+        self.delimiter = detect_delimiter(file, path)
         self.digest = hashlib.blake2b(digest_size=16)
         self._file, self._path = file, path
         self._start, self._first = self.end, ""
 
     def records(self) -> Iterator[list[str]]:
-        """Records, from here on. One whose quote stays open is a record of one line, [""], and costs no other."""
-        reader = _reader(self, self.delimiter)
+        """Iterate over records. One with an unclosed quote becomes a record of one line, [""], and affects no other."""
+        reader = parse_rows(self, self.delimiter)
         while True:
             self._start, self._first = self.end, ""
             try:
                 yield next(reader)
             except StopIteration:
                 return
-            except csv.Error:  # found again, and told, when the row is read
+            except csv.Error:  # reported when the row is read
                 if not self.columns:
                     raise
                 self._file.seek(self._start)
                 self.end = self._start + len(self._file.readline(MAX_LINE_BYTES))
-                reader = _reader(self, self.delimiter)
+                reader = parse_rows(self, self.delimiter)
                 yield [""]
 
     def __iter__(self) -> Iterator[str]:
@@ -141,44 +162,46 @@ class _Lines:
             raise StopIteration
         if len(line) == MAX_LINE_BYTES:
             raise ValueError(
-                f"{self._path}: a line at byte {self.end} is longer than 16 MB; is this a table?"
+                f"{self._path}: the line at byte {self.end} is longer than 16 MB. Is this a table?"
             )
         self.end += len(line)
         self.digest.update(line)
         text = line.decode("latin-1")
         if self._first and self.columns > 1 and self._is_row(text):
-            raise csv.Error("an open quote")
+            raise csv.Error("an unclosed quote")
         self._first = self._first or text
         return text
 
     def _is_row(self, line: str) -> bool:
-        """Whether a line, by all looks a part of a quoted cell, is rather the next row. See `CsvTable` for the rule."""
+        """Whether a line inside a quoted cell is rather the next row. See `CsvTable` for the rule."""
         cells = self._cells(line)
         if len(cells) != self.columns:
             return False
-        own = self._cells(self._first)[self.image : self.image + 1]  # none, if the open cell comes before it
-        return _ending(cells[self.image]) in {*IMAGE_EXTENSIONS, *map(_ending, own)}
+        own = self._cells(self._first)[
+            self.image : self.image + 1
+        ]  # none, if the unclosed cell comes before it
+        return _extension(cells[self.image]) in {*IMAGE_EXTENSIONS, *map(_extension, own)}
 
     def _cells(self, line: str) -> list[str]:
-        return next(_reader(iter([line]), self.delimiter, strict=False), [])
+        return next(parse_rows(iter([line]), self.delimiter, strict=False), [])
 
 
-def _ending(path: str) -> str:
+def _extension(path: str) -> str:
     return os.path.splitext(path.strip())[1].lower()
 
 
-def _indexed(
+def _index_rows(
     path: Path, image: str | None, captions: Sequence[str] | None
-) -> tuple[str, list[str], Columns, np.ndarray, str]:
-    """One pass over a table: its delimiter, header and columns, where rows begin and the last ends, and a digest.
+) -> tuple[str, list[str], TableColumns, np.ndarray, str]:
+    """Read a table once: delimiter, header, columns, offsets of rows, digest.
 
-    Where: int64 (N + 1,). The csv module itself tells where a record ends.
+    Offsets: int64 (N + 1,), the bytes where rows begin and the last one ends.
     """
     with open(path, "rb") as file:
-        _to_text(file, path)
+        skip_byte_order_mark(file, path)
         lines = _Lines(file, path)
         records = lines.records()
-        header = _header(records, path)
+        header = read_header(records, path)
         columns = choose_columns(header, image, captions, str(path))
         lines.columns, lines.image = len(header), header.index(columns.image)
         starts, start = array("q"), lines.end
@@ -190,18 +213,18 @@ def _indexed(
     return lines.delimiter, header, columns, np.array(starts, dtype=np.int64), lines.digest.hexdigest()
 
 
-def _to_text(file: io.BufferedReader, path: Path) -> None:
-    """To where the text begins: after the byte order mark, if there is one."""
+def skip_byte_order_mark(file: BinaryIO, path: Path) -> None:
+    """Seek to the beginning of the text; ValueError if it is UTF-16 or its lines end in CR."""
     block = file.read(2**16)
     if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{path} is in UTF-16; save it as UTF-8")
+        raise ValueError(f"{path} is encoded as UTF-16. Save it as UTF-8.")
     if b"\n" not in block and b"\r" in block.rstrip(b"\r"):
-        raise ValueError(f"{path}: its lines end in CR alone; save it with LF")
+        raise ValueError(f"{path}: the lines end in CR. Save it with LF.")
     file.seek(3 if block[:3] == b"\xef\xbb\xbf" else 0)
 
 
-def _delimiter(file: io.BufferedReader, path: Path) -> str:
-    """That of the file's ending; if the header has none of it, or the ending says nothing, the one it has most of."""
+def detect_delimiter(file: BinaryIO, path: Path) -> str:
+    """Return the delimiter of the file's extension; if the header doesn't contain it, the most frequent one there."""
     start = file.tell()
     line = next((line for line in iter(lambda: file.readline(MAX_LINE_BYTES), b"") if line.strip()), b"")
     file.seek(start)
@@ -212,11 +235,12 @@ def _delimiter(file: io.BufferedReader, path: Path) -> str:
     return max((usual or "\t", "\t", ",", ";", "|"), key=header.count)
 
 
-def _header(rows: Iterator[list[Any]], path: Path) -> list[str]:
+def read_header(rows: Iterator[list[str]], path: Path) -> list[str]:
+    """Read the names of the columns from the first row that is not blank; ValueError if there is none."""
     try:
         row = next((row for row in rows if row), None)
     except csv.Error as error:
-        raise ValueError(f"{path}: its first row, which names the columns, can't be read: {error}") from None
+        raise ValueError(f"{path}: the first row, which names the columns, can't be read: {error}") from None
     if row is None:
-        raise ValueError(f"{path} is empty; its first row must name its columns")
+        raise ValueError(f"{path} is empty. The first row must name the columns.")
     return [cell.encode("latin-1").decode("utf-8", errors="backslashreplace").strip() for cell in row]

@@ -1,27 +1,29 @@
-"""A folder of pictures, each with its caption in the .txt of the same name beside it."""
+"""Image files as sources: a folder of images with captions in .txt files, or a list of images."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from prolip.data.sample import BadSampleError, Sample, parse_captions
 from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
-from prolip.data.sources.columns import require_sample_file, require_image_file
+from prolip.data.sources.columns import require_image_file, require_sample_file
 
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
 MAX_TEXT_BYTES = 2**20
-"""Bytes; a longer .txt holds no caption."""
+"""A longer .txt is not a caption."""
 
 
 class ImageFolder(SingleChunkSource):
-    """All pictures in a folder and below it, by name; hidden files and folders are left out.
+    """All images in a folder and below it, by name; hidden files and folders are left out.
 
-    captions: False: the pictures alone. Else a picture without a .txt, and a .txt without a picture, are bad samples.
-    lines:    each line of a .txt is a caption; else all of it is one.
+    The caption of an image is in the .txt file of the same name. Links to folders are followed, but none twice.
 
-    A linked folder is followed, but none is entered twice.
+    Args:
+        path: the folder.
+        captions: False: the images alone. Otherwise an image without .txt, and a .txt without image, are bad samples.
+        lines: each line of a .txt is a caption; otherwise all of it is one.
     """
 
     def __init__(self, path: str | Path, *, captions: bool = True, lines: bool = False) -> None:
@@ -29,29 +31,29 @@ class ImageFolder(SingleChunkSource):
         self.captions = captions
         self.lines = lines
         if not self.path.is_dir():
-            raise FileNotFoundError(f"{self.path}: there is no such folder")
-        self._pairs = _pairs(sorted(iter_files(self.path)), captions)
+            raise FileNotFoundError(f"{self.path}: no such folder")
+        self._pairs = _pair_files(sorted(iter_files(self.path)), captions)
         if not any(image for image, _ in self._pairs):
             raise ValueError(
-                f"{self.path}: no picture in it or below it; looked for {', '.join(IMAGE_EXTENSIONS)}"
+                f"{self.path} has no images in it or below it; the extensions are {', '.join(IMAGE_EXTENSIONS)}"
             )
 
     def __len__(self) -> int:
         return len(self._pairs)
 
     def sample_keys(self) -> list[str]:
-        """Of all samples: the path of the picture (or, without one, of the text), from the folder on."""
+        """Return the keys of all samples: the path of the image (or of the text), relative to the folder."""
         return [image or text for image, text in self._pairs]
 
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
         image, text = self._pairs[index]
         key = image or text
-        where = str(self.path / key)
+        location = str(self.path / key)
         if not image:
-            raise BadSampleError("no image", where, "a .txt without a picture")
-        path = require_image_file(self.path / image, where)
-        return Sample(key, where, path, self._captions(text, where) if self.captions else ())
+            raise BadSampleError("no image", location, "a .txt without an image")
+        path = require_image_file(self.path / image, location)
+        return Sample(key, location, path, self._captions(text, location) if self.captions else ())
 
     def fingerprint(self) -> str:
         return compute_fingerprint(
@@ -59,7 +61,7 @@ class ImageFolder(SingleChunkSource):
         )
 
     def stamps(self) -> Iterator[tuple[int, int]]:
-        """Size and time of change of all files, (0, 0) for one that is gone."""
+        """Iterate over size (bytes) and modification time (ns) of all files; (0, 0) for one that was deleted."""
         for name in (name for pair in self._pairs for name in pair if name):
             try:
                 status = os.stat(self.path / name)
@@ -68,46 +70,70 @@ class ImageFolder(SingleChunkSource):
             else:
                 yield status.st_size, status.st_mtime_ns
 
-    def _captions(self, text: str, where: str) -> tuple[str, ...]:
+    def _captions(self, text: str, location: str) -> tuple[str, ...]:
         if not text:
-            raise BadSampleError("no caption", where, "there is no .txt beside it")
-        require_sample_file(self.path / text, where)
+            raise BadSampleError("no caption", location, "there is no .txt of the same name")
+        require_sample_file(self.path / text, location)
         try:
             with open(self.path / text, "rb") as file:
                 content = file.read(MAX_TEXT_BYTES + 1)
-        except FileNotFoundError:  # just now
-            raise BadSampleError("missing file", where, text) from None
+        except FileNotFoundError:  # deleted just now
+            raise BadSampleError("missing file", location, text) from None
         if len(content) > MAX_TEXT_BYTES:
-            raise BadSampleError("unreadable caption", where, f"{text} is longer than 1 MB")
-        return parse_captions(content.splitlines() if self.lines else [content], where)
+            raise BadSampleError("unreadable caption", location, f"{text} is longer than 1 MB")
+        return parse_captions(content.splitlines() if self.lines else [content], location)
+
+
+class ImageList(SingleChunkSource):
+    """Image files in the order given, without captions, for data sets that list them in a table or index of their own.
+
+    Args:
+        path: of the table or index, for messages.
+        images: paths of the images; they are the keys of the samples.
+    """
+
+    def __init__(self, path: Path, images: Sequence[Path]) -> None:
+        self.path = path
+        self.images = tuple(images)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, index: int) -> Sample:
+        require_index(index, len(self))
+        image = self.images[index]
+        return Sample(str(image), str(image), require_image_file(image, str(image)), ())
+
+    def fingerprint(self) -> str:
+        return compute_fingerprint("pictures", *(ascii(str(image)) for image in self.images))
 
 
 def iter_files(folder: Path) -> Iterator[str]:
-    """Paths of all files below a folder, relative to it; hidden ones left out, links followed."""
+    """Iterate over the paths of all files below a folder, relative to it; without hidden ones, following links."""
 
     def fail(error: OSError) -> None:
         raise error
 
-    entered = set()
+    visited = set()
     for root, folders, names in os.walk(folder, followlinks=True, onerror=fail):
         status = os.stat(root)
-        if (status.st_dev, status.st_ino) in entered:  # by a link, which may lead back here without end
+        if (status.st_dev, status.st_ino) in visited:  # by a link; following it again may never end
             folders.clear()
             continue
-        entered.add((status.st_dev, status.st_ino))
+        visited.add((status.st_dev, status.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             if not name.startswith("."):
                 yield os.path.relpath(os.path.join(root, name), folder)
 
 
-def _pairs(names: list[str], captions: bool) -> list[tuple[str, str]]:
-    """(picture, text), "" for one that is not there, by the name of the first that is."""
+def _pair_files(names: list[str], captions: bool) -> list[tuple[str, str]]:
+    """Pairs (image, text), "" for one that is missing, sorted by the name of the first that is present."""
     texts = {_stem(name): name for name in names if captions and name.lower().endswith(".txt")}
     images = [name for name in names if name.lower().endswith(IMAGE_EXTENSIONS)]
     pairs = [(image, texts.get(_stem(image), "")) for image in images]
-    lonely = texts.keys() - {_stem(image) for image in images}
-    return sorted([*pairs, *(("", texts[stem]) for stem in lonely)], key=lambda pair: pair[0] or pair[1])
+    unpaired = texts.keys() - {_stem(image) for image in images}
+    return sorted([*pairs, *(("", texts[stem]) for stem in unpaired)], key=lambda pair: pair[0] or pair[1])
 
 
 def _stem(name: str) -> str:

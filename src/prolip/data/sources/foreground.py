@@ -1,7 +1,8 @@
-"""The pictures of a COCO instances file, whole, or with all but their annotated objects blanked."""
+"""Images with a part hidden: the background of COCO's annotated objects, or a box in the center."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,16 +14,20 @@ from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import SingleChunkSource, compute_fingerprint, require_index
 from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
 from prolip.data.sources.columns import require_image_file
-from prolip.preprocessing.images import read_image
+from prolip.preprocessing.images import read_image, require_rgb
+
+GRAY = 128
 
 
 class ForegroundImages(SingleChunkSource):
-    """The pictures of a COCO instances file that have segments, in its order; whole, or their objects alone.
+    """The images of a COCO instances file that have segments, in its order; whole, or their objects alone.
 
-    annotations: the instances file. images: the folder of its pictures.
-    canvas: the grey level, 0 to 255, of everything outside the union of the segments (crowds too: they are annotated);
-            None: the pictures as they are.
-    limit:  only the first so many; None: all.
+    Args:
+        annotations: the instances file.
+        images: the folder of its images.
+        canvas: gray level, 0 to 255, of everything outside the union of the segments (crowds too: they are annotated);
+            None: the images as they are.
+        limit: only the first so many; None: all.
     """
 
     def __init__(
@@ -35,57 +40,81 @@ class ForegroundImages(SingleChunkSource):
     ) -> None:
         self.path, self.images, self.canvas = Path(annotations), Path(images), canvas
         if canvas is not None and (not isinstance(canvas, int) or not 0 <= canvas <= 255):
-            raise ValueError(f"canvas must be a grey level from 0 to 255, not {canvas!r}")
+            raise ValueError(f"canvas must be a gray level from 0 to 255, not {canvas!r}")
         if limit is not None:
             require_positive_int(limit, "limit", maximum=2**40)
         if not self.images.is_dir():
-            raise FileNotFoundError(f"{self.images}: there is no such folder")
+            raise FileNotFoundError(f"{self.images}: no such folder")
         entries = read_instances(self.path)
         self.entries: Sequence[SegmentedImage] = [entry for entry in entries if entry.segments][:limit]
         if not self.entries:
             raise ValueError(
-                f"{self.path}: none of its {len(entries)} images has a segment; is it an instances file?"
+                f"{self.path}: none of the {len(entries)} images has a segment. Is it an instances file?"
             )
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def read(self, index: int) -> Sample:
-        """Its extra holds `kept`, the share of its area that segments cover."""
+        """Read a sample; its extra has "kept", the fraction of the image that segments cover."""
         require_index(index, len(self))
         entry = self.entries[index]
-        where = f"{self.path}: image {entry.id} ({entry.file_name})"
-        path = require_image_file(self.images / entry.file_name, where)
-        mask = self._mask(entry, where)
+        location = f"{self.path}: image {entry.id} ({entry.file_name})"
+        path = require_image_file(self.images / entry.file_name, location)
+        mask = self._mask(entry, location)
         kept = {"kept": float(mask.mean())}
         if self.canvas is None:
-            return Sample(str(entry.id), where, path, (), kept)
+            return Sample(str(entry.id), location, path, (), kept)
         try:
-            picture = np.asarray(read_image(path))
+            pixels = np.asarray(read_image(path))
         except ValueError as error:
-            raise BadSampleError("unreadable image", where, str(error)) from None
-        if picture.shape[:2] != mask.shape:
+            raise BadSampleError("unreadable image", location, str(error)) from None
+        if pixels.shape[:2] != mask.shape:
             size = (
-                f"{picture.shape[1]} x {picture.shape[0]}, its annotations say {entry.width} x {entry.height}"
+                f"{pixels.shape[1]} x {pixels.shape[0]}, the annotations say {entry.width} x {entry.height}"
             )
-            raise BadSampleError("unreadable image", where, f"it is {size}")
-        blanked = np.where(mask[..., None], picture, np.uint8(self.canvas))
-        return Sample(str(entry.id), where, Image.fromarray(blanked), (), kept)
+            raise BadSampleError("unreadable image", location, f"the image is {size}")
+        blanked = np.where(mask[..., None], pixels, np.uint8(self.canvas))
+        return Sample(str(entry.id), location, Image.fromarray(blanked), (), kept)
 
     def fingerprint(self) -> str:
         return compute_fingerprint("objects", self.canvas, ascii(self.entries))
 
     def files(self) -> list[Path]:
-        """The annotations and the pictures that are there; one that is missing is a bad sample."""
-        pictures = (self.images / entry.file_name for entry in self.entries)
-        return [self.path, *(picture for picture in pictures if picture.is_file())]
+        """Return the paths of the annotations and of the images that exist; a missing one is a bad sample."""
+        paths = (self.images / entry.file_name for entry in self.entries)
+        return [self.path, *(path for path in paths if path.is_file())]
 
-    def _mask(self, entry: SegmentedImage, where: str) -> np.ndarray:
+    def _mask(self, entry: SegmentedImage, location: str) -> np.ndarray:
         try:
             masks = [decode_mask(segment, entry.height, entry.width) for segment in entry.segments]
         except ValueError as error:
-            raise BadSampleError("unreadable image", where, str(error)) from None
+            raise BadSampleError("unreadable image", location, str(error)) from None
         union: np.ndarray = np.logical_or.reduce(masks)
         if not union.any():
-            raise BadSampleError("unreadable image", where, "its segments have no pixels")
+            raise BadSampleError("unreadable image", location, "the segments have no pixels")
         return union
+
+
+def occlude_center(image: Image.Image, fraction: float, level: int = GRAY) -> Image.Image:
+    """Hide the center of an image, as the paper's occlusion test does.
+
+    Args:
+        image: RGB.
+        fraction: of the area that is hidden, by a box of the image's aspect ratio; 0 to 1.
+        level: gray level of the box, 0 to 255.
+
+    Returns:
+        A copy.
+    """
+    require_rgb(image)
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"the hidden fraction must be in 0..1, not {fraction!r}")
+    if not isinstance(level, int) or not 0 <= level <= 255:
+        raise ValueError(f"the gray level of the box must be in 0..255, not {level!r}")
+    occluded = image.copy()
+    width, height = (round(side * math.sqrt(fraction)) for side in image.size)
+    if width and height:
+        left, top = (image.width - width) // 2, (image.height - height) // 2
+        occluded.paste((level,) * 3, (left, top, left + width, top + height))
+    return occluded

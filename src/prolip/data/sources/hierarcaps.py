@@ -1,4 +1,4 @@
-"""HierarCaps' table: chains of captions from general to specific, each with its picture."""
+"""HierarCaps: chains of captions from general to specific, each with its image."""
 
 from __future__ import annotations
 
@@ -24,55 +24,66 @@ class HierarCaps:
 
     captions:      all of them, each text once.
     chains:        int64 (N, L): indices of captions, from general to specific.
-    pictures:      files, each once.
-    image_index:    int64 (N,): the picture of each chain; -1 where there is no file.
-    missing:       how the table names the pictures that are not there.
-    log_ambiguity: float64 (N, L), log of the true probability of each caption; None where nobody knows.
+    images:        files, each once.
+    image_index:   int64 (N,): the image of each chain; -1 if there is no file.
+    missing:       names in the table of the images that don't exist.
+    log_ambiguity: float64 (N, L), log of the true probability of each caption; None if unknown.
     """
 
     path: Path
     captions: tuple[str, ...]
     chains: Tensor
-    pictures: tuple[Path, ...]
+    images: tuple[Path, ...]
     image_index: Tensor
     missing: tuple[str, ...]
     log_ambiguity: Tensor | None
 
 
 def read_hierarcaps(path: str | Path, images: str | Path | None = None) -> HierarCaps:
-    """A table (CSV, UTF-8) with the columns captions, "general => ... => specific", and url or image_url.
+    """Read a table (CSV, UTF-8) with the columns captions, "general => ... => specific", and url or image_url.
 
-    A url is a path relative to the table, or the name of a file in the folder `images`; of an http address the last
-    part is that name. The column log_ambiguity, a number for each caption with spaces between, is optional.
-    A picture that is not there is told in `missing`, and its chain is judged by its texts alone.
+    The column log_ambiguity, a number for each caption, separated by spaces, is optional. An image that doesn't exist
+    is listed in `missing`; its chain is used without an image.
+
+    Args:
+        path: of the table.
+        images: folder of the images. A url is a path relative to the table, or the name of a file in this folder; of an
+            http address the last part is that name.
+
+    Returns:
+        The chains.
     """
     path = Path(path).expanduser()
     folder = None if images is None else Path(images).expanduser()
     require_file(path)
     if folder is not None and not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no such folder")
-    rows, url_column = _rows(path)
-    texts = [_chain(row["captions"], f"{path}: row {number}") for number, row in enumerate(rows, start=1)]
+        raise FileNotFoundError(f"{folder}: no such folder")
+    rows, url_column = _read_rows(path)
+    texts = [
+        _parse_chain(row["captions"], f"{path}: row {number}") for number, row in enumerate(rows, start=1)
+    ]
     _require_one_length(texts, path)
-    number_of = {
+    caption_index = {
         text: number for number, text in enumerate(dict.fromkeys(t for chain in texts for t in chain))
     }
-    files = [_picture(row[url_column], path.parent, folder) for row in rows]
+    files = [_find_image(row[url_column], path.parent, folder) for row in rows]
     if folder is not None and not any(files):
-        raise FileNotFoundError(f"{folder}: none of the {len(rows)} pictures of {path} is in it")
-    place = {file: number for number, file in enumerate(dict.fromkeys(file for file in files if file))}
+        raise FileNotFoundError(f"{folder}: none of the {len(rows)} images of {path} is in this folder")
+    image_numbers = {
+        file: number for number, file in enumerate(dict.fromkeys(file for file in files if file))
+    }
     return HierarCaps(
         path=path,
-        captions=tuple(number_of),
-        chains=torch.tensor([[number_of[text] for text in chain] for chain in texts], dtype=torch.int64),
-        pictures=tuple(place),
-        image_index=torch.tensor([place[file] if file else -1 for file in files], dtype=torch.int64),
+        captions=tuple(caption_index),
+        chains=torch.tensor([[caption_index[text] for text in chain] for chain in texts], dtype=torch.int64),
+        images=tuple(image_numbers),
+        image_index=torch.tensor([image_numbers[file] if file else -1 for file in files], dtype=torch.int64),
         missing=tuple(row[url_column] for row, file in zip(rows, files, strict=True) if not file),
-        log_ambiguity=_truths(rows, len(texts[0]), path),
+        log_ambiguity=_parse_log_ambiguity(rows, len(texts[0]), path),
     )
 
 
-def _rows(path: Path) -> tuple[list[dict[str, str]], str]:
+def _read_rows(path: Path) -> tuple[list[dict[str, str]], str]:
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -88,55 +99,58 @@ def _rows(path: Path) -> tuple[list[dict[str, str]], str]:
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
             raise ValueError(
-                f"{path}: row {number} doesn't have {len(names)} cells; put quotes around commas"
+                f"{path}: row {number} doesn't have {len(names)} cells. Put cells that contain commas in quotes."
             )
     return rows, url
 
 
-def _chain(cell: str, where: str) -> tuple[str, ...]:
+def _parse_chain(cell: str, location: str) -> tuple[str, ...]:
     chain = tuple(text.strip() for text in cell.split(CAPTION_SEPARATOR))
     if not all(chain):
-        raise ValueError(f"{where}: caption {chain.index('')} of {cell!r} is empty")
+        raise ValueError(f"{location}: caption {chain.index('')} of {cell!r} is empty")
     return chain
 
 
 def _require_one_length(texts: Sequence[Sequence[str]], path: Path) -> None:
     if len(texts[0]) < 2:
-        raise ValueError(f"{path}: row 1 has one caption; a chain has two or more, joined by {CAPTION_SEPARATOR}")
+        raise ValueError(
+            f"{path}: row 1 has one caption. A chain has two or more, separated by {CAPTION_SEPARATOR}."
+        )
     for number, chain in enumerate(texts, start=1):
         if len(chain) != len(texts[0]):
             raise ValueError(
-                f"{path}: row {number} has {len(chain)} captions joined by {CAPTION_SEPARATOR}, row 1 has {len(texts[0])}; "
+                f"{path}: row {number} has {len(chain)} captions separated by {CAPTION_SEPARATOR}, "
+                f"row 1 has {len(texts[0])}; "
                 "all chains must have the same number of levels"
             )
 
 
-def _picture(url: str, beside: Path, images: Path | None) -> Path | None:
-    """The file that a table's cell names, if it is there."""
+def _find_image(url: str, table_folder: Path, images: Path | None) -> Path | None:
+    """The file that a cell names, if it exists."""
     url = url.strip()
-    address = URL.match(url) is not None
-    places = [] if address or not url else [beside / url]
+    is_url = URL.match(url) is not None
+    candidates = [] if is_url or not url else [table_folder / url]
     if images is not None and url:
         name = url.split("?")[0].rstrip("/").rsplit("/", 1)[-1]
-        places += [images / name] if address else [images / url, images / name]
-    return next((place for place in places if place.is_file()), None)
+        candidates += [images / name] if is_url else [images / url, images / name]
+    return next((path for path in candidates if path.is_file()), None)
 
 
-def _truths(rows: Sequence[Mapping[str, str]], levels: int, path: Path) -> Tensor | None:
-    truths = []
+def _parse_log_ambiguity(rows: Sequence[Mapping[str, str]], levels: int, path: Path) -> Tensor | None:
+    values = []
     for number, row in enumerate(rows, start=1):
         if "log_ambiguity" not in row:
             return None
         try:
-            truths.append([float(part) for part in row["log_ambiguity"].split()])
+            values.append([float(part) for part in row["log_ambiguity"].split()])
         except ValueError as error:
             raise ValueError(f"{path}: row {number}: log_ambiguity: {error}") from None
-        if not all(map(math.isfinite, truths[-1])):
+        if not all(map(math.isfinite, values[-1])):
             raise ValueError(
                 f"{path}: row {number}: log_ambiguity must be finite numbers, not {row['log_ambiguity']!r}"
             )
-        if len(truths[-1]) != levels:
+        if len(values[-1]) != levels:
             raise ValueError(
-                f"{path}: row {number} has {len(truths[-1])} log_ambiguity for {levels} captions"
+                f"{path}: row {number} has {len(values[-1])} log_ambiguity for {levels} captions"
             )
-    return torch.tensor(truths, dtype=torch.float64)
+    return torch.tensor(values, dtype=torch.float64)

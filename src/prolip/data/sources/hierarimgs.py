@@ -1,36 +1,258 @@
-"""HierarImgs as `hierarimgs_builder.build` wrote it: images, and files of each with fewer segments."""
+"""HierarImgs: images built up from their largest segments on a blank canvas; making and reading them."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from prolip.files import read_json
+import numpy as np
+from PIL import Image
+
+from prolip import progress
+from prolip.checks import require_positive_int
+from prolip.data.sample import BadSampleError
+from prolip.data.sources.coco import SegmentedImage, decode_mask, read_instances
+from prolip.data.sources.columns import require_image_file
+from prolip.files import read_json, write_json
+from prolip.preprocessing.images import read_image
+
+MIN_PIXELS = 5000
+LEVELS = 3
+WHITE = 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class HierarImgs:
-    """N pictures of K levels. originals: their files; levels: (K, N) files, level 0 shows the largest segment only."""
+    """N images of K levels.
+
+    path:      of the index.
+    originals: N files.
+    levels:    (K, N) files; level 0 shows the largest segment only.
+    """
 
     path: Path
     originals: tuple[Path, ...]
     levels: tuple[tuple[Path, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HierarImgsSummary:
+    """What `build_hierarimgs` made.
+
+    index:    the path of index.json.
+    num_images: that were written.
+    left_out: number of images that were not used, by reason.
+    crowds:   segments that COCO marks as crowds; they are not used.
+    """
+
+    index: Path
+    num_images: int
+    left_out: dict[str, int]
+    crowds: int
+
+
+def is_eligible(masks: Sequence[np.ndarray], min_pixels: int = MIN_PIXELS, levels: int = LEVELS) -> bool:
+    """Return whether an image is used: it has a segment for each level, and none is too small.
+
+    Args:
+        masks: of its segments, bool (H, W) each.
+        min_pixels: the smallest segment must have more than this.
+        levels: number of levels.
+    """
+    _check_min_pixels(min_pixels)
+    return _find_objection(masks, min_pixels, levels) is None
+
+
+def paste_levels(
+    image: np.ndarray, masks: Sequence[np.ndarray], levels: int = LEVELS, canvas: int = WHITE
+) -> list[np.ndarray]:
+    """Paste the largest segment onto a blank canvas, then the two largest, and so on.
+
+    Args:
+        image: uint8 (H, W, 3).
+        masks: of its segments, bool (H, W) each; of equally large ones the first counts as larger.
+        levels: number of images to make.
+        canvas: gray level, 0 to 255.
+
+    Returns:
+        One image per level, uint8 (H, W, 3).
+    """
+    _check_rules(levels, canvas)
+    _check_image(image, masks, levels)
+    pixels = np.full_like(image, canvas)
+    results = []
+    for number in _largest_first(masks)[:levels]:
+        pixels = np.where(masks[number][..., None], image, pixels)
+        results.append(pixels)
+    return results
+
+
+def build_hierarimgs(
+    annotations: str | Path,
+    images: str | Path,
+    out: str | Path,
+    *,
+    min_pixels: int = MIN_PIXELS,
+    levels: int = LEVELS,
+    canvas: int = WHITE,
+    show: bool | None = None,
+) -> HierarImgsSummary:
+    """Build HierarImgs from a COCO instances file: `<out>/<image>/original.png, level-0.png, ...` and index.json.
+
+    Areas are counted in the masks; the file's "area" is not used. Crowds are not segments. An image that is missing or
+    damaged is left out and counted. index.json is written last: without it, `out` is incomplete.
+
+    Args:
+        annotations: the instances file.
+        images: the folder of its images.
+        out: the folder to write.
+        min_pixels, levels: see `is_eligible`.
+        canvas: gray level of the canvas, 0 to 255.
+        show: the progress bar; None: if stderr is a terminal.
+
+    Returns:
+        What was made.
+    """
+    annotations, images, out = Path(annotations), Path(images), Path(out)
+    _check_min_pixels(min_pixels)
+    _check_rules(levels, canvas)
+    entries = read_instances(annotations)
+    _check_folders(entries, annotations, images, out)
+    entries_out: list[dict[str, Any]] = []
+    left_out: Counter[str] = Counter()
+    with progress.progress_bar("pasting segments", len(entries), "images", show) as advance:
+        for entry in entries:
+            outcome = _build_one(entry, annotations, images, out, (min_pixels, levels, canvas))
+            if isinstance(outcome, str):
+                left_out[outcome] += 1
+            else:
+                entries_out.append(outcome)
+            advance(1)
+    crowds = sum(segment.crowd for entry in entries for segment in entry.segments)
+    index = {
+        "annotations": annotations.name,
+        "min_pixels": min_pixels,
+        "levels": levels,
+        "canvas": canvas,
+        "left_out": dict(left_out),
+        "crowd_segments_left_out": crowds,
+        "images": entries_out,
+    }
+    return HierarImgsSummary(write_json(out / "index.json", index), len(entries_out), dict(left_out), crowds)
+
+
 def read_hierarimgs(path: str | Path) -> HierarImgs:
-    """The folder that `prolip data hierarimgs` built, or its index.json."""
+    """Read what `build_hierarimgs` (`prolip data hierarimgs`) wrote.
+
+    Args:
+        path: the folder, or its index.json.
+
+    Returns:
+        The paths of its images.
+    """
     path = Path(path).expanduser()
     index = path / "index.json" if path.is_dir() else path
     entries = read_json(index).get("images")
     if not isinstance(entries, list) or not entries:
-        raise ValueError(
-            f"{index} names no images; prolip.data.sources.hierarimgs_builder.build makes such a file"
-        )
+        raise ValueError(f"{index} lists no images. `prolip data hierarimgs` makes such a file.")
     try:
         originals = tuple(index.parent / entry["original"] for entry in entries)
         rows = [tuple(index.parent / name for name in entry["levels"]) for entry in entries]
     except (KeyError, TypeError):
-        raise ValueError(f'{index}: each of its images must have "original" and "levels"') from None
+        raise ValueError(f'{index}: each image must have "original" and "levels"') from None
     if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise ValueError(f"{index}: all images must have the same number of levels, at least one")
     return HierarImgs(path=index, originals=originals, levels=tuple(zip(*rows, strict=True)))
+
+
+def _build_one(
+    entry: SegmentedImage, annotations: Path, images: Path, out: Path, rules: tuple[int, int, int]
+) -> dict[str, Any] | str:
+    """Write the files of an image and return its entry of the index; or the reason why it is left out."""
+    min_pixels, levels, canvas = rules
+    try:
+        segments = [segment for segment in entry.segments if not segment.crowd]
+        masks = [decode_mask(segment, entry.height, entry.width) for segment in segments]
+    except ValueError as error:
+        raise ValueError(f"{annotations}: {error}") from None
+    if (objection := _find_objection(masks, min_pixels, levels)) is not None:
+        return objection
+    try:
+        image = np.asarray(read_image(require_image_file(images / entry.file_name, entry.file_name)))
+    except BadSampleError as error:
+        return error.record.reason
+    except ValueError:
+        return "unreadable image"
+    if image.shape[:2] != (entry.height, entry.width):
+        return "not of the size that the annotations give"
+    files = {"original": image}
+    for level, pixels in enumerate(paste_levels(image, masks, levels, canvas)):
+        files[f"level-{level}"] = pixels
+    folder = Path(entry.file_name).stem
+    (out / folder).mkdir(parents=True, exist_ok=True)
+    for name, pixels in files.items():
+        Image.fromarray(pixels).save(out / folder / f"{name}.png")
+    order = _largest_first(masks)[:levels]
+    return {
+        "image_id": entry.id,
+        "original": f"{folder}/original.png",
+        "levels": [f"{folder}/level-{level}.png" for level in range(levels)],
+        "areas": [int(masks[number].sum()) for number in order],
+        "categories": [segments[number].category for number in order],
+    }
+
+
+def _find_objection(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -> str | None:
+    if len(masks) < levels:
+        return f"fewer than {levels} segments"
+    if min(int(mask.sum()) for mask in masks) <= min_pixels:
+        return f"a segment of {min_pixels} pixels or fewer"
+    return None
+
+
+def _largest_first(masks: Sequence[np.ndarray]) -> list[int]:
+    areas = [int(mask.sum()) for mask in masks]
+    # sorting is stable: equally large ones stay in the order of the file
+    return sorted(range(len(masks)), key=lambda number: -areas[number])
+
+
+def _check_min_pixels(min_pixels: object) -> None:
+    if not isinstance(min_pixels, int) or isinstance(min_pixels, bool) or min_pixels < 0:
+        raise ValueError(f"min_pixels must be an integer of at least 0, not {min_pixels!r}")
+
+
+def _check_rules(levels: int, canvas: int) -> None:
+    require_positive_int(levels, "levels", maximum=100)
+    if not isinstance(canvas, int) or not 0 <= canvas <= 255:
+        raise ValueError(f"canvas must be a gray level from 0 to 255, not {canvas}")
+
+
+def _check_image(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) -> None:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"the image must be uint8 (H, W, 3), not {image.dtype} {image.shape}")
+    for number, mask in enumerate(masks):
+        if mask.dtype != np.bool_ or mask.shape != image.shape[:2]:
+            raise ValueError(f"mask {number} must be bool {image.shape[:2]}, not {mask.dtype} {mask.shape}")
+    if len(masks) < levels:
+        raise ValueError(f"{levels} levels need as many segments; there are {len(masks)}")
+
+
+def _check_folders(entries: Sequence[SegmentedImage], annotations: Path, images: Path, out: Path) -> None:
+    if not images.is_dir():
+        raise FileNotFoundError(f"{images}: no such folder")
+    if (out / "index.json").exists():
+        raise FileExistsError(
+            f"{out} has an index.json of an earlier build. Delete it, or give another folder."
+        )
+    stems: Counter[str] = Counter(Path(entry.file_name).stem for entry in entries)
+    if stems and (most := stems.most_common(1)[0])[1] > 1:
+        raise ValueError(
+            f"{annotations}: {most[1]} images are called {most[0]!r}; they would share one folder"
+        )
+    if odd := stems.keys() & {"", ".", "..", "index.json"}:
+        raise ValueError(
+            f"{annotations}: an image can't be called {odd.pop()!r}, because its folder gets that name"
+        )

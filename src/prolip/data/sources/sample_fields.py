@@ -1,4 +1,4 @@
-"""What of a sample's files is its picture, and what its captions."""
+"""SampleFields: which files of a sample in a tar are its image and its captions."""
 
 from __future__ import annotations
 
@@ -11,81 +11,94 @@ from prolip.data.sample import BadSampleError, Sample, parse_captions, read_json
 
 
 class CaptionField(NamedTuple):
-    """The ending of a file, and where captions are in it: "whole", "lines", or the path of a field, as ".meta.en"."""
+    """Where captions are: the extension of a file, and the part of it.
 
-    ending: str
+    part: "whole", "lines", or a dot and the path of a JSON field (".meta.en").
+    """
+
+    extension: str
     part: str
 
     @classmethod
     def parse(cls, key: str) -> CaptionField:
-        ending, colon, part = key.lower().partition(":")[0], *key.partition(":")[1:]
-        if ending and ending.split(".")[-1] == "json" and part:
-            return cls(ending, "." + part)
-        if ending and ending.split(".")[-1] != "json" and (not colon or part == "lines"):
-            return cls(ending, part or "whole")
+        """Parse "txt", "txt:lines" or "json:meta.captions"; ValueError if it is none of these."""
+        extension, colon, part = key.lower().partition(":")[0], *key.partition(":")[1:]
+        if extension and extension.split(".")[-1] == "json" and part:
+            return cls(extension, "." + part)
+        if extension and extension.split(".")[-1] != "json" and (not colon or part == "lines"):
+            return cls(extension, part or "whole")
         raise ValueError(
-            f"caption key {key!r} is none of: an ending ('txt'), an ending and lines ('txt:lines'), "
-            "json and a field ('json:caption', 'json:meta.captions')"
+            f"caption field {key!r} must be an extension ('txt'), an extension and lines ('txt:lines'), "
+            "or json and a field ('json:caption', 'json:meta.captions')"
         )
 
-    def values(self, content: bytes, where: str) -> Sequence[object]:
-        """What captions there are in a file; `parse_captions` tells which of them are good."""
+    def values(self, content: bytes, location: str) -> Sequence[object]:
+        """Return the values in a file, for `parse_captions`; BadSampleError if it can't be read."""
         if self.part.startswith("."):
-            return read_json_field(content, self.part[1:], where)
+            return read_json_field(content, self.part[1:], location)
         return content.splitlines() if self.part == "lines" else [content]
 
 
 class SampleFields:
-    """
-    captions: where they are, by ending: "txt" (the file is one), "txt:lines" (each line is), "json:caption" or
-              "json:meta.captions" (a field that is a text or a list of texts). All that are found count.
-              (): none are wanted, as with data for classification.
-    images:   endings; the first of them that a sample has is its picture.
+    """Makes samples from files by extension. ".txt" and ".jpg" mean the same as "txt" and "jpg".
 
-    ".txt" and ".jpg" mean the same as "txt" and "jpg".
+    Args:
+        captions: "txt" (the file is a caption), "txt:lines" (each line is one), "json:caption" or "json:meta.captions"
+            (a field that is a text or a list of texts). All that are found count. (): no captions, as in data for
+            classification.
+        images: extensions; the first of them that a sample has is its image.
     """
 
     def __init__(self, captions: Sequence[str], images: Sequence[str]) -> None:
-        self.captions = _without_dots(captions)
-        self.images = _without_dots(images)
-        self._keys = [CaptionField.parse(key) for key in self.captions]
-        self._pictures = [ending.lower() for ending in self.images]
-        if not self._pictures:
-            raise ValueError("images must name at least one ending, such as 'jpg'")
+        self.captions = _strip_dots(captions)
+        self.images = _strip_dots(images)
+        self._fields = [CaptionField.parse(key) for key in self.captions]
+        self._image_extensions = [extension.lower() for extension in self.images]
+        if not self._image_extensions:
+            raise ValueError("images must name at least one extension, such as 'jpg'")
 
-    def facts(self) -> tuple[str, str]:
-        """For a fingerprint."""
+    def describe(self) -> tuple[str, str]:
+        """Return the settings as texts, for a fingerprint."""
         return f"captions {self.captions}", f"images {self.images}"
 
-    def sample(self, key: str, where: str, files: Mapping[str, bytes]) -> Sample:
-        """files: their contents, by ending. All but the picture are `extra`."""
-        picture = next((ending for ending in self._pictures if ending in files), None)
-        if picture is None:
-            raise BadSampleError(
-                "no image", where, f"wanted {join_names(self.images)}; {_what_is_there(files)}"
-            )
-        if not files[picture]:
-            raise BadSampleError("empty image", where)
-        captions = self._captions(files, where) if self._keys else ()
-        extra = {ending: content for ending, content in files.items() if ending != picture}
-        return Sample(key, where, files[picture], captions, extra, _general(files, len(captions)))
+    def make_sample(self, key: str, location: str, files: Mapping[str, bytes]) -> Sample:
+        """Make a sample.
 
-    def _captions(self, files: Mapping[str, bytes], where: str) -> tuple[str, ...]:
+        Args:
+            key: of the sample.
+            location: for messages.
+            files: contents by extension; all but the image become `extra`.
+
+        Raises:
+            BadSampleError: If there is no image, or no caption though captions are wanted.
+        """
+        image = next((extension for extension in self._image_extensions if extension in files), None)
+        if image is None:
+            raise BadSampleError(
+                "no image", location, f"expected {join_names(self.images)}; {_describe_files(files)}"
+            )
+        if not files[image]:
+            raise BadSampleError("empty image", location)
+        captions = self._captions(files, location) if self._fields else ()
+        extra = {extension: content for extension, content in files.items() if extension != image}
+        return Sample(key, location, files[image], captions, extra, _general(files, len(captions)))
+
+    def _captions(self, files: Mapping[str, bytes], location: str) -> tuple[str, ...]:
         values: list[object] = []
         first: BadSampleError | None = None
-        for key in self._keys:
+        for field in self._fields:
             try:
-                values += key.values(files[key.ending], where) if key.ending in files else ()
+                values += field.values(files[field.extension], location) if field.extension in files else ()
             except BadSampleError as error:
                 first = first or error
         if values:
-            return parse_captions(values, where)
-        wanted = f"wanted {join_names(self.captions)}; {_what_is_there(files)}"
-        raise first or BadSampleError("no caption", where, wanted)
+            return parse_captions(values, location)
+        wanted = f"expected {join_names(self.captions)}; {_describe_files(files)}"
+        raise first or BadSampleError("no caption", location, wanted)
 
 
 def _general(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
-    """What a list `general` in the json says: a more general caption for each, or "" where there is none."""
+    """The list `general` in the json: a more general caption for each, or "" where there is none."""
     content = files.get("json", b"")
     if b'"general"' not in content:
         return ()
@@ -97,30 +110,30 @@ def _general(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
     return tuple(found) if good else ()
 
 
-def require_unique_extensions(endings: Iterable[str], where: str) -> None:
-    """A sample has at most one file of an ending."""
+def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
+    """Raise BadSampleError if a sample has two files of one extension."""
     seen: set[str] = set()
-    for ending in endings:
-        if ending in seen:
-            raise BadSampleError("two files of one kind", where, f"two {ending}")
-        seen.add(ending)
+    for extension in extensions:
+        if extension in seen:
+            raise BadSampleError("two files of one kind", location, f"two {extension}")
+        seen.add(extension)
 
 
-def _without_dots(keys: str | Sequence[str]) -> tuple[str, ...]:
+def _strip_dots(keys: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(key.removeprefix(".") for key in ([keys] if isinstance(keys, str) else keys))
 
 
-def _what_is_there(files: Mapping[str, bytes]) -> str:
-    """Endings, and the fields of JSON: one of them may be what was meant."""
-    told = []
-    for ending, content in files.items():
+def _describe_files(files: Mapping[str, bytes]) -> str:
+    """Extensions, and the fields of JSON: one of them may be what was meant."""
+    descriptions = []
+    for extension, content in files.items():
         fields: object = None
-        if ending.split(".")[-1] == "json":
+        if extension.split(".")[-1] == "json":
             try:
                 fields = json.loads(content)
             except (ValueError, RecursionError):
                 fields = None
-        told.append(
-            f"{ending} (fields {join_names(list(fields), 12)})" if isinstance(fields, dict) else ending
+        descriptions.append(
+            f"{extension} (fields {join_names(list(fields), 12)})" if isinstance(fields, dict) else extension
         )
-    return f"there is {join_names(told, 8)}"
+    return f"found {join_names(descriptions, 8)}"

@@ -1,4 +1,4 @@
-"""Where the samples of a tar lie, in a few numbers each; kept on disk, since the scan reads every header."""
+"""Index of the samples of a tar: offsets and sizes; cached on disk, because a scan reads every header."""
 
 from __future__ import annotations
 
@@ -12,170 +12,197 @@ from pathlib import Path
 import numpy as np
 
 from prolip.data.source import compute_fingerprint
-from prolip.data.sources.tar_format import BLOCK, TarDamageError, FileReader, decode_name, walk
-from prolip.files import atomic_write
+from prolip.data.sources.tar_format import BLOCK, FileReader, TarDamageError, decode_name, iter_members
+from prolip.files import atomic_write, get_cache_folder
 
-ARRAYS = ("blocks", "sizes", "kinds", "starts", "keys", "key_ends")
-SCANNER = 2
-"""Version of the index: one of another version that was kept on disk is made again."""
+ARRAY_NAMES = ("blocks", "sizes", "extension_numbers", "starts", "keys", "key_ends")
+INDEX_VERSION = 3
+"""Of the cached files: one of another version is made again."""
 
-APART = "keys come again in this shard, but the files of one sample must stand together: tar --sort=name"
-LINKED = "{!r} is a link, which is not read: tar -h --hard-dereference"
+HINT_SCATTERED = (
+    "keys are repeated in this shard, but the files of a sample must be adjacent: use tar --sort=name"
+)
+HINT_LINK = "{!r} is a link, which is not read: use tar -h --hard-dereference"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TarIndex:
-    """Where the files of S samples lie in a tar; M files in all. No Python object a sample.
+    """Where the files of S samples are in a tar; M files in all. Arrays only: no Python object per sample.
 
-    blocks:   uint32 (M,): where the data starts, in blocks of 512 bytes.
+    blocks:   uint32 (M,): where the data begins, in blocks of 512 bytes.
     sizes:    uint32 (M,): bytes.
-    kinds:    (M,): which of `endings`.
+    extension_numbers: (M,): index into `extensions`.
     starts:   int64 (S + 1,): a sample's first file; the last is M.
-    prefix:   what all keys begin with.
-    keys:     uint8: the rest of all keys, one after another.
+    prefix:   common beginning of all keys.
+    keys:     uint8: the rest of all keys, concatenated.
     key_ends: int64 (S + 1,): where each ends in `keys`, from 0.
-    damage:   what ends the tar early, "" if it is whole.
+    damage:   message of what ends the tar early, "" if it is complete.
     hint:     why samples may lack files, "" if the tar shows no reason.
     """
 
     blocks: np.ndarray
     sizes: np.ndarray
-    kinds: np.ndarray
+    extension_numbers: np.ndarray
     starts: np.ndarray
     prefix: bytes
     keys: np.ndarray
     key_ends: np.ndarray
-    endings: tuple[str, ...]
+    extensions: tuple[str, ...]
     damage: str = ""
     hint: str = ""
 
     def __len__(self) -> int:
-        """Samples; and one more that stands for the damage, if any."""
+        """Samples, plus one that stands for the damage, if any."""
         return len(self.starts) - 1 + bool(self.damage)
 
     def is_damage(self, number: int) -> bool:
+        """Return whether this is the entry that stands for the damage."""
         return number == len(self.starts) - 1
 
     def key(self, number: int) -> str:
+        """Return the key of a sample."""
         rest = self.keys[self.key_ends[number] : self.key_ends[number + 1]]
         return decode_name(self.prefix + rest.tobytes())
 
     def files(self, number: int) -> list[tuple[str, int, int]]:
-        """Ending, first byte and size of each file of a sample."""
+        """Return extension, offset and size, in bytes, of each file of a sample."""
         members = slice(self.starts[number], self.starts[number + 1])
-        kinds, blocks, sizes = (column[members].tolist() for column in (self.kinds, self.blocks, self.sizes))
+        columns = (self.extension_numbers, self.blocks, self.sizes)
+        numbers, blocks, sizes = (column[members].tolist() for column in columns)
         return [
-            (self.endings[kind], block * BLOCK, size)
-            for kind, block, size in zip(kinds, blocks, sizes, strict=True)
+            (self.extensions[number], block * BLOCK, size)
+            for number, block, size in zip(numbers, blocks, sizes, strict=True)
         ]
 
 
 def scan_tar(descriptor: int) -> TarIndex:
-    """The samples of an open file on disk. An OSError is the disk's; a damaged tar is no error."""
+    """Scan an open tar on disk. A damaged tar is not an error: the index ends there and says so.
+
+    Args:
+        descriptor: of the open file.
+
+    Returns:
+        The index of its complete samples.
+
+    Raises:
+        OSError: If the disk fails.
+    """
     size = os.fstat(descriptor).st_size
-    tape = FileReader(descriptor, size)
-    endings: dict[bytes, int] = {}
-    blocks, sizes, kinds, starts, keys = array("I"), array("I"), array("I"), array("Q"), list[bytes]()
-    links, whole, damage = list[bytes](), 0, ""
+    reader = FileReader(descriptor, size)
+    extensions: dict[bytes, int] = {}
+    blocks, sizes, extension_numbers, starts, keys = (
+        array("I"),
+        array("I"),
+        array("I"),
+        array("Q"),
+        list[bytes](),
+    )
+    links, complete, damage = list[bytes](), 0, ""
     try:
         if size > 2**32 * BLOCK:
-            raise TarDamageError("more than 2 TiB in one shard", 0)
-        for member in walk(tape, links):
+            raise TarDamageError("a shard of more than 2 TiB", 0)
+        for member in iter_members(reader, links):
             if member is None:
-                whole = len(keys)
+                complete = len(keys)
                 continue
-            if member.first:
-                whole = len(keys)
+            if member.is_first:
+                complete = len(keys)
                 starts.append(len(blocks))
                 keys.append(member.key)
-            blocks.append(tape.at // BLOCK)
+            blocks.append(reader.offset // BLOCK)
             sizes.append(member.size)
-            kinds.append(endings.setdefault(member.ending, len(endings)))
+            extension_numbers.append(extensions.setdefault(member.extension, len(extensions)))
     except TarDamageError as error:
-        error.whole = whole
+        error.complete_samples = complete
         damage = str(error)
     starts.append(len(blocks))
-    files = starts[whole]
-    prefix, keys_left, key_ends = _packed(keys[:whole])
+    files = starts[complete]
+    prefix, keys_left, key_ends = _pack_keys(keys[:complete])
     return TarIndex(
         blocks=np.array(blocks[:files], np.uint32),
         sizes=np.array(sizes[:files], np.uint32),
-        kinds=np.array(kinds[:files], np.min_scalar_type(len(endings))),
-        starts=np.array(starts[: whole + 1], np.int64),
+        extension_numbers=np.array(extension_numbers[:files], np.min_scalar_type(len(extensions))),
+        starts=np.array(starts[: complete + 1], np.int64),
         prefix=prefix,
         keys=keys_left,
         key_ends=key_ends,
-        endings=tuple(map(decode_name, endings)),
+        extensions=tuple(map(decode_name, extensions)),
         damage=damage,
-        hint=_hint(keys, links),
+        hint=_make_hint(keys, links),
     )
 
 
 def load_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
-    """A tar's index, from the disk if it was kept there; and the tar's size in bytes and time of change in ns.
+    """Load the index of a tar from the cache, or scan the tar.
 
-    An OSError is one of the tar's disk. What is wrong with the kept index is no error, nor is a full disk.
+    A damaged cache file is not an error, nor is a full disk.
+
+    Args:
+        path: of the tar.
+
+    Returns:
+        The index; and the tar's size in bytes and modification time in ns.
+
+    Raises:
+        OSError: If the tar can't be read.
     """
     with open(path, "rb", buffering=0) as file:
-        facts = os.fstat(file.fileno())
-        stamp = (facts.st_size, facts.st_mtime_ns)
-        # `cp -p` and `rsync -t` bring a tar's time along. ascii: a path may have bytes that are no text
+        status = os.fstat(file.fileno())
+        stamp = (status.st_size, status.st_mtime_ns)
+        # Inode and ctime as well: `cp -p` and `rsync -t` preserve the modification time of another tar.
+        # ascii: a path may have bytes that are not text.
         name = ascii(os.path.abspath(path))
-        told = ascii((name, *stamp, facts.st_ino, facts.st_ctime_ns, SCANNER))
-        index = _kept(name, told)
+        identity = ascii((name, *stamp, status.st_ino, status.st_ctime_ns, INDEX_VERSION))
+        index = _read_cached(name, identity)
         if index is None:
             index = scan_tar(file.fileno())
-            _keep(index, name, told)
+            _write_cached(index, name, identity)
         return index, stamp
 
 
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "prolip" / "shards"
+def _cache_path(name: str) -> Path:
+    """One file for each path of a tar: a new index replaces the old one."""
+    return get_cache_folder("shards") / f"{compute_fingerprint(name)}.npz"
 
 
-def _place(name: str) -> Path:
-    """One for each path: a new index takes the place of the old one."""
-    return cache_folder() / f"{compute_fingerprint(name)}.npz"
-
-
-def _keep(index: TarIndex, name: str, told: str) -> None:
-    columns = {name: getattr(index, name) for name in ARRAYS}
+def _write_cached(index: TarIndex, name: str, identity: str) -> None:
+    columns = {name: getattr(index, name) for name in ARRAY_NAMES}
     columns["damage"], columns["hint"] = np.array(index.damage), np.array(index.hint)
-    columns["endings"] = np.array(json.dumps(index.endings))
+    columns["extensions"] = np.array(json.dumps(index.extensions))
     columns["prefix"] = np.frombuffer(index.prefix, np.uint8)
 
-    def write(aside: Path) -> None:
-        with open(aside, "wb") as file:
-            np.savez(file, allow_pickle=False, told=np.array(told), **columns)
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:
+            np.savez(file, allow_pickle=False, identity=np.array(identity), **columns)
 
-    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
-        atomic_write(_place(name), write)
+    with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
+        atomic_write(_cache_path(name), write)
 
 
-def _kept(name: str, told: str) -> TarIndex | None:
+def _read_cached(name: str, identity: str) -> TarIndex | None:
     try:
-        # opened here, as numpy leaves a corrupt one open
-        with open(_place(name), "rb") as file, np.load(file, allow_pickle=False) as columns:
-            if str(columns["told"]) != told:
+        # opened here, because numpy leaves a corrupt file open
+        with open(_cache_path(name), "rb") as file, np.load(file, allow_pickle=False) as columns:
+            if str(columns["identity"]) != identity:
                 return None
             return TarIndex(
-                **{name: columns[name] for name in ARRAYS},
+                **{name: columns[name] for name in ARRAY_NAMES},
                 prefix=columns["prefix"].tobytes(),
-                endings=tuple(json.loads(str(columns["endings"]))),
+                extensions=tuple(json.loads(str(columns["extensions"]))),
                 damage=str(columns["damage"]),
                 hint=str(columns["hint"]),
             )
-    except Exception:  # a corrupt file raises what it likes, and a scan is always possible
+    except Exception:  # a corrupt file can raise anything, and a scan is always possible
         return None
 
 
-def _hint(keys: list[bytes], links: list[bytes]) -> str:
+def _make_hint(keys: list[bytes], links: list[bytes]) -> str:
     if len(set(keys)) < len(keys):
-        return APART
-    return LINKED.format(decode_name(links[0])) if links else ""
+        return HINT_SCATTERED
+    return HINT_LINK.format(decode_name(links[0])) if links else ""
 
 
-def _packed(keys: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
+def _pack_keys(keys: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
     """`prefix`, `keys` and `key_ends` of an index."""
     first, last = (min(keys), max(keys)) if keys else (b"", b"")
     shared = 0

@@ -1,4 +1,4 @@
-"""Shards that come through a pipe or over a network: read in order, once, from front to back."""
+"""TarStream: WebDataset shards from a command or a network address, read once from front to back."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.data.source import compute_fingerprint
 from prolip.data.sources.sample_fields import SampleFields
-from prolip.data.sources.tar import CAPTIONS, IMAGES, URL, expand, expand_braces
-from prolip.data.sources.tar_format import TarDamageError, Group, StreamReader, groups
+from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES, URL, expand_braces, expand_paths
+from prolip.data.sources.tar_format import StreamReader, TarDamageError, TarSample, iter_samples
 
 log = logging.getLogger("prolip.data")
 SCHEMES = ("pipe", "http", "https", "s3", "gs", "hf")
 STALL_SECONDS = 300.0
-"""How long nothing may come before a shard is given up: a server that says nothing must not stop a training."""
+"""Without a byte for this long, a shard is given up: a server that hangs must not stop a training run."""
 
-WAITS = (1.0, 5.0, 30.0)
-"""Seconds before a shard of which not one byte came is tried again."""
+RETRY_SECONDS = (1.0, 5.0, 30.0)
+"""Waits before a shard of which not one byte came is tried again."""
 
 CURL = ("curl", "--connect-timeout", "30", "-f", "-sS", "-L")
 HF_FILE = re.compile(r"hf://(?:(datasets|spaces)/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
@@ -35,7 +35,7 @@ SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jw
 SECRETS = [
     (re.compile(r"(?<=://)[^/@\s'\"]+@"), "***@"),  # https://user:password@host
     (re.compile(rf"([?&][^=&\s]*{SECRET_NAME}[^=&\s]*=)[^&\s'\"]*", re.IGNORECASE), r"\1***"),
-    (re.compile(r"([?&][^=&\s]+=)[^&\s'\"]{33,}"), r"\1***"),  # long: no number or name of a shard
+    (re.compile(r"([?&][^=&\s]+=)[^&\s'\"]{33,}"), r"\1***"),  # long: not a number or name of a shard
     (re.compile(rf"(\b\w*{SECRET_NAME}\w*=)(?!\*)[^&\s'\"]+", re.IGNORECASE), r"\1***"),  # TOKEN=... command
     (re.compile(r"(\b(?:bearer|basic|token)[ :]+)[^\s'\"]+", re.IGNORECASE), r"\1***"),  # headers
     (re.compile(r"((?:^|\s)(?:-u|--user)[ =]?)\S+"), r"\1***"),  # curl -u user:password
@@ -45,68 +45,76 @@ SECRETS = [
 class TarStream:
     """Tars that can only be read in order.
 
-    pattern:  "pipe:command", http(s)://, s3:// (by the aws tool), gs:// (by gsutil), hf://, or paths on disk; with
-              ranges in braces, of which each makes a shard; or a list of them.
-    captions, images: as for `TarShards`.
+    Addresses are not checked until they are read; paths on disk must exist.
 
-    The shards are only looked at when they are read, but for paths: those must exist.
+    Args:
+        pattern: "pipe:command", http(s)://, s3:// (with the aws command), gs:// (with gsutil), hf://, or paths on disk;
+            with ranges in braces, each of which gives shards; or a list of them.
+        captions, images: see `SampleFields`.
     """
 
     def __init__(
         self,
         pattern: str | Sequence[str],
-        captions: Sequence[str] = CAPTIONS,
-        images: Sequence[str] = IMAGES,
+        captions: Sequence[str] = DEFAULT_CAPTIONS,
+        images: Sequence[str] = DEFAULT_IMAGES,
     ) -> None:
-        self.picks = SampleFields(captions, images)
+        self.fields = SampleFields(captions, images)
         patterns = [pattern] if isinstance(pattern, str) else list(pattern)
-        self.shards = tuple(dict.fromkeys(shard for one in patterns for shard in _shards(one)))
+        self.shards = tuple(dict.fromkeys(shard for one in patterns for shard in _expand_addresses(one)))
         if not self.shards:
-            raise FileNotFoundError("no shard was named")
+            raise FileNotFoundError("no shards were given")
         self.name = redact_secrets(patterns[0]) + (f", and {len(patterns) - 1} more" if patterns[1:] else "")
 
     def fingerprint(self) -> str:
-        """Of the addresses without their secrets: a new signature doesn't make other data."""
+        """Return a digest of the addresses without secrets: a new signature doesn't change the data."""
         return compute_fingerprint(
-            *(ascii(redact_secrets(shard)) for shard in self.shards), *self.picks.facts()
+            *(ascii(redact_secrets(shard)) for shard in self.shards), *self.fields.describe()
         )
 
     def read(self, shard: int, skip: int = 0) -> Iterator[Sample | SampleError]:
-        """The samples of a shard in order, each bad one in its place, without the first `skip`.
+        """Iterate over the samples of a shard, in order, good and bad.
 
-        A stream can't seek: skipped samples are read and thrown away, not decoded.
-        A shard that ends early or is damaged has one last SampleError for all that is lost. One that can't be reached at all,
-        though it was tried again after a while, is an OSError: a network that is away must not pass for bad data.
+        A stream can't seek: skipped samples are read and thrown away, not decoded. A shard that ends early or is
+        damaged has one last SampleError for everything that is lost.
+
+        Args:
+            shard: its index in `shards`.
+            skip: samples that are left out at the beginning.
+
+        Raises:
+            OSError: If the shard can't be reached at all, after several tries. A network that is down must not count as
+                bad data.
         """
         if skip < 0:
             raise ValueError(f"skip must be 0 or more, not {skip}")
         return self._read(self.shards[shard], skip)
 
     def _read(self, url: str, skip: int) -> Iterator[Sample | SampleError]:
-        where = redact_secrets(url)
-        for wait in (*WAITS, None):
+        location = redact_secrets(url)
+        for wait in (*RETRY_SECONDS, None):
             try:
-                with opened(url) as file:
-                    for group in groups(StreamReader(file), skip):
-                        yield self._sample(group, f"{where}: {group.key}")
+                with open_stream(url) as file:
+                    for sample in iter_samples(StreamReader(file), skip):
+                        yield self._make_sample(sample, f"{location}: {sample.key}")
                 return
             except TarDamageError as error:
-                if error.whole >= skip:
-                    yield SampleError("broken shard", where, str(error))
+                if error.complete_samples >= skip:
+                    yield SampleError("broken shard", location, str(error))
                 return
-            except UnreachableError as error:  # nothing has come of it yet
+            except UnreachableError as error:  # not one byte came, so nothing was delivered twice
                 if wait is None:
                     raise OSError(
-                        f"{where}: {error}, tried {len(WAITS) + 1} times; mend or leave it out"
+                        f"{location}: {error}, tried {len(RETRY_SECONDS) + 1} times. Repair the shard, or leave it out."
                     ) from None
-                log.warning("%s: %s; trying again in %g s", where, error, wait)
+                log.warning("%s: %s; retrying in %g s", location, error, wait)
                 time.sleep(wait)
 
-    def _sample(self, group: Group, where: str) -> Sample | SampleError:
-        if group.twice:
-            return SampleError("two files of one kind", where, f"two {group.twice}")
+    def _make_sample(self, sample: TarSample, location: str) -> Sample | SampleError:
+        if sample.duplicate:
+            return SampleError("two files of one kind", location, f"two {sample.duplicate}")
         try:
-            return self.picks.sample(group.key, where, group.files)
+            return self.fields.make_sample(sample.key, location, sample.files)
         except BadSampleError as error:
             return error.record
 
@@ -116,35 +124,44 @@ class UnreachableError(Exception):
 
 
 @contextmanager
-def opened(url: str) -> Iterator[io.BufferedReader]:
-    """What stands at an address, from front to back. UnreachableError: not one byte comes; TarDamageError: it stops."""
+def open_stream(url: str) -> Iterator[io.BufferedReader]:
+    """Open an address for reading from front to back.
+
+    Args:
+        url: an address, a "pipe:command", or a path.
+
+    Raises:
+        UnreachableError: On reading, if not one byte comes.
+        TarDamageError: On reading, if it breaks off.
+    """
     if not URL.match(url):
-        with _file(url) as file:
-            yield io.BufferedReader(_Watched(file.fileno(), None), 2**18)
+        with _open_file(url) as file:
+            yield io.BufferedReader(_WatchedPipe(file.fileno(), None), 2**18)
         return
-    process = _started(url)
+    process = _start_command(url)
     assert process.stdout is not None
-    # Called at the end of a worker too, which doesn't let go of its streams; never in a fork of this process.
-    end = Finalize(None, _end, (process,), exitpriority=0)
+    # Worker shutdown: a worker process exits without collecting its generators, so `finally` would not run there and
+    # the command would stay. Finalize runs at the exit of this process too, and never in a fork of it.
+    end = Finalize(None, _end_command, (process,), exitpriority=0)
     try:
-        yield io.BufferedReader(_Watched(process.stdout.fileno(), process), 2**18)
+        yield io.BufferedReader(_WatchedPipe(process.stdout.fileno(), process), 2**18)
     finally:
         end()
         process.stdout.close()
 
 
 def redact_secrets(url: str) -> str:
-    """For messages: user names, passwords, tokens and signatures are replaced by ***."""
-    for pattern, stars in SECRETS:
-        url = pattern.sub(stars, url)
+    """Replace user names, passwords, tokens and signatures by ***, for messages."""
+    for pattern, replacement in SECRETS:
+        url = pattern.sub(replacement, url)
     return url
 
 
-class _Watched(io.RawIOBase):
-    """A descriptor, read until its end. Then the process behind it must have succeeded."""
+class _WatchedPipe(io.RawIOBase):
+    """A descriptor that is read to its end; then the process behind it must have succeeded."""
 
     def __init__(self, descriptor: int, process: Popen[bytes] | None) -> None:
-        self._descriptor, self._process, self._at = descriptor, process, 0
+        self._descriptor, self._process, self._offset = descriptor, process, 0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
@@ -153,9 +170,9 @@ class _Watched(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._poll.poll(STALL_SECONDS * 1000):
-            raise self._error(f"nothing came for {STALL_SECONDS:g} s")
+            raise self._make_error(f"no data for {STALL_SECONDS:g} s")
         count = os.readv(self._descriptor, [buffer])
-        self._at += count
+        self._offset += count
         if not count and self._process is not None:
             self._check_exit(self._process)
         return count
@@ -164,56 +181,56 @@ class _Watched(io.RawIOBase):
         try:
             code = process.wait(STALL_SECONDS)
         except TimeoutExpired:
-            what = f"the command gave its last byte but did not end in {STALL_SECONDS:g} s"
-            raise self._error(what) from None
-        _kill_group(process)  # at once, while its number can't be another's
+            message = f"the command closed its output but did not end within {STALL_SECONDS:g} s"
+            raise self._make_error(message) from None
+        _kill_group(process)  # at once, while its process id can't be reused
         if code:
-            raise self._error(f"the command that reads it failed (exit code {code})")
+            raise self._make_error(f"the command that reads it failed (exit code {code})")
 
-    def _error(self, what: str) -> Exception:
-        return TarDamageError(what, self._at) if self._at else UnreachableError(what)
+    def _make_error(self, message: str) -> Exception:
+        return TarDamageError(message, self._offset) if self._offset else UnreachableError(message)
 
 
-def _file(path: str) -> io.FileIO:
+def _open_file(path: str) -> io.FileIO:
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
-        raise UnreachableError("there is no such file") from None
+        raise UnreachableError("no such file") from None
 
 
-def _started(url: str) -> Popen[bytes]:
-    """The command that writes what stands at an address, with a process group of its own.
+def _start_command(url: str) -> Popen[bytes]:
+    """Start the command that writes the content of an address, in a process group of its own.
 
-    (Not by webdataset's `gopen`, whose commands can only be killed without the children that they have started.)
+    (webdataset's `gopen` has no process group, so the children of its commands can't be killed.)
     """
     try:
-        command, told = _command(url)
+        command, stdin = _make_command(url)
         shell = isinstance(command, str)
         process = Popen(command, stdin=PIPE, stdout=PIPE, bufsize=0, shell=shell, start_new_session=True)
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin:  # closed, so that no command waits for words from us
-            process.stdin.write(told)
+        with suppress(BrokenPipeError), process.stdin:  # closed, so that no command waits for input
+            process.stdin.write(stdin)
         return process
-    except Exception as error:  # from curl's absence to what a hub answers
-        why = f"{type(error).__name__}: {redact_secrets(str(error))}"
-        raise UnreachableError(f"it can't be opened ({why})") from None
+    except Exception as error:  # anything from a missing curl to an error of the hub
+        reason = f"{type(error).__name__}: {redact_secrets(str(error))}"
+        raise UnreachableError(f"it can't be opened ({reason})") from None
 
 
-def _end(process: Popen[bytes]) -> None:
-    """End a command and all that it has started: its reader has gone, and it may wait for a network."""
-    if process.returncode is None:  # else it was waited for, and its number may be another's by now
+def _end_command(process: Popen[bytes]) -> None:
+    """Kill a command and its children: its reader is gone, and it may be waiting for the network."""
+    if process.returncode is None:  # else it was waited for, and its process id may be reused
         _kill_group(process)
-        with suppress(TimeoutExpired):  # not even a kill ends one that waits for a broken disk
+        with suppress(TimeoutExpired):  # not even SIGKILL ends one that waits for a broken disk
             process.wait(10)
 
 
 def _kill_group(process: Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # none is left; macOS says the latter of zombies
+    with suppress(ProcessLookupError, PermissionError):  # none is left; PermissionError: zombies on macOS
         os.killpg(process.pid, SIGKILL)
 
 
-def _command(url: str) -> tuple[str | list[str], bytes]:
-    """A line for the shell, or a program and its arguments; and what it is told on its standard input."""
+def _make_command(url: str) -> tuple[str | list[str], bytes]:
+    """A shell command, or a program and its arguments; and its standard input."""
     scheme, rest = url.split(":", 1)
     if scheme == "pipe":
         return rest, b""
@@ -223,14 +240,14 @@ def _command(url: str) -> tuple[str | list[str], bytes]:
         return ["gsutil", "cat", url], b""
     if scheme != "hf":
         return [*CURL, url], b""
-    address, config = _hub_file(url)
+    address, config = _resolve_hub_file(url)
     return [*CURL, "-K", "-", address], config
 
 
-def _hub_file(url: str) -> tuple[str, bytes]:
-    """The address of a file of the hub, and curl's configuration: a token among the arguments is for all to see.
+def _resolve_hub_file(url: str) -> tuple[str, bytes]:
+    """The URL of a file of the hub, and curl's configuration with the token.
 
-    Without a token, the hub isn't asked where the file is.
+    Not among the arguments: all users of the machine can see those. Without a token, the hub isn't asked.
     """
     from huggingface_hub import HfFileSystem, get_token, hf_hub_url
 
@@ -244,12 +261,14 @@ def _hub_file(url: str) -> tuple[str, bytes]:
     return address, header.encode()
 
 
-def _shards(pattern: str) -> list[str]:
+def _expand_addresses(pattern: str) -> list[str]:
     if not URL.match(pattern):
-        return expand(pattern)
+        return expand_paths(pattern)
     scheme = pattern.split(":", 1)[0].lower()
     if scheme not in SCHEMES:
-        raise ValueError(f"{redact_secrets(pattern)}: {scheme} is not one of {SCHEMES}, nor a path on disk")
+        raise ValueError(
+            f"{redact_secrets(pattern)}: {scheme} is not one of {SCHEMES}, and it is not a path on disk"
+        )
     pattern = scheme + pattern[len(scheme) :]
     if scheme == "pipe" and not pattern[5:].strip():
         raise ValueError("'pipe:' must be followed by a command, such as pipe:cat shard.tar")
