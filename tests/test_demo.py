@@ -24,7 +24,7 @@ QUIET = ("log.display=none", "log.tensorboard=false")
 def load_small_recipe(name):
     """The recipe nano in place of the miniature, which takes minutes."""
     assert name == "miniature"
-    return SimpleNamespace(config=lambda words: recipes.load("nano").config([*words, *QUIET]))
+    return SimpleNamespace(build_config=lambda words: recipes.load_recipe("nano").build_config([*words, *QUIET]))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def finished_demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(demo, "recipes", SimpleNamespace(load=load_small_recipe))
+        patch.setattr(demo, "recipes", SimpleNamespace(load_recipe=load_small_recipe))
         patch.setattr(demo, "LONGER_TRAINED", str(folder / "out" / "scenes-demo"))
         patch.setattr(demo, "print_tables", lambda tables: printed.extend(tables))
         patch.setattr(Console, "print", lambda _, text, **__: printed.append(text))
@@ -94,7 +94,7 @@ class RecordedDemo:
 @pytest.fixture
 def empty_demo(tmp_path, monkeypatch):
     recorded = RecordedDemo(tmp_path / "deep" / "demo")
-    monkeypatch.setattr(demo, "recipes", SimpleNamespace(load=load_small_recipe))
+    monkeypatch.setattr(demo, "recipes", SimpleNamespace(load_recipe=load_small_recipe))
     monkeypatch.setattr(demo, "train", recorded.train)
     monkeypatch.setattr(demo, "build_report", recorded.build_report)
     return recorded
@@ -210,8 +210,8 @@ def test_command_passes_its_options(monkeypatch, tmp_path):
 
 def test_recipe_takes_the_settings_of_the_demo(tmp_path):
     """The real recipe, which the other tests replace."""
-    config = recipes.load("miniature").config(
+    config = recipes.load_recipe("miniature").build_config(
         [f"samples={demo.SAMPLES}", "seed=3", f"out={tmp_path / 'run'}"]
     )
     assert (config.samples, config.seed, config.out) == (demo.SAMPLES, 3, str(tmp_path / "run"))
-    assert config.objective == recipes.load("miniature").config().objective
+    assert config.objective == recipes.load_recipe("miniature").build_config().objective

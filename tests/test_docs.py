@@ -22,7 +22,7 @@ def test_snippets_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_and_pictures_exist(page):
+def test_links_and_images_exist(page):
     for target in re.findall(r"\]\((?!http|#)([^)#\s]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -33,7 +33,7 @@ CAPABILITIES = [
     "mixture",
     "models",
     "weights",
-    "inputs",
+    "preprocessing",
     "data",
     "training",
     "evaluation",
@@ -45,7 +45,7 @@ CAPABILITIES = [
     "uncertainty",
     "miniature",
     "report",
-    "reproduce",
+    "reproduction",
 ]
 
 

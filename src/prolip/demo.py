@@ -54,7 +54,7 @@ def run_demo(
     console = make_console()
     out.mkdir(parents=True, exist_ok=True)  # fail now, not after the training
     overrides = [f"samples={samples}", f"seed={seed}", f"out={out / 'scenes-demo'}"]
-    config = recipes.load("miniature").config(overrides)
+    config = recipes.load_recipe("miniature").build_config(overrides)
     is_finished = _is_same_run(config) and (Path(config.out) / MODEL).is_dir()
     if is_finished and not overwrite and (out / REPORT_FILE).is_file():
         if _accepts_existing(console, out):

@@ -37,13 +37,13 @@ COMMANDS = {**EVALUATE, "traverse": traverse}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_choices_are_those_of_the_code(name):
+def test_choices_match_the_library(name):
     hints = typing.get_type_hints(COMMANDS[name])
     for option in inspect.signature(COMMANDS[name]).parameters:
         if option in KNOWN and (offered := words(hints[option])):
             assert offered == set(typing.get_args(KNOWN[option])), option
 
 
-def test_each_of_them_is_offered_somewhere():
+def test_every_choice_is_an_option():
     seen = {option for command in COMMANDS.values() for option in inspect.signature(command).parameters}
     assert KNOWN.keys() <= seen

@@ -14,7 +14,7 @@ def model(nano, tmp_path):
     return str(nano.save(tmp_path / "model"))
 
 
-def test_a_folder_and_a_line(model, tmp_path, capsys):
+def test_embed_writes_a_folder_and_prints_a_summary(model, tmp_path, capsys):
     data = write_shards(tmp_path / "s", [12], bad={3})
     out = tmp_path / "out"
     main(
@@ -26,10 +26,10 @@ def test_a_folder_and_a_line(model, tmp_path, capsys):
     assert len(EmbeddingDataset.open(out)) == 22
 
 
-def test_json(model, tmp_path, capsys):
+def test_embed_prints_json(model, tmp_path, capsys):
     main(
-        ["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "o"), "--model", model, "--modality", "image",
-         "--variances", "trace", "--precision", "float16", "--json"]
+        ["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "o"), "--model", model, "--modality",
+         "image", "--variances", "trace", "--precision", "float16", "--json"]
     )  # fmt: skip
     told = json.loads(capsys.readouterr().out)
     assert told["rows"] == told["samples"] == 5
@@ -39,7 +39,7 @@ def test_json(model, tmp_path, capsys):
     assert told["identity"] == header.identity
 
 
-def test_another_model_is_refused_in_a_sentence(model, tmp_path, capsys):
+def test_embed_rejects_another_model(model, tmp_path, capsys):
     data = "scenes:simple,length=3,size=48"
     main(["embed", data, "--out", str(tmp_path / "o"), "--model", model])
     capsys.readouterr()
@@ -51,7 +51,7 @@ def test_another_model_is_refused_in_a_sentence(model, tmp_path, capsys):
     assert len(told.splitlines()) == 1
 
 
-def test_relative_paths_are_kept_whole(model, tmp_path, monkeypatch):
+def test_embed_stores_absolute_paths(model, tmp_path, monkeypatch):
     write_shards(tmp_path / "s", [3])
     monkeypatch.chdir(tmp_path)
     main(["embed", "s", "--out", "o", "--model", "model"])

@@ -46,7 +46,7 @@ def run(place, monkeypatch):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_json_is_written_and_printed(run, capsys, tmp_path, name):
+def test_evaluate_writes_and_prints_json(run, capsys, tmp_path, name):
     run("evaluate", *RUNS[name], "--out", str(tmp_path), "--json", "--no-figures")
     printed = json.loads(capsys.readouterr().out, parse_constant=lambda what: pytest.fail(f"{what} in JSON"))
     assert printed == json.loads((tmp_path / f"{name}.json").read_text())
@@ -59,7 +59,7 @@ def test_json_is_written_and_printed(run, capsys, tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RUNS.keys() - {"retrieval"}))
-def test_tables_and_figures(run, capsys, tmp_path, name):
+def test_evaluate_prints_tables_and_draws_figures(run, capsys, tmp_path, name):
     run("evaluate", *RUNS[name], "--out", str(tmp_path))
     printed = capsys.readouterr().out
     assert "│" in printed
@@ -73,7 +73,7 @@ def test_tables_and_figures(run, capsys, tmp_path, name):
             assert len(image.convert("RGB").getcolors(2**24)) > 10
 
 
-def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monkeypatch):
+def test_make_folder_separates_data_models_and_metrics(run, place, capsys, tmp_path, monkeypatch):
     run("evaluate", *RUNS["retrieval"])
     folder = place / "scenes" / "runs" / "evaluate" / "model" / "wds_scenes-retrieval_test"
     assert json.loads((folder / "retrieval.json").read_text())["command"] == "retrieval"
@@ -83,7 +83,7 @@ def test_results_go_to_a_folder_of_their_own(run, place, capsys, tmp_path, monke
     assert options.make_folder("a/val") != options.make_folder("a/val", "cosine")
 
 
-def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, capsys, monkeypatch):
+def test_invalid_folder_raises_before_the_evaluation(run, tmp_path, capsys, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(
         "prolip.weights.load.load", lambda *_, **__: pytest.fail("the model was loaded first")
@@ -93,14 +93,14 @@ def test_a_folder_that_cannot_be_one_is_told_before_the_work(run, tmp_path, caps
     assert "a file has that name" in capsys.readouterr().err
 
 
-def test_what_is_no_number_is_null_in_json():
+def test_replace_nonfinite():
     assert replace_nonfinite({"a": [float("nan"), (1.0, float("inf"))], "b": "NaN"}) == {
         "a": [None, [1.0, None]],
         "b": "NaN",
     }
 
 
-def test_the_second_score_costs_no_inference(run, place, tmp_path, monkeypatch, capsys):
+def test_second_metric_reuses_cached_embeddings(run, place, tmp_path, monkeypatch, capsys):
     words = [
         "evaluate",
         "zeroshot",
@@ -120,7 +120,7 @@ def test_the_second_score_costs_no_inference(run, place, tmp_path, monkeypatch, 
     assert by == ["csd", "cosine"]
 
 
-def test_nothing_is_kept_if_so_wished(run, tmp_path, monkeypatch, capsys):
+def test_cache_no_stores_no_embeddings(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run(
         "evaluate",
@@ -137,7 +137,7 @@ def test_nothing_is_kept_if_so_wished(run, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "cache" / "prolip" / "embeddings").is_dir()
 
 
-def test_names_and_templates_of_ones_own(run, tmp_path, capsys):
+def test_class_names_and_templates_are_read_from_files(run, tmp_path, capsys):
     names = [f"kind {number}" for number in range(8)]
     (tmp_path / "names.txt").write_text("\n".join(names))
     (tmp_path / "templates.txt").write_text("{}\na drawing of a {c}\n")
@@ -150,7 +150,7 @@ def test_names_and_templates_of_ones_own(run, tmp_path, capsys):
     assert found["templates"] == ["{c}", "a drawing of a {c}"]
 
 
-def test_the_suite_on_a_subset(run, place, tmp_path, capsys):
+def test_suite_on_two_tasks(run, place, tmp_path, capsys):
     task = place / "scenes" / "wds_mnist_test"
     if not task.exists():
         task.symlink_to(place / "scenes" / "wds_scenes-shape_test")
@@ -163,7 +163,7 @@ def test_the_suite_on_a_subset(run, place, tmp_path, capsys):
     assert json.loads((tmp_path / "suite.json").read_text())["result"]["columns"]["average"]["have"] == 1
 
 
-def test_a_task_that_fails_ends_in_exit_code_1(run, tmp_path, capsys):
+def test_suite_exits_with_1_if_a_task_fails(run, tmp_path, capsys):
     (tmp_path / "data" / "wds_mnist_test" / "test").mkdir(parents=True)
     with pytest.raises(SystemExit) as ended:
         run("evaluate", "suite", "--data", str(tmp_path / "data"), "--tasks", "mnist", "--out", str(tmp_path))
@@ -171,7 +171,7 @@ def test_a_task_that_fails_ends_in_exit_code_1(run, tmp_path, capsys):
     assert "mnist" in capsys.readouterr().err
 
 
-def test_traverse(run, capsys, tmp_path):
+def test_traverse_prints_and_writes_paths(run, capsys, tmp_path):
     words = ["traverse", "hierarcaps/images/000000.png", "hierarcaps/images/000001.png", "--captions"]
     run(*words, "hierarcaps/test.csv", "--json")
     found = json.loads(capsys.readouterr().out)
@@ -196,7 +196,7 @@ def test_traverse(run, capsys, tmp_path):
         (["traverse", "none.png", "--captions", "none.txt"], "no such file of captions"),
     ],
 )
-def test_one_sentence_when_something_is_wrong(run, capsys, tmp_path, words, message):
+def test_bad_input_of_evaluations_ends_in_one_line(run, capsys, tmp_path, words, message):
     with pytest.raises(SystemExit) as ended:
         run(*words, *(["--out", str(tmp_path)] if words[0] == "evaluate" else []))
     told = capsys.readouterr().err
@@ -205,7 +205,7 @@ def test_one_sentence_when_something_is_wrong(run, capsys, tmp_path, words, mess
     assert len(told.strip().splitlines()) == 1
 
 
-def test_without_matplotlib_there_are_tables_and_a_sentence(run, capsys, tmp_path, monkeypatch):
+def test_evaluate_without_matplotlib_prints_tables(run, capsys, tmp_path, monkeypatch):
     from prolip import extras
 
     def missing(module, extra):

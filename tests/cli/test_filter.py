@@ -15,7 +15,7 @@ def embeddings(tmp_path):
     return str(made.write(tmp_path / "e", parts, {"right": "bool"}).folder)
 
 
-def test_a_table_and_the_paths(embeddings, tmp_path, capsys):
+def test_filter_prints_a_table_and_paths(embeddings, tmp_path, capsys):
     filter_(embeddings, tmp_path / "o", 0.4, ground_truth="right")
     told = capsys.readouterr().out
     for words in ("kept", "below the cut", "last csd that is kept", "precision", "random %"):
@@ -25,7 +25,7 @@ def test_a_table_and_the_paths(embeddings, tmp_path, capsys):
         assert (tmp_path / "o" / name).exists()
 
 
-def test_json_for_programs(embeddings, tmp_path, capsys):
+def test_filter_prints_json(embeddings, tmp_path, capsys):
     filter_(
         embeddings, tmp_path / "o", 0.4, rank_by="cosine", duplicates="images", report=False, as_json=True
     )
@@ -36,7 +36,7 @@ def test_json_for_programs(embeddings, tmp_path, capsys):
     assert not (tmp_path / "o" / "filter.html").exists()
 
 
-def test_without_the_extra_for_reports_the_rest_is_done(embeddings, tmp_path, capsys, monkeypatch):
+def test_filter_without_the_report_extra(embeddings, tmp_path, capsys, monkeypatch):
     def absent(*_):
         raise extras.MissingExtraError("this needs jinja2")
 

@@ -14,7 +14,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("command", EVERY, ids=" ".join)
-def test_help_has_an_example_and_ends_well(command, capsys):
+def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main([*command, "--help"])
     assert end.value.code == 0
@@ -32,20 +32,20 @@ def test_help_does_not_import_torch():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_a_reader_that_has_seen_enough_is_no_error():
+def test_closed_pipe_is_no_error():
     command = f"{sys.executable} -m prolip doctor --json | true"
     run = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert "Errno" not in run.stderr
     assert "Traceback" not in run.stderr
 
 
-def test_a_figure_may_be_put_into_a_folder(tmp_path, capsys):
+def test_figure_is_written_into_an_existing_folder(tmp_path, capsys):
     cli.main(["report", "toy", "--out", str(tmp_path)])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy-inclusion.png", "toy-inclusion.svg"]
     assert str(tmp_path) in capsys.readouterr().out
 
 
-def test_python_dash_m_works():
+def test_python_dash_m_runs_the_command():
     run = subprocess.run(
         [sys.executable, "-m", "prolip", "--help"], check=True, capture_output=True, text=True
     )
@@ -58,7 +58,7 @@ def test_python_dash_m_works():
         (["report", "toy", "--out", "/dev/null/figure"], "/dev/null"),
         (["demo", "--out", "/dev/null/demo"], "/dev/null"),
         (["data", "scenes", "--out", "/dev/null/scenes"], "/dev/null"),
-        (["data", "scenes", "--out", "x", "--size", "500"], "size must be at most 224"),
+        (["data", "scenes", "--out", "x", "--image-size", "500"], "size must be at most 224"),
         (["data", "check", "/nowhere/*.tar"], "/nowhere/*.tar"),
         (["data", "check", "scenes:harder"], "world 'harder' is not one of"),
         (["data", "ambiguity"], "say at least one caption"),
@@ -69,7 +69,7 @@ def test_python_dash_m_works():
         (["report", "nowhere"], "nowhere"),
     ],
 )
-def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch, tmp_path):
+def test_bad_input_ends_in_one_line(command, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PROLIP_DEBUG", raising=False)
     with pytest.raises(SystemExit) as end:
@@ -80,20 +80,20 @@ def test_bad_input_ends_in_one_sentence(command, message, capsys, monkeypatch, t
     assert error.count("\n") == 1
 
 
-def test_debugging_shows_where_it_came_from(monkeypatch):
+def test_debug_variable_shows_the_traceback(monkeypatch):
     monkeypatch.setenv("PROLIP_DEBUG", "1")
     with pytest.raises(ValueError, match="samples"):
         cli.main(["demo", "--samples", "0"])
 
 
 @pytest.mark.parametrize("command", [["demos"], ["data", "chek"], ["doctor", "--jsn"]])
-def test_unknown_words_are_an_error(command):
+def test_unknown_arguments_exit_with_2(command):
     with pytest.raises(SystemExit) as end:
         cli.main(command)
     assert end.value.code == 2
 
 
-def test_a_group_alone_shows_its_help(capsys):
+def test_group_alone_prints_its_help(capsys):
     with pytest.raises(SystemExit):
         cli.main(["data"])
     assert "scenes" in capsys.readouterr().out
@@ -111,18 +111,18 @@ def test_a_group_alone_shows_its_help(capsys):
         (["train", "report"], ["train", "report"]),
     ],
 )
-def test_a_report_of_a_run_needs_no_word_more(typed, meant):
+def test_report_of_a_run_is_short_for_report_page(typed, meant):
     assert cli._expand_report(typed) == meant
 
 
-def test_what_never_is_true_is_null_in_json(capsys):
-    cli.main(["data", "ambiguity", "a blurry thing", "a thing", "--level", "simple", "--json"])
+def test_ambiguity_of_impossible_caption_is_null_in_json(capsys):
+    cli.main(["data", "ambiguity", "a blurry thing", "a thing", "--world", "simple", "--json"])
     never, always = json.loads(capsys.readouterr().out)
     assert never == {"caption": "a blurry thing", "probability": 0.0, "log_ambiguity": None}
     assert (always["probability"], always["log_ambiguity"]) == (1.0, 0.0)
 
 
-def test_held_out_pairs_change_the_truth(capsys):
+def test_unseen_pairs_change_the_ambiguity(capsys):
     cli.main(["data", "ambiguity", "a red circle", "--unseen", "8", "--json"])
     (held_out,) = json.loads(capsys.readouterr().out)
     cli.main(["data", "ambiguity", "a red circle", "--json"])
@@ -130,12 +130,12 @@ def test_held_out_pairs_change_the_truth(capsys):
     assert held_out["probability"] != whole["probability"]
 
 
-def test_an_ending_of_a_figure_is_not_doubled(tmp_path):
+def test_suffix_of_a_figure_is_not_doubled(tmp_path):
     cli.main(["report", "scenes", "--out", str(tmp_path / "x.png")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
 
 
-def test_doctor_speaks_json(capsys):
+def test_doctor_prints_json(capsys):
     cli.main(["doctor", "--json"])
     facts = json.loads(capsys.readouterr().out)
     assert facts["packages"]["torch"]
@@ -144,12 +144,12 @@ def test_doctor_speaks_json(capsys):
     assert facts["cpus"] >= 1
 
 
-def test_doctor_shows_a_table(capsys):
+def test_doctor_prints_a_table(capsys):
     cli.main(["doctor"])
     assert "torch" in capsys.readouterr().out
 
 
-def test_doctor_says_what_to_do():
+def test_list_advice():
     facts = doctor.inspect_installation()
     facts |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
     facts["extras"] = {"app": ["gradio"], "report": []}

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_index_adds_and_tells(folder, tmp_path, capsys):
+def test_index_appends_and_reports(folder, tmp_path, capsys):
     prolip("index", folder / "a", folder / "b", "--out", tmp_path / "db")
     rows = Database.open(tmp_path / "db").count_rows()
     assert f"{rows:,} rows. Every search is exact." in capsys.readouterr().out
@@ -37,18 +37,18 @@ def test_index_adds_and_tells(folder, tmp_path, capsys):
     assert "quantiles" not in told
 
 
-def test_search_prints_a_table_and_how_sure_it_is(folder, capsys):
+def test_search_prints_a_table_and_confidence(folder, capsys):
     prolip("search", folder / "db", "a red circle", "-k", "4")
     out = capsys.readouterr().out
     assert "a red circle: 4 images" in out
     assert "match probability of the first" in out
 
 
-def test_every_option_reaches_the_search(folder, capsys):
+def test_search_passes_all_options(folder, capsys):
     prolip(
-        "search", folder / "db", "a thing", "-k", "3", "--rank-by", "cosine", "--where", "number > 5", "--modality", "text",
-        "--max-uncertainty", "0.9", "--only-included", "--candidates", "50", "--exact", "--model", "scenes-tiny", "--json",
-        "--device", "cpu",
+        "search", folder / "db", "a thing", "-k", "3", "--rank-by", "cosine", "--where", "number > 5", "--modality",
+        "text", "--max-uncertainty", "0.9", "--only-included", "--candidates", "50", "--exact", "--model",
+        "scenes-tiny", "--json", "--device", "cpu",
     )  # fmt: skip
     told = json.loads(capsys.readouterr().out)
     assert told["method"] == "the 50 nearest by CSD (exact), those that the query includes, sorted by cosine"
@@ -59,7 +59,7 @@ def test_every_option_reaches_the_search(folder, capsys):
     assert json.loads(capsys.readouterr().out)["method"].endswith("sorted by containment")
 
 
-def test_a_picture_and_a_sheet(folder, tmp_path, capsys):
+def test_search_by_image_writes_a_sheet(folder, tmp_path, capsys):
     Image.new("RGB", (48, 48), "red").save(tmp_path / "red.png")
     prolip(
         "search", folder / "db", "--image", tmp_path / "red.png", "-k", "2", "--sheet", tmp_path / "found.png"
@@ -73,11 +73,11 @@ def test_a_picture_and_a_sheet(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [[], ["a star", "--image", "x.png"]])
-def test_a_text_or_a_picture(folder, words):
+def test_search_needs_either_text_or_image(folder, words):
     with pytest.raises(ValueError, match="pass either a text or an image"):
         prolip("search", folder / "db", *words)
 
 
-def test_no_database(tmp_path):
+def test_search_without_database_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no database"):
         prolip("search", tmp_path / "none", "a star")

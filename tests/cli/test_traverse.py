@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("words", [["embeddings"], ["database"], ["database", "--scan"]])
-def test_captions_of_a_file_of_embeddings_or_of_a_database(folder, capsys, words):
+def test_traverse_gives_the_same_path_for_file_embeddings_and_database(folder, capsys, words):
     found = []
     for captions in (["captions.txt"], words):
         place, *options = captions

@@ -21,7 +21,7 @@ def histogram():
     return Histogram(edges, kept, np.histogram(values, edges)[0] - kept)
 
 
-def test_bars_hold_every_sample_and_strays_do_not_squeeze_them(histogram):
+def test_rebin_histogram_keeps_all_samples_and_isolates_outliers(histogram):
     edges, (kept, dropped) = rebin_histogram(histogram)
     assert kept.sum() == histogram.kept.sum()
     assert dropped.sum() == histogram.dropped.sum()
@@ -32,7 +32,7 @@ def test_bars_hold_every_sample_and_strays_do_not_squeeze_them(histogram):
 
 
 @pytest.mark.parametrize("place", [0, 7, 4095])
-def test_all_in_one_bin_is_one_bar(place):
+def test_rebin_histogram_of_one_bin(place):
     counts = np.zeros(4096, int)
     counts[place] = 10
     edges, (kept, dropped) = rebin_histogram(Histogram(np.linspace(0, 1, 4097), counts, 0 * counts))
@@ -58,11 +58,11 @@ class Text(HTMLParser):
             self.pictures.append(dict(attrs))
 
 
-def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
+def test_filter_page_shows_outcomes_and_images(nano, tmp_path):
     data = write_shards(tmp_path / "d", [9, 8], bad=[3])
     done = filter_pairs(
-        data, tmp_path / "o", keep_fraction=0.5, model=nano, max_bad_fraction=0.2, duplicates="both", duplicate_cosine=0.9999, ground_truth="width",
-        progress=False,
+        data, tmp_path / "o", keep_fraction=0.5, model=nano, max_bad_fraction=0.2, duplicates="both",
+        duplicate_cosine=0.9999, ground_truth="width", progress=False,
     )  # fmt: skip
     page = save_filter_page(done, tmp_path / "o").read_text()
     seen = Text(page)
@@ -80,7 +80,7 @@ def test_the_page_shows_what_was_done_with_pictures(nano, tmp_path):
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
 
 
-def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
+def test_filter_page_shows_errors_of_missing_images(tmp_path):
     z = made.gaussians(8)
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:4], z[4:], path=[str(tmp_path / "gone.png")] * 4)])
     done = filter_pairs(embeddings.folder, tmp_path / "o", keep_fraction=0.5)
@@ -89,7 +89,7 @@ def test_pictures_that_can_not_be_read_again_are_grey_with_a_reason(tmp_path):
     assert "gone.png does not exist" in seen.text
 
 
-def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):
+def test_filter_page_shows_no_images_of_changed_data(nano, tmp_path):
     done = filter_pairs(
         write_shards(tmp_path / "d", [6]), tmp_path / "o", keep_fraction=0.5, model=nano, progress=False
     )
@@ -100,7 +100,7 @@ def test_data_that_has_changed_gives_no_wrong_pictures(nano, tmp_path):
     assert len({one["src"] for one in seen.pictures}) == 1
 
 
-def test_words_of_the_data_are_no_markup(tmp_path):
+def test_filter_page_escapes_text(tmp_path):
     z = made.gaussians(2)
     rows = [made.row(0, "image", z[0], "x"), made.row(0, "text", z[1], "<script>alert(1)</script>")]
     done = filter_pairs(made.write(tmp_path / "e", [rows]).folder, tmp_path / "o", keep_fraction=1.0)

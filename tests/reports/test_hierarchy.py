@@ -16,7 +16,7 @@ def colors(path):
         return len(image.convert("RGB").getcolors(2**22))
 
 
-def test_captions_by_level_and_pair_by_pair(tmp_path, generator):
+def test_hierarcaps_figure_shows_levels_and_pairs(tmp_path, generator):
     uncertainty = torch.rand(60, 5, generator=generator) + torch.arange(5, 0, -1) / 4
     told = hierarcaps.evaluate_chain_uncertainty(uncertainty)
     paths = hierarchy.save_hierarcaps_figure({"uncertainty": told}, tmp_path / "captions")
@@ -45,7 +45,7 @@ def judged(draw, tmp_path):
     return data, {**hierarimgs.compute_inclusion_metrics(original, levels), "control": control}
 
 
-def test_pictures_by_level(tmp_path, judged):
+def test_hierarimgs_figure_shows_levels(tmp_path, judged):
     data, result = judged
     text = svg_text(hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")[1])
     for level, row in enumerate(result["by_level"]):
@@ -56,7 +56,7 @@ def test_pictures_by_level(tmp_path, judged):
     assert "untrained" not in svg_text(bare[1])
 
 
-def test_failures_are_shown_worst_first(tmp_path, judged):
+def test_hierarimgs_failures_are_sorted(tmp_path, judged):
     data, result = judged
     paths = hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")
     names = ["hierarimgs.png", "hierarimgs.svg", "hierarimgs-failures.png", "hierarimgs-failures.svg"]
@@ -69,14 +69,14 @@ def test_failures_are_shown_worst_first(tmp_path, judged):
     assert {"original", "level 0", "level 1"} <= set(text)
 
 
-def test_without_a_failure_there_is_no_sheet_of_them(tmp_path, judged):
+def test_no_failures_sheet_without_failures(tmp_path, judged):
     data, result = judged
     paths = hierarchy.save_hierarimgs_figures({**result, "failures": []}, data, tmp_path / "none")
     assert [path.name for path in paths] == ["hierarimgs.png", "hierarimgs.svg"]
     assert sorted((tmp_path / "none").iterdir()) == paths
 
 
-def test_a_deterministic_model_has_no_figures(tmp_path):
+def test_deterministic_model_has_no_hierarchy_figures(tmp_path):
     bare = {"uncertainty": None, "failures": None}
     assert hierarchy.save_hierarcaps_figure(bare, tmp_path / "figure") == []
     assert hierarchy.save_hierarimgs_figures(bare, None, tmp_path) == []

@@ -43,7 +43,7 @@ def answer_of(model, data, place, **options):
     )
 
 
-def test_pictures_of_files(model, folder, tmp_path, sheets):
+def test_hits_sheet_reads_image_files(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(folder), tmp_path)
     assert hits.save_hits_sheet(tmp_path / "found.png", database, answer) == [tmp_path / "found.png"]
     ((group,),) = sheets
@@ -58,7 +58,7 @@ def test_pictures_of_files(model, folder, tmp_path, sheets):
         )
 
 
-def test_texts_are_shown_with_the_pictures_of_their_samples(model, folder, tmp_path, sheets):
+def test_hits_sheet_shows_images_of_texts(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(folder), tmp_path, modality="text")
     hits.save_hits_sheet(tmp_path / "found.png", database, answer)
     ((group,),) = sheets
@@ -67,7 +67,7 @@ def test_texts_are_shown_with_the_pictures_of_their_samples(model, folder, tmp_p
     assert group.items[0].picture.getpixel((5, 5)) == (255, 0, 0)
 
 
-def test_pictures_of_the_data(model, tmp_path, sheets):
+def test_hits_sheet_reads_images_from_the_data(model, tmp_path, sheets):
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
     hits.save_hits_sheet(tmp_path / "found.png", database, answer)
     ((group,),) = sheets
@@ -78,7 +78,7 @@ def test_pictures_of_the_data(model, tmp_path, sheets):
         assert item.image.tobytes() == source.read(number).image.tobytes()
 
 
-def test_a_picture_that_is_gone_is_a_grey_square_with_the_reason(model, folder, tmp_path, sheets):
+def test_hits_sheet_shows_errors_of_missing_images(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(folder), tmp_path)
     shutil.rmtree(folder)
     hits.save_hits_sheet(tmp_path / "found.png", database, answer)
@@ -91,7 +91,7 @@ def test_a_picture_that_is_gone_is_a_grey_square_with_the_reason(model, folder, 
         assert max(map(len, reason)) <= hits.WIDE
 
 
-def test_embeddings_that_are_gone_are_not_missed(model, tmp_path, sheets):
+def test_hits_sheet_needs_no_embeddings(model, tmp_path, sheets):
     """The database knows of which data they were."""
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
     shutil.rmtree(tmp_path / "e")
@@ -99,7 +99,7 @@ def test_embeddings_that_are_gone_are_not_missed(model, tmp_path, sheets):
     assert not any(item.image is hits.PLACEHOLDER for item in sheets[0][0].items)
 
 
-def test_data_that_has_changed_is_not_drawn(model, folder, tmp_path, sheets):
+def test_hits_sheet_draws_no_changed_data(model, folder, tmp_path, sheets):
     table = tmp_path / "t.csv"
     rows = [f"{path},a thing {number}" for number, path in enumerate(sorted(folder.glob("*.png")))]
     table.write_text("\n".join(["image,caption", *rows]))
@@ -109,13 +109,13 @@ def test_data_that_has_changed_is_not_drawn(model, folder, tmp_path, sheets):
         hits._Pictures(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
 
 
-def test_nothing_found(model, tmp_path):
+def test_hits_sheet_without_hits_raises(model, tmp_path):
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path, where="number < 0")
     with pytest.raises(ValueError, match="nothing was found"):
         hits.save_hits_sheet(tmp_path / "found.png", database, answer)
 
 
-def test_it_is_drawn(model, folder, tmp_path):
+def test_hits_sheet_is_drawn(model, folder, tmp_path):
     database, answer = answer_of(model, str(folder), tmp_path)
     png, svg = hits.save_hits_sheet(tmp_path / "found.png", database, answer)
     assert Image.open(png).width > 500

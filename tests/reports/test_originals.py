@@ -17,7 +17,7 @@ def opened(nano, tmp_path, monkeypatch):
     return stored, calls
 
 
-def test_from_the_data(opened):
+def test_original_is_read_from_the_data(opened):
     stored, calls = opened
     pictures = OriginalImages(stored)
     source = EmbeddingDataset.open(stored.folder).open_source()
@@ -28,14 +28,14 @@ def test_from_the_data(opened):
     assert len(calls) == 1
 
 
-def test_from_a_file_of_its_own(opened, tmp_path):
+def test_original_is_read_from_its_file(opened, tmp_path):
     stored, calls = opened
     Image.new("RGB", (5, 4), "red").save(tmp_path / "red.png")
     assert OriginalImages(stored).read({"path": str(tmp_path / "red.png"), "number": 0}).size == (5, 4)
     assert not calls
 
 
-def test_data_that_is_gone_is_looked_for_once(opened, monkeypatch):
+def test_missing_data_is_opened_once(opened, monkeypatch):
     stored, calls = opened
 
     def gone(self):

@@ -30,7 +30,7 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_the_plane_is_that_of_scikit_learn(draw):
+def test_fit_plane_matches_scikit_learn(draw):
     images, texts = draw(9, 7), draw(5, 7, low=-3, high=0)
     found = plane.fit_plane([images, texts], seeded(), draws=10)
     g = seeded()
@@ -45,7 +45,7 @@ def test_the_plane_is_that_of_scikit_learn(draw):
     np.testing.assert_allclose(points, signs * expected.transform(images.mean.numpy()), atol=1e-9)
 
 
-def test_signs_are_fixed(draw):
+def test_fit_plane_fixes_signs(draw):
     z = draw(12, 6)
     found = plane.fit_plane([z], seeded())
     largest = found.directions.gather(1, found.directions.abs().argmax(1, keepdim=True))
@@ -53,7 +53,7 @@ def test_signs_are_fixed(draw):
     assert torch.equal(found.directions, plane.fit_plane([z], seeded()).directions)
 
 
-def test_ellipses_are_those_of_projected_draws(draw):
+def test_project_covariances_matches_samples(draw):
     z = draw(3, 6, low=-5, high=0)
     found = plane.fit_plane([z], seeded())
     drawn = found.project(z.sample(seeded(1), 200_000))  # (draws, 3, 2)
@@ -62,7 +62,7 @@ def test_ellipses_are_those_of_projected_draws(draw):
         torch.testing.assert_close(covariance, empirical, rtol=0.03, atol=0.01 * float(covariance.trace()))
 
 
-def test_an_outline_is_the_level_set_of_its_covariance(draw):
+def test_compute_ellipses_matches_covariance(draw):
     z = draw(4, 6)
     found = plane.fit_plane([z], seeded())
     offsets = found.compute_ellipses(z, sigmas=1.5) - found.project(z.mean)[:, None]
@@ -75,14 +75,14 @@ def test_an_outline_is_the_level_set_of_its_covariance(draw):
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (2, 2)])
-def test_few_gaussians_are_enough(draw, shape):
+def test_fit_plane_with_few_gaussians(draw, shape):
     z = draw(*shape)
     found = plane.fit_plane([z], seeded(), draws=1)
     torch.testing.assert_close(found.directions @ found.directions.mT, torch.eye(2).double())
     assert found.compute_ellipses(z).isfinite().all()
 
 
-def test_points_of_a_deterministic_model_have_ellipses_of_no_size(draw):
+def test_compute_ellipses_of_points(draw):
     z = Gaussian.point(draw(6, 4).mean)
     found = plane.fit_plane([z], seeded())
     torch.testing.assert_close(
@@ -90,12 +90,12 @@ def test_points_of_a_deterministic_model_have_ellipses_of_no_size(draw):
     )
 
 
-def test_no_gaussian_is_told():
+def test_fit_plane_without_gaussians_raises():
     with pytest.raises(ValueError, match="at least one"):
         plane.fit_plane([], seeded())
 
 
-def test_alike_images_come_with_their_first_and_last_caption(draw):
+def test_choose_similar_images_takes_first_and_last_caption(draw):
     images = draw(20, 5)
     owner = torch.arange(60) % 20
     pairs = pairs_of(images, draw(60, 5), owner)
@@ -112,7 +112,7 @@ def test_alike_images_come_with_their_first_and_last_caption(draw):
         plane.choose_similar_images(pairs, first=20)
 
 
-def test_the_figure_names_every_caption(draw, tmp_path):
+def test_plane_figure_shows_every_caption(draw, tmp_path):
     source = scenes.Scenes("simple", length=8, size=32)
     owner = torch.arange(12) % 6
     pairs = pairs_of(draw(6, 8), draw(12, 8), owner, numbers=torch.arange(6) + 2)
@@ -130,5 +130,5 @@ def test_the_figure_names_every_caption(draw, tmp_path):
 @pytest.mark.parametrize(
     ("numbers", "text"), [([3], "3"), ([2, 1, 3, 7], "1–3, 7"), ([5, 5, 9, 8], "5, 8–9")]
 )
-def test_ranges_for_people(numbers, text):
+def test_format_ranges(numbers, text):
     assert plane.format_ranges(numbers) == text

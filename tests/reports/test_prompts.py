@@ -29,7 +29,7 @@ def result():
     }
 
 
-def test_weights_name_classes_and_prompts_from_largest_down(result, tmp_path):
+def test_prompt_weights_figure_sorts_prompts(result, tmp_path):
     paths = prompts.save_prompt_weights_figure(result, tmp_path / "weights")
     assert [path.name for path in paths] == ["weights.png", "weights.svg"]
     text = svg_texts(paths[1])
@@ -42,7 +42,7 @@ def test_weights_name_classes_and_prompts_from_largest_down(result, tmp_path):
     assert any("BPRW, 9 images" in word and "uniform 1/4" in word for word in text)
 
 
-def test_each_class_has_its_pictures(result, tmp_path):
+def test_prompt_weights_figure_shows_images(result, tmp_path):
     Image.new("RGB", (8, 8), (250, 1, 2)).save(tmp_path / "red.png")
     result["examples"] = [[0], [0] * 5, []]
     source = ImageList(tmp_path, [tmp_path / "red.png"])
@@ -53,14 +53,14 @@ def test_each_class_has_its_pictures(result, tmp_path):
     assert (250, 1, 2) in colors
 
 
-def test_names_are_not_needed(result, tmp_path):
+def test_prompt_weights_figure_without_names(result, tmp_path):
     del result["class_names"], result["templates"]
     text = svg_texts(prompts.save_prompt_weights_figure(result, tmp_path / "w")[1])
     assert "class 0" in text
     assert "template 2" in text
 
 
-def test_histograms_draw_the_uniform_lines_where_they_are(result, tmp_path):
+def test_prompt_histograms_mark_uniform_weights(result, tmp_path):
     text = svg_text(prompts.save_prompt_histograms_figure(result, tmp_path / "h")[1])
     assert "1/4 = 0.25" in text
     assert "ln 4 = 1.39" in text
@@ -68,7 +68,7 @@ def test_histograms_draw_the_uniform_lines_where_they_are(result, tmp_path):
     assert "BPRW, 9 images" in text
 
 
-def test_nothing_learned_is_told(result, tmp_path):
+def test_prompt_figures_without_learned_weights_raise(result, tmp_path):
     result["learned"] = []
     for draw in (prompts.save_prompt_weights_figure, prompts.save_prompt_histograms_figure):
         with pytest.raises(ValueError, match="no weights were learned"):
@@ -76,7 +76,7 @@ def test_nothing_learned_is_told(result, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_six_classes_from_peaked_to_flat():
+def test_prompt_weights_figure_chooses_classes_evenly():
     entry = {"entropy": [0.9, None, 0.1, 0.5, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6, 1.0, 0.05]}
     assert prompts._spread_classes(entry) == [11, 4, 8, 9, 5, 10]
     assert prompts._spread_classes({"entropy": [0.3]}) == [0]

@@ -19,7 +19,7 @@ def result(draw):
     }
 
 
-def test_every_number_is_there(result, tmp_path):
+def test_retrieval_figure_shows_every_number(result, tmp_path):
     paths = retrieval.save_retrieval_figure(result, tmp_path / "retrieval")
     assert [path.name for path in paths] == ["retrieval.png", "retrieval.svg"]
     with Image.open(paths[0]) as image:
@@ -33,7 +33,7 @@ def test_every_number_is_there(result, tmp_path):
     assert not {"mAP@R", "R-Precision"} & set(text)
 
 
-def test_positives_add_their_metrics(result, draw, tmp_path):
+def test_retrieval_figure_shows_many_to_many_metrics(result, draw, tmp_path):
     pairs = Positives.from_pairs(torch.arange(120) % 40, torch.arange(120) % 80, 40, 80)
     images, texts = draw(40, 6), draw(80, 6)
     for by in ("csd", "cosine"):
@@ -43,7 +43,7 @@ def test_positives_add_their_metrics(result, draw, tmp_path):
     assert format_percent(result["cosine"]["many_to_many"]["text_to_image"]["map_at_r"]) in text
 
 
-def test_what_is_unknown_is_left_out(result, tmp_path):
+def test_retrieval_figure_skips_unknown_metrics(result, tmp_path):
     for by in ("csd", "cosine"):
         result[by]["text_to_image"]["r10"] = None
     assert svg_texts(retrieval.save_retrieval_figure(result, tmp_path / "retrieval")[1]).count("R@10") == 1

@@ -18,7 +18,7 @@ RESULT = {
 }  # fmt: skip
 
 
-def test_every_kind_of_damage_has_its_column(tmp_path):
+def test_robustness_figure_has_a_column_per_perturbation(tmp_path):
     paths = robustness.save_robustness_figure(RESULT, tmp_path / "robustness")
     assert [path.name for path in paths] == ["robustness.png", "robustness.svg"]
     text = svg_text(paths[1])
@@ -34,7 +34,7 @@ def test_every_kind_of_damage_has_its_column(tmp_path):
     assert text.count("paper, ImageNet") == 2, "for occlusion and PGD"
 
 
-def test_a_deterministic_model_has_accuracies_only(tmp_path):
+def test_robustness_figure_of_deterministic_model(tmp_path):
     def bare(rows):
         return [{**row, "uncertainty": None} for row in rows]
 
@@ -50,7 +50,7 @@ def test_a_deterministic_model_has_accuracies_only(tmp_path):
     assert "PGD" not in text
 
 
-def test_nothing_measured_is_no_figure(tmp_path):
+def test_robustness_figure_without_results(tmp_path):
     result = {**RESULT, "occlusion": [], "corruptions": {}, "pgd": None}
     assert robustness.save_robustness_figure(result, tmp_path / "none") == []
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ from prolip.scenes import HARD, SIMPLE, RandomDraws, make_caption_chain, probabi
 from tests.reports.svg import svg_text
 
 
-def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
+def test_scene_sheet_shows_exact_probabilities(tmp_path):
     paths = scenes.save_scene_sheet(tmp_path / "sheet", "hard", seed=4)
     assert [path.name for path in paths] == ["sheet.png", "sheet.svg"]
     with Image.open(paths[0]) as image:
@@ -24,11 +24,11 @@ def test_the_sheet_shows_captions_with_their_exact_shares(tmp_path):
 @pytest.mark.parametrize(
     ("p", "text"), [(1.0, "100 %"), (0.0263, "2.63 %"), (1 / 8192, "1 in 8,200"), (1 / 2e6, "1 in 2,000,000")]
 )
-def test_shares_for_people(p, text):
+def test_format_probability(p, text):
     assert scenes.format_probability(p) == text
 
 
-def test_every_line_of_every_caption_is_on_the_sheet(tmp_path):
+def test_scene_sheet_shows_every_line(tmp_path):
     paths = scenes.save_scene_sheet(tmp_path / "sheet", "simple", seed=4)
     text = svg_text(paths[1])
     for index in range(scenes.ROWS * scenes.COLUMNS):

@@ -10,7 +10,7 @@ from prolip.reports.sheets import SheetGroup, SheetItem
 from tests.reports.svg import svg_text
 
 
-def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
+def test_image_sheet_shows_images_notes_and_captions(tmp_path):
     items = [
         SheetItem(
             image=Image.new("RGB", size, color),
@@ -38,12 +38,12 @@ def test_every_picture_number_and_caption_is_on_the_sheet(tmp_path):
     assert areas[(0, 128, 0)] * 0.9 < areas[(255, 0, 0)] / 9 * 1.1, "an aspect of nine is kept"
 
 
-def test_a_sheet_without_pictures_is_refused(tmp_path):
+def test_image_sheet_without_images_raises(tmp_path):
     with pytest.raises(ValueError, match="no picture"):
         sheets.save_image_sheet(tmp_path / "sheet", [SheetGroup(title="Nothing", items=[])])
 
 
-def test_captions_as_a_list(tmp_path):
+def test_caption_sheet(tmp_path):
     long = " ".join(f"word{i}" for i in range(60))
     _, svg = sheets.save_caption_sheet(tmp_path / "list", "Long ones", [("0.1234", long), ("0.1", "short")])
     text = svg_text(svg)
@@ -53,7 +53,7 @@ def test_captions_as_a_list(tmp_path):
 
 
 @given(st.text(max_size=400), st.integers(5, 60), st.integers(1, 6))
-def test_wrapped_lines_are_short_few_and_lose_nothing_in_silence(text, width, most):
+def test_wrap_text_respects_limits(text, width, most):
     lines = sheets.wrap_text(text, width, most)
     assert 1 <= len(lines) <= most
     assert all(len(line) <= width for line in lines)

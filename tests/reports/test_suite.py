@@ -16,7 +16,7 @@ def lines(tasks=DATACOMP_TASKS, value=lambda number: 0.101 + number / 50):
     ]
 
 
-def test_every_task_and_column_is_there_with_its_number(tmp_path):
+def test_suite_figure_shows_tasks_and_columns(tmp_path):
     results = lines()
     paths = suite.save_suite_figure(suite_to_json(results), tmp_path / "suite")
     assert [path.name for path in paths] == ["suite.png", "suite.svg"]
@@ -31,7 +31,7 @@ def test_every_task_and_column_is_there_with_its_number(tmp_path):
     assert format_percent(suite_to_json(results)["columns"]["average"]["value"]) in text
 
 
-def test_tasks_stand_in_the_papers_groups():
+def test_suite_figure_groups_tasks():
     rows = suite._task_rows(suite_to_json(lines())["tasks"])
     heading, found = None, {}
     for row in rows:
@@ -47,7 +47,7 @@ def test_tasks_stand_in_the_papers_groups():
     assert mnist.paper["CLIP B/16 1.28B"] == PER_TASK.value("CLIP B/16 1.28B", "mnist")
 
 
-def test_what_has_no_result_is_left_out(tmp_path):
+def test_suite_figure_skips_missing_results(tmp_path):
     results = [
         *lines([get_task("mnist"), get_task("imagenet-a")], lambda _: 0.5),
         {"key": "cifar10", "missing": "/data/wds_cifar10_test"},
@@ -63,6 +63,6 @@ def test_what_has_no_result_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     "results", [[], [{"key": "cifar10", "missing": "x"}], lines(TASKS[-2:], lambda _: None)]
 )
-def test_nothing_is_no_figure(tmp_path, results):
+def test_suite_figure_without_results(tmp_path, results):
     assert suite.save_suite_figure(suite_to_json(results), tmp_path / "suite") == []
     assert not list(tmp_path.iterdir())

@@ -4,7 +4,7 @@ from PIL import Image
 from prolip.reports import toy
 
 
-def test_the_table_says_what_the_docs_claim():
+def test_compute_table_matches_the_docs():
     table = toy.compute_table()
     inside, apart, disjoint = (
         table[name] for name in ("Z1 inside Z2", "equal sigmas, apart", "disjoint, Z2 wider")
@@ -19,13 +19,13 @@ def test_the_table_says_what_the_docs_claim():
     assert disjoint["DKL"][0] == -disjoint["DKL"][1]
 
 
-def test_swapping_a_pair_swaps_the_numbers():
+def test_compute_table_is_symmetric_under_swaps():
     table = toy.compute_table()
     for key, (forward, backward) in table["Z1 inside Z2"].items():
         assert table["Z2 inside Z1"][key] == pytest.approx((backward, forward))
 
 
-def test_the_figure_is_written_in_both_formats_and_nothing_else(tmp_path):
+def test_toy_figure_is_written_as_png_and_svg(tmp_path):
     paths = toy.save_toy_figure(tmp_path / "deep" / "figure")
     assert [path.name for path in paths] == ["figure.png", "figure.svg"]
     assert sorted(paths[0].parent.iterdir()) == paths

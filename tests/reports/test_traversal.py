@@ -31,7 +31,7 @@ def squares(count):
     return [Image.new("RGB", (8, 8), (0, 128, 20 * n)) for n in range(count)]
 
 
-def test_each_picture_has_its_captions_in_order_its_uncertainties_and_its_root(tmp_path):
+def test_traversal_figure_shows_captions_uncertainties_and_root(tmp_path):
     given = {
         "folder/cat.jpg": way("a cat for $5 & $6", "a pet", root="an animal"),
         "dog.png": way("a small dog", "a dog", "a thing"),
@@ -53,7 +53,7 @@ def test_each_picture_has_its_captions_in_order_its_uncertainties_and_its_root(t
     assert "from the nearest caption (top) towards the root" in text.lower()
 
 
-def test_pictures_keep_to_the_order_of_their_ways(tmp_path):
+def test_traversal_figure_keeps_the_order_of_images(tmp_path):
     given = {"a.png": way("first"), "b.png": way("second")}
     png, _ = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
     with Image.open(png) as image:
@@ -72,7 +72,7 @@ def bar_lengths(path, color):
     return [rows[n] / 144 for n in range(len(rows)) if rows[n] and not rows[n - 1]]
 
 
-def test_bars_have_one_scale_from_zero(tmp_path):
+def test_traversal_bars_share_one_scale(tmp_path):
     given = {"a": way("one", root="root"), "b": way(*"abcdefg")}
     png, svg = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
     wanted = [n / 8 for n in (1, 1, 2, 3, 4, 5, 6, 7)]
@@ -81,7 +81,7 @@ def test_bars_have_one_scale_from_zero(tmp_path):
     assert "bars: uncertainty of a caption" in svg_text(svg)
 
 
-def test_a_model_without_uncertainty_has_no_bars_and_no_numbers(tmp_path):
+def test_traversal_figure_without_uncertainty(tmp_path):
     given = {"a.png": way("a cat", "a thing", uncertain=False)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -92,14 +92,14 @@ def test_a_model_without_uncertainty_has_no_bars_and_no_numbers(tmp_path):
     assert not {BLUE, ORANGE} & areas(png).keys()
 
 
-def test_no_uncertainty_above_zero_is_no_division_by_it(tmp_path):
+def test_traversal_figure_with_zero_uncertainty(tmp_path):
     zero = CaptionPath((CaptionStep("a cat", 0.0, 0.5),), None, "null", 0.0)
     _, svg = traversal.save_traversal_figure({"a.png": zero}, squares(1), tmp_path / "ways")
     assert "a.png: uncertainty 0.00" in svg_text(svg)
 
 
 @pytest.mark.parametrize("uncertain", [True, False])
-def test_long_captions_and_names_stay_inside_the_sheet(tmp_path, uncertain):
+def test_traversal_figure_wraps_long_texts(tmp_path, uncertain):
     words = " ".join(f"word{n}" for n in range(90))
     given = {"somewhere/" + "name" * 60 + ".png": way(words, "short", uncertain=uncertain, root=words)}
     png, svg = traversal.save_traversal_figure(given, [Image.new("L", (900, 20))], tmp_path / "ways")
@@ -114,7 +114,7 @@ def test_long_captions_and_names_stay_inside_the_sheet(tmp_path, uncertain):
     assert sum("word" in line for line in svg_texts(svg)) == 4, "two lines each"
 
 
-def test_of_a_way_of_many_steps_the_ends_are_shown(tmp_path):
+def test_traversal_figure_shows_both_ends_of_long_paths(tmp_path):
     count = traversal.MOST_STEPS + 5
     _, svg = traversal.save_traversal_figure(
         {"a.png": way(*(f"step<{n}>" for n in range(count)))}, squares(1), tmp_path / "w"
@@ -125,7 +125,7 @@ def test_of_a_way_of_many_steps_the_ends_are_shown(tmp_path):
     assert "… 5 more …" in svg_text(svg)
 
 
-def test_more_pictures_than_a_sheet_holds_are_counted(tmp_path):
+def test_traversal_figure_limits_images(tmp_path):
     given = {f"{n}.png": way("a thing") for n in range(traversal.MOST + 3)}
     _, svg = traversal.save_traversal_figure(given, squares(len(given)), tmp_path / "ways")
     text = svg_text(svg)
@@ -134,7 +134,7 @@ def test_more_pictures_than_a_sheet_holds_are_counted(tmp_path):
     assert "12.png" not in text
 
 
-def test_what_can_not_be_drawn_is_refused(tmp_path):
+def test_traversal_figure_rejects_bad_input(tmp_path):
     with pytest.raises(ValueError, match="1 ways need as many pictures, not 2"):
         traversal.save_traversal_figure({"a.png": way("a")}, squares(2), tmp_path / "ways")
     with pytest.raises(ValueError, match="no way to draw"):
@@ -142,7 +142,7 @@ def test_what_can_not_be_drawn_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_ways_of_a_model(tmp_path, nano):
+def test_traversal_figure_of_a_model(tmp_path, nano):
     pictures = squares(2)
     found = traverse_images(nano, pictures, ["a red circle", "a thing", "two yellow stars"], steps=20)
     _, svg = traversal.save_traversal_figure(dict(zip("ab", found, strict=True)), pictures, tmp_path / "ways")

@@ -38,7 +38,7 @@ def _no_warnings():
         yield
 
 
-def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
+def test_uncertainty_figure_has_a_panel_per_result(result, tmp_path):
     png, svg = report.save_uncertainty_figure(result, tmp_path / "all")
     text = svg_text(svg)
     titles = [
@@ -60,13 +60,13 @@ def test_the_figure_has_a_panel_for_each_thing_that_is_known(result, tmp_path):
     assert "Against the truth" not in svg_text(svg)
 
 
-def test_one_pair_is_drawn_too(draw, tmp_path):
+def test_uncertainty_figure_of_one_pair(draw, tmp_path):
     pairs = one_pair(draw)
     _, svg = report.save_uncertainty_figure(uncertainty.analyze_uncertainty(pairs), tmp_path / "one")
     assert "too few captions" in svg_text(svg)
 
 
-def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
+def test_uncertainty_sheets_show_numbers(result, source, tmp_path):
     paths = report.save_uncertainty_sheets(result, source, tmp_path)
     svg = {path.stem: path for path in paths if path.suffix == ".svg"}
     assert sorted(svg) == ["corners", "long_uncertain_captions", "most_and_least_certain"]
@@ -83,7 +83,7 @@ def test_sheets_show_samples_with_their_numbers(result, source, tmp_path):
     assert f"{first['length']} tokens" in svg_text(svg["long_uncertain_captions"])
 
 
-def test_sheets_show_the_right_pictures(result, source, monkeypatch, tmp_path):
+def test_uncertainty_sheets_show_the_right_images(result, source, monkeypatch, tmp_path):
     shown = []
     monkeypatch.setattr(report.sheets, "save", lambda out, groups: shown.extend(groups) or [])
     report.save_uncertainty_sheets(result, source, tmp_path)
@@ -93,12 +93,12 @@ def test_sheets_show_the_right_pictures(result, source, monkeypatch, tmp_path):
             assert item.caption == entry["caption"]
 
 
-def test_only_the_first_of_all_is_above_all():
+def test_rank_is_rounded_down():
     assert "above 99.9 %" in report._place({"length": 3, "text_rank": 0.9999})
     assert "above 100.0 %" in report._place({"length": 3, "text_rank": 1.0})
 
 
-def test_background_is_drawn_with_its_pictures(model, tmp_path):
+def test_background_figures(model, tmp_path):
     write_dataset(tmp_path / "data", SceneDatasetSpec(image_size=32, num_test=8, num_train=1), progress=False)
     folder = tmp_path / "data" / "hierarimgs"
     result = background.evaluate_background(
@@ -120,7 +120,7 @@ def test_background_is_drawn_with_its_pictures(model, tmp_path):
 
 
 @given(st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0]), min_size=1, max_size=40))
-def test_medians_lie_on_groups_of_equal_x(x):
+def test_medians_group_equal_x(x):
     x, y = np.array(x), np.arange(len(x), dtype=float)
     middles, medians = report._medians(x, y)
     assert len(middles) == len(medians) >= 1
@@ -131,7 +131,7 @@ def test_medians_lie_on_groups_of_equal_x(x):
 
 
 @given(st.floats(1e-6, 1e3), st.floats(1.01, 1e6))
-def test_a_logarithmic_axis_has_ticks_inside(low, ratio):
+def test_log_ticks_lie_inside_the_axis(low, ratio):
     axes = figures.make_figure(3, 2).subplots()
     axes.set_xscale("log")
     report._set_log_ticks(axes, low, low * ratio)

@@ -14,7 +14,7 @@ def result(draw):
     return compute_zeroshot_metrics(images, torch.arange(47) % 5, classes, logits=(10.0, -10.0), ood=ood)
 
 
-def test_the_figure_says_the_numbers_of_the_result(result, tmp_path):
+def test_zeroshot_figure_shows_the_numbers(result, tmp_path):
     paths = zeroshot.save_zeroshot_figure(result, tmp_path / "zeroshot")
     assert [path.name for path in paths] == ["zeroshot.png", "zeroshot.svg"]
     with Image.open(paths[0]) as image:
@@ -32,7 +32,7 @@ def test_the_figure_says_the_numbers_of_the_result(result, tmp_path):
     assert counts in text, "the samples of each tenth"
 
 
-def test_what_is_none_is_left_out(draw, tmp_path):
+def test_zeroshot_figure_skips_missing_results(draw, tmp_path):
     classes, images = Gaussian.point(draw(4, 8).mean), Gaussian.point(draw(30, 8).mean)
     result = compute_zeroshot_metrics(images, torch.arange(30) % 4, classes, logits=(10.0, None))
     text = svg_text(zeroshot.save_zeroshot_figure(result, tmp_path / "clip")[1])
@@ -43,11 +43,11 @@ def test_what_is_none_is_left_out(draw, tmp_path):
     assert "outside" not in text
 
 
-def test_a_single_picture_has_a_figure(draw, tmp_path):
+def test_zeroshot_figure_of_one_image(draw, tmp_path):
     result = compute_zeroshot_metrics(draw(1, 8), torch.tensor([0]), draw(4, 8), logits=(10.0, -10.0))
     assert "accuracy by uncertainty" in svg_text(zeroshot.save_zeroshot_figure(result, tmp_path / "one")[1])
 
 
 @pytest.mark.parametrize(("count", "text"), [(50, "50"), (9999, "9999"), (50_000, "50k")])
-def test_counts_are_short(count, text):
+def test_format_count_is_short(count, text):
     assert zeroshot._short(count) == text

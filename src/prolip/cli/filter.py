@@ -57,8 +57,8 @@ def filter_(
         max_bad_fraction: Fail if a larger fraction of samples is bad; below it they are skipped. None: 0.1.
         duplicates: Drop near-duplicates by images, captions, or either; the one with the best score is kept.
         duplicate_cosine: Minimum cosine of the means of near-duplicates.
-        outputs: ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids where
-            samples have a uid.
+        outputs: ids: ids.npy in DataComp's format. parquet: subset.parquet. shards: new tars. None: parquet, and ids
+            if samples have a uid.
         shard_size: Samples per shard.
         ground_truth: Column that is true for right pairs: precision and recall of the kept samples are reported.
         device: cpu, cuda, ... None: a GPU if there is one.
@@ -70,9 +70,9 @@ def filter_(
     from prolip.filtering.filter import filter_pairs
 
     result = filter_pairs(
-        source, out, keep_fraction=keep_fraction, rank_by=rank_by, model=model, captions=captions, image=image, variances=variances,
-        precision=precision, batch_size=batch_size, max_bad_fraction=max_bad_fraction, duplicates=duplicates,
-        duplicate_cosine=duplicate_cosine, outputs=outputs, shard_size=shard_size, ground_truth=ground_truth,
+        source, out, keep_fraction=keep_fraction, rank_by=rank_by, model=model, captions=captions, image=image,
+        variances=variances, precision=precision, batch_size=batch_size, max_bad_fraction=max_bad_fraction,
+        duplicates=duplicates, duplicate_cosine=duplicate_cosine, outputs=outputs, shard_size=shard_size, ground_truth=ground_truth,
         device=device,
     )  # fmt: skip
     paths = list(result.paths)

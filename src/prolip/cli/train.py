@@ -32,16 +32,16 @@ def train(args: list[str]) -> None:
     words = [word for word in args if word not in ("-h", "--help", "--resume")]
     if not words:
         print(TRAIN_HELP)
-        for name in recipes.names():
-            print(f"  {name:13} {recipes.first_line(name)}")
+        for name in recipes.list_recipes():
+            print(f"  {name:13} {recipes.read_summary(name)}")
         raise SystemExit(0)
     folder = Path(words[0]).expanduser()
-    is_run = words[0] not in recipes.names() and folder.is_dir()
-    recipe = recipes.load_run_recipe(folder) if is_run else recipes.load(words[0])
+    is_run = words[0] not in recipes.list_recipes() and folder.is_dir()
+    recipe = recipes.load_run_recipe(folder) if is_run else recipes.load_recipe(words[0])
     if needs_help:
-        recipe.show()
+        recipe.print_help()
         raise SystemExit(0)
-    config = recipe.config(words[1:])
+    config = recipe.build_config(words[1:])
 
     from prolip.training import trainer
 

@@ -27,7 +27,7 @@ def fresh_model(deterministic=False, seed=0):
     return model.init_weights(torch.Generator().manual_seed(seed)).eval()
 
 
-def config_of(folder, source=SCENES, held_out=None):
+def make_config(folder, source=SCENES, held_out=None):
     return TrainConfig(
         out=str(folder),
         samples=640,
@@ -39,10 +39,10 @@ def config_of(folder, source=SCENES, held_out=None):
     )
 
 
-def line_of(step, **values):
-    told = {"samples": 32 * step, "samples_per_second": 64.0, "loss/ppcl": 4.0 - 0.1 * step}
-    told |= {"loss/inclusion": 0.1, "image/uncertainty": 0.1, "text/uncertainty": 0.2}
-    return {"step": step, **told, "held_out/r1": 0.1 * step, "held_out/image_to_text_r1": 0.1} | {
+def make_metrics(step, **values):
+    values_of_step = {"samples": 32 * step, "samples_per_second": 64.0, "loss/ppcl": 4.0 - 0.1 * step}
+    values_of_step |= {"loss/inclusion": 0.1, "image/uncertainty": 0.1, "text/uncertainty": 0.2}
+    return {"step": step, **values_of_step, "held_out/r1": 0.1 * step, "held_out/image_to_text_r1": 0.1} | {
         "held_out/text_to_image_r1": 0.1,
         **values,
     }
@@ -52,9 +52,9 @@ def make_run(folder, *, deterministic=False, metrics=True, source=SCENES, held_o
     model = fresh_model(deterministic)
     data = [{"source": source, "samples": 1000, "fingerprint": "f00d"}]
     folder.mkdir(parents=True, exist_ok=True)
-    run_folder.begin(folder, config_of(folder, source, held_out), model, data, 0)
+    run_folder.write_run_files(folder, make_config(folder, source, held_out), model, data, 0)
     model.save(folder / "model")
     if metrics:
-        lines = [*(line_of(step) for step in (1, 2, 3)), {"step": 3, "message": "a warning"}]
+        lines = [*(make_metrics(step) for step in (1, 2, 3)), {"step": 3, "message": "a warning"}]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from prolip.reports.page.run import read_run
-from tests.reports.page.runs import line_of, make_run
+from tests.reports.page.runs import make_metrics, make_run
 
 
 def test_read_run_counts_samples_and_seconds(tmp_path):
@@ -28,7 +28,7 @@ def test_read_run_without_metrics(tmp_path):
 
 def test_seconds_skip_nonfinite_rates(tmp_path):
     folder = make_run(tmp_path / "run")
-    lines = [line_of(1), line_of(2, samples_per_second=float("nan"))]
+    lines = [make_metrics(1), make_metrics(2, samples_per_second=float("nan"))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_run(folder).seconds == pytest.approx(32 / 64)
 

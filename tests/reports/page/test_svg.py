@@ -21,26 +21,26 @@ def drawn():
     return render_panel(draw, 'says "5 < 6"')
 
 
-def test_no_color_of_the_house_is_hard_coded(drawn):
+def test_inline_svg_uses_css_colors(drawn):
     for color, variable in CSS_COLORS.items():
         assert f": {color}" not in drawn
         if color in (figures.BLUE, figures.GREEN, figures.GRAY, "#000000", "#444444"):
             assert f"var({variable})" in drawn
 
 
-def test_the_background_is_the_pages(drawn):
+def test_inline_svg_is_transparent(drawn):
     opaque = re.findall(r"fill: #ffffff(?![^\"]*opacity: 0)", drawn)
     assert opaque == []
 
 
-def test_text_stays_text_and_is_escaped(drawn):
+def test_inline_svg_keeps_text_and_escapes_it(drawn):
     assert "a &lt; b &amp; c" in drawn
     assert ">0.123456<" in drawn  # numbers of paths are cut, labels are not
     assert "left out" not in drawn
     assert 'aria-label="says &quot;5 &lt; 6&quot;"' in drawn
 
 
-def test_it_is_an_element_of_a_page(drawn):
+def test_inline_svg_is_an_element(drawn):
     assert drawn.startswith("<svg viewBox=")
     assert drawn.endswith("</svg>")
     assert "xmlns" not in drawn
@@ -49,7 +49,7 @@ def test_it_is_an_element_of_a_page(drawn):
     assert not re.match(r"<svg[^>]*\s(width|height)=", drawn)
 
 
-def test_two_drawings_share_no_ids(drawn):
+def test_inline_svg_ids_are_unique(drawn):
     def ids(text):
         return set(re.findall(r'\bid="([^"]+)"', text))
 
@@ -61,10 +61,10 @@ def test_two_drawings_share_no_ids(drawn):
     assert used <= ids(drawn)
 
 
-def test_the_same_drawing_gives_the_same_text(drawn):
+def test_render_panel_is_deterministic(drawn):
     assert render_panel(draw, 'says "5 < 6"') == drawn
 
 
-def test_a_backslash_in_words_is_kept():
+def test_inline_svg_keeps_backslashes_in_alt():
     text = '<?xml?><svg width="1pt" viewBox="0 0 1 1"><g/></svg>'
     assert r'aria-label="a \1 b"' in inline_svg(text, r"a \1 b")
