@@ -31,7 +31,7 @@ def measures(
     from benchmarks import measures as bench
 
     results = bench.run(scale=scale, repeats=repeats, compiled=compiled)
-    _show(results, bench.show, as_json)
+    _show(results, bench.print_result, as_json)
 
 
 def towers(
@@ -55,7 +55,7 @@ def towers(
     from benchmarks import towers as bench
 
     result = bench.run(size=size, batch=batch, repeats=repeats, train=train)
-    _show(result, bench.show, as_json)
+    _show(result, bench.print_result, as_json)
 
 
 def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -71,7 +71,7 @@ def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="
     from benchmarks import data as bench
 
     result = bench.run(photos=photos, repeats=repeats)
-    _show(result, bench.show, as_json)
+    _show(result, bench.print_result, as_json)
 
 
 def train(
@@ -94,7 +94,7 @@ def train(
     from benchmarks import train as bench
 
     result = bench.run(sizes=sizes, batch=batch, repeats=repeats)
-    _show(result, bench.show, as_json)
+    _show(result, bench.print_result, as_json)
 
 
 def evaluate(
@@ -112,7 +112,7 @@ def evaluate(
     from benchmarks import evaluate as bench
 
     results = bench.run(scale=scale, repeats=repeats)
-    _show(results, bench.show, as_json)
+    _show(results, bench.print_result, as_json)
 
 
 def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
@@ -127,7 +127,7 @@ def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(na
     """
     from benchmarks import search as bench
 
-    _show(bench.run(scale=scale, repeats=repeats), bench.show, as_json)
+    _show(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
 def traverse(
@@ -144,7 +144,7 @@ def traverse(
     """
     from benchmarks import traverse as bench
 
-    _show(bench.run(scale=scale, repeats=repeats), bench.show, as_json)
+    _show(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
 def scale(
@@ -181,7 +181,7 @@ def scale(
 
     machines = bench.Machines(gpus=gpus, flops=flops, cores=cores, speed=speed, network=network, disk=disk)
     result = bench.run(size=size, photos=photos, repeats=repeats, pool=pool, machines=machines)
-    _show(result, bench.show, as_json)
+    _show(result, bench.print_result, as_json)
 
 
 def _show(result: Any, show: Callable[[Any], None], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`prolip bench data`: decoding and augmenting against a plain Pillow loop, on one core; indexing; drawing scenes."""
+"""`python -m benchmarks data`: decoding and augmenting against a plain Pillow loop, on one core; indexing; drawing scenes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ import torch
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
-from benchmarks.timing import in_turn
-from prolip.data.batch import Preparation
+from benchmarks.timing import time_interleaved
+from prolip.console import MISSING, make_table, print_tables
+from prolip.data.batch import Preprocessor
 from prolip.data.loader import Loader
 from prolip.data.sample import Sample
-from prolip.data.sources.tar_index import index_tar
-from prolip.data.sources.tar_writer import write_tar
+from prolip.data.sources.tar_format import write_tar
+from prolip.data.sources.tar_index import scan_tar
 from prolip.preprocessing.augmentation import Augmentation, draw_crop, draw_jitter
-from prolip.preprocessing.images import PixelRules
+from prolip.preprocessing.images import ImagePreprocessing
 from prolip.preprocessing.tokenizer import Tokenizer
-from prolip.progress import bar
-from prolip.scenes import Scenes, picture, tokenizer
-from prolip.scenes.world import world_named
+from prolip.progress import progress_bar
+from prolip.scenes import Scenes, make_tokenizer, render
+from prolip.scenes.world import get_world
 
 PHOTOS = {"512 x 384": (512, 384), "1280 x 960": (1280, 960), "2560 x 1920": (2560, 1920)}
-RULES = PixelRules()
-TRAIN = Preparation(pixels=RULES, tokenizer=None, augmentation=Augmentation())
-TEST = Preparation(pixels=RULES, tokenizer=None)
+RULES = ImagePreprocessing()
+TRAIN = Preprocessor(pixels=RULES, tokenizer=None, augmentation=Augmentation())
+TEST = Preprocessor(pixels=RULES, tokenizer=None)
 SAMPLES = 1000
 SCENES = 200
 
@@ -49,8 +50,8 @@ def run(*, photos: int = 24, repeats: int = 5) -> dict[str, Any]:
             works = {f"{name}/{who}": work for name, pair in pairs.items() for who, work in pair.items()}
             for work in works.values():
                 work()
-            with bar("measuring", len(works) * repeats, "runs") as advance:
-                seconds = in_turn(works, repeats, advance)
+            with progress_bar("measuring", len(works) * repeats, "runs") as advance:
+                seconds = time_interleaved(works, repeats, advance)
     finally:
         torch.set_num_threads(threads)
     rows = {}
@@ -62,20 +63,19 @@ def run(*, photos: int = 24, repeats: int = 5) -> dict[str, Any]:
     return {"photos": photos, "repeats": repeats, "rows": rows}
 
 
-def show(result: dict[str, Any]) -> None:
-    """A table for people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    title = f"one core, medians of {result['repeats']}; rates are a second"
-    table = Table(title=title, title_justify="left")
-    for heading in ("what", "reference", "ours", "times faster"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for name, row in result["rows"].items():
-        reference = f"{1 / row['reference_seconds']:,.0f}" if "reference_seconds" in row else "–"
-        faster = f"{row['times_faster']:.2f}" if "times_faster" in row else "–"
-        table.add_row(name, reference, f"{1 / row['ours_seconds']:,.0f}", faster)
-    Console(width=None if Console().is_terminal else 100).print(table)
+def print_result(result: dict[str, Any]) -> None:
+    """Print the result of `run` as a table."""
+    rows = [
+        (
+            name,
+            f"{1 / row['reference_seconds']:,.0f}" if "reference_seconds" in row else MISSING,
+            f"{1 / row['ours_seconds']:,.0f}",
+            f"{row['times_faster']:.2f}" if "times_faster" in row else MISSING,
+        )
+        for name, row in result["rows"].items()
+    ]
+    title = f"one core, medians of {result['repeats']}; rates are per second"
+    print_tables([make_table(title, ("stage",), ("reference", "ours", "times faster"), rows)])
 
 
 Pairs = dict[str, dict[str, Callable[[], Any]]]
@@ -111,14 +111,16 @@ def _pairs(photos: int, folder: Path) -> tuple[Pairs, dict[str, int]]:
 
 def _batches() -> None:
     """Pictures, one of four captions each, tokens: all that a training step needs, in this process."""
-    preparation = Preparation(pixels=PixelRules(size=48), tokenizer=_tokens())
-    for _ in Loader(Scenes("hard", length=SCENES, size=48), preparation, global_batch=SCENES, shuffle=False):
+    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=48), tokenizer=_tokens())
+    for _ in Loader(
+        Scenes("hard", length=SCENES, size=48), preprocessor, global_batch_size=SCENES, shuffle=False
+    ):
         pass
 
 
 @lru_cache(maxsize=1)
 def _tokens() -> Tokenizer:
-    return tokenizer()
+    return make_tokenizer()
 
 
 def _all(work: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
@@ -128,7 +130,7 @@ def _all(work: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
 
 def _draw(level: str, size: int) -> None:
     for index in range(SCENES):
-        picture(world_named(level).scene(0, index), size)
+        render(get_world(level).draw_scene(0, index), size)
 
 
 def photo(width: int, height: int, seed: int) -> bytes:
@@ -179,7 +181,7 @@ def plain_index(path: Path) -> list[tuple[str, int, int]]:
 
 def _index(path: Path) -> Any:
     with open(path, "rb") as file:
-        return index_tar(file.fileno())
+        return scan_tar(file.fileno())
 
 
 ENHANCERS: dict[str, Any] = {
@@ -199,5 +201,5 @@ def _plain_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def _item(preparation: Preparation, file: bytes, seed: int) -> Tensor:
-    return preparation.item(Sample("", "", file, ()), seed).pixels
+def _item(preprocessor: Preprocessor, file: bytes, seed: int) -> Tensor:
+    return preprocessor.process(Sample("", "", file, ()), seed).pixels

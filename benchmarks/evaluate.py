@@ -1,4 +1,4 @@
-"""`prolip bench evaluate`: BPRW and traversal for all classes and images together, against one after another."""
+"""`python -m benchmarks evaluate`: BPRW and traversal for all classes and images together, against one after another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from benchmarks.measures import broadcast_log_inclusion, class_by_class_em, show
-from benchmarks.timing import compare
+from benchmarks.measures import broadcast_log_inclusion, class_by_class_em, print_result
+from benchmarks.timing import compare_implementations
 from prolip.gaussian import Gaussian
 from prolip.mixture import MixingWeights, pool
-from prolip.retrieval.traverse import traverse
-from prolip.zeroshot.bprw import ZERO_SHOT, Reweighting, few_shot, reweigh, zero_shot_weights
+from prolip.retrieval.traversal.traverse import traverse
+from prolip.zeroshot.bprw import (
+    ZERO_SHOT_CONFIG,
+    BPRWConfig,
+    few_shot_config,
+    fit_prompt_weights,
+    zero_shot_weights,
+)
 
-__all__ = ["run", "show"]
+__all__ = ["print_result", "run"]
 FEW = 2
 """Classes or images of the reference that are timed; scaled up, since all would take many minutes."""
 
@@ -47,18 +53,18 @@ def class_by_class_bprw(prompts: Gaussian, images: Gaussian, noise: Tensor, iter
         one = pool(prompts[c])
         distance = (one.mean - images.mean).square().sum(-1) + one.uncertainty + images.uncertainty
         near.append(images[distance.topk(len(noise), largest=False).indices])
-    return class_by_class_reweighing(prompts, Gaussian.stack(near), noise, ZERO_SHOT, iterations)
+    return class_by_class_reweighing(prompts, Gaussian.stack(near), noise, ZERO_SHOT_CONFIG, iterations)
 
 
 def class_by_class_reweighing(
-    prompts: Gaussian, observed: Gaussian, noise: Tensor, settings: Reweighting, iterations: int
+    prompts: Gaussian, observed: Gaussian, noise: Tensor, settings: BPRWConfig, iterations: int
 ) -> Tensor:
     """Algorithm 1 by the book: for each class draws of its images (C, M, D), and EM with all densities anew in each
     iteration. noise: (M, draws, D). Returns weights (C, T)."""
     found = []
     for c in range(len(prompts)):
         draws = (observed[c].mean[:, None] + observed[c].std[:, None] * noise).flatten(0, 1)
-        wide = Gaussian(prompts[c].mean, (prompts[c].var + settings.widen).log())
+        wide = Gaussian(prompts[c].mean, (prompts[c].var + settings.extra_variance).log())
         found.append(class_by_class_em(draws[None], wide[None], settings.alpha, iterations)[0])
     return torch.stack(found)
 
@@ -80,18 +86,22 @@ def image_by_image_traversal(images: Gaussian, captions: Gaussian, null: Gaussia
 
 def _bench_bprw(classes: int, prompts: int, images: int, dims: int, repeats: int) -> dict[str, Any]:
     z, pictures, generator = _classes_and_images(classes, prompts, images, dims)
-    assert ZERO_SHOT.nearest is not None
-    noise = torch.randn(ZERO_SHOT.nearest, ZERO_SHOT.draws, dims, generator=generator)
+    assert ZERO_SHOT_CONFIG.nearest_images is not None
+    noise = torch.randn(
+        ZERO_SHOT_CONFIG.nearest_images, ZERO_SHOT_CONFIG.samples_per_image, dims, generator=generator
+    )
 
     def ours() -> MixingWeights:
-        found = zero_shot_weights(z, pictures, ZERO_SHOT, torch.Generator().manual_seed(0))
+        found = zero_shot_weights(z, pictures, ZERO_SHOT_CONFIG, torch.Generator().manual_seed(0))
         pool(z, found.weights)
         return found
 
     iterations = int(ours().iterations.float().mean())
-    numbers = compare(lambda: class_by_class_bprw(z[:FEW], pictures, noise, iterations), ours, repeats)
+    numbers = compare_implementations(
+        lambda: class_by_class_bprw(z[:FEW], pictures, noise, iterations), ours, repeats
+    )
     return {
-        "what": "BPRW without labels: nearest images, draws, EM, pooling",
+        "name": "BPRW without labels: nearest images, draws, EM, pooling",
         "size": f"{classes} classes x {prompts} prompts, {images} images, {dims} dimensions",
         "reference": _told(iterations, classes),
         **_scaled_up(numbers, classes / FEW),
@@ -100,23 +110,23 @@ def _bench_bprw(classes: int, prompts: int, images: int, dims: int, repeats: int
 
 def _bench_few_shot(classes: int, prompts: int, dims: int, repeats: int, shots: int = 5) -> dict[str, Any]:
     z, pictures, generator = _classes_and_images(classes, prompts, shots * classes, dims)
-    settings = few_shot(shots)
+    settings = few_shot_config(shots)
     observed = pictures[
         torch.arange(shots * classes).reshape(shots, classes).T
     ]  # image i is of class i % classes
-    noise = torch.randn(shots, settings.draws, dims, generator=generator)
+    noise = torch.randn(shots, settings.samples_per_image, dims, generator=generator)
 
     def ours() -> MixingWeights:
-        found = reweigh(z, observed, settings, torch.Generator().manual_seed(0))
+        found = fit_prompt_weights(z, observed, settings, torch.Generator().manual_seed(0))
         pool(z, found.weights)
         return found
 
     iterations = int(ours().iterations.float().mean())
-    numbers = compare(
+    numbers = compare_implementations(
         lambda: class_by_class_reweighing(z[:FEW], observed[:FEW], noise, settings, iterations), ours, repeats
     )
     return {
-        "what": f"BPRW with {shots} images a class: draws, EM, pooling",
+        "name": f"BPRW with {shots} images a class: draws, EM, pooling",
         "size": f"{classes} classes x {prompts} prompts, {dims} dimensions",
         "reference": _told(iterations, classes),
         **_scaled_up(numbers, classes / FEW),
@@ -155,13 +165,13 @@ def _bench_traversal(images: int, captions: int, dims: int, repeats: int) -> dic
         return Gaussian(mean, log_var + 0.2 * torch.randn(count, dims, generator=generator))
 
     pictures, texts, null = around(images, -10.9), around(captions, -9.6), around(1, -9.0)
-    numbers = compare(
+    numbers = compare_implementations(
         lambda: image_by_image_traversal(pictures[:FEW], texts, null),
         lambda: traverse(pictures, texts, null),
         repeats,
     )
     return {
-        "what": "traversal to the inclusion root, 50 steps",
+        "name": "traversal to the inclusion root, 50 steps",
         "size": f"{images} images x {captions} captions, {dims} dimensions",
         "reference": f"image by image and step by step, log inclusion broadcast to (M, D); {FEW} images timed, "
         f"scaled to {images}",

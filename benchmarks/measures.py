@@ -1,4 +1,4 @@
-"""`prolip bench measures`: PPCL, all-pairs inclusion and EM against the definitions that one would write first."""
+"""`python -m benchmarks measures`: PPCL, all-pairs inclusion and EM against the definitions that one would write first."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize
 
-from benchmarks.timing import compare
+from benchmarks.timing import compare_implementations
+from prolip.console import MISSING, make_table, print_tables
 from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import Temperature, ppcl
 from prolip.measures import all_pairs, formulas, public
-from prolip.mixture import mixing_weights
+from prolip.mixture import fit_mixing_weights
 
 
 def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list[dict[str, Any]]:
@@ -54,39 +54,30 @@ def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list
     return [work() for work in track(works, "measuring", console=Console(stderr=True), transient=True)]
 
 
-def show(results: list[dict[str, Any]]) -> None:
-    """A table for people."""
-    table = Table(
-        title=f"{torch.get_num_threads()} threads, medians of interleaved runs", title_justify="left"
-    )
-    table.add_column("what")
-    table.add_column("size")
-    for heading in (
-        "time of the\ndefinition",
-        "ours",
-        "times\nfaster",
-        "memory of the\ndefinition",
-        "ours",
-        "times\nsmaller",
-    ):
-        table.add_column(heading, justify="right")
+def print_result(results: list[dict[str, Any]]) -> None:
+    """Print the results of `run` as a table."""
+    numbers = (
+        "time of the\ndefinition", "ours", "times\nfaster", "memory of the\ndefinition", "ours", "times\nsmaller",
+    )  # fmt: skip
+    title = f"{torch.get_num_threads()} threads, medians of interleaved runs"
+    notes = []
+    table = make_table(title, ("measure", "size"), numbers)
     for r in results:
-        memory = ("-", "-", "-")
+        memory = (MISSING,) * 3
         if r.get("times_smaller") is not None:
             memory = (
                 f"{r['reference_mebibytes']:.0f} MiB", f"{r['ours_mebibytes']:.1f} MiB", f"{r['times_smaller']:.3g} x"
             )  # fmt: skip
         table.add_row(
-            r["what"], r["size"], f"{r['reference_seconds']:.3f} s", f"{r['ours_seconds']:.4f} s",
+            r["name"], r["size"], f"{r['reference_seconds']:.3f} s", f"{r['ours_seconds']:.4f} s",
             f"{r['times_faster']:.3g} x", *memory,
         )  # fmt: skip
-    console = Console(width=None if Console().is_terminal else 140)
-    console.print(table)
-    for r in results:
-        line = f"{r['what']} ({r['size']}): the definition is {r['reference']}"
-        if "share_of_product_rate" in r:
-            line += f"; its three matrix products alone take {r['share_of_product_rate']:.0%} of our time"
-        console.print(line, style="dim")
+        note = f"{r['name']} ({r['size']}): the definition is {r['reference']}"
+        if "fraction_of_product_rate" in r:
+            note += f"; its three matrix products alone take {r['fraction_of_product_rate']:.0%} of our time"
+        notes.append(note)
+    table.caption = "\n".join(notes)
+    print_tables([table], width=140)
 
 
 def random_gaussians(*shape: int, generator: torch.Generator, log_var: float = -9.0) -> Gaussian:
@@ -98,7 +89,7 @@ def random_gaussians(*shape: int, generator: torch.Generator, log_var: float = -
 def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
     """Eq. 2 as one would write it down: every difference of every pair in a (B, B, D) tensor."""
     distance = (images.mean[:, None] - texts.mean[None]).square() + images.var[:, None] + texts.var[None]
-    logits = temperature.scale * (1.0 - 0.5 * distance.sum(-1)) + temperature.bias
+    logits = temperature.scale * (1.0 - 0.5 * distance.sum(-1)) + temperature.logit_bias
     signs = 2.0 * torch.eye(len(images)) - 1.0
     return -logsigmoid(signs * logits).sum() / len(images)
 
@@ -106,7 +97,7 @@ def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) 
 def product_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
     """Eq. 2 with the algebra done, but all B x B logits kept for autograd."""
     trace = images.uncertainty[:, None] + texts.uncertainty
-    logits = temperature.scale * (images.mean @ texts.mean.mT - 0.5 * trace) + temperature.bias
+    logits = temperature.scale * (images.mean @ texts.mean.mT - 0.5 * trace) + temperature.logit_bias
     signs = 2.0 * torch.eye(len(images)) - 1.0
     return -logsigmoid(signs * logits).sum() / len(images)
 
@@ -158,19 +149,21 @@ def _bench_ppcl(
     generator = torch.Generator().manual_seed(0)
     images, texts = (random_gaussians(batch, dims, generator=generator) for _ in range(2))
     leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
-    temperature = Temperature.start()
+    temperature = Temperature.create()
 
     def work(loss: Any) -> None:
-        torch.autograd.grad(loss(images, texts, temperature), [*leaves, temperature.log_scale])
+        torch.autograd.grad(loss(images, texts, temperature), [*leaves, temperature.logit_scale])
 
     def bare_products() -> None:
         logits = images.mean.detach() @ texts.mean.detach().mT
         _ = logits @ texts.mean.detach(), logits.mT @ images.mean.detach()
 
-    numbers = compare(lambda: work(reference), lambda: work(ppcl), repeats)
-    numbers["share_of_product_rate"] = compare(bare_products, lambda: work(ppcl), repeats)["times_faster"]
+    numbers = compare_implementations(lambda: work(reference), lambda: work(ppcl), repeats)
+    numbers["fraction_of_product_rate"] = compare_implementations(bare_products, lambda: work(ppcl), repeats)[
+        "times_faster"
+    ]
     return {
-        "what": "PPCL, forward and backward",
+        "name": "PPCL, forward and backward",
         "size": f"{batch} x {dims}",
         "reference": description,
         **numbers,
@@ -190,8 +183,8 @@ def _bench_pairs(
     a = random_gaussians(rows, dims, generator=generator, log_var=-10.0)
     b = random_gaussians(columns, dims, generator=generator, log_var=-8.0)
     ours = getattr(public, name)
-    numbers = compare(lambda: reference(a, b), lambda: ours(a, b), repeats)
-    return {"what": name, "size": f"{rows} x {columns} x {dims}", "reference": description, **numbers}
+    numbers = compare_implementations(lambda: reference(a, b), lambda: ours(a, b), repeats)
+    return {"name": name, "size": f"{rows} x {columns} x {dims}", "reference": description, **numbers}
 
 
 def _bench_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 768) -> dict[str, Any]:
@@ -202,18 +195,18 @@ def _bench_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 
     log_var = -8.0 + 0.5 * torch.randn(classes, prompts, dims, generator=generator)
     components = Gaussian(mean, (log_var.exp() + 0.02).log())
     points = normalize(centre + 0.8 * torch.randn(classes, count, dims, generator=generator), dim=-1)
-    found = mixing_weights(points, components, alpha=2.0)
+    found = fit_mixing_weights(points, components, alpha=2.0)
     iterations, few = int(found.iterations.float().mean()), min(classes, 2)
-    numbers = compare(
+    numbers = compare_implementations(
         lambda: class_by_class_em(points[:few], components[:few], 2.0, iterations),
-        lambda: mixing_weights(points, components, alpha=2.0),
+        lambda: fit_mixing_weights(points, components, alpha=2.0),
         min(repeats, 3),
     )
     numbers["reference_seconds"] *= classes / few
     numbers["times_faster"] = numbers["reference_seconds"] / numbers["ours_seconds"]
     numbers.pop("times_smaller", None)  # of a few classes: no comparison
     return {
-        "what": "EM for mixing weights",
+        "name": "EM for mixing weights",
         "size": f"{classes} classes x {prompts} prompts x {count} observations x {dims}",
         "reference": f"class by class, densities anew in each of {iterations} iterations (mean of ours); "
         f"{few} classes timed, scaled to {classes}",

@@ -1,4 +1,4 @@
-"""`prolip bench scale`: what each stage costs a pair on this machine, and what a pool of pairs takes on a cluster."""
+"""`python -m benchmarks scale`: what each stage costs a pair on this machine, and what a pool of pairs takes on a cluster."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from typing import Any
 import torch
 
 from benchmarks.data import TEST, photo
-from benchmarks.timing import in_turn
+from benchmarks.timing import time_interleaved
 from benchmarks.towers import PRODUCT, TOKENS, image_flops, text_flops
+from prolip.console import make_table, print_tables
 from prolip.data.sample import Sample
-from prolip.data.sources.tar import Shards
-from prolip.data.sources.tar_writer import write_tar
-from prolip.embeddings.cache import Part
-from prolip.embeddings.dataset import Embeddings, write_part
-from prolip.embeddings.header import Header
-from prolip.embeddings.sample_metadata import Facts
-from prolip.embeddings.schema import table_of
-from prolip.extras import require
-from prolip.filtering.scores import scored
+from prolip.data.sources.tar import TarShards
+from prolip.data.sources.tar_format import write_tar
+from prolip.embeddings.dataset import EmbeddingDataset, write_part
+from prolip.embeddings.header import DatasetHeader
+from prolip.embeddings.inference_loop import EncodedPart
+from prolip.embeddings.sample_metadata import SampleMetadata
+from prolip.embeddings.schema import make_part_table
+from prolip.extras import import_extra
+from prolip.filtering.scores import compute_scores
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
-from prolip.model.sizes import named
-from prolip.progress import bar
-from prolip.retrieval.index.append import fill
+from prolip.model.sizes import get_config
+from prolip.progress import progress_bar
+from prolip.retrieval.index.append import index_embeddings
 
 PHOTO = (512, 384)
 """Pixels of a picture of a pool, as img2dataset keeps them."""
@@ -67,7 +68,7 @@ def run(
     """Stages, what a pair costs in each, and the hours that a pool of pairs takes on a cluster."""
     if photos < 8 or repeats < 1 or pool < 1:
         raise ValueError(f"photos {photos} must be at least 8, repeats {repeats} and pool {pool} at least 1")
-    require("lancedb", "search")
+    import_extra("lancedb", "search")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -120,8 +121,8 @@ def hours(
 
 def _measured(size: str, photos: int, repeats: int, folder: Path) -> dict[str, dict[str, float]]:
     """Of a pair: core_seconds (one thread), fetched (bytes of the pool), moved (bytes to or from disk), flops."""
-    config = named(size, TOKENS)
-    model = ProLIP(config).start(torch.Generator().manual_seed(0)).eval()
+    config = get_config(size, TOKENS)
+    model = ProLIP(config).init_weights(torch.Generator().manual_seed(0)).eval()
     shards, fetched = _shards(folder, photos)
     samples = [shards.read(number) for number in range(len(shards))]
     parts = {
@@ -138,10 +139,13 @@ def _measured(size: str, photos: int, repeats: int, folder: Path) -> dict[str, d
     works["index"] = partial(_index, parts["full, float32"].folder, folder / "databases")
     for work in works.values():
         work()
-    with bar("measuring", len(works) * repeats, "runs") as advance:
-        seconds = {name: statistics.median(times) for name, times in in_turn(works, repeats, advance).items()}
+    with progress_bar("measuring", len(works) * repeats, "runs") as advance:
+        seconds = {
+            name: statistics.median(times)
+            for name, times in time_interleaved(works, repeats, advance).items()
+        }
     flops = image_flops(config.image, config.embed_dim) + text_flops(
-        config.text, config.embed_dim, config.text.tokens.context_length
+        config.text, config.embed_dim, config.text.tokenizer.context_length
     )
     stages = {
         name: {"core_seconds": seconds[name] / photos} for name in works if name not in ("product", "encode")
@@ -150,7 +154,7 @@ def _measured(size: str, photos: int, repeats: int, folder: Path) -> dict[str, d
     stages["encode"] = {
         "flops": flops,
         "seconds_here": seconds["encode"] / FEW,
-        "share_of_rate": FEW * flops / seconds["encode"] / (2 * PRODUCT**3 / seconds["product"]),
+        "fraction_of_rate": FEW * flops / seconds["encode"] / (2 * PRODUCT**3 / seconds["product"]),
     }
     for name, stored in parts.items():
         stages[f"write, {name}"]["moved"] = stages[f"score, {name}"]["moved"] = stored.bytes() / photos
@@ -159,7 +163,7 @@ def _measured(size: str, photos: int, repeats: int, folder: Path) -> dict[str, d
     return stages
 
 
-def _shards(folder: Path, photos: int) -> tuple[Shards, float]:
+def _shards(folder: Path, photos: int) -> tuple[TarShards, float]:
     """A shard of JPEGs with captions, and the bytes of a sample."""
     different = [photo(*PHOTO, seed) for seed in range(8)]
     path = folder / "00000.tar"
@@ -168,22 +172,22 @@ def _shards(folder: Path, photos: int) -> tuple[Shards, float]:
         for i in range(photos)
     )
     write_tar(path, ((f"{i:08d}", files) for i, files in enumerate(members)))
-    return Shards(str(path)), path.stat().st_size / photos
+    return TarShards(str(path)), path.stat().st_size / photos
 
 
-def _read_all(shards: Shards) -> None:
+def _read_all(shards: TarShards) -> None:
     for number in range(len(shards)):
         shards.read(number)
 
 
 def _decode_all(samples: list[Sample]) -> None:
     for sample in samples:
-        TEST.item(sample, 0)
+        TEST.process(sample, 0)
 
 
 @torch.no_grad()
 def _encode(model: ProLIP, count: int) -> None:
-    size, length = model.config.image.pixels.size, model.config.text.tokens.context_length
+    size, length = model.config.image.preprocessing.size, model.config.text.tokenizer.context_length
     model.encode_image(torch.zeros(count, 3, size, size))
     model.encode_text(torch.full((count, length), 5))
 
@@ -192,32 +196,35 @@ def _encode(model: ProLIP, count: int) -> None:
 class _Stored:
     """A part of so many pairs, written and read as embedding and filtering do."""
 
-    header: Header
-    part: Part
+    header: DatasetHeader
+    part: EncodedPart
     texts: Gaussian
     folder: Path
 
     @classmethod
     def made(cls, dim: int, photos: int, folder: Path, variances: Any, precision: Any) -> _Stored:
-        header = Header(
+        header = DatasetHeader(
             model="bench", identity="0" * 16, dim=dim, scale=10.0, bias=-10.0, variances=variances, precision=precision,
-            what="both", data="bench", captions=None, image=None, fingerprint="", part_size=photos, parts=1,
+            modality=None, data="bench", captions=None, image=None, fingerprint="", part_size=photos, parts=1,
             columns={"uid": "string"},
         )  # fmt: skip
         facts = [
-            Facts(f"{i:08d}", (CAPTION,), {"json": {"uid": f"{i:032x}"}}, f"{i:016x}") for i in range(photos)
+            SampleMetadata(f"{i:08d}", (CAPTION,), {"json": {"uid": f"{i:032x}"}}, f"{i:016x}")
+            for i in range(photos)
         ]
         images, texts = (_random(photos, dim, seed) for seed in (0, 1))
-        stored = cls(header, Part([images], list(range(photos)), facts, [None] * photos, {}), texts, folder)
+        stored = cls(
+            header, EncodedPart([images], list(range(photos)), facts, [None] * photos, {}), texts, folder
+        )
         folder.mkdir()
         header.write(folder)
         return stored
 
     def write(self) -> None:
-        write_part(self.folder, 0, table_of(self.header, 0, self.part, self.texts))
+        write_part(self.folder, 0, make_part_table(self.header, 0, self.part, self.texts))
 
     def score(self) -> None:
-        scored(Embeddings.open(self.folder).part(0))
+        compute_scores(EmbeddingDataset.open(self.folder).read_part(0))
 
     def bytes(self) -> int:
         return _bytes_below(self.folder)
@@ -230,37 +237,32 @@ def _random(count: int, dim: int, seed: int) -> Gaussian:
 
 
 def _index(folder: Path, databases: Path) -> None:
-    """Rows into a new database; not the training of its index, which `prolip bench search` times."""
+    """Rows into a new database; not the training of its index, which `python -m benchmarks search` times."""
     databases.mkdir(exist_ok=True)
-    fill(databases / str(len(list(databases.iterdir()))), [Embeddings.open(folder)], progress=False)
+    index_embeddings(
+        databases / str(len(list(databases.iterdir()))), [EmbeddingDataset.open(folder)], progress=False
+    )
 
 
 def _bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def show(result: dict[str, Any]) -> None:
-    """Tables for people."""
-    from rich.console import Console
-
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(_stage_table(result), _hour_table(result), sep="\n\n")
+def print_result(result: dict[str, Any]) -> None:
+    """Print the result of `run` as two tables."""
+    print_tables([_make_stage_table(result), _make_hour_table(result)])
 
 
-def _stage_table(result: dict[str, Any]) -> Any:
-    from rich.table import Table
-
+def _make_stage_table(result: dict[str, Any]) -> Any:
     width, height = PHOTO
     title = f"a pair (JPEG of {width} x {height}, a caption) of {result['size']}, one core of this machine"
-    table = Table(title=title, title_justify="left")
-    for heading in ("stage", "core s a million", "bytes fetched", "bytes to or from disk", "GFLOP", "here"):
-        table.add_column(heading, justify="left" if heading in ("stage", "here") else "right")
+    numbers = ("core s per million", "bytes fetched", "bytes to or from disk", "GFLOP", "here")
+    table = make_table(title, ("stage",), numbers)
     for name, stage in result["stages"].items():
-        here = (
-            f"{1 / stage['seconds_here']:.2f} pairs/s, {stage['share_of_rate']:.0%} of a matrix product's rate"
-            if "seconds_here" in stage
-            else ""
-        )
+        here = ""
+        if "seconds_here" in stage:
+            rate = 1 / stage["seconds_here"]
+            here = f"{rate:.2f} pairs/s, {stage['fraction_of_rate']:.0%} of a matrix product's rate"
         table.add_row(
             name,
             f"{stage['core_seconds'] * 1e6:,.0f}" if "core_seconds" in stage else "",
@@ -272,20 +274,15 @@ def _stage_table(result: dict[str, Any]) -> Any:
     return table
 
 
-def _hour_table(result: dict[str, Any]) -> Any:
-    from rich.table import Table
-
+def _make_hour_table(result: dict[str, Any]) -> Any:
     c = result["machines"]
     title = (
         f"{result['pool']:,.0f} pairs on {c['gpus']} GPUs of {c['flops'] / 1e12:.0f} TFLOP/s, {c['cores']} cores, "
         f"{c['network'] / 1e9:g} GB/s in, {c['disk'] / 1e9:g} GB/s to and from disk: hours"
     )
-    table = Table(title=title, title_justify="left")
-    for heading in ("pass", "network", "cores", "gpus", "disk", "takes", "bound by"):
-        table.add_column(heading, justify="left" if heading in ("pass", "bound by") else "right")
+    rows = []
     for name, busy in result["hours"].items():
-        most = max(busy, key=lambda resource: busy[resource])
-        table.add_row(
-            name, *(f"{busy[r]:.2f}" for r in ("network", "cores", "gpus", "disk")), f"{busy[most]:.1f}", most
-        )
-    return table
+        bound_by = max(busy, key=lambda resource: busy[resource])
+        hours = (f"{busy[r]:.2f}" for r in ("network", "cores", "gpus", "disk"))
+        rows.append((name, *hours, f"{busy[bound_by]:.1f}", bound_by))
+    return make_table(title, ("pass",), ("network", "cores", "gpus", "disk", "takes", "bound by"), rows)

@@ -1,4 +1,4 @@
-"""`prolip bench search`: searching by CSD against plain L2 search on the means, in one database and one run."""
+"""`python -m benchmarks search`: searching by CSD against plain L2 search on the means, in one database and one run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.timing import in_turn
-from prolip.extras import require
-from prolip.retrieval.index.database import CLASSES
-from prolip.retrieval.index.settings import Kind
-from prolip.retrieval.index.vectors import asked, stored
+from benchmarks.timing import time_interleaved
+from prolip.console import MISSING, make_table, print_tables
+from prolip.extras import import_extra
+from prolip.retrieval.index.database import INDEX_CLASSES
+from prolip.retrieval.index.settings import IndexKind
+from prolip.retrieval.index.vectors import item_vectors, query_vectors
 
 ROWS, DIM, CLUSTERS, QUERIES, K = 100_000, 512, 1000, 20, 10
-KINDS: tuple[Kind, ...] = ("ivf-rq", "ivf-sq")
+KINDS: tuple[IndexKind, ...] = ("ivf-rq", "ivf-sq")
 """Indexes that are compared. (ivf-pq trains for minutes.)"""
 EFFORT = (20, 10)
 """nprobes and refine factor of approximate searches."""
@@ -39,7 +38,7 @@ def run(*, scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
             _build(items, "mean", kind)
             before = _size(Path(folder))
             seconds = _build(items, "vector", kind)
-            built = {"build_seconds": seconds, "bytes_an_item": (_size(Path(folder)) - before) / count}
+            built = {"build_seconds": seconds, "bytes_per_item": (_size(Path(folder)) - before) / count}
             searches[kind] = _compared(items, mean, trace, queries, EFFORT, repeats) | built
     return {
         "rows": count,
@@ -50,25 +49,25 @@ def run(*, scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    """A table for people."""
-    table = Table(
-        title=f"{result['rows']:,} items, {result['dimensions']} dimensions, one query at a time, medians",
-        title_justify="left",
-        caption=f"a matrix product of a query with all items in memory: {1000 * result['brute_force_seconds']:.1f} ms",
-        caption_justify="left",
+def print_result(result: dict[str, Any]) -> None:
+    """Print the result of `run` as a table."""
+    numbers = ("L2 on means", "CSD", "ratio", "recall@10\nby CSD", "build", "bytes\nper item")
+    product = 1000 * result["brute_force_seconds"]
+    table = make_table(
+        f"{result['rows']:,} items, {result['dimensions']} dimensions, one query at a time, medians",
+        ("search",),
+        numbers,
+        caption=f"a matrix product of a query with all items in memory: {product:.1f} ms",
     )
-    for heading in ("search", "L2 on means", "CSD", "ratio", "recall@10\nby CSD", "build", "bytes\nan item"):
-        table.add_column(heading, justify="left" if heading == "search" else "right")
     for name, row in result["searches"].items():
-        built = ("-", "-")
+        built = (MISSING, MISSING)
         if "build_seconds" in row:
-            built = (f"{row['build_seconds']:.1f} s", f"{row['bytes_an_item']:.0f}")
+            built = (f"{row['build_seconds']:.1f} s", f"{row['bytes_per_item']:.0f}")
         table.add_row(
             name, f"{1000 * row['l2_seconds']:.1f} ms", f"{1000 * row['csd_seconds']:.1f} ms", f"{row['ratio']:.2f}",
             f"{row['recall']:.3f}", *built,
         )  # fmt: skip
-    Console(width=None if Console().is_terminal else 120).print(table)
+    print_tables([table])
 
 
 def clustered(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -84,16 +83,16 @@ def clustered(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nda
 
 def _table(folder: Path, mean: np.ndarray, trace: np.ndarray) -> Any:
     """The means alone, and what CSD needs, as two columns of one table of lancedb."""
-    arrow = require("pyarrow", "search")
+    arrow = import_extra("pyarrow", "search")
     columns: dict[str, Any] = {"row": arrow.array(np.arange(len(mean)))}
-    for name, values in (("mean", mean), ("vector", stored(mean, trace))):
+    for name, values in (("mean", mean), ("vector", item_vectors(mean, trace))):
         columns[name] = arrow.FixedSizeListArray.from_arrays(arrow.array(values.ravel()), values.shape[1])
-    return require("lancedb", "search").connect(folder).create_table("items", arrow.table(columns))
+    return import_extra("lancedb", "search").connect(folder).create_table("items", arrow.table(columns))
 
 
-def _build(items: Any, column: str, kind: Kind) -> float:
+def _build(items: Any, column: str, kind: IndexKind) -> float:
     """Seconds that an index takes."""
-    config = getattr(require("lancedb.index", "search"), CLASSES[kind])
+    config = getattr(import_extra("lancedb.index", "search"), INDEX_CLASSES[kind])
     start = time.perf_counter()
     items.create_index(column, config=config(distance_type="l2"), replace=True)
     return time.perf_counter() - start
@@ -113,14 +112,16 @@ def _compared(
     repeats: int,
 ) -> dict[str, float]:
     """Seconds of a query in both columns, interleaved query by query, and the median of their ratios."""
-    vectors = asked(queries)
+    vectors = query_vectors(queries)
     seconds = []
     for mean_asked, vector in zip(queries, vectors, strict=True):
         works = {
             "l2": partial(_nearest, items, "mean", mean_asked, effort),
             "csd": partial(_nearest, items, "vector", vector, effort),
         }
-        seconds.append({name: statistics.median(times) for name, times in in_turn(works, repeats).items()})
+        seconds.append(
+            {name: statistics.median(times) for name, times in time_interleaved(works, repeats).items()}
+        )
     return {
         "l2_seconds": statistics.median(both["l2"] for both in seconds),
         "csd_seconds": statistics.median(both["csd"] for both in seconds),
@@ -142,7 +143,7 @@ def _recall(
 ) -> float:
     """The share of the ten nearest by CSD, of a matrix product, that the search finds."""
     exact = np.argsort(trace - 2 * queries @ mean.T, axis=1)[:, :K]
-    found = [_nearest(items, "vector", vector, effort)["row"].to_numpy() for vector in asked(queries)]
+    found = [_nearest(items, "vector", vector, effort)["row"].to_numpy() for vector in query_vectors(queries)]
     return float(np.mean([np.isin(one, best).mean() for one, best in zip(found, exact, strict=True)]))
 
 
@@ -150,4 +151,4 @@ def _brute_force(mean: np.ndarray, trace: np.ndarray, queries: np.ndarray, repea
     def work() -> np.ndarray:
         return np.argpartition(trace - 2 * (mean @ queries[0]), K)[:K]
 
-    return statistics.median(in_turn({"product": work}, repeats)["product"])
+    return statistics.median(time_interleaved({"product": work}, repeats)["product"])

@@ -1,4 +1,4 @@
-"""Two ways to do the same thing, timed in turn: seconds (median) and peak memory of each, and their ratios."""
+"""Interleaved timing of two implementations: median seconds, peak memory, and their ratios."""
 
 from __future__ import annotations
 
@@ -13,11 +13,23 @@ from typing import Any
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int) -> dict[str, Any]:
-    """Run both once for memory and to warm up, then in turn `repeats` times for the median time."""
+def compare_implementations(
+    reference: Callable[[], Any], ours: Callable[[], Any], repeats: int
+) -> dict[str, Any]:
+    """Compare a reference with ours: one run each for memory and warm-up, then interleaved runs for time.
+
+    Args:
+        reference: The straightforward implementation.
+        ours: The implementation of the package.
+        repeats: Timed runs of each.
+
+    Returns:
+        reference_seconds, ours_seconds (medians), reference_mebibytes, ours_mebibytes (peaks; None where unknown),
+        times_faster, times_smaller.
+    """
     works = {"reference": reference, "ours": ours}
-    result: dict[str, Any] = {f"{name}_mebibytes": peak_growth(work) for name, work in works.items()}
-    seconds = in_turn(works, repeats)
+    result: dict[str, Any] = {f"{name}_mebibytes": measure_peak_memory(work) for name, work in works.items()}
+    seconds = time_interleaved(works, repeats)
     result |= {f"{name}_seconds": statistics.median(times) for name, times in seconds.items()}
     result["times_faster"] = result["reference_seconds"] / result["ours_seconds"]
     if result["ours_mebibytes"] is not None:
@@ -25,12 +37,18 @@ def compare(reference: Callable[[], Any], ours: Callable[[], Any], repeats: int)
     return result
 
 
-def in_turn(
+def time_interleaved(
     works: Mapping[str, Callable[[], Any]], repeats: int, done: Callable[[int], None] = lambda _: None
 ) -> dict[str, list[float]]:
-    """Seconds of each work, `repeats` times, in turn, so that all see the same noise. `done(1)` after each.
+    """Time functions in turn, so that all see the same noise.
 
-    Every second round runs backwards: whoever comes after a heavy work would else always come after it.
+    Args:
+        works: By name.
+        repeats: Rounds. Every second one runs backwards, so that none always follows a heavy one.
+        done: Called with 1 after each run.
+
+    Returns:
+        Seconds of each run, by name.
     """
     seconds: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
@@ -43,12 +61,12 @@ def in_turn(
     return seconds
 
 
-def peak_growth(work: Callable[[], Any]) -> float | None:
-    """MiB by which the process's memory rises at most while it works; None where that can't be read (not Linux)."""
+def measure_peak_memory(work: Callable[[], Any]) -> float | None:
+    """Measure the peak growth of the process's memory during a call in MiB; None where it can't be read (not Linux)."""
     gc.collect()
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # else memory freed earlier would be used again, unseen
-        CLEAR.write_text("5")  # the peak starts anew
+        ctypes.CDLL(None).malloc_trim(0)  # else memory that was freed earlier would be reused unseen
+        CLEAR.write_text("5")  # resets the peak
         before = _field("VmRSS")
     except (OSError, AttributeError):
         before = None

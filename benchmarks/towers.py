@@ -1,4 +1,4 @@
-"""`prolip bench towers`: how near the towers come to the machine's matrix-multiply rate, and what [UNC] costs."""
+"""`python -m benchmarks towers`: how near the towers come to the machine's matrix-multiply rate, and what [UNC] costs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.timing import in_turn
+from benchmarks.timing import time_interleaved
+from prolip.console import make_table, print_tables
 from prolip.losses.contrastive import ppcl
-from prolip.model.config import BlockConfig, ImageConfig, ModelConfig, TextConfig, Uncertainty
+from prolip.model.config import ImageConfig, ModelConfig, TextConfig, TransformerConfig, Uncertainty
 from prolip.model.prolip import ProLIP
-from prolip.model.sizes import named
-from prolip.preprocessing.masking import kept_patches
-from prolip.preprocessing.tokenizer import TokenRules
-from prolip.progress import bar
+from prolip.model.sizes import get_config
+from prolip.preprocessing.masking import draw_patch_indices
+from prolip.preprocessing.tokenizer import TokenizerConfig
+from prolip.progress import progress_bar
 
 PRODUCT = 2048
 """Rows and columns of the matrices whose product gives the machine's rate."""
@@ -32,7 +33,7 @@ VARIANTS: dict[str, Uncertainty] = {
 }
 """The image tower by where its log-variances come from."""
 
-TOKENS = TokenRules(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
+TOKENS = TokenizerConfig(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
 
 
 def run(
@@ -41,7 +42,7 @@ def run(
     """Seconds, and shares of the product rate by the fastest runs; every work is run in turn with the product."""
     if batch < 2 or repeats < 1:
         raise ValueError(f"batch {batch} must be at least 2, repeats {repeats} at least 1")
-    config = named(size, TOKENS)
+    config = get_config(size, TOKENS)
     works, flops = _works(config, batch, train)
     short = {name: work for name, work in _works(config, 2, train=False)[0].items() if name in VARIANTS}
     a = torch.randn(PRODUCT, PRODUCT)
@@ -49,9 +50,9 @@ def run(
     for work in (*works.values(), *short.values()):
         work()
     rounds = ROUNDS * repeats
-    with bar("measuring", len(works) * repeats + len(short) * rounds, "runs") as advance:
-        seconds = in_turn(works, repeats, advance)
-        alone = in_turn(short, rounds, advance)
+    with progress_bar("measuring", len(works) * repeats + len(short) * rounds, "runs") as advance:
+        seconds = time_interleaved(works, repeats, advance)
+        alone = time_interleaved(short, rounds, advance)
     fastest = {name: min(times) for name, times in seconds.items()}
     rate = 2 * PRODUCT**3 / fastest["product"]
     rows = {
@@ -59,7 +60,7 @@ def run(
             "seconds": statistics.median(seconds[name]),
             "fastest": fastest[name],
             "gigaflop": count / 1e9,
-            "share_of_rate": count / fastest[name] / rate,
+            "fraction_of_rate": count / fastest[name] / rate,
         }
         for name, count in flops.items()
     }
@@ -80,35 +81,26 @@ def _overhead(name: str, seconds: dict[str, list[float]], flops: dict[str, int])
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    """A table for people."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+def print_result(result: dict[str, Any]) -> None:
+    """Print the result of `run` as a table."""
+    rows = [
+        (
+            name, f"{row['seconds']:.3f}", f"{row['fastest']:.3f}", f"{row['gigaflop']:,.4g}",
+            f"{row['fraction_of_rate']:.0%}",
+        )
+        for name, row in result["works"].items()
+    ]  # fmt: skip
     title = (
         f"{result['size']}, batch {result['batch']}, {torch.get_num_threads()} threads; "
         f"one float32 product of {PRODUCT} x {PRODUCT}, at best: {result['gigaflop_per_second']:.0f} GFLOP/s"
     )
-    table = Table(title=title, title_justify="left")
-    for heading in ("what", "median s", "fastest s", "GFLOP", "share of the product rate"):
-        table.add_column(heading, justify="left" if heading == "what" else "right")
-    for name, row in result["works"].items():
-        table.add_row(
-            escape(name),
-            f"{row['seconds']:.3f}",
-            f"{row['fastest']:.3f}",
-            f"{row['gigaflop']:,.4g}",
-            f"{row['share_of_rate']:.0%}",
-        )
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
-    for name, more in result["overhead"].items():
-        console.print(
-            f"{name}, two images: {more['time']:+.1%} time, {more['operations']:+.1%} operations over the "
-            "deterministic tower (fastest runs)",
-            markup=False,
-        )
+    notes = [
+        f"{name}, two images: {more['time']:+.1%} time, {more['operations']:+.1%} operations over the deterministic "
+        "tower (fastest runs)"
+        for name, more in result["overhead"].items()
+    ]
+    numbers = ("median s", "fastest s", "GFLOP", "fraction of the product rate")
+    print_tables([make_table(title, ("work",), numbers, rows, caption="\n".join(notes))])
 
 
 def image_flops(config: ImageConfig, embed_dim: int, patches: int | None = None) -> int:
@@ -131,7 +123,7 @@ def text_flops(config: TextConfig, embed_dim: int, length: int) -> int:
     return 2 * (_stack(config.blocks, tokens, read) + _heads(config, embed_dim, tokens))
 
 
-def _stack(blocks: BlockConfig, tokens: int, read: int | None, layers: int | None = None) -> int:
+def _stack(blocks: TransformerConfig, tokens: int, read: int | None, layers: int | None = None) -> int:
     """Multiply-adds of the blocks; the last one asks, and computes its MLP, for `read` tokens only (None: all)."""
     width, count = blocks.width, blocks.layers if layers is None else layers
 
@@ -160,11 +152,15 @@ def _works(
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, int]]:
     """What is timed, and its operations."""
     generator = torch.Generator().manual_seed(0)
-    size = config.image.pixels.size
+    size = config.image.preprocessing.size
     pixels = torch.randn(batch, 3, size, size, generator=generator)
-    ids = torch.randint(2, TOKENS.vocab_size, (batch, config.text.tokens.context_length), generator=generator)
-    quarter = kept_patches(batch, config.image.patches, 0.25, generator)
-    models = {name: ProLIP(config.with_uncertainty(kind)).start(generator) for name, kind in VARIANTS.items()}
+    ids = torch.randint(
+        2, TOKENS.vocab_size, (batch, config.text.tokenizer.context_length), generator=generator
+    )
+    quarter = draw_patch_indices(batch, config.image.patches, 0.25, generator)
+    models = {
+        name: ProLIP(config.with_uncertainty(kind)).init_weights(generator) for name, kind in VARIANTS.items()
+    }
     model = models["image, [UNC]"]
     works: dict[str, Callable[[], Any]] = {
         name: _without_gradient(other.encode_image, pixels) for name, other in models.items()
@@ -190,12 +186,12 @@ def _without_gradient(encode: Callable[..., Any], *inputs: Tensor) -> Callable[[
 
 def _step(model: ProLIP, pixels: Tensor, ids: Tensor) -> Callable[[], None]:
     """Forward, PPCL, backward, AdamW."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
     def step() -> None:
         images, texts = model(pixels, ids)
         ppcl(images, texts, model.temperature).backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return step

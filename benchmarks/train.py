@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 from benchmarks import timing
 from benchmarks.measures import product_ppcl
 from benchmarks.towers import PRODUCT, TOKENS, image_flops, text_flops
+from prolip.console import MISSING, make_table, print_tables
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
 from prolip.losses import regularizers
@@ -85,7 +86,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
         made.append((config, Ours(config, model, given), loader))
         made[0][1]()
 
-    mebibytes = timing.peak_growth(first_step)
+    mebibytes = timing.measure_peak_memory(first_step)
     config, ours, loader = made[0]
     plain = Plain(ours)
     ours_each, plain_each = (_steps(step) for step in (ours, plain))
@@ -100,7 +101,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
     works["product"]()
     ours.seconds = dict.fromkeys(PHASES, 0.0)
     with progress_bar(f"measuring {size}", len(works) * repeats, "runs") as advance:
-        seconds = timing.in_turn(works, repeats, advance)
+        seconds = timing.time_interleaved(works, repeats, advance)
     each = {"ours": ours_each, "plain": plain_each}
     median = {name: statistics.median(times) / each.get(name, 1) for name, times in seconds.items()}
     product_rate = 2 * PRODUCT**3 / min(seconds["product"])
@@ -112,11 +113,11 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
         "samples_per_second": config.batch_size / median["ours"],
         "seconds": median["ours"],
         "fastest": min(seconds["ours"]) / ours_each,
-        "shares": {name: value / sum(ours.seconds.values()) for name, value in ours.seconds.items()},
+        "fractions": {name: value / sum(ours.seconds.values()) for name, value in ours.seconds.items()},
         "data_seconds": data,
         "data_share": None if data is None else data / (data + median["ours"]),
         "gigaflop": ours.flops / 1e9,
-        "share_of_rate": ours.flops * ours_each / min(seconds["ours"]) / product_rate,
+        "fraction_of_rate": ours.flops * ours_each / min(seconds["ours"]) / product_rate,
         "gigaflop_per_second": product_rate / 1e9,
         "mebibytes": mebibytes,
         "plain_samples_per_second": config.batch_size / median["plain"],
@@ -126,45 +127,33 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    """A table for people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    title = (
-        f"{result['threads']} threads, float32, medians of {result['repeats']}; shares are of a step's time"
-    )
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
+def print_result(result: dict[str, Any]) -> None:
+    """Print the result of `run` as a table with a column per size."""
     lines: dict[str, Callable[[dict[str, Any]], str]] = {
         "recipe": lambda w: w["recipe"],
         "batch; longest text": lambda w: f"{w['batch']}; {w['longest_text']}",
         "samples/s": lambda w: f"{w['samples_per_second']:,.4g}",
-        "s a step": lambda w: f"{w['seconds']:.4g}",
-        **{f"  {name}": (lambda w, name=name: f"{w['shares'][name]:.0%}") for name in PHASES},  # type: ignore[misc]
-        "data, s a batch": _data,
-        "GFLOP a step": lambda w: f"{w['gigaflop']:,.4g}",
-        "share of the product rate": lambda w: f"{w['share_of_rate']:.0%}",
-        "memory": lambda w: "–" if w["mebibytes"] is None else f"{w['mebibytes'] / 1024:.2f} GiB",
+        "s per step": lambda w: f"{w['seconds']:.4g}",
+        **{f"  {name}": (lambda w, name=name: f"{w['fractions'][name]:.0%}") for name in PHASES},  # type: ignore[misc]
+        "data, s per batch": _data,
+        "GFLOP per step": lambda w: f"{w['gigaflop']:,.4g}",
+        "fraction of the product rate": lambda w: f"{w['fraction_of_rate']:.0%}",
+        "memory": lambda w: MISSING if w["mebibytes"] is None else f"{w['mebibytes'] / 1024:.2f} GiB",
         "straightforward, samples/s": lambda w: f"{w['plain_samples_per_second']:,.4g}",
         "straightforward, GFLOP": lambda w: f"{w['plain_gigaflop']:,.4g}",
         "times faster": lambda w: f"{w['times_faster']:.2f}",
     }
-    for size in result["works"]:
-        table.add_column(size, justify="right")
-    for heading, line in lines.items():
-        table.add_row(heading, *(line(work) for work in result["works"].values()))
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
-    console.print(
+    works = result["works"]
+    rows = [(heading, *(line(work) for work in works.values())) for heading, line in lines.items()]
+    title = f"{result['threads']} threads, float32, medians of {result['repeats']}; fractions are of a step's time"
+    caption = (
         "forward: masks and both towers; backward: loss and gradients; optimizer: all the rest. Data is read by one "
-        "process and not part of a step: workers read ahead.",
-        "Straightforward: full context, the whole batch masked in a second forward, all logits kept, plain AdamW.",
-        f"Without a recipe's own data: random pixels, captions of {CAPTION} tokens (median, log-normal).",
-        f"Product rate: one float32 product of {PRODUCT} x {PRODUCT}, at best.",
-        sep="\n",
-        style="dim",
+        "process and is not part of a step: workers read ahead.\n"
+        "Straightforward: full context, the whole batch masked in a second forward, all logits kept, plain AdamW.\n"
+        f"Without a recipe's own data: random pixels, captions of {CAPTION} tokens (median, log-normal).\n"
+        f"Product rate: one float32 product of {PRODUCT} x {PRODUCT}, at best."
     )
+    print_tables([make_table(title, ("",), tuple(works), rows, caption=caption)])
 
 
 def _data(work: dict[str, Any]) -> str:
@@ -179,12 +168,12 @@ def _data(work: dict[str, Any]) -> str:
 def _setting(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch, Iterator[Batch] | None]:
     """The recipe in float32 on one process, its model, one batch, and whatever brings more of them."""
     if size in SCENES:
-        config = recipes.load(size).config()
+        config = recipes.load_recipe(size).build_config()
         config = replace(config, batch_size=batch or config.batch_size, data=replace(config.data, workers=0))
         model = make_model(config.model, config.seed)
         loader = iter(make_loader(config, (), model, steps=config.steps, rank=0, world_size=1))
         return config, model, next(loader), loader
-    config = recipes.load(PAPER).config()
+    config = recipes.load_recipe(PAPER).build_config()
     config = replace(
         config, batch_size=batch or BATCH, parallel=replace(config.parallel, precision="float32")
     )

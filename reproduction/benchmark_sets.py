@@ -69,13 +69,13 @@ def evaluate_occlusion(embedder: Embedder, evaluation_data: EvaluationData) -> l
 def evaluate_pgd(embedder: Embedder, evaluation_data: EvaluationData) -> list[dict[str, Any]]:
     """PGD (8/255, steps of 2/255): {steps, n, accuracy, uncertainty, rises}, of images spread over the first task."""
     data, model = evaluation_data.task(HEADLINE), embedder.model
-    indices = evenly_spaced(len(data.source), evaluation_data.samples.num_pgd).tolist()
+    indices = evenly_spaced(len(data.source), evaluation_data.sizes.num_pgd).tolist()
     classes = embed_classes(embedder, data.class_names, data.templates)
     clean = embedder.embed_images(data.source)
     labels = data.labels(clean.metadata)[indices]
     prepare = Preprocessor(pixels=model.config.image.preprocessing, tokenizer=None, caption="first")
-    pixels = [prepare.item(data.source.read(index), 0).pixels for index in indices]
-    attack = PGDAttack(steps=evaluation_data.samples.pgd_steps)
+    pixels = [prepare.process(data.source.read(index), 0).pixels for index in indices]
+    attack = PGDAttack(steps=evaluation_data.sizes.pgd_steps)
     found = {0: clean.images[indices]} | attack_images(
         model, pixels, labels, classes, attack, sample_indices=indices, progress=embedder.progress
     )
@@ -100,9 +100,7 @@ def evaluate_prompts(embedder: Embedder, evaluation_data: EvaluationData) -> dic
     """n, and by strategy the accuracy (None where the model can't have it); with equal variances, BPRW of 0, 5 and 9
     images; and the centroid of as many images, without prompts."""
     data, shots = evaluation_data.task(HEADLINE), evaluation_data.shots(HEADLINE)
-    plan = StrategyConfig(
-        single_template=0, top_k=TOP, std_multiples=(), runs=evaluation_data.samples.repeats
-    )
+    plan = StrategyConfig(single_template=0, top_k=TOP, std_multiples=(), runs=evaluation_data.sizes.repeats)
     prompted = embed_prompts(embedder, data.class_names, data.templates)
     tested, learnt = (embedder.embed_images(part.source) for part in (data, shots))
     labels, shot_labels = data.labels(tested.metadata), shots.labels(learnt.metadata)

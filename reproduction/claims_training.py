@@ -44,7 +44,7 @@ def _recall(variant: str, row: str, sentence: str) -> Claim:
     return Claim(
         id=f"recall-{variant}",
         statement=sentence,
-        definition="Share of a chain's four captions that 50 steps to the inclusion root visit. "
+        definition="Fraction of a chain's four captions that 50 steps to the inclusion root visit. "
         f"Effect: {variant} less no-inclusion.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}",
         paper=format_comparison(

@@ -13,8 +13,8 @@ from reproduction.observations import (
 from reproduction.paper_values import NOT_IN_PAPER, get_number
 from reproduction.variants import NO_INCLUSION, UNTRAINED
 
-FRESH = Control(name="untrained", variant=UNTRAINED)
-WITHOUT = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
+UNTRAINED_CONTROL = Control(name="untrained", variant=UNTRAINED)
+NO_INCLUSION_CONTROL = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
 CAPTIONS = "four random captions of 1000 fresh scenes, of all levels as in training, over different texts"
 WITHIN_LENGTH = observe_correlation("ambiguity/within_length/mean", "ambiguity/within_length/n")
 FIGURE_LENGTH, FIGURE_LEVEL = "Figure fig:t_unc_vs_len", "Figure fig:t_unc_vs_hierarchy"
@@ -32,7 +32,7 @@ def _generality(variant: str, sentence: str) -> Claim:
         observe=observe_correlation("ambiguity/spearman", "ambiguity/n"),
         form="correlation",
         variant=variant,
-        controls=(FRESH, WITHOUT, length),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL, length),
     )
 
 
@@ -46,7 +46,7 @@ def _within_level(level: int) -> Claim:
         paper=NOT_IN_PAPER,
         observe=observe_correlation(f"ambiguity/by_level/{level}/spearman", f"ambiguity/by_level/{level}/n"),
         form="correlation",
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     )
 
 
@@ -55,14 +55,14 @@ def _masked(kind: str, sentence: str, what: str, variant: str = "prolip") -> Cla
     return Claim(
         id=f"masked-{kind}",
         statement=sentence,
-        definition=f"Share of inputs with H(whole in masked) > 0; {what} "
-        "Because H compares widths only, log inclusion must also tell the own masked input from a stranger's "
-        "(AUROC). Effect: the lesser of share and AUROC, less 50 %.",
+        definition=f"Fraction of inputs with H(whole in masked) > 0; {what} "
+        "Because H compares uncertainties only, log inclusion must also tell the own masked input from a negative "
+        "(AUROC). Effect: the lesser of fraction and AUROC, minus 50 %.",
         where="Section on the inclusion loss",
         paper="no number: it is what the loss asks for",
         observe=observe_weakest(included, observe_fraction(f"masked/{kind}/auroc", f"masked/{kind}/n")),
         variant=variant,
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     )
 
 
@@ -70,22 +70,22 @@ CLAIMS = (
     Claim(
         id="text-above-image",
         statement="Captions are more uncertain than their images",
-        definition=f"Share of captions whose tr(Sigma) is above their own image's; {CAPTIONS.partition(', over')[0]}. "
-        "Two constants would score 100 %: see the next claim. Effect: the share less 50 %.",
+        definition=f"Fraction of captions whose tr(Sigma) is above their own image's; {CAPTIONS.partition(', over')[0]}. "
+        "Two constants would score 100 %: see the next claim. Effect: the fraction minus 50 %.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}: mean text against image uncertainty",
         paper=" against ".join(
             f"{get_number(paper_numbers.SMALL_ABLATION, 'ProLIP, [UNC], both', f'{side}_uncertainty'):.4f}"
             for side in ("text", "image")
         ),
         observe=observe_fraction("matching/text_above_image", "matching/captions"),
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     ),
     Claim(
         id="image-in-text",
         statement="Captions include their images, and inclusion knows which",
-        definition="Share of captions with H(image in text) > 0. Two constants would score 100 %, so log inclusion and "
+        definition="Fraction of captions with H(image in text) > 0. Two constants would score 100 %, so log inclusion and "
         "containment must also tell the own image from one of which the caption is false (AUROC). Effect: the least of "
-        "the three, less 50 %.",
+        "the three, minus 50 %.",
         where="Section on the inclusion loss",
         paper="no number: it is what the loss asks for",
         observe=observe_weakest(
@@ -94,7 +94,7 @@ CLAIMS = (
             observe_fraction("matching/matched/log_containment/auroc", "matching/pairs"),
         ),
         controls=(
-            FRESH,
+            UNTRAINED_CONTROL,
             Control(
                 name="AUROC, log inclusion",
                 against=False,
@@ -121,7 +121,7 @@ CLAIMS = (
         paper="no number: a falling curve (CC3M)",
         observe=observe_correlation("ambiguity/length", "ambiguity/n", sign=-1),
         form="correlation",
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     ),
     Claim(
         id="length-within-ambiguity",
@@ -134,21 +134,21 @@ CLAIMS = (
             "ambiguity/length_within_ambiguity/mean", "ambiguity/length_within_ambiguity/n", sign=-1
         ),
         form="correlation",
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     ),
     Claim(
         id="order",
         statement="Along a chain from general to specific, uncertainty falls",
-        definition="Share of 1000 fresh chains whose level k is more uncertain than level k + 1: "
-        "the least of the three neighbouring pairs. Effect: that share less 50 %.",
-        where="Appendix on human preference (all neighbours together; HierarCaps)",
+        definition="Fraction of 1000 fresh chains whose level k is more uncertain than level k + 1: "
+        "the minimum of the three neighboring pairs. Effect: that fraction minus 50 %.",
+        where="Appendix on human preference (all neighbors together; HierarCaps)",
         paper=f"{100 * paper_numbers.ADJACENT_ORDER:.1f} %",
         observe=observe_min_fraction("hierarcaps/order/pairs", None, "hierarcaps/n"),
         controls=(
-            FRESH,
-            WITHOUT,
+            UNTRAINED_CONTROL,
+            NO_INCLUSION_CONTROL,
             Control(
-                name="all neighbours",
+                name="all neighbors",
                 observe=observe_fraction("hierarcaps/order/adjacent", "hierarcaps/n"),
                 against=False,
             ),
@@ -165,10 +165,10 @@ CLAIMS = (
         observe=WITHIN_LENGTH,
         form="correlation",
         controls=(
-            FRESH,
-            WITHOUT,
+            UNTRAINED_CONTROL,
+            NO_INCLUSION_CONTROL,
             Control(
-                name="least length",
+                name="minimum over lengths",
                 observe=observe_correlation("ambiguity/within_length/min", "ambiguity/within_length/n"),
                 against=False,
             ),
@@ -191,18 +191,18 @@ CLAIMS = (
     ),
     Claim(
         id="hierarimgs",
-        statement="Pictures of fewer segments include the whole picture (HierarImgs)",
-        definition="Share of pictures with H(original in level) > 0; the least over three levels. "
-        "H compares widths only, so beside it: the AUROC of log inclusion, a picture's own level against others'. "
-        "Effect: that share less 50 %.",
+        statement="Images of fewer segments include the whole image (HierarImgs)",
+        definition="Fraction of images with H(original in level) > 0; the least over three levels. "
+        "H compares uncertainties only, so beside it: the AUROC of log inclusion, an image's own level against others'. "
+        "Effect: that fraction minus 50 %.",
         where="Section on HierarImgs",
         paper=f"more than {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} %",
         observe=observe_min_fraction("hierarimgs/levels", "included", "hierarimgs/n"),
         controls=(
-            FRESH,
-            WITHOUT,
+            UNTRAINED_CONTROL,
+            NO_INCLUSION_CONTROL,
             Control(
-                name="least AUROC",
+                name="minimum AUROC",
                 observe=observe_min_fraction("hierarimgs/levels", "own", "hierarimgs/n"),
                 against=False,
             ),
@@ -210,26 +210,26 @@ CLAIMS = (
     ),
     Claim(
         id="occlusion",
-        statement="Hiding the middle of a picture raises its uncertainty",
-        definition="Share of 1000 pictures that are more uncertain with 10 % of their area hidden. "
-        "Effect: the share less 50 %.",
+        statement="Hiding the middle of an image raises its uncertainty",
+        definition="Fraction of 1000 images that are more uncertain with 10 % of their area hidden. "
+        "Effect: the fraction minus 50 %.",
         where=f"Table {paper_numbers.OCCLUSION.label}: mean uncertainty, 0 and 10 % hidden",
         paper=" to ".join(
             f"{get_number(paper_numbers.OCCLUSION, row, 'image_uncertainty'):.4f}" for row in ("0 %", "10 %")
         ),
         observe=observe_fraction("occlusion/4/rises", "occlusion/4/n"),
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     ),
     Claim(
         id="pgd",
-        statement="An attack (PGD) raises the uncertainty of pictures",
-        definition="Share of 200 pictures that are more uncertain after 40 steps (8/255, steps of 2/255). "
-        "Effect: the share less 50 %.",
+        statement="An attack (PGD) raises the uncertainty of images",
+        definition="Fraction of 200 images that are more uncertain after 40 steps (8/255, steps of 2/255). "
+        "Effect: the fraction minus 50 %.",
         where=f"Table {paper_numbers.PGD.label}: mean uncertainty, 0 and 40 steps",
         paper=" to ".join(
             f"{get_number(paper_numbers.PGD, row, 'image_uncertainty'):.4f}" for row in ("0", "40")
         ),
         observe=observe_fraction("pgd/-1/rises", "pgd/-1/n"),
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     ),
 )

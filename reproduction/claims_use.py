@@ -10,11 +10,11 @@ from reproduction.variants import NO_INCLUSION, UNTRAINED
 
 ROWS, TESTED = "prompts/rows", "prompts/n"
 ALL = f"{ROWS}/all prompts"
-PROMPTS = "Accuracy on 1000 fresh pictures, 64 colour-shape classes, 28 templates."
-FRESH = Control(name="untrained", variant=UNTRAINED)
-WITHOUT = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
-RIGHT = 0.7
-"""Share of polluted pairs that are right."""
+PROMPTS = "Accuracy on 1000 fresh images, 64 color-shape classes, 28 templates."
+UNTRAINED_CONTROL = Control(name="untrained", variant=UNTRAINED)
+NO_INCLUSION_CONTROL = Control(name="no inclusion", variant=NO_INCLUSION, against=False)
+CORRECT_FRACTION = 0.7
+"""Fraction of noisy pairs that are correct."""
 
 
 def _over_all(row: str) -> Control:
@@ -28,7 +28,7 @@ def _bprw(images: int) -> Claim:
         controls.append(_over_all(f"centroid of {images} images, no prompts"))
     return Claim(
         id=f"bprw-{images}",
-        statement=f"BPRW with {images} labelled images a class beats the mean of all prompts",
+        statement=f"BPRW with {images} labeled images per class beats the mean of all prompts",
         definition=f"{PROMPTS} Effect: BPRW less all prompts; equal variances, and the images' centroid without "
         "prompts, must not gain as much.",
         where=f"Table {paper_numbers.PROMPTS.label} (ImageNet)",
@@ -52,7 +52,7 @@ def _traversal(measure: str, what: str) -> Claim:
         ),
         observe=observe_gain(f"{roots}/inclusion+null/{measure}", f"{roots}/null/{measure}", "hierarcaps/n"),
         form="points",
-        controls=(FRESH, WITHOUT),
+        controls=(UNTRAINED_CONTROL, NO_INCLUSION_CONTROL),
     )
 
 
@@ -82,45 +82,49 @@ CLAIMS = (
     _traversal("root_recall", "root recall"),
     Claim(
         id="filtering",
-        statement="ProLIP's distance finds polluted pairs",
+        statement="ProLIP's distance finds noisy pairs",
         definition="4000 fresh pairs, 30 % with a caption that is false; the 70 % best by CSD are kept. "
-        "Share of kept pairs that are right. Effect: that less 70 %, which keeping at random gives.",
+        "Fraction of kept pairs that are correct. Effect: that less 70 %, which keeping at random gives.",
         where="Table on dataset filtering (average of 38 tasks after training on what is left)",
         paper=" against ".join(
             f"{get_number(paper_numbers.FILTERING, row, 'average'):.3f}"
             for row in ("ProLIP distance 20 %", "random 25 %")
         ),
-        observe=observe_fraction("filtering/csd/precision", "filtering/n", above=RIGHT),
+        observe=observe_fraction("filtering/csd/precision", "filtering/n", above=CORRECT_FRACTION),
         controls=(
-            FRESH,
+            UNTRAINED_CONTROL,
             Control(
                 name="by log inclusion",
                 against=False,
-                observe=observe_fraction("filtering/log_inclusion/precision", "filtering/n", above=RIGHT),
+                observe=observe_fraction(
+                    "filtering/log_inclusion/precision", "filtering/n", above=CORRECT_FRACTION
+                ),
             ),
             Control(
                 name="by certainty of the text",
-                observe=observe_fraction("filtering/certain_text/precision", "filtering/n", above=RIGHT),
+                observe=observe_fraction(
+                    "filtering/certain_text/precision", "filtering/n", above=CORRECT_FRACTION
+                ),
             ),
         ),
     ),
     Claim(
         id="filtering-clip",
         statement="ProLIP's distance filters better than CLIP's",
-        definition="The same share of kept pairs. Effect: ProLIP's CSD less CLIP's cosine; "
+        definition="The same fraction of kept pairs. Effect: ProLIP's CSD less CLIP's cosine; "
         "the cosine of ProLIP's own means (CSD with constant variances) must not gain as much.",
         where="Table on dataset filtering (average of 38 tasks)",
         paper=" against ".join(
             f"{get_number(paper_numbers.FILTERING, row, 'average'):.3f}"
             for row in ("ProLIP distance 20 %", "CLIP L/14 20 %")
         ),
-        observe=observe_fraction("filtering/csd/precision", "filtering/n", above=RIGHT),
+        observe=observe_fraction("filtering/csd/precision", "filtering/n", above=CORRECT_FRACTION),
         rival="clip",
-        rival_observe=observe_fraction("filtering/cosine/precision", "filtering/n", above=RIGHT),
+        rival_observe=observe_fraction("filtering/cosine/precision", "filtering/n", above=CORRECT_FRACTION),
         controls=(
             Control(
                 name="constant variances",
-                observe=observe_fraction("filtering/cosine/precision", "filtering/n", above=RIGHT),
+                observe=observe_fraction("filtering/cosine/precision", "filtering/n", above=CORRECT_FRACTION),
             ),
         ),
     ),

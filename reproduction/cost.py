@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.timing import in_turn
+from benchmarks.timing import time_interleaved
 from prolip.losses.contrastive import ppcl, siglip
 from prolip.model.config import Uncertainty
 from prolip.model.prolip import ProLIP
@@ -37,7 +37,7 @@ def measure_cost(config: TrainConfig, *, batch: int = 64, repeats: int = 30) -> 
     steps = {name: _step(config, kind, batch) for name, kind in TOWERS.items()}
     for step in (*steps.values(),) * WARM_UP:
         step()
-    seconds = in_turn(steps, repeats)
+    seconds = time_interleaved(steps, repeats)
     return {
         "batch": batch,
         "repeats": repeats,

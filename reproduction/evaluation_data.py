@@ -143,7 +143,7 @@ class TaskScenes:
 
     def fingerprint(self) -> str:
         return compute_fingerprint(
-            "task", self.task.name, *self.world.embedded(), self.length, self.size, self.seed
+            "task", self.task.name, *self.world.fingerprint_values(), self.length, self.size, self.seed
         )
 
 

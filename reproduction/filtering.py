@@ -33,7 +33,7 @@ def measure(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, An
     """n, false_fraction, kept_fraction; by each score {precision (fraction of kept pairs that are correct), auroc}; variances' scores are None
     for a deterministic model. Keeping at random gives a precision of 1 - false. Cosine is CSD with constant
     variances."""
-    source = evaluation_data.scenes(NOISY_SPLIT, evaluation_data.samples.noisy)
+    source = evaluation_data.scenes(NOISY_SPLIT, evaluation_data.sizes.noisy)
     scenes = [evaluation_data.world.draw_scene(source.seed, index) for index in range(len(source))]
     pairs = make_noisy_pairs(scenes, evaluation_data.world, source.seed)
     images = embedder.embed_images(source).images

@@ -31,7 +31,7 @@ def sample_negatives(
     rows, negatives = [], []
     for row in range(count):
         for _ in range(MAX_TRIES):
-            negative = draws.below(candidates)
+            negative = draws.randbelow(candidates)
             if is_negative(row, negative):
                 rows.append(row)
                 negatives.append(negative)

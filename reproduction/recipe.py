@@ -22,12 +22,12 @@ SCALES = ("minutes", "hour", "night")
 
 def load_recipe() -> recipes.Recipe:
     """Load the miniature recipe."""
-    return recipes.load(RECIPE)
+    return recipes.load_recipe(RECIPE)
 
 
 def list_trained_variants() -> tuple[str, ...]:
     """Variants of the recipe, in its order."""
-    kind, _ = load_recipe().choices["variant"]
+    kind, _ = load_recipe().parameters["variant"]
     return tuple(map(str, get_args(kind)))
 
 
@@ -41,7 +41,7 @@ def make_run_config(variant: str, scale: str, seed: int, out: Path) -> TrainConf
     require_choice(scale, SCALES, "scale")
     require_choice(variant, list_variants(), "variant")
     trained = HEADLINE if variant in UNTRAINED_VARIANTS else variant
-    return load_recipe().config([f"variant={trained}", f"scale={scale}", f"seed={seed}", f"out={out}"])
+    return load_recipe().build_config([f"variant={trained}", f"scale={scale}", f"seed={seed}", f"out={out}"])
 
 
 def compute_fingerprint(config: TrainConfig, variant: str) -> str:

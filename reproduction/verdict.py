@@ -13,7 +13,7 @@ RULE = (
     "An effect is positive if it has the paper's sign; of a claim with several parts it is that of the weakest. "
     "Its noise is the standard deviation over seeds or two standard errors of the sample, whichever is larger; "
     "a variant with one seed borrows the headline's deviation. "
-    "Shown: the mean effect is above its noise, and every seed of every control that stands against it has at most "
+    "Shown: the mean effect is above its noise, and every seed of every control against it has at most "
     "half of it, and is below it by more than the noise. Reversed: the mean effect, of the strongest part, is below "
     "minus its noise. Otherwise not shown. Not run: a cell is missing."
 )

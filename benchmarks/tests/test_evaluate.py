@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from benchmarks import evaluate
-from prolip.retrieval.traverse import traverse
-from prolip.zeroshot.bprw import ZERO_SHOT, few_shot, reweigh, zero_shot_weights
+from prolip.retrieval.traversal.traverse import traverse
+from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, few_shot_config, fit_prompt_weights, zero_shot_weights
 
 
 @pytest.fixture
@@ -33,10 +33,10 @@ def watched(monkeypatch):
 
 def test_class_by_class_bprw_gives_our_weights(draw):
     prompts, images = draw(3, 5, 12, low=-7.0, high=-3.0), draw(40, 12, low=-9.0, high=-5.0)
-    found = zero_shot_weights(prompts, images, ZERO_SHOT, torch.Generator().manual_seed(3))
+    found = zero_shot_weights(prompts, images, ZERO_SHOT_CONFIG, torch.Generator().manual_seed(3))
     noise = torch.randn(
-        ZERO_SHOT.nearest,
-        ZERO_SHOT.draws,
+        ZERO_SHOT_CONFIG.nearest_images,
+        ZERO_SHOT_CONFIG.samples_per_image,
         12,
         generator=torch.Generator().manual_seed(3),
         dtype=torch.float64,
@@ -45,17 +45,17 @@ def test_class_by_class_bprw_gives_our_weights(draw):
     torch.testing.assert_close(wanted, found.weights, rtol=1e-4, atol=1e-5, check_dtype=False)
     assert (wanted.amax(-1) > 2 * wanted.amin(-1)).all(), "weights that are all alike would prove nothing"
     other = zero_shot_weights(
-        prompts, images, replace(ZERO_SHOT, nearest=40), torch.Generator().manual_seed(3)
+        prompts, images, replace(ZERO_SHOT_CONFIG, nearest=40), torch.Generator().manual_seed(3)
     )
     assert (other.weights - wanted).abs().max() > 1e-3, "which images are nearest must count"
 
 
 def test_class_by_class_reweighing_gives_our_weights(draw):
     prompts, observed = draw(3, 5, 12, low=-7.0, high=-3.0), draw(3, 4, 12, low=-9.0, high=-5.0)
-    settings = few_shot(4)
-    found = reweigh(prompts, observed, settings, torch.Generator().manual_seed(3))
+    settings = few_shot_config(4)
+    found = fit_prompt_weights(prompts, observed, settings, torch.Generator().manual_seed(3))
     noise = torch.randn(
-        4, settings.draws, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64
+        4, settings.samples_per_image, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64
     )
     wanted = evaluate.class_by_class_reweighing(prompts, observed, noise, settings, 1000)
     torch.testing.assert_close(wanted, found.weights, rtol=1e-4, atol=1e-5, check_dtype=False)
@@ -67,7 +67,9 @@ def test_image_by_image_traversal_gives_our_steps(draw):
     walks = traverse(images, captions, null, steps=30)
     wanted = evaluate.image_by_image_traversal(images, captions, null, steps=30)
     assert torch.equal(wanted, walks.visited)
-    assert max(len(walks.path(row)) for row in range(6)) > 2, "ways that stay at their start prove nothing"
+    assert max(len(walks.get_path(row)) for row in range(6)) > 2, (
+        "ways that stay at their start prove nothing"
+    )
     assert len(walks.roots.unique()) > 1, "one root for all proves nothing"
     assert evaluate.image_by_image_traversal(images[:1], captions, null).shape == (1, 50)
 
@@ -95,12 +97,12 @@ def test_both_sides_work_on_the_same_data_and_the_reference_is_scaled_up(watched
 
 def test_a_tiny_run_gives_what_the_table_needs(capsys):
     results = evaluate.run(scale=0.001, repeats=1, dims=8)
-    assert ["BPRW" in row["what"] for row in results] == [True, True, False]
+    assert ["BPRW" in row["name"] for row in results] == [True, True, False]
     for row in results:
         assert {"what", "size", "reference"} <= row.keys()
         assert row["reference_seconds"] > 0
         assert row["times_faster"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
-    evaluate.show(results)
+    evaluate.print_result(results)
     table = " ".join(capsys.readouterr().out.split())
     assert "traversal to the inclusion root" in table
     for row in results:

@@ -50,7 +50,7 @@ def test_a_small_run_has_all_that_is_promised(result):
 
 
 def test_shown(result, capsys):
-    scale.show(result)
+    scale.print_result(result)
     told = capsys.readouterr().out
     assert "1,000 pairs on 64 GPUs" in told
     assert "bound by" in told

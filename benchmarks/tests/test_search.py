@@ -18,8 +18,8 @@ def test_a_tiny_run_gives_what_the_table_needs(capsys, monkeypatch):
     for row in result["searches"].values():
         assert min(row["l2_seconds"], row["csd_seconds"], row["ratio"]) > 0
         assert 0 <= row["recall"] <= 1
-    assert 0 < result["searches"]["ivf-rq"]["bytes_an_item"] < result["searches"]["ivf-sq"]["bytes_an_item"]
-    search.show(result)
+    assert 0 < result["searches"]["ivf-rq"]["bytes_per_item"] < result["searches"]["ivf-sq"]["bytes_per_item"]
+    search.print_result(result)
     out = capsys.readouterr().out
     assert "1,000 items, 120 dimensions" in out
     for name, row in result["searches"].items():
@@ -33,11 +33,11 @@ def test_both_sides_are_timed_in_turn(monkeypatch):
     seconds = iter([{"l2": [1.0], "csd": [2.0]}, {"l2": [4.0], "csd": [2.0]}, {"l2": [1.0], "csd": [1.1]}])
     asked = []
 
-    def in_turn(works, repeats):
+    def time_interleaved(works, repeats):
         asked.append({name: work.args[1] for name, work in works.items()})
         return next(seconds)
 
-    monkeypatch.setattr(search, "in_turn", in_turn)
+    monkeypatch.setattr(search, "time_interleaved", time_interleaved)
     monkeypatch.setattr(search, "_recall", lambda *a: 0.9)
     mean = np.eye(3, dtype=np.float32)
     row = search._compared(None, mean, np.ones(3), mean, None, 1)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import towers
 from benchmarks.__main__ import main
 from prolip.model.prolip import ProLIP
-from prolip.preprocessing.masking import kept_patches
+from prolip.preprocessing.masking import draw_patch_indices
 
 
 def counted(work):
@@ -24,24 +24,24 @@ def counted(work):
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
 def test_image_operations(nano, uncertainty, generator):
     config = nano.config.with_uncertainty(uncertainty)
-    model = ProLIP(config).start(generator)
+    model = ProLIP(config).init_weights(generator)
     pixels = torch.randn(3, 3, 32, 32)
     assert counted(lambda: model.encode_image(pixels)) == 3 * towers.image_flops(config.image, 32)
-    keep = kept_patches(3, 16, 0.25, generator)
+    keep = draw_patch_indices(3, 16, 0.25, generator)
     assert counted(lambda: model.encode_image(pixels, keep)) == 3 * towers.image_flops(config.image, 32, 4)
 
 
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
 def test_text_operations(nano, uncertainty, generator):
     config = nano.config.with_uncertainty(uncertainty)
-    model = ProLIP(config).start(generator)
+    model = ProLIP(config).init_weights(generator)
     ids = torch.full((3, 9), 2)
     assert counted(lambda: model.encode_text(ids)) == 3 * towers.text_flops(config.text, 32, 9)
 
 
 def test_stem_of_two_maps(nano, generator):
     image = replace(nano.config.image, stem="mlp", patch_bias=True)
-    model = ProLIP(replace(nano.config, image=image)).start(generator)
+    model = ProLIP(replace(nano.config, image=image)).init_weights(generator)
     assert counted(lambda: model.encode_image(torch.zeros(1, 3, 32, 32))) == towers.image_flops(image, 32)
 
 
@@ -51,7 +51,7 @@ def test_the_command(capsys):
     assert result["gigaflop_per_second"] > 0
     assert set(result["overhead"]) == {"image, [UNC]", "image, multi-head"}
     assert result["overhead"]["image, [UNC]"]["operations"] > 0
-    assert all(row["share_of_rate"] > 0 for row in result["works"].values())
+    assert all(row["fraction_of_rate"] > 0 for row in result["works"].values())
     assert "training step" in result["works"]
     main(["towers", "--size", "nano", "--batch", "2", "--repeats", "1", "--no-train"])
     printed = capsys.readouterr().out

@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import train
 from benchmarks.__main__ import main
-from prolip.training.config import HeldOut, Masking
-from prolip.training.masked_views import draw_twins
-from prolip.training.optimizer import clip, take_step
+from prolip.training.config import HeldOutConfig, MaskingConfig
+from prolip.training.masked_views import draw_masked_views
+from prolip.training.optimizer import clip_grad_norm, step_unless_nonfinite
 from prolip.training.step import compute_gradients
-from prolip.training.trainer import Engine
+from prolip.training.trainer import Trainer
 
 STEP = 3
 """A step whose twin texts are not the first of its twin images."""
@@ -26,15 +26,15 @@ def setting(masking=None, batch=8, size="nano"):
 
 
 def drawn(ours, masking):
-    config = ours.learner.model.config
-    return draw_twins(
-        ours.batch.ids, masking, config.text.tokens, config.image.patches,
+    config = ours.module.model.config
+    return draw_masked_views(
+        ours.batch.token_ids, masking, config.text.tokenizer, config.image.patches,
         seed=0, step=STEP, batch=len(ours.batch), first=0, general=ours.batch.general,
     )  # fmt: skip
 
 
-def gradients(learner):
-    return {name: p.grad.clone() for name, p in learner.named_parameters()}
+def gradients(module):
+    return {name: p.grad.clone() for name, p in module.named_parameters()}
 
 
 def counted(work):
@@ -48,16 +48,16 @@ def counted(work):
 def test_ours_is_the_step_of_the_engine_to_the_bit(tmp_path, size):
     """miniature's own objective is that of its last stage: there is nothing but that stage here."""
     config, model, given = setting(size=size)
-    config = replace(config, before=(), held_out=HeldOut())
-    engine = Engine(config, tmp_path, torch.device("cpu"), [])
-    engine.lay_out()
+    config = replace(config, initial_stages=(), held_out=HeldOutConfig())
+    engine = Trainer(config, tmp_path, torch.device("cpu"), [])
+    engine.parallelize()
     ours = train.Ours(config, model, given)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for _ in range(3):
         engine._step(given)
         engine.state.step += 1
         ours()
-    found, wanted = (dict(learner.named_parameters()) for learner in (ours.learner, engine.learner))
+    found, wanted = (dict(module.named_parameters()) for module in (ours.module, engine.module))
     assert found.keys() == wanted.keys()
     for name, parameter in found.items():
         assert torch.equal(parameter, wanted[name]), name
@@ -67,23 +67,25 @@ def test_ours_is_the_step_of_the_engine_to_the_bit(tmp_path, size):
 @pytest.mark.parametrize("size", ["nano", "miniature"])
 def test_the_straightforward_loss_is_the_same_where_no_patch_is_lost(size):
     """Lost patches are zeros there and left out here; with none lost, all terms and gradients agree."""
-    masking = Masking(images=0.5, texts=0.25, patches=0.0)
+    masking = MaskingConfig(image_fraction=0.5, text_fraction=0.25, patch_mask_ratio=0.0)
     config, model, given = setting(masking, size=size)
     config = replace(config, objective=replace(config.objective, masked=1.0, inclusion=1.0, vib=1.0))
     ours = train.Ours(config, model.double(), given)
-    ours.learner.double()
+    ours.module.double()
     twins = drawn(ours, masking)
-    compute_gradients(ours._towers, ours.learner, config.objective, given, twins)
-    wanted = gradients(ours.learner)
-    ours.learner.zero_grad()
+    compute_gradients(ours._towers, ours.module, config.objective, given, twins)
+    wanted = gradients(ours.module)
+    ours.module.zero_grad()
 
     plain = train.Plain(ours)
-    whole = drawn(ours, replace(masking, images=1.0, texts=1.0))  # a row's draw doesn't depend on the others
-    masked_ids = torch.full_like(plain.ids, model.config.text.tokens.pad_id)
+    whole = drawn(
+        ours, replace(masking, image_fraction=1.0, text_fraction=1.0)
+    )  # a row's draw doesn't depend on the others
+    masked_ids = torch.full_like(plain.ids, model.config.text.tokenizer.pad_id)
     masked_ids[:, : whole.masked_ids.shape[1]] = whole.masked_ids
     assert torch.equal(whole.masked_ids[twins.text_rows], twins.masked_ids)
-    plain.loss(whole.keep, masked_ids, twins.image_rows, twins.text_rows).backward()
-    for name, grad in gradients(ours.learner).items():
+    plain.loss(whole.patch_indices, masked_ids, twins.image_rows, twins.text_rows).backward()
+    for name, grad in gradients(ours.module).items():
         torch.testing.assert_close(
             grad, wanted[name], rtol=1e-5, atol=1e-8, msg=lambda text, n=name: f"{n}: {text}"
         )
@@ -103,12 +105,12 @@ def test_the_straightforward_step_moves_the_weights_as_ours_does():
             plain.loss = lambda *_, model=model, g=generator: pull(model, g)
             plain()
         else:
-            ours.optimiser.zero_grad()
+            ours.optimizer.zero_grad()
             pull(model, torch.Generator().manual_seed(1)).backward()
-            clip(ours.learner.parameters(), config.optimiser.clip_norm)
-            train.set_rate(ours.optimiser, train.rate(ours.step, config.steps, config.optimiser))
-            take_step(ours.optimiser, torch.zeros(()))
-            ours.learner.clamp_()
+            clip_grad_norm(ours.module.parameters(), config.optimizer.grad_clip_norm)
+            train.set_learning_rate(ours.optimizer, train.rate(ours.step, config.steps, config.optimizer))
+            step_unless_nonfinite(ours.optimizer, torch.zeros(()))
+            ours.module.clamp_scales_()
         ends.append(dict(model.named_parameters()))
     for name, parameter in ends[0].items():
         torch.testing.assert_close(ends[1][name], parameter, rtol=1e-5, atol=1e-7)
@@ -122,7 +124,7 @@ def pull(model, generator):
 def test_what_a_straightforward_twin_sees(generator):
     """A patch that is not kept is zero, one that is kept is as it was; so are their tokens."""
     _, model, _ = setting()
-    keep = train.kept_patches(3, 16, 0.25, generator)
+    keep = train.draw_patch_indices(3, 16, 0.25, generator)
     shown = train.seen(keep, model.config)
     assert shown.shape == (3, 1, 32, 32)
     patches = model.image._patches(shown.expand(-1, 3, -1, -1))
@@ -134,9 +136,9 @@ def test_what_a_straightforward_twin_sees(generator):
 @pytest.mark.parametrize("size", ["nano", "miniature"])
 def test_operations_are_those_that_torch_counts(size):
     """Both kinds of stem; texts shorter than the context; images and texts with twins of different numbers."""
-    config, model, given = setting(Masking(images=0.25, texts=0.5), size=size)
-    ids = given.ids[:, :7].clone()
-    ids[:, 5:] = model.config.text.tokens.pad_id
+    config, model, given = setting(MaskingConfig(image_fraction=0.25, text_fraction=0.5), size=size)
+    ids = given.token_ids[:, :7].clone()
+    ids[:, 5:] = model.config.text.tokenizer.pad_id
     ours = train.Ours(config, model, replace(given, ids=ids))
     assert ours.longest == 5
     unseen = (
@@ -144,7 +146,7 @@ def test_operations_are_those_that_torch_counts(size):
     )  # torch doesn't count addmm_, by which PPCL adds one product up
     assert counted(ours) + unseen == ours.flops
     plain = train.Plain(ours)
-    assert plain.ids.shape[1] == model.config.text.tokens.context_length
+    assert plain.ids.shape[1] == model.config.text.tokenizer.context_length
     assert counted(plain) == plain.flops
     assert plain.flops > ours.flops
 
@@ -156,9 +158,9 @@ def test_both_steps_share_weights_and_moments():
     plain = train.Plain(ours)
     theirs = dict(plain.model.named_parameters())
     assert all(theirs[name] is p for name, p in model.named_parameters())
-    assert plain.optimiser.state is ours.optimiser.state
-    assert all(not group["fused"] and not group["foreach"] for group in plain.optimiser.param_groups)
-    assert all(group["fused"] for group in ours.optimiser.param_groups)
+    assert plain.optimizer.state is ours.optimizer.state
+    assert all(not group["fused"] and not group["foreach"] for group in plain.optimizer.param_groups)
+    assert all(group["fused"] for group in ours.optimizer.param_groups)
     before = model.image.positions.detach().clone()
     plain()
     assert not torch.equal(model.image.positions, before)
@@ -166,12 +168,12 @@ def test_both_steps_share_weights_and_moments():
 
 def test_random_captions_are_of_many_lengths(generator):
     _, model, given, loader = train._setting("small", 200)
-    tokens = model.config.text.tokens
-    lengths = (given.ids != tokens.pad_id).sum(1)
+    tokens = model.config.text.tokenizer
+    lengths = (given.token_ids != tokens.pad_id).sum(1)
     assert loader is None
-    assert given.ids.max() < tokens.vocab_size
-    assert tokens.mask_id not in given.ids
-    assert given.ids.shape[1] == lengths.max() <= tokens.context_length
+    assert given.token_ids.max() < tokens.vocab_size
+    assert tokens.mask_id not in given.token_ids
+    assert given.token_ids.shape[1] == lengths.max() <= tokens.context_length
     assert 12 <= lengths.median() <= 20
     assert len(lengths.unique()) > 10
 
@@ -179,7 +181,7 @@ def test_random_captions_are_of_many_lengths(generator):
 def test_phases_add_up_and_are_all_there():
     ours = train.Ours(*setting())
     ours()
-    assert list(ours.seconds) == ["forward", "backward", "optimiser"]
+    assert list(ours.seconds) == ["forward", "backward", "optimizer"]
     assert all(value > 0 for value in ours.seconds.values())
 
 
@@ -191,7 +193,7 @@ def test_the_command(capsys, monkeypatch):
     assert work["batch"] == 4
     assert work["times_faster"] == pytest.approx(work["plain_seconds"] / work["seconds"])
     assert work["samples_per_second"] == pytest.approx(4 / work["seconds"])
-    assert sum(work["shares"].values()) == pytest.approx(1)
+    assert sum(work["fractions"].values()) == pytest.approx(1)
     assert 0 < work["data_share"] < 1
     main(["train", "--sizes", "small", "nano", "--batch", "2", "--repeats", "1"])
     printed = capsys.readouterr().out

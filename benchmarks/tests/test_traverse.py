@@ -4,17 +4,16 @@ import pytest
 import torch
 
 from benchmarks import traverse as bench
-from prolip.retrieval.caption_tables import EmbeddingsTable
-from prolip.retrieval.scan import Scan
-from prolip.retrieval.traverse import traverse
-from prolip.retrieval.traverse_ondisk import traverse_table
+from prolip.retrieval.traversal.captions import EmbeddedCaptions
+from prolip.retrieval.traversal.exact import ExactSearch
+from prolip.retrieval.traversal.traverse import traverse
 
 
 def test_what_is_written_is_what_was_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "PART", 40)
     texts, images, null = bench.drawn(100, 8, 3)
-    scan = Scan(EmbeddingsTable(bench.write(tmp_path / "e", texts)))
-    wanted, found = traverse(images, texts, null), traverse_table(images, scan, null)
+    scan = ExactSearch(EmbeddedCaptions(bench.write(tmp_path / "e", texts)))
+    wanted, found = traverse(images, texts, null), traverse(images, scan, null)
     for places, numbers in ((found.visited, wanted.visited), (found.roots, wanted.roots)):
         assert bench._same(scan, places, numbers) == 1
     assert bench._same(scan, found.roots, wanted.roots + 1) == 0
@@ -29,18 +28,18 @@ def test_a_tiny_run_gives_what_the_tables_need(capsys, monkeypatch):
     monkeypatch.setattr(bench, "ROOT_IMAGES", 4)
     monkeypatch.setattr(bench, "BANDS", ((4, 1), (16, 16)))
     result = bench.run(scale=0.01, repeats=1)
-    sizes = [(r["captions"], r["dimensions"], r["images"]) for r in result["walks"]]
+    sizes = [(r["captions"], r["dimensions"], r["images"]) for r in result["traversals"]]
     assert sizes == [(1000, 16, 1), (1000, 16, 2)]
-    for r in result["walks"]:
-        assert r["seconds"].keys() == set(bench.WAYS)
+    for r in result["traversals"]:
+        assert r["seconds"].keys() == set(bench.METHODS)
         assert 0 <= r["same_steps"] <= 1
     assert [r["captions"] for r in result["roots"]] == ["scenes", "random, D 16"]
     for r in result["roots"]:
         assert len(r["same_roots"]) == len(bench.BANDS)
         assert r["same_roots"][-1] == 1, "of a thousand captions a quarter is judged"
-    bench.show(result)
+    bench.print_result(result)
     told = capsys.readouterr().out
     assert "1,000" in told
-    assert all(way in told for way in bench.WAYS)
+    assert all(way in told for way in bench.METHODS)
     with pytest.raises(ValueError, match="scale"):
         bench.run(scale=0)

@@ -14,7 +14,7 @@ DIMS = 4
 
 def cell(variant="prolip", seed=0, scale="minutes", fingerprint="0", **numbers):
     return Cell(
-        scale=scale, variant=variant, seed=seed, fingerprint=fingerprint, factories={}, numbers=numbers
+        scale=scale, variant=variant, seed=seed, fingerprint=fingerprint, provenance={}, numbers=numbers
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def test_uncertainty_that_is_the_truth_is_found_at_every_level_and_length():
     assert found["spearman"] == pytest.approx(1.0)
     assert [level["spearman"] for level in found["by_level"].values()] == pytest.approx([1.0] * 3)
     assert found["within_length"]["mean"] == pytest.approx(1.0)
-    assert found["within_length"]["least"] == pytest.approx(1.0)
+    assert found["within_length"]["min"] == pytest.approx(1.0)
     assert found["within_length"]["groups"] > 3
     assert found["length_within_ambiguity"]["mean"] is None  # uncertainty doesn't vary there
 
@@ -30,7 +30,7 @@ def test_uncertainty_that_is_mere_length_is_not_taken_for_the_truth():
     found = ambiguity.measure(embedded(of_length))
     assert found["length"] == pytest.approx(-1.0)
     assert found["length_within_ambiguity"]["mean"] == pytest.approx(-1.0)
-    assert found["within_length"] == {"n": 0, "mean": None, "least": None, "groups": 0}
+    assert found["within_length"] == {"n": 0, "mean": None, "min": None, "groups": 0}
     assert found["spearman"] < 0.9
 
 

@@ -25,7 +25,7 @@ def test_without_cells_nothing_is_run():
 
 
 def trained(variant, accuracy):
-    return cell(variant, evaluate_zero_shot={"color_shape": {"one_prompt": accuracy, "n": 1000}})
+    return cell(variant, zero_shot={"color_shape": {"one_prompt": accuracy, "n": 1000}})
 
 
 @pytest.mark.parametrize(("ppcl", "word"), [(0.9, "shown"), (0.02, "not shown")])
@@ -38,7 +38,7 @@ def test_the_papers_values_are_those_of_its_tables():
     papers = {claim.id: claim.paper for claim in CLAIMS}
     assert papers["zero-shot-clip"] == "67.8 % against 67.2 %"
     assert papers["pml"] == "0.1 %"
-    assert papers["widths-prolip"] == "3.266 (0.2254 / 0.0086) against -1.481 (0.0745 / 0.3276)"
+    assert papers["uncertainty-ratio-prolip"] == "3.266 (0.2254 / 0.0086) against -1.481 (0.0745 / 0.3276)"
     assert papers["bprw-9"] == "75.8 % against 74.6 %"
     assert papers["traversal-root-recall"] == "23.3 % against 0.1 %"
     assert papers["cost"] == "1.002 against 1.020"

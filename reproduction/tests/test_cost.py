@@ -7,7 +7,7 @@ from reproduction.claims_training import CLAIMS
 
 @pytest.fixture(scope="module")
 def found():
-    return cost.measure(recipes.load("nano").config(), batch=2, repeats=3)
+    return cost.measure_cost(recipes.load_recipe("nano").build_config(), batch=2, repeats=3)
 
 
 def test_every_tower_is_timed_against_the_deterministic_one(found):
@@ -18,7 +18,7 @@ def test_every_tower_is_timed_against_the_deterministic_one(found):
 
 def test_the_claim_can_be_read(found):
     claim = next(claim for claim in CLAIMS if claim.id == "cost")
-    assert claim.read(found).value == found["ratio"]["unc"]["median"]
+    assert claim.observe(found).value == found["ratio"]["unc"]["median"]
 
 
 def test_ratios_are_of_the_same_round():

@@ -16,6 +16,6 @@ def test_what_is_written_between_the_markers_comes_back_and_the_rest_stays(tmp_p
 def test_a_page_without_markers_is_told_and_left_alone(tmp_path, text):
     page = tmp_path / "page.md"
     page.write_text(text)
-    with pytest.raises(ValueError, match=r"page.md has no place for the table"):
+    with pytest.raises(ValueError, match=r"page.md has no markers"):
         write_generated(page, "x")
     assert page.read_text() == text

@@ -13,7 +13,7 @@ SCENES = [WORLD.draw_scene(8, index) for index in range(600)]
 def test_polluted_pairs_are_false_and_the_others_true():
     pairs = filtering.make_noisy_pairs(SCENES, WORLD, seed=8)
     true = [is_true(embedded.meaning, scene) for embedded, scene in zip(pairs.captions, SCENES, strict=True)]
-    assert true == pairs.right.tolist()
+    assert true == pairs.correct.tolist()
     assert true.count(False) == round(0.3 * len(SCENES))
 
 
@@ -22,7 +22,7 @@ def test_levels_do_not_give_pollution_away():
     shares = [
         {level: count / total for level, count in Counter(levels).items()}
         for levels in (
-            [c.level for c, right in zip(pairs.captions, pairs.right, strict=True) if right == wanted]
+            [c.level for c, right in zip(pairs.captions, pairs.correct, strict=True) if right == wanted]
             for wanted in (True, False)
         )
         for total in [len(levels)]

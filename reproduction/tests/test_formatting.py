@@ -4,7 +4,7 @@ from reproduction.formatting import format_count, format_range, format_values
 
 
 @pytest.mark.parametrize(
-    ("values", "form", "told"),
+    ("values", "form", "expected"),
     [
         ([0.981], "percent", "98.1 %"),
         ([0.97, 0.99], "percent", "98.0 ± 1.4 %"),
@@ -15,17 +15,17 @@ from reproduction.formatting import format_count, format_range, format_values
         ([], "percent", ""),
     ],
 )
-def test_values_are_told_with_their_spread(values, form, embedded):
-    assert format_values(values, form) == embedded
+def test_values_are_expected_with_their_spread(values, form, expected):
+    assert format_values(values, form) == expected
 
 
 @pytest.mark.parametrize(
-    ("values", "form", "told"),
+    ("values", "form", "expected"),
     [([0.7, 0.04], "percent", "4.0 to 70.0 %"), ([0.5], "percent", "50.0 %"), ([], "percent", ""),
      ([0.01, -0.02], "points", "-2.0 to +1.0 points"), ([0.2, -0.1], "correlation", "-0.10 to +0.20")],
 )  # fmt: skip
-def test_ranges_go_from_the_least_to_the_largest(values, form, embedded):
-    assert format_range(values, form) == embedded
+def test_ranges_go_from_the_least_to_the_largest(values, form, expected):
+    assert format_range(values, form) == expected
 
 
 def test_plurals():

@@ -10,7 +10,7 @@ from reproduction.tests.factories import cell
 
 @pytest.fixture
 def out(tmp_path, monkeypatch):
-    monkeypatch.setattr("reproduction.cell.PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr("reproduction.cell.COMMITTED", tmp_path / "committed")
     ratio = {"unc": {"median": 1.01, "error": 0.001}, "multihead": {"median": 1.1, "error": 0.001}}
     write_cell(tmp_path / "cells", cell("cost", ratio=ratio))
     return tmp_path
@@ -35,7 +35,7 @@ def test_a_page_without_a_place_is_told_before_anything_is_run(out, monkeypatch)
     monkeypatch.setattr("reproduction.run.run_missing", lambda *_: pytest.fail("it began to run"))
     page = out / "page.md"
     page.write_text("# Nothing\n")
-    with pytest.raises(ValueError, match="no place for the table"):
+    with pytest.raises(ValueError, match="no markers"):
         reproduce(out=out, docs=page)
     with pytest.raises(FileNotFoundError):
         reproduce(out=out, docs=out / "missing.md")

@@ -23,7 +23,7 @@ def test_wider_twins_include_and_the_own_one_is_told_from_others():
 def test_strangers_of_a_text_do_not_follow_from_it():
     captions = [one for one in embedded(lambda _: 1.0, count=60).captions if one.level > 0]
     general = [generalize(one.meaning, RandomDraws(2, number)) for number, one in enumerate(captions)]
-    rows, others = masked._not_implied(captions, general, seed=1)
+    rows, others = masked._sample_not_entailed(captions, general, seed=1)
     assert len(rows) > 0.8 * len(captions)
     for row, other in zip(rows.tolist(), others.tolist(), strict=True):
         assert entails(captions[row].meaning, general[row])

@@ -16,7 +16,7 @@ def drawn():
 
 
 def test_mismatched_captions_are_really_false(drawn):
-    rows, images = matching.mismatched(drawn)
+    rows, images = matching.sample_mismatched(drawn)
     assert len(rows) > 0.8 * len(drawn.captions)
     for row, image in zip(rows.tolist(), images.tolist(), strict=True):
         assert not is_true(drawn.captions[row].meaning, drawn.scenes[image])

@@ -7,14 +7,14 @@ import torch
 from prolip.model.prolip import ProLIP
 from prolip.scenes import make_tokenizer
 from reproduction.claims import CLAIMS
-from reproduction.measure import PARTS, measure, round_floats
+from reproduction.measure import MEASURES, measure_model, round_floats
 from reproduction.targets import TARGETS
 from reproduction.variants import COST
 
 
 @pytest.fixture(scope="module")
 def numbers(scenes_model, evaluation_data):
-    return measure(scenes_model, evaluation_data, show=False)
+    return measure_model(scenes_model, evaluation_data, show=False)
 
 
 def leaves(value):
@@ -28,7 +28,7 @@ def leaves(value):
 def test_numbers_are_plain_and_finite(numbers):
     assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
     assert all(value is None or math.isfinite(value) for value in leaves(numbers))
-    assert set(numbers) == {"parameters", *PARTS}
+    assert set(numbers) == {"parameters", *MEASURES}
 
 
 def test_a_cell_is_small(numbers):
@@ -37,7 +37,7 @@ def test_a_cell_is_small(numbers):
 
 @pytest.mark.parametrize("claim", [one for one in CLAIMS if one.variant != COST], ids=lambda claim: claim.id)
 def test_every_claim_and_its_controls_can_be_read(claim, numbers):
-    for read in (claim.read, claim.rival_read, *(control.read for control in claim.controls)):
+    for read in (claim.observe, claim.rival_read, *(control.observe for control in claim.controls)):
         if read is not None:
             found = read(numbers)
             assert found is None or math.isfinite(found.effect + found.error)
@@ -51,7 +51,7 @@ def test_every_target_can_be_read(numbers):
 def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, evaluation_data, numbers):
     config = scenes_model.config.with_uncertainty("none")
     model = ProLIP(config, make_tokenizer(16))
-    found = measure(model.init_weights(torch.Generator().manual_seed(0)), evaluation_data, show=False)
+    found = measure_model(model.init_weights(torch.Generator().manual_seed(0)), evaluation_data, show=False)
     assert set(found) == set(numbers)
     assert found["truth"] is None
     assert found["masked"] is None
@@ -59,7 +59,7 @@ def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, e
     assert 0 <= found["zero_shot"]["color_shape"]["one_prompt"] <= 1
     for claim in CLAIMS:
         if claim.variant != COST:
-            claim.read(found)
+            claim.observe(found)
 
 
 def test_rounding_keeps_six_digits():

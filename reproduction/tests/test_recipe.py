@@ -11,7 +11,7 @@ from reproduction.recipe import (
     make_run_config,
 )
 
-CONFIG = recipes.load("nano").config()
+CONFIG = recipes.load_recipe("nano").build_config()
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_changes_the_run_changes_the_fingerprint(other):
 
 def test_scenes_of_another_version_make_another_cell(monkeypatch):
     before = compute_fingerprint(CONFIG, "untrained")
-    monkeypatch.setattr(recipe, "SCENES", -1)
+    monkeypatch.setattr(recipe, "SCENES_VERSION", -1)
     assert compute_fingerprint(CONFIG, "untrained") != before
 
 

@@ -15,11 +15,11 @@ UNTRAINED = Control(name="untrained", variant="untrained")
 def claim(**changes):
     embedded = {
         "id": "c",
-        "sentence": "It is so",
+        "statement": "It is so",
         "definition": "By x.",
         "where": "Table 1",
         "paper": "90 %",
-        "read": READ,
+        "observe": READ,
     }
     return Claim(**embedded | changes)
 

@@ -3,7 +3,7 @@ from typing import Literal
 
 import pytest
 
-from prolip.training.recipes import Recipe, load
+from prolip.training.recipes import Recipe, load_recipe
 from prolip.training.run_folder import is_run
 from reproduction import recipe, run
 from reproduction.cell import read_cell, write_cell
@@ -14,17 +14,19 @@ class Bench:
 
     def __init__(self, monkeypatch, out):
         self.lr, self.trained, self.measured = 1e-3, [], []
-        self.workspace = run.Workspace(out=out, committed=out / "packaged", embed_scenes=lambda _: None)
-        monkeypatch.setattr(recipe, "the_recipe", lambda: Recipe("stub", "", self.make))
+        self.workspace = run.Workspace(out=out, committed=out / "committed", report=lambda _: None)
+        monkeypatch.setattr(recipe, "load_recipe", lambda: Recipe("stub", "", self.make))
         real = run.train
         monkeypatch.setattr(run, "train", lambda config, resume: self.train(real, config, resume))
-        monkeypatch.setattr(run, "measure", lambda model, evaluation_data: self.measure(model))
+        monkeypatch.setattr(run, "measure_model", lambda model, evaluation_data: self.measure(model))
         monkeypatch.setattr(run.EvaluationData, "prepare", lambda evaluation_data: evaluation_data)
 
     def make(
         self, variant: Literal["prolip", "clip"] = "prolip", scale: Literal["minutes", "hour"] = "minutes"
     ):
-        config = load("nano").config(["log.display=none", "held_out.source=None", "log.tensorboard=False"])
+        config = load_recipe("nano").build_config(
+            ["log.display=none", "held_out.source=None", "log.tensorboard=False"]
+        )
         return replace(config, samples=32, optimizer=replace(config.optimizer, lr=self.lr))
 
     def train(self, real, config, resume):

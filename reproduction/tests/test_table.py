@@ -24,7 +24,7 @@ MISSING = Claim(
 def factories(monkeypatch):
     monkeypatch.setattr(table, "CLAIMS", (SHOWN, MISSING))
     monkeypatch.setattr("reproduction.targets.TARGETS", ())
-    return ClaimsTable.of([cell(seed=seed, x=0.9, n=1000) for seed in range(3)])
+    return ClaimsTable.from_cells([cell(seed=seed, x=0.9, n=1000) for seed in range(3)])
 
 
 def test_json_has_all_of_it(factories):
@@ -66,4 +66,4 @@ def test_people_see_verdicts_in_words_and_brackets_as_they_are(factories):
 def test_committed_table_is_that_of_the_committed_cells():
     """`make demo` shows reproduction/table.json; `python -m reproduction --show` writes it."""
     committed = json.loads((COMMITTED.parent / "table.json").read_text(encoding="utf-8"))
-    assert committed == json.loads(json.dumps(ClaimsTable.of(read_cells([COMMITTED])).to_json()))
+    assert committed == json.loads(json.dumps(ClaimsTable.from_cells(read_cells([COMMITTED])).to_json()))

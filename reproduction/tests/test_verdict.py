@@ -44,7 +44,7 @@ def test_one_seed_borrows_a_spread_and_several_do_not():
 
 def test_a_lonely_seed_is_told():
     alone = judge(compute_effect(observations(0.3)), {})
-    assert alone == ("shown", "one seed: its spread is not known")
+    assert alone == ("shown", "one seed: its deviation is unknown")
     assert judge(compute_effect(observations(0.3), borrowed=[0.2, 0.21]), {}) == ("shown", "")
     assert judge(compute_difference(observations(0.3), observations(0.1)), {}) == alone
 
