@@ -41,7 +41,7 @@ def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
         Embedder(model=nano, max_bad_fraction=1.0), folder / "instances.json", folder, untrained=1
     )
     assert (result["indices"], result["bad"]) == ([0], 1)
-    assert "1 bad sample is left out" in shown(result)
+    assert "1 bad sample was skipped" in shown(result)
     assert len(result["before"]) == len(result["after"]) == result["model"]["images"] == 1
 
 

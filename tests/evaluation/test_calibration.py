@@ -78,7 +78,7 @@ def test_losses_of_the_softmax_are_scikit_learns(task, monkeypatch):
         cal.expected_calibration_error(confidence, predicted == labels, binning="mass")
     )
     assert sum(row["n"] for row in found["bins"]) == 80
-    monkeypatch.setattr(cal, "_rows", lambda _: 7)
+    monkeypatch.setattr(cal, "_block_rows", lambda _: 7)
     blocks = cal.softmax_calibration(similarities, labels, 1.7)
     assert [blocks[key] for key in ("ece", "brier", "log_loss")] == pytest.approx(
         [found[key] for key in ("ece", "brier", "log_loss")]
@@ -100,7 +100,7 @@ def test_losses_of_pairs_are_scikit_learns(task, monkeypatch):
     assert found["predicted"]["log_loss"] == pytest.approx(log_loss(right, best))
     assert found["predicted"]["brier"] == pytest.approx(brier_score_loss(right, best))
     assert found["predicted"]["ece"] == pytest.approx(cal.expected_calibration_error(best, right))
-    monkeypatch.setattr(cal, "_rows", lambda _: 7)
+    monkeypatch.setattr(cal, "_block_rows", lambda _: 7)
     assert cal.sigmoid_calibration(similarities, labels, 1.7, -0.6)["pairs"] == pytest.approx(found["pairs"])
 
 
@@ -121,5 +121,5 @@ def test_bad_input_ends_in_a_sentence():
         cal.bin_by_confidence(torch.tensor([0.5, torch.nan]), right)
     with pytest.raises(ValueError, match="N at least 1"):
         cal.bin_by_confidence(torch.zeros(0), right[:0])
-    with pytest.raises(ValueError, match="by 'height'"):
+    with pytest.raises(ValueError, match="binning 'height'"):
         cal.bin_by_confidence(torch.tensor([0.5, 0.1]), right, binning="height")

@@ -72,7 +72,9 @@ def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
     captions = embed_pairs(Embedder(model=model), source).captions
     assert captions.levels is None
     assert captions.log_ambiguity is None
-    truth = embed_pairs(Embedder(model=model), source, world=scenes.SIMPLE).captions.log_ambiguity.tolist()
+    truth = embed_pairs(
+        Embedder(model=model), source, log_ambiguity=open_data("scenes:simple").log_ambiguity
+    ).captions.log_ambiguity.tolist()
     assert truth[0] == scenes.log_ambiguity("a red circle", scenes.SIMPLE)
     assert math.isnan(truth[1])
     assert truth[2] == scenes.log_ambiguity("something round", scenes.SIMPLE)
@@ -82,14 +84,17 @@ def test_a_world_does_not_overrule_the_data(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv")
     told = embed_pairs(Embedder(model=model), source).captions.log_ambiguity
     assert torch.equal(
-        embed_pairs(Embedder(model=model), source, world=scenes.HARD).captions.log_ambiguity, told
+        embed_pairs(
+            Embedder(model=model), source, log_ambiguity=open_data("scenes:hard").log_ambiguity
+        ).captions.log_ambiguity,
+        told,
     )
 
 
 def test_other_words_and_a_world_are_a_mistake(model, tmp_path):
     source = write_table(tmp_path, ["what a lovely day"])
     with pytest.raises(ValueError, match="words of scenes"):
-        embed_pairs(Embedder(model=model), source, world=scenes.SIMPLE)
+        embed_pairs(Embedder(model=model), source, log_ambiguity=open_data("scenes:simple").log_ambiguity)
 
 
 def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
@@ -102,7 +107,7 @@ def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
 
 
 def test_a_chain_with_a_hole_is_told(model, tmp_path):
-    with pytest.raises(ValueError, match="is empty"):
+    with pytest.raises(ValueError, match="empty caption"):
         embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c => "]))
 
 
@@ -131,7 +136,7 @@ def test_tokens_are_those_between_start_and_end(model):
 
 def test_what_does_not_fit_together_is_told(draw):
     def captions(**change):
-        plain = {"texts": ("a", "b"), "image_of": torch.tensor([0, 1])}
+        plain = {"texts": ("a", "b"), "image_index": torch.tensor([0, 1])}
         plain |= {"tokens": torch.tensor([1, 2, 3]), "lengths": torch.tensor([1, 2])}
         return TokenizedCaptions(**plain | change)
 
@@ -147,7 +152,7 @@ def test_what_does_not_fit_together_is_told(draw):
         "name": "n",
     }
     with pytest.raises(ValueError, match="rows of 2 images"):
-        EmbeddedPairs(**good, captions=captions(image_of=torch.tensor([0, 2])))
+        EmbeddedPairs(**good, captions=captions(image_index=torch.tensor([0, 2])))
     with pytest.raises(ValueError, match="don't fit"):
         EmbeddedPairs(**good | {"texts": draw(3, 4)}, captions=captions())
     assert captions(texts=("a", "a")).first_occurrences().tolist() == [0]

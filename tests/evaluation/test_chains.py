@@ -72,7 +72,7 @@ def test_a_single_level_has_no_order():
 
 @pytest.mark.parametrize("steps", [1, 7, 50])
 def test_hierarcaps_protocol_by_a_loop_over_images_and_thresholds(draw, generator, steps, monkeypatch):
-    monkeypatch.setattr(scores, "ROWS", 3)
+    monkeypatch.setattr(scores, "BLOCK_ROWS", 3)
     images, captions, null = draw(8, 6), draw(30, 6), draw(1, 6)
     chains = torch.randint(0, 30, (11, 4), generator=generator)
     image_of = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 0, 0, 3])

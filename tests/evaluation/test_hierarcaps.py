@@ -17,7 +17,6 @@ from prolip.evaluation.metrics.correlation import spearman
 from prolip.gaussian import Gaussian
 from prolip.measures.nearest import find_nearest
 from prolip.model.prolip import ProLIP
-from prolip.retrieval.traversal import traverse as module
 from prolip.retrieval.traversal.traverse import (
     find_captions_at_roots,
     find_roots,
@@ -81,7 +80,7 @@ def test_the_release_in_its_own_mode(golden, name, settings):
     images, captions, null = (golden[part] for part in ("images", "captions", "null"))
     start = find_nearest(images, captions, 1, metric="cosine")[1][:, 0]
     roots = find_roots(images, captions, settings["root"], "published")
-    walks = traverse_to_roots(captions, null, start, roots, by="cosine", **settings)
+    walks = traverse_to_roots(captions, null, start, roots, rank_by="cosine", **settings)
     found = scores.traversal_scores(walks.visited, golden["chains"])
     assert in_percent(found, *WALK) == pytest.approx(golden["results"][name], rel=1e-6)
     if f"{name}_root_only" in golden["results"]:
@@ -92,7 +91,7 @@ def test_the_release_in_its_own_mode(golden, name, settings):
 
 
 def test_the_release_start_and_root_of_every_image(golden):
-    walks = traverse(golden["images"], golden["every"], golden["null"], by="cosine", form="published")
+    walks = traverse(golden["images"], golden["every"], golden["null"], rank_by="cosine", form="published")
     assert torch.equal(walks.start, golden["trace"]["start_idx"])
     assert torch.equal(walks.roots, golden["trace"]["root_idx_inc"])
 
@@ -111,8 +110,9 @@ def test_traversal_rows_are_those_of_their_walks(golden, mode):
     few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
     rows = hierarcaps.evaluate_traversal(*few, steps=9, **mode)
     assert len({(row["root"], row["root_of"]) for row in rows}) == 9
+    ranked = {"rank_by" if key == "metric" else key: value for key, value in mode.items()}
     for row in rows:
-        walks = traverse(*few[:3], root=row["root"], root_of=row["root_of"] or "image", steps=9, **mode)
+        walks = traverse(*few[:3], root=row["root"], root_of=row["root_of"] or "image", steps=9, **ranked)
         assert row.items() >= scores.traversal_scores(walks.visited, few[3]).items()
         found = find_captions_at_roots(walks, few[1], mode.get("metric", "csd"))
         assert row.items() >= scores.root_scores(found, few[3]).items()
@@ -200,7 +200,8 @@ def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
         console.print(table)
     text = console.export_text()
     assert (
-        f"{100 * result['uncertainty']['adjacent_order']:.1f} % of neighbours in order (paper 90.0)" in text
+        f"{100 * result['uncertainty']['adjacent_order']:.1f} % of adjacent levels in order (paper 90.0)"
+        in text
     )
     pairs = result["uncertainty"]["level_pairs"]
     for i, j, printed in ((0, 1, "78.2"), (2, 3, "92.3"), (0, 3, "≥ 99.7"), (1, 2, "≥ 99.7")):
@@ -227,29 +228,28 @@ def test_a_bad_picture_is_told_and_its_chain_is_judged_by_its_texts(nano, scenes
     assert (result["chains"], result["images"], result["missing"], result["bad"]) == (12, 12, 0, 1)
     whole = hierarcaps.evaluate_hierarcaps(Embedder(model=nano), read_hierarcaps(scenes), steps=5)
     assert result["uncertainty"] == whole["uncertainty"]
-    assert [table.caption for table in hierarcaps.hierarcaps_tables(result)][1] == "1 bad sample is left out"
+    assert [table.caption for table in hierarcaps.hierarcaps_tables(result)][1] == "1 bad sample was skipped"
     assert [table.caption for table in hierarcaps.hierarcaps_tables(whole)][1] is None
 
 
-def test_each_search_is_done_once(golden, monkeypatch):
-    """The start, and the caption by each of two measures for each of two queries; the walks share them."""
+def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):
+    """The start, the null root, and the caption by each of two measures for each of two queries."""
     few = [golden["images"][:20], golden["captions"][:90], golden["null"], golden["chains"][:20] % 90]
     searches, starts = [], []
-    real_search, real_nearest = module.find_max_inclusion, module.find_nearest
+    real_roots, real_nearest = hierarcaps.find_roots, hierarcaps.find_nearest
 
-    def find_max_inclusion(queries, candidates, measure, **options):
-        searches.append((queries.mean.sum().item(), measure))
-        return real_search(queries, candidates, measure, **options)
+    def count_roots(queries, captions, root, form):
+        searches.append((queries.mean.sum().item(), root.removesuffix("+null")))
+        return real_roots(queries, captions, root, form)
 
-    def nearest(queries, *rest, **options):
+    def count_starts(queries, *rest, **options):
         starts.append(queries is few[0])
         return real_nearest(queries, *rest, **options)
 
-    monkeypatch.setattr(module, "most_inclusive", find_max_inclusion)
-    for place in (module, hierarcaps):
-        monkeypatch.setattr(place, "nearest", nearest)
+    monkeypatch.setattr(hierarcaps, "find_roots", count_roots)
+    monkeypatch.setattr(hierarcaps, "find_nearest", count_starts)
     hierarcaps.evaluate_traversal(*few, steps=3)
-    assert len(searches) == len(set(searches)) == 4
+    assert len(searches) == len(set(searches)) == 5
     assert sum(starts) == 1
 
 
@@ -285,4 +285,4 @@ def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
     levels = torch.tensor([[1.0, 2.0, 3.0], [1.0, 3.0, 4.0]])
     told = hierarcaps.evaluate_chain_uncertainty(levels if wrong else levels.flip(1))
     (drawn,) = hierarcaps.hierarcaps_tables({"uncertainty": told, "traversal": None})
-    assert ("points the wrong way" in drawn.caption) == wrong
+    assert ("contrary to what is expected" in drawn.caption) == wrong

@@ -108,7 +108,7 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
     result = hierarimgs.evaluate_hierarimgs(
         Embedder(model=nano, max_bad_fraction=0.5), broken_data, untrained=1
     )
-    assert hierarimgs.hierarimgs_tables(result)[0].caption == "1 bad sample is left out"
+    assert hierarimgs.hierarimgs_tables(result)[0].caption == "1 bad sample was skipped"
     rest = [i for i in range(len(data.originals)) if i != 2]
     assert (result["images"], result["bad"]) == (len(rest), 1)
     original = nano.embed_images([data.originals[i] for i in rest])

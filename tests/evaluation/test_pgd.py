@@ -21,7 +21,7 @@ def pixels(generator):
 def task(nano, pixels, draw):
     """Classes about the middle of the pictures' embeddings, and the model's own clean predictions as labels."""
     with torch.no_grad():
-        images = nano.encode_image(normalize(pixels, nano.config.image.pixels))
+        images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))
     offsets = draw(6, 32, low=-8.0, high=-6.0, dtype=torch.float32)
     mean = torch.nn.functional.normalize(images.mean.mean(0) + 0.6 * offsets.mean, dim=-1)
     classes = Gaussian(mean, offsets.log_var)
@@ -54,7 +54,7 @@ def test_accuracy_falls_and_the_pixels_stay_in_the_ball(nano, pixels, task, star
 
 
 def _constants(model, name):
-    return torch.tensor(getattr(model.config.image.pixels, name))[:, None, None]
+    return torch.tensor(getattr(model.config.image.preprocessing, name))[:, None, None]
 
 
 def test_the_first_step_is_the_sign_of_the_losss_slope(nano, pixels, task):
@@ -148,12 +148,12 @@ def test_a_deterministic_model_and_cosine(nano, pixels, task, generator):
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"epsilon": 8}, "share of full scale"),
-        ({"step": 0}, "share of full scale"),
+        ({"epsilon": 8}, "fraction of full scale"),
+        ({"step_size": 0}, "fraction of full scale"),
         ({"steps": ()}, "at least one"),
         ({"steps": (0, 1)}, "at least 1"),
         ({"start": "zero"}, "is not one of"),
-        ({"by": "l2"}, "is not one of"),
+        ({"metric": "l2"}, "is not one of"),
     ],
 )
 def test_an_attack_that_cannot_be(facts, message):

@@ -143,9 +143,9 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
     with pytest.MonkeyPatch.context() as patch:
         nearest, few = strategies.find_nearest, strategies.few_shot_weights
 
-        def watch_nearest(queries, items, k, *, by):
+        def watch_nearest(queries, items, k, *, metric):
             scored.update(row.tobytes() for row in queries.mean.numpy())
-            return nearest(queries, items, k, metric=by)
+            return nearest(queries, items, k, metric=metric)
 
         def watch_few(prompts, images, labels, shots, settings, generator):
             found = few(prompts, images, labels, shots, settings, generator)
@@ -153,7 +153,7 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
             learned.update(row.tobytes() for row in images.mean[chosen].numpy())
             return found
 
-        patch.setattr(strategies, "nearest", watch_nearest)
+        patch.setattr(strategies, "find_nearest", watch_nearest)
         patch.setattr(strategies, "few_shot_weights", watch_few)
         result = compare_strategies(
             prompts, images, labels, config=StrategyConfig(shots=(most,), runs=1, seed=seed)
@@ -251,14 +251,14 @@ def test_the_table_holds_every_row_in_percent():
         assert row["name"] in text
         assert f"{100 * row['accuracy']:.2f}" in text
     assert "75.6" not in text, "5 images are not among the rows"
-    assert f"{result['images']} images scored by csd" in text
+    assert f"{result['images']} images tested by csd" in text
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"labels": torch.tensor([0, 1, 9])}, "labels of images|images .* must be"),
-        ({"train": "images"}, "come together"),
+        ({"train": "images"}, "given together"),
         ({"prompts": "one"}, "at least 2"),
     ],
 )
@@ -275,7 +275,7 @@ def test_bad_input_is_named(change, message):
         compare_strategies(prompts, images, labels, **options)
     with pytest.raises(ValueError, match="runs must be"):
         StrategyConfig(runs=0)
-    with pytest.raises(ValueError, match="each number of `few` must be"):
+    with pytest.raises(ValueError, match="each of shots must be"):
         StrategyConfig(shots=(0,))
 
 
@@ -317,7 +317,7 @@ class TestOnData:
         assert result["templates_per_class"] == len(result["templates"]) == 80
 
     def test_the_scored_data_cannot_be_learned_from(self, nano, data):
-        with pytest.raises(ValueError, match="is the data that is scored"):
+        with pytest.raises(ValueError, match="is the data that is tested"):
             evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, train=data)
 
     def test_other_classes_cannot_be_learned_from(self, nano, data, folder):
@@ -365,11 +365,11 @@ class TestOnData:
 
 
 @pytest.mark.parametrize("prior", ["initial", "dirichlet"])
-def test_nearest_and_prior_are_those_of_the_plan(prior):
+def test_nearest_and_prior_are_those_of_the_config(prior):
     prompts, images, labels = made()
     plan = StrategyConfig(shots=(), runs=1, nearest_images=3, prior=prior)
     row = by_name(compare_strategies(prompts, images, labels, config=plan))["BPRW, 0 images"]
-    settings = replace(ZERO_SHOT_CONFIG, nearest=3, prior=prior)
+    settings = replace(ZERO_SHOT_CONFIG, nearest_images=3, prior=prior)
     generator = strategies.StrategyInputs(prompts, images, labels, images[:0], labels[:0], plan).generator(
         0, 0
     )
@@ -394,7 +394,7 @@ def test_draws_differ_by_run_by_seed_and_by_shots(task):
             task.generator(1, 0),
             task.generator(1, 1),
             task.generator(2, 0),
-            replace(task, plan=replace(task.plan, seed=1)).generator(1, 0),
+            replace(task, config=replace(task.config, seed=1)).generator(1, 0),
         )
     }
     assert len(first) == 4
@@ -412,7 +412,7 @@ def test_the_split_is_the_seeds():
 
 
 def test_short_classes_have_fewer_images_than_asked_for(task):
-    assert (task.short(12), task.short(13)) == (1, 4)
+    assert (task.count_short_classes(12), task.count_short_classes(13)) == (1, 4)
 
 
 def test_top_k_of_all_templates_is_no_row():
@@ -423,7 +423,7 @@ def test_top_k_of_all_templates_is_no_row():
     assert [name for name in rows if name.startswith("top-")] == ["top-5 of each class"]
 
 
-def test_every_strategy_pools_and_ranks_as_the_plan_says(task, monkeypatch):
+def test_every_strategy_pools_and_ranks_as_the_config_says(task, monkeypatch):
     """All of them: prompts, learned weights, centroids."""
     pooled, ranked = [], []
     own_pool, own_nearest, own_zero = strategies.pool, strategies.find_nearest, strategies.zero_shot_weights
@@ -433,7 +433,9 @@ def test_every_strategy_pools_and_ranks_as_the_plan_says(task, monkeypatch):
         lambda *a, variance=None: (pooled.append(variance), own_pool(*a, variance=variance))[1],
     )
     monkeypatch.setattr(
-        strategies, "nearest", lambda *a, by: (ranked.append(by), own_nearest(*a, metric=by))[1]
+        strategies,
+        "find_nearest",
+        lambda *a, metric: (ranked.append(metric), own_nearest(*a, metric=metric))[1],
     )
     monkeypatch.setattr(strategies, "zero_shot_weights", lambda *a: (ranked.append(a[4]), own_zero(*a))[1])
     rows = [
@@ -453,11 +455,11 @@ def test_what_each_bprw_learns_from(task, monkeypatch):
     monkeypatch.setattr(strategies, "few_shot_weights", lambda *a: (few.append(a[:2]), own_few(*a))[1])
     list(strategies.zero_shot_strategies(task))
     assert [len(images) for images in zero] == [48, 48, 36, 36]
-    assert torch.equal(zero[2].mean, task.learn.mean)
+    assert torch.equal(zero[2].mean, task.train_images.mean)
     list(strategies.few_shot_strategies(task))
     assert [prompts.log_var.unique().numel() > 1 for prompts, _ in few] == [True, True, False, False]
     assert [images.log_var.unique().numel() > 1 for _, images in few] == [True, True, False, False]
-    for z, flat in zip((task.prompts, task.learn), few[2], strict=True):
+    for z, flat in zip((task.prompts, task.train_images), few[2], strict=True):
         assert torch.equal(flat.mean, z.mean)
         assert flat.var.mean().item() == pytest.approx(z.var.mean().item(), rel=1e-5)
 
@@ -479,7 +481,7 @@ def test_centroids_fall_back_on_prompts_and_are_of_the_images_that_bprw_saw(task
     (row,) = [row for row, _ in strategies.few_shot_strategies(task) if row["name"].startswith("centroid")]
     values = []
     for run in range(2):
-        chosen = choose_shots(task.learn_labels, CLASSES, 1, task.generator(1, run))[:3, 0]
+        chosen = choose_shots(task.train_labels, CLASSES, 1, task.generator(1, run))[:3, 0]
         last = pool(task.prompts, variance="independent")[3:]
         values.append(task.accuracy(Gaussian.cat([task.learn[chosen], last])))
     assert row["accuracy"] == pytest.approx(sum(values) / 2)
@@ -495,7 +497,7 @@ def test_the_table_says_what_chance_alone_does():
 @pytest.mark.parametrize("plain", ["a photo of a {}", "a photo of a {c}."])
 def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monkeypatch, plain):
     plans = []
-    monkeypatch.setattr(evaluation, "compare", lambda *_, plan, **__: plans.append(plan) or {})
+    monkeypatch.setattr(evaluation, "compare_strategies", lambda *_, plan, **__: plans.append(plan) or {})
     data = open_labeled(folder / "wds_scenes-shape_test")
     evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, templates=["the {c}", plain])
     assert plans[0].single == 1
@@ -528,9 +530,9 @@ def test_the_papers_numbers_stand_beside_imagenets_classes_only():
 
 def test_the_table_tells_of_classes_with_too_few_images():
     prompts, images, labels = made()
-    assert "fewer images to learn from" in rendered(
+    assert "fewer images than the shots" in rendered(
         compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(50,), runs=1))
     )
-    assert "fewer images to learn from" not in rendered(
+    assert "fewer images than the shots" not in rendered(
         compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(1,), runs=1))
     )

@@ -117,7 +117,7 @@ def test_blocks_of_queries_change_nothing(draw, monkeypatch):
     queries, items = draw(40, 8), draw(30, 8)
     positives = table_of([{q % 30, (q * 7) % 30} for q in range(40)], 30)
     whole = find_hits(queries, items, positives, 5)
-    monkeypatch.setattr(retrieval, "FOUND", 12)
+    monkeypatch.setattr(retrieval, "BLOCK_ITEMS", 12)
     assert torch.equal(find_hits(queries, items, positives, 5), whole)
     assert whole.any()
     assert not whole.all()
@@ -134,7 +134,7 @@ def test_a_query_with_many_positives_makes_no_other_wide(draw, monkeypatch):
         sizes.append(len(some) * k)
         return find_nearest(some, among, k, **options)
 
-    monkeypatch.setattr(retrieval, "FOUND", 50)
+    monkeypatch.setattr(retrieval, "BLOCK_ITEMS", 50)
     monkeypatch.setattr(retrieval, "nearest", counted)
     found = precision_metrics(queries, items, table_of(truth, 50))
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
@@ -187,7 +187,7 @@ def test_map_at_r_weighs_early_hits():
 
 
 def test_wrong_positives(draw):
-    with pytest.raises(ValueError, match="item that is not among the 3"):
+    with pytest.raises(ValueError, match="item index outside of 0 to 2"):
         Positives.from_pairs(torch.tensor([0]), torch.tensor([3]), 1, 3)
     with pytest.raises(ValueError, match="query that is not among the 1"):
         Positives.from_pairs(torch.tensor([-1]), torch.tensor([0]), 1, 3)
@@ -262,10 +262,10 @@ def test_a_caption_with_a_comma_in_a_csv(tmp_path):
         ("p.json", '{"a": ["a cow"]}', "caption 'a cow'"),
         ("p.json", '{"a": ["b#3"]}', "caption 'b#3'"),
         ("p.json", '{"a": "a cat"}', "must be"),
-        ("p.json", '{"a": [3]}', "no text: 3"),
-        ("p.json", "a,a cat", "nor JSON"),
-        ("p.json", '{"a": []}', "names no pair"),
-        ("p.csv", "image,caption\n", "names no pair"),
+        ("p.json", '{"a": [3]}', "not a string: 3"),
+        ("p.json", "a,a cat", "not valid JSON"),
+        ("p.json", '{"a": []}', "has no pairs"),
+        ("p.csv", "image,caption\n", "has no pairs"),
         ("p.csv", "image,caption\na,a cat,3\n", "row 2 has 3 cells"),
     ],
 )
@@ -279,7 +279,7 @@ def test_names_of_bad_samples_are_counted(tmp_path):
     (tmp_path / "p.json").write_text('{"a": ["a cat"], "c": ["a cat"]}')
     table, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",)))
     assert (as_pairs(table), unknown) == ({(0, 0)}, 1)
-    with pytest.raises(FileNotFoundError, match="no such table"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read_positives(tmp_path / "q.json", fake(CAPTIONS))
 
 
@@ -294,7 +294,7 @@ def test_names_of_bad_samples_are_counted(tmp_path):
 )
 def test_bad_samples_excuse_no_more_names_than_they_had(tmp_path, table, bad):
     (tmp_path / "p.json").write_text(json.dumps(table))
-    with pytest.raises(ValueError, match=f"not in photos.*{bad} samples were bad"):
+    with pytest.raises(ValueError, match=f"not in photos.*{bad} bad samples"):
         read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",) * bad))
 
 

@@ -68,9 +68,9 @@ def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_
         "severities": (2, 5),
         "pgd_steps": (2, 0, 1),
         "pgd_images": 4,
-        "cache": tmp_path / "cache",
     }
-    result = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
+    embedder = Embedder(model=nano, cache=tmp_path / "cache")
+    result = robustness.evaluate_robustness(embedder, open_labeled(folder), **settings)
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["classes"], result["metric"]) == (9, 3, "csd")
     pixels, labels, classes, images = by_hand(nano, folder)
@@ -91,8 +91,8 @@ def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_
     assert without(rows[0], "steps") == told(attacked[0].images, labels[few], classes)
     assert without(rows[1], "steps") == told(images[few], labels[few], classes)
     assert without(rows[2], "steps") == told(attacked[1].images, labels[few], classes)
-    assert robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings) == result, (
-        "the same from what was kept"
+    assert robustness.evaluate_robustness(embedder, open_labeled(folder), **settings) == result, (
+        "from the cache"
     )
 
 
@@ -105,7 +105,7 @@ def test_parts_can_be_left_out(nano, folder):
 
 
 def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
-    monkeypatch.setattr(robustness.Embedder, "images", lambda *_, **__: pytest.fail("work was done"))
+    monkeypatch.setattr(robustness.Embedder, "embed_images", lambda *_, **__: pytest.fail("work was done"))
     monkeypatch.setattr(robustness, "embed_classes", lambda *_, **__: pytest.fail("work was done"))
     data = open_labeled(folder)
     for wrong in (
@@ -151,7 +151,7 @@ def test_bad_pictures_are_left_out_and_told(nano, folder):
         Embedder(model=nano, max_bad_fraction=0.5), open_labeled(folder), **settings
     )
     assert (result["images"], result["bad"], result["pgd"]["images"]) == (8, 1, 8)
-    assert robustness.robustness_tables(result)[0].caption == "1 bad sample is left out"
+    assert robustness.robustness_tables(result)[0].caption == "1 bad sample was skipped"
 
 
 def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkeypatch):
@@ -186,8 +186,8 @@ def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
     with pytest.MonkeyPatch.context() as patch:
         seen = {}
         patch.setattr(
-            robustness, "attack_images", lambda model, pixels, labels, *_, numbers, **__: seen.update(
-                pixels=list(pixels), labels=labels, numbers=numbers
+            robustness, "attack_images", lambda model, pixels, labels, *_, sample_indices, **__: seen.update(
+                pixels=list(pixels), labels=labels, numbers=sample_indices
             ) or {1: model.embed_images([Image.new("RGB", (8, 8))] * len(pixels))},
         )  # fmt: skip
         robustness.evaluate_robustness(

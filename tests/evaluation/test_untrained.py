@@ -25,5 +25,5 @@ def test_controls_are_of_the_seeds_from_0(nano):
 
 @pytest.mark.parametrize("count", [-1, MAX_MODELS + 1, 1.0, True, "3", None])
 def test_a_wrong_number_of_controls_is_told_before_any_is_made(nano, count):
-    with pytest.raises(ValueError, match="controls must be a whole number from 0 to 1000"):
+    with pytest.raises(ValueError, match="integer from 0 to 1000"):
         untrained_models(nano, count)

@@ -82,7 +82,7 @@ def test_garbage_is_dropped(tmp_path, garbage):
 def test_of_one_task_the_later_result_counts(tmp_path):
     path = tmp_path / "results.jsonl"
     assert read_results(path) == []
-    for one in (line(data="old"), line("stl10"), line(by="cosine"), line(data="new")):
+    for one in (line(data="old"), line("stl10"), line(metric="cosine"), line(data="new")):
         append_result(path, one)
     found = read_results(path)
     assert [(one["key"], one["metric"], one["data"]) for one in found] == [

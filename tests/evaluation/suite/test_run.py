@@ -230,7 +230,7 @@ def test_a_deterministic_model_passes(small, tmp_path):
 
 
 def test_bad_arguments(model, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         evaluate_suite(Embedder(model=model), tmp_path / "nowhere", tmp_path)
     with pytest.raises(ValueError, match="vtab/dtd"):
         evaluate_suite(Embedder(model=model), tmp_path, tmp_path, tasks=["dtd"])
@@ -250,5 +250,5 @@ def test_data_behind_a_link_is_data(model, small, tmp_path):
 
 
 def test_a_folder_without_any_task_is_an_error(model, tmp_path):
-    with pytest.raises(FileNotFoundError, match="none of the 38 tasks lies there, as in wds_"):
+    with pytest.raises(FileNotFoundError, match=r"none of the 38 tasks.*wds_"):
         evaluate_suite(Embedder(model=model), tmp_path, tmp_path / "out")

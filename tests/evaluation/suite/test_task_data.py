@@ -60,7 +60,7 @@ def test_classification(mnist):
     [
         (lambda folder: (folder / "test" / "0.tar").unlink(), r"0\.tar"),
         (lambda folder: (folder / "classnames.txt").unlink(), "classnames.txt is missing"),
-        (lambda folder: (folder / "dataset_type.txt").write_text("retrieval\n"), "task of classification"),
+        (lambda folder: (folder / "dataset_type.txt").write_text("retrieval\n"), "classification task"),
         (lambda folder: (folder / "test").rename(folder / "train"), "test is missing"),
     ],
 )
@@ -150,14 +150,14 @@ def test_splits_that_make_no_sense(tmp_path, splits, message):
 
 def check_riddles(opened, rows):
     assert opened.cues == tuple(row["cue"] for row in rows)
-    assert opened.rows.tolist() == [n for n, row in enumerate(rows) for _ in row["candidates"]]
+    assert opened.instances.tolist() == [n for n, row in enumerate(rows) for _ in row["candidates"]]
     names = [name for row in rows for name in row["candidates"]]
     assert opened.associated.tolist() == [
         name in row["associations"] for row in rows for name in row["candidates"]
     ]
     seen = dict.fromkeys(names)
     assert len(opened.source) == len(seen)  # a picture that stands in several riddles is read once
-    assert [list(seen)[picture] for picture in opened.pictures] == names
+    assert [list(seen)[picture] for picture in opened.image_indices] == names
 
 
 @pytest.mark.parametrize("layout", ["parquet", "saved", "cached"])
@@ -199,9 +199,9 @@ def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cue": " "}, "row 2 .*no cue"),
-        ({"associations": ["a stranger"]}, "none of its associations"),
-        ({"candidates": ["one"]}, "1 candidates, 6 images"),
+        ({"cue": " "}, "row 2 .*cue is missing"),
+        ({"associations": ["a stranger"]}, "no association"),
+        ({"candidates": ["one"]}, "1 candidates, but 6 images"),
     ],
 )
 def test_riddles_that_make_no_sense(tmp_path, drawn, change, message):
@@ -263,7 +263,7 @@ def test_faces(faces, tmp_path):
 def test_faces_without_an_objective(faces):
     path = faces / "wds_fairface_test" / "classnames.txt"
     path.write_text("".join(line for line in path.open() if not line.startswith("age")))
-    with pytest.raises(ValueError, match="about age"):
+    with pytest.raises(ValueError, match="line for age"):
         open_task(get_task("fairness/fairface"), path.parent)
     path.write_text("no colon\n")
     with pytest.raises(ValueError, match="begin with"):

@@ -90,5 +90,5 @@ def test_names_of_groups_stand_for_their_tasks():
     assert len(get_tasks(["shifts", "mnist", "imagenet-a"])) == 7
     with pytest.raises(ValueError, match=r"imagenet-b.*imagenet-a"):
         get_tasks(["imagenet-b"])
-    with pytest.raises(ValueError, match="no task was named"):
+    with pytest.raises(ValueError, match="tasks is empty"):
         get_tasks([])

@@ -74,7 +74,7 @@ class Drawn:
 
     def __init__(self):
         self.tasks = [
-            task for task in make_tasks(WORLD) if task.name in ("shape", "colour", "place", "count")
+            task for task in make_tasks(WORLD) if task.name in ("shape", "color", "position", "count")
         ]
         self.scenes = {
             task.name: [task.sample(WORLD, 7, index) for index in range(PICTURES)] for task in self.tasks
