@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from prolip.filtering import clusters
+from prolip.filtering import clusters as module
 from prolip.filtering.clusters import assign_clusters, group_by_cluster, measure_cluster_recall
 
 
@@ -32,7 +32,7 @@ def test_items_that_are_the_same_share_all_cells():
 
 @pytest.mark.parametrize("least", [0.6, 0.9])
 def test_recall_by_its_definition(monkeypatch, least):
-    monkeypatch.setattr(clusters, "BLOCK", 32)
+    monkeypatch.setattr(module, "BLOCK", 32)
     z = means(150, dim=4)
     clusters = assign_clusters(z)
     cosines = (torch.from_numpy(z) @ torch.from_numpy(z).mT).numpy()

@@ -7,7 +7,7 @@ from prolip.filtering.datacomp_ids import has_uids, parse_uids, write_datacomp_i
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import SampleOutcome, Selection
 from prolip.filtering.threshold import find_threshold
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 UIDS = [f"{n * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}" for n in range(1, 13)]
 
@@ -22,13 +22,13 @@ def datacomp(uids):
 def selection(tmp_path, keep_fraction=0.5, columns=(), **values):
     images, texts = made.gaussians(12, 1), made.gaussians(12, 2)
     parts = [
-        made.list_pairs(images[:5], texts[:5], **{k: v[:5] for k, v in values.items()}),
-        made.list_pairs(images[5:], texts[5:], 5, **{k: v[5:] for k, v in values.items()}),
+        made.pairs(images[:5], texts[:5], **{k: v[:5] for k, v in values.items()}),
+        made.pairs(images[5:], texts[5:], 5, **{k: v[5:] for k, v in values.items()}),
     ]
     scores = cache_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
     judge = get_criterion("csd")
     return Selection(
-        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep)
+        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep_fraction)
     )
 
 

@@ -9,7 +9,7 @@ from prolip.filtering.duplicates import find_near_duplicates, group_equal_texts
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.threshold import find_threshold
 from prolip.gaussian import Gaussian
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 CSD = get_criterion("csd")
 
@@ -17,16 +17,14 @@ CSD = get_criterion("csd")
 def found(tmp_path, images, texts, kind, keep_fraction=1.0, duplicate_cosine=0.97, cut_at=3, **columns):
     """{number: number of its twin}, and all that is known."""
     parts = [
-        made.list_pairs(images[:cut_at], texts[:cut_at], **{k: v[:cut_at] for k, v in columns.items()}),
-        made.list_pairs(
-            images[cut_at:], texts[cut_at:], cut_at, **{k: v[cut_at:] for k, v in columns.items()}
-        ),
+        made.pairs(images[:cut_at], texts[:cut_at], **{k: v[:cut_at] for k, v in columns.items()}),
+        made.pairs(images[cut_at:], texts[cut_at:], cut_at, **{k: v[cut_at:] for k, v in columns.items()}),
     ]
     embeddings = made.write(tmp_path / "e", parts)
     scores = cache_scores(embeddings, tmp_path / "s")
-    cut = find_threshold(lambda: (best.score for best in scores.iter_best(CSD)), keep)
+    cut = find_threshold(lambda: (best.score for best in scores.iter_best(CSD)), keep_fraction)
     twins = find_near_duplicates(
-        embeddings, scores, CSD, cut, kind=kind, min_cosine=alike, temp_folder=tmp_path
+        embeddings, scores, CSD, cut, kind=kind, min_cosine=duplicate_cosine, temp_folder=tmp_path
     )
     pairs = twins.list_pairs(100)
     assert sorted(number for part in (0, 1) for number in twins.dropped_in_part(part)) == sorted(

@@ -7,13 +7,13 @@ from prolip.filtering.examples import find_examples
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import Selection
 from prolip.filtering.threshold import find_threshold
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 
 def selection(tmp_path, by, *, twins=False):
     judge = get_criterion(by)
     images, texts = made.gaussians(40, 1), made.gaussians(40, 2)
-    parts = [made.list_pairs(images[:25], texts[:25]), made.list_pairs(images[25:], texts[25:], first=25)]
+    parts = [made.pairs(images[:25], texts[:25]), made.pairs(images[25:], texts[25:], first=25)]
     embeddings = made.write(tmp_path / "e", parts)
     scores = cache_scores(embeddings, tmp_path / "s")
     cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 0.5)

@@ -20,7 +20,7 @@ from tests.embeddings.shards import caption, files, picture, write_shards
 def chosen(embeddings, folder, keep_fraction=0.5):
     scores, judge = cache_scores(embeddings, folder), get_criterion("csd")
     return Selection(
-        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep)
+        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep_fraction)
     )
 
 
@@ -69,7 +69,7 @@ def test_data_of_another_size_is_told(nano, tmp_path):
     embeddings = embed(nano, write_shards(tmp_path / "d", [8]), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
     write_shards(tmp_path / "d", [4])
-    with pytest.raises(ValueError, match="has changed since it was embedded: embed it again"):
+    with pytest.raises(ValueError, match="changed since it was embedded"):
         iter_kept_samples(selection, embeddings, embeddings.header.data)
 
 
@@ -81,7 +81,7 @@ def test_other_samples_in_a_tar_of_the_same_size_are_told(nano, tmp_path):
     before = shard.stat()
     shard.write_bytes(tar_bytes(renamed))
     os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(ValueError, match=r"00000.tar has changed .* 00000\d is not where it was"):
+    with pytest.raises(ValueError, match=r"00000.tar has changed .* 00000\d"):
         list(iter_kept_samples(selection, embeddings, embeddings.header.data))
 
 
@@ -138,5 +138,5 @@ def test_a_picture_that_has_gone_is_told(nano, tmp_path, table):
     embeddings = embed(nano, str(table), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s", keep_fraction=1.0)
     (tmp_path / "1.jpg").unlink()
-    with pytest.raises(ValueError, match=r"a sample that was kept can't be read again: .*1\.jpg"):
+    with pytest.raises(ValueError, match=r"read again: .*1\.jpg"):
         list(iter_kept_samples(selection, embeddings, embeddings.header.data))

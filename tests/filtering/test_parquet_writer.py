@@ -5,16 +5,16 @@ from prolip.filtering.parquet_writer import write_parquet
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import Selection
 from prolip.filtering.threshold import find_threshold
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 
 def test_the_rows_that_are_kept_with_all_that_is_known_of_them(tmp_path):
     images, texts = made.gaussians(10, 1), made.gaussians(10, 2)
     parts = [
-        made.list_pairs(images[:4], texts[:4], right=[True] * 4),
-        made.list_pairs(images[4:], texts[4:], first=4, right=[False] * 6),
+        made.pairs(images[:4], texts[:4], right=[True] * 4),
+        made.pairs(images[4:], texts[4:], first=4, right=[False] * 6),
     ]
-    scores = cache_scores(made.write(tmp_path / "e", parts, {"right": "bool"}), tmp_path / "s")
+    scores = cache_scores(made.write(tmp_path / "e", parts, {"correct": "bool"}), tmp_path / "s")
     judge = get_criterion("cosine")
     chosen = Selection(
         scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 0.3)

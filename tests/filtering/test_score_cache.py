@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prolip.embeddings.dataset import get_part_name
-from prolip.filtering.criteria import CRITERIA
+from prolip.filtering.criteria import CRITERIA, get_criterion
 from prolip.filtering.score_cache import cache_scores, find_first_best
 from prolip.filtering.threshold import to_sort_keys
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-1.0, 0.5, 2.0, np.nan])), max_size=15))
-def test_of_each_number_the_find_first_best_row(rows):
+def test_of_each_number_the_first_best_row(rows):
     rows = sorted(rows, key=lambda pair: pair[0])
     numbers = np.array([number for number, _ in rows], np.int64)
     scores = np.array([score for _, score in rows], np.float32)
@@ -26,7 +26,7 @@ def test_of_each_number_the_find_first_best_row(rows):
 @pytest.fixture
 def embeddings(tmp_path):
     images, texts = made.gaussians(6, 1), made.gaussians(6, 2)
-    parts = [made.list_pairs(images[:4], texts[:4]), made.list_pairs(images[4:], texts[4:], first=4)]
+    parts = [made.pairs(images[:4], texts[:4]), made.pairs(images[4:], texts[4:], first=4)]
     parts[0].append(made.row(3, "text", made.gaussians(1, 9)[0], "another caption of 3"))
     return made.write(tmp_path / "e", parts)
 
@@ -65,8 +65,8 @@ def test_the_folder_is_a_table_to_other_programs(embeddings, tmp_path):
 def test_scores_of_other_embeddings_are_refused(embeddings, tmp_path):
     cache_scores(embeddings, tmp_path / "s")
     z = made.gaussians(2)
-    others = made.write(tmp_path / "o", [made.list_pairs(z[:1], z[1:])], variances="trace")
-    with pytest.raises(ValueError, match=r"of other embeddings \(parts, variances differ\); choose another"):
+    others = made.write(tmp_path / "o", [made.pairs(z[:1], z[1:])], variances="trace")
+    with pytest.raises(ValueError, match=r"parts, variances"):
         cache_scores(others, tmp_path / "s")
 
 

@@ -7,7 +7,7 @@ from prolip.filtering import scores
 from prolip.filtering.scores import compute_scores, get_score_columns
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd, log_inclusion
-from tests.filtering.made import gaussians, pairs, row, write
+from tests.filtering.made_embeddings import gaussians, pairs, row, write
 
 
 def table_of(tmp_path, rows, **options):
@@ -38,16 +38,18 @@ def test_values_are_those_of_the_measures(tmp_path, monkeypatch):
 def test_a_row_for_each_caption_and_for_what_has_no_partner(tmp_path):
     z = gaussians(7)
     rows = [
-        row(2, "image", z[0], "first of two", right=True),
-        row(5, "image", z[1], None, right=False),
+        row(2, "image", z[0], "first of two", correct=True),
+        row(5, "image", z[1], None, correct=False),
         row(9, "image", z[2], "one"),
         row(1, "text", z[3], "alone"),
         row(2, "text", z[4], "first of two"),
         row(2, "text", z[5], "second of two"),
         row(9, "text", z[6], "one"),
     ]
-    found = table_of(tmp_path, rows, columns={"right": "bool"})
-    told = [(one["number"], one["caption"], one["image_row"], one["text_row"], one["right"]) for one in found]
+    found = table_of(tmp_path, rows, columns={"correct": "bool"})
+    told = [
+        (one["number"], one["caption"], one["image_row"], one["text_row"], one["correct"]) for one in found
+    ]
     assert told == [
         (1, "alone", None, 3, None),
         (2, "first of two", 0, 4, True),

@@ -5,7 +5,7 @@ from prolip.filtering.duplicates import NearDuplicates
 from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import SampleOutcome, Selection
 from prolip.filtering.threshold import find_threshold
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 CSD = get_criterion("csd")
 
@@ -13,8 +13,8 @@ CSD = get_criterion("csd")
 def selection(tmp_path, keep, twins=None):
     images, texts = made.gaussians(7, 1), made.gaussians(7, 2)
     alone = made.row(7, "image", made.gaussians(1)[0], None)
-    second = made.list_pairs(images[4:], texts[4:], first=4)
-    parts = [made.list_pairs(images[:4], texts[:4]), [*second[:3], alone, *second[3:]]]
+    second = made.pairs(images[4:], texts[4:], first=4)
+    parts = [made.pairs(images[:4], texts[:4]), [*second[:3], alone, *second[3:]]]
     scores = cache_scores(made.write(tmp_path / "e", parts), tmp_path / "s")
     cut = find_threshold(lambda: (best.score for best in scores.iter_best(CSD)), keep)
     return Selection(scores, CSD, cut, twins)

@@ -8,7 +8,7 @@ from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import SampleOutcome, Selection
 from prolip.filtering.summary import QUANTILES, summarize_selection
 from prolip.filtering.threshold import find_threshold
-from tests.filtering import made
+from tests.filtering import made_embeddings as made
 
 COUNT = 60
 
@@ -17,8 +17,8 @@ def selection(tmp_path, by, keep, columns, **values):
     images, texts = made.gaussians(COUNT, 1), made.gaussians(COUNT, 2)
     half = COUNT // 2
     parts = [
-        made.list_pairs(images[:half], texts[:half], **{k: v[:half] for k, v in values.items()}),
-        made.list_pairs(images[half:], texts[half:], half, **{k: v[half:] for k, v in values.items()}),
+        made.pairs(images[:half], texts[:half], **{k: v[:half] for k, v in values.items()}),
+        made.pairs(images[half:], texts[half:], half, **{k: v[half:] for k, v in values.items()}),
     ]
     scores = cache_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
     judge = get_criterion(by)
@@ -50,8 +50,8 @@ def test_quantiles_are_right_to_within_a_bin(tmp_path, by):
 
 def test_truth_by_its_definition(tmp_path):
     truths = [None if i % 10 == 0 else i % 3 > 0 for i in range(COUNT)]
-    chosen = selection(tmp_path, "csd", 0.4, {"right": "bool"}, right=truths)
-    found = summarize_selection(chosen, "right").truth
+    chosen = selection(tmp_path, "csd", 0.4, {"correct": "bool"}, correct=truths)
+    found = summarize_selection(chosen, "correct").ground_truth
     kept = set(
         np.flatnonzero(
             np.concatenate([judged.outcome for judged in chosen.iter_parts()]) == SampleOutcome.KEPT
@@ -66,19 +66,19 @@ def test_truth_by_its_definition(tmp_path):
     assert found.unknown == 6
 
 
-def test_numbers_count_as_truths_and_texts_do_not(tmp_path):
+def test_numbers_count_as_ground_truth_and_texts_do_not(tmp_path):
     numbers = [i % 2 for i in range(COUNT)]
     chosen = selection(
-        tmp_path, "csd", 1.0, {"right": "int64", "name": "string"}, right=numbers, name=["x"] * COUNT
+        tmp_path, "csd", 1.0, {"correct": "int64", "name": "string"}, correct=numbers, name=["x"] * COUNT
     )
-    assert summarize_selection(chosen, "right").truth.precision == 0.5
-    with pytest.raises(ValueError, match="the truth 'name' must be a column of true and false"):
+    assert summarize_selection(chosen, "correct").ground_truth.precision == 0.5
+    with pytest.raises(ValueError, match="'name'"):
         summarize_selection(chosen, "name")
 
 
 def test_one_score_only_is_no_trouble(tmp_path):
     z = made.gaussians(2)
-    scores = cache_scores(made.write(tmp_path / "e", [made.list_pairs(z[:1], z[1:])]), tmp_path / "s")
+    scores = cache_scores(made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])]), tmp_path / "s")
     judge = get_criterion("csd")
     cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 1.0)
     found = summarize_selection(Selection(scores, judge, cut))
@@ -87,6 +87,6 @@ def test_one_score_only_is_no_trouble(tmp_path):
 
 
 def test_a_truth_that_is_no_number_is_unknown():
-    right, known = summary._truths(pa.chunked_array([[1.0, 0.0, float("nan"), None]]), "right")
+    right, known = summary._read_ground_truth(pa.chunked_array([[1.0, 0.0, float("nan"), None]]), "correct")
     assert right.tolist() == [True, False, False, False]
     assert known.tolist() == [True, True, False, False]

@@ -79,10 +79,10 @@ def test_counts_of_parts_add_up_to_those_of_the_whole():
 def test_nothing_to_cut():
     assert find_threshold(lambda: iter([]), 0.5) == Threshold(2**32 - 1, 0, 0, 0)
     found, cut = chosen([np.array([np.nan, np.nan], np.float32)], 1.0)
-    assert (found, cut.none, cut.score) == ([], 2, None)
+    assert (found, cut.nan_count, cut.score) == ([], 2, None)
 
 
 @pytest.mark.parametrize("keep", [0, -0.1, 1.01, float("nan")])
 def test_a_share_that_is_none_is_refused(keep):
-    with pytest.raises(ValueError, match="keep must be a share"):
+    with pytest.raises(ValueError, match="keep_fraction"):
         find_threshold(lambda: iter([np.ones(3, np.float32)]), keep)

@@ -85,6 +85,6 @@ def list_rows(embeddings):
     """(modality, number) of every row in the order that a database takes them."""
     return [
         (row["modality"], row["number"])
-        for _, rows in embeddings.blocks(columns=["modality", "number"])
+        for _, rows in embeddings.iter_parts(columns=["modality", "number"])
         for row in rows.to_pylist()
     ]

@@ -9,9 +9,9 @@ from prolip.embeddings.embed import embed
 from prolip.gaussian import Gaussian
 from prolip.retrieval.confidence import (
     EQUALLY_GOOD,
-    MANY,
+    GENERAL_COUNT,
     SearchConfidence,
-    confidence,
+    compute_confidence,
     probability_nearer_than_first,
 )
 from prolip.retrieval.index.append import index_embeddings
@@ -25,7 +25,7 @@ IMAGES, TEXTS = make_gaussians(300, low=-5.0, high=-3.0), make_gaussians(100, se
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sureness")
+    folder = tmp_path_factory.mktemp("confidence")
     made = index_embeddings(folder / "db", [write_embeddings(folder / "e", IMAGES, TEXTS)])
     build_index(made)
     return made
@@ -50,7 +50,7 @@ def test_a_point_is_sure_and_copies_are_alike(tmp_path):
     point = Gaussian.point(IMAGES.mean[0])
     (hits,) = search(database, point[None], SearchConfig(k=4))
     assert probability_nearer_than_first(point, hits).tolist() == [0.5, 0.5, 0.0, 0.0]
-    found = confidence(database, point, hits, "text")
+    found = compute_confidence(database, point, hits, "text")
     assert (found.uncertainty, found.uncertainty_quantile, found.equally_good) == (None, None, 1), (
         "copies are one"
     )
@@ -62,7 +62,7 @@ def test_a_wide_query_has_more_that_are_as_right(database):
     for log_var in (-9.0, -5.0, -3.0, -1.0):
         query = Gaussian(mean, torch.full_like(mean, log_var))
         (hits,) = search(database, query, SearchConfig(k=200, modality="image"))
-        counts.append(confidence(database, query[0], hits, "text").equally_good)
+        counts.append(compute_confidence(database, query[0], hits, "text").equally_good)
     assert counts == sorted(counts)
     assert counts[0] < 10 < counts[-1]
 
@@ -70,27 +70,29 @@ def test_a_wide_query_has_more_that_are_as_right(database):
 def test_what_is_told(database):
     query = make_gaussians(1, seed=6)
     (hits,) = search(database, query, SearchConfig(k=200, modality="image"))
-    found = confidence(database, query[0], hits, "text")
+    found = compute_confidence(database, query[0], hits, "text")
     assert found.uncertainty == pytest.approx(float(query.uncertainty))
     assert found.uncertainty_quantile == pytest.approx(
         float((TEXTS.uncertainty < query.uncertainty).float().mean()), abs=2e-3
     )
     assert found.match == hits.match[0]
     assert found.compared == 200
-    assert confidence(database, query[0], hits, "image").match is None, "of two pictures there is no match"
+    assert compute_confidence(database, query[0], hits, "image").match is None, (
+        "of two pictures there is no match"
+    )
 
 
 def test_the_lines():
     general = SearchConfidence(0.5, 0.944, 0.12, 197, 200).describe()
     assert general[:2] == [
-        "match probability of the first: 12.0%",
-        "uncertainty of the query: 0.5, above that of 94.4% of its kind in the database",
+        "match probability of the first result: 12.0%",
+        "uncertainty of the query: 0.5, above 94.4% of its modality in the database",
     ]
-    assert "so general that 197 of the 200 nearest results" in general[2]
+    assert "197 of the 200 nearest results" in general[2]
     assert "all 200 nearest results" in SearchConfidence(0.5, None, None, 200, 200).describe()[1]
     assert (
         SearchConfidence(0.5, None, None, 4, 200).describe()[1]
-        == "4 results are about as right as the nearest"
+        == "4 results are about as good as the nearest"
     )
     assert "clearly nearer" in SearchConfidence(0.5, None, None, 1, 200).describe()[1]
     assert SearchConfidence(None, None, None, 1, 200).describe() == []
@@ -100,7 +102,7 @@ def test_the_lines():
 def test_nothing_found(database):
     query = make_gaussians(1, seed=6)
     (hits,) = search(database, query, SearchConfig(k=5, where="number < 0"))
-    found = confidence(database, query[0], hits, "text")
+    found = compute_confidence(database, query[0], hits, "text")
     assert (found.equally_good, found.compared, found.match) == (0, 0, None)
 
 
@@ -126,8 +128,8 @@ def test_on_scenes_what_is_as_right_as_the_first_is_right(tmp_path):
         true = np.array([scenes.is_true_caption(caption, picture) for picture in pictures])
         counted = probability_nearer_than_first(query, hits) >= EQUALLY_GOOD
         shares.append(true[hits.column("number")][counted].mean())
-        if counted.sum() >= MANY:
+        if counted.sum() >= GENERAL_COUNT:
             general.append(true.sum())
     assert np.mean(shares) > 0.9
     assert len(general) > 20
-    assert np.mean(np.array(general) >= MANY) > 0.95
+    assert np.mean(np.array(general) >= GENERAL_COUNT) > 0.95

@@ -18,7 +18,7 @@ from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import Source
 from prolip.data.sources.tar import TarShards
 from prolip.data.sources.tar_format import SampleFiles, StreamReader, TarDamageError, iter_samples
-from prolip.data.sources.tar_stream import TarStream, UnreachableError, opened, redact_secrets
+from prolip.data.sources.tar_stream import TarStream, UnreachableError, open_stream, redact_secrets
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.filtering.selection import Selection
 from prolip.preprocessing.images import read_image
@@ -97,12 +97,12 @@ def _read_tar(path: str, wanted: dict[int, str]) -> Iterator[tuple[str, SampleFi
     """wanted: sample numbers in the tar, increasing, and the keys that they had when they were embedded."""
     last = max(wanted)
     try:
-        with opened(path) as file:
-            for number, group in enumerate(iter_samples(StreamReader(file))):
+        with open_stream(path) as file:
+            for number, sample in enumerate(iter_samples(StreamReader(file))):
                 if number in wanted:
-                    if group.key.encode("utf-8", "backslashreplace").decode() != wanted[number]:
+                    if sample.key.encode("utf-8", "backslashreplace").decode() != wanted[number]:
                         raise _make_changed_error(path, wanted[number])
-                    yield group.key, group.files
+                    yield sample.key, sample.files
                 if number == last:
                     return
     except (TarDamageError, UnreachableError) as error:

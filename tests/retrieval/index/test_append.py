@@ -6,8 +6,13 @@ import pytest
 
 from prolip.embeddings.dataset import EmbeddingDataset, write_part
 from prolip.retrieval.index import append
-from prolip.retrieval.index.append import add, index_embeddings, list_indexed_parts, make_origin_name
-from prolip.retrieval.index.database import Database, exists
+from prolip.retrieval.index.append import (
+    append_embeddings,
+    index_embeddings,
+    list_indexed_parts,
+    make_origin_name,
+)
+from prolip.retrieval.index.database import Database, has_database
 from tests.retrieval.embedding_files import list_rows, make_gaussians, write_embeddings
 
 
@@ -24,7 +29,7 @@ def rows_of(database):
 @pytest.mark.parametrize("stop", [0, 1, 3])
 def test_a_stopped_run_goes_on_and_nothing_comes_twice(tmp_path, monkeypatch, commit, stop):
     embeddings = write_embeddings(tmp_path / "e", make_gaussians(100), make_gaussians(60, seed=1), parts=5)
-    monkeypatch.setattr(append, "COMMIT", commit)
+    monkeypatch.setattr(append, "COMMIT_ROWS", commit)
     whole = rows_of(index_embeddings(tmp_path / "whole", [embeddings]))
     done, real = [], Database.append_rows
 
@@ -36,17 +41,17 @@ def test_a_stopped_run_goes_on_and_nothing_comes_twice(tmp_path, monkeypatch, co
 
     with monkeypatch.context() as patch:
         patch.setattr(Database, "append_rows", failing)
-        if stop < len(list(append._commits(embeddings, embeddings.part_indices))):
+        if stop < len(list(append._group_commits(embeddings, embeddings.part_indices))):
             with pytest.raises(KeyboardInterrupt):
                 index_embeddings(tmp_path / "db", [embeddings])
         else:
             index_embeddings(tmp_path / "db", [embeddings])
     database = Database.open(tmp_path / "db")
     assert database.count_rows() == sum(done)
-    assert add(database, embeddings) == 160 - sum(done)
+    assert append_embeddings(database, embeddings) == 160 - sum(done)
     assert rows_of(database) == whole
     assert [(row["modality"], row["number"]) for row in whole] == list_rows(embeddings)
-    assert add(database, embeddings) == 0
+    assert append_embeddings(database, embeddings) == 0
     assert set(list_indexed_parts(database, make_origin_name(embeddings.header))) == set(range(5))
 
 
@@ -90,7 +95,7 @@ def test_columns_of_two_types(tmp_path):
     )
     with pytest.raises(ValueError, match=r"the column width is string in .*b and int64 in .*a:"):
         index_embeddings(tmp_path / "db", [first, second])
-    assert not exists(tmp_path / "db"), "it is refused before anything is made"
+    assert not has_database(tmp_path / "db"), "it is refused before anything is made"
     database = index_embeddings(tmp_path / "db", [first])
     with pytest.raises(ValueError, match=r"the column width is string in .* and int64 in the database"):
         index_embeddings(tmp_path / "db", [second])
@@ -109,7 +114,7 @@ def test_columns_of_two_types(tmp_path):
 def test_embeddings_of_another_kind_are_refused(tmp_path, other, message):
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "a", make_gaussians(20))])
     with pytest.raises(ValueError, match=message) as caught:
-        add(
+        append_embeddings(
             database, write_embeddings(tmp_path / "b", **{"images": make_gaussians(20), "data": "b", **other})
         )
     assert "\n" not in str(caught.value)
@@ -124,7 +129,7 @@ def test_a_part_without_rows(tmp_path):
 
 
 def test_nothing_to_add(tmp_path):
-    with pytest.raises(ValueError, match="no embeddings"):
+    with pytest.raises(ValueError, match="no embedding"):
         index_embeddings(tmp_path / "db", [])
 
 
@@ -135,7 +140,7 @@ def test_a_part_that_was_made_anew_takes_the_place_of_the_old_one(tmp_path):
     stored = EmbeddingDataset.open(tmp_path / "e")
     rows = stored.read_part(1).slice(0, 7)
     write_part(tmp_path / "e", 1, rows.replace_schema_metadata({**rows.schema.metadata, b"digest": b"anew"}))
-    assert add(Database.open(tmp_path / "db"), EmbeddingDataset.open(tmp_path / "e")) == 7
+    assert append_embeddings(Database.open(tmp_path / "db"), EmbeddingDataset.open(tmp_path / "e")) == 7
     after = rows_of(Database.open(tmp_path / "db"))
     assert [row for row in after if row["part"] != 1] == [row for row in before if row["part"] != 1]
     anew = [row for row in after if row["part"] == 1]
@@ -147,7 +152,7 @@ def test_the_same_data_in_other_parts_is_refused(tmp_path):
     index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(30))])
     other = write_embeddings(tmp_path / "f", make_gaussians(30))
     header = replace(other.header, part_size=7)
-    with pytest.raises(ValueError, match="holds pictures already, embedded with other parts or columns"):
+    with pytest.raises(ValueError, match="already holds pictures, embedded with other parts or columns"):
         index_embeddings(tmp_path / "db", [EmbeddingDataset(other.storage, header)])
     moved = replace(other.header, model="the same model elsewhere")
     assert make_origin_name(moved) == make_origin_name(other.header)
@@ -161,4 +166,4 @@ def test_two_new_columns_of_two_types_are_refused_before_anything_is_made(tmp_pa
     ]
     with pytest.raises(ValueError, match=r"the column width is string in .*c and int64 in .*b"):
         index_embeddings(tmp_path / "db", folders)
-    assert not exists(tmp_path / "db")
+    assert not has_database(tmp_path / "db")

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from prolip.retrieval.index import build as room
-from prolip.retrieval.index.append import add, index_embeddings
-from prolip.retrieval.index.build import build_index, uncertainty_quantiles
+from prolip.retrieval.index import build as module
+from prolip.retrieval.index.append import append_embeddings, index_embeddings
+from prolip.retrieval.index.build import build_index, compute_uncertainty_quantiles
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.settings import SearchEffort
 from prolip.retrieval.index.tune import TuningResult
@@ -25,7 +25,7 @@ def database(tmp_path):
 @pytest.fixture
 def built(monkeypatch):
     """Kinds of index that were trained."""
-    seen, real = [], Database.build_index
+    seen, real = [], Database.create_index
     monkeypatch.setattr(Database, "create_index", lambda self, kind: (seen.append(kind), real(self, kind))[1])
     return seen
 
@@ -37,26 +37,26 @@ def test_small_tables_are_searched_exactly(database, built):
 
 
 def test_large_ones_get_an_index(database, built, monkeypatch):
-    monkeypatch.setattr(room, "LARGE", 500)
+    monkeypatch.setattr(module, "MIN_INDEXED_ROWS", 500)
     settings = build_index(database, recall=0.9)
     assert built == ["ivf-rq"]
     assert settings.recall >= 0.9
     assert settings.effort is not None
     assert settings.filtered_effort is not None
     assert settings.filtered_recall >= 0.9
-    assert (settings.kind, settings.trained_rows, settings.target) == ("ivf-rq", 500, 0.9)
+    assert (settings.kind, settings.trained_rows, settings.target_recall) == ("ivf-rq", 500, 0.9)
     assert Database.open(database.uri).settings == settings
 
 
 def test_new_rows_are_folded_in_until_there_are_many(tmp_path, database, built, monkeypatch):
-    monkeypatch.setattr(room, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
+    monkeypatch.setattr(module, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
     build_index(database, "ivf-sq")
-    add(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
+    append_embeddings(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
     assert build_index(database, "ivf-sq").trained_rows == 500
     assert built == ["ivf-sq"]
     (index,) = database.items.list_indices()
     assert database.items.index_stats(index.name).num_unindexed_rows == 0
-    add(database, write_embeddings(tmp_path / "b", make_gaussians(300, seed=4), data="b"))
+    append_embeddings(database, write_embeddings(tmp_path / "b", make_gaussians(300, seed=4), data="b"))
     assert build_index(database, "ivf-sq").trained_rows == 1100
     assert build_index(database, "ivf-rq").kind == "ivf-rq"
     assert build_index(database, "none").kind == "none"
@@ -68,7 +68,7 @@ def test_readers_search_on_while_it_is_built(tmp_path, database):
     reader = Database.open(database.uri)
     query = make_gaussians(3, seed=8)
     before = [hits.to_dicts() for hits in search(reader, query, SearchConfig(k=12))]
-    add(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
+    append_embeddings(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
     build_index(database, "ivf-sq")
     assert [hits.to_dicts() for hits in search(reader, query, SearchConfig(k=12))] == before
     late = Database.open(database.uri)
@@ -77,7 +77,7 @@ def test_readers_search_on_while_it_is_built(tmp_path, database):
 
 
 def test_a_recall_out_of_reach_means_exact_searches(database, monkeypatch):
-    monkeypatch.setattr(room, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
+    monkeypatch.setattr(module, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
     settings = build_index(database, "ivf-sq")
     assert (settings.kind, settings.effort, settings.recall) == ("ivf-sq", None, 0.4)
     assert (settings.filtered_effort, settings.filtered_recall) == (None, 0.4)
@@ -92,7 +92,7 @@ def test_filters_are_measured_by_themselves(database, monkeypatch):
         asked.append(among)
         return TuningResult(little, 0.97, 1.0, 2.0) if among is None else TuningResult(None, 0.6, 3.0, 4.0)
 
-    monkeypatch.setattr(room, "tune", tune)
+    monkeypatch.setattr(module, "tune", tune)
     settings = build_index(database, "ivf-sq")
     assert asked == [None, "row % 10 = 0"]
     assert (settings.effort, settings.recall, settings.milliseconds) == (little, 0.97, 1.0)
@@ -100,13 +100,13 @@ def test_filters_are_measured_by_themselves(database, monkeypatch):
     query = make_gaussians(1, seed=2)
     assert (
         search(database, query, SearchConfig(k=3, modality="image"))[0].method
-        == "approximate, recall@10 0.970 when measured"
+        == "approximate, measured recall@10 0.970"
     )
     assert search(database, query, SearchConfig(k=3, where="number > 5"))[0].method == "exact"
 
 
 def test_quantiles_by_modality(database):
-    found = uncertainty_quantiles(database)
+    found = compute_uncertainty_quantiles(database)
     for name, z in (("image", make_gaussians(400)), ("text", make_gaussians(100, seed=1))):
         wanted = np.sort(z.uncertainty.numpy())
         assert found[name][-1] == pytest.approx(wanted[-1])
@@ -124,10 +124,10 @@ def test_bad_options(database, options, message, built):
 
 
 def test_where_the_first_kind_fails_the_next_is_tried(database, built, monkeypatch):
-    monkeypatch.setattr(room, "LARGE", 500)
+    monkeypatch.setattr(module, "MIN_INDEXED_ROWS", 500)
     good = TuningResult(SearchEffort(nprobes=20, refine=4), 0.97, 1.0, 2.0)
     monkeypatch.setattr(
-        room,
+        module,
         "tune",
         lambda database, *a, **k: (
             good if database.index_kind == "ivf-sq" else replace(good, effort=None, recall=0.8)

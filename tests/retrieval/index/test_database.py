@@ -7,9 +7,9 @@ import pytest
 
 from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.gaussian import Gaussian
-from prolip.retrieval.index import database as room
-from prolip.retrieval.index.append import add, index_embeddings
-from prolip.retrieval.index.database import Database, exists, lock_for_writing, rename_columns
+from prolip.retrieval.index import database as module
+from prolip.retrieval.index.append import append_embeddings, index_embeddings
+from prolip.retrieval.index.database import Database, has_database, lock_for_writing, map_column_names
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 from prolip.retrieval.index.sql import join_conditions, quote_text
 from prolip.retrieval.index.vectors import query_vectors
@@ -43,7 +43,7 @@ def stacked(embeddings, images, texts):
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_the_nearest_are_those_of_all(tmp_path, database, items, queries, monkeypatch):
-    monkeypatch.setattr(room, "AT_ONCE", 2)
+    monkeypatch.setattr(module, "QUERY_BATCH", 2)
     rows = stacked(write_embeddings(tmp_path / "e", *items), *items)
     asking = make_gaussians(queries, seed=2)
     wanted = by_hand(rows, asking)
@@ -89,14 +89,14 @@ def test_what_is_stored(tmp_path, items):
     assert database.header.identity == "0123456789abcdef"
     (origin,) = database.origins
     assert set(rows["origin"].to_pylist()) == {origin}
-    assert database.origins[origin]["place"] == str((tmp_path / "e").resolve())
+    assert database.origins[origin]["location"] == str((tmp_path / "e").resolve())
 
 
 def test_a_reader_sees_what_was_there_when_it_opened(tmp_path, database):
     reader = Database.open(tmp_path / "db")
     query = query_vectors(make_gaussians(1, seed=5).mean.numpy())
     before = reader.find_nearest(query, 9, columns=["row", "id"])
-    add(database, write_embeddings(tmp_path / "more", make_gaussians(400, seed=7), data="more"))
+    append_embeddings(database, write_embeddings(tmp_path / "more", make_gaussians(400, seed=7), data="more"))
     database.create_index("ivf-sq")
     database.optimize()
     database.create_index("ivf-rq")
@@ -112,7 +112,7 @@ def test_a_reader_sees_what_was_there_when_it_opened(tmp_path, database):
 def test_rows_beyond_the_index_are_found(tmp_path, database, kind):
     database.create_index(kind)
     more = make_gaussians(50, seed=9)
-    add(database, write_embeddings(tmp_path / "more", more, parts=1, data="more"))
+    append_embeddings(database, write_embeddings(tmp_path / "more", more, parts=1, data="more"))
     query = query_vectors(more.mean[:20].numpy())
     for _ in range(2):  # beside the index, and folded in
         found = database.find_nearest(query, 1, columns=["row"], effort=HARD)
@@ -154,7 +154,7 @@ def test_there_is_none(tmp_path):
 
 
 def test_a_database_is_not_made_twice(tmp_path, database):
-    with pytest.raises(ValueError, match="holds a database already"):
+    with pytest.raises(ValueError, match="already holds a database"):
         Database.create(tmp_path / "db", database.header)
 
 
@@ -176,7 +176,7 @@ def test_an_object_stores_address_is_passed_on_untouched(uri, monkeypatch, tmp_p
 def test_a_local_path_is_expanded(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     index_embeddings("~/db", [write_embeddings(tmp_path / "e", make_gaussians(10))])
-    assert exists(tmp_path / "db")
+    assert has_database(tmp_path / "db")
     assert Database.open("~/db").count_rows() == 10
 
 
@@ -214,7 +214,7 @@ def test_names_that_a_database_cannot_have(tmp_path):
     database = index_embeddings(
         tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(20), extra=extra)]
     )
-    names = rename_columns(EmbeddingDataset.open(tmp_path / "e").header)
+    names = map_column_names(EmbeddingDataset.open(tmp_path / "e").header)
     assert len(set(names.values())) == len(names)
     assert [names[name] for name in odd] == [
         "query_index_", "_distance_", "a_b_", "a_b", "_", "csd_", "row__", "row_", "back_tick",
@@ -228,11 +228,11 @@ def test_names_that_a_database_cannot_have(tmp_path):
 def test_one_writer_at_a_time(tmp_path, database):
     with lock_for_writing(tmp_path / "db"):
         with (
-            pytest.raises(ValueError, match="is being write_embeddings by another process"),
+            pytest.raises(ValueError, match="is being written by another process"),
             lock_for_writing(tmp_path / "db"),
         ):
             pass
-        with pytest.raises(ValueError, match="is being write_embeddings by another process"):
+        with pytest.raises(ValueError, match="is being written by another process"):
             index_embeddings(
                 tmp_path / "db", [write_embeddings(tmp_path / "more", make_gaussians(5), data="more")]
             )
@@ -252,12 +252,12 @@ def test_damage_is_one_sentence(tmp_path, database):
 
 @pytest.mark.parametrize("uri", ["", "foo://x/y", "http://127.0.0.1:9/db"])
 def test_where_no_database_can_be(uri):
-    with pytest.raises(ValueError, match=r"say where the database is|is none of s3, gs, az"):
+    with pytest.raises(ValueError, match=r"location of the database is empty|s3, gs, az"):
         Database.open(uri)
 
 
 def test_settings_are_those_of_the_moment_of_opening(tmp_path, database):
     reader = Database.open(tmp_path / "db")
-    database.save_settings(IndexSettings(kind="ivf-sq", trained=420, recall=1.0, effort=HARD))
+    database.save_settings(IndexSettings(kind="ivf-sq", trained_rows=420, recall=1.0, effort=HARD))
     assert reader.settings.effort is None
     assert Database.open(tmp_path / "db").settings.effort == HARD

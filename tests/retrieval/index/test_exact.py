@@ -36,7 +36,7 @@ def best(z):
 def test_the_k_best_by_float64_are_among_what_is_fetched(tmp_path, step):
     z = crowd(300, step)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
-    (found,) = exact.nearest(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
+    (found,) = exact.find_nearest_exact(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
     fetched = found["row"].to_numpy()
     assert set(best(z)[:10]) <= set(fetched)
     if step == 1e-3:
@@ -46,9 +46,9 @@ def test_the_k_best_by_float64_are_among_what_is_fetched(tmp_path, step):
 
 
 def test_copies_beyond_measure_end_the_fetching(tmp_path, monkeypatch):
-    monkeypatch.setattr(exact, "MOST", 64)
+    monkeypatch.setattr(exact, "MAX_MARGIN", 64)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", crowd(300, 0.0), parts=1)])
-    (found,) = exact.nearest(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
+    (found,) = exact.find_nearest_exact(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
     assert len(found) == 74
 
 
@@ -57,14 +57,19 @@ def test_queries_are_settled_one_by_one(tmp_path):
     z = crowd(300, 0.0)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
     queries = np.stack([-np.eye(DIM)[3], np.eye(DIM)[0], np.eye(DIM)[5]])
-    found = exact.nearest(database, query_vectors(queries), 10, columns=["row"])
-    alone = [exact.nearest(database, query_vectors(one[None]), 10, columns=["row"])[0] for one in queries]
+    found = exact.find_nearest_exact(database, query_vectors(queries), 10, columns=["row"])
+    alone = [
+        exact.find_nearest_exact(database, query_vectors(one[None]), 10, columns=["row"])[0]
+        for one in queries
+    ]
     assert [part["row"].to_pylist() for part in found] == [part["row"].to_pylist() for part in alone]
 
 
 def test_fewer_items_than_asked_for(tmp_path):
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", crowd(4, 0.1), parts=1)])
-    for found in exact.nearest(database, query_vectors(np.eye(2, DIM)), 10, columns=["row"]):
+    for found in exact.find_nearest_exact(database, query_vectors(np.eye(2, DIM)), 10, columns=["row"]):
         assert sorted(found["row"].to_pylist()) == [0, 1, 2, 3]
-    for found in exact.nearest(database, query_vectors(np.eye(2, DIM)), 10, columns=["row"], where="row > 9"):
+    for found in exact.find_nearest_exact(
+        database, query_vectors(np.eye(2, DIM)), 10, columns=["row"], where="row > 9"
+    ):
         assert len(found) == 0

@@ -145,11 +145,11 @@ def test_captions_of_another_model_are_refused(tokenizer, pictures, on_disk):
 def test_a_text_that_is_there_many_times_is_one_step(nano, pictures, on_disk, monkeypatch):
     first, again, other = 0, 6, 2  # rows of the first part
 
-    def walks(images, *_, **__):
+    def traverse_stub(images, *_, **__):
         visited = torch.tensor([[first, again, first, other]]).expand(len(images), -1)
         return Traversals(visited[:, 0], torch.full((len(images),), again), images.mean, visited)
 
-    monkeypatch.setattr(api, "traverse_table", walks)
+    monkeypatch.setattr(api, "traverse", traverse_stub)
     for way in traverse_images(nano, pictures, open_caption_search(on_disk / "embeddings")):
         assert [step.caption for step in way.steps] == [CAPTIONS[0], CAPTIONS[2]]
         assert way.root.caption == CAPTIONS[0]

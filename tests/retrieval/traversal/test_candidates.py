@@ -34,7 +34,7 @@ def table(tmp_path):
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 @pytest.mark.parametrize("at_once", [1, 4, 256])
 def test_without_an_index_they_are_exact(table, monkeypatch, by, at_once):
-    monkeypatch.setattr(candidates, "AT_ONCE", at_once)
+    monkeypatch.setattr(candidates, "QUERY_CHUNK", at_once)
     few, scan = CandidateSearch(table, EFFORT, EFFORT), ExactSearch(table)
     assert torch.equal(few.find_nearest(QUERIES, rank_by=by), scan.find_nearest(QUERIES, rank_by=by))
     ends = normalize(QUERIES.mean.flip(0), dim=-1)
@@ -45,11 +45,11 @@ def test_without_an_index_they_are_exact(table, monkeypatch, by, at_once):
 
 def test_of_captions_of_one_width_the_nearest_includes_most(tmp_path, monkeypatch):
     """So with as many bands as widths one candidate of each is enough."""
-    monkeypatch.setattr(candidates, "ROOTS_AT_ONCE", 2)
+    monkeypatch.setattr(candidates, "ROOT_CHUNK", 2)
     widths = torch.linspace(-6, -1, candidates.BANDS).repeat(20)
     mean = make_gaussians(len(widths), seed=2).mean
     table = table_of(tmp_path, Gaussian(mean, widths[:, None].expand(-1, 12).contiguous()))
-    few = CandidateSearch(table, EFFORT, EFFORT, each=1)
+    few = CandidateSearch(table, EFFORT, EFFORT, band_candidates=1)
     queries = Gaussian(QUERIES.mean, torch.tensor([-9.0, -7, -5, -4, -2])[:, None].expand(-1, 12))
     wanted = ExactSearch(table).find_max_inclusion(queries)
     assert len(table.take(wanted).z.uncertainty.unique()) > 1
@@ -74,7 +74,8 @@ def test_roots_of_mixed_widths(table):
 def test_containment_is_scanned_for(table):
     wanted = ExactSearch(table).find_max_inclusion(QUERIES, "containment")
     assert torch.equal(
-        CandidateSearch(table, EFFORT, EFFORT, each=1).find_max_inclusion(QUERIES, "containment"), wanted
+        CandidateSearch(table, EFFORT, EFFORT, band_candidates=1).find_max_inclusion(QUERIES, "containment"),
+        wanted,
     )
 
 
@@ -90,7 +91,7 @@ def test_with_an_index_a_step_is_helped_by_its_neighbours(tmp_path, monkeypatch)
     together = (few.find_nearest_at_steps(QUERIES.mean, ends, 40) == wanted).float().mean()
     shares = torch.arange(40)[:, None] / 40
     points = normalize(torch.lerp(QUERIES.mean[:, None], ends[:, None], shares), dim=-1).flatten(0, 1)
-    monkeypatch.setattr(candidates, "AT_ONCE", 1)
+    monkeypatch.setattr(candidates, "QUERY_CHUNK", 1)
     alone = (few.find_nearest(Gaussian.point(points)) == wanted.flatten()).float().mean()
     assert alone <= together
     assert together > 0.9
@@ -108,4 +109,4 @@ def test_what_is_missing_is_told(tmp_path):
         CandidateSearch(traces, EFFORT, EFFORT).find_max_inclusion(QUERIES)
     images = table_of(tmp_path / "images", texts[:0])
     with pytest.raises(ValueError, match="no caption"):
-        CandidateSearch(images, EFFORT, EFFORT).nearest(QUERIES)
+        CandidateSearch(images, EFFORT, EFFORT).find_nearest(QUERIES)

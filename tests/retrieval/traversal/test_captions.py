@@ -52,7 +52,7 @@ def test_every_caption_comes_once_with_its_gaussian(tmp_path, kind, images):
 
 
 def test_any_places_in_any_order(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr("prolip.retrieval.traversal.captions.AT_ONCE", 5)
+    monkeypatch.setattr("prolip.retrieval.traversal.captions.ROWS_PER_QUERY", 5)
     table = table_of(kind, tmp_path)
     places = torch.cat([places for places, _ in table.iter_mean_traces()])
     all_texts = table.take(places).texts
@@ -95,5 +95,5 @@ def test_a_condition_only_where_there_are_images(tmp_path):
 
 def test_captions_that_are_gone(tmp_path):
     table = table_of("database", tmp_path)
-    with pytest.raises(ValueError, match="gone"):
+    with pytest.raises(ValueError, match="1 of 2"):
         table.take(torch.tensor([1, 10_000]))

@@ -34,10 +34,8 @@ def numbers(scan, places):
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 def test_the_nearest(scan, by):
-    wanted = find_nearest(QUERIES, TEXTS, 20, metric=by)[1]
-    assert torch.equal(numbers(scan, scan.few_nearest(QUERIES, 20, rank_by=by)), wanted)
+    wanted = find_nearest(QUERIES, TEXTS, 1, metric=by)[1]
     assert torch.equal(numbers(scan, scan.find_nearest(QUERIES, rank_by=by)), wanted[:, 0])
-    assert scan.few_nearest(QUERIES, 1000, rank_by=by).shape == (6, 90)
 
 
 @pytest.mark.parametrize("measure", ["inclusion", "containment"])
@@ -66,13 +64,13 @@ def test_of_equal_captions_the_first_counts(tmp_path):
 
 def test_a_table_without_captions(tmp_path):
     with pytest.raises(ValueError, match="no caption"):
-        ExactSearch(EmbeddedCaptions(write_embeddings(tmp_path, make_gaussians(10)))).nearest(QUERIES)
+        ExactSearch(EmbeddedCaptions(write_embeddings(tmp_path, make_gaussians(10)))).find_nearest(QUERIES)
 
 
 def test_a_bar_for_those_who_look(tmp_path, capsys):
     ExactSearch(
         EmbeddedCaptions(write_embeddings(tmp_path, make_gaussians(10), TEXTS)), progress=True
-    ).nearest(QUERIES)
+    ).find_nearest(QUERIES)
     assert "scanning" in capsys.readouterr().err
 
 
@@ -84,7 +82,7 @@ def similarity(mean, caption, by):
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 @pytest.mark.parametrize("elements", [1, 50, 2**18])
-def test_the_nearest_at_steps(draw, monkeypatch, by, elements):
+def test_nearest_at_steps_matches_definition(draw, monkeypatch, by, elements):
     monkeypatch.setattr(exact, "BLOCK_ELEMENTS", elements)
     starts, ends, captions = draw(4, 5).mean, draw(4, 5).mean, draw(15, 5, low=-4, high=-1)
     values, rows = nearest_at_steps(starts, ends, captions.mean_trace(), 7, by)

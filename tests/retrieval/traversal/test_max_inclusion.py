@@ -28,7 +28,7 @@ def pairs_of(measure, queries, candidates, **options):
 def test_as_by_all_pairs(draw, monkeypatch, measure, dtype, regime):
     monkeypatch.setattr(max_inclusion, "FEW_QUERIES", 3)
     monkeypatch.setattr(max_inclusion, "BLOCK", (16, 64))
-    monkeypatch.setattr(max_inclusion, "SCAN", 400)
+    monkeypatch.setattr(max_inclusion, "MAX_EXACT_VALUES", 400)
     (low1, high1), (low2, high2) = REGIMES[regime]
     queries = draw(40, 48, low=low1, high=high1, dtype=dtype)
     candidates = draw(150, 48, low=low2, high=high2, dtype=dtype)

@@ -64,7 +64,7 @@ def test_bad_input(searches):
     scan = searches["folder"]
     with pytest.raises(ValueError, match=r"images must be \(N, 12\)"):
         traverse(make_gaussians(2, dim=5), scan, NULL)
-    with pytest.raises(ValueError, match=r"null \(1, 12\)"):
+    with pytest.raises(ValueError, match=r"null .*\(1, 12\)"):
         traverse(IMAGES, scan, IMAGES)
     for options in ({"root": "H"}, {"root_of": "text"}, {"rank_by": "l2"}):
         with pytest.raises(ValueError, match="not one of"):
@@ -77,5 +77,5 @@ def test_captions_without_variances_have_the_null_root_alone(tmp_path):
     scan = ExactSearch(EmbeddedCaptions(write_embeddings(tmp_path, IMAGES, TEXTS, variances="trace")))
     points = Gaussian.point(IMAGES.mean)
     assert traverse(points, scan, NULL, root="null").visited.shape == (7, 50)
-    with pytest.raises(ValueError, match='ask for the root "null"'):
+    with pytest.raises(ValueError, match='root "null"'):
         traverse(points, scan, NULL)
