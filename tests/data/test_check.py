@@ -73,7 +73,7 @@ def test_a_caption_of_which_nothing_is_left_is_bad_here_too(tmp_path, prefix):
 
 def test_where_there_is_nothing_it_says_so(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar_bytes([]))
-    with pytest.raises(ValueError, match="there is no sample in it"):
+    with pytest.raises(ValueError, match="no samples"):
         check_data(f"pipe:cat {tmp_path}/a.tar")
 
 

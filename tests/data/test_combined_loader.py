@@ -11,7 +11,7 @@ from prolip.scenes import Scenes, make_tokenizer
 from tests.data.test_loader import FakeSource
 
 TOKENS = make_tokenizer()
-PREPARATION = Preprocessor(pixels=ImagePreprocessing(size=32), tokenizer=TOKENS)
+PREPROCESSOR = Preprocessor(pixels=ImagePreprocessing(size=32), tokenizer=TOKENS)
 
 
 def loaders(workers=0, sizes=((6, 4), (2, 9)), batches=5, **settings):
@@ -19,7 +19,8 @@ def loaders(workers=0, sizes=((6, 4), (2, 9)), batches=5, **settings):
     return [
         Loader(
             Scenes("simple", length=17, size=32, seed=seed, levels=(1.0, 0, 0, 0) if seed == 9 else (0, 0, 0, 1.0)),
-            PREPARATION, global_batch_size=size, samples_per_epoch=batches * size, seed=3, num_workers=workers, **settings,
+            PREPROCESSOR, global_batch_size=size, samples_per_epoch=batches * size, seed=3, num_workers=workers,
+            **settings,
         )
         for size, seed in sizes
     ]  # fmt: skip
@@ -83,14 +84,14 @@ def test_error_counts_are_of_all_loaders():
 
 def test_unequal_epochs_are_refused():
     first, second = loaders()[0], loaders(batches=6)[1]
-    with pytest.raises(ValueError, match=r"have \[5, 6\] batches an epoch; give each a samples_per_epoch"):
+    with pytest.raises(ValueError, match=r"\[5, 6\].*samples_per_epoch"):
         CombinedLoader([first, second], pad_id=0)
     with pytest.raises(ValueError, match="no loader"):
         CombinedLoader([], pad_id=0)
 
 
 def test_a_state_of_something_else_is_refused():
-    with pytest.raises(ValueError, match="not the state of 2 loaders"):
+    with pytest.raises(ValueError, match="2 combined loaders"):
         together().load_state_dict({"loaders": [{}]})
     swapped = together().state_dict()
     swapped["loaders"].reverse()
@@ -132,7 +133,7 @@ def test_after_a_failure_all_stand_where_they_stood():
     source = second._reader.sources[0]
     failing = Loader(
         Failing(source, at=int(list(loaders()[1])[2].sample_indices[1])),
-        PREPARATION,
+        PREPROCESSOR,
         global_batch_size=2,
         samples_per_epoch=10,
         seed=3,
@@ -152,14 +153,14 @@ def test_after_a_failure_all_stand_where_they_stood():
 def test_a_loader_that_passes_over_a_batch_is_out_of_step():
     bad = Loader(
         FakeSource(24, bad=range(6, 12)),
-        PREPARATION,
+        PREPROCESSOR,
         global_batch_size=6,
         shuffle=False,
         on_bad="drop",
         max_bad_fraction=1.0,
     )
-    good = Loader(FakeSource(24), PREPARATION, global_batch_size=6)
-    with pytest.raises(ValueError, match="out of step: one of them has passed over a batch"):
+    good = Loader(FakeSource(24), PREPROCESSOR, global_batch_size=6)
+    with pytest.raises(ValueError, match="out of step"):
         list(CombinedLoader([good, bad], pad_id=0))
 
 
@@ -182,7 +183,7 @@ def test_states_of_different_places_are_refused():
 
 def test_no_state_at_all_is_refused():
     for state in ({}, {"loaders": None}, {"loaders": 2}):
-        with pytest.raises(ValueError, match="not the state of 2 loaders"):
+        with pytest.raises(ValueError, match="2 combined loaders"):
             together().load_state_dict(state)
 
 
@@ -190,7 +191,7 @@ def test_after_a_failure_no_worker_is_left():
     first, second = loaders(workers=1)[0], loaders()[1]
     failing = Loader(
         Failing(second._reader.sources[0], at=int(list(loaders()[1])[2].sample_indices[1])),
-        PREPARATION, global_batch_size=2, samples_per_epoch=10, seed=3,
+        PREPROCESSOR, global_batch_size=2, samples_per_epoch=10, seed=3,
     )  # fmt: skip
     with pytest.raises(OSError, match="Input/output error"):
         list(CombinedLoader([first, failing], pad_id=TOKENS.config.pad_id))
@@ -206,7 +207,7 @@ def test_states_of_different_epochs_are_refused():
 
 def test_states_that_are_none_are_refused():
     for states in ([1, 2], ["a", "b"], [None, None]):
-        with pytest.raises(ValueError, match="not the state of 2 loaders"):
+        with pytest.raises(ValueError, match="2 combined loaders"):
             together().load_state_dict({"loaders": states})
 
 

@@ -228,5 +228,5 @@ def test_captions_that_are_nowhere_fail_at_once_and_name_the_shard(tmp_path):
         (tmp_path / f"{number}.tar").write_bytes(
             tar_bytes([(f"s{number}.jpg", JPEG), (f"s{number}.caption", TEXT)])
         )
-    with pytest.raises(ValueError, match=r"0\.tar: s0: no caption \(wanted txt; there is jpg, caption\)"):
+    with pytest.raises(ValueError, match=r"0\.tar: s0: no caption \(expected txt; found jpg, caption\)"):
         open_data(tmp_path)

@@ -171,14 +171,14 @@ def test_what_is_not_there_is_named(tmp_path, spec):
 
 
 def test_what_does_not_fit_is_told_with_what_was_found(tmp_path):
-    with pytest.raises(ValueError, match=r"the folder is empty. What can be read: .tar shards"):
+    with pytest.raises(ValueError, match=r"the folder is empty.*.tar shards"):
         open_data(tmp_path)
     lay(tmp_path, *(f"{i}.xyz" for i in range(9)), "notes.txt", ".hidden")
-    with pytest.raises(ValueError, match=r"holds 0.xyz, 1.xyz, 2.xyz, 3.xyz, 4.xyz, 5.xyz, and 4 more"):
+    with pytest.raises(ValueError, match=r"contains 0.xyz, 1.xyz, 2.xyz, 3.xyz, 4.xyz, 5.xyz, and 4 more"):
         open_data(tmp_path)
-    with pytest.raises(ValueError, match="its ending is none of those"):
+    with pytest.raises(ValueError, match="extension is unknown"):
         open_data(tmp_path / "0.xyz")
-    with pytest.raises(ValueError, match=r"it finds 0.xyz, 1.xyz"):
+    with pytest.raises(ValueError, match=r"0.xyz, 1.xyz"):
         open_data(tmp_path / "*.xyz")
 
 

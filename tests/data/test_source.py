@@ -24,12 +24,12 @@ def test_the_fingerprint_of_a_join_tells_parts_and_order():
 
 @pytest.mark.parametrize("index", [-1, 9])
 def test_numbers_outside_a_join(index):
-    with pytest.raises(IndexError, match="no sample"):
+    with pytest.raises(IndexError, match="out of range"):
         ConcatSource([Scenes("simple", length=9)]).read(index)
 
 
 def test_nothing_to_join():
-    with pytest.raises(ValueError, match="no source to join"):
+    with pytest.raises(ValueError, match="no source"):
         ConcatSource([])
 
 
@@ -41,7 +41,7 @@ def test_a_fingerprint_is_the_same_everywhere():
 def test_an_index_is_from_zero_to_the_length():
     require_index(0, 1)
     for index in (-1, 1):
-        with pytest.raises(IndexError, match=f"no sample {index} among 1"):
+        with pytest.raises(IndexError, match=f"{index} .* 1 samples"):
             require_index(index, 1)
 
 
@@ -74,9 +74,7 @@ def test_samples_from_all_over_are_tried():
     require_captions(source)
     assert len(source.asked) == 100
     assert max(np.diff(source.asked)) <= 102
-    with pytest.raises(
-        ValueError, match=r"not one of 100 samples that were tried can be used\. The first: row 0: no cap"
-    ):
+    with pytest.raises(ValueError, match=r"100 samples.* row 0: no cap"):
         require_captions(Counted(10_000, good=5))
 
 

@@ -235,7 +235,7 @@ def test_a_table_without_rows(tmp_path, kind):
 @both
 @pytest.mark.parametrize("index", [-1, 10])
 def test_numbers_outside_are_refused(tmp_path, kind, index):
-    with pytest.raises(IndexError, match="among 10"):
+    with pytest.raises(IndexError, match="10 samples"):
         opened(kind, tmp_path, rows(10)).read(index)
 
 
@@ -365,7 +365,7 @@ def test_files_that_are_not_there(tmp_path):
     for missing in ("a.parquet", "*.parquet"):
         with pytest.raises(FileNotFoundError, match="no such file"):
             ParquetTable(tmp_path / missing)
-    with pytest.raises(ValueError, match="holds no"):
+    with pytest.raises(ValueError, match=r".parquet"):
         ParquetTable(tmp_path)
 
 
@@ -497,9 +497,9 @@ def test_splits(tmp_path):
     save_to_disk(tmp_path / "test", [rows(2)])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     assert len(ArrowDataset(tmp_path, split="test")) == 2
-    with pytest.raises(ValueError, match=rf"several splits: train, test; open one of them: {tmp_path}/train"):
+    with pytest.raises(ValueError, match=rf"train, test.*{tmp_path}/train"):
         ArrowDataset(tmp_path)
-    with pytest.raises(ValueError, match="no split 'valid'; its splits are train, test"):
+    with pytest.raises(ValueError, match=r"'valid'.*train, test"):
         ArrowDataset(tmp_path, split="valid")
     with pytest.raises(ValueError, match="no splits"):
         ArrowDataset(tmp_path / "train", split="train")
@@ -593,5 +593,5 @@ def test_a_row_is_found_as_quickly_among_many_record_batches(tmp_path):
 def test_indices_are_whole_numbers(tmp_path):
     folder = save_to_disk(tmp_path, [rows(4)], indices=[1, 2])
     write_stream(folder / "indices.arrow", pa.table({"indices": pa.array([1.0, 2.5])}), 2)
-    with pytest.raises(ValueError, match="indices are not row numbers below 4"):
+    with pytest.raises(ValueError, match="below 4"):
         ArrowDataset(folder)

@@ -129,18 +129,18 @@ def test_a_square_has_its_area():
         ([[0, 0, 1, 1, 2, "2"]], "finite numbers"),
         ([[0, 0, 1, 1, 2, float("nan")]], "finite numbers"),
         ([[0, 0, 1, 1, 2, 10**400]], "finite numbers"),
-        ({"counts": [6], "size": [3, 2]}, r"size \[3, 2\], its image of \[2, 3\]"),
+        ({"counts": [6], "size": [3, 2]}, r"size \[3, 2\], the image \[2, 3\]"),
         ({"counts": [6]}, "size None"),
         ({"counts": [5], "size": [2, 3]}, "sum to 5"),
-        ({"counts": [7, -1], "size": [2, 3]}, "whole numbers"),
-        ({"counts": [6.0], "size": [2, 3]}, "whole numbers"),
-        ({"counts": [10**400], "size": [2, 3]}, "whole numbers"),
-        ({"counts": 6, "size": [2, 3]}, "whole numbers"),
-        ({"counts": "6 ", "size": [2, 3]}, "' ' is not part"),
-        ({"counts": "6p", "size": [2, 3]}, "'p' is not part"),
+        ({"counts": [7, -1], "size": [2, 3]}, "integers"),
+        ({"counts": [6.0], "size": [2, 3]}, "integers"),
+        ({"counts": [10**400], "size": [2, 3]}, "integers"),
+        ({"counts": 6, "size": [2, 3]}, "integers"),
+        ({"counts": "6 ", "size": [2, 3]}, "' ' is not valid"),
+        ({"counts": "6p", "size": [2, 3]}, "'p' is not valid"),
         ({"counts": "6X", "size": [2, 3]}, "break off"),
-        ({"counts": "X" * 10**6, "size": [2, 3]}, "'X' is not part"),
-        ({"counts": "H>", "size": [2, 3]}, "whole numbers"),
+        ({"counts": "X" * 10**6, "size": [2, 3]}, "'X' is not valid"),
+        ({"counts": "H>", "size": [2, 3]}, "integers"),
     ],
 )
 def test_segmentations_that_make_no_sense(form, message):
@@ -151,7 +151,7 @@ def test_segmentations_that_make_no_sense(form, message):
 @given(masks)
 def test_an_annotation_says_where_its_mask_is(mask):
     if not mask.any():
-        with pytest.raises(ValueError, match="annotation 3: its mask has no pixels"):
+        with pytest.raises(ValueError, match=r"annotation 3: .*no pixels"):
             make_annotation(mask, id=3, image_id=1, category_id=2)
         return
     entry = json.loads(json.dumps(make_annotation(mask, id=3, image_id=1, category_id=2)))
@@ -216,26 +216,26 @@ def changed(content, *keys, to):
 @pytest.mark.parametrize(
     ("keys", "to", "message"),
     [
-        (("images",), ..., "a list of objects called 'images'"),
-        (("images",), {}, "a list of objects called 'images'"),
-        (("annotations",), [3], "a list of objects called 'annotations'"),
-        (("categories",), "x", "a list of objects called 'categories'"),
-        (("images", 1, "id"), ..., "entry 1 of its images has no id"),
-        (("images", 1, "id"), True, "entry 1 of its images has no id"),
-        (("images", 1, "file_name"), 3, "entry 1 of its images has no id or no file_name"),
-        (("images", 1, "id"), 5, "the id 5 is that of several images"),
-        (("images", 0, "height"), ..., "image 5: its height and width"),
-        (("images", 0, "height"), 0, "image 5: its height and width"),
+        (("images",), ..., "a list of objects 'images'"),
+        (("images",), {}, "a list of objects 'images'"),
+        (("annotations",), [3], "a list of objects 'annotations'"),
+        (("categories",), "x", "a list of objects 'categories'"),
+        (("images", 1, "id"), ..., "entry 1 of the images has no id"),
+        (("images", 1, "id"), True, "entry 1 of the images has no id"),
+        (("images", 1, "file_name"), 3, "entry 1 of the images has no id or no file_name"),
+        (("images", 1, "id"), 5, "several images have the id 5"),
+        (("images", 0, "height"), ..., "image 5: height and width"),
+        (("images", 0, "height"), 0, "image 5: height and width"),
         (("images", 0, "width"), 10**9, "image 5 claims"),
         (("annotations", 1, "image_id"), 3, "annotation 10: there is no image 3"),
         (("annotations", 1, "image_id"), [3], "annotation 10: there is no image"),
         (("annotations", 1, "image_id"), ..., "annotation 10: there is no image None"),
-        (("annotations", 1, "id"), ..., "annotation number 1: its id"),
+        (("annotations", 1, "id"), ..., "annotation number 1: the id"),
         (("annotations", 1, "segmentation"), ..., "annotation 10 has no segmentation"),
-        (("annotations", 1, "bbox"), [1, 2, 3], "annotation 10: its bbox"),
-        (("annotations", 1, "bbox"), [1, 2, 3, None], "annotation 10: its bbox"),
-        (("annotations", 1, "area"), ..., "annotation 10: its bbox must be four numbers, and its area one"),
-        (("annotations", 1, "area"), 10**400, "annotation 10: its bbox"),
+        (("annotations", 1, "bbox"), [1, 2, 3], "annotation 10: the bbox"),
+        (("annotations", 1, "bbox"), [1, 2, 3, None], "annotation 10: the bbox"),
+        (("annotations", 1, "area"), ..., "annotation 10: the bbox must be four numbers, and the area one"),
+        (("annotations", 1, "area"), 10**400, "annotation 10: the bbox"),
     ],
 )
 def test_instances_that_make_no_sense(tmp_path, keys, to, message):
@@ -313,7 +313,7 @@ def test_images_come_with_all_their_captions(tmp_path):
 )
 def test_the_images_are_found_around_the_file(tmp_path, file, folder):
     path = written(tmp_path, captions(), file)
-    with pytest.raises(ValueError, match=r"say where they are: open_data\(path, image=FOLDER\)"):
+    with pytest.raises(ValueError, match=r"open_data\(path, image=FOLDER\)"):
         CocoCaptions(path)
     pictures(tmp_path / folder, "20.jpg")
     assert CocoCaptions(path).images.samefile(tmp_path / folder)
@@ -325,13 +325,13 @@ def test_names_that_no_file_can_have_are_not_there(tmp_path):
         source = CocoCaptions(written(tmp_path, changed(captions(), "images", 1, "file_name", to=name)))
         assert bad(source, 1).reason == "missing file"
         content = captions() | {"images": [{"id": 10, "file_name": name}], "annotations": []}
-        with pytest.raises(ValueError, match="its images are in none of"):
+        with pytest.raises(ValueError, match="in none of"):
             CocoCaptions(written(tmp_path, content))
 
 
 def test_a_file_without_images_says_so(tmp_path):
     for options in ({}, {"images": tmp_path}):
-        with pytest.raises(ValueError, match=r"instances.json: its list of images is empty"):
+        with pytest.raises(ValueError, match=r"instances.json: .*images is empty"):
             CocoCaptions(written(tmp_path, {"images": [], "annotations": []}), **options)
 
 
@@ -352,7 +352,7 @@ def test_without_captions_an_instances_file_will_do(tmp_path):
     pictures(tmp_path, "a.jpg")
     path = written(tmp_path, instances())
     assert CocoCaptions(path, captions=False).read(0).captions == ()
-    with pytest.raises(ValueError, match="annotation 11 has no caption; is this an instances file"):
+    with pytest.raises(ValueError, match=r"annotation 11 has no caption.*instances file"):
         CocoCaptions(path)
 
 

@@ -91,7 +91,7 @@ def test_a_header_alone_is_an_empty_table(folder):
 
 @pytest.mark.parametrize("index", [-1, 1])
 def test_numbers_outside_are_refused(folder, index):
-    with pytest.raises(IndexError, match="among 1"):
+    with pytest.raises(IndexError, match="1 samples"):
         table(folder, "image,caption\na.jpg,one\n").read(index)
 
 
@@ -140,17 +140,17 @@ def test_without_captions(folder):
 @pytest.mark.parametrize(
     ("header", "options", "message"),
     [
-        ("a,b", {}, "no column called image, .* or url; say with image= .*: a, b"),
-        ("image,b", {}, "no column called caption, .* or txt; say with captions= .*: image, b"),
-        ("image,caption", {"captions": ["c"]}, "no column 'c'; its columns are image, caption"),
+        ("a,b", {}, "no column image, .* or url.*image= .*: .*a, b"),
+        ("image,b", {}, "no column caption, .* or txt.*captions= .*: .*image, b"),
+        ("image,caption", {"captions": ["c"]}, "no column 'c'.*image, caption"),
         ("image,caption", {"image": "c"}, "no column 'c'"),
         ("image,caption,caption", {}, "2 columns 'caption'"),
-        ("image,caption", {"captions": ["image"]}, "once only"),
+        ("image,caption", {"captions": ["image"]}, "only once"),
         ("", {}, "is empty"),
         ("\n\n", {}, "is empty"),
         ('"image,caption', {}, "first row"),
-        ("image,caption\ra.jpg,one\r", {}, "end in CR alone; save it with LF"),
-        ("image,caption\r" + "a.jpg,one\r" * 50_000, {}, "end in CR alone"),
+        ("image,caption\ra.jpg,one\r", {}, "end in CR"),
+        ("image,caption\r" + "a.jpg,one\r" * 50_000, {}, "end in CR"),
         ("image,caption".encode("utf-16"), {}, "UTF-16"),
     ],
 )
@@ -229,7 +229,7 @@ def test_an_open_quote_that_a_later_row_closes_costs_its_own_row_only(folder, or
     lines = ["\t".join({"image": "a.jpg", "caption": text}[name] for name in order) for text in texts]
     source = table(folder, "\t".join(order) + "\n" + "\n".join(lines) + "\n", "t.tsv")
     assert len(source) == 6
-    assert bad(source, 0) == ("unreadable row", f"{folder / 't.tsv'}: row 1", "an open quote")
+    assert bad(source, 0) == ("unreadable row", f"{folder / 't.tsv'}: row 1", "an unclosed quote")
     assert [source.read(row).captions[0] for row in (1, 2, 4, 5)] == ["one", "two", 'end"', "four"]
     assert bad(source, 3).reason == "empty caption"
 
@@ -239,7 +239,7 @@ def test_an_open_quote_among_images_of_other_endings(folder):
     for name in ("a", "a.ppm"):
         (folder / name).write_bytes(b"x")
         source = table(folder, f'image,caption\n{name},"one\n{name},two"\n')
-        assert [len(source), bad(source, 0).detail] == [2, "an open quote"]
+        assert [len(source), bad(source, 0).detail] == [2, "an unclosed quote"]
         assert source.read(1).captions == ('two"',)
 
 
@@ -311,7 +311,7 @@ def test_usual_columns_are_found_in_capitals(folder):
 def test_an_open_quote_before_a_row_in_capitals(folder):
     (folder / "B.JPG").write_bytes(b"x")
     source = table(folder, 'image,caption\na.jpg,"one\n B.JPG ,two"\n')
-    assert [len(source), bad(source, 0).detail] == [2, "an open quote"]
+    assert [len(source), bad(source, 0).detail] == [2, "an unclosed quote"]
     assert source.read(1).image == folder / "B.JPG"
 
 

@@ -119,13 +119,13 @@ def test_folders_that_cannot_be_used(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         ImageFolder(tmp_path / "a")
     lay(tmp_path, **{"a.txt": "ay"})
-    with pytest.raises(ValueError, match=r"no picture in it or below it; looked for .jpg"):
+    with pytest.raises(ValueError, match=r"no images.*\.jpg"):
         ImageFolder(tmp_path)
 
 
 @pytest.mark.parametrize("index", [-1, 1])
 def test_numbers_outside_are_refused(tmp_path, index):
-    with pytest.raises(IndexError, match="among 1"):
+    with pytest.raises(IndexError, match="1 samples"):
         ImageFolder(lay(tmp_path, **{"a.jpg": "x"})).read(index)
 
 

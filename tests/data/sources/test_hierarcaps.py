@@ -46,7 +46,7 @@ def test_pictures_that_are_not_there_are_told(tmp_path):
 
 def test_a_folder_without_any_of_the_pictures_is_a_mistake(tmp_path):
     path = table(tmp_path, PUBLISHED)
-    with pytest.raises(FileNotFoundError, match="none of the 3 pictures"):
+    with pytest.raises(FileNotFoundError, match="none of the 3 images"):
         read_hierarcaps(path, tmp_path / "imgs")
     with pytest.raises(FileNotFoundError, match="no such folder"):
         read_hierarcaps(path, tmp_path / "nowhere")

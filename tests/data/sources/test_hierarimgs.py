@@ -220,7 +220,7 @@ def test_rules_and_folders_are_checked_first(tmp_path):
     with pytest.raises(ValueError, match="canvas"):
         build_hierarimgs(annotations, images, out, canvas=-1)
     for least in (float("nan"), 10.0, -1, True, "10", None):
-        with pytest.raises(ValueError, match="min_pixels must be a whole number of at least 0, not"):
+        with pytest.raises(ValueError, match="min_pixels must be"):
             build_hierarimgs(annotations, images, out, min_pixels=least)
         with pytest.raises(ValueError, match="min_pixels"):
             is_eligible([], min_pixels=least)

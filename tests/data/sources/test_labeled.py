@@ -57,7 +57,7 @@ def test_other_names_and_templates(folder, task):
     data = open_labeled(folder, class_names=["a hound", "a feline"], templates=["{c}!"])
     assert (data.class_names, data.templates) == (("a hound", "a feline"), ("{c}!",))
     assert open_labeled(folder, templates=["a {}!"]).templates == ("a {c}!",)
-    with pytest.raises(ValueError, match="has 8 classes; 2 class names"):
+    with pytest.raises(ValueError, match=r"8 classes.* 2 class names"):
         open_labeled(task, class_names=["a", "b"])
     with pytest.raises(ValueError, match=r"has no \{c\}"):
         open_labeled(folder, templates=["a photo"])
@@ -75,7 +75,7 @@ def test_missing_things(folder, task, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         open_labeled(tmp_path / "nowhere")
     Image.new("RGB", (8, 8)).save(folder / "loose.png")
-    with pytest.raises(ValueError, match=r"loose\.png lie in no class"):
+    with pytest.raises(ValueError, match=r"loose\.png"):
         open_labeled(folder)
 
 
@@ -83,10 +83,10 @@ def test_missing_shards_and_names(task, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(task, copy)
     (copy / "test" / "1.tar").unlink()
-    with pytest.raises(FileNotFoundError, match=r"should have 3 shards; missing: 1\.tar"):
+    with pytest.raises(FileNotFoundError, match=r"3 shards.*1\.tar"):
         open_labeled(copy)
     (copy / "test" / "nshards.txt").write_text("many")
-    with pytest.raises(ValueError, match="one whole number"):
+    with pytest.raises(ValueError, match="one integer"):
         open_labeled(copy)
     (copy / "test" / "nshards.txt").unlink()
     assert len(open_labeled(copy).source) == 3
@@ -111,7 +111,7 @@ def test_lines_are_stripped_and_a_byte_order_mark_is_none_of_them(tmp_path):
 
 def test_names_beside_folders_must_be_as_many(folder):
     (folder / "classnames.txt").write_text("hound\n")
-    with pytest.raises(ValueError, match="has 1 names, but 2 folders have pictures"):
+    with pytest.raises(ValueError, match="has 1 names, but 2 folders"):
         open_labeled(folder)
     (folder / "classnames.txt").write_text("hound\nfeline\n")
     assert open_labeled(folder).class_names == ("hound", "feline")
@@ -125,7 +125,7 @@ def test_folders_without_pictures_are_no_classes(folder):
 def test_two_folders_of_one_name_are_refused(folder):
     (folder / "grey cat").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "grey cat" / "1.png")
-    with pytest.raises(ValueError, match="two folders stand for one class name: grey cat"):
+    with pytest.raises(ValueError, match="class name: grey cat"):
         open_labeled(folder)
 
 
@@ -133,7 +133,7 @@ def test_two_folders_of_one_name_are_refused(folder):
 def test_no_shards(task, tmp_path, count):
     shutil.copytree(task, tmp_path / "copy")
     (tmp_path / "copy" / "test" / "nshards.txt").write_text(count)
-    with pytest.raises(ValueError, match=r"nshards\.txt says that there are"):
+    with pytest.raises(ValueError, match=r"nshards\.txt"):
         open_labeled(tmp_path / "copy")
 
 
@@ -161,7 +161,7 @@ def test_the_first_folder_is_the_class_however_deep_a_picture_lies(folder):
 
 
 def test_as_many_names_as_classes(folder):
-    with pytest.raises(ValueError, match="has 2 classes; 3 class names"):
+    with pytest.raises(ValueError, match=r"2 classes.* 3 class names"):
         open_labeled(folder, class_names=["a", "b", "c"])
 
 

@@ -68,7 +68,7 @@ def test_the_first_image_ending_that_is_there_is_the_picture():
 
 def test_no_image():
     said = reason({"gif": b"x", "txt": b"a"}, "txt", images=("jpg", "png"))
-    assert said == ("no image", "wanted jpg, png; there is gif, txt")
+    assert said == ("no image", "expected jpg, png; found gif, txt")
     assert reason({"jpg": b"", "txt": b"a"}, "txt")[0] == "empty image"
 
 
@@ -77,7 +77,7 @@ def test_no_caption_says_what_was_wanted_and_what_is_there(keys):
     said = reason({"jpg": b"x", "json": JSON, "npy": b""}, *keys)
     assert said == (
         "no caption",
-        f"wanted {', '.join(keys)}; there is jpg, json (fields caption, meta, n), npy",
+        f"expected {', '.join(keys)}; found jpg, json (fields caption, meta, n), npy",
     )
 
 
@@ -105,14 +105,14 @@ def test_json_that_nests_too_deep_is_no_crash():
 
 @pytest.mark.parametrize("key", ["", ":lines", "txt:", "txt:line", "json", "json:", "meta.json", ":"])
 def test_keys_that_mean_nothing(key):
-    with pytest.raises(ValueError, match=r"caption key '.*' is none of: an ending"):
+    with pytest.raises(ValueError, match=r"caption field '.*' must be"):
         CaptionField.parse(key)
 
 
 def test_a_lone_text_is_one_key():
     picks = SampleFields("txt", "jpg")
     assert (picks.captions, picks.images) == (("txt",), ("jpg",))
-    with pytest.raises(ValueError, match="at least one ending"):
+    with pytest.raises(ValueError, match="at least one extension"):
         SampleFields("txt", ())
 
 

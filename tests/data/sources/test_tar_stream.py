@@ -84,8 +84,8 @@ def test_a_stream_has_the_samples_of_the_shard(address, skip, tar):
 
 def test_skipped_samples_are_not_looked_at(tar, monkeypatch):
     stream, seen = TarStream(tar), []
-    picked = stream.picks.sample
-    monkeypatch.setattr(stream.picks, "sample", lambda key, *rest: seen.append(key) or picked(key, *rest))
+    picked = stream.fields.make_sample
+    monkeypatch.setattr(stream.fields, "make_sample", lambda key, *rest: seen.append(key) or picked(key, *rest))
     list(stream.read(0, 4))
     assert seen == ["4", "5"]
 
@@ -277,12 +277,12 @@ def test_a_command_that_does_not_end(tar, monkeypatch):
 def test_a_file_that_vanished_is_an_error(tar):
     stream = TarStream(tar)
     os.unlink(tar)
-    with pytest.raises(OSError, match="there is no such file"):
+    with pytest.raises(OSError, match="no such file"):
         list(stream.read(0))
 
 
 def test_a_path_must_exist_when_it_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"x\.tar: there is no such file"):
+    with pytest.raises(FileNotFoundError, match=r"x\.tar: no such file"):
         TarStream(str(tmp_path / "x.tar"))
 
 
@@ -324,7 +324,7 @@ def test_schemes_may_be_written_large(tar):
 
 
 def test_no_shard_and_no_sample(tar):
-    with pytest.raises(FileNotFoundError, match="no shard was named"):
+    with pytest.raises(FileNotFoundError, match="no shards"):
         TarStream([])
     with pytest.raises(ValueError, match="skip must be 0 or more, not -1"):
         TarStream(tar).read(0, -1)
@@ -455,7 +455,7 @@ def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
 def test_public_files_of_the_hub_need_no_token(url, wanted, monkeypatch):
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
-    assert tar_stream._command(url) == ([*tar_stream.CURL, "-K", "-", wanted], b"")
+    assert tar_stream._make_command(url) == ([*tar_stream.CURL, "-K", "-", wanted], b"")
 
 
 def test_a_token_for_the_hub_is_sent(monkeypatch):
@@ -470,13 +470,13 @@ def test_a_token_for_the_hub_is_sent(monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfFileSystem", FileSystem)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
     wanted = "https://huggingface.co/datasets/me/data/resolve/v1/a/1.tar"
-    command, told = tar_stream._command("hf://datasets/me/data@v1/a/1.tar")
+    command, told = tar_stream._make_command("hf://datasets/me/data@v1/a/1.tar")
     assert command == [*tar_stream.CURL, "-K", "-", wanted]
     assert told == b'header = "Authorization: Bearer hidden"\n'
 
 
 def test_gs_is_read_by_gsutil():
-    assert tar_stream._command("gs://bucket/a b.tar") == (["gsutil", "cat", "gs://bucket/a b.tar"], b"")
+    assert tar_stream._make_command("gs://bucket/a b.tar") == (["gsutil", "cat", "gs://bucket/a b.tar"], b"")
 
 
 def test_a_command_has_nothing_to_read_from_us(tar):
