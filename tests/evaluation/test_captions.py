@@ -93,7 +93,7 @@ def test_a_world_does_not_overrule_the_data(model, folder):
 
 def test_other_words_and_a_world_are_a_mistake(model, tmp_path):
     source = write_table(tmp_path, ["what a lovely day"])
-    with pytest.raises(ValueError, match="words of scenes"):
+    with pytest.raises(ValueError, match="words are unknown"):
         embed_pairs(Embedder(model=model), source, log_ambiguity=open_data("scenes:simple").log_ambiguity)
 
 
@@ -140,7 +140,7 @@ def test_what_does_not_fit_together_is_told(draw):
         plain |= {"tokens": torch.tensor([1, 2, 3]), "lengths": torch.tensor([1, 2])}
         return TokenizedCaptions(**plain | change)
 
-    with pytest.raises(ValueError, match="levels must be of shape"):
+    with pytest.raises(ValueError, match="levels must have the shape"):
         captions(levels=torch.tensor([1]))
     with pytest.raises(ValueError, match="sum to 3"):
         captions(tokens=torch.tensor([1]))

@@ -165,7 +165,7 @@ def test_what_is_wrong_with_the_pictures_is_said(nano, pixels, task):
     classes, labels = task
     with pytest.raises(ValueError, match="uint8"):
         attack_batch(nano, pixels.float(), labels, classes, PGDAttack())
-    with pytest.raises(ValueError, match="one a picture"):
+    with pytest.raises(ValueError, match="one per image"):
         attack_batch(nano, pixels, labels[:3], classes, PGDAttack())
     with pytest.raises(ValueError, match="0 to 5"):
         attack_batch(nano, pixels, labels + 6, classes, PGDAttack())

@@ -135,7 +135,7 @@ def test_a_query_with_many_positives_makes_no_other_wide(draw, monkeypatch):
         return find_nearest(some, among, k, **options)
 
     monkeypatch.setattr(retrieval, "BLOCK_ITEMS", 50)
-    monkeypatch.setattr(retrieval, "nearest", counted)
+    monkeypatch.setattr(retrieval, "find_nearest", counted)
     found = precision_metrics(queries, items, table_of(truth, 50))
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-9)
     assert max(sizes) <= 50
@@ -189,9 +189,9 @@ def test_map_at_r_weighs_early_hits():
 def test_wrong_positives(draw):
     with pytest.raises(ValueError, match="item index outside of 0 to 2"):
         Positives.from_pairs(torch.tensor([0]), torch.tensor([3]), 1, 3)
-    with pytest.raises(ValueError, match="query that is not among the 1"):
+    with pytest.raises(ValueError, match="query index outside of 0 to 0"):
         Positives.from_pairs(torch.tensor([-1]), torch.tensor([0]), 1, 3)
-    with pytest.raises(ValueError, match="2 queries and 3 items, but positives for 1 and 3"):
+    with pytest.raises(ValueError, match="2 queries and 3 items, but positives are for 1 and 3"):
         find_hits(draw(2, 4), draw(3, 4), table_of([{0}], 3), 1)
 
 

@@ -34,7 +34,7 @@ def by_hand(model, folder, change=None, count=None):
     data = open_labeled(folder)
     assert len(data.templates) == 2
     files = sorted(folder.rglob("*.png"), key=lambda path: str(path.relative_to(folder)))
-    rules = model.config.image.pixels
+    rules = model.config.image.preprocessing
     pixels = torch.stack([resize_and_crop(read_image(path), rules) for path in files])
     if change is not None:
         pixels = torch.stack([change.apply(one, number) for number, one in enumerate(pixels)])
@@ -200,6 +200,6 @@ def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
         )
     assert seen["numbers"] == [0, 5, 8]  # of 0, 2, ..., 8
     assert seen["labels"].tolist() == [0, 1, 2]
-    rules = nano.config.image.pixels
+    rules = nano.config.image.preprocessing
     for pixels, number in zip(seen["pixels"], seen["numbers"], strict=True):
         assert torch.equal(pixels, resize_and_crop(read_image(data.source.read(number).image), rules))

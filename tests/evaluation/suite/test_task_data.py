@@ -266,7 +266,7 @@ def test_faces_without_an_objective(faces):
     with pytest.raises(ValueError, match="line for age"):
         open_task(get_task("fairness/fairface"), path.parent)
     path.write_text("no colon\n")
-    with pytest.raises(ValueError, match="begin with"):
+    with pytest.raises(ValueError, match="start with"):
         open_task(get_task("fairness/fairface"), path.parent)
 
 
