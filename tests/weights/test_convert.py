@@ -21,7 +21,7 @@ def convert(*args):
     cli.main(["convert", *(str(a) for a in args)])
 
 
-def test_there_and_back(tmp_path, capsys):
+def test_convert_to_prolip_and_back_to_release(tmp_path, capsys):
     convert(RELEASE, tmp_path / "ours")
     printed = capsys.readouterr().out
     assert "prolip-release -> " in printed
@@ -32,12 +32,12 @@ def test_there_and_back(tmp_path, capsys):
         assert filecmp.cmp(RELEASE / name, tmp_path / "theirs" / name, shallow=False)
 
 
-def test_probabilistic(tmp_path, capsys):
+def test_convert_to_probabilistic_reports_tensors(tmp_path, capsys):
     convert(SIGLIP, tmp_path / "new", "--to", "probabilistic", "--seed", 3, "--image-size", 64)
     printed = capsys.readouterr().out
     assert "initialized  10\n             image.class_token\n" in printed
     assert (
-        "unused       13\n           attention pooling: [CLS] takes its place: image.pool.kv.bias" in printed
+        "unused       13\n             attention pooling: [CLS] takes its place: image.pool.kv.bias" in printed
     )
     model = prolip.load(tmp_path / "new", device="cpu")
     assert not model.config.deterministic
@@ -45,7 +45,7 @@ def test_probabilistic(tmp_path, capsys):
     assert model.origin["format"] == "open_clip"
 
 
-def test_json(tmp_path, capsys):
+def test_convert_prints_json(tmp_path, capsys):
     convert(LONG, tmp_path / "new", "--context-length", 300, "--json")
     content = json.loads(capsys.readouterr().out)
     assert content["format"] == "prolip-release"
@@ -54,14 +54,14 @@ def test_json(tmp_path, capsys):
     assert prolip.load(tmp_path / "new", device="cpu").config.text.tokenizer.context_length == 300
 
 
-def test_what_was_resized_is_said(tmp_path, capsys):
+def test_convert_reports_resized_tensors(tmp_path, capsys):
     convert(LONG, tmp_path / "new", "--context-length", 300, "--image-size", 32)
     printed = capsys.readouterr().out
     assert "resized      image.positions, text.positions\n" in printed
-    assert "no tokenizer was found (hub repository timm/ViT-B-16-SigLIP is not in the cache" in printed
+    assert "No tokenizer was found (hub repository timm/ViT-B-16-SigLIP is not in the cache" in printed
 
 
-def test_all_that_was_left_over(tmp_path, capsys):
+def test_convert_reports_all_unused_tensors(tmp_path, capsys):
     """Theirs that have no place, and ours that the probabilistic model doesn't need."""
     source = altered(SIGLIP, tmp_path / "source", lambda t: t.update({"text.attn_mask": torch.zeros(1)}))
     convert(source, tmp_path / "new", "--to", "probabilistic", "--json")
@@ -71,7 +71,7 @@ def test_all_that_was_left_over(tmp_path, capsys):
     assert "image.class_token" in content["initialized"]
 
 
-def test_the_seed(tmp_path):
+def test_convert_seed_determines_new_weights(tmp_path):
     models = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         convert(SIGLIP, tmp_path / name, "--to", "probabilistic", "--seed", seed)
@@ -102,14 +102,14 @@ def test_a_revision_is_for_the_hub(tmp_path, capsys):
     assert "only a hub id has a revision" in capsys.readouterr().err
 
 
-def test_a_file_is_not_overwritten_either(tmp_path, capsys):
+def test_convert_does_not_overwrite_files(tmp_path, capsys):
     (tmp_path / "file").write_text("precious")
     with pytest.raises(SystemExit):
         convert(RELEASE, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_nothing_is_overwritten(tmp_path, capsys):
+def test_convert_does_not_overwrite_folders(tmp_path, capsys):
     (tmp_path / "something").write_text("precious")
     with pytest.raises(SystemExit):
         convert(RELEASE, tmp_path)
@@ -117,7 +117,7 @@ def test_nothing_is_overwritten(tmp_path, capsys):
     assert (tmp_path / "something").read_text() == "precious"
 
 
-def test_the_release_can_not_hold_it(tmp_path, capsys):
+def test_convert_rejects_models_that_the_release_can_not_represent(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         convert(SIGLIP, tmp_path / "out", "--to", "release")
     assert stopped.value.code == 2
@@ -127,7 +127,7 @@ def test_the_release_can_not_hold_it(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bad_source_is_one_sentence(tmp_path, capsys):
+def test_convert_of_missing_source_prints_one_error(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         convert(tmp_path / "nowhere", tmp_path / "out")
     assert stopped.value.code == 2
