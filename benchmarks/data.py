@@ -1,4 +1,4 @@
-"""`python -m benchmarks data`: decoding and augmenting against a plain Pillow loop, on one core; indexing; drawing scenes."""
+"""Benchmark of data: decoding and augmentation against plain Pillow, tar indexing, scene rendering."""
 
 from __future__ import annotations
 

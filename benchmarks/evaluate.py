@@ -1,4 +1,4 @@
-"""`python -m benchmarks evaluate`: BPRW and traversal for all classes and images together, against one after another."""
+"""Benchmark of evaluation: batched BPRW and traversal against one class or image at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks measures`: PPCL, all-pairs inclusion and EM against the definitions that one would write first."""
+"""Benchmark of measures: PPCL, all-pairs inclusion and EM against their plain definitions."""
 
 from __future__ import annotations
 

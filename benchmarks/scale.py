@@ -1,4 +1,4 @@
-"""`python -m benchmarks scale`: what each stage costs a pair on this machine, and what a pool of pairs takes on a cluster."""
+"""Benchmark of scale: the cost per pair of each stage, and the hours of a pool on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks search`: searching by CSD against plain L2 search on the means, in one database and one run."""
+"""Benchmark of search: CSD against L2 search on the means in one database."""
 
 from __future__ import annotations
 

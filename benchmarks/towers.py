@@ -1,4 +1,4 @@
-"""`python -m benchmarks towers`: how near the towers come to the machine's matrix-multiply rate, and what [UNC] costs."""
+"""Benchmark of towers: fraction of the matrix-multiply rate, and the overhead of [UNC]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks train`: the step of a recipe on this machine's CPU, against a straightforward one of the same loss.
+"""Benchmark of training: a step of a recipe on the CPU against a straightforward one.
 
 Straightforward (`Plain`): texts padded to the whole context; for the masked twins the whole batch goes through both
 towers a second time, masked patches as zeros; all (n, n) logits kept for autograd; AdamW parameter by parameter. The
@@ -281,7 +281,8 @@ class Plain:
         tokens = model.text.tokenizer
         keep = draw_patch_indices(count, model.image.patches, 1 - masking.patch_mask_ratio, self._generator)
         masked_ids = mask_tokens(
-            self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids, mask_fraction=masking.token_mask_ratio,
+            self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids,
+            mask_fraction=masking.token_mask_ratio,
             generator=self._generator,
         )  # fmt: skip
         images, texts = count_masked_views(masking, count)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks traverse`: traversal over captions on disk, by a scan and by candidates, against captions in memory."""
+"""Benchmark of traversal: captions on disk (exact and by candidates) against captions in memory."""
 
 from __future__ import annotations
 

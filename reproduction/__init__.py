@@ -1,1 +1,1 @@
-"""`python -m reproduction`: the paper's claims, each measured on scenes whose truth is known, with controls and a verdict."""
+"""The paper's claims in miniature: measured on scenes with known truth, with controls and verdicts."""

@@ -49,7 +49,7 @@ def measure(embedded: EmbeddedScenes) -> dict[str, Any] | None:
 
 
 def correlate_within_groups(groups: Tensor, a: Tensor, b: Tensor) -> Iterator[tuple[int, float]]:
-    """n and Spearman's correlation of a and b (N,) within each group of MIN_GROUP or more; not where a side is constant."""
+    """Iterate over (n, Spearman's correlation of a and b (N,)) of groups of MIN_GROUP or more that are not constant."""
     for group in groups.unique():
         same = groups == group
         if int(same.sum()) >= MIN_GROUP and (found := spearman(a[same], b[same])) is not None:

@@ -50,8 +50,8 @@ def evaluate_occlusion(embedder: Embedder, evaluation_data: EvaluationData) -> l
     """Evaluate images with an occluded center.
 
     Returns:
-        For each occluded fraction of the area: {fraction, n, accuracy, uncertainty (mean), rises (fraction of images that
-        are more uncertain than when whole; None for a deterministic model)}.
+        For each occluded fraction of the area: {fraction, n, accuracy, uncertainty (mean), rises (fraction of images
+        that are more uncertain than when whole; None for a deterministic model)}.
     """
     data = evaluation_data.task(HEADLINE)
     classes = embed_classes(embedder, data.class_names, data.templates)

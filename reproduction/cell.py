@@ -87,7 +87,7 @@ def read_cells(folders: Sequence[Path]) -> list[Cell]:
 
     Returns:
         The cells. All seeds of a variant at a scale have one recipe: the current one if there are cells of it, else
-        that of the first cell. Others are left out, so that an old cell of one folder doesn't hide a new one of another.
+        that of the first cell. Others are left out, so that an old cell doesn't hide a new one.
     """
     cells = [cell for path in _files(folders) if (cell := read_cell(path)) is not None]
     recipes: dict[tuple[str, str], str] = {}

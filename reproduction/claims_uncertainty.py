@@ -70,7 +70,7 @@ CLAIMS = (
     Claim(
         id="text-above-image",
         statement="Captions are more uncertain than their images",
-        definition=f"Fraction of captions whose tr(Sigma) is above their own image's; {CAPTIONS.partition(', over')[0]}. "
+        definition=f"Fraction of captions with a larger tr(Sigma) than their image; {CAPTIONS.partition(', over')[0]}. "
         "Two constants would score 100 %: see the next claim. Effect: the fraction minus 50 %.",
         where=f"Table {paper_numbers.SMALL_ABLATION.label}: mean text against image uncertainty",
         paper=" against ".join(
@@ -83,8 +83,9 @@ CLAIMS = (
     Claim(
         id="image-in-text",
         statement="Captions include their images, and inclusion knows which",
-        definition="Fraction of captions with H(image in text) > 0. Two constants would score 100 %, so log inclusion and "
-        "containment must also tell the own image from one of which the caption is false (AUROC). Effect: the least of "
+        definition="Fraction of captions with H(image in text) > 0. Two constants would score 100 %, so log inclusion "
+        "and containment must also tell the own image from one of which the caption is false (AUROC). Effect: "
+        "the least of "
         "the three, minus 50 %.",
         where="Section on the inclusion loss",
         paper="no number: it is what the loss asks for",
@@ -193,7 +194,7 @@ CLAIMS = (
         id="hierarimgs",
         statement="Images of fewer segments include the whole image (HierarImgs)",
         definition="Fraction of images with H(original in level) > 0; the least over three levels. "
-        "H compares uncertainties only, so beside it: the AUROC of log inclusion, an image's own level against others'. "
+        "H compares uncertainties only, so beside it: AUROC of log inclusion, an image's own level against others'. "
         "Effect: that fraction minus 50 %.",
         where="Section on HierarImgs",
         paper=f"more than {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} %",

@@ -30,9 +30,13 @@ class NoisyPairs:
 
 
 def measure(embedder: Embedder, evaluation_data: EvaluationData) -> dict[str, Any]:
-    """n, false_fraction, kept_fraction; by each score {precision (fraction of kept pairs that are correct), auroc}; variances' scores are None
-    for a deterministic model. Keeping at random gives a precision of 1 - false. Cosine is CSD with constant
-    variances."""
+    """Measure filtering by each score.
+
+    Returns:
+        n, false_fraction, kept_fraction; by score {precision (fraction of kept pairs that are correct), auroc}; None
+        for scores of variances if the model is deterministic. Random choice has a precision of 1 - false_fraction.
+        Cosine is CSD with constant variances.
+    """
     source = evaluation_data.scenes(NOISY_SPLIT, evaluation_data.sizes.noisy)
     scenes = [evaluation_data.world.draw_scene(source.seed, index) for index in range(len(source))]
     pairs = make_noisy_pairs(scenes, evaluation_data.world, source.seed)

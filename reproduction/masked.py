@@ -103,7 +103,8 @@ def _tokens(model: ProLIP, embedded: EmbeddedScenes) -> dict[str, Any] | None:
     texts = [caption.text for caption in embedded.captions]
     generator = torch.Generator().manual_seed(embedded.source.seed % 2**63)
     ids = mask_tokens(
-        model.tokenize(texts), mask_id=rules.mask_id, special_ids=rules.special_ids, mask_fraction=MASK_FRACTION, generator=generator
+        model.tokenize(texts), mask_id=rules.mask_id, special_ids=rules.special_ids,
+        mask_fraction=MASK_FRACTION, generator=generator,
     )  # fmt: skip
     masked = Gaussian.cat([model.encode_text(part.to(model.device)).to("cpu") for part in ids.split(BATCH)])
     negatives = sample_negatives(

@@ -140,7 +140,7 @@ def observe_mean(path: str) -> Observe:
 
 
 def observe_saving(path: str, over: str) -> Observe:
-    """The difference of two ratios, the second minus the first; at each path {median, error}. The value is the first."""
+    """The difference of two ratios, second minus first; at each path {median, error}. The value is the first."""
 
     def observe(numbers: Numbers) -> Observation | None:
         ours, theirs = get_value(numbers, path), get_value(numbers, over)

@@ -79,7 +79,7 @@ def compute_effect(observations: Sequence[Observation], borrowed: Sequence[float
 def compute_difference(
     ours: Sequence[Observation], theirs: Sequence[Observation], borrowed: Sequence[float] = ()
 ) -> Effect:
-    """Compute the effect of one variant minus that of another, with the noise of both. A missing deviation is borrowed."""
+    """Compute the effect of one variant minus that of another, and the noise of both."""
     a, b = ([observation.effect for observation in side] for side in (ours, theirs))
     longest = max(a, b, borrowed, key=len)
     spread_a, spread_b = (_deviation(side if len(side) > 1 else longest) for side in (a, b))

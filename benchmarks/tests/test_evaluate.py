@@ -27,7 +27,7 @@ def watched(monkeypatch):
             "times_smaller": 3.0,
         }
 
-    monkeypatch.setattr(evaluate, "compare", compare)
+    monkeypatch.setattr(evaluate, "compare_implementations", compare)
     return works
 
 
@@ -45,7 +45,7 @@ def test_class_by_class_bprw_gives_our_weights(draw):
     torch.testing.assert_close(wanted, found.weights, rtol=1e-4, atol=1e-5, check_dtype=False)
     assert (wanted.amax(-1) > 2 * wanted.amin(-1)).all(), "weights that are all alike would prove nothing"
     other = zero_shot_weights(
-        prompts, images, replace(ZERO_SHOT_CONFIG, nearest=40), torch.Generator().manual_seed(3)
+        prompts, images, replace(ZERO_SHOT_CONFIG, nearest_images=40), torch.Generator().manual_seed(3)
     )
     assert (other.weights - wanted).abs().max() > 1e-3, "which images are nearest must count"
 
@@ -95,11 +95,11 @@ def test_both_sides_work_on_the_same_data_and_the_reference_is_scaled_up(watched
     assert same.float().mean() > 0.95  # float32: a tie may fall either way
 
 
-def test_a_tiny_run_gives_what_the_table_needs(capsys):
+def test_run_and_print_result(capsys):
     results = evaluate.run(scale=0.001, repeats=1, dims=8)
     assert ["BPRW" in row["name"] for row in results] == [True, True, False]
     for row in results:
-        assert {"what", "size", "reference"} <= row.keys()
+        assert {"name", "size", "reference"} <= row.keys()
         assert row["reference_seconds"] > 0
         assert row["times_faster"] == pytest.approx(row["reference_seconds"] / row["ours_seconds"])
     evaluate.print_result(results)

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import search
 
 
-def test_a_tiny_run_gives_what_the_table_needs(capsys, monkeypatch):
+def test_run_and_print_result(capsys, monkeypatch):
     monkeypatch.setattr(search, "QUERIES", 3)
     monkeypatch.setattr(search, "DIM", 120)
     result = search.run(scale=0.001, repeats=1)

@@ -9,7 +9,7 @@ from prolip.retrieval.traversal.exact import ExactSearch
 from prolip.retrieval.traversal.traverse import traverse
 
 
-def test_what_is_written_is_what_was_drawn(tmp_path, monkeypatch):
+def test_write_round_trip(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "PART", 40)
     texts, images, null = bench.drawn(100, 8, 3)
     scan = ExactSearch(EmbeddedCaptions(bench.write(tmp_path / "e", texts)))
@@ -22,7 +22,7 @@ def test_what_is_written_is_what_was_drawn(tmp_path, monkeypatch):
     assert torch.equal(bench.drawn(100, 8, 3)[0].mean, texts.mean)
 
 
-def test_a_tiny_run_gives_what_the_tables_need(capsys, monkeypatch):
+def test_run_and_print_result(capsys, monkeypatch):
     monkeypatch.setattr(bench, "SIZES", ((100_000, 16),))
     monkeypatch.setattr(bench, "IMAGES", (1, 2))
     monkeypatch.setattr(bench, "ROOT_IMAGES", 4)

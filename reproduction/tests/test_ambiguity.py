@@ -16,7 +16,7 @@ def of_length(caption):
     return 1.0 / len(caption.text.split())
 
 
-def test_uncertainty_that_is_the_truth_is_found_at_every_level_and_length():
+def test_measure_finds_uncertainty_equal_to_ambiguity():
     found = ambiguity.measure(embedded(of_truth))
     assert found["spearman"] == pytest.approx(1.0)
     assert [level["spearman"] for level in found["by_level"].values()] == pytest.approx([1.0] * 3)
@@ -26,7 +26,7 @@ def test_uncertainty_that_is_the_truth_is_found_at_every_level_and_length():
     assert found["length_within_ambiguity"]["mean"] is None  # uncertainty doesn't vary there
 
 
-def test_uncertainty_that_is_mere_length_is_not_taken_for_the_truth():
+def test_measure_distinguishes_length_from_ambiguity():
     found = ambiguity.measure(embedded(of_length))
     assert found["length"] == pytest.approx(-1.0)
     assert found["length_within_ambiguity"]["mean"] == pytest.approx(-1.0)
@@ -34,18 +34,18 @@ def test_uncertainty_that_is_mere_length_is_not_taken_for_the_truth():
     assert found["spearman"] < 0.9
 
 
-def test_equal_texts_count_once():
+def test_measure_counts_equal_texts_once():
     drawn = embedded(of_truth)
     assert ambiguity.measure(drawn)["n"] == len({one.text for one in drawn.captions}) < len(drawn.captions)
 
 
-def test_groups_are_those_of_fifty(generator):
+def test_correlate_within_groups_of_min_size(generator):
     a, b = torch.rand(2, 130, generator=generator)
     groups = torch.tensor([0] * 50 + [1] * 49 + [2] * 31)
     assert list(ambiguity.correlate_within_groups(groups, a, b)) == [(50, spearman(a[:50], b[:50]))]
 
 
-def test_a_deterministic_model_has_none():
+def test_measure_of_deterministic_model_is_none():
     drawn = embedded(of_truth, count=2)
     points = Gaussian.point(drawn.texts.mean)
     assert ambiguity.measure(type(drawn)(**vars(drawn) | {"texts": points})) is None

@@ -10,7 +10,7 @@ def embedder(scenes_model):
     return Embedder(model=scenes_model, progress=False)
 
 
-def test_zero_shot_is_that_of_the_evaluator(embedder, evaluation_data):
+def test_evaluate_zero_shot_matches_evaluator(embedder, evaluation_data):
     data = evaluation_data.task("color_shape")
     wanted = robustness.evaluate_robustness(
         embedder.model, data, occlusion_fractions=(0.0, 0.1), corruptions=(), pgd_steps=(), progress=False
@@ -25,7 +25,7 @@ def test_zero_shot_is_that_of_the_evaluator(embedder, evaluation_data):
     ]
 
 
-def test_nothing_rises_where_nothing_was_done(embedder, evaluation_data):
+def test_clean_images_have_no_rise(embedder, evaluation_data):
     assert benchmark_sets.evaluate_occlusion(embedder, evaluation_data)[0]["rises"] == 0.0
     clean, *attacked = benchmark_sets.evaluate_pgd(embedder, evaluation_data)
     assert (clean["steps"], clean["rises"]) == (0, 0.0)
@@ -33,7 +33,7 @@ def test_nothing_rises_where_nothing_was_done(embedder, evaluation_data):
     assert all(row["n"] == 4 for row in attacked)
 
 
-def test_bprw_stands_beside_its_controls(embedder, evaluation_data):
+def test_evaluate_prompts_has_bprw_and_controls(embedder, evaluation_data):
     rows = benchmark_sets.evaluate_prompts(embedder, evaluation_data)["rows"]
     for shots in (0, 5, 9):
         assert {f"BPRW, {shots} images", f"BPRW, {shots} images, equal variances"} <= set(rows)

@@ -7,7 +7,7 @@ from reproduction.recipe import compute_current_fingerprint
 from reproduction.tests.factories import cell
 
 
-def test_cells_come_back_as_they_were(tmp_path):
+def test_cell_round_trip(tmp_path):
     one = cell("clip", 2, "hour", x={"y": [0.5, None]})
     assert read_cell(write_cell(tmp_path, one)) == one
     assert (tmp_path / "hour" / "clip-2.json").is_file()
@@ -22,7 +22,7 @@ def test_cells_come_back_as_they_were(tmp_path):
         (json.dumps({"format": FORMAT, "version": 2, "scale": "hour"}), "has no variant, seed, fingerprint"),
     ],
 )
-def test_a_broken_cell_is_told_with_what_to_do(tmp_path, content, message):
+def test_read_cell_error_says_what_to_do(tmp_path, content, message):
     path = get_cell_path(tmp_path, "hour", "clip", 0)
     path.parent.mkdir(parents=True)
     path.write_text(content)
@@ -30,7 +30,7 @@ def test_a_broken_cell_is_told_with_what_to_do(tmp_path, content, message):
         read_cells([tmp_path])
 
 
-def test_a_cell_in_the_wrong_place_is_told(tmp_path):
+def test_read_cell_rejects_wrong_folder(tmp_path):
     path = write_cell(tmp_path, cell("clip"))
     with pytest.raises(ValueError, match="holds the cell minutes/clip-0"):
         read_cell(path.rename(path.with_name("siglip-0.json")))
@@ -43,7 +43,7 @@ def test_cells_of_another_version_count_as_missing(tmp_path):
     assert read_cells([tmp_path]) == []
 
 
-def test_own_cells_win_over_the_packages_of_the_same_scale(tmp_path):
+def test_read_cells_prefers_earlier_folder(tmp_path):
     own, theirs = tmp_path / "own", tmp_path / "package"
     write_cell(theirs, cell(x=1))
     write_cell(theirs, cell(scale="hour", x=2))
@@ -54,7 +54,7 @@ def test_own_cells_win_over_the_packages_of_the_same_scale(tmp_path):
     }
 
 
-def test_seeds_of_another_recipe_are_not_mixed_in(tmp_path):
+def test_read_cells_does_not_mix_recipes(tmp_path):
     own, theirs = tmp_path / "own", tmp_path / "package"
     write_cell(own, cell(seed=0, fingerprint="new"))
     for seed in range(3):
@@ -67,12 +67,12 @@ def test_seeds_of_another_recipe_are_not_mixed_in(tmp_path):
     }
 
 
-def test_an_old_cell_of_ones_own_does_not_hide_a_new_one_of_the_package(tmp_path):
+def test_read_cells_prefers_current_recipe(tmp_path):
     own, theirs = tmp_path / "own", tmp_path / "package"
     write_cell(own, cell("clip", fingerprint="old", x=1))
     write_cell(theirs, cell("clip", fingerprint=compute_current_fingerprint("clip", "minutes"), x=2))
     assert [one.numbers["x"] for one in read_cells([own, theirs])] == [2]
 
 
-def test_the_packages_cells_can_be_read():
+def test_committed_cells_can_be_read():
     assert all(one.numbers for one in read_cells([COMMITTED]))

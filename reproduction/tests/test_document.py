@@ -3,7 +3,7 @@ import pytest
 from reproduction.document import BEGIN, END, read_generated, write_generated
 
 
-def test_what_is_written_between_the_markers_comes_back_and_the_rest_stays(tmp_path):
+def test_generated_text_round_trip(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# Title\n\n{BEGIN}\nold\n{END}\n\nthe end\n")
     for content in ("| a |\n|---|\n| ± 1 |\n", "shorter\n"):
@@ -13,7 +13,7 @@ def test_what_is_written_between_the_markers_comes_back_and_the_rest_stays(tmp_p
 
 
 @pytest.mark.parametrize("text", ["nothing", BEGIN, END, f"{END} {BEGIN}"])
-def test_a_page_without_markers_is_told_and_left_alone(tmp_path, text):
+def test_write_generated_rejects_page_without_markers(tmp_path, text):
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(ValueError, match=r"page.md has no markers"):

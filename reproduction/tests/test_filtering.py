@@ -10,14 +10,14 @@ from reproduction.tests.factories import WORLD
 SCENES = [WORLD.draw_scene(8, index) for index in range(600)]
 
 
-def test_polluted_pairs_are_false_and_the_others_true():
+def test_noisy_pairs_are_false_where_marked():
     pairs = filtering.make_noisy_pairs(SCENES, WORLD, seed=8)
     true = [is_true(embedded.meaning, scene) for embedded, scene in zip(pairs.captions, SCENES, strict=True)]
     assert true == pairs.correct.tolist()
     assert true.count(False) == round(0.3 * len(SCENES))
 
 
-def test_levels_do_not_give_pollution_away():
+def test_noisy_pairs_levels_are_independent_of_truth():
     pairs = filtering.make_noisy_pairs(SCENES, WORLD, seed=8)
     shares = [
         {level: count / total for level, count in Counter(levels).items()}

@@ -24,9 +24,9 @@ def test_values_are_expected_with_their_spread(values, form, expected):
     [([0.7, 0.04], "percent", "4.0 to 70.0 %"), ([0.5], "percent", "50.0 %"), ([], "percent", ""),
      ([0.01, -0.02], "points", "-2.0 to +1.0 points"), ([0.2, -0.1], "correlation", "-0.10 to +0.20")],
 )  # fmt: skip
-def test_ranges_go_from_the_least_to_the_largest(values, form, expected):
+def test_format_range(values, form, expected):
     assert format_range(values, form) == expected
 
 
-def test_plurals():
+def test_format_count():
     assert [format_count(count, "seed") for count in (0, 1, 3)] == ["0 seeds", "1 seed", "3 seeds"]

@@ -31,7 +31,7 @@ def test_json_is_all_that_is_printed(out, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((out / "table.json").read_text())
 
 
-def test_a_page_without_a_place_is_told_before_anything_is_run(out, monkeypatch):
+def test_page_without_markers_fails_before_running(out, monkeypatch):
     monkeypatch.setattr("reproduction.run.run_missing", lambda *_: pytest.fail("it began to run"))
     page = out / "page.md"
     page.write_text("# Nothing\n")

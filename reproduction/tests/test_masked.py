@@ -6,7 +6,7 @@ from reproduction import masked
 from reproduction.tests.factories import embedded, gaussian
 
 
-def test_wider_twins_include_and_the_own_one_is_told_from_others():
+def test_judge_more_uncertain_masked_inputs_include():
     directions = torch.eye(4, dtype=torch.float64)
     whole, twins = gaussian([0.1] * 4, directions), gaussian([1.0] * 4, directions)
     rows = torch.arange(4)
@@ -20,7 +20,7 @@ def test_wider_twins_include_and_the_own_one_is_told_from_others():
     assert masked.judge(whole, twins, (rows, rows))["auroc"] == 0.5
 
 
-def test_strangers_of_a_text_do_not_follow_from_it():
+def test_negatives_of_text_are_not_entailed():
     captions = [one for one in embedded(lambda _: 1.0, count=60).captions if one.level > 0]
     general = [generalize(one.meaning, RandomDraws(2, number)) for number, one in enumerate(captions)]
     rows, others = masked._sample_not_entailed(captions, general, seed=1)

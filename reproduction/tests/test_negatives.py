@@ -5,7 +5,7 @@ from prolip.scenes import RandomDraws
 from reproduction.negatives import compute_discrimination, sample_negatives
 
 
-def test_partners_are_false_and_who_has_none_is_left_out():
+def test_sample_negatives_leaves_out_rows_without():
     rows, partners = sample_negatives(
         10, 7, lambda row, other: row != 4 and other % 2 == row % 2, RandomDraws(1)
     )
@@ -14,7 +14,7 @@ def test_partners_are_false_and_who_has_none_is_left_out():
     assert len(set(partners.tolist())) > 2
 
 
-def test_telling_apart_against_a_loop(generator):
+def test_compute_discrimination_against_loop(generator):
     true, false = torch.randn(2, 40, generator=generator)
     pairs = [(a > b) + 0.5 * (a == b) for a in true.tolist() for b in false.tolist()]
     found = compute_discrimination(true, false)
@@ -24,6 +24,6 @@ def test_telling_apart_against_a_loop(generator):
     )
 
 
-def test_equal_scores_tell_nothing():
+def test_compute_discrimination_of_equal_scores():
     assert compute_discrimination(torch.ones(5), torch.ones(5)) == {"auroc": 0.5, "wins": 0.0}
     assert compute_discrimination(torch.ones(0), torch.ones(0)) == {"auroc": None, "wins": None}

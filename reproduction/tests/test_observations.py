@@ -61,7 +61,8 @@ def test_the_weakest_of_several_decides():
 
 @pytest.mark.parametrize(
     "read",
-    [observe_fraction("none", "n"), observe_fraction_below("none", "n", 1), observe_correlation("none", "n"), observe_gain("a", "none", "n"),
+    [observe_fraction("none", "n"), observe_fraction_below("none", "n", 1), observe_correlation("none", "n"),
+    observe_gain("a", "none", "n"),
      observe_gain("none", "a", "n"), observe_min_fraction("none", "x", "n"), observe_log_ratio("none", "wide"),
      observe_weakest(observe_fraction("a", "n"), observe_fraction("none", "n"))],
 )  # fmt: skip

@@ -46,7 +46,7 @@ def bench(monkeypatch, tmp_path):
     return Bench(monkeypatch, tmp_path)
 
 
-def test_what_is_there_is_not_run_again(bench):
+def test_run_missing_skips_existing_cells(bench):
     (path,) = bench.run(("prolip", 0))
     assert path == bench.workspace.cells / "minutes" / "prolip-0.json"
     assert read_cell(path).numbers == {"x": 1}
@@ -55,7 +55,7 @@ def test_what_is_there_is_not_run_again(bench):
     assert [name for name, _ in bench.trained] == ["prolip-0", "prolip-1"]
 
 
-def test_a_changed_recipe_is_run_again_and_the_old_run_put_aside(bench):
+def test_run_missing_reruns_changed_recipe(bench):
     first = read_cell(bench.run(("prolip", 0))[0])
     bench.lr = 2e-3
     second = read_cell(bench.run(("prolip", 0))[0])
@@ -92,7 +92,7 @@ def test_a_training_that_was_asked_to_stop_leaves_no_cell(bench, monkeypatch):
     assert not bench.workspace.cells.exists()
 
 
-def test_the_packages_cells_count_unless_all_is_wanted_anew(bench):
+def test_committed_cells_count_as_done(bench):
     cell = read_cell(bench.run(("prolip", 0))[0])
     (bench.workspace.cells / "minutes" / "prolip-0.json").unlink()
     write_cell(bench.workspace.committed, cell)
@@ -122,6 +122,6 @@ def test_by_default_all_variants_with_their_seeds(bench):
         (None, [-1], "seed must be"),
     ],
 )
-def test_wrong_choices_are_told(bench, variants, seeds, message):
+def test_choose_cells_rejects_unknown(bench, variants, seeds, message):
     with pytest.raises(ValueError, match=message):
         run.choose_cells(variants, seeds)

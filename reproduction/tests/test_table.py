@@ -13,10 +13,12 @@ from reproduction.table import ClaimsTable
 from reproduction.tests.factories import cell
 
 SHOWN = Claim(
-    id="a", statement="Wide | wider [UNC]", definition="Effect: x.", where="here", paper="1", observe=observe_fraction("x", "n")
+    id="a", statement="Wide | wider [UNC]", definition="Effect: x.", where="here", paper="1",
+    observe=observe_fraction("x", "n")
 )  # fmt: skip
 MISSING = Claim(
-    id="b", statement="Other", definition="Effect: y.", where="there", paper="2", observe=observe_fraction("x", "n"), variant="clip"
+    id="b", statement="Other", definition="Effect: y.", where="there", paper="2", observe=observe_fraction("x", "n"),
+    variant="clip"
 )  # fmt: skip
 
 

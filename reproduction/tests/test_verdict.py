@@ -42,7 +42,7 @@ def test_one_seed_borrows_a_spread_and_several_do_not():
     assert compute_effect(observations(0.3, 0.3), borrowed=[0.1, 0.5, 0.9]).noise == 0.0
 
 
-def test_a_lonely_seed_is_told():
+def test_judge_says_if_there_is_one_seed():
     alone = judge(compute_effect(observations(0.3)), {})
     assert alone == ("shown", "one seed: its deviation is unknown")
     assert judge(compute_effect(observations(0.3), borrowed=[0.2, 0.21]), {}) == ("shown", "")

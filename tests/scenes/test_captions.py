@@ -154,7 +154,12 @@ def test_description_states_every_relation():
 def stated_attributes(pattern):
     """What an exact pattern tells, by the names of EXACT."""
     shape = "family" if pattern.shape in FAMILIES else "shape"
-    stated = {shape: pattern.shape, "color": pattern.color, "size": pattern.size, "position": pattern.position}
+    stated = {
+        shape: pattern.shape,
+        "color": pattern.color,
+        "size": pattern.size,
+        "position": pattern.position,
+    }
     return frozenset(name for name, word in stated.items() if word is not None)
 
 

@@ -28,7 +28,13 @@ def test_classes_are_sampled_equally_often():
 
 
 def test_make_tasks_of_each_world():
-    assert [task.name for task in make_tasks(SIMPLE)] == ["color_shape", "shape", "color", "position", "count"]
+    assert [task.name for task in make_tasks(SIMPLE)] == [
+        "color_shape",
+        "shape",
+        "color",
+        "position",
+        "count",
+    ]
     assert all(len(task.templates) >= 20 for world in WORLDS.values() for task in make_tasks(world))
     assert all(len(set(task.templates)) == len(task.templates) for task in make_tasks(HARD))
     unseen = make_tasks(HELD_OUT)[-1]

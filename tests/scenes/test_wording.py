@@ -77,13 +77,16 @@ def test_verbalize_uses_all_general_nouns():
         ("something warm and large in the middle", None),
         ("a picture", CaptionMeaning()),
         ("", CaptionMeaning()),
-        ("a star under a ring", CaptionMeaning((ObjectPattern("ring"), ObjectPattern("star")), frozenset({SpatialRelation(0, "above", 1)}))),
+        ("a star under a ring", CaptionMeaning((ObjectPattern("ring"), ObjectPattern("star")),
+        frozenset({SpatialRelation(0, "above", 1)}))),
         ("exactly one thing", CaptionMeaning(count=1)),
         ("two things on a white background", CaptionMeaning(count=2, background="white")),
         ("a ring at the top to the left of a star", CaptionMeaning(
-            (ObjectPattern("ring", position="top"), ObjectPattern("star")), frozenset({SpatialRelation(0, "left of", 1)}))),
+            (ObjectPattern("ring", position="top"), ObjectPattern("star")),
+            frozenset({SpatialRelation(0, "left of", 1)}))),
         ("a ring at the top left of a star", CaptionMeaning(
-            (ObjectPattern("ring", position="top"), ObjectPattern("star")), frozenset({SpatialRelation(0, "left of", 1)}))),
+            (ObjectPattern("ring", position="top"), ObjectPattern("star")),
+            frozenset({SpatialRelation(0, "left of", 1)}))),
     ],
 )  # fmt: skip
 def test_parse_caption(text, meaning):

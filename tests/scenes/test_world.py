@@ -39,7 +39,8 @@ def test_draw_scene_follows_distribution(world_and_scenes):
         (Counter(scene.background for scene in scenes), dict.fromkeys(world.backgrounds, 1 / len(world.backgrounds))),
         (Counter(obj.size for obj in objects), dict.fromkeys(SIZES, 0.5)),
         (Counter((t.row, t.column) for t in objects), dict.fromkeys(cells, 1 / len(cells))),
-        (Counter((t.shape, t.color, t.size) for t in objects), dict.fromkeys(world.object_kinds, 1 / len(world.object_kinds))),
+        (Counter((t.shape, t.color, t.size) for t in objects), dict.fromkeys(world.object_kinds,
+        1 / len(world.object_kinds))),
     ]  # fmt: skip
     for counts, shares in tables:
         assert set(counts) <= {name for name, share in shares.items() if share > 0}

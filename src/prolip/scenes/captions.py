@@ -20,7 +20,7 @@ from prolip.scenes.wording import verbalize, verbalize_description
 from prolip.scenes.world import FAMILY_BY_SHAPE, TONE_BY_COLOR, Scene, SceneObject, World
 
 NUM_LEVELS = 4
-"""0: alrelations_found true ("a thing"); 1: one broad property ("a round thing"); 2: one or two exact ones ("a red circle");
+"""0: always true ("a thing"); 1: one broad property ("a round thing"); 2: one or two exact ones ("a red circle");
 3: an object in full and one more statement ("a small red circle above a blue star, blurry")."""
 
 
@@ -38,7 +38,7 @@ def make_caption(scene: Scene, level: int, draws: RandomDraws, world: World) -> 
 
     Args:
         scene: What the caption is true of.
-        level: 0 (alrelations_found true) to 3 (most specific).
+        level: 0 (always true) to 3 (most specific).
         draws: Random numbers that choose what is said, and how.
         world: Of the scene; what is the same in all its scenes is not said.
     """
@@ -132,7 +132,7 @@ def _make_full_patterns(scene: Scene) -> tuple[ObjectPattern, ...]:
 
 
 def _draw_tautology(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
-    """What is alrelations_found true: it is an image, or there is an object in it."""
+    """What is always true: it is an image, or there is an object in it."""
     return CaptionMeaning() if draws.bernoulli(0.2) else CaptionMeaning((ObjectPattern(),))
 
 
@@ -172,7 +172,7 @@ def _draw_full(
 ) -> CaptionMeaning:
     """The first object in full, and at least one of: another object, a position, a style, a background, a count.
 
-    placed: the position is alrelations_found stated.
+    placed: the position is always stated.
     """
     first, *others = objects
     another = bool(others) and draws.bernoulli(0.6)
@@ -196,13 +196,13 @@ def _draw_neighbor(
 ) -> tuple[ObjectPattern, frozenset[SpatialRelation]]:
     """A second object, and with probability 0.8 its relation to the first."""
     other = ObjectPattern(second.shape, second.color, second.size if draws.bernoulli(0.5) else None)
-    relations_found = [
+    candidates = [
         SpatialRelation(i, kind, 1 - i)
         for i, (a, b) in enumerate(((first, second), (second, first)))
         for kind in ("above", "left of")
         if _is_related(kind, a, b)
     ]
-    return other, frozenset([draws.choice(relations_found)]) if draws.bernoulli(0.8) else frozenset()
+    return other, frozenset([draws.choice(candidates)]) if draws.bernoulli(0.8) else frozenset()
 
 
 def _draw_broad_meaning(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
@@ -242,7 +242,7 @@ def _generalize_object(obj: SceneObject, grid: int, positions: bool = True) -> I
 
 def _iter_pair_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
     for first, second in permutations(scene.objects, 2):
-        relations_found = [
+        candidates = [
             frozenset({SpatialRelation(0, kind, 1)})
             for kind in ("above", "left of")
             if _is_related(kind, first, second)
@@ -251,7 +251,7 @@ def _iter_pair_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
             _generalize_object(first, scene.grid, positions=False),
             _generalize_object(second, scene.grid, positions=False),
         ):
-            for relations in (frozenset[SpatialRelation](), *relations_found):
+            for relations in (frozenset[SpatialRelation](), *candidates):
                 yield CaptionMeaning(patterns, relations)
 
 

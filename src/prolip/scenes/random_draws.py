@@ -17,7 +17,7 @@ _SPAN = 2**32
 class RandomDraws:
     """A random stream seeded by integers (seed, index, ...): BLAKE2b of them and a counter, 32 bits at a time.
 
-    NumPy's and Python's generators take longer to seed than a scene takes to draw, and their streams may change between versions.
+    NumPy's and Python's generators take longer to seed than a scene takes to draw, and may change with their version.
 
     >>> RandomDraws(1, 2).randbelow(100) == RandomDraws(1, 2).randbelow(100)
     True

@@ -16,10 +16,10 @@ from typing import Any
 from PIL import Image
 
 from prolip.checks import require_positive_int
-from prolip.data.sources import hierarimgs_builder
+from prolip.data.sources import hierarimgs
 from prolip.data.sources.coco import make_annotation
-from prolip.data.sources.occlusion import occlude_center
-from prolip.data.sources.tar_writer import SampleFiles, write_tar
+from prolip.data.sources.foreground import occlude_center
+from prolip.data.sources.tar_format import SampleFiles, write_tar
 from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
 from prolip.preprocessing.images import read_image
 from prolip.progress import progress_bar
@@ -180,7 +180,8 @@ class _Writer:
             noisy = NoisyCaptions(drawn, self.world, self.train_seed, self.spec.false_fraction)
             return partial(self._make_noisy_sample, drawn, noisy)
         scenes = Scenes(
-            self.world, length=self.spec.num_train, size=self.spec.image_size, seed=self.train_seed, captions=TRAINING_CAPTIONS,
+            self.world, length=self.spec.num_train, size=self.spec.image_size, seed=self.train_seed,
+            captions=TRAINING_CAPTIONS,
             general=True,
         )  # fmt: skip
         return partial(self._make_training_sample, scenes)
@@ -292,7 +293,7 @@ class _Writer:
         content = {"images": images, "annotations": annotations, "categories": categories}
         write_json(folder / "instances.json", content)
         if not (folder / "levels" / "index.json").exists():
-            hierarimgs_builder.build(
+            hierarimgs.build_hierarimgs(
                 folder / "instances.json", folder / "images", folder / "levels",
                 min_pixels=scale_min_pixels(self.spec.image_size), show=False,
             )  # fmt: skip
@@ -352,7 +353,7 @@ def derive_split_seed(seed: int, split: int) -> int:
 
 def scale_min_pixels(size: int) -> int:
     """Scale the paper's 5000 pixels of a COCO image (640 x 480) to the same fraction of size x size pixels."""
-    return math.floor(hierarimgs_builder.LEAST_PIXELS / (640 * 480) * size**2)
+    return math.floor(hierarimgs.MIN_PIXELS / (640 * 480) * size**2)
 
 
 def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
