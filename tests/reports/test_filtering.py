@@ -25,7 +25,7 @@ def test_rebin_histogram_keeps_all_samples_and_isolates_outliers(histogram):
     edges, (kept, dropped) = rebin_histogram(histogram)
     assert kept.sum() == histogram.kept.sum()
     assert dropped.sum() == histogram.dropped.sum()
-    assert len(edges) == len(kept) + 1 <= filtering.BARS + 1
+    assert len(edges) == len(kept) + 1 <= filtering.MAX_BARS + 1
     assert edges[0] > -5
     assert edges[-1] < 5
     assert len(kept) > 30
@@ -85,7 +85,7 @@ def test_filter_page_shows_errors_of_missing_images(tmp_path):
     embeddings = made.write(tmp_path / "e", [made.pairs(z[:4], z[4:], path=[str(tmp_path / "gone.png")] * 4)])
     done = filter_pairs(embeddings.folder, tmp_path / "o", keep_fraction=0.5)
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())
-    assert "no picture: " in seen.text
+    assert "no image: " in seen.text
     assert "gone.png does not exist" in seen.text
 
 
@@ -95,7 +95,7 @@ def test_filter_page_shows_no_images_of_changed_data(nano, tmp_path):
     )
     write_shards(tmp_path / "d", [5])
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())
-    assert "no picture: " in seen.text
+    assert "no image: " in seen.text
     assert "has changed since it was embedded" in seen.text
     assert len({one["src"] for one in seen.pictures}) == 1
 

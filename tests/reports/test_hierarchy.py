@@ -63,7 +63,7 @@ def test_hierarimgs_failures_are_sorted(tmp_path, judged):
     assert paths == [tmp_path / "out" / name for name in names]
     text = svg_texts(paths[3])
     assert result["failures"]
-    worst = [str(number) for number in result["failures"][: hierarchy.FAILURES]]
+    worst = [str(number) for number in result["failures"][: hierarchy.MAX_FAILURES]]
     assert [line for line in text if line.isdigit()] == worst
     assert any(line.startswith(f"{len(result['failures'])} of 10 originals") for line in text)
     assert {"original", "level 0", "level 1"} <= set(text)

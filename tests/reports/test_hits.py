@@ -86,9 +86,9 @@ def test_hits_sheet_shows_errors_of_missing_images(model, folder, tmp_path, shee
     for item in group.items:
         assert item.image is hits.PLACEHOLDER
         reason = item.notes[3:]
-        assert reason[0].startswith("no picture: ")
+        assert reason[0].startswith("no image: ")
         assert 1 < len(reason) <= 4
-        assert max(map(len, reason)) <= hits.WIDE
+        assert max(map(len, reason)) <= hits.ERROR_WIDTH
 
 
 def test_hits_sheet_needs_no_embeddings(model, tmp_path, sheets):
@@ -106,12 +106,12 @@ def test_hits_sheet_draws_no_changed_data(model, folder, tmp_path, sheets):
     database, answer = answer_of(model, str(table), tmp_path)
     table.write_text("\n".join(["image,caption", *rows[::-1]]))
     with pytest.raises(ValueError, match="has changed since it was embedded"):
-        hits._Pictures(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
+        hits._HitImages(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
 
 
 def test_hits_sheet_without_hits_raises(model, tmp_path):
     database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path, where="number < 0")
-    with pytest.raises(ValueError, match="nothing was found"):
+    with pytest.raises(ValueError, match="found nothing"):
         hits.save_hits_sheet(tmp_path / "found.png", database, answer)
 
 

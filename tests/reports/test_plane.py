@@ -32,7 +32,7 @@ def seeded(seed=0):
 
 def test_fit_plane_matches_scikit_learn(draw):
     images, texts = draw(9, 7), draw(5, 7, low=-3, high=0)
-    found = plane.fit_plane([images, texts], seeded(), draws=10)
+    found = plane.fit_plane([images, texts], seeded(), num_samples=10)
     g = seeded()
     samples = torch.cat([z.sample(g, 10).reshape(-1, 7) for z in (images, texts)]).numpy()
     expected = PCA(2).fit(samples)
@@ -77,7 +77,7 @@ def test_compute_ellipses_matches_covariance(draw):
 @pytest.mark.parametrize("shape", [(1, 5), (2, 2)])
 def test_fit_plane_with_few_gaussians(draw, shape):
     z = draw(*shape)
-    found = plane.fit_plane([z], seeded(), draws=1)
+    found = plane.fit_plane([z], seeded(), num_samples=1)
     torch.testing.assert_close(found.directions @ found.directions.mT, torch.eye(2).double())
     assert found.compute_ellipses(z).isfinite().all()
 
@@ -86,7 +86,7 @@ def test_compute_ellipses_of_points(draw):
     z = Gaussian.point(draw(6, 4).mean)
     found = plane.fit_plane([z], seeded())
     torch.testing.assert_close(
-        found.compute_ellipses(z), found.project(z.mean)[:, None].expand(-1, plane.CORNERS, -1)
+        found.compute_ellipses(z), found.project(z.mean)[:, None].expand(-1, plane.NUM_VERTICES, -1)
     )
 
 

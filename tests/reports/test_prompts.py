@@ -47,7 +47,7 @@ def test_prompt_weights_figure_shows_images(result, tmp_path):
     result["examples"] = [[0], [0] * 5, []]
     source = ImageList(tmp_path, [tmp_path / "red.png"])
     paths = prompts.save_prompt_weights_figure(result, tmp_path / "w", source=source)
-    assert paths[1].read_text().count("<image") == 1 + prompts.PICTURES
+    assert paths[1].read_text().count("<image") == 1 + prompts.MAX_IMAGES
     with Image.open(paths[0]) as image:
         colors = {color for _, color in image.convert("RGB").getcolors(2**20)}
     assert (250, 1, 2) in colors
@@ -71,12 +71,12 @@ def test_prompt_histograms_mark_uniform_weights(result, tmp_path):
 def test_prompt_figures_without_learned_weights_raise(result, tmp_path):
     result["learned"] = []
     for draw in (prompts.save_prompt_weights_figure, prompts.save_prompt_histograms_figure):
-        with pytest.raises(ValueError, match="no weights were learned"):
+        with pytest.raises(ValueError, match="learned weights"):
             draw(result, tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 
 def test_prompt_weights_figure_chooses_classes_evenly():
     entry = {"entropy": [0.9, None, 0.1, 0.5, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6, 1.0, 0.05]}
-    assert prompts._spread_classes(entry) == [11, 4, 8, 9, 5, 10]
-    assert prompts._spread_classes({"entropy": [0.3]}) == [0]
+    assert prompts._choose_classes(entry) == [11, 4, 8, 9, 5, 10]
+    assert prompts._choose_classes({"entropy": [0.3]}) == [0]

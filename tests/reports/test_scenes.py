@@ -34,6 +34,6 @@ def test_scene_sheet_shows_every_line(tmp_path):
     for index in range(scenes.ROWS * scenes.COLUMNS):
         for step in make_caption_chain(SIMPLE.draw_scene(4, index), RandomDraws(4, index, 1), SIMPLE):
             assert scenes.format_probability(probability(step.meaning, SIMPLE)) in text
-            for line in textwrap.wrap(step.text, scenes.LINE):
+            for line in textwrap.wrap(step.text, scenes.CAPTION_WIDTH):
                 assert line in text
     assert scenes.format_probability(0.001) == "0.1 %"

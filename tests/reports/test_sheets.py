@@ -53,8 +53,8 @@ def test_caption_sheet(tmp_path):
 
 
 @given(st.text(max_size=400), st.integers(5, 60), st.integers(1, 6))
-def test_wrap_text_respects_limits(text, width, most):
-    lines = sheets.wrap_text(text, width, most)
+def test_wrap_text_respects_limits(text, width, max_lines):
+    lines = sheets.wrap_text(text, width, max_lines)
     assert 1 <= len(lines) <= most
     assert all(len(line) <= width for line in lines)
     assert all(letter.isprintable() for line in lines for letter in line)

@@ -65,7 +65,7 @@ def test_traversal_figure_keeps_the_order_of_images(tmp_path):
 
 def bar_lengths(path, color):
     """Inches of each bar of this color, from the top."""
-    left, right = (round(144 * inch) for inch in (traversal.BARS, traversal.BARS + traversal.BAR))
+    left, right = (round(144 * inch) for inch in (traversal.BARS, traversal.BARS + traversal.BAR_WIDTH))
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB"))[image.height // 10 :, left:right]
     rows = (pixels == color).all(-1).sum(-1)
@@ -76,8 +76,8 @@ def test_traversal_bars_share_one_scale(tmp_path):
     given = {"a": way("one", root="root"), "b": way(*"abcdefg")}
     png, svg = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
     wanted = [n / 8 for n in (1, 1, 2, 3, 4, 5, 6, 7)]
-    assert [long / traversal.BAR for long in bar_lengths(png, BLUE)] == pytest.approx(wanted, abs=0.02)
-    assert [long / traversal.BAR for long in bar_lengths(png, ORANGE)] == pytest.approx([1.0], abs=0.02)
+    assert [long / traversal.BAR_WIDTH for long in bar_lengths(png, BLUE)] == pytest.approx(wanted, abs=0.02)
+    assert [long / traversal.BAR_WIDTH for long in bar_lengths(png, ORANGE)] == pytest.approx([1.0], abs=0.02)
     assert "bars: uncertainty of a caption" in svg_text(svg)
 
 
@@ -115,27 +115,27 @@ def test_traversal_figure_wraps_long_texts(tmp_path, uncertain):
 
 
 def test_traversal_figure_shows_both_ends_of_long_paths(tmp_path):
-    count = traversal.MOST_STEPS + 5
+    count = traversal.MAX_STEPS + 5
     _, svg = traversal.save_traversal_figure(
         {"a.png": way(*(f"step<{n}>" for n in range(count)))}, squares(1), tmp_path / "w"
     )
     shown = [int(number) for number in re.findall(r"step<(\d+)>", svg_text(svg))]
-    half = traversal.MOST_STEPS // 2
+    half = traversal.MAX_STEPS // 2
     assert shown == [*range(half), *range(count - half, count)]
     assert "… 5 more …" in svg_text(svg)
 
 
 def test_traversal_figure_limits_images(tmp_path):
-    given = {f"{n}.png": way("a thing") for n in range(traversal.MOST + 3)}
+    given = {f"{n}.png": way("a thing") for n in range(traversal.MAX_IMAGES + 3)}
     _, svg = traversal.save_traversal_figure(given, squares(len(given)), tmp_path / "ways")
     text = svg_text(svg)
-    assert "first 12 of 15 pictures" in text
+    assert "first 12 of 15 images" in text
     assert "11.png" in text
     assert "12.png" not in text
 
 
 def test_traversal_figure_rejects_bad_input(tmp_path):
-    with pytest.raises(ValueError, match="1 ways need as many pictures, not 2"):
+    with pytest.raises(ValueError, match="1 ways same number of images, not 2"):
         traversal.save_traversal_figure({"a.png": way("a")}, squares(2), tmp_path / "ways")
     with pytest.raises(ValueError, match="no way to draw"):
         traversal.save_traversal_figure({}, [], tmp_path / "ways")

@@ -94,8 +94,8 @@ def test_uncertainty_sheets_show_the_right_images(result, source, monkeypatch, t
 
 
 def test_rank_is_rounded_down():
-    assert "above 99.9 %" in report._place({"length": 3, "text_rank": 0.9999})
-    assert "above 100.0 %" in report._place({"length": 3, "text_rank": 1.0})
+    assert "above 99.9 %" in report._describe_entry({"length": 3, "text_rank": 0.9999})
+    assert "above 100.0 %" in report._describe_entry({"length": 3, "text_rank": 1.0})
 
 
 def test_background_figures(model, tmp_path):

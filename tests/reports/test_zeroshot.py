@@ -23,7 +23,7 @@ def test_zeroshot_figure_shows_the_numbers(result, tmp_path):
     text = svg_text(paths[1])
     for kind in ("raw", "fitted"):
         assert f"{kind}, ECE {result['calibration']['softmax'][kind]['ece']:.3f}" in text
-    for kind, label in (("fitted", "fitted to all pairs"), ("fitted_to_answers", "fitted to answers")):
+    for kind, label in (("fitted", "fitted to all pairs"), ("fitted_to_answers", "fitted to predictions")):
         assert f"{label}, ECE {result['calibration']['sigmoid'][kind]['predicted']['ece']:.3f}" in text
     for name, label in (("uncertainty", "image uncertainty"), ("match", "match probability")):
         assert f"{label}, AURC {result['selective'][name]['aurc']:.3f}" in text
@@ -50,4 +50,4 @@ def test_zeroshot_figure_of_one_image(draw, tmp_path):
 
 @pytest.mark.parametrize(("count", "text"), [(50, "50"), (9999, "9999"), (50_000, "50k")])
 def test_format_count_is_short(count, text):
-    assert zeroshot._short(count) == text
+    assert zeroshot._format_count(count) == text

@@ -72,8 +72,8 @@ def filter_(
     result = filter_pairs(
         source, out, keep_fraction=keep_fraction, rank_by=rank_by, model=model, captions=captions, image=image,
         variances=variances, precision=precision, batch_size=batch_size, max_bad_fraction=max_bad_fraction,
-        duplicates=duplicates, duplicate_cosine=duplicate_cosine, outputs=outputs, shard_size=shard_size, ground_truth=ground_truth,
-        device=device,
+        duplicates=duplicates, duplicate_cosine=duplicate_cosine, outputs=outputs, shard_size=shard_size,
+        ground_truth=ground_truth, device=device,
     )  # fmt: skip
     paths = list(result.paths)
     if report:

@@ -194,8 +194,8 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
     _write_numbers(axes, centers, range(len(centers)), figures.BLUE)
     _write_numbers(axes, plane.project(texts.mean), numbers, figures.ORANGE)
     along = [
-        f"direction {k + 1} ({100 * float(share):.0f} % of the variance)"
-        for k, share in enumerate(plane.explained_variance_ratio)
+        f"direction {k + 1} ({100 * float(ratio):.0f} % of the variance)"
+        for k, ratio in enumerate(plane.explained_variance_ratio)
     ]
     axes.set(title=f"PCA of samples; ellipses of {SIGMAS:g} σ", xlabel=along[0], ylabel=along[1])
     axes.set_aspect("equal", adjustable="datalim")

@@ -66,7 +66,7 @@ def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) ->
     x = [100 * row["fraction"] for row in rows]
     axes.plot(x, _get_values(rows, metric), color=figures.BLUE, marker="o", label="this model")
     if metric == "accuracy":
-        paper = [(share, _get_paper_value(paper_numbers.OCCLUSION, f"{share:g} %")) for share in x]
+        paper = [(percent, _get_paper_value(paper_numbers.OCCLUSION, f"{percent:g} %")) for percent in x]
         _draw_paper(axes, [pair for pair in paper if pair[1] is not None])
     axes.set(title="center occluded", xlabel="occluded area, %")
 

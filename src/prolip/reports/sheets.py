@@ -85,8 +85,8 @@ def save_caption_sheet(out: Path, title: str, captions: Sequence[tuple[str, str]
         Paths of the PNG and the SVG.
     """
     left = 0.7
-    wide = int((WIDTH - 2 * MARGIN - left) / CHARACTER)
-    wrapped = [(number, wrap_text(caption, wide)) for number, caption in captions]
+    width = int((WIDTH - 2 * MARGIN - left) / CHARACTER)
+    wrapped = [(number, wrap_text(caption, width)) for number, caption in captions]
     height = 2 * MARGIN + HEADING + sum((len(lines) + 0.6) * LINE for _, lines in wrapped)
     with figures.figure_style():
         figure = figures.make_figure(WIDTH, height)
