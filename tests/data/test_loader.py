@@ -676,3 +676,9 @@ def test_workers_leave_sigterm_to_their_parent(loader):
         os.kill(worker.pid, signal.SIGTERM)
     assert len(list(batches)) == len(found) - 1
     found.close()
+
+
+def test_load_state_dict_refuses_a_state_of_another_version(loader):
+    one = loader()
+    with pytest.raises(ValueError, match=r"version 1; this release reads version 2"):
+        one.load_state_dict({**one.state_dict(), "version": 1})

@@ -1,12 +1,27 @@
+import os
+import shutil
+
 import numpy as np
 import pytest
 
+from prolip import scenes
+from prolip.data.open import open_data
 from prolip.data.sample import BadSampleError, Sample
-from prolip.data.source import ConcatSource, compute_fingerprint, require_captions, require_index
+from prolip.data.source import (
+    ConcatSource,
+    FileBacked,
+    Source,
+    Subset,
+    compute_fingerprint,
+    require_captions,
+    require_index,
+)
+from prolip.embeddings.identity import data_identity
 from prolip.scenes import Scenes
+from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
-def test_joined_sources_are_one_after_another():
+def test_concat_source_reads_sources_one_after_another():
     parts = [Scenes("simple", length=length, seed=seed) for seed, length in enumerate((3, 1, 5))]
     joined = ConcatSource(parts)
     assert len(joined) == 9
@@ -87,3 +102,39 @@ def test_few_samples_are_all_tried():
 
 def test_other_faults_are_left_to_the_loader():
     require_captions(Counted(10, good=None, reason="broken shard"))
+
+
+# Subset
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("scenes") / "data"
+    write_dataset(out, SceneDatasetSpec(image_size=32, num_test=3, num_train=6, unseen=3), progress=False)
+    return out
+
+
+def test_subset_reaches_from_the_first_to_the_last_sample():
+    source = scenes.Scenes("simple", length=101, size=32)
+    part = Subset(source, 11)
+    assert isinstance(part, Source)
+    assert part.indices.tolist() == list(range(0, 101, 10))
+    assert part.read(3).key == source.read(30).key
+    assert part.fingerprint() != Subset(source, 12).fingerprint()
+    assert len(Subset(source, 1000)) == 101
+    assert len(Subset(source, 1)) == 1
+    with pytest.raises(ValueError, match="limit"):
+        Subset(source, 0)
+
+
+def test_a_part_of_files_that_changed_is_other_data(folder, tmp_path):
+    shutil.copytree(folder / "train", tmp_path / "train")
+    source = open_data(tmp_path / "train", captions=["json:captions"])
+    part = Subset(source, 2)
+    assert isinstance(part, FileBacked)
+    assert list(part.files()) == list(source.files()) != []
+    before = data_identity(part, None)
+    assert data_identity(Subset(source, 2), None) == before
+    os.utime(source.files()[0], ns=(0, 0))
+    assert data_identity(part, None) != before
+    assert not Subset(scenes.Scenes("simple", length=5, size=32), 2).files()

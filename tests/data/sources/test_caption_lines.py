@@ -139,11 +139,11 @@ def test_bad_rows(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no column caption"),
+        (b"", "is empty"),
         (b"id,url\n1,2\n", "no column caption"),
         (b'caption\na\n"b', "row 2 can't be read: unexpected end"),
         (b"\xff\xfei\0d\0", "UTF-16"),
-        (b"caption\ra cat\ra dog\r", "CR alone"),
+        (b"caption\ra cat\ra dog\r", "end in CR"),
     ],
 )
 def test_what_is_no_table(tmp_path, content, message):

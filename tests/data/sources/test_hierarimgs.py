@@ -142,7 +142,7 @@ def test_what_is_built_and_what_is_left_out(tmp_path):
         "missing file": 1,
         "unreadable image": 1,
         "empty image": 1,
-        "not of the size that its annotations say": 1,
+        "not of the size that the annotations give": 1,
     }
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*.*"))
     names = ("level-0.png", "level-1.png", "level-2.png", "original.png")
@@ -203,7 +203,7 @@ def edit(path, change):
             lambda c: c["images"][1].update(file_name="index.json.jpg"),
             "an image can't be called 'index.json'",
         ),
-        (lambda c: c["annotations"][1]["segmentation"].update(counts=[3]), "annotation 1: its run lengths"),
+        (lambda c: c["annotations"][1]["segmentation"].update(counts=[3]), "annotation 1: the run lengths"),
         (lambda c: c["annotations"][1].update(segmentation=[[1, 2]]), "annotation 1: a polygon"),
     ],
 )
@@ -247,8 +247,8 @@ def test_files_are_by_level_and_lie_beside_the_index(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "names no images"),
-        ({"images": []}, "names no images"),
+        ({}, "lists no images"),
+        ({"images": []}, "lists no images"),
         ({"images": [{"original": "a.png"}]}, '"original" and "levels"'),
         ({"images": [{"original": "a", "levels": ["b"]}, {"original": "a", "levels": []}]}, "same number"),
     ],

@@ -274,7 +274,7 @@ def test_captions_in_another_place_are_found_out_at_once(tmp_path):
             [(f"{n}.jpg", PNG), (f"{n}.json", json.dumps({"caption": "a", "url": "b"}).encode())],
         )
     wanted = (
-        f"{tmp_path}/*.tar: not one of 3 samples that were tried can be used. The first: {tmp_path}/0.tar: 0: "
+        f"{tmp_path}/*.tar: none of the 3 samples that were tried can be used. The first: {tmp_path}/0.tar: 0: "
         "no caption (expected txt; found jpg, json (fields caption, url))"
     )
     with pytest.raises(ValueError, match=re.escape(wanted)):
@@ -301,7 +301,7 @@ def test_pictures_that_are_links_are_told(tmp_path):
     source = TarShards(
         write_tar(tmp_path / "1.tar", [("0.jpg", PNG), ("0.txt", b"a"), link, ("1.txt", b"b")])
     )
-    hint = "'1.jpg' is a link, which is not read: tar -h --hard-dereference"
+    hint = "'1.jpg' is a link, which is not read: use tar -h --hard-dereference"
     assert bad(source, 1).detail == f"expected jpg, jpeg, png, webp; found txt; {hint}"
 
 

@@ -85,7 +85,9 @@ def test_a_stream_has_the_samples_of_the_shard(address, skip, tar):
 def test_skipped_samples_are_not_looked_at(tar, monkeypatch):
     stream, seen = TarStream(tar), []
     picked = stream.fields.make_sample
-    monkeypatch.setattr(stream.fields, "make_sample", lambda key, *rest: seen.append(key) or picked(key, *rest))
+    monkeypatch.setattr(
+        stream.fields, "make_sample", lambda key, *rest: seen.append(key) or picked(key, *rest)
+    )
     list(stream.read(0, 4))
     assert seen == ["4", "5"]
 
