@@ -1,7 +1,10 @@
-"""Shared by all tests: one thread a worker, and random Gaussians to try things on."""
+"""Fixtures shared by all tests: random Gaussians, a tokenizer, a small model."""
 
 import os
 import socket
+
+# Before torch is imported; subprocesses inherit it. Several threads per process would compete for the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import pytest
@@ -17,21 +20,21 @@ hypothesis.settings.register_profile("prolip", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("prolip")
 
 
-def hub_is_away():
-    """Why the hub can't be used here; None if it can."""
+def why_hub_is_unavailable():
+    """Why the hub can't be used; None if it can."""
     if os.environ["HF_HUB_OFFLINE"] != "0":
-        return "the tests keep off the hub unless HF_HUB_OFFLINE=0"
+        return "the hub is only used with HF_HUB_OFFLINE=0"
     try:
         socket.create_connection(("huggingface.co", 443), timeout=3).close()
     except OSError as error:
-        return f"no hub can be reached from here: {error}"
+        return f"the hub can't be reached: {error}"
     return None
 
 
 def pytest_collection_modifyitems(items):
-    needy = [item for item in items if item.get_closest_marker("hub")]
-    reason = hub_is_away() if needy else None
-    for item in needy if reason else ():
+    hub_tests = [item for item in items if item.get_closest_marker("hub")]
+    reason = why_hub_is_unavailable() if hub_tests else None
+    for item in hub_tests if reason else ():
         item.add_marker(pytest.mark.skip(reason=reason))
 
 
@@ -41,8 +44,8 @@ def pytest_configure(config):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory):
-    """Indexes of shards go to a folder of the tests, not to the user's."""
+def _temporary_cache(tmp_path_factory):
+    """Caches go to a temporary folder, not to the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -83,5 +86,5 @@ def tokenizer():
 
 @pytest.fixture
 def nano(tokenizer):
-    """A fresh model of the smallest size: 32 pixels, 16 tokens, 32 dimensions."""
+    """A new model of the smallest size: 32 pixels, 16 tokens, 32 dimensions."""
     return create("nano", tokenizer, seed=0).eval()

@@ -1,4 +1,4 @@
-"""Where the golden data lie: what the public release computes, see tests/fixtures/README.md."""
+"""Paths of the golden data, computed by the public release; see tests/fixtures/README.md."""
 
 import json
 import shutil

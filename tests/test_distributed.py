@@ -1,4 +1,4 @@
-"""Several gloo processes against one: the same loss, the same parameter gradients, whatever each rank holds."""
+"""Tests of prolip.distributed: several gloo processes give the loss and the gradients of one process."""
 
 import gc
 import os
@@ -37,9 +37,9 @@ class Model(nn.Module):
                 *(nn.Parameter(p.detach().double()) for p in (start.logit_scale, start.logit_bias))
             )
             self.temperatures[name] = own
-            self.register_parameter(f"{name}_log_scale", own.logit_scale)
+            self.register_parameter(f"{name}_logit_scale", own.logit_scale)
             if name != "clip":  # a softmax has no bias
-                self.register_parameter(f"{name}_bias", own.logit_bias)
+                self.register_parameter(f"{name}_logit_bias", own.logit_bias)
         self.image, self.text = nn.Linear(6, 8).double(), nn.Linear(6, 8).double()
 
     def encode(self, tower, x):
@@ -60,8 +60,8 @@ def data():
     return images, texts, torch.tensor([True, False, False, True, False, False, False, False])
 
 
-def share(model, objective, temperatures, rows, sizes=None):
-    """This rank's share of the loss of the whole batch."""
+def compute_part(model, objective, temperatures, rows, sizes=None):
+    """This rank's part of the loss of the global batch."""
     images, texts, masked = data()
     total = int(masked.sum())
     images, texts, masked = images[rows], texts[rows], masked[rows]
@@ -77,7 +77,8 @@ def share(model, objective, temperatures, rows, sizes=None):
         )
     return objective(
         image, text, temperatures,
-        masked_images=MaskedPairs(image[masked], masked_image), masked_texts=MaskedPairs(text[masked], masked_text), batch=batch,
+        masked_images=MaskedPairs(image[masked], masked_image), masked_texts=MaskedPairs(text[masked], masked_text),
+        batch=batch,
     )  # fmt: skip
 
 
@@ -85,15 +86,21 @@ def gradients(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def run_rank(rank, world, init):
-    """One process: all checks, then an orderly end. An error in a check ends the process before and fails the test."""
+def run_rank(rank, folder):
+    """All checks for each world size that this rank belongs to. An error ends the process and fails the test.
+
+    The same processes serve all world sizes: starting a process takes longer than its checks.
+    """
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world)
-    check_objectives(rank, world, SIZES[world])
-    check_gather(rank, world, SIZES[world])
-    gc.collect()  # DDP's reducers hold the group in cycles
-    dist.barrier()  # nobody leaves while another still talks
-    dist.destroy_process_group()
+    for world, sizes in SIZES.items():
+        if rank >= world:
+            continue
+        dist.init_process_group("gloo", init_method=f"file://{folder}/{world}", rank=rank, world_size=world)
+        check_objectives(rank, world, sizes)
+        check_gather(rank, world, sizes)
+        gc.collect()  # DDP's reducers hold the group in cycles
+        dist.barrier()  # no rank leaves while another still communicates
+        dist.destroy_process_group()
     os._exit(0)  # gloo's threads now and then abort the interpreter's own exit; everything has been checked
 
 
@@ -103,18 +110,18 @@ def check_objectives(rank, world, sizes):
     assert distributed.gather_batch_sizes(sizes[rank]) == list(sizes)
     for name, objective in OBJECTIVES.items():
         alone, together, wrapped = Model(objective), Model(objective), Model(objective)
-        wanted = share(alone, objective, alone.temperatures, slice(0, 8))
-        wanted.total.backward()
-        got = share(together, objective, together.temperatures, rows, sizes)
-        for term, value in got.values.items():
+        expected = compute_part(alone, objective, alone.temperatures, slice(0, 8))
+        expected.total.backward()
+        found = compute_part(together, objective, together.temperatures, rows, sizes)
+        for term, value in found.values.items():
             total = distributed.sum_over_ranks(value)
-            torch.testing.assert_close(total, wanted.values[term].detach(), msg=f"{name}: {term}")
-        got.total.backward()
+            torch.testing.assert_close(total, expected.values[term].detach(), msg=f"{name}: {term}")
+        found.total.backward()
         summed = distributed.sum_over_ranks(gradients(together))
         torch.testing.assert_close(summed, gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
 
-        parallel = DistributedDataParallel(wrapped)  # DDP averages: the share times the world size
-        (world * share(parallel, objective, wrapped.temperatures, rows, sizes).total).backward()
+        parallel = DistributedDataParallel(wrapped)  # DDP averages: the part times the world size
+        (world * compute_part(parallel, objective, wrapped.temperatures, rows, sizes).total).backward()
         torch.testing.assert_close(gradients(wrapped), gradients(alone), rtol=1e-10, atol=1e-12, msg=name)
 
 
@@ -144,16 +151,15 @@ def check_gather(rank, world, sizes):
     own = torch.tensor(float(rank + 1))
     assert distributed.sum_over_ranks(own).item() == sum(range(1, world + 1))
     assert own.item() == rank + 1, "the caller's value is left alone"
-    with pytest.raises(ValueError, match="don't fit rank"):
+    with pytest.raises(ValueError, match="don't match rank"):
         distributed.all_gather(rows, [9] * world)
 
 
-@pytest.mark.parametrize("world", SIZES)
-def test_ranks_give_the_loss_and_gradients_of_one_process(world, tmp_path):
-    mp.spawn(run_rank, args=(world, f"file://{tmp_path}/store"), nprocs=world)
+def test_ranks_give_the_loss_and_gradients_of_one_process(tmp_path):
+    mp.spawn(run_rank, args=(str(tmp_path),), nprocs=max(SIZES))
 
 
-def test_nothing_is_needed_when_nothing_is_initialised():
+def test_functions_are_no_ops_without_a_process_group():
     rows = torch.ones(3, 2, requires_grad=True)
     assert distributed.all_gather(rows) is rows
     assert (distributed.rank(), distributed.world_size(), distributed.gather_batch_sizes(3)) == (0, 1, [3])

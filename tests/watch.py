@@ -1,12 +1,12 @@
-"""Seeing what torch does inside a call."""
+"""Counting torch operations inside a call."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Watch(TorchDispatchMode):
-    """Inside `with Watch() as seen:`, the largest tensor made, and the number of matrix products and
-    of exponentials of matrices."""
+    """Inside `with Watch() as seen:`, records the largest tensor created and counts matrix products and
+    exponentials of matrices."""
 
     def __init__(self):
         super().__init__()

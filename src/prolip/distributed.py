@@ -1,7 +1,7 @@
-"""Ranks: who we are, and a gather that carries gradients. Safe, and without cost, when nothing is initialised.
+"""Rank, world size, and a differentiable all-gather. No-ops if torch.distributed is not initialized.
 
-The convention: each rank computes its share of the global loss, and the shares add up to it. So parameter
-gradients are added over ranks (DDP averages them: multiply the share by the world size there).
+The convention: each rank computes its part of the global loss, and the parts add up to it. So parameter gradients are
+summed over ranks (DDP averages them: multiply the part by the world size there).
 """
 
 from __future__ import annotations
@@ -18,19 +18,30 @@ from prolip.gaussian import Gaussian, MeanTrace
 
 
 def is_distributed() -> bool:
+    """Whether a process group is initialized."""
     return dist.is_available() and dist.is_initialized()
 
 
 def world_size() -> int:
+    """Number of ranks; 1 without a process group."""
     return dist.get_world_size() if is_distributed() else 1
 
 
 def rank() -> int:
+    """This process's rank; 0 without a process group."""
     return dist.get_rank() if is_distributed() else 0
 
 
 def gather_batch_sizes(local: int, device: torch.device | str = "cpu") -> list[int]:
-    """Number of rows on each rank, in rank order. An exchange that synchronises: call it once, not every step."""
+    """Exchange batch sizes. It synchronizes: call it once, not every step.
+
+    Args:
+        local: Rows on this rank.
+        device: Of the exchange.
+
+    Returns:
+        Rows on each rank, in rank order.
+    """
     if world_size() == 1:
         return [local]
     sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world_size())]
@@ -39,21 +50,36 @@ def gather_batch_sizes(local: int, device: torch.device | str = "cpu") -> list[i
 
 
 def all_gather(rows: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
-    """Rows of all ranks in rank order: (n_r, ...) -> (sum n_r, ...), with the sum of all ranks' gradients flowing back.
+    """Concatenate the rows of all ranks. The backward pass returns the sum of all ranks' gradients.
 
-    sizes: rows on each rank; None asks for them (which synchronises).
+    Args:
+        rows: (n_r, ...), of this rank.
+        sizes: Rows on each rank; None: they are exchanged, which synchronizes.
+
+    Returns:
+        (sum of n_r, ...), in rank order.
     """
     if world_size() == 1:
         return rows
     sizes = list(sizes) if sizes is not None else gather_batch_sizes(rows.shape[0], rows.device)
     if len(sizes) != world_size() or sizes[rank()] != rows.shape[0]:
-        raise ValueError(f"sizes {sizes} don't fit rank {rank()} of {world_size()} with {rows.shape[0]} rows")
-    gathered: Tensor = _Gather.apply(rows, sizes)
+        raise ValueError(
+            f"sizes {sizes} don't match rank {rank()} of {world_size()} with {rows.shape[0]} rows"
+        )
+    gathered: Tensor = _AllGather.apply(rows, sizes)
     return gathered
 
 
 def gather_mean_trace(z: Gaussian, sizes: Sequence[int] | None = None) -> MeanTrace:
-    """Mean and trace of all ranks' Gaussians: D + 1 numbers a row cross the wire, in one call."""
+    """`all_gather` of mean and trace: D + 1 numbers per row, in one call.
+
+    Args:
+        z: (n_r, D), of this rank.
+        sizes: As for `all_gather`.
+
+    Returns:
+        Mean (sum of n_r, D) and trace (sum of n_r,).
+    """
     if world_size() == 1:
         return z.mean_trace()
     packed = all_gather(torch.cat([z.mean, z.uncertainty[:, None]], dim=-1), sizes)
@@ -61,36 +87,36 @@ def gather_mean_trace(z: Gaussian, sizes: Sequence[int] | None = None) -> MeanTr
 
 
 def sum_over_ranks(value: Tensor) -> Tensor:
-    """The sum of a detached value over ranks: for reporting."""
+    """The sum of a detached value over ranks, for logging."""
     total = value.detach().clone()
     if world_size() > 1:
         dist.all_reduce(total)
     return total
 
 
-class _Gather(torch.autograd.Function):
-    """all_gather forward, reduce_scatter backward, on rows filled up to the largest rank's number."""
+class _AllGather(torch.autograd.Function):
+    """all_gather forward, reduce_scatter backward, on rows padded to the largest rank's size."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int]) -> Tensor:
         ctx.sizes = sizes
-        filled = _fill(rows, max(sizes))
+        padded = _pad_rows(rows, max(sizes))
         gathered = rows.new_empty((len(sizes) * max(sizes), *rows.shape[1:]))
-        dist.all_gather_single(gathered, filled)
+        dist.all_gather_single(gathered, padded)
         parts = gathered.split(max(sizes))
         return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        forbid_double_backward("gather has a first derivative only")
+        forbid_double_backward("all_gather has a first derivative only")
         sizes: list[int] = ctx.sizes
-        filled = torch.cat([_fill(part, max(sizes)) for part in grad.split(sizes)])
+        padded = torch.cat([_pad_rows(part, max(sizes)) for part in grad.split(sizes)])
         own = grad.new_empty((max(sizes), *grad.shape[1:]))
-        dist.reduce_scatter_single(own, filled)
+        dist.reduce_scatter_single(own, padded)
         return own[: sizes[rank()]], None
 
 
-def _fill(rows: Tensor, count: int) -> Tensor:
-    """Rows of zeros added up to `count`: collectives want equal sizes."""
+def _pad_rows(rows: Tensor, count: int) -> Tensor:
+    """Pad with rows of zeros to `count`: collectives need equal sizes."""
     missing = rows.new_zeros((count - rows.shape[0], *rows.shape[1:]))
     return torch.cat([rows, missing])

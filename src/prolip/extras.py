@@ -1,4 +1,4 @@
-"""Optional parts: imported where they are used, and one clear sentence when they are not installed."""
+"""Optional dependencies: imported on use, with a clear error if they are not installed."""
 
 from __future__ import annotations
 
@@ -15,30 +15,41 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "logging": ("tensorboard", "wandb"),
 }
-"""Modules of each extra of pyproject.toml that a user may want."""
+"""Modules of each extra of pyproject.toml."""
 
 
 class MissingExtraError(ImportError):
-    """A part that is not installed; the message says how to install it."""
+    """An optional dependency is not installed; the message has the command that installs it."""
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
-    """The module, or an error that names the extra to install."""
+    """Import an optional module.
+
+    Args:
+        module: Its name.
+        extra: The extra of pyproject.toml that installs it.
+
+    Returns:
+        The module.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".", maxsplit=1)[0]:
             raise  # the module is there, but something that it needs is not: a broken install
         raise MissingExtraError(
-            f"this needs {module.split('.', maxsplit=1)[0]}. {install_command(extra)}"
+            f"this feature needs {module.split('.', maxsplit=1)[0]}. {install_command(extra)}"
         ) from None
 
 
 def install_command(*names: str) -> str:
-    """The sentence that says how to install extras. (From a checkout: the package is not on an index.)"""
+    """The command that installs extras, for messages. (From a checkout: the package is not on an index.)"""
     return f"In the checkout, run: .venv/bin/pip install -c constraints.txt -e '.[{','.join(names)}]'"
 
 
 def missing_modules(extra: str) -> list[str]:
-    """Modules of an extra that are not installed. Imports nothing."""
+    """Names of the modules of an extra that are not installed. Imports nothing."""
     return [module for module in EXTRAS[extra] if find_spec(module) is None]

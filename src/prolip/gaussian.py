@@ -1,4 +1,4 @@
-"""The value that everything in this package speaks: a Gaussian with diagonal covariance."""
+"""Gaussian: a batch of Gaussians with diagonal covariance, the embedding of an image or a text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from torch.utils import _pytree
 from prolip.checks import describe_type, require_finite, require_float_tensor, require_in_range
 
 MAX_LOG_VAR = {torch.float32: 80.0, torch.float64: 600.0}
-"""Largest log_var of each type: a sum of variances, and a few products of them, must still be numbers."""
+"""Largest log_var of each dtype: sums and a few products of variances must not overflow."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Gaussian:
     """A batch of Gaussians N(mean, diag(exp(log_var))) in D dimensions.
 
-    mean:    (..., D), of unit length when a tower made it.
-    log_var: (..., D), log sigma^2 (never sigma), float32 or float64. A point (zero variance, what a
-             deterministic model gives) has log_var = -inf.
+    The constructor checks nothing, so that a Gaussian survives `tree_map` and full-graph compilation. `check` does;
+    measures and `mixture` call it. Losses, which run in the hot loop, don't: it synchronizes a GPU.
 
-    The constructor checks nothing, so that a Gaussian survives `tree_map` and full-graph compilation. `check`
-    does; measures and `mixture` call it. Losses, which run in the hot loop, don't: it waits for a GPU.
+    Attributes:
+        mean: (..., D), of unit length if a model made it.
+        log_var: (..., D), log sigma^2 (never sigma), float32 or float64. A point (zero variance, from a
+            deterministic model) has log_var = -inf.
 
     >>> z = Gaussian(torch.tensor([[1.0, 0.0]]), torch.tensor([[-1.0, -2.0]]))
     >>> round(z.uncertainty.item(), 4)
@@ -43,15 +44,15 @@ class Gaussian:
 
     @classmethod
     def cat(cls, gaussians: Sequence[Gaussian]) -> Gaussian:
-        """Join along the first axis: (n1, ..., D), (n2, ..., D) -> (n1 + n2, ..., D)."""
+        """Concatenate along the first axis: (n1, ..., D), (n2, ..., D) -> (n1 + n2, ..., D)."""
         if any(z.mean.ndim < 2 for z in gaussians):
-            raise ValueError("Gaussian.cat joins batches; Gaussian.stack makes a batch of single Gaussians")
-        return cls(*(torch.cat(leaves) for leaves in _columns(gaussians, "cat")))
+            raise ValueError("Gaussian.cat concatenates batches; use Gaussian.stack for single Gaussians")
+        return cls(*(torch.cat(leaves) for leaves in _collect_leaves(gaussians, "cat")))
 
     @classmethod
     def stack(cls, gaussians: Sequence[Gaussian]) -> Gaussian:
-        """Join along a new first axis: n of (..., D) -> (n, ..., D)."""
-        return cls(*(torch.stack(leaves) for leaves in _columns(gaussians, "stack")))
+        """Stack along a new first axis: n of (..., D) -> (n, ..., D)."""
+        return cls(*(torch.stack(leaves) for leaves in _collect_leaves(gaussians, "stack")))
 
     @property
     def var(self) -> Tensor:
@@ -80,6 +81,7 @@ class Gaussian:
 
     @property
     def device(self) -> torch.device:
+        """Device of the mean."""
         return self.mean.device
 
     def __len__(self) -> int:
@@ -91,7 +93,7 @@ class Gaussian:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Gaussian:
-        """Index the batch axes; the last axis, D, always stays whole: z[0], z[mask], z[..., 0]."""
+        """Index the batch axes; the last axis, D, is never indexed: z[0], z[mask], z[..., 0]."""
         index = index if isinstance(index, tuple) else (index,)
         if not any(part is Ellipsis for part in index):
             index = (*index, Ellipsis)
@@ -99,34 +101,47 @@ class Gaussian:
         return Gaussian(self.mean[index], self.log_var[index])
 
     def to(self, *args: Any, **kwargs: Any) -> Gaussian:
-        """As `Tensor.to`. A dtype below float32 changes the mean only: exp() magnifies what log_var loses."""
+        """As `Tensor.to`. A dtype below float32 is applied to the mean only: exp() magnifies rounding errors."""
         mean, log_var = self.mean.to(*args, **kwargs), self.log_var.to(*args, **kwargs)
         if not mean.is_floating_point():
-            raise TypeError(f"a Gaussian can't be made of {mean.dtype}")
+            raise TypeError(f"a Gaussian can't be converted to {mean.dtype}")
         if log_var.dtype.itemsize < 4:
             log_var = self.log_var.to(device=mean.device)
         return Gaussian(mean, log_var)
 
     def detach(self) -> Gaussian:
+        """As `Tensor.detach`."""
         return Gaussian(self.mean.detach(), self.log_var.detach())
 
     def sample(self, generator: torch.Generator | None, count: int | None = None) -> Tensor:
-        """One draw of each, (..., D), or `count` draws, (count, ..., D); gradients flow to both parameters.
+        """Draw by the reparameterization trick: gradients flow to mean and log_var.
 
-        `generator` lives on the Gaussian's device; None, written out, takes torch's global one.
+        Args:
+            generator: On the Gaussian's device; None: torch's global one.
+            count: Draws of each Gaussian; None: one, without the axis.
+
+        Returns:
+            (..., D), or (count, ..., D).
         """
         shape = self.mean.shape if count is None else (count, *self.mean.shape)
         noise = torch.randn(shape, generator=generator, dtype=self.log_var.dtype, device=self.mean.device)
         return self.mean + self.std * noise
 
     def mean_trace(self) -> MeanTrace:
-        """What CSD sees of these Gaussians: D + 1 numbers each."""
+        """Mean and trace, all that CSD needs: D + 1 numbers per Gaussian."""
         return MeanTrace(self.mean, self.uncertainty)
 
     def check_shapes(self, name: str = "the Gaussian") -> Gaussian:
-        """This Gaussian, or an error if types, shapes or devices are wrong. Reads no data: fit for the hot loop."""
-        for leaf, what in ((self.mean, "mean"), (self.log_var, "log_var")):
-            require_float_tensor(leaf, f"{name}: {what}")
+        """Check types, shapes and devices. Reads no data, so that it can run in the hot loop.
+
+        Args:
+            name: Of the Gaussian, for messages.
+
+        Returns:
+            The Gaussian itself.
+        """
+        for leaf, part in ((self.mean, "mean"), (self.log_var, "log_var")):
+            require_float_tensor(leaf, f"{name}: {part}")
         if self.mean.ndim == 0 or self.mean.shape != self.log_var.shape or self.mean.shape[-1] == 0:
             raise ValueError(
                 f"{name}: mean {tuple(self.mean.shape)} and log_var {tuple(self.log_var.shape)} "
@@ -139,7 +154,7 @@ class Gaussian:
         return self
 
     def check(self, name: str = "the Gaussian") -> Gaussian:
-        """`check_shapes`, and an error if values are not finite. Reads the data (synchronises a GPU)."""
+        """`check_shapes`, and check that values are finite. Reads the data (synchronizes a GPU)."""
         self.check_shapes(name)
         if torch.compiler.is_compiling():
             return self
@@ -154,24 +169,28 @@ class Gaussian:
         if not isinstance(self.mean, Tensor) or not isinstance(self.log_var, Tensor):
             return f"Gaussian({self.mean!r}, {self.log_var!r})"
         size = " x ".join(str(n) for n in self.mean.shape)
-        place = "" if self.mean.device.type == "cpu" else f", {self.mean.device}"
+        device = "" if self.mean.device.type == "cpu" else f", {self.mean.device}"
         dtype = str(self.mean.dtype).removeprefix("torch.")
-        return f"Gaussian({size}, {dtype}{place}{_uncertainty_range(self)})"
+        return f"Gaussian({size}, {dtype}{device}{_format_uncertainty_range(self)})"
 
 
 @dataclass(frozen=True, eq=False)
 class MeanTrace:
-    """A Gaussian as CSD sees it: its mean (..., D) and its uncertainty tr(Sigma) (...,).
+    """The part of a Gaussian that CSD needs.
 
-    PPCL needs no more than this of a text, so that D + 1 numbers cross ranks instead of 2 D.
-    It has the attributes of `Gaussian` that the contrastive losses read: they take either.
+    PPCL needs no more than this of a text, so that D + 1 numbers are sent between ranks instead of 2 D. It has the
+    attributes of `Gaussian` that the contrastive losses read: they take either.
+
+    Attributes:
+        mean: (..., D).
+        uncertainty: (...,), the trace of the covariance.
     """
 
     mean: Tensor
     uncertainty: Tensor
 
 
-def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], list[Tensor]]:
+def _collect_leaves(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], list[Tensor]]:
     if not gaussians:
         raise ValueError(f"Gaussian.{verb} needs at least one Gaussian")
     if len({z.dim for z in gaussians}) > 1:
@@ -180,19 +199,19 @@ def _columns(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tensor], li
 
 
 def check_gaussian(z: Gaussian, name: str) -> Gaussian:
-    """z, if it is a Gaussian that `Gaussian.check` accepts; else an error that names it."""
+    """Raise unless z is a Gaussian that `Gaussian.check` accepts; returns z."""
     if not isinstance(z, Gaussian):
         raise TypeError(f"{name} must be a Gaussian, not {describe_type(z)}")
     return z.check(name)
 
 
 def compute_dtype(*tensors: Tensor) -> torch.dtype:
-    """In what to compute: float64 if any input is, else float32 (bfloat16's eight bits can't hold a logit)."""
+    """The dtype to compute in: float64 if any input is, else float32 (bfloat16 has too few bits for a logit)."""
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def _uncertainty_range(z: Gaussian) -> str:
-    """', uncertainty 0.0145 to 0.0599', or nothing where there are no numbers to read."""
+def _format_uncertainty_range(z: Gaussian) -> str:
+    """', uncertainty 0.0145 to 0.0599', or '' if the tensors hold no values."""
     if z.log_var.is_meta or z.log_var.numel() == 0 or torch.compiler.is_compiling():
         return ""
     try:
@@ -202,7 +221,7 @@ def _uncertainty_range(z: Gaussian) -> str:
     return f", uncertainty {low:.4g}" if low == high else f", uncertainty {low:.4g} to {high:.4g}"
 
 
-def _register(cls: type, first: str, second: str) -> None:
+def _register_pytree(cls: type, first: str, second: str) -> None:
     """Make a two-tensor value a pytree node, so that DDP, FSDP and torch.compile see its tensors."""
     keys = (_pytree.GetAttrKey(first), _pytree.GetAttrKey(second))
 
@@ -218,5 +237,5 @@ def _register(cls: type, first: str, second: str) -> None:
     )
 
 
-_register(Gaussian, "mean", "log_var")
-_register(MeanTrace, "mean", "uncertainty")
+_register_pytree(Gaussian, "mean", "log_var")
+_register_pytree(MeanTrace, "mean", "uncertainty")

@@ -1,4 +1,4 @@
-"""Many prompts, one class: pooling Gaussians with weights, and EM for the weights (Algorithm 1 of the paper)."""
+"""Mixtures of prompts: pooling weighted Gaussians, and EM for the weights (Algorithm 1 of the paper)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PooledVariance = Literal["average", "independent"]
 """`average`: sum pi s, the mean variance. `independent`: sum pi^2 s, that of a sum of independent draws."""
 
 SAFE_LOG = 40.0
-"""Logarithms whose exponentials, times a weight, a float32 holds well."""
+"""Logarithms whose exponentials, times a weight, are safe in float32."""
 
 DENSITY_ELEMENTS = 2**19
-"""Observation coordinates (classes x M x D) whose densities are computed at one time: 4 MiB, which stay in cache."""
+"""Observation coordinates (classes x M x D) whose densities are computed at a time: 4 MiB, which stay in cache."""
 
 
 def pool(
@@ -29,26 +29,30 @@ def pool(
     variance: PooledVariance = "average",
     normalize: bool = True,
 ) -> Gaussian:
-    """One Gaussian from T: mean sum pi mu (of unit length again unless told not), variance as `PooledVariance` says.
+    """Pool T Gaussians into one, with mean sum_t pi_t mu_t.
 
-    prompts: (..., T, D). weights: (..., T) or (T,), not negative, scaled here to sum to 1; None is uniform.
-    Returns (..., D).
+    Args:
+        prompts: (..., T, D).
+        weights: pi, (..., T) or (T,), not negative, normalized here to sum to 1; None: uniform.
+        variance: See `PooledVariance`.
+        normalize: Scale the mean to unit length.
+
+    Returns:
+        (..., D).
     """
     check_gaussian(prompts, "prompts")
     require_choice(variance, get_args(PooledVariance), "variance")
     if prompts.mean.ndim < 2 or prompts.shape[-2] == 0:
         raise ValueError(f"prompts must be (..., T, D) with T at least 1, not {tuple(prompts.shape)}")
-    share = _shares(prompts, weights)
-    dtype = torch.promote_types(share.dtype, prompts.mean.dtype)
-    mean = (share[..., None, :].to(dtype) @ prompts.mean.to(dtype))[..., 0, :]
+    pi = _normalize_weights(prompts, weights)
+    dtype = torch.promote_types(pi.dtype, prompts.mean.dtype)
+    mean = (pi[..., None, :].to(dtype) @ prompts.mean.to(dtype))[..., 0, :]
     if normalize:
         length = mean.norm(dim=-1, keepdim=True)
         if bool((length < 1e-6).any()):
-            raise ValueError(
-                "prompts that cancel each other have no mean direction: their weighted sum is zero"
-            )
+            raise ValueError("the weighted sum of the prompts' means is zero, so that it has no direction")
         mean = mean / length
-    factor = share if variance == "average" else share.square()
+    factor = pi if variance == "average" else pi.square()
     return Gaussian(mean, _log_weighted_sum(prompts.log_var, factor[..., None]))
 
 
@@ -62,8 +66,8 @@ def _log_weighted_sum(log_values: Tensor, factor: Tensor) -> Tensor:
     return (factor * scaled).sum(-2).log() + top[..., 0, :]
 
 
-def _shares(prompts: Gaussian, weights: Tensor | None) -> Tensor:
-    """Weights as shares of 1, (..., T), in the type of log_var."""
+def _normalize_weights(prompts: Gaussian, weights: Tensor | None) -> Tensor:
+    """Weights that sum to 1, (..., T), in the dtype of log_var."""
     shape = prompts.shape[:-1]
     if weights is None:
         return prompts.log_var.new_full(shape, 1.0 / shape[-1])
@@ -78,7 +82,14 @@ def _shares(prompts: Gaussian, weights: Tensor | None) -> Tensor:
 
 
 def inverse_uncertainty_weights(prompts: Gaussian) -> Tensor:
-    """Weights proportional to 1/tr(Sigma), where Algorithm 1 starts. prompts: (..., T, D). Returns (..., T), sum 1."""
+    """Weights proportional to 1/tr(Sigma), the initial weights of Algorithm 1.
+
+    Args:
+        prompts: (..., T, D).
+
+    Returns:
+        (..., T), with sum 1.
+    """
     uncertainty = check_gaussian(prompts, "prompts").uncertainty
     if bool((uncertainty <= 0).any()):
         raise ValueError("1/tr(Sigma) needs uncertainties above 0: this model has none")
@@ -86,21 +97,33 @@ def inverse_uncertainty_weights(prompts: Gaussian) -> Tensor:
 
 
 def dirichlet_prior(weights: Tensor, alpha: float) -> Tensor:
-    """Concentrations 1 + (alpha - 1) T w: a Dirichlet with the pull of alpha, shared out by weights (section 3.4).
+    """Dirichlet concentrations 1 + (alpha - 1) T w: the strength of alpha, distributed by weights (section 3.4).
 
-    weights: (..., T), scaled here to sum to 1. Returns (..., T).
+    Args:
+        weights: w, (..., T), normalized here to sum to 1.
+        alpha: Concentration of the symmetric prior.
+
+    Returns:
+        (..., T).
     """
     return 1.0 + (alpha - 1.0) * weights.shape[-1] * weights / weights.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True, eq=False)
 class MixingWeights:
-    """What EM found: weights (C, T) in float64, and for each class how it got there."""
+    """Result of EM.
+
+    Attributes:
+        weights: (C, T), float64.
+        iterations: (C,), steps taken.
+        converged: (C,), whether the last step was below the tolerance.
+        log_posterior: (C,), up to a constant: log-likelihood + sum of (alpha - 1) log pi over pi > 0.
+    """
 
     weights: Tensor
-    iterations: Tensor  # (C,) steps taken
-    converged: Tensor  # (C,) whether the last step was below the tolerance
-    log_posterior: Tensor  # (C,) up to a constant: log-likelihood + sum of (alpha - 1) log pi over pi > 0
+    iterations: Tensor
+    converged: Tensor
+    log_posterior: Tensor
 
 
 def fit_mixing_weights(
@@ -112,60 +135,81 @@ def fit_mixing_weights(
     tolerance: float = 1e-8,
     max_iterations: int = 1000,
 ) -> MixingWeights:
-    """EM for the weights of fixed Gaussian components under a Dirichlet(alpha) prior, all classes at once.
+    """EM for the weights of fixed Gaussian components under a Dirichlet prior, all C classes at once.
 
-    observations: (C, M, D) points. components: (C, T, D); add what keeps them wide enough (Algorithm 1's 0.02) before.
-    alpha: a number, or concentrations (C, T) or (T,). initial: (C, T) or (T,), positive; None is uniform.
-    Each step sets pi_t to N_t + alpha_t - 1, clipped at 0, and scales the sum to 1 (if all are clipped, the
-    component with the largest N_t takes all). A class stops when no weight moves by more than `tolerance`.
+    Each step sets pi_t to N_t + alpha_t - 1, clipped at 0, and normalizes the sum to 1 (if all are clipped, the
+    component with the largest N_t gets weight 1). A class stops when no weight changes by more than `tolerance`.
+
+    Args:
+        observations: (C, M, D), points.
+        components: (C, T, D); a minimal variance (0.02 in Algorithm 1) must have been added before.
+        alpha: Of the prior: a number, or concentrations (C, T) or (T,).
+        initial: Initial weights (C, T) or (T,), positive; None: uniform.
+        tolerance: Largest change of a weight at convergence.
+        max_iterations: Steps per class.
+
+    Returns:
+        Weights and convergence of each class.
     """
     _check_classes(observations, components)
     shape = (components.shape[0], components.shape[1])
     log_density = class_log_densities(observations, components)
     if not bool(torch.isfinite(log_density).all()):
         raise ValueError(
-            "observations so far from the components, or components so narrow, that densities overflow"
+            "densities overflow: observations are too far from the components, or variances too small"
         )
-    extra = _per_class(alpha, shape, log_density, "alpha") - 1.0
+    extra = _expand_per_class(alpha, shape, log_density, "alpha") - 1.0
     if not bool(((extra > -1) & (extra < 1e100)).all()):
         raise ValueError("alpha must be positive and below 1e100")
     if not 0.0 <= tolerance < 1.0 or max_iterations < 1:
         raise ValueError(
             f"tolerance {tolerance} must be in [0, 1), max_iterations {max_iterations} at least 1"
         )
-    pi = _per_class(1.0 if initial is None else initial, shape, log_density, "initial")
+    pi = _expand_per_class(1.0 if initial is None else initial, shape, log_density, "initial")
     if not bool((pi > 0).all() and torch.isfinite(pi).all()):
-        raise ValueError("initial weights must be positive and finite: EM can't leave zero")
+        raise ValueError("initial weights must be positive and finite: EM never changes a weight of zero")
     pi /= pi.sum(-1, keepdim=True)
-    iterations, converged = _iterate(pi, _Problem.of(log_density, extra), tolerance, max_iterations)
+    iterations, converged = _run_em(pi, _EMProblem.create(log_density, extra), tolerance, max_iterations)
     return MixingWeights(pi, iterations, converged, _log_posterior(pi, log_density, extra))
 
 
-def _iterate(pi: Tensor, problem: _Problem, tolerance: float, most: int) -> tuple[Tensor, Tensor]:
+def _run_em(pi: Tensor, problem: _EMProblem, tolerance: float, max_iterations: int) -> tuple[Tensor, Tensor]:
     """Step pi (C, T) in place, each class until it has converged. Returns iterations (C,) and converged (C,)."""
     iterations = torch.zeros(len(pi), dtype=torch.int64, device=pi.device)
     converged = torch.zeros(len(pi), dtype=torch.bool, device=pi.device)
     active = torch.arange(len(pi), device=pi.device)  # the classes of `problem`
-    going = torch.ones(len(pi), dtype=torch.bool, device=pi.device)  # of those, the ones that still move
-    for _ in range(most):
+    moving_classes = torch.ones(
+        len(pi), dtype=torch.bool, device=pi.device
+    )  # of those, the ones that have not converged
+    for _ in range(max_iterations):
         new = problem.step(pi[active])
         moving = (new - pi[active]).abs().amax(-1) > tolerance
-        pi[active[going]] = new[going]
-        iterations[active[going]] += 1
-        going &= moving
-        converged[active] = ~going
-        if not bool(going.any()):
+        pi[active[moving_classes]] = new[moving_classes]
+        iterations[active[moving_classes]] += 1
+        moving_classes &= moving
+        converged[active] = ~moving_classes
+        if not bool(moving_classes.any()):
             break
-        if int(going.sum()) < 0.7 * len(active):  # copying what is left pays once enough classes have stopped
-            active, problem, going = active[going], problem.only(going), going[going]
+        if int(moving_classes.sum()) < 0.7 * len(
+            active
+        ):  # copying the remaining classes pays once enough have stopped
+            active, problem, moving_classes = (
+                active[moving_classes],
+                problem.select(moving_classes),
+                moving_classes[moving_classes],
+            )
     return iterations, converged
 
 
 def class_log_densities(observations: Tensor, components: Gaussian) -> Tensor:
-    """log density of each observation under each component of its class, in float64.
+    """log density of each observation under each component of its class. EM needs it once: it has no weights in it.
 
-    observations: (C, M, D), components: (C, T, D). Returns (C, M, T). They don't depend on the weights: EM needs
-    them once.
+    Args:
+        observations: (C, M, D).
+        components: (C, T, D).
+
+    Returns:
+        (C, M, T), float64.
     """
     per_class = max(1, observations.shape[1] * observations.shape[2])
     step = max(1, DENSITY_ELEMENTS // per_class)
@@ -178,19 +222,19 @@ def class_log_densities(observations: Tensor, components: Gaussian) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
-    """What EM steps read: none of it depends on the weights."""
+class _EMProblem:
+    """Constants of the EM steps: none depends on the weights."""
 
     log_density: Tensor  # (C, M, T)
     density: Tensor  # (C, M, T), scaled so that the best component of each observation has 1
     extra: Tensor  # (C, T), alpha - 1
 
     @classmethod
-    def of(cls, log_density: Tensor, extra: Tensor) -> _Problem:
+    def create(cls, log_density: Tensor, extra: Tensor) -> _EMProblem:
         return cls(log_density, (log_density - log_density.amax(-1, keepdim=True)).exp_(), extra)
 
-    def only(self, classes: Tensor) -> _Problem:
-        return _Problem(self.log_density[classes], self.density[classes], self.extra[classes])
+    def select(self, classes: Tensor) -> _EMProblem:
+        return _EMProblem(self.log_density[classes], self.density[classes], self.extra[classes])
 
     def step(self, pi: Tensor) -> Tensor:
         """One EM step for all classes: (C, T) -> (C, T)."""
@@ -201,7 +245,7 @@ class _Problem:
         return torch.where(total > 0, new / total.clamp_min(torch.finfo(new.dtype).tiny), winner)
 
     def _counts(self, pi: Tensor) -> Tensor:
-        """N_t = sum over observations of pi_t f_t / sum_i pi_i f_i: two products of a matrix and a vector a class."""
+        """N_t = sum over observations of pi_t f_t / sum_i pi_i f_i: two matrix-vector products per class."""
         mixture = torch.bmm(self.density, pi[:, :, None])  # (C, M, 1)
         counts = pi * torch.bmm(mixture.reciprocal().mT, self.density)[:, 0]
         # classes in which all components that explain some observation were clipped to 0
@@ -230,8 +274,8 @@ def _check_classes(observations: Tensor, components: Gaussian) -> None:
         raise ValueError(f"{shapes} must not be empty")
 
 
-def _per_class(value: float | Tensor, shape: tuple[int, int], like: Tensor, name: str) -> Tensor:
-    """A number, (T,) or (C, T) as a fresh (C, T) in float64."""
+def _expand_per_class(value: float | Tensor, shape: tuple[int, int], like: Tensor, name: str) -> Tensor:
+    """Expand a number, (T,) or (C, T) to a new (C, T) in float64."""
     tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if tensor.ndim not in (0, 1, 2) or tensor.shape != shape[2 - tensor.ndim :]:
         raise ValueError(f"{name} {tuple(tensor.shape)} must be a number, {shape[1:]} or {shape}")

@@ -1,4 +1,4 @@
-"""Progress bars: rate and time left, on stderr, where there is someone to look."""
+"""Progress bars on stderr, with rate and remaining time, if it is a terminal."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_wrong_shapes_are_named(batch, temperature):
             loss(images, Gaussian(texts.mean[:, :4], texts.log_var[:, :4]), temperature)
         with pytest.raises(ValueError, match=r"\(rows, D\)"):
             loss(images[0], texts, temperature)
-        with pytest.raises(ValueError, match=r"nothing has no loss|don't exist"):
+        with pytest.raises(ValueError, match=r"texts are empty|are not within"):
             loss(images[:0], texts[:0], temperature)
         with pytest.raises(ValueError, match="uncertainty"):
             loss(images, MeanTrace(texts.mean, texts.uncertainty[:, None]), temperature)

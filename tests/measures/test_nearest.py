@@ -65,7 +65,7 @@ def test_deterministic_models(draw):
 def test_bad_input(draw):
     with pytest.raises(ValueError, match="different models"):
         find_nearest(draw(2, 3), draw(2, 4), 1)
-    with pytest.raises(ValueError, match="no item"):
+    with pytest.raises(ValueError, match="items are empty"):
         find_nearest(draw(2, 3), draw(0, 3), 1)
     with pytest.raises(ValueError, match="rows, D"):
         similarity(draw(2, 2, 3), draw(2, 3))

@@ -80,7 +80,7 @@ def test_failed_save_leaves_the_old_model(nano, tmp_path, monkeypatch):
 
 
 def test_load_rejects_files_of_two_saves(nano, tmp_path, monkeypatch):
-    """Killed between weights and config, over an older model of the assert_same shape: weights of one, words of the other."""
+    """Killed between weights and config, over an older model of the same shape."""
     nano.save(tmp_path)
     with torch.no_grad():
         nano.image.positions.add_(1.0)
@@ -135,7 +135,7 @@ def test_save_raises_oserror_on_a_full_disk(nano, tmp_path, monkeypatch):
         raise SafetensorError("No space left on device (os error 28)")
 
     monkeypatch.setattr(model_folder, "save_file", full)
-    with pytest.raises(OSError, match="weights can't be written to .*: No space left on device"):
+    with pytest.raises(OSError, match=r"weights can't be written to .*: No space left on device"):
         nano.save(tmp_path / "out")
 
 
@@ -286,7 +286,7 @@ def test_load_names_missing_files(saved):
     with pytest.raises(FileNotFoundError, match=r"model.safetensors is missing"):
         prolip.load(saved)
     (saved / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="config.json|model"):
+    with pytest.raises(FileNotFoundError, match="model"):
         prolip.load(saved)
 
 

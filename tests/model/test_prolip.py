@@ -162,11 +162,11 @@ def test_making_a_model_leaves_torchs_own_chance_alone(tokenizer):
 
 
 def test_embed_images_rejects_other_types(nano):
-    with pytest.raises(TypeError, match="images must be .* not NoneType"):
+    with pytest.raises(TypeError, match=r"images must be .* not NoneType"):
         nano.embed_images(None)
     with pytest.raises(TypeError, match="image 0: an image is a path"):
         nano.embed_images([3])
-    with pytest.raises(TypeError, match="images must be .* not BytesIO"):
+    with pytest.raises(TypeError, match=r"images must be .* not BytesIO"):
         nano.embed_images(io.BytesIO(b"x"))
 
 

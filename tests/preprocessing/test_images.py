@@ -519,7 +519,7 @@ def test_read_image_rejects_other_files(data):
 
 
 def test_images_without_pixels_and_closed_images(tmp_path):
-    with pytest.raises(ValueError, match="PIL image of mode RGB: the image is 0 x 5 .*no pixels"):
+    with pytest.raises(ValueError, match=r"PIL image of mode RGB: the image is 0 x 5 .*no pixels"):
         read_image(Image.new("RGB", (0, 5)))
     (tmp_path / "x.png").write_bytes(encoded(Image.fromarray(noise(4, 5)), "PNG"))
     image = Image.open(tmp_path / "x.png")

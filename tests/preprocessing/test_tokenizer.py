@@ -108,7 +108,7 @@ def test_encode_is_the_batch_without_padding(tokenizer, texts):
 
 @every_tokenizer
 @given(text=TEXTS)
-def test_truncation_keeps_start_and_end(tokenizer, text):
+def test_truncation_removes_text_only(tokenizer, text):
     whole = replaced(tokenizer, context_length=400, pad_to="longest")(text)[0].tolist()
     cut = replaced(tokenizer, context_length=4, pad_to="longest")(text)[0].tolist()
     end = [] if tokenizer.config.end_id is None else [tokenizer.config.end_id]

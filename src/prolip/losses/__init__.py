@@ -1,1 +1,1 @@
-"""The training objective and its baselines: functions of Gaussians."""
+"""Losses: PPCL, SigLIP, PML, CLIP, inclusion, VIB, and the weighted sum that is trained."""

@@ -1,7 +1,7 @@
-"""Contrastive losses over all image-text pairs of the global batch: PPCL, and the baselines SigLIP, PML and CLIP.
+"""Contrastive losses over all pairs of the global batch: PPCL, and the baselines SigLIP, PML, CLIP.
 
 Each takes this rank's images, the texts of all ranks and the `offset` at which this rank's rows begin, and returns
-this rank's share: the shares of all ranks add up to the loss of the whole batch. Image i matches text offset + i.
+this rank's part: the parts of all ranks add up to the loss of the global batch. Image i matches text offset + i.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from prolip.checks import forbid_double_backward
 from prolip.gaussian import Gaussian, compute_dtype
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**25}
-"""Logits held at one time when no chunk size is given."""
+"""Logits in memory at a time, if no chunk size is given."""
 
 MAX_LOGIT_SCALE = math.log(100.0)
+"""Upper limit of the logit scale, as in CLIP."""
 
 
 class HasMeanAndTrace(Protocol):
-    """What CSD needs to know: satisfied by `Gaussian` and by `MeanTrace`."""
+    """What CSD needs: `Gaussian` and `MeanTrace` have it."""
 
     @property
     def mean(self) -> Tensor: ...  # (N, D)
@@ -36,14 +37,19 @@ class HasMeanAndTrace(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Temperature:
-    """The learned scale a = exp(log_scale) and bias b of a contrastive loss: two scalars."""
+    """The learned scale a = exp(logit_scale) and bias b of a contrastive loss.
+
+    Attributes:
+        logit_scale: Scalar, log a.
+        logit_bias: Scalar, b.
+    """
 
     logit_scale: Tensor
     logit_bias: Tensor
 
     @classmethod
     def create(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
-        """Fresh parameters, at PPCL's start unless told otherwise (PML: 5, 5; CLIP: 1/0.07, 0)."""
+        """New parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0)."""
         if not 0.0 < scale < math.inf or not math.isfinite(bias):
             raise ValueError(f"scale must be positive and finite, bias finite: not {scale} and {bias}")
         return cls(
@@ -52,10 +58,11 @@ class Temperature:
 
     @property
     def scale(self) -> Tensor:
+        """exp(logit_scale)."""
         return self.logit_scale.exp()
 
     def clamp_(self) -> None:
-        """Hold log_scale in [0, ln 100], as after every step of training."""
+        """Clamp logit_scale to [0, ln 100] in place, as after every step of training."""
         with torch.no_grad():
             self.logit_scale.clamp_(0.0, MAX_LOGIT_SCALE)
 
@@ -70,9 +77,18 @@ def ppcl(
 ) -> Tensor:
     """Probabilistic pairwise contrastive loss (Eq. 2): logit_ij = a (mu_i . mu_j - (tr_i + tr_j)/2) + b.
 
-    -sum_ij log sigmoid(y_ij logit_ij) over this rank's images and all texts, divided by the number of texts,
-    which is the number of images in the global batch. images: n rows, texts: m rows. Returns a scalar.
-    chunk: texts at a time (None: as many as keep n x chunk logits small). The result doesn't depend on it.
+    -sum_ij log sigmoid(y_ij logit_ij) over this rank's images and all texts, divided by the number of texts, which is
+    the number of images in the global batch.
+
+    Args:
+        images: (n, D), of this rank.
+        texts: (m, D), of all ranks.
+        temperature: Logit scale and bias.
+        offset: Image i matches text offset + i.
+        chunk: Texts at a time; None: as many as keep n x chunk logits small. The result doesn't depend on it.
+
+    Returns:
+        This rank's part of the loss, a scalar.
     """
     scale, bias = temperature.scale, temperature.logit_bias
     total = _sigmoid_sum(images, texts, lambda z: -0.5 * z.uncertainty, scale, bias, offset, chunk)
@@ -105,12 +121,12 @@ def pml(
 ) -> Tensor:
     """PCME++'s probabilistic matching loss: binary cross entropy on -a csd + b, twice the mean over all pairs.
 
-    The same logit as PPCL's with scale 2a and another bias; what differs is the reduction and the start (a = b = 5).
+    The same logit as PPCL's with scale 2a and another bias; the reduction and the initial values (a = b = 5) differ.
     Arguments and result as `ppcl`.
     """
 
     def shift(z: HasMeanAndTrace) -> Tensor:
-        mean, uncertainty = _in_one_type(z.mean, z.uncertainty)
+        mean, uncertainty = _to_compute_dtype(z.mean, z.uncertainty)
         return -0.5 * (mean.square().sum(-1) + uncertainty)
 
     scale, bias = 2.0 * temperature.scale, temperature.logit_bias
@@ -128,31 +144,39 @@ def clip(
 ) -> Tensor:
     """CLIP's softmax loss on the means, both directions averaged.
 
-    images, texts: of all ranks (m rows each: a softmax over images needs all of them); this rank's share is
-    that of `rows` rows from `offset` on (None: all). Divided by m. Returns a scalar.
+    Args:
+        images: (m, D), of all ranks: a softmax over images needs all of them.
+        texts: (m, D), of all ranks.
+        temperature: The logit scale is read, the bias is not.
+        offset: First row of this rank.
+        rows: Rows of this rank; None: all from `offset` on.
+
+    Returns:
+        This rank's part of the loss, a scalar, divided by m.
     """
-    _check_sides(images, texts)
+    _check_shapes(images, texts)
     count = texts.mean.shape[0]
     own = slice(offset, count if rows is None else offset + rows)
     if images.mean.shape[0] != count or not 0 <= own.start <= own.stop <= count:
         raise ValueError(
-            f"rows {own.start} to {own.stop} of all ranks' {images.mean.shape[0]} images and {count} texts don't exist"
+            f"rows {own.start} to {own.stop} are not within the {images.mean.shape[0]} images "
+            f"and {count} texts of all ranks"
         )
     target = torch.arange(own.start, own.stop, device=texts.mean.device)
     with torch.autocast(texts.mean.device.type, enabled=False):
-        image_means, text_means, scale = _in_one_type(images.mean, texts.mean, temperature.scale)
+        image_means, text_means, scale = _to_compute_dtype(images.mean, texts.mean, temperature.scale)
         image_means = image_means * scale
         to_text = cross_entropy(image_means[own] @ text_means.mT, target, reduction="sum")
         to_image = cross_entropy(text_means[own] @ image_means.mT, target, reduction="sum")
     return 0.5 * (to_text + to_image) / count
 
 
-def _in_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
+def _to_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.to(compute_dtype(*tensors)) for t in tensors)
 
 
-def _check_sides(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
-    """An error if shapes are wrong. Reads no data, and computes nothing: a Gaussian's uncertainty is a sum of D."""
+def _check_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
+    """Check shapes. Reads no data and computes nothing: even the uncertainty of a Gaussian is a sum over D."""
     for z, name in ((images, "images"), (texts, "texts")):
         trace_shape = z.check_shapes(name).shape[:-1] if isinstance(z, Gaussian) else z.uncertainty.shape
         if z.mean.ndim != 2 or trace_shape != z.mean.shape[:1]:
@@ -161,7 +185,7 @@ def _check_sides(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
     if images.mean.shape[1] != texts.mean.shape[1]:
         raise ValueError(f"images have {images.mean.shape[1]} dimensions, texts {texts.mean.shape[1]}")
     if texts.mean.shape[0] == 0:
-        raise ValueError("there are no texts: a batch of nothing has no loss")
+        raise ValueError("texts are empty: the loss of an empty batch is undefined")
 
 
 def _sigmoid_sum(
@@ -174,7 +198,7 @@ def _sigmoid_sum(
     chunk: int | None,
 ) -> Tensor:
     """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias."""
-    _check_sides(images, texts)
+    _check_shapes(images, texts)
     n, m = images.mean.shape[0], texts.mean.shape[0]
     if not 0 <= offset <= m - n:
         raise ValueError(
@@ -184,9 +208,9 @@ def _sigmoid_sum(
         raise ValueError(f"chunk must be at least 1, not {chunk}")
     if chunk is None:
         chunk = max(1, CHUNK_ELEMENTS.get(images.mean.device.type, 2**22) // max(1, n))
-    scale, bias = scale.reshape(()), bias.reshape(())  # a checkpoint may hold them as (1,)
+    scale, bias = scale.reshape(()), bias.reshape(())  # foreign checkpoints may hold them as (1,)
     with torch.autocast(images.mean.device.type, enabled=False):
-        tensors = _in_one_type(images.mean, shift(images), texts.mean, shift(texts), scale, bias)
+        tensors = _to_compute_dtype(images.mean, shift(images), texts.mean, shift(texts), scale, bias)
         with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         total: Tensor = _SigmoidSum.apply(*tensors, offset, chunk, with_grad)
     return total
@@ -195,7 +219,7 @@ def _sigmoid_sum(
 class _SigmoidSum(torch.autograd.Function):
     """The sum over pairs, a chunk of texts at a time, with its gradient taken in the same pass.
 
-    d loss/d logit = sigmoid(logit) - [matched] is known as soon as the logit is, so that no logit is kept or
+    d loss/d logit = sigmoid(logit) - [matched] is known as soon as the logit is, so that no logit is stored or
     computed twice: three matrix products in all, and memory for one chunk.
     """
 

@@ -1,4 +1,4 @@
-"""The weighted sum that is trained (Eq. 7): which terms, with which weights, on a batch that may span ranks."""
+"""The training objective (Eq. 7): a weighted sum of loss terms on a batch that may span ranks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INITIAL_TEMPERATURES = {
     "pml": (5.0, 5.0),
     "clip": (1 / 0.07, 0.0),
 }
-"""Where each contrastive term's (scale, bias) begins."""
+"""Initial (scale, logit bias) of each contrastive term."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedPairs:
-    """Samples and their masked twins, row by row: the masked one, knowing less, should include the whole one."""
+    """Samples and their masked views, paired by row: the masked one, knowing less, should include the original."""
 
     original: Gaussian  # (k, D)
     masked: Gaussian  # (k, D)
@@ -36,35 +36,37 @@ class MaskedPairs:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GlobalBatch:
-    """What a rank must know of the whole batch. For a batch on one rank none is needed."""
+    """What a rank needs of the global batch. Not needed for a batch on one rank."""
 
     texts: HasMeanAndTrace  # of all ranks, (m, D); `distributed.gather_mean_trace` makes it
     images: HasMeanAndTrace | None = None  # of all ranks; only CLIP's softmax reads it
     offset: int = 0  # where this rank's rows begin
-    masked_images: int | None = None  # number of masked twins on all ranks
+    masked_images: int | None = None  # number of masked views on all ranks
     masked_texts: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class LossTerms:
-    """The terms by name, unweighted, and their weights. Each is this rank's share; shares add up over ranks."""
+    """The unweighted terms and their weights, by name. Each is this rank's part; the parts add up over ranks."""
 
     values: dict[str, Tensor]
     weights: dict[str, float]
 
     @property
     def weighted(self) -> dict[str, Tensor]:
+        """Weight x value of each term."""
         return {name: self.weights[name] * value for name, value in self.values.items()}
 
     @property
     def total(self) -> Tensor:
+        """The sum of the weighted terms, a scalar."""
         return torch.stack(list(self.weighted.values())).sum()
 
-    def check(self, where: str = "the loss") -> LossTerms:
-        """These terms, or an error that names those that are not finite. Reads the data (synchronises a GPU)."""
-        bad = {name: value.item() for name, value in self.values.items() if not torch.isfinite(value)}
-        if bad:
-            raise FloatingPointError(f"{where}: not finite: {bad}")
+    def check(self, name: str = "the loss") -> LossTerms:
+        """Raise FloatingPointError if a term is not finite; returns self. Reads the data (synchronizes a GPU)."""
+        invalid = {term: value.item() for term, value in self.values.items() if not torch.isfinite(value)}
+        if invalid:
+            raise FloatingPointError(f"{name}: not finite: {invalid}")
         return self
 
 
@@ -72,8 +74,8 @@ class LossTerms:
 class Objective:
     """The paper's objective by default (1.28B headline row); any weighted sum of its terms and the baselines.
 
-    A term of weight 0 is not computed. Terms are reported under the names of their weights, but for `masked` and
-    `vib`, which have an image and a text part each.
+    A term of weight 0 is not computed. Terms are reported under the names of their weights, except `masked` and `vib`,
+    which have one term for images and one for texts.
 
     >>> Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0).active
     ('siglip',)
@@ -84,7 +86,7 @@ class Objective:
     pml: float = 0.0
     clip: float = 0.0
     inclusion: float = 1e-7  # alpha1: an image in its text
-    masked: float = 1e-3  # alpha2: an input in its masked twin
+    masked: float = 1e-3  # alpha2: an input in its masked view
     vib: float = 1e-4  # beta
     c: float = 10.0
     eps: float = -10.0  # a logarithm: the paper's epsilon is e^eps
@@ -101,15 +103,15 @@ class Objective:
         if negative:
             raise ValueError(f"weights must be finite and at least 0: {negative}")
         if not any(self._weights().values()):
-            raise ValueError("every weight is 0: there is nothing to train")
+            raise ValueError("every weight is 0: at least one term must be trained")
 
     @property
     def active(self) -> tuple[str, ...]:
-        """The weights that are not zero, by name."""
+        """Names of the weights that are not zero."""
         return tuple(name for name, weight in self._weights().items() if weight)
 
     def temperatures(self) -> dict[str, Temperature]:
-        """Fresh scales and biases, one for each active contrastive term, at its own start."""
+        """New logit scales and biases, one pair for each active contrastive term."""
         return {
             name: Temperature.create(*INITIAL_TEMPERATURES[name])
             for name in self.active
@@ -126,26 +128,33 @@ class Objective:
         masked_texts: MaskedPairs | None = None,
         batch: GlobalBatch | None = None,
     ) -> LossTerms:
-        """All active terms of this rank's pairs.
+        """Compute all active terms.
 
-        images, texts: (n, D), row i with row i. temperature: one for all contrastive terms, or one for each by name.
-        masked_images, masked_texts: this rank's twins (k rows, k may be 0); wanted if `masked` is not 0.
-        batch: the whole batch, if it spans ranks.
+        Args:
+            images: (n, D), of this rank.
+            texts: (n, D), paired row by row with images.
+            temperature: One for all contrastive terms, or one for each by name.
+            masked_images: This rank's masked images (k rows, k may be 0); needed if `masked` is not 0.
+            masked_texts: Likewise.
+            batch: The global batch, if it spans ranks.
+
+        Returns:
+            The terms.
         """
         if images.shape != texts.shape or images.mean.ndim != 2:
             raise ValueError(
                 f"images {tuple(images.shape)} and texts {tuple(texts.shape)} must both be (n, D)"
             )
-        whole = batch or GlobalBatch(texts=texts, images=images)
-        count = whole.texts.mean.shape[0]
-        values = self._contrastive(images, whole, temperature)
+        global_batch = batch or GlobalBatch(texts=texts, images=images)
+        count = global_batch.texts.mean.shape[0]
+        values = self._contrastive(images, global_batch, temperature)
         weights = {name: self._weights()[name] for name in values}
         if self.inclusion:
             values["inclusion"] = self._inclusion(images, texts, count)
             weights["inclusion"] = self.inclusion
         if self.masked:
-            for name, twins in (("masked_images", masked_images), ("masked_texts", masked_texts)):
-                values[name] = self._masked(name, twins, batch)
+            for name, pairs in (("masked_images", masked_images), ("masked_texts", masked_texts)):
+                values[name] = self._masked(name, pairs, batch)
                 weights[name] = self.masked
         if self.vib:
             for name, z in (("vib_images", images), ("vib_texts", texts)):
@@ -163,7 +172,7 @@ class Objective:
             own = temperature if isinstance(temperature, Temperature) else temperature.get(name)
             if own is None:
                 raise ValueError(
-                    f"no temperature for {name!r}; Objective.temperatures() makes all that are needed"
+                    f"temperature has no {name!r}; Objective.temperatures() creates all that are needed"
                 )
             if name == "clip":
                 if batch.images is None:
@@ -178,13 +187,15 @@ class Objective:
                 values[name] = pairwise(images, batch.texts, own, offset=batch.offset, chunk=self.chunk)
         return values
 
-    def _masked(self, name: str, twins: MaskedPairs | None, batch: GlobalBatch | None) -> Tensor:
-        if twins is None:
-            raise ValueError(f"the weight `masked` is {self.masked} but {name} is None: give twins, or 0")
-        count = getattr(batch, name) if batch else len(twins.original)
+    def _masked(self, name: str, pairs: MaskedPairs | None, batch: GlobalBatch | None) -> Tensor:
+        if pairs is None:
+            raise ValueError(
+                f"the weight `masked` is {self.masked} but {name} is None: pass masked views, or set the weight to 0"
+            )
+        count = getattr(batch, name) if batch else len(pairs.original)
         if count is None:
-            raise ValueError(f"GlobalBatch({name}=...): the number of masked twins on all ranks is missing")
-        return self._inclusion(twins.original, twins.masked, count)
+            raise ValueError(f"GlobalBatch({name}=...): the number of masked views on all ranks is missing")
+        return self._inclusion(pairs.original, pairs.masked, count)
 
     def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
         return regularizers.inclusion(

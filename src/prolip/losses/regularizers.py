@@ -1,4 +1,4 @@
-"""Losses on true pairs: the inclusion loss and the VIB term.
+"""Losses on matching pairs: the inclusion loss and the VIB term.
 
 Each rank sums its own rows and divides by `count`, the number on all ranks.
 """
@@ -31,32 +31,49 @@ def inclusion(
 ) -> Tensor:
     """Inclusion loss -log sigmoid(c H_eps(inner in outer)) (Eq. 6), averaged over dimensions and pairs.
 
-    inner, outer: (n, D), row i with row i. eps is a logarithm, the paper's epsilon is e^eps.
-    count: pairs in the global batch (None: n). Returns this rank's share, a scalar; 0 rows give 0.
+    Args:
+        inner: (n, D).
+        outer: (n, D), paired row by row with inner.
+        c: Factor of H.
+        eps: A logarithm: the paper's epsilon is e^eps.
+        form: Of H, see `Form`.
+        reduction: See `Reduction`.
+        count: Pairs in the global batch; None: n.
+
+    Returns:
+        This rank's part of the loss, a scalar; 0 for no rows.
     """
     require_choice(form, get_args(Form), "form")
     require_choice(reduction, get_args(Reduction), "reduction")
-    inner, outer = _full(inner, "inner"), _full(outer, "outer")
+    inner, outer = _check_rows(inner, "inner"), _check_rows(outer, "outer")
     if inner.shape != outer.shape:
         raise ValueError(f"inner {tuple(inner.shape)} and outer {tuple(outer.shape)} must pair row by row")
     terms = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, form, eps)
     summed = reduction == "summed"
     per_pair = -logsigmoid(c * terms.sum(-1)) if summed else -logsigmoid(c * terms).mean(-1)
-    return per_pair.sum() / _at_least_one(count, inner)
+    return per_pair.sum() / _divisor(count, inner)
 
 
 def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
-    """KL(z || N(0, I)) (appendix A.7), averaged over dimensions and rows. z: (n, D). Returns this rank's share."""
-    z = _full(z, "z")
-    return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _at_least_one(count, z)
+    """KL(z || N(0, I)) (appendix A.7), averaged over dimensions and rows.
+
+    Args:
+        z: (n, D).
+        count: Rows in the global batch; None: n.
+
+    Returns:
+        This rank's part of the loss, a scalar.
+    """
+    z = _check_rows(z, "z")
+    return formulas.kl_standard(z.mean, z.log_var).mean(-1).sum() / _divisor(count, z)
 
 
-def _full(z: Gaussian, name: str) -> Gaussian:
-    """Checked for form, (n, D), with the mean in the type of log_var: bfloat16 can't hold a difference of means."""
+def _check_rows(z: Gaussian, name: str) -> Gaussian:
+    """Check the shape (n, D); the mean in the dtype of log_var: bfloat16 is too coarse for differences of means."""
     if z.check_shapes(name).mean.ndim != 2:
         raise ValueError(f"{name} must be (n, D), not {tuple(z.shape)}")
     return z.to(z.log_var.dtype)
 
 
-def _at_least_one(count: int | None, z: Gaussian) -> int:
+def _divisor(count: int | None, z: Gaussian) -> int:
     return max(1, len(z) if count is None else count)

@@ -1,1 +1,1 @@
-"""Distance, inclusion, containment, KL and densities of Gaussians, for pairs and for all pairs."""
+"""Measures on Gaussians: formulas, all-pairs kernels, the public functions, nearest neighbors."""

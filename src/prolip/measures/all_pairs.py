@@ -1,7 +1,7 @@
-"""The blocks themselves, a sum over them that works for every formula, and what the fast kernels share.
+"""All pairs, tile by tile: a differentiable sum for every formula, and what the fast kernels share.
 
-A kernel is the same sum as hand-ordered passes over buffers that stay in cache. A logarithm costs as much as
-several products, so kernels multiply many factors before they take one.
+A kernel computes the same sum as a sequence of in-place passes over buffers that stay in cache. A logarithm costs as
+much as several products, so kernels multiply many factors before they take one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,21 @@ Terms = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 BLOCK_ELEMENTS = {"cpu": 2**19, "cuda": 2**25}
 """Elements of one (rows, columns, D) block: a few megabytes on a CPU (cache), more where launches cost."""
 
-LARGEST_LOG = 80.0
+MAX_LOG = 80.0
 """Logarithms that a float32 product may reach: e^80 is 5e34, e^-80 is 2e-35 and still a normal number."""
 
 
 def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
-    """Sum over D of terms(Z1_i, Z2_j), for all i, j: (N, M). Blocks are recomputed in the backward pass."""
+    """Sum a formula over dimensions, for all pairs. Tiles are recomputed in the backward pass.
+
+    Args:
+        terms: The formula per dimension.
+        mean1: (N, D); log_var1 likewise.
+        mean2: (M, D); log_var2 likewise.
+
+    Returns:
+        (N, M).
+    """
     tensors = (mean1, log_var1, mean2, log_var2)
     with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
@@ -38,17 +47,17 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
         parts = (mean1[rows], log_var1[rows], mean2[columns], log_var2[columns])
         value = checkpoint(block, *parts, use_reentrant=False) if with_grad else block(*parts)
         strips.setdefault(rows.start, []).append(value)
-    if not strips:  # no rows on one side: (0, M) or (N, 0), with its place in the graph
+    if not strips:  # no rows on one side: (0, M) or (N, 0), with its node in the autograd graph
         return block(*tensors)
     return torch.cat([torch.cat(strip, dim=1) for strip in strips.values()])
 
 
 def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices (rows of Z1, rows of Z2) that tile the (N, M) result; columns are long, so that rows are few."""
+    """Slices (rows of Z1, rows of Z2) that tile the (N, M) result; tiles are wide, so that there are few strips."""
     (n, dims), m = mean1.shape, mean2.shape[0]
-    room = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
-    columns = max(1, min(m, room))
-    rows = max(1, min(n, room // columns))
+    tile_pairs = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
+    columns = max(1, min(m, tile_pairs))
+    rows = max(1, min(n, tile_pairs // columns))
     for i in range(0, n, rows):
         for j in range(0, m, columns):
             yield slice(i, min(i + rows, n)), slice(j, min(j + columns, m))
@@ -57,7 +66,7 @@ def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
 def iter_tiles_with_buffers(
     mean1: Tensor, mean2: Tensor, count: int
 ) -> Iterator[tuple[slice, slice, tuple[Tensor, ...]]]:
-    """`tile`, with `count` buffers (rows, columns, D), always in the same memory: allocating costs more than a pass."""
+    """`iter_tiles`, with `count` buffers (rows, columns, D) that are reused: allocating costs more than a pass."""
     memory: list[Tensor] = []
     for rows, columns in iter_tiles(mean1, mean2):
         shape = (rows.stop - rows.start, columns.stop - columns.start, mean1.shape[-1])
@@ -67,12 +76,12 @@ def iter_tiles_with_buffers(
 
 
 def count_halvings(reach: float) -> int:
-    """How often values between e^-reach and e^reach may be folded before products leave a float32; 6 at most."""
-    return int(math.log2(max(1.0, LARGEST_LOG / max(reach, LOG_2))))
+    """How often values in [e^-reach, e^reach] may be folded before products leave the range of float32; 6 at most."""
+    return int(math.log2(max(1.0, MAX_LOG / max(reach, LOG_2))))
 
 
 def pad_dims(values: Tensor, halvings: int, value: float) -> Tensor:
-    """D filled up to a multiple of 2^halvings; with the right value, by dimensions that add nothing."""
+    """Pad D to a multiple of 2^halvings; with the right value, the new dimensions add nothing to the sum."""
     missing = -values.shape[-1] % 2**halvings
     return torch.nn.functional.pad(values, (0, missing), value=value) if missing else values
 

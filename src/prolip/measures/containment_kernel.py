@@ -1,4 +1,4 @@
-"""The fast kernel of log containment for all pairs: float32, no gradients."""
+"""Fast kernel of log containment for all pairs: float32, no gradients."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from prolip.measures.all_pairs import (
-    LARGEST_LOG,
+    MAX_LOG,
     count_halvings,
     fold_product_,
     iter_tiles_with_buffers,
     pad_dims,
 )
 
-NARROWEST = 0.05
+MIN_HALF_WIDTH = 0.05
 """Half a box, in sigmas of the draw: below it the box's two tails nearly agree, and float32 loses their difference."""
 
-MILLS_CENTRE = 3.75
+MILLS_CENTER = 3.75
 MILLS = (
     -0.009766481220857492, 0.059823129576616285, -0.13018894752876395, 0.10910458886968166, -0.04109907005028995,
     0.057552888942600994, 0.05889903904927969, 0.08410973750369669, 0.09879537798185838, 0.10638513965438505,
@@ -28,11 +28,11 @@ MILLS = (
 
 
 def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> bool:
-    """Whether `log_containment` keeps its digits: float32, and no box narrower than NARROWEST."""
+    """Whether `log_containment` keeps its digits: float32, and no box narrower than MIN_HALF_WIDTH."""
     if log_var1.dtype != torch.float32 or log_var1.numel() == 0 or log_var2.numel() == 0:
         return False
     narrowest = math.log(half_width) + 0.5 * (log_var2.min().item() - log_var1.max().item())
-    return narrowest > math.log(NARROWEST)
+    return narrowest > math.log(MIN_HALF_WIDTH)
 
 
 def log_containment(
@@ -74,19 +74,19 @@ def log_containment(
 
 
 def _largest_log_of_rest(mean1: Tensor, mean2: Tensor, unit1: Tensor) -> float:
-    """-log of the smallest `rest` can be: R(x) > 1/(2.6 (x + 1)), of which a box of NARROWEST leaves at least 1/25."""
+    """-log of the smallest `rest` can be: R(x) > 1/(2.6 (x + 1)), and MIN_HALF_WIDTH leaves at least 1/25 of it."""
     farthest = (mean1.abs().max() + mean2.abs().max()).item() * unit1.max().item()
     return math.log(2.6 * 25.0 * (farthest + 1.0))
 
 
 def _exp_(values: Tensor) -> Tensor:
     """e^values in place, but never below e^-80: denormal numbers would slow every pass that follows."""
-    return values.clamp_min_(-LARGEST_LOG).exp_()
+    return values.clamp_min_(-MAX_LOG).exp_()
 
 
 def _mills_(t: Tensor, out: Tensor) -> Tensor:
     """R(t) = e^(t^2/2) Q(t) for t >= 0, Q being the normal's upper tail. Overwrites t."""
-    u = t.add_(MILLS_CENTRE).reciprocal_().mul_(MILLS_CENTRE)
+    u = t.add_(MILLS_CENTER).reciprocal_().mul_(MILLS_CENTER)
     out.fill_(MILLS[0])
     for coefficient in MILLS[1:]:
         torch.addcmul(u.new_tensor(coefficient), out, u, out=out)

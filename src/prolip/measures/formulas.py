@@ -1,7 +1,7 @@
-"""The closed forms, per dimension, on plain tensors: no checks, no reductions, differentiable, compile-safe.
+"""Closed-form measures per dimension, on plain tensors: unchecked, differentiable, compilable.
 
 Arguments broadcast. `mean1, log_var1` belong to Z1, `mean2, log_var2` to Z2; s = exp(log_var).
-`measures` is the public face of these; the losses call them directly.
+`measures.public` is the API for these; the losses call them directly.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def log_density(point: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
 def log_inclusion(
     mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor, form: Form, eps: float
 ) -> Tensor:
-    """log of the integral of p1^2 p2 (Eq. 4), in the closed form that keeps its digits.
+    """log of the integral of p1^2 p2 (Eq. 4), in a closed form without cancellation.
 
     With L = log(s1 + 2 s2), B^2/4A - C of the paper is -(mean1 - mean2)^2 / e^L and log A is
     L - log 2 - log_var1 - log_var2. `eps` is a logarithm: the paper's epsilon on 1/s inside A, B and C is e^eps.
     """
-    log_width = torch.logaddexp(log_var1, log_var2 + LOG_2)
-    shared = -0.5 * (log_width + eps) - (mean1 - mean2).square() * torch.exp(eps - log_width)
+    log_var_sum = torch.logaddexp(log_var1, log_var2 + LOG_2)
+    shared = -0.5 * (log_var_sum + eps) - (mean1 - mean2).square() * torch.exp(eps - log_var_sum)
     if form == "exact":
         return shared - LOG_2PI - 0.5 * log_var1
     return shared + 0.5 * LOG_2 - 1.5 * log_var1 - 0.5 * log_var2
@@ -65,14 +65,14 @@ def inclusion(
 
 
 def log_var_slope(form: Form) -> float:
-    """k, what multiplies log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed."""
+    """k, the factor of log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed."""
     return 0.5 if form == "exact" else 1.0
 
 
 def log_containment(
     mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor, half_width: float
 ) -> Tensor:
-    """log P(|x - mean2| <= half_width sigma2) for x ~ Z1, in one dimension; wants float64.
+    """log P(|x - mean2| <= half_width sigma2) for x ~ Z1, in one dimension; needs float64.
 
     In units of sigma1: `gap` between the means, `reach` of the interval to either side of mean2, so that
     P = Phi(reach - gap) - Phi(-reach - gap).

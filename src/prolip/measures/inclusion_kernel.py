@@ -1,4 +1,4 @@
-"""The fast kernels of H and of log inclusion for all pairs. No gradients; docs/performance.md says what they gain."""
+"""Fast kernels of H and log inclusion for all pairs, without gradients; timings in docs/performance.md."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ def inclusion(
 
     H = k (sum l2 - sum l1) - 1/2 log prod w12/w21 + e^eps sum d^2 (s2 - s1)/(w12 w21),
     with w12 = s1 + 2 s2 and w21 = s2 + 2 s1: two vectors, a product of ratios between 1/2 and 2, of which one
-    logarithm per 64 dimensions is taken, and a quotient. Widths are relative to the middle of their dimension, so
+    logarithm per 64 dimensions is taken, and a quotient. Variances are relative to the middle of their dimension, so
     that little cancels where all are nearly equal.
     """
     if 0 in (mean1.shape[0], mean2.shape[0]):
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
     middle, spread = _middle(log_var1, log_var2)
-    log_width1, log_width2 = log_var1 - middle, log_var2 - middle
+    log_ratio1, log_ratio2 = log_var1 - middle, log_var2 - middle
     relative = torch.expm1 if spread < 0.5 else torch.exp  # s2 - s1 is the same, with or without the 1
     halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
-    width1, width2 = (pad_dims(log_width.exp(), halvings, 1.0) for log_width in (log_width1, log_width2))
-    part1, part2 = (
-        pad_dims(relative(log_width) * torch.exp(eps - middle), halvings, 0.0)
-        for log_width in (log_width1, log_width2)
+    var1, var2 = (pad_dims(log_var_sum.exp(), halvings, 1.0) for log_var_sum in (log_ratio1, log_ratio2))
+    scaled1, scaled2 = (
+        pad_dims(relative(log_var_sum) * torch.exp(eps - middle), halvings, 0.0)
+        for log_var_sum in (log_ratio1, log_ratio2)
     )
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (width12, width21, pull, step) in iter_tiles_with_buffers(mean1, mean2, 4):
-        torch.add(width1[rows, None], width2[None, columns], alpha=2, out=width12)
-        torch.add(width2[None, columns], width1[rows, None], alpha=2, out=width21)
+    for rows, columns, (var12, var21, pull, step) in iter_tiles_with_buffers(mean1, mean2, 4):
+        torch.add(var1[rows, None], var2[None, columns], alpha=2, out=var12)
+        torch.add(var2[None, columns], var1[rows, None], alpha=2, out=var21)
         torch.sub(mean1[rows, None], mean2[None, columns], out=pull).square_()
-        pull.mul_(torch.sub(part2[None, columns], part1[rows, None], out=step)).div_(width12).div_(width21)
-        log_ratio = fold_product_(width12.div_(width21), halvings).log_().sum(-1)
+        pull.mul_(torch.sub(scaled2[None, columns], scaled1[rows, None], out=step)).div_(var12).div_(var21)
+        log_ratio = fold_product_(var12.div_(var21), halvings).log_().sum(-1)
         out[rows, columns] = pull.sum(-1).sub_(log_ratio, alpha=0.5)
     k = log_var_slope(form)
-    return out.add_(log_width2.sum(-1), alpha=k).sub_(log_width1.sum(-1)[:, None], alpha=k)
+    return out.add_(log_ratio2.sum(-1), alpha=k).sub_(log_ratio1.sum(-1)[:, None], alpha=k)
 
 
 def log_inclusion(
@@ -50,24 +50,24 @@ def log_inclusion(
 ) -> Tensor:
     """inc(Z1_i, Z2_j), summed over D: (N, M).
 
-    The product is of widths s1 + 2 s2, relative to their middle; how many of them fit into a float32 before a
+    The product is of variances s1 + 2 s2, relative to their middle; how many of them fit into a float32 before a
     logarithm must be taken depends on the range of the data.
     """
     if 0 in (mean1.shape[0], mean2.shape[0]):
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
     dims = mean1.shape[-1]
-    middle, reach = _range_of_widths(log_var1, log_var2)
+    middle, reach = _range_of_variances(log_var1, log_var2)
     halvings = count_halvings(reach)
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
-    width1 = pad_dims((log_var1 - middle).exp(), halvings, 0.5)
-    width2 = pad_dims((log_var2 + LOG_2 - middle).exp(), halvings, 0.5)
+    var1 = pad_dims((log_var1 - middle).exp(), halvings, 0.5)
+    var2 = pad_dims((log_var2 + LOG_2 - middle).exp(), halvings, 0.5)
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (width, square) in iter_tiles_with_buffers(mean1, mean2, 2):
-        torch.add(width1[rows, None], width2[None, columns], out=width)
+    for rows, columns, (var_sum, square) in iter_tiles_with_buffers(mean1, mean2, 2):
+        torch.add(var1[rows, None], var2[None, columns], out=var_sum)
         torch.sub(mean1[rows, None], mean2[None, columns], out=square).square_()
-        pull = square.div_(width).sum(-1)
-        log_width = fold_product_(width, halvings).log_().sum(-1)
-        out[rows, columns] = log_width.mul_(-0.5).sub_(pull, alpha=math.exp(eps - middle))
+        pull = square.div_(var_sum).sum(-1)
+        log_var_sum = fold_product_(var_sum, halvings).log_().sum(-1)
+        out[rows, columns] = log_var_sum.mul_(-0.5).sub_(pull, alpha=math.exp(eps - middle))
     constant = -0.5 * (middle + eps) + (-LOG_2PI if form == "exact" else 0.5 * LOG_2)
     weight1, weight2 = (0.5, 0.0) if form == "exact" else (1.5, 0.5)
     out.sub_(log_var1.sum(-1)[:, None], alpha=weight1).sub_(log_var2.sum(-1), alpha=weight2)
@@ -81,7 +81,7 @@ def _middle(log_var1: Tensor, log_var2: Tensor) -> tuple[Tensor, float]:
     return 0.5 * (low + high), 0.5 * (high - low).max().item()
 
 
-def _range_of_widths(log_var1: Tensor, log_var2: Tensor) -> tuple[float, float]:
+def _range_of_variances(log_var1: Tensor, log_var2: Tensor) -> tuple[float, float]:
     """(middle, reach): every log(s1 + 2 s2) lies within `reach` of `middle`."""
     low1, high1 = (v.item() for v in log_var1.aminmax())
     low2, high2 = (v.item() + LOG_2 for v in log_var2.aminmax())

@@ -21,15 +21,20 @@ from prolip.measures.formulas import Form
 def csd(a: Gaussian, b: Gaussian) -> Tensor:
     """Closed-form sampled distance E ||x - y||^2 for x ~ a, y ~ b (Eq. 1), row by row.
 
-    a, b: (..., D), broadcast against each other. Returns (...,) >= 0.
+    Args:
+        a: (..., D), broadcast against b.
+        b: (..., D).
+
+    Returns:
+        (...,), at least 0.
     """
-    a, b = _paired(a, b)
+    a, b = _check_paired(a, b)
     return (a.mean - b.mean).square().sum(-1) + a.uncertainty + b.uncertainty
 
 
 def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
     """`csd` of all pairs by one matrix product. a: (N, D), b: (M, D). Returns (N, M)."""
-    a, b = _crossed(a, b)
+    a, b = _check_crossed(a, b)
     squares = a.mean.square().sum(-1)[:, None] + b.mean.square().sum(-1)
     with torch.autocast(a.device.type, enabled=False):
         products = a.mean @ b.mean.mT
@@ -38,22 +43,27 @@ def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
 
 
 def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
-    """inc(a, b) = log of the integral of p_a^2 p_b (Eq. 4), row by row: large where b is wide and about a.
+    """inc(a, b) = log of the integral of p_a^2 p_b (Eq. 4), row by row: large if b's variance is large and b is near a.
 
-    form: `exact` is the integral; `published` is Eq. 4 as printed (no constants, other factors on log sigma^2).
-    eps:  a logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C, as in training. 0 leaves it alone.
-    a, b: (..., D). Returns (...,).
+    Args:
+        a: (..., D).
+        b: (..., D).
+        form: `exact` is the integral; `published` is Eq. 4 as printed (no constants, other factors on log sigma^2).
+        eps: A logarithm: 1/sigma^2 is multiplied by e^eps inside A, B, C, as in training. 0: no change.
+
+    Returns:
+        (...,).
     """
     _check_options(form, eps)
-    a, b = _spread(*_paired(a, b))
+    a, b = _check_variances(*_check_paired(a, b))
     return formulas.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
 
 
 def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
     """`log_inclusion` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
     _check_options(form, eps)
-    a, b = _spread(*_crossed(a, b))
-    if _needs_plain_path(a, b):
+    a, b = _check_variances(*_check_crossed(a, b))
+    if _needs_autograd_path(a, b):
         terms = partial(formulas.log_inclusion, form=form, eps=eps)
         return all_pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
     return inclusion_kernel.log_inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
@@ -62,48 +72,63 @@ def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps:
 def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
     """H(a in b) = inc(a, b) - inc(b, a) (Eq. 5), row by row: a test of a given pair.
 
-    Positive where b is the wider one. A distance between the means only scales it, so that the largest H
-    belongs to far-away strangers: search with `log_inclusion` or `containment` instead.
-    form, eps: as in `log_inclusion`. a, b: (..., D). Returns (...,); H(a in b) = -H(b in a) exactly.
+    Positive if b has the larger variance. A distance between the means only scales it, so that the largest H belongs to
+    distant, unrelated pairs: search with `log_inclusion` or `containment` instead.
+
+    Args:
+        a: (..., D).
+        b: (..., D).
+        form: As in `log_inclusion`.
+        eps: As in `log_inclusion`.
+
+    Returns:
+        (...,); H(a in b) = -H(b in a) exactly.
     """
     _check_options(form, eps)
-    a, b = _spread(*_paired(a, b))
+    a, b = _check_variances(*_check_paired(a, b))
     return formulas.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps).sum(-1)
 
 
 def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
     """`inclusion` of all pairs, H(a_i in b_j), block by block. a: (N, D), b: (M, D). Returns (N, M)."""
     _check_options(form, eps)
-    a, b = _spread(*_crossed(a, b))
-    if _needs_plain_path(a, b):
+    a, b = _check_variances(*_check_crossed(a, b))
+    if _needs_autograd_path(a, b):
         terms = partial(formulas.inclusion, form=form, eps=eps)
         return all_pairs.sum_terms(terms, a.mean, a.log_var, b.mean, b.log_var)
     return inclusion_kernel.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
 
 
 def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
-    """log of `containment`, row by row: ranks also where the probability itself is too small for a float."""
-    a, b = _spread(*_paired(a, b))
-    terms = formulas.log_containment(*_double(a, b), box_half_width(a.dim, mass))
+    """log of `containment`, row by row: also where the probability itself underflows. Arguments as `containment`."""
+    a, b = _check_variances(*_check_paired(a, b))
+    terms = formulas.log_containment(*_to_float64(a, b), box_half_width(a.dim, mass))
     return terms.sum(-1).to(a.log_var.dtype)
 
 
 def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
     """`log_containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
-    a, b = _spread(*_crossed(a, b))
+    a, b = _check_variances(*_check_crossed(a, b))
     half_width = box_half_width(a.dim, mass)
-    if not _needs_plain_path(a, b) and containment_kernel.kernel_applies(a.log_var, b.log_var, half_width):
+    if not _needs_autograd_path(a, b) and containment_kernel.kernel_applies(a.log_var, b.log_var, half_width):
         return containment_kernel.log_containment(a.mean, a.log_var, b.mean, b.log_var, half_width)
     terms = partial(formulas.log_containment, half_width=half_width)
-    return all_pairs.sum_terms(terms, *_double(a, b)).to(a.log_var.dtype)
+    return all_pairs.sum_terms(terms, *_to_float64(a, b)).to(a.log_var.dtype)
 
 
 def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
     """Probability that a draw of a falls into the central box of b that holds `mass` of b, row by row.
 
     The box is the product of D equal-mass intervals about b's mean. Near 1 only if b covers a in every
-    dimension, near 0 both ways if they are disjoint, `mass` if they are equal. Ours, not the paper's.
-    a, b: (..., D). Returns (...,) in [0, 1].
+    dimension, near 0 both ways if they are disjoint, `mass` if they are equal. Not in the paper.
+
+    Args:
+        a: (..., D).
+        b: (..., D).
+        mass: Probability of the box under b.
+
+    Returns:
+        (...,) in [0, 1].
     """
     return log_containment(a, b, mass=mass).exp()
 
@@ -115,13 +140,13 @@ def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tenso
 
 def kl_standard(z: Gaussian) -> Tensor:
     """KL(z || N(0, I)), summed over dimensions. z: (..., D). Returns (...,) >= 0."""
-    (z,) = _spread(_upcast(check_gaussian(z, "z")))
+    (z,) = _check_variances(_upcast(check_gaussian(z, "z")))
     return formulas.kl_standard(z.mean, z.log_var).sum(-1)
 
 
 def kl_divergence(a: Gaussian, b: Gaussian) -> Tensor:
     """KL(a || b), summed over dimensions, row by row. a, b: (..., D). Returns (...,) >= 0."""
-    a, b = _spread(*_paired(a, b))
+    a, b = _check_variances(*_check_paired(a, b))
     return formulas.kl_divergence(a.mean, a.log_var, b.mean, b.log_var).sum(-1)
 
 
@@ -132,33 +157,39 @@ def log_density(points: Tensor, z: Gaussian) -> Tensor:
         raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
     _check_rows(points.shape, z.shape, "points", "z")
     dtype = compute_dtype(points, z.mean, z.log_var)
-    (z,) = _spread(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
+    (z,) = _check_variances(Gaussian(z.mean.to(dtype), z.log_var.to(dtype)))
     return formulas.log_density(points.to(dtype), z.mean, z.log_var).sum(-1)
 
 
 def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
     """log density of all points under all Gaussians, by two matrix products.
 
-    points: (..., N, D), z: (..., M, D), with the same leading axes. Returns (..., N, M).
-    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64; where
-    even that is too little, differences are taken first, block by block.
+    The expanded square cancels, by eight digits for sigma about 1e-4, so that the products run in float64; where even
+    that is too little, differences are taken first, block by block.
+
+    Args:
+        points: (..., N, D).
+        z: (..., M, D), with the same leading axes.
+
+    Returns:
+        (..., N, M).
     """
     points, z = check_points(points, "points"), check_gaussian(z, "z")
     if min(points.ndim, z.mean.ndim) < 2 or points.shape[:-2] != z.shape[:-2] or points.shape[-1] != z.dim:
         raise ValueError(
             f"points {tuple(points.shape)} and z {tuple(z.shape)} must be (..., N, D) and (..., M, D)"
         )
-    (spread,) = _spread(_upcast(z))
-    x, mean, log_var = points.double(), spread.mean.double(), spread.log_var.double()
+    (checked,) = _check_variances(_upcast(z))
+    x, mean, log_var = points.double(), checked.mean.double(), checked.log_var.double()
     compute = _direct_log_density if _square_cancels(x, mean, log_var) else _expanded_log_density
     return compute(x, mean, log_var).to(compute_dtype(points, z.mean, z.log_var))
 
 
 def _expanded_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     precision = torch.exp(-log_var)
-    pull = mean * precision
-    constant = (mean * pull + log_var).sum(-1) + mean.shape[-1] * formulas.LOG_2PI
-    return x @ pull.mT - 0.5 * (x.square() @ precision.mT + constant[..., None, :])
+    weighted_mean = mean * precision
+    constant = (mean * weighted_mean + log_var).sum(-1) + mean.shape[-1] * formulas.LOG_2PI
+    return x @ weighted_mean.mT - 0.5 * (x.square() @ precision.mT + constant[..., None, :])
 
 
 def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
@@ -171,7 +202,7 @@ def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
 
 
 def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
-    """Differences before squares, block by block: for Gaussians too narrow for the matrix products."""
+    """Differences before squares, block by block: for variances too small for the matrix products."""
 
     def terms(points: Tensor, _: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
         return formulas.log_density(points, mean, log_var)
@@ -189,15 +220,15 @@ def box_half_width(dims: int, mass: float) -> float:
     return -float(torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)))
 
 
-def _paired(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
-    """Checked, in one floating type, with shapes that broadcast against each other."""
+def _check_paired(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Check a and b for row-by-row measures; returns both in one dtype."""
     _check_both(a, b)
     _check_rows(a.shape, b.shape, "a", "b")
     return _upcast(a, b), _upcast(b, a)
 
 
-def _crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
-    """Checked, in one floating type, both of shape (rows, D)."""
+def _check_crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
+    """Check a (N, D) and b (M, D) for all-pairs measures; returns both in one dtype."""
     _check_both(a, b)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise ValueError(f"all pairs need a (N, D) and b (M, D), not {tuple(a.shape)} and {tuple(b.shape)}")
@@ -229,8 +260,8 @@ def _check_options(form: Form, eps: float) -> None:
         raise ValueError(f"eps is a logarithm, at least -1000 and at most 80: not {eps}")
 
 
-def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
-    """Gaussians whose 1/sigma^2 is a number: points, and variances beyond the type's range, are an error."""
+def _check_variances(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
+    """Raise for points, and for variances whose inverse overflows; returns the Gaussians."""
     if torch.compiler.is_compiling():
         return gaussians
     for z in gaussians:
@@ -239,7 +270,7 @@ def _spread(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
             low, high = (v.item() for v in z.log_var.aminmax())
             raise ValueError(
                 f"this measure needs log_var between {-limit:g} and {limit:g} in {z.log_var.dtype}, "
-                f"not {low:g} to {high:g}. A model without uncertainty (zero variance) has csd and cosine only"
+                f"not {low:g} to {high:g}. For a deterministic model (zero variance) use csd or cosine"
             )
     return gaussians
 
@@ -250,12 +281,12 @@ def _upcast(z: Gaussian, *others: Gaussian) -> Gaussian:
     return Gaussian(z.mean.to(dtype), z.log_var.to(dtype))
 
 
-def _double(a: Gaussian, b: Gaussian) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _to_float64(a: Gaussian, b: Gaussian) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return a.mean.double(), a.log_var.double(), b.mean.double(), b.log_var.double()
 
 
-def _needs_plain_path(*gaussians: Gaussian) -> bool:
-    """Whether the kernels can't serve: they carry no gradients, and plan by the data, which a compiler can't see."""
+def _needs_autograd_path(*gaussians: Gaussian) -> bool:
+    """Whether the kernels can't be used: they have no gradients, and branch on the data, which a compiler can't."""
     return torch.compiler.is_compiling() or (
         torch.is_grad_enabled() and any(z.mean.requires_grad or z.log_var.requires_grad for z in gaussians)
     )

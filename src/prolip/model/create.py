@@ -24,7 +24,7 @@ def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
     """
     if not isinstance(tokenizer, Tokenizer):
         raise TypeError(
-            f"tokenizer must be a Tokenizer (see prolip.preprocessing.tokenizer_builders), not {type(tokenizer).__name__}"
+            f"tokenizer must be a Tokenizer (see preprocessing.tokenizer_builders), not {type(tokenizer).__name__}"
         )
     config = get_config(size, tokenizer.config)
     model = ProLIP(config, Tokenizer(tokenizer.copy_backend(), config.text.tokenizer))

@@ -114,7 +114,7 @@ class ImageTower(nn.Module):
         return torch.cat([prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
 
     def _split_patches(self, pixels: Tensor) -> Tensor:
-        """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel. A remainder at the edges is dropped."""
+        """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel."""
         p, grid = self.config.patch_size, self.config.grid
         size = self.config.preprocessing.size
         if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
@@ -141,5 +141,6 @@ def _check_patch_indices(patch_indices: Tensor, batch: int, patches: int) -> Non
         or not 1 <= patch_indices.shape[1] <= patches
     ):
         raise ValueError(
-            f"patch_indices must be int64 of shape ({batch}, K), K from 1 to {patches}, not {patch_indices.dtype} {tuple(patch_indices.shape)}"
+            f"patch_indices must be int64 of shape ({batch}, K), K from 1 to {patches}, "
+            f"not {patch_indices.dtype} {tuple(patch_indices.shape)}"
         )

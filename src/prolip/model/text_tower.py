@@ -91,7 +91,7 @@ class TextTower(nn.Module):
         return ids[:, : int(used[-1]) + 1] if len(used) else ids[:, :1]
 
     def _make_mask(self, ids: Tensor) -> Tensor | None:
-        """Attention mask, True where a position is attended to: (B, 1, 1, T), or (1 or B, 1, T, T) if causal; None: all."""
+        """Attention mask, True where attended to: (B, 1, 1, T), or (1 or B, 1, T, T) if causal; None: all."""
         mask, added = None, self.config.added_tokens
         if self.config.padding == "masked":
             real = nn.functional.pad(ids != self.config.tokenizer.pad_id, (0, added), value=True)

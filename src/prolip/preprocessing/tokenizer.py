@@ -17,7 +17,7 @@ from prolip.files import atomic_write
 from prolip.preprocessing.text_cleaning import Cleaning, clean_text
 
 PadTo = Literal["longest", "context"]
-"""longest: a batch is padded to its longest text; context: to the context length (for towers that attend to padding)."""
+"""longest: a batch is padded to its longest text; context: to the context length (towers that attend to padding)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Tokenizer:
             raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: str | Path) -> Path:
-        """Write tokenizer.json atomically; the config is not in it, but in the model's config.json. Returns the path."""
+        """Write tokenizer.json atomically, without the config, which is in config.json. Returns the path."""
         text = self.copy_backend().to_str(pretty=True)
         return atomic_write(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
