@@ -147,13 +147,13 @@ def test_what_does_not_fit_together_is_told(draw):
     good = {
         "images": draw(2, 4),
         "texts": draw(2, 4),
-        "numbers": torch.arange(2),
+        "indices": torch.arange(2),
         "keys": ("x", "y"),
         "name": "n",
     }
     with pytest.raises(ValueError, match="rows of 2 images"):
         EmbeddedPairs(**good, captions=captions(image_index=torch.tensor([0, 2])))
-    with pytest.raises(ValueError, match="don't fit"):
+    with pytest.raises(ValueError, match="3 embedded texts for 2 captions"):
         EmbeddedPairs(**good | {"texts": draw(3, 4)}, captions=captions())
     assert captions(texts=("a", "a")).first_occurrences().tolist() == [0]
     assert np.array_equal(captions().first_occurrences(), [0, 1])

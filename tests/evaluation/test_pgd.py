@@ -57,7 +57,7 @@ def _constants(model, name):
     return torch.tensor(getattr(model.config.image.preprocessing, name))[:, None, None]
 
 
-def test_the_first_step_is_the_sign_of_the_losss_slope(nano, pixels, task):
+def test_first_step_is_the_sign_of_the_gradient(nano, pixels, task):
     """By central differences in float64 along single pixels."""
     classes, labels = task
     attack = PGDAttack(steps=(1,), epsilon=2 / 255, step_size=1 / 255, start="clean")
@@ -115,7 +115,7 @@ def test_an_error_inside_leaves_the_mode_as_it_was(nano, pixels, task, monkeypat
     assert nano.training
 
 
-def test_fewer_steps_are_the_same_walk_stopped_earlier(nano, pixels, task):
+def test_fewer_steps_are_a_prefix_of_more(nano, pixels, task):
     classes, labels = task
     once = attack_batch(nano, pixels, labels, classes, PGDAttack(steps=(3, 1)))
     assert [one.steps for one in once] == [3, 1]
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_the_pictures_is_said(nano, pixels, task):
         attack_batch(nano, pixels, labels[:3], classes, PGDAttack())
     with pytest.raises(ValueError, match="0 to 5"):
         attack_batch(nano, pixels, labels + 6, classes, PGDAttack())
-    with pytest.raises(ValueError, match="no picture"):
+    with pytest.raises(ValueError, match="no images"):
         attack_images(nano, pixels[:0], labels[:0], classes, PGDAttack())
 
 

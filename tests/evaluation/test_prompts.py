@@ -502,7 +502,7 @@ def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monk
     )
     data = open_labeled(folder / "wds_scenes-shape_test")
     evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, templates=["the {c}", plain])
-    assert configs[0].single == 1
+    assert configs[0].single_template == 1
 
 
 def test_the_very_first_image_is_an_image_too():

@@ -103,7 +103,7 @@ def test_recall_and_rank_metrics_against_loops(problem):
 
 
 @given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=6))
-def test_turned_positives_are_the_transposed_relation(truth):
+def test_transpose_exchanges_queries_and_items(truth):
     positives = table_of(truth, 9)
     transpose = positives.transpose()
     relation = {(q, item) for q, some in enumerate(truth) for item in some}

@@ -134,7 +134,7 @@ def test_a_deterministic_model_has_accuracies_only(nano, folder, generator):
     assert len(robustness.robustness_tables(result)) == 3
 
 
-def test_bad_pictures_are_left_out_and_told(nano, folder):
+def test_bad_images_are_skipped_and_counted(nano, folder):
     settings = {
         "occlusion_fractions": (0, 0.1),
         "corruptions": ("jpeg",),
@@ -178,7 +178,7 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
     }
 
 
-def test_a_picture_that_cannot_be_read_moves_no_other(nano, folder):
+def test_unreadable_image_does_not_shift_pgd_labels(nano, folder):
     """PGD reads by the numbers of the source, and labels go with them."""
     bad = sorted(folder.rglob("*.png"), key=lambda path: str(path.relative_to(folder)))[1]
     bad.write_bytes(b"no picture")

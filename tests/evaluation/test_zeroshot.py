@@ -104,7 +104,7 @@ def test_sure_answers_are_ranked_where_probabilities_are_one(task):
     assert len(found.ranking["max_softmax"].unique()) == len(images)
 
 
-def test_strangers_are_found_by_uncertainty(task):
+def test_ood_images_are_detected_by_uncertainty(task):
     images, _, classes, ood = task
     result = judge(task)["ood"]
     assert result["n"] == 40
@@ -158,7 +158,7 @@ def test_no_label_of_the_judged_half_reaches_a_fit(task):
     assert first["sigmoid"]["raw"]["pairs"]["log_loss"] < second["sigmoid"]["raw"]["pairs"]["log_loss"]
 
 
-def test_the_luckiest_of_many_classes_needs_a_fit_of_its_own(generator):
+def test_fit_to_predictions_differs_from_fit_to_pairs(generator):
     """All pairs are told honestly by one scale and bias, but not the best pair of each image."""
     classes = torch.nn.functional.normalize(torch.randn(200, 32, generator=generator), dim=-1)
     labels = torch.randint(200, (3000,), generator=generator)

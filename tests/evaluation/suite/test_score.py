@@ -99,7 +99,7 @@ def slow_riddles(near, sizes, associated):
     st.sampled_from(["csd", "cosine"]),
     st.booleans(),
 )
-def test_riddles_against_a_loop(sizes, seed, by, ties):
+def test_winogavil_metrics_against_a_loop(sizes, seed, by, ties):
     generator = torch.Generator().manual_seed(seed)
     count = sum(sizes)
     rows = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
@@ -138,7 +138,7 @@ def test_pairs_come_in_blocks(draw, monkeypatch):
     assert score.winogavil_metrics(*arguments) == whole
 
 
-def test_riddles_that_lost_a_picture_are_left_out():
+def test_instances_with_unreadable_images_are_dropped():
     rows, pictures = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2, 3, 0])
     associated = np.array([True, False, True, False, False, True])
     kept, row, picture, true = score.drop_unreadable_instances(

@@ -204,7 +204,7 @@ def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
         ({"candidates": ["one"]}, "1 candidates, but 6 images"),
     ],
 )
-def test_riddles_that_make_no_sense(tmp_path, drawn, change, message):
+def test_open_winogavil_rejects_invalid_rows(tmp_path, drawn, change, message):
     rows = tree.riddle_rows(drawn)
     rows[1] |= change
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")

@@ -64,11 +64,11 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
         gradient[0], hessian[0, 0] = RIDGE * parameters[0], RIDGE
         for values, yes, w in blocks:
             features = torch.stack([(values.double() - mean) / spread, torch.ones(len(values)).double()])
-            logit, share = parameters @ features, w.double() / total
+            logit, weight = parameters @ features, w.double() / total
             p = torch.sigmoid(logit)
-            value = value + (share * -logsigmoid(torch.where(yes, logit, -logit))).sum()
-            gradient = gradient + features @ (share * (p - yes.double()))
-            hessian = hessian + (features * (share * p * (1.0 - p))) @ features.T
+            value = value + (weight * -logsigmoid(torch.where(yes, logit, -logit))).sum()
+            gradient = gradient + features @ (weight * (p - yes.double()))
+            hessian = hessian + (features * (weight * p * (1.0 - p))) @ features.T
         return value, gradient, hessian
 
     begin = torch.tensor([0.0, math.log(matched / (total - matched))]).double()

@@ -1,1 +1,1 @@
-"""DataComp's 38 tasks: read from disk, scored, told beside the paper's numbers."""
+"""DataComp's 38 evaluation tasks: data, metrics, results file, tables."""
