@@ -331,7 +331,7 @@ def test_a_cut_anywhere_leaves_the_samples_before_it(tmp_path):
     [
         (b"", "an empty file at byte 0"),
         (b"short", "the tar ends within a header at byte 5"),
-        (b"<html>" * 1000, "no header of a tar at byte 0"),
+        (b"<html>" * 1000, "not a tar header at byte 0"),
         (gzip.compress(np.random.default_rng(0).bytes(5000)), "a gzip file, not a tar"),
     ],
 )

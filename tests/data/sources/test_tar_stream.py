@@ -204,7 +204,7 @@ def test_no_child_is_left_after_silence(tar, tmp_path, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.5)
     mark = tmp_path / "child"
     items = list(TarStream(command(tar, "head -c 2700", f"; {child(mark)}; true")).read(0))
-    assert items[1].detail.startswith("nothing came for 0.5 s at byte 2700")
+    assert items[1].detail.startswith("no data for 0.5 s at byte 2700")
     assert ended(mark)
 
 
@@ -266,7 +266,7 @@ def test_silence_ends_a_shard(tar, monkeypatch):
     items = list(TarStream(command(tar, "head -c 2700", "; exec sleep 30")).read(0))
     assert time.monotonic() - start < 10
     assert told(items) == ["00000", "broken shard"]
-    assert items[1].detail == "nothing came for 0.3 s at byte 2700; good samples before it: 1"
+    assert items[1].detail == "no data for 0.3 s at byte 2700; good samples before it: 1"
 
 
 def test_a_command_that_does_not_end(tar, monkeypatch):
