@@ -24,7 +24,9 @@ QUIET = ("log.display=none", "log.tensorboard=false")
 def load_small_recipe(name):
     """The recipe nano in place of the miniature, which takes minutes."""
     assert name == "miniature"
-    return SimpleNamespace(build_config=lambda words: recipes.load_recipe("nano").build_config([*words, *QUIET]))
+    return SimpleNamespace(
+        build_config=lambda words: recipes.load_recipe("nano").build_config([*words, *QUIET])
+    )
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def test_filter_page_shows_outcomes_and_images(nano, tmp_path):
     seen = Text(page)
     kept, gone = done.counts.kept, done.selection.duplicates.count
     assert f"{kept} of 16 samples" in seen.text
-    assert f"duplicate of a better one {gone}" in seen.text
+    assert f"duplicate of a better sample {gone}" in seen.text
     assert "bad: unreadable image 1" in seen.text
     assert re.search(r"unreadable image \S*00000.tar: 000003", seen.text), "a bad sample is a row"
     assert "at random" in seen.text

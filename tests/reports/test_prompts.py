@@ -25,7 +25,7 @@ def result():
         "class_names": ["black-footed ferret", "tench", "goldfish"],
         "templates": TEMPLATES,
         "templates_per_class": 4,
-        "learned": [{**other, "largest": [flat] * 3}, {**entry, "largest": [peaked, flat, None]}],
+        "learned": [{**other, "top_templates": [flat] * 3}, {**entry, "top_templates": [peaked, flat, None]}],
     }
 
 

@@ -6,7 +6,7 @@ from tests.reports.svg import svg_text
 CLEAN = {"accuracy": 0.5, "uncertainty": 0.02}
 RESULT = {
     "clean": CLEAN,
-    "occlusion": [{"share": share, "accuracy": 0.5 - share, "uncertainty": 0.02 + share} for share in (0.0, 0.1)],
+    "occlusion": [{"fraction": share, "accuracy": 0.5 - share, "uncertainty": 0.02 + share} for share in (0.0, 0.1)],
     "corruptions": {
         "gaussian_noise": [{"severity": s, "accuracy": 0.4, "uncertainty": 0.03} for s in (1, 3)],
         "jpeg": [{"severity": s, "accuracy": 0.3, "uncertainty": 0.01} for s in (1, 3)],

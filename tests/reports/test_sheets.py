@@ -39,7 +39,7 @@ def test_image_sheet_shows_images_notes_and_captions(tmp_path):
 
 
 def test_image_sheet_without_images_raises(tmp_path):
-    with pytest.raises(ValueError, match="no picture"):
+    with pytest.raises(ValueError, match="no image"):
         sheets.save_image_sheet(tmp_path / "sheet", [SheetGroup(title="Nothing", items=[])])
 
 
@@ -55,7 +55,7 @@ def test_caption_sheet(tmp_path):
 @given(st.text(max_size=400), st.integers(5, 60), st.integers(1, 6))
 def test_wrap_text_respects_limits(text, width, max_lines):
     lines = sheets.wrap_text(text, width, max_lines)
-    assert 1 <= len(lines) <= most
+    assert 1 <= len(lines) <= max_lines
     assert all(len(line) <= width for line in lines)
     assert all(letter.isprintable() for line in lines for letter in line)
     wanted = "".join(letter for letter in text if letter.isprintable() and not letter.isspace())

@@ -135,9 +135,9 @@ def test_traversal_figure_limits_images(tmp_path):
 
 
 def test_traversal_figure_rejects_bad_input(tmp_path):
-    with pytest.raises(ValueError, match="1 ways same number of images, not 2"):
+    with pytest.raises(ValueError, match=r"1 paths .* not 2"):
         traversal.save_traversal_figure({"a.png": way("a")}, squares(2), tmp_path / "ways")
-    with pytest.raises(ValueError, match="no way to draw"):
+    with pytest.raises(ValueError, match="no paths"):
         traversal.save_traversal_figure({}, [], tmp_path / "ways")
     assert not list(tmp_path.iterdir())
 
