@@ -75,3 +75,13 @@ def test_a_damaged_part_is_told(embeddings, tmp_path):
     (tmp_path / "s" / get_part_name(1)).write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"part-000000001.parquet can't be read"):
         list(scores.iter_best(get_criterion("csd")))
+
+
+def test_cache_scores_rejects_another_version(tmp_path):
+    z = made.gaussians(2)
+    embeddings = made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])])
+    cache_scores(embeddings, tmp_path / "s")
+    file = tmp_path / "s" / "_scores.json"
+    file.write_text(file.read_text().replace('"version": 4', '"version": 3'))
+    with pytest.raises(ValueError, match="scores of version 3, not 4"):
+        cache_scores(embeddings, tmp_path / "s")
