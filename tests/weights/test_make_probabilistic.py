@@ -76,10 +76,10 @@ def test_it_is_the_papers_model(pair):
     assert config.image.pooling == config.text.pooling == "class"
     assert not config.text.causal
     assert config.text.padding == ("masked" if kind == "clip" else "attended")
-    assert config.contrast == "sigmoid"
+    assert config.contrastive_loss == "sigmoid"
     if kind == "clip":
         assert new.temperature.scale.item() == pytest.approx(10.0)
-        assert new.bias.item() == -10.0
+        assert new.logit_bias.item() == -10.0
         assert (
             config.text.tokenizer.pad_id == config.text.tokenizer.end_id
         )  # 0 is a word of CLIP's, and would be masked
