@@ -20,7 +20,7 @@ RELEASE = FIXTURES / "models" / "b16_tiny"
 def test_what_does_not_exist():
     with pytest.raises(
         FileNotFoundError,
-        match="/nowhere/at/all.*owner/name",
+        match=r"/nowhere/at/all.*owner/name",
     ):
         prolip.load("/nowhere/at/all")
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -31,7 +31,7 @@ def test_a_run_that_is_not_there_is_no_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     monkeypatch.setattr("prolip.weights.hub.fetch", lambda *_: pytest.fail("the hub was asked"))
-    with pytest.raises(FileNotFoundError, match="runs.*miniatrue"):
+    with pytest.raises(FileNotFoundError, match=r"runs.*miniatrue"):
         prolip.load("runs/miniatrue")
 
 
