@@ -72,8 +72,8 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
                     _download(repo_id, extra, revision)
                 return path.parent
     raise ValueError(
-        f"{_describe(repo_id, revision)} has no model in a known format: it has no {describe_expected_files()} (or, if the "
-        "hub is unreachable, they are not in the cache)"
+        f"{_describe(repo_id, revision)} has no model in a known format: it has no {describe_expected_files()} (or, if "
+        "the hub is unreachable, they are not in the cache)"
     )
 
 
@@ -123,8 +123,8 @@ def push(
             api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message, revision=revision)
         except Exception as error:  # errors of the hub and, without a network, of its HTTP library
             raise OSError(
-                f"Upload to {repo_id} failed: {_first_line(error)}. Check that the hub is reachable and the token is valid "
-                "(`hf auth whoami`)."
+                f"Upload to {repo_id} failed: {_first_line(error)}. Check that the hub is reachable and the token is "
+                "valid (`hf auth whoami`)."
             ) from error
     return str(url)
 
@@ -172,8 +172,8 @@ def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
         ) from error
     except (hub.RepositoryNotFoundError, hub.RevisionNotFoundError, hub.HFValidationError) as error:
         raise OSError(
-            f"There is no {_describe(repo_id, revision)} (or it is private: run `hf auth login`), and no such local folder or "
-            f"file: {_first_line(error)}"
+            f"There is no {_describe(repo_id, revision)} (or it is private: run `hf auth login`), and no such local "
+            f"folder or file: {_first_line(error)}"
         ) from error
     except (hub.HfHubHTTPError, hub.OfflineModeIsEnabled, ConnectionError) as error:
         raise OSError(
@@ -182,7 +182,7 @@ def _download(repo_id: str, name: str, revision: str | None) -> Path | None:
 
 
 def _is_cached(repo_id: str, revision: str | None) -> bool:
-    """Whether any file of the repository is cached: then a missing one does not exist, rather than being unreachable."""
+    """Whether any file of the repository is cached: then a missing one does not exist there."""
     from huggingface_hub import try_to_load_from_cache
 
     names = [name for config, weights in CONFIG_AND_WEIGHTS for name in (config, *weights)]

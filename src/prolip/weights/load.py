@@ -235,8 +235,8 @@ def _get_lengths(model: ProLIP) -> dict[str, Any]:
 def _add_mask_id(rules: TokenizerConfig, backend: Any, folder: Path) -> TokenizerConfig:
     """The config with the mask token that the tokenizer's files name, or T5's, if it is in the vocabulary.
 
-    The padding id stays: the tower was trained with that of its format, whatever others pad this vocabulary with (CLIP's
-    is padded with 0 by the release and open_clip, with the end token by transformers).
+    The padding id stays: the tower was trained with that of its format, whatever others pad this vocabulary with
+    (CLIP's is padded with 0 by the release and open_clip, with the end token by transformers).
     """
     named = tokenizer_builders.read_special_tokens(folder if folder.is_dir() else folder.parent).get("mask")
     for name in (named, *MASK_TOKENS):

@@ -1,7 +1,7 @@
 """BPRW, Bayesian prompt re-weighting (section 3.4, Algorithm 1): weights of prompts from images.
 
-For each class, the prompts with slightly larger variances are the components of a Gaussian mixture, and samples from the
-Gaussians of a few images are its observations. EM under a Dirichlet prior finds the mixing weights. All classes run
+For each class, the prompts with slightly larger variances are the components of a Gaussian mixture, and samples from
+the Gaussians of a few images are its observations. EM under a Dirichlet prior finds the mixing weights. All classes run
 together.
 """
 
@@ -26,8 +26,8 @@ from prolip.mixture import (
 from prolip.zeroshot.few_shot import choose_shots
 
 Prior = Literal["initial", "dirichlet"]
-"""Use of 1/tr(Sigma) of the prompts. `initial`: initial weights of EM (the appendix; for alpha above 1 the result does not
-depend on them). `dirichlet`: concentrations of the prior (text of section 3.4)."""
+"""Use of 1/tr(Sigma) of the prompts. `initial`: initial weights of EM (the appendix; for alpha above 1 the result does
+not depend on them). `dirichlet`: concentrations of the prior (text of section 3.4)."""
 
 MIN_LOG_VAR_MAGNITUDE = 80.0
 """A log-variance of at least -80 gives a variance above 0 in float32."""

@@ -1,8 +1,8 @@
 """Weights of the prompts of each class: uniform, single template, or filters by uncertainty.
 
 Each function takes prompts (C, T, D) and returns weights (C, T), float64, that sum to 1 for every class, for
-`prolip.mixture.pool(prompts, weights)`. Filters give equal weight to the prompts that they select; a class of which none
-is selected gets its least uncertain prompt.
+`prolip.mixture.pool(prompts, weights)`. Filters give equal weight to the prompts that they select; a class of which
+none is selected gets its least uncertain prompt.
 Uncertainty is tr(Sigma). Weights by 1/tr(Sigma) are `prolip.mixture.inverse_uncertainty_weights`; learned ones are in
 `bprw`.
 """

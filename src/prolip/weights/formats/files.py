@@ -85,7 +85,7 @@ def read_weights(path: Path) -> dict[str, Any]:
     """Read a file of weights.
 
     Args:
-        path: safetensors, or a file of torch.save. It is loaded with weights_only: a file that would run code is refused.
+        path: safetensors, or a file of torch.save. Loaded with weights_only: a file that would run code is refused.
 
     Returns:
         Its content; mostly tensors by name.

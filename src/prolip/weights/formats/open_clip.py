@@ -64,8 +64,8 @@ def _read_config(source: ForeignModel) -> ModelConfig:
     check_known_keys(values["text_cfg"], TEXT_KEYS, f"{source.path}: text_cfg")
     if "input_resolution" in source.tensors and not values.get("quick_gelu"):
         raise ValueError(
-            f"{source.path}: these are OpenAI's own weights (they have input_resolution), which need QuickGELU, but the "
-            "config lacks quick_gelu: true. Use one of open_clip's -quickgelu configs."
+            f"{source.path}: these are OpenAI's own weights (they have input_resolution), which need QuickGELU, but "
+            "the config lacks quick_gelu: true. Use one of open_clip's -quickgelu configs."
         )
     preprocess = source.config.get("preprocess_cfg") or {}
     image = (
