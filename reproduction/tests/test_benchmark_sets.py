@@ -13,7 +13,7 @@ def embedder(scenes_model):
 def test_evaluate_zero_shot_matches_evaluator(embedder, evaluation_data):
     data = evaluation_data.task("color_shape")
     wanted = robustness.evaluate_robustness(
-        embedder.model, data, occlusion_fractions=(0.0, 0.1), corruptions=(), pgd_steps=(), progress=False
+        embedder, data, occlusion_fractions=(0.0, 0.1), corruptions=(), pgd_steps=()
     )
     assert (
         benchmark_sets.evaluate_zero_shot(embedder, evaluation_data)["color_shape"]["all_prompts"]
