@@ -21,7 +21,7 @@ KNOWN = {
     "start": pgd.StartPoint,
     "prior": Prior,
     "root": Root,
-    "of": RootOf,
+    "root_of": RootOf,
     "corruptions": corruptions.Corruption,
 }
 
