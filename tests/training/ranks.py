@@ -14,12 +14,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from prolip.data.batch import Batch
 from prolip.losses.objective import Objective
-from prolip.preprocessing.images import normalise
-from prolip.training.config import ModelChoice, ParallelChoice
-from prolip.training.masked_views import TwinDraw
+from prolip.preprocessing.images import normalize
+from prolip.training.config import ModelSpec, ParallelConfig
+from prolip.training.masked_views import MaskedViews
 from prolip.training.model_setup import make_model
-from prolip.training.parallel import lay_out
-from prolip.training.step import Learner, compute_gradients
+from prolip.training.parallel import parallelize
+from prolip.training.step import TrainModule, compute_gradients
 
 ROWS = 12
 NOTHING = dict.fromkeys(("ppcl", "inclusion", "masked", "vib"), 0.0)
@@ -46,21 +46,21 @@ CASES = [(name, "spread") for name in OBJECTIVES] + [("full", "lopsided"), ("ful
 
 def learner_of(objective, frozen=(), **choice):
     """A nano model whose every weight matters: none is zero, variances are not small."""
-    learner = Learner(deepcopy(_fresh(**choice)), [objective])
+    module = TrainModule(deepcopy(_fresh(**choice)), [objective])
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for name, parameter in learner.named_parameters():
+        for name, parameter in module.named_parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
             if name.endswith("log_var.bias"):
                 parameter += 7.0
             if parameter.ndim >= 1:
                 parameter.requires_grad_(not name.startswith(tuple(f"model.{start}" for start in frozen)))
-    return learner
+    return module
 
 
 @cache
 def _fresh(**choice):
-    return make_model(ModelChoice(size="nano", tokenizer="scenes", **choice), seed=0)
+    return make_model(ModelSpec(size="nano", tokenizer="scenes", **choice), seed=0)
 
 
 def whole_batch(rows=ROWS):
@@ -70,7 +70,7 @@ def whole_batch(rows=ROWS):
     lengths = torch.arange(rows) % 9 + 3
     ids = ids.masked_fill(torch.arange(12) >= lengths[:, None], 0)
     names = tuple(str(row) for row in range(rows))
-    return Batch(pixels=pixels, ids=ids, captions=names, keys=names, samples=torch.arange(rows))
+    return Batch(pixels=pixels, token_ids=ids, captions=names, keys=names, sample_indices=torch.arange(rows))
 
 
 def whole_twins(batch, image_rows, text_rows, texts=None):
@@ -78,11 +78,11 @@ def whole_twins(batch, image_rows, text_rows, texts=None):
     generator = torch.Generator().manual_seed(3)
     image_rows, text_rows = torch.tensor(image_rows), torch.tensor(text_rows)
     keep = torch.rand(len(image_rows), 16, generator=generator).argsort(1)[:, :4].sort(1).values
-    ids = batch.ids[text_rows]
+    ids = batch.token_ids[text_rows]
     third = (torch.arange(ids.shape[1]) + text_rows[:, None]) % 3 == 0
-    return TwinDraw(
-        image_rows=image_rows, keep=keep, text_rows=text_rows, masked_ids=ids.masked_fill(third & (ids != 0), 1),
-        images=len(image_rows), texts=texts or len(text_rows),
+    return MaskedViews(
+        image_rows=image_rows, patch_indices=keep, text_rows=text_rows, masked_ids=ids.masked_fill(third & (ids != 0), 1),
+        total_images=len(image_rows), total_texts=texts or len(text_rows),
     )  # fmt: skip
 
 
@@ -90,17 +90,17 @@ def share_of(batch, twins, rank, world):
     """A rank's rows and twins, its texts cut to their longest, as a loader does."""
     each = len(batch) // world
     start, stop = rank * each, (rank + 1) * each
-    ids = batch.ids[start:stop]
+    ids = batch.token_ids[start:stop]
     width = int((ids != 0).sum(1).max())
     own = Batch(
-        pixels=batch.pixels[start:stop], ids=ids[:, :width], captions=batch.captions[start:stop],
-        keys=batch.keys[start:stop], samples=batch.samples[start:stop],
+        pixels=batch.pixels[start:stop], token_ids=ids[:, :width], captions=batch.captions[start:stop],
+        keys=batch.keys[start:stop], sample_indices=batch.sample_indices[start:stop],
     )  # fmt: skip
     images, texts = ((rows >= start) & (rows < stop) for rows in (twins.image_rows, twins.text_rows))
-    return own, TwinDraw(
-        image_rows=twins.image_rows[images] - start, keep=twins.keep[images],
+    return own, MaskedViews(
+        image_rows=twins.image_rows[images] - start, patch_indices=twins.patch_indices[images],
         text_rows=twins.text_rows[texts] - start, masked_ids=twins.masked_ids[texts][:, :width],
-        images=twins.images, texts=twins.texts,
+        total_images=twins.total_images, total_texts=twins.total_texts,
     )  # fmt: skip
 
 
@@ -120,12 +120,12 @@ def kl(z):
     return 0.5 * (z.log_var.exp() + z.mean**2 - 1 - z.log_var).mean()
 
 
-def written_out(learner, objective, batch, twins):
+def written_out(module, objective, batch, twins):
     """Terms of the whole batch's loss (unweighted), and their weighted sum: Eq. 2, 6, 7, one process, no parts."""
-    model = learner.model
-    pixels = normalise(batch.pixels, model.config.image.pixels)
-    images, texts = model.encode_image(pixels), model.encode_text(batch.ids)
-    a, b = model.log_scale.exp(), 0.0 if model.bias is None else model.bias
+    model = module.model
+    pixels = normalize(batch.pixels, model.config.image.preprocessing)
+    images, texts = model.encode_image(pixels), model.encode_text(batch.token_ids)
+    a, b = model.logit_scale.exp(), 0.0 if model.logit_bias is None else model.logit_bias
     match = torch.eye(len(batch), dtype=images.mean.dtype)
     cosine = images.mean @ texts.mean.T
     terms, weights = {}, {}
@@ -143,7 +143,7 @@ def written_out(learner, objective, batch, twins):
     if objective.pml:
         apart = (images.mean[:, None] - texts.mean).square().sum(-1)
         csd = apart + images.log_var.exp().sum(1)[:, None] + texts.log_var.exp().sum(1)
-        logits = -learner.pml["log_scale"].exp() * csd + learner.pml["bias"]
+        logits = -module.pml["logit_scale"].exp() * csd + module.pml["logit_bias"]
         terms["pml"] = 2 * binary_cross_entropy_with_logits(logits, match)
         weights["pml"] = objective.pml
     if objective.clip:
@@ -155,7 +155,10 @@ def written_out(learner, objective, batch, twins):
         terms["inclusion"] = sure_of_inclusion(images, texts, c, eps)
         weights["inclusion"] = objective.inclusion
     if objective.masked:
-        masked = model.encode_image(pixels[twins.image_rows], twins.keep), model.encode_text(twins.masked_ids)
+        masked = (
+            model.encode_image(pixels[twins.image_rows], twins.patch_indices),
+            model.encode_text(twins.masked_ids),
+        )
         terms["masked_images"] = sure_of_inclusion(images[twins.image_rows], masked[0], c, eps)
         found = len(twins.text_rows) / twins.texts  # what has no twin counts as nothing lost
         terms["masked_texts"] = found * sure_of_inclusion(texts[twins.text_rows], masked[1], c, eps)
@@ -170,10 +173,10 @@ def written_out(learner, objective, batch, twins):
 def wanted(name, draw, frozen=(), **choice):
     """By definition, in float64: gradients of all that learns, and terms."""
     objective = OBJECTIVES[name]
-    learner = learner_of(objective, frozen, **choice).double()
+    module = learner_of(objective, frozen, **choice).double()
     batch = whole_batch()
-    terms, total = written_out(learner, objective, batch, whole_twins(batch, *TWINS[draw]))
-    learns = {n: p for n, p in learner.named_parameters() if p.requires_grad}
+    terms, total = written_out(module, objective, batch, whole_twins(batch, *TWINS[draw]))
+    learns = {n: p for n, p in module.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(total, list(learns.values()), allow_unused=True)
     gradients = {
         n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(learns.items(), found, strict=True)
@@ -182,14 +185,14 @@ def wanted(name, draw, frozen=(), **choice):
 
 
 def computed(name, draw, rank=0, world=1, parts=1, frozen=(), autocast=None, parallel=None, **choice):
-    """By the engine's step, on this rank: the learner, whose parameters have gradients, and what came back."""
+    """By the engine's step, on this rank: the module, whose parameters have gradients, and what came back."""
     objective = OBJECTIVES[name]
-    learner = learner_of(objective, frozen, **choice)
-    towers = lay_out(learner, parallel or ParallelChoice(precision="float64"), torch.device("cpu"))
+    module = learner_of(objective, frozen, **choice)
+    towers = parallelize(module, parallel or ParallelConfig(precision="float64"), torch.device("cpu"))
     batch = whole_batch()
     own, twins = share_of(batch, whole_twins(batch, *TWINS[draw]), rank, world)
     twins = twins if objective.masked else None
-    return learner, compute_gradients(towers, learner, objective, own, twins, parts=parts, autocast=autocast)
+    return module, compute_gradients(towers, module, objective, own, twins, parts=parts, autocast=autocast)
 
 
 def furthest(got, wanted):

@@ -15,7 +15,7 @@ def randn(*shape, seed):
 
 
 def rows_across(weight, seed):
-    """Gradients whose rows are orthogonal to those of the weight."""
+    """StepOutput whose rows are orthogonal to those of the weight."""
     g = randn(*weight.shape, seed=seed)
     return g - weight * (g * weight).sum(1, keepdim=True) / (weight * weight).sum(1, keepdim=True)
 
@@ -67,7 +67,7 @@ def adamp(parameters, **options):
 
 def test_is_the_definition_for_gradients_across_and_along():
     weight = torch.nn.Parameter(randn(3, 5, seed=0))
-    optimiser = adamp([weight])
+    optimizer = adamp([weight])
     rows = [weight.tolist(), [[0.0] * 5] * 3, [[0.0] * 5] * 3]
     views = []
     for t in range(1, 8):
@@ -75,18 +75,18 @@ def test_is_the_definition_for_gradients_across_and_along():
         weight.grad = make(weight.detach(), seed=t)
         rows, view = by_hand(rows[0], weight.grad.tolist(), rows[1], rows[2], t)
         views.append(view)
-        optimiser.step()
+        optimizer.step()
         assert weight.tolist() == [pytest.approx(row, rel=1e-11, abs=1e-13) for row in rows[0]]
     assert set(views) == {"rows", "whole", "none"}, "the test must see every branch"
 
 
 def test_more_than_two_axes_are_rows_of_the_first():
     flat, deep = (torch.nn.Parameter(randn(4, 6, seed=3).reshape(shape)) for shape in ((4, 6), (4, 2, 3)))
-    optimiser = adamp([flat, deep])
+    optimizer = adamp([flat, deep])
     for t in range(4):
         flat.grad = (rows_across, whole_across)[t % 2](flat.detach(), seed=t)
         deep.grad = flat.grad.reshape(4, 2, 3).clone()
-        optimiser.step()
+        optimizer.step()
     torch.testing.assert_close(deep.detach().reshape(4, 6), flat.detach(), rtol=1e-12, atol=1e-14)
 
 
@@ -131,17 +131,17 @@ def test_rate_zero_and_missing_gradients_change_nothing():
     weight.grad = rows_across(before, seed=1)
     AdamP([weight, idle], 0.0, betas=BETAS, eps=EPS, weight_decay=DECAY).step()
     assert torch.equal(weight, before)
-    optimiser = adamp([idle])
-    optimiser.step()
+    optimizer = adamp([idle])
+    optimizer.step()
     assert torch.equal(idle, before)
-    assert not optimiser.state[idle]
+    assert not optimizer.state[idle]
 
 
 def test_zero_weights_and_gradients_stay_finite():
     weight, still = torch.nn.Parameter(torch.zeros(2, 3)), torch.nn.Parameter(torch.ones(2, 3))
     weight.grad, still.grad = torch.ones(2, 3), torch.zeros(2, 3)
-    optimiser = adamp([weight, still])
-    optimiser.step()
+    optimizer = adamp([weight, still])
+    optimizer.step()
     assert torch.equal(weight, torch.full((2, 3), weight[0, 0].item()))
     assert weight[0, 0].item() == pytest.approx(-LR, rel=1e-5)
     assert still.mean().item() == pytest.approx(1 - LR * 0.1 * DECAY), "no gradient at all is orthogonal"

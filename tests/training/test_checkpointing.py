@@ -19,16 +19,16 @@ def tensors(seed=0, **others):
     """Many types, shapes and odd values."""
     draw = torch.Generator().manual_seed(seed)
     found = {
-        "learner.weight": torch.randn(5, 3, generator=draw),
-        "learner.wide": torch.randn(4, 6, generator=draw).T,  # not contiguous
-        "learner.half": torch.randn(7, generator=draw).bfloat16(),
-        "learner.double": torch.randn(2, 2, generator=draw, dtype=torch.float64),
-        "learner.scalar": torch.randn((), generator=draw),
-        "learner.odd": torch.tensor([float("nan"), float("inf"), -0.0, 1e-45]),
-        "optimiser.step": torch.tensor(float(seed)),
-        "optimiser.count": torch.tensor(2**40 + seed),
-        "optimiser.flags": torch.tensor([True, False]),
-        "optimiser.bytes": torch.arange(5, dtype=torch.uint8) + seed,
+        "module.weight": torch.randn(5, 3, generator=draw),
+        "module.wide": torch.randn(4, 6, generator=draw).T,  # not contiguous
+        "module.half": torch.randn(7, generator=draw).bfloat16(),
+        "module.double": torch.randn(2, 2, generator=draw, dtype=torch.float64),
+        "module.scalar": torch.randn((), generator=draw),
+        "module.odd": torch.tensor([float("nan"), float("inf"), -0.0, 1e-45]),
+        "optimizer.step": torch.tensor(float(seed)),
+        "optimizer.count": torch.tensor(2**40 + seed),
+        "optimizer.flags": torch.tensor([True, False]),
+        "optimizer.bytes": torch.arange(5, dtype=torch.uint8) + seed,
     }
     return {**found, **others}
 
@@ -42,17 +42,17 @@ def bits(values):
 
 def save(folder, step, keep=None):
     """A checkpoint whose content is told by its step."""
-    path = checkpointing.save(folder, step, tensors(step), {"place": step}, {"best": step / 3})
+    path = checkpointing.save_checkpoint(folder, step, tensors(step), {"place": step}, {"best": step / 3})
     if keep is not None:
-        checkpointing.tidy(folder, keep, step)
+        checkpointing.remove_old_checkpoints(folder, keep, step)
     return path
 
 
 def content(path):
     """Bits and JSON of a checkpoint."""
     found = {name: torch.zeros_like(value) for name, value in tensors().items()}
-    own = checkpointing.load(path, found)
-    return bits(found), own, checkpointing.facts(path)["facts"]
+    own = checkpointing.load_checkpoint(path, found)
+    return bits(found), own, checkpointing.read_metadata(path)["state"]
 
 
 def is_of(path, step):
@@ -60,7 +60,7 @@ def is_of(path, step):
 
 
 def steps(folder):
-    return [int(path.name[5:]) for path in checkpointing.list_saves(folder)]
+    return [int(path.name[5:]) for path in checkpointing.list_checkpoints(folder)]
 
 
 def test_a_checkpoint_comes_back_bit_for_bit(tmp_path):
@@ -68,7 +68,7 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path):
     assert is_of(path, 7)
     assert not is_of(path, 8)
     assert [child.name for child in tmp_path.iterdir()] == ["step-000000007"]
-    whole = checkpointing.facts(path)
+    whole = checkpointing.read_metadata(path)
     assert (whole["step"], whole["world_size"]) == (7, 1)
     assert whole["files"].keys() == {child.name for child in path.iterdir()} - {"complete.json"}
 
@@ -77,12 +77,12 @@ def test_tensors_are_written_into_in_place_and_know_their_names(tmp_path):
     path = save(tmp_path, 7)
     own = {name: torch.zeros_like(value) for name, value in tensors().items()}
     places = {name: value.data_ptr() for name, value in own.items()}
-    checkpointing.load(path, own)
+    checkpointing.load_checkpoint(path, own)
     assert {name: value.data_ptr() for name, value in own.items()} == places
-    assert set(checkpointing.names(path, "optimiser.")) == {"step", "count", "flags", "bytes"}
-    part = {"learner.weight": torch.zeros(5, 3)}
-    assert checkpointing.load(path, part) == {"place": 7}
-    assert torch.equal(part["learner.weight"], tensors(7)["learner.weight"])
+    assert set(checkpointing.list_tensor_names(path, "optimizer.")) == {"step", "count", "flags", "bytes"}
+    part = {"module.weight": torch.zeros(5, 3)}
+    assert checkpointing.load_checkpoint(path, part) == {"place": 7}
+    assert torch.equal(part["module.weight"], tensors(7)["module.weight"])
 
 
 def test_steps_are_in_the_order_of_numbers_and_other_things_are_left_alone(tmp_path):
@@ -92,7 +92,7 @@ def test_steps_are_in_the_order_of_numbers_and_other_things_are_left_alone(tmp_p
     (tmp_path / "step-000000007.bak").mkdir()
     assert steps(tmp_path) == [9, 100, 2 * 10**9, 10**10]
     assert steps(tmp_path / "missing") == []
-    assert checkpointing.latest(tmp_path / "missing") is None
+    assert checkpointing.find_latest(tmp_path / "missing") is None
 
 
 def warnings(caplog):
@@ -154,34 +154,34 @@ DAMAGES = {
 def test_a_damaged_checkpoint_is_passed_over_by_name(tmp_path, caplog, damage):
     save(tmp_path, 5)
     last = save(tmp_path, 10)
-    assert checkpointing.latest(tmp_path) == last
+    assert checkpointing.find_latest(tmp_path) == last
     assert not warnings(caplog)
     damage(last)
-    found = checkpointing.latest(tmp_path)
+    found = checkpointing.find_latest(tmp_path)
     assert found.name == "step-000000005"
     assert is_of(found, 5)
     (said,) = warnings(caplog)
     assert f"{last} is passed over: " in said
-    assert checkpointing.incomplete(last)
-    assert checkpointing.incomplete(found) is None
+    assert checkpointing.find_problem(last)
+    assert checkpointing.find_problem(found) is None
 
 
 def test_if_all_are_damaged_there_is_none(tmp_path, caplog):
     for step in (1, 2):
         (save(tmp_path, step) / "complete.json").unlink()
-    assert checkpointing.latest(tmp_path) is None
+    assert checkpointing.find_latest(tmp_path) is None
     assert len(warnings(caplog)) == 2
 
 
 def test_half_written_ones_are_told_and_tidied_and_never_used(tmp_path):
     save(tmp_path, 5)
     half = save(tmp_path, 10).rename(tmp_path / ".step-000000010.partial")
-    assert checkpointing.half_written(tmp_path) == [half]
-    assert checkpointing.latest(tmp_path).name == "step-000000005"
+    assert checkpointing.list_unfinished(tmp_path) == [half]
+    assert checkpointing.find_latest(tmp_path).name == "step-000000005"
     assert is_of(save(tmp_path, 10), 10), "what was left is no obstacle"
     half.mkdir()
-    checkpointing.tidy(tmp_path, 3, 10**12)
-    assert checkpointing.half_written(tmp_path) == []
+    checkpointing.remove_old_checkpoints(tmp_path, 3, 10**12)
+    assert checkpointing.list_unfinished(tmp_path) == []
     assert sorted(child.name for child in tmp_path.iterdir()) == ["step-000000005", "step-000000010"]
 
 
@@ -196,7 +196,7 @@ def test_damaged_ones_are_not_among_those_that_are_kept(tmp_path):
     save(tmp_path, 5)
     DAMAGES["tensors cut off"](save(tmp_path, 10))
     save(tmp_path, 6, keep=1)  # the run went on from 5
-    assert is_of(checkpointing.latest(tmp_path), 6)
+    assert is_of(checkpointing.find_latest(tmp_path), 6)
     assert steps(tmp_path)[0] == 6
 
 
@@ -214,7 +214,7 @@ def test_a_full_disk_says_what_to_do_and_harms_no_other_checkpoint(tmp_path, mon
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left on device"):
             save(tmp_path, 10)
-    assert is_of(checkpointing.latest(tmp_path), 5)
+    assert is_of(checkpointing.find_latest(tmp_path), 5)
     assert steps(tmp_path) == [5]
     assert is_of(save(tmp_path, 10), 10), "with room again it goes on"
 
@@ -222,42 +222,40 @@ def test_a_full_disk_says_what_to_do_and_harms_no_other_checkpoint(tmp_path, mon
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("learner.weight", torch.zeros(5, 4)),
-        ("learner.weight", torch.zeros(3, 3)),
-        ("learner.weight", torch.zeros(15)),
-        ("learner.unheard", torch.zeros(2)),
+        ("module.weight", torch.zeros(5, 4)),
+        ("module.weight", torch.zeros(3, 3)),
+        ("module.weight", torch.zeros(15)),
+        ("module.unheard", torch.zeros(2)),
     ],
 )
 def test_another_model_is_a_sentence(tmp_path, name, value):
     path = save(tmp_path, 5)
-    with pytest.raises(
-        ValueError, match=r"step-000000005 can't be read into this model: .*Remove the folder"
-    ):
-        checkpointing.load(path, {**tensors(), name: value})
+    with pytest.raises(ValueError, match=r"step-000000005 .*Remove it"):
+        checkpointing.load_checkpoint(path, {**tensors(), name: value})
 
 
 def test_unreadable_metadata_of_the_right_size_is_a_sentence(tmp_path):
     path = save(tmp_path, 5)
     (path / ".metadata").write_bytes(b"\0" * (path / ".metadata").stat().st_size)
-    with pytest.raises(ValueError, match="can't be read into this model"):
-        checkpointing.load(path, tensors())
+    with pytest.raises(ValueError, match="step-000000005"):
+        checkpointing.load_checkpoint(path, tensors())
 
 
 def test_random_state_comes_back():
     torch.manual_seed(5)
     torch.rand(3)
     torch.randn(1)  # keeps a second number for the next call
-    state = json.loads(json.dumps(checkpointing.random_state()))
+    state = json.loads(json.dumps(checkpointing.get_rng_state()))
     wanted = torch.randn(3), torch.rand(5), torch.randperm(9)
     torch.manual_seed(6)
-    checkpointing.restore_random_state(state)
+    checkpointing.set_rng_state(state)
     got = torch.randn(3), torch.rand(5), torch.randperm(9)
     assert all(map(torch.equal, wanted, got))
 
 
 def test_a_step_that_exists_is_replaced(tmp_path):
     save(tmp_path, 5)
-    checkpointing.save(tmp_path, 5, tensors(6), {"place": 6}, {"best": 2.0})
+    checkpointing.save_checkpoint(tmp_path, 5, tensors(6), {"place": 6}, {"best": 2.0})
     assert is_of(tmp_path / "step-000000005", 6)
     assert [child.name for child in tmp_path.iterdir()] == ["step-000000005"]
 
@@ -318,19 +316,19 @@ def test_whenever_a_save_is_killed_there_is_a_checkpoint_to_go_on_from(
     for moment in range(200):
         folder = shutil.copytree(tmp_path / "before", tmp_path / str(moment))
         died = saved_and_killed(monkeypatch, moment, lambda folder=folder: save(folder, step, keep))
-        last = checkpointing.latest(folder)
+        last = checkpointing.find_latest(folder)
         assert last is not None, f"killed at {moment}"
-        number = checkpointing.facts(last)["step"]
+        number = checkpointing.read_metadata(last)["step"]
         assert number in (*before, step)
         assert is_of(last, number)
-        for path in checkpointing.list_saves(folder):
-            assert checkpointing.incomplete(path) is None, f"killed at {moment}: {path.name} has a name"
+        for path in checkpointing.list_checkpoints(folder):
+            assert checkpointing.find_problem(path) is None, f"killed at {moment}: {path.name} has a name"
         found.append(number)
-        files.remove_leftovers(folder)
+        files.remove_temporary_files(folder)
         save(folder, step, keep)  # it goes on from there
-        assert is_of(checkpointing.latest(folder), step)
+        assert is_of(checkpointing.find_latest(folder), step)
         assert len(steps(folder)) <= keep
-        assert checkpointing.half_written(folder) == []
+        assert checkpointing.list_unfinished(folder) == []
         shutil.rmtree(folder)
         if not died:
             break
@@ -357,7 +355,7 @@ def test_names_are_on_the_disk_before_and_after_the_rename(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "rename", renaming)
     folder = tmp_path / "checkpoints"
-    checkpointing.save(folder, 3, {"a": torch.ones(2)}, {}, {})
+    checkpointing.save_checkpoint(folder, 3, {"a": torch.ones(2)}, {}, {})
     aside, final = ".step-000000003.partial", "step-000000003"
     assert [line for line in told if line in (aside, "checkpoints", f"{aside} -> {final}")][-3:] == [
         aside, f"{aside} -> {final}", "checkpoints",

@@ -7,15 +7,15 @@ import pytest
 import torch
 from PIL import Image
 
-from prolip.data.combined_loader import Together
+from prolip.data.combined_loader import CombinedLoader
 from prolip.data.loader import Loader
 from prolip.data.open import open_data
-from prolip.data.sources.tar_stream import Stream
+from prolip.data.sources.tar_stream import TarStream
 from prolip.data.stream_loader import StreamLoader
 from prolip.model.create import create
-from prolip.preprocessing.images import to_pixels
-from prolip.training.config import DataChoice, HeldOut, Stage, TrainConfig
-from prolip.training.data_setup import describe_data, held_out_samples, make_loader
+from prolip.preprocessing.images import resize_and_crop
+from prolip.training.config import DataConfig, HeldOutConfig, Stage, TrainConfig
+from prolip.training.data_setup import describe_data, make_loader, read_held_out_samples
 
 SIMPLE = "scenes:simple,size=32,length=200"
 HARD = "scenes:hard,size=32,length=100"
@@ -54,8 +54,8 @@ def streams(tmp_path):
 
 
 def config(*source, **data):
-    choice = DataChoice(source=source, workers=0, **data)
-    return TrainConfig(samples=320, batch=16, seed=7, data=choice)
+    choice = DataConfig(source=source, workers=0, **data)
+    return TrainConfig(samples=320, batch_size=16, seed=7, data=choice)
 
 
 def load(run, model, source=None, steps=6, rank=0, world_size=1):
@@ -73,7 +73,7 @@ def test_files_give_the_loaders_own_batches(model):
     assert isinstance(loader, Loader)
     sources = [open_data(SIMPLE), open_data(HARD)]
     expected = Loader(
-        sources, loader._reader.preparation, global_batch=16, weights=(3.0, 1.0), seed=7, window=16
+        sources, loader._reader.preprocessor, global_batch_size=16, weights=(3.0, 1.0), seed=7, window=16
     )
     assert keys(loader) == keys(expected)
     assert keys(load(replace(run, seed=8), model)) != keys(expected)
@@ -87,11 +87,11 @@ def test_ranks_share_the_batch(model):
 
 
 def test_preparation_follows_the_choices(model):
-    plain = load(config(SIMPLE, augment=False, caption="first", max_pixels=5000), model)._reader.preparation
+    plain = load(config(SIMPLE, augment=False, caption="first", max_pixels=5000), model)._reader.preprocessor
     assert (plain.augmentation, plain.caption, plain.max_pixels) == (None, "first", 5000)
-    assert plain.pixels == model.config.image.pixels
+    assert plain.pixels == model.config.image.preprocessing
     run = config(SIMPLE)
-    assert load(run, model)._reader.preparation.augmentation == run.data.augmentation
+    assert load(run, model)._reader.preprocessor.augmentation == run.data.augmentation
 
 
 def test_words_are_dropped_from_as_many_captions_as_asked_for(model):
@@ -101,7 +101,7 @@ def test_words_are_dropped_from_as_many_captions_as_asked_for(model):
         fewer = next(iter(load(config(SIMPLE, augment=False, drop_words=share), model)))
         assert (fewer.keys, fewer.captions) == (whole.keys, whole.captions)
         shorter = 0
-        for ids, less in zip(whole.ids.tolist(), fewer.ids.tolist(), strict=True):
+        for ids, less in zip(whole.token_ids.tolist(), fewer.token_ids.tolist(), strict=True):
             left = iter(token for token in ids if token)
             kept = [token for token in less if token]
             assert all(token in left for token in kept), "a part, in the same order"
@@ -113,8 +113,8 @@ def test_words_are_dropped_from_as_many_captions_as_asked_for(model):
 def test_more_general_captions_come_with_the_batch(model):
     run = config(f"{SIMPLE},general=true")
     batch = next(iter(load(run, model)))
-    assert batch.general.shape == batch.ids.shape
-    assert next(iter(load(config(SIMPLE), model))).general is None
+    assert batch.general_token_ids.shape == batch.token_ids.shape
+    assert next(iter(load(config(SIMPLE), model))).general_token_ids is None
 
 
 def test_a_stage_has_its_own_source_or_that_of_the_run(model):
@@ -134,9 +134,9 @@ def test_one_stream(model, streams):
     for rank in (0, 1):
         own = load(config(streams[0]), model, steps=3, rank=rank, world_size=2)
         expected = StreamLoader(
-            Stream(streams[0]),
-            own._reader.preparation,
-            batch=8,
+            TarStream(streams[0]),
+            own._reader.preprocessor,
+            batch_size=8,
             samples_per_epoch=48,
             seed=7,
             rank=rank,
@@ -151,7 +151,7 @@ def test_one_stream(model, streams):
 )
 def test_several_streams_have_fixed_shares(model, streams, weights, expected):
     loader = load(config(*streams, weights=weights), model, steps=3)
-    assert isinstance(loader, Together)
+    assert isinstance(loader, CombinedLoader)
     batches = list(loader)
     assert len(batches) == len(loader) == 3
     for batch in batches:
@@ -212,19 +212,20 @@ def test_a_model_without_a_tokenizer(tokenizer):
 
 
 def held_out(source, samples=5):
-    return replace(config(SIMPLE), held_out=HeldOut(source=source, samples=samples))
+    return replace(config(SIMPLE), held_out=HeldOutConfig(source=source, samples=samples))
 
 
 def test_held_out_samples_are_the_first_as_for_evaluation(model):
-    pixels, captions = held_out_samples(held_out(SIMPLE), model)
+    pixels, captions = read_held_out_samples(held_out(SIMPLE), model)
     source = open_data(SIMPLE)
     expected = [source.read(number) for number in range(5)]
     assert captions == [max(sample.captions, key=len) for sample in expected]
     assert torch.equal(
-        pixels, torch.stack([to_pixels(sample.image, model.config.image.pixels) for sample in expected])
+        pixels,
+        torch.stack([resize_and_crop(sample.image, model.config.image.preprocessing) for sample in expected]),
     )
     assert pixels.dtype == torch.uint8
-    assert held_out_samples(config(SIMPLE), model) is None
+    assert read_held_out_samples(config(SIMPLE), model) is None
 
 
 def pictures(folder, good):
@@ -237,20 +238,20 @@ def pictures(folder, good):
 
 
 def test_bad_held_out_samples_are_left_out(model, tmp_path):
-    _, captions = held_out_samples(held_out(pictures(tmp_path, good=(0, 2, 3)), samples=2), model)
+    _, captions = read_held_out_samples(held_out(pictures(tmp_path, good=(0, 2, 3)), samples=2), model)
     assert captions == ["a star 0", "a star 2"]
 
 
 def test_too_few_held_out_samples(model, tmp_path):
     with pytest.raises(ValueError, match="has 1 good samples; retrieval needs at least 2"):
-        held_out_samples(held_out(pictures(tmp_path, good=(1,))), model)
+        read_held_out_samples(held_out(pictures(tmp_path, good=(1,))), model)
     with pytest.raises(ValueError, match="is a stream"):
-        held_out_samples(held_out("pipe:cat x.tar"), model)
+        read_held_out_samples(held_out("pipe:cat x.tar"), model)
 
 
 def test_a_description_for_the_run_folder():
     run = config(SIMPLE, "https://host/{0..3}.tar?token=abc")
-    run = replace(run, before=(Stage(samples=160, source=(HARD,)), Stage(samples=16)))
+    run = replace(run, initial_stages=(Stage(samples=160, source=(HARD,)), Stage(samples=16)))
     hard, simple, stream = describe_data(run)
     assert simple == {"source": SIMPLE, "samples": 200, "fingerprint": open_data(SIMPLE).fingerprint()}
     assert (hard["source"], hard["samples"]) == (HARD, 100)
@@ -264,7 +265,7 @@ def test_large_pictures_are_left_out_of_held_out_data_too(model, tmp_path):
     Image.new("RGB", (40, 40)).save(tmp_path / "1.png")
     run = held_out(source, samples=3)
     run = replace(run, data=replace(run.data, max_pixels=1000))
-    assert held_out_samples(run, model)[1] == ["a star 0", "a star 2", "a star 3"]
+    assert read_held_out_samples(run, model)[1] == ["a star 0", "a star 2", "a star 3"]
 
 
 def test_loaders_get_the_limit_of_bad_samples_and_the_window(model, streams, monkeypatch):
@@ -273,7 +274,7 @@ def test_loaders_get_the_limit_of_bad_samples_and_the_window(model, streams, mon
         monkeypatch.setattr(
             f"prolip.training.data_setup.{name}", lambda *a, name=name, **o: asked.update({name: o})
         )
-    load(config(SIMPLE, bad_limit=0.5, window=3), model)
-    load(config(streams[0], bad_limit=0.5), model)
-    assert (asked["Loader"]["bad_limit"], asked["Loader"]["window"]) == (0.5, 3)
-    assert asked["StreamLoader"]["bad_limit"] == 0.5
+    load(config(SIMPLE, max_bad_fraction=0.5, window=3), model)
+    load(config(streams[0], max_bad_fraction=0.5), model)
+    assert (asked["Loader"]["max_bad_fraction"], asked["Loader"]["window"]) == (0.5, 3)
+    assert asked["StreamLoader"]["max_bad_fraction"] == 0.5

@@ -13,11 +13,11 @@ from rich.console import Console
 from prolip.training.display import (
     ASCII_BLOCKS,
     BLOCKS,
-    Lines,
-    Pace,
-    Screen,
+    LiveDisplay,
+    PlainDisplay,
+    ProgressTracker,
     open_display,
-    open_screen,
+    open_live_display,
     sparkline,
 )
 
@@ -49,19 +49,19 @@ def line(step):
         "loss": 4.812,
         **{f"loss/{term}": 4.0 + math.sin(step) for term in TERMS},
         "scale": 10.2,
-        "bias": -9.8,
+        "logit_bias": -9.8,
         **spread,
-        "gradient_norm": 3.1,
-        "rate": 5e-4,
+        "grad_norm": 3.1,
+        "lr": 5e-4,
         "samples": step * 128,
         "samples_per_second": 612.0,
         "data_wait": 0.031,
-        "memory": 1.234,
-        "skipped": 0,
+        "peak_memory": 1.234,
+        "skipped_steps": 0,
     }
 
 
-class Clock:
+class StepTimer:
     now = 0.0
 
     def __call__(self):
@@ -70,7 +70,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return StepTimer()
 
 
 class Terminal(io.StringIO):
@@ -78,9 +78,16 @@ class Terminal(io.StringIO):
         return True
 
 
-def screen_of(clock, width=80, steps=2000, batch=128, begin=0, name="runs/tiny", redraw=lambda: None):
+def screen_of(
+    clock, width=80, steps=2000, batch_size=128, first_step=0, name="runs/tiny", redraw=lambda: None
+):
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
-    return Screen(console, name, Pace(steps=steps, batch=batch, begin=begin, clock=clock), redraw), console
+    return LiveDisplay(
+        console,
+        name,
+        ProgressTracker(steps=steps, batch_size=batch_size, first_step=first_step, clock=clock),
+        redraw,
+    ), console
 
 
 def drawn(screen, console):
@@ -90,7 +97,7 @@ def drawn(screen, console):
 
 
 def test_speed_and_time_left_count_from_where_the_process_began(clock):
-    pace = Pace(steps=1000, batch=32, begin=600, clock=clock)
+    pace = ProgressTracker(steps=1000, batch_size=32, first_step=600, clock=clock)
     assert (pace.samples, pace.speed, pace.left) == (600 * 32, None, None)
     for step in range(601, 701):
         clock.now += 0.5
@@ -102,7 +109,7 @@ def test_speed_and_time_left_count_from_where_the_process_began(clock):
 
 
 def test_slow_first_steps_are_forgotten(clock):
-    pace = Pace(steps=10_000, batch=10, begin=0, clock=clock)
+    pace = ProgressTracker(steps=10_000, batch_size=10, first_step=0, clock=clock)
     clock.now = 3600.0
     for step in range(1, 502):
         pace.reach(step)
@@ -127,7 +134,7 @@ def test_the_panel_fits_and_nothing_is_cut_off(clock, width, phase):
     last = {"early": 0, "middle": 100, "end": 110}[phase]
     for number in range(1, last + 1):
         clock.now += 700.0
-        screen.update(number * 7_000, {**line(number), "skipped": 9})
+        screen.update(number * 7_000, {**line(number), "skipped_steps": 9})
     if phase == "end":
         screen.update(781_250, CHECK)
     rows = drawn(screen, console).splitlines()
@@ -168,7 +175,7 @@ def test_the_panel_shows_everything(clock):
     assert "skipped" not in text
     trend = next(row for row in text.splitlines() if "ppcl" in row)
     assert sparkline([4 + math.sin(step) for step in range(10, 610, 10)][-49:]) in trend
-    screen.update(610, {**line(610), "skipped": 3})
+    screen.update(610, {**line(610), "skipped_steps": 3})
     assert "steps skipped 3" in drawn(screen, console)
 
 
@@ -189,7 +196,9 @@ def test_any_value_may_be_missing(clock, missing):
     screen.update(1, values)
     assert "step 1/2,000" in drawn(screen, console)
     file = io.StringIO()
-    Lines(file, "x", Pace(steps=10, batch=1, begin=0, clock=clock)).update(1, values)
+    PlainDisplay(file, "x", ProgressTracker(steps=10, batch_size=1, first_step=0, clock=clock)).update(
+        1, values
+    )
     assert len(file.getvalue().splitlines()) == (2 if values else 1)
 
 
@@ -204,7 +213,7 @@ def test_part_of_a_check(clock, check):
 
 def test_a_deterministic_model_has_no_uncertainty(clock):
     screen, console = screen_of(clock)
-    screen.update(1, {"loss": 3.0, "loss/siglip": 3.0, "scale": 10.0, "bias": -10.0})
+    screen.update(1, {"loss": 3.0, "loss/siglip": 3.0, "scale": 10.0, "logit_bias": -10.0})
     assert "uncertainty" not in drawn(screen, console)
 
 
@@ -218,7 +227,9 @@ def test_numbers_that_are_not_finite_are_shown(clock):
 def test_only_ascii_where_the_screen_knows_no_more(clock):
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     console = Console(width=80, file=file, force_terminal=True, color_system=None)
-    screen = Screen(console, "x", Pace(steps=100, batch=1, begin=0, clock=clock), lambda: None)
+    screen = LiveDisplay(
+        console, "x", ProgressTracker(steps=100, batch_size=1, first_step=0, clock=clock), lambda: None
+    )
     screen.update(1, line(1))
     screen.update(2, line(2) | CHECK)
     text = drawn(screen, console)
@@ -240,11 +251,11 @@ def test_it_is_drawn_at_most_four_times_a_second(clock):
 def test_what_is_said_stays_above_and_brackets_are_no_markup(clock):
     file = Terminal()
     console = Console(width=80, file=file, force_terminal=True, color_system=None)
-    pace = Pace(steps=20, batch=4, begin=0, clock=clock)
-    with open_screen(console, "runs/[/b][red]x", pace) as watch:
+    pace = ProgressTracker(steps=20, batch_size=4, first_step=0, clock=clock)
+    with open_live_display(console, "runs/[/b][red]x", pace) as watch:
         assert "runs/[/b][red]x" in file.getvalue()  # there at once
         watch.update(10, {"loss": 2.5})
-        watch.say("saved [bold]checkpoint[/b]")
+        watch.print_message("saved [bold]checkpoint[/b]")
         watch.tick(20)
     text = file.getvalue()
     assert "saved [bold]checkpoint[/b]" in text
@@ -257,23 +268,25 @@ def test_what_is_said_stays_above_and_brackets_are_no_markup(clock):
 def test_an_error_leaves_the_panel_and_the_cursor(clock):
     file = Terminal()
     console = Console(width=80, file=file, force_terminal=True)
-    pace = Pace(steps=20, batch=4, begin=0, clock=clock)
-    with pytest.raises(KeyError), open_screen(console, "x", pace):
+    pace = ProgressTracker(steps=20, batch_size=4, first_step=0, clock=clock)
+    with pytest.raises(KeyError), open_live_display(console, "x", pace):
         raise KeyError("x")
     assert "\x1b[?25h" in file.getvalue()
 
 
 def test_a_plain_line(clock):
     file = io.StringIO()
-    lines = Lines(file, "runs/tiny", Pace(steps=2000, batch=128, begin=100, clock=clock))
+    lines = PlainDisplay(
+        file, "runs/tiny", ProgressTracker(steps=2000, batch_size=128, first_step=100, clock=clock)
+    )
     for step in range(101, 121):
         clock.now += 0.1
         lines.tick(step)
-    values = {**line(120), "skipped": 2}
+    values = {**line(120), "skipped_steps": 2}
     lines.update(120, {name: value for name, value in values.items() if not name.startswith("loss/")})
     lines.update(120, {"loss": 4.812, "loss/ppcl": 4.8, "loss/inclusion": 0.69})
     lines.update(120, CHECK)
-    lines.say("saved")
+    lines.print_message("saved")
     assert file.getvalue().splitlines() == [
         "runs/tiny: 2,000 steps of 128 samples, after step 100",
         "step 120/2,000  15,360 samples  612/s  data 3%  left 3:08  loss 4.812  a 10.2 b -9.8  "
@@ -311,10 +324,10 @@ def test_who_sees_what(choice, terminal, kind, seen, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", terminal or "")
     monkeypatch.setenv("COLUMNS", "80")
-    with open_display(choice, name="runs/x", steps=10, batch=2, begin=0) as watch:
+    with open_display(choice, name="runs/x", steps=10, batch_size=2, first_step=0) as watch:
         watch.tick(1)
         watch.update(2, {"loss": 1.5})
-        watch.say("hello")
+        watch.print_message("hello")
         print("a result")
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", stderr.getvalue())
     assert ("hello" in text) == seen
@@ -347,20 +360,24 @@ class Broken(Terminal):
 def test_a_run_goes_on_though_nobody_looks(choice, error, good, monkeypatch):
     stderr = Broken(error, good)
     monkeypatch.setattr(sys, "stderr", stderr)
-    monkeypatch.setattr("prolip.training.display.SECONDS_A_FRAME", 0.0)
-    with open_display(choice, name="runs/x", steps=10, batch=2, begin=0) as watch:
+    monkeypatch.setattr("prolip.training.display.SECONDS_PER_FRAME", 0.0)
+    with open_display(choice, name="runs/x", steps=10, batch_size=2, first_step=0) as watch:
         for step in range(1, 6):
             watch.tick(step)
             watch.update(step, {"loss": 1.5} | CHECK)
-            watch.say("hello")
+            watch.print_message("hello")
     assert stderr.good == -1  # it was tried once and then left alone
     assert sys.stderr is stderr
 
 
 def test_letters_that_a_file_does_not_know_are_escaped():
     raw = io.BytesIO()
-    lines = Lines(io.TextIOWrapper(raw, encoding="ascii"), "Läufe/ü", Pace(steps=1, batch=1, begin=0))
-    lines.say("then")
+    lines = PlainDisplay(
+        io.TextIOWrapper(raw, encoding="ascii"),
+        "Läufe/ü",
+        ProgressTracker(steps=1, batch_size=1, first_step=0),
+    )
+    lines.print_message("then")
     assert raw.getvalue() == b"L\\xe4ufe/\\xfc: 1 steps of 1 samples\nthen\n"
 
 
@@ -368,8 +385,8 @@ def test_letters_that_a_file_does_not_know_are_escaped():
 def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
     code = (
         "import time\nfrom prolip.training.display import open_display\n"
-        f"with open_display({choice!r}, name='x', steps=9, batch=1, begin=0) as watch:\n"
-        "    for step in range(9):\n        watch.say('hello')\n        time.sleep(0.05)\n"
+        f"with open_display({choice!r}, name='x', steps=9, batch_size=1, first_step=0) as watch:\n"
+        "    for step in range(9):\n        watch.print_message('hello')\n        time.sleep(0.05)\n"
         "print('done')"
     )
     command = ["bash", "-c", '"$0" -c "$1" 2> >(head -1 > /dev/null)', sys.executable, code]
@@ -380,8 +397,10 @@ def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
 def test_what_is_said_last_is_below_the_panel(clock):
     file = io.StringIO()
     console = Console(width=80, file=file, force_terminal=True, color_system=None)
-    with open_screen(console, "x", Pace(steps=10, batch=2, begin=0, clock=clock)) as watch:
-        watch.say_last("the model is in x/model")
+    with open_live_display(
+        console, "x", ProgressTracker(steps=10, batch_size=2, first_step=0, clock=clock)
+    ) as watch:
+        watch.print_at_end("the model is in x/model")
         watch.tick(10)
         assert "the model is in" not in file.getvalue()
     assert file.getvalue().rstrip().endswith("the model is in x/model")

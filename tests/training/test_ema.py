@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from prolip.training.ema import Average
+from prolip.training.ema import ModelEma
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def copies(tensors):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_is_the_sum_of_the_past(module, generator, with_flag, dtype, tolerance):
     module.to(dtype)
-    average = Average(module, 0.9)
+    average = ModelEma(module, 0.9)
     history = [copies(module.named_parameters())]
     for _ in range(12):
         shake(module, generator)
@@ -43,7 +43,7 @@ def test_is_the_sum_of_the_past(module, generator, with_flag, dtype, tolerance):
 
 def test_begins_with_the_weights_and_is_no_view_of_them(module, generator):
     start = copies(module.named_parameters())
-    average = Average(module, 0.99)
+    average = ModelEma(module, 0.99)
     shake(module, generator)
     assert average.tensors().keys() == start.keys()
     assert all(torch.equal(average.tensors()[name], start[name]) for name in start)
@@ -51,7 +51,7 @@ def test_begins_with_the_weights_and_is_no_view_of_them(module, generator):
 
 
 def test_a_bad_step_leaves_it_to_the_bit(module, generator):
-    average = Average(module, 0.9)
+    average = ModelEma(module, 0.9)
     shake(module, generator)
     average.update()
     before = copies(average.tensors().items())
@@ -62,7 +62,7 @@ def test_a_bad_step_leaves_it_to_the_bit(module, generator):
 
 def test_one_flag_serves_weights_of_two_types(generator):
     module = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).double()])
-    average, old = Average(module, 0.75), copies(module.named_parameters())
+    average, old = ModelEma(module, 0.75), copies(module.named_parameters())
     shake(module, generator)
     average.update(torch.tensor(0.0))
     for name, p in module.named_parameters():
@@ -71,20 +71,20 @@ def test_one_flag_serves_weights_of_two_types(generator):
 
 def test_frozen_parameters_are_the_modules_own(module, generator):
     module[0].requires_grad_(False)
-    average, frozen = Average(module, 0.9), module[0].weight.detach().clone()
+    average, frozen = ModelEma(module, 0.9), module[0].weight.detach().clone()
     assert set(average.tensors()) == {"1.weight", "1.bias", "2.weight", "2.bias"}
-    with average.swapped():
+    with average.swap_in():
         assert torch.equal(module[0].weight, frozen)
 
 
 def test_swapped_holds_the_average_and_gives_the_weights_back(module, generator):
-    average = Average(module, 0.9)
+    average = ModelEma(module, 0.9)
     shake(module, generator)
     average.update()
     own, ids = copies(module.named_parameters()), [id(p) for p in module.parameters()]
 
     def look_and_fall():
-        with average.swapped():
+        with average.swap_in():
             for name, p in module.named_parameters():
                 assert torch.equal(p, average.tensors()[name])
                 assert not torch.equal(p, own[name])
@@ -93,16 +93,16 @@ def test_swapped_holds_the_average_and_gives_the_weights_back(module, generator)
     with pytest.raises(RuntimeError, match="in the middle"):
         look_and_fall()
     assert all(torch.equal(p, own[name]) for name, p in module.named_parameters())
-    assert [id(p) for p in module.parameters()] == ids, "the optimiser knows these objects"
+    assert [id(p) for p in module.parameters()] == ids, "the optimizer knows these objects"
     before = copies(average.tensors().items())
-    with average.swapped():
+    with average.swap_in():
         pass
     assert all(torch.equal(average.tensors()[name], before[name]) for name in before)
 
 
 def test_what_is_written_into_its_tensors_is_the_average(module):
-    average = Average(module, 0.5)
+    average = ModelEma(module, 0.5)
     for tensor in average.tensors().values():
         tensor.fill_(7.0)
-    with average.swapped():
+    with average.swap_in():
         assert all((p == 7).all() for p in module.parameters())

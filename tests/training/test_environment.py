@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from prolip.training.environment import describe_environment, git_state
+from prolip.training.environment import describe_environment, get_git_state
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -88,21 +88,21 @@ def test_a_clean_checkout_even_from_below_and_with_new_files(tmp_path, monkeypat
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "metrics.jsonl").write_text("new")
     monkeypatch.chdir(tmp_path / "runs")
-    assert git_state() == {"revision": commit, "changed": False}
+    assert get_git_state() == {"revision": commit, "changed": False}
 
 
 @needs_git
 def test_a_changed_checkout(tmp_path):
     commit = write_checkout(tmp_path, {"a.txt": "one", "b.txt": "two"})
     (tmp_path / "b.txt").write_text("owt")
-    assert git_state() == {"revision": commit, "changed": True}
+    assert get_git_state() == {"revision": commit, "changed": True}
 
 
 @needs_git
 def test_looking_leaves_the_checkout_as_it_was(tmp_path):
     write_checkout(tmp_path, {"a.txt": "one"})
     index = (tmp_path / ".git" / "index").read_bytes()
-    git_state()
+    get_git_state()
     assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
@@ -110,13 +110,13 @@ def test_looking_leaves_the_checkout_as_it_was(tmp_path):
 def test_a_checkout_without_commits_has_no_state(tmp_path):
     write_checkout(tmp_path, {})
     (tmp_path / ".git" / "refs" / "heads" / "main").unlink()
-    assert git_state() is None
+    assert get_git_state() is None
 
 
 def test_no_git_is_no_error(tmp_path, monkeypatch):
     write_checkout(tmp_path, {})
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert git_state() is None
+    assert get_git_state() is None
 
 
 def test_a_git_that_hangs_or_fails_is_no_error(tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_a_git_that_hangs_or_fails_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("prolip.training.environment.SECONDS_FOR_GIT", 0.05)
-    assert git_state() is None
+    assert get_git_state() is None
     (tmp_path / "git").write_text("#!/bin/sh\nexit 3\n")
     monkeypatch.setattr("prolip.training.environment.SECONDS_FOR_GIT", 10)
-    assert git_state() is None
+    assert get_git_state() is None

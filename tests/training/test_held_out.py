@@ -4,19 +4,21 @@ import torch
 from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.model.create import create
-from prolip.preprocessing.images import normalise
-from prolip.training.held_out import HeldOutCheck, retrieval, same_caption, uncertainty
+from prolip.preprocessing.images import normalize
+from prolip.training.held_out import HeldOutEvaluator, match_captions, retrieval, uncertainty
 
 CAPTIONS = ["a red circle", "a thing", "a thing", "a small green square", "two yellow stars"]
 
 
 def test_same_caption_is_equality():
-    assert torch.equal(same_caption(["a", "b", "a"]), torch.tensor([[1, 0, 1], [0, 1, 0], [1, 0, 1]]).bool())
+    assert torch.equal(
+        match_captions(["a", "b", "a"]), torch.tensor([[1, 0, 1], [0, 1, 0], [1, 0, 1]]).bool()
+    )
 
 
 def test_retrieval_against_a_loop(draw):
     images, texts = draw(30, 4), draw(30, 4)
-    right = same_caption([f"caption {i // 2}" for i in range(30)])
+    right = match_captions([f"caption {i // 2}" for i in range(30)])
 
     def nearest(one, many):
         return min(range(len(many)), key=lambda j: float(csd(one[None], many[j][None])))
@@ -51,7 +53,7 @@ def test_uncertainty_is_the_trace(draw):
 
 
 def check(held_out):
-    return held_out.judge(*held_out.embed())
+    return held_out.compute_metrics(*held_out.embed())
 
 
 @pytest.fixture
@@ -61,18 +63,18 @@ def pixels(generator):
 
 def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
     monkeypatch.setattr("prolip.training.held_out.AT_ONCE", 2)
-    found = check(HeldOutCheck(nano, pixels, CAPTIONS))
+    found = check(HeldOutEvaluator(nano, pixels, CAPTIONS))
     with torch.no_grad():
-        images = nano.encode_image(normalise(pixels, nano.config.image.pixels))
+        images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))
     texts = nano.embed_texts(CAPTIONS)
-    expected = retrieval(images, texts, same_caption(CAPTIONS)) | uncertainty(images, texts)
+    expected = retrieval(images, texts, match_captions(CAPTIONS)) | uncertainty(images, texts)
     assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_it_leaves_no_trace(nano, pixels):
     before = {name: value.clone() for name, value in nano.state_dict().items()}
     random = torch.get_rng_state()
-    check(HeldOutCheck(nano, pixels, CAPTIONS))
+    check(HeldOutEvaluator(nano, pixels, CAPTIONS))
     assert all(torch.equal(value, before[name]) for name, value in nano.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert all(p.grad is None for p in nano.parameters())
@@ -81,8 +83,8 @@ def test_it_leaves_no_trace(nano, pixels):
 def test_a_deterministic_model_has_retrieval_only(tokenizer, pixels):
     model = create("nano", tokenizer)
     config = model.config.with_uncertainty("none")
-    plain = type(model)(config, tokenizer).start(torch.Generator().manual_seed(0))
-    assert all("uncertainty" not in name for name in check(HeldOutCheck(plain, pixels, CAPTIONS)))
+    plain = type(model)(config, tokenizer).init_weights(torch.Generator().manual_seed(0))
+    assert all("uncertainty" not in name for name in check(HeldOutEvaluator(plain, pixels, CAPTIONS)))
 
 
 def test_one_kind_may_be_certain(draw):

@@ -6,13 +6,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from prolip.preprocessing.tokenizer import TokenRules
+from prolip.preprocessing.tokenizer import TokenizerConfig
 from prolip.training import masked_views as twins_module
-from prolip.training.config import Masking
-from prolip.training.masked_views import draw_twins, require_mask_token
+from prolip.training.config import MaskingConfig
+from prolip.training.masked_views import draw_masked_views, require_mask_token
 
 PAD, MASK, START, END = 0, 1, 2, 3
-RULES = TokenRules(vocab_size=100, context_length=24, pad_id=PAD, mask_id=MASK, start_id=START, end_id=END)
+RULES = TokenizerConfig(
+    vocab_size=100, context_length=24, pad_id=PAD, mask_id=MASK, start_id=START, end_id=END
+)
 PATCHES = 16
 BATCH = 48
 
@@ -28,13 +30,15 @@ def texts(rows=BATCH, width=24):
 
 def draw(ids=None, masking=None, rules=RULES, *, seed=0, step=0, batch=BATCH, first=0):
     ids = texts(batch) if ids is None else ids
-    masking = Masking() if masking is None else masking
-    return draw_twins(ids, masking, rules, PATCHES, seed=seed, step=step, batch=batch, first=first)
+    masking = MaskingConfig() if masking is None else masking
+    return draw_masked_views(
+        ids, masking, rules, PATCHES, seed=seed, step=step, batch_size=batch, first=first
+    )
 
 
 def images_of(twins, first=0):
     """Row of the global batch -> patches that its twin sees."""
-    pairs = zip(twins.image_rows.tolist(), twins.keep.tolist(), strict=True)
+    pairs = zip(twins.image_rows.tolist(), twins.patch_indices.tolist(), strict=True)
     return {first + row: tuple(keep) for row, keep in pairs}
 
 
@@ -53,13 +57,13 @@ def texts_of(twins, first=0):
 )  # fmt: skip
 def test_a_share_of_the_whole_batch_has_twins_and_at_least_one(batch, share, count):
     """1.5 -> 2 and 7.5 -> 8: the nearest, halves to even."""
-    twins = draw(texts(batch, 24), Masking(images=share, texts=share), batch=batch)
-    assert (twins.images, twins.texts) == (count, count)
+    twins = draw(texts(batch, 24), MaskingConfig(image_fraction=share, text_fraction=share), batch=batch)
+    assert (twins.total_images, twins.total_texts) == (count, count)
     for rows in (twins.image_rows, twins.text_rows):
         assert len(set(rows.tolist())) == len(rows) == count
         assert rows.tolist() == sorted(rows.tolist())
         assert 0 <= rows.min() <= rows.max() < batch
-    assert twins.keep.shape == (count, 4)
+    assert twins.patch_indices.shape == (count, 4)
 
 
 def test_equal_shares_of_images_and_texts_are_the_same_samples():
@@ -69,8 +73,10 @@ def test_equal_shares_of_images_and_texts_are_the_same_samples():
 
 @pytest.mark.parametrize(("images", "texts"), [(0.125, 0.5), (0.5, 0.125), (0.0, 1.0)])
 def test_the_smaller_set_is_part_of_the_larger(images, texts):
-    twins = draw(masking=Masking(images=images, texts=texts))
-    assert (twins.images, twins.texts) == tuple(max(1, round(BATCH * share)) for share in (images, texts))
+    twins = draw(masking=MaskingConfig(image_fraction=images, text_fraction=texts))
+    assert (twins.total_images, twins.total_texts) == tuple(
+        max(1, round(BATCH * share)) for share in (images, texts)
+    )
     smaller, larger = sorted((set(twins.image_rows.tolist()), set(twins.text_rows.tolist())), key=len)
     assert smaller < larger
 
@@ -94,15 +100,17 @@ def test_every_row_has_its_turn_as_often_as_another():
 @pytest.mark.parametrize("how", ["mask", "drop"])
 def test_ranks_together_draw_what_one_draws(bounds, how):
     """Also ranks with few rows or none, and so with no twin; each cuts its texts to its longest."""
-    ids, masking = texts(), Masking(images=0.125, texts=0.25, how=how)
+    ids, masking = texts(), MaskingConfig(image_fraction=0.125, text_fraction=0.25, method=how)
     one = draw(ids, masking, seed=5, step=7)
     images, masked = {}, {}
     for first, stop in pairwise(bounds):
         own = ids[first:stop]
         width = int((own != PAD).sum(1).max()) if len(own) else 1
         twins = draw(own[:, :width], masking, seed=5, step=7, first=first)
-        assert (twins.images, twins.texts) == (one.images, one.texts), "the number is the whole batch's"
-        assert twins.keep.shape[1] == 4, "even of no twin"
+        assert (twins.total_images, twins.total_texts) == (one.total_images, one.total_texts), (
+            "the number is the whole batch's"
+        )
+        assert twins.patch_indices.shape[1] == 4, "even of no twin"
         assert twins.masked_ids.shape == (len(twins.text_rows), width)
         found_images, found_texts = images_of(twins, first), texts_of(twins, first)
         assert all(first <= row < stop for row in (*found_images, *found_texts))
@@ -124,7 +132,7 @@ def test_the_same_seed_and_step_give_the_same_draw_whatever_was_drawn_before():
 @pytest.mark.parametrize("other", [{"seed": 1}, {"step": 1}, {"seed": 2**63 - 1}, {"step": 10**9}])
 def test_another_seed_or_step_gives_another_draw(other):
     """All have a twin here, so that their masks can be compared row by row."""
-    everyone = Masking(images=1.0, texts=1.0)
+    everyone = MaskingConfig(image_fraction=1.0, text_fraction=1.0)
     here, there = draw(masking=everyone), draw(masking=everyone, **other)
     changed = sum(images_of(here)[row] != images_of(there)[row] for row in range(BATCH))
     assert changed > 0.9 * BATCH
@@ -146,10 +154,10 @@ def test_random_generators_of_others_are_left_alone():
 
 @pytest.mark.parametrize(("share", "kept"), [(0.75, 4), (0.5, 8), (0.99, 1), (0.0, 16)])
 def test_an_images_twin_sees_so_many_patches_each_its_own(share, kept):
-    twins = draw(masking=Masking(images=1.0, patches=share))
-    assert twins.keep.shape == (BATCH, kept)
-    assert all(row == sorted(set(row)) for row in twins.keep.tolist())
-    assert (twins.keep.min(), twins.keep.max()) == (0, PATCHES - 1)
+    twins = draw(masking=MaskingConfig(image_fraction=1.0, patch_mask_ratio=share))
+    assert twins.patch_indices.shape == (BATCH, kept)
+    assert all(row == sorted(set(row)) for row in twins.patch_indices.tolist())
+    assert (twins.patch_indices.min(), twins.patch_indices.max()) == (0, PATCHES - 1)
     if kept in (4, 8):
         assert len(set(images_of(twins).values())) > 0.9 * BATCH, "each image has its own draw"
 
@@ -157,7 +165,7 @@ def test_an_images_twin_sees_so_many_patches_each_its_own(share, kept):
 @pytest.mark.parametrize("share", [0.75, 0.5, 0.1])
 def test_a_texts_twin_loses_exactly_the_share_of_its_ordinary_tokens_and_no_special_one(share):
     ids = texts()
-    twins = draw(ids, Masking(texts=1.0, tokens=share))
+    twins = draw(ids, MaskingConfig(text_fraction=1.0, token_mask_ratio=share))
     for row, masked in zip(twins.text_rows.tolist(), twins.masked_ids, strict=True):
         ordinary = row % 16
         lost = masked != ids[row]
@@ -168,7 +176,7 @@ def test_a_texts_twin_loses_exactly_the_share_of_its_ordinary_tokens_and_no_spec
 
 def test_each_text_has_its_own_draw():
     ids = texts(16)[15:].repeat(BATCH, 1)  # one text in all rows
-    found = set(texts_of(draw(ids, Masking(texts=1.0))).values())
+    found = set(texts_of(draw(ids, MaskingConfig(text_fraction=1.0))).values())
     assert len(found) > 0.9 * BATCH
 
 
@@ -176,8 +184,8 @@ def test_each_patch_and_each_token_is_lost_as_often_as_another():
     ids = texts(16)[15:].repeat(BATCH, 1)
     seen, kept = torch.zeros(PATCHES), torch.zeros(15)
     for step in range(40):
-        twins = draw(ids, Masking(images=1.0, texts=1.0), step=step)
-        seen += torch.bincount(twins.keep.flatten(), minlength=PATCHES)
+        twins = draw(ids, MaskingConfig(image_fraction=1.0, text_fraction=1.0), step=step)
+        seen += torch.bincount(twins.patch_indices.flatten(), minlength=PATCHES)
         kept += (twins.masked_ids[:, 1:16] != MASK).sum(0)
     count = 40 * BATCH
     assert (seen / count - 0.25).abs().max() < 5 * (0.25 * 0.75 / count) ** 0.5
@@ -187,16 +195,16 @@ def test_each_patch_and_each_token_is_lost_as_often_as_another():
 @pytest.mark.parametrize("how", ["mask", "drop"])
 @pytest.mark.parametrize("width", [17, 20, 24])
 def test_padding_changes_nothing(width, how):
-    masking = Masking(images=0.5, texts=1.0, how=how)
+    masking = MaskingConfig(image_fraction=0.5, text_fraction=1.0, method=how)
     narrow, wide = draw(texts(width=17), masking), draw(texts(width=width), masking)
     assert torch.equal(wide.masked_ids[:, :17], narrow.masked_ids)
     assert (wide.masked_ids[:, 17:] == PAD).all()
-    assert torch.equal(wide.keep, narrow.keep)
+    assert torch.equal(wide.patch_indices, narrow.patch_indices)
 
 
 def test_dropping_leaves_the_others_in_order_and_then_padding():
     ids = texts()
-    masked, dropped = (draw(ids, Masking(texts=1.0, how=how)) for how in ("mask", "drop"))
+    masked, dropped = (draw(ids, MaskingConfig(text_fraction=1.0, method=how)) for how in ("mask", "drop"))
     assert torch.equal(dropped.text_rows, masked.text_rows)
     for there, here in zip(masked.masked_ids.tolist(), dropped.masked_ids.tolist(), strict=True):
         left = [i for i in there if i not in (MASK, PAD)]
@@ -206,24 +214,26 @@ def test_dropping_leaves_the_others_in_order_and_then_padding():
 def test_without_a_mask_token_masking_is_an_error_and_dropping_is_not():
     rules = replace(RULES, mask_id=None)
     with pytest.raises(ValueError, match="no mask token"):
-        require_mask_token(Masking(), rules)
-    require_mask_token(Masking(), RULES)
-    require_mask_token(Masking(how="drop"), rules)
-    dropped = draw(masking=Masking(how="drop"), rules=rules)
-    assert texts_of(dropped) == texts_of(draw(masking=Masking(how="drop")))
+        require_mask_token(MaskingConfig(), rules)
+    require_mask_token(MaskingConfig(), RULES)
+    require_mask_token(MaskingConfig(method="drop"), rules)
+    dropped = draw(masking=MaskingConfig(method="drop"), rules=rules)
+    assert texts_of(dropped) == texts_of(draw(masking=MaskingConfig(method="drop")))
 
 
 def test_the_batchs_ids_are_left_alone():
     ids = texts()
     for how in ("mask", "drop"):
-        draw(ids, Masking(texts=1.0, how=how))
+        draw(ids, MaskingConfig(text_fraction=1.0, method=how))
     assert torch.equal(ids, texts())
 
 
 def test_patches_and_tokens_have_draws_of_their_own(monkeypatch):
     seeds = []
     monkeypatch.setattr(
-        twins_module, "mixed", lambda *parts, mix=twins_module.mixed: seeds.append(mix(*parts)) or seeds[-1]
+        twins_module,
+        "derive_seed",
+        lambda *parts, mix=twins_module.derive_seed: seeds.append(mix(*parts)) or seeds[-1],
     )
     draw()
     assert len(seeds) > 2
@@ -243,25 +253,25 @@ def with_general(rows=BATCH):
 
 
 def test_the_twin_is_the_more_general_caption_where_there_is_one():
-    masking = Masking(how="general", texts=0.5)
-    twins = draw_twins(
-        texts(), masking, RULES, PATCHES, seed=0, step=2, batch=BATCH, first=0, general=with_general()
+    masking = MaskingConfig(method="general", text_fraction=0.5)
+    twins = draw_masked_views(
+        texts(), masking, RULES, PATCHES, seed=0, step=2, batch_size=BATCH, first=0, general=with_general()
     )
-    masked = draw(masking=replace(masking, how="mask"), step=2)
-    assert twins.texts == masked.texts == 24
+    masked = draw(masking=replace(masking, method="mask"), step=2)
+    assert twins.total_texts == masked.total_texts == 24
     assert twins.text_rows.tolist() == [row for row in masked.text_rows.tolist() if row % 3]
     assert twins.masked_ids[:, 1].tolist() == [40 + row for row in twins.text_rows.tolist()]
-    assert torch.equal(twins.keep, masked.keep)
+    assert torch.equal(twins.patch_indices, masked.patch_indices)
 
 
 def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
-    masking, general = Masking(how="general", texts=0.5), with_general()
-    options = {"seed": 1, "step": 3, "batch": BATCH}
-    whole = texts_of(draw_twins(texts(), masking, RULES, PATCHES, first=0, general=general, **options))
+    masking, general = MaskingConfig(method="general", text_fraction=0.5), with_general()
+    options = {"seed": 1, "step": 3, "batch_size": BATCH}
+    whole = texts_of(draw_masked_views(texts(), masking, RULES, PATCHES, first=0, general=general, **options))
     parts = {}
     for first in range(0, BATCH, 12):
         rows = slice(first, first + 12)
-        drawn = draw_twins(
+        drawn = draw_masked_views(
             texts()[rows], masking, RULES, PATCHES, first=first, general=general[rows], **options
         )
         parts |= texts_of(drawn, first)
@@ -269,5 +279,5 @@ def test_general_twins_do_not_depend_on_how_the_batch_is_shared():
 
 
 def test_data_without_general_captions_says_what_to_do():
-    with pytest.raises(ValueError, match="but the data brings no more general captions"):
-        draw(masking=Masking(how="general"))
+    with pytest.raises(ValueError, match="masking.method=general"):
+        draw(masking=MaskingConfig(method="general"))

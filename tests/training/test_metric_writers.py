@@ -9,10 +9,10 @@ import pytest
 
 from prolip.extras import MissingExtraError
 from prolip.training import metric_writers as module
-from prolip.training.config import LogChoice
-from prolip.training.metric_writers import Metrics, read_metrics
+from prolip.training.config import LogConfig
+from prolip.training.metric_writers import MetricWriter, read_metrics
 
-FILES_ONLY = LogChoice(tensorboard=False)
+FILES_ONLY = LogConfig(tensorboard=False)
 
 
 def strict(text):
@@ -24,23 +24,23 @@ def strict(text):
 
 def run(folder, begin, end, log=FILES_ONLY):
     """Steps begin + 1 .. end, as an engine would write them: a line each, a note every third."""
-    with Metrics(folder, log, {"seed": 0}, begin) as metrics:
+    with MetricWriter(folder, log, {"seed": 0}, begin) as metrics:
         for step in range(begin + 1, end + 1):
             metrics.write(step, {"loss": 1 / 3 / step, "samples": step * 8})
             if step % 3 == 0:
-                metrics.note(step, f"odd: ü \u2028 {step}\n")
+                metrics.write_message(step, f"odd: ü \u2028 {step}\n")
 
 
 def test_lines_come_back_exactly(tmp_path):
-    with Metrics(tmp_path / "new" / "run", FILES_ONLY, {}, 0) as metrics:
+    with MetricWriter(tmp_path / "new" / "run", FILES_ONLY, {}, 0) as metrics:
         metrics.write(1, {"loss": 1 / 3, "samples": 64})
         metrics.write(2, {"loss": math.nan, "a": math.inf, "b": -math.inf})
-        metrics.note(2, "half\nlines \u2028")
+        metrics.write_message(2, "half\nlines \u2028")
         assert len(read_metrics(tmp_path / "new" / "run")) == 3  # before it is closed
     assert read_metrics(tmp_path / "new" / "run") == [
         {"step": 1, "loss": 1 / 3, "samples": 64},
         {"step": 2, "loss": None, "a": None, "b": None},
-        {"step": 2, "note": "half\nlines \u2028"},
+        {"step": 2, "message": "half\nlines \u2028"},
     ]
     for line in (tmp_path / "new" / "run" / "metrics.jsonl").read_text().splitlines():
         strict(line)
@@ -93,7 +93,7 @@ def test_no_file_is_a_sentence(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full is a thing of Linux")
 def test_a_full_disk_names_the_file(tmp_path):
-    metrics = Metrics(tmp_path, FILES_ONLY, {}, 0)
+    metrics = MetricWriter(tmp_path, FILES_ONLY, {}, 0)
     metrics.path.unlink()
     metrics.path.symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"metrics\.jsonl") as caught:
@@ -112,12 +112,12 @@ def scalars(folder, tag):
 
 def test_tensorboard_sees_each_step_once_after_a_resume(tmp_path):
     pytest.importorskip("tensorboard")
-    run(tmp_path, 0, 7, LogChoice(tensorboard=True))
-    with Metrics(tmp_path, LogChoice(), {}, 4) as metrics:  # None: it is installed
+    run(tmp_path, 0, 7, LogConfig(tensorboard=True))
+    with MetricWriter(tmp_path, LogConfig(), {}, 4) as metrics:  # None: it is installed
         metrics.write(5, {"loss": 50.0})
     expected = {step: pytest.approx(1 / 3 / step) for step in range(1, 5)} | {5: 50.0}
     assert scalars(tmp_path, "loss") == expected
-    run(tmp_path, 0, 2, LogChoice(tensorboard=True))
+    run(tmp_path, 0, 2, LogConfig(tensorboard=True))
     assert set(scalars(tmp_path, "loss")) == {1, 2}
 
 
@@ -125,18 +125,21 @@ def test_tensorboard_sees_each_step_once_after_a_resume(tmp_path):
 def test_no_tensorboard(tmp_path, monkeypatch, tensorboard):
     if tensorboard is None:
         monkeypatch.setattr(module, "find_spec", lambda name: None)
-    run(tmp_path, 0, 1, LogChoice(tensorboard=tensorboard))
+    run(tmp_path, 0, 1, LogConfig(tensorboard=tensorboard))
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 @pytest.mark.parametrize(
     ("log", "part"),
-    [(LogChoice(tensorboard=True), "tensorboard"), (LogChoice(wandb="x", tensorboard=False), "wandb")],
+    [
+        (LogConfig(tensorboard=True), "tensorboard"),
+        (LogConfig(wandb_project="x", tensorboard=False), "wandb"),
+    ],
 )
 def test_what_is_asked_for_and_not_installed_is_a_sentence(tmp_path, monkeypatch, log, part):
     monkeypatch.setitem(sys.modules, part, None)
     with pytest.raises(MissingExtraError, match=rf"needs {part}.*\[logging\]"):
-        Metrics(tmp_path, log, {}, 0)
+        MetricWriter(tmp_path, log, {}, 0)
 
 
 class FakeWandb:
@@ -162,7 +165,7 @@ class FakeWandb:
 def test_wandb_goes_on_in_the_same_run(tmp_path, monkeypatch):
     wandb = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    log = LogChoice(tensorboard=False, wandb="pictures")
+    log = LogConfig(tensorboard=False, wandb_project="pictures")
     folder = tmp_path / "a run: 1/2?".replace("/", "_")
     run(folder, 0, 3, log)
     run(folder, 2, 3, log)
@@ -174,7 +177,7 @@ def test_wandb_goes_on_in_the_same_run(tmp_path, monkeypatch):
     assert first["resume"] == "allow"
     assert [step for step, _ in wandb.logged] == [1, 2, 3, 3, 3, 3, 1]
     assert wandb.codes == [0, 0, 0]
-    with pytest.raises(KeyError), Metrics(folder, log, {}, 0):
+    with pytest.raises(KeyError), MetricWriter(folder, log, {}, 0):
         raise KeyError("x")
     assert wandb.codes[-1] == 1
 
@@ -188,9 +191,11 @@ def test_wandb_without_a_key_is_a_sentence(tmp_path, monkeypatch):
             raise self.Error("No API key configured.\n  Use `wandb login` to log in.")
 
     monkeypatch.setitem(sys.modules, "wandb", Strict())
-    wanted = "^log.wandb: No API key configured. Use .* in; run wandb login, or set WANDB_MODE=offline$"
+    wanted = (
+        "^log.wandb_project: No API key configured. Use .* in; run wandb login, or set WANDB_MODE=offline$"
+    )
     with pytest.raises(ValueError, match=wanted):
-        Metrics(tmp_path, LogChoice(tensorboard=False, wandb="pictures"), {}, 0)
+        MetricWriter(tmp_path, LogConfig(tensorboard=False, wandb_project="pictures"), {}, 0)
 
 
 def test_the_real_wandb_names_its_errors_so():
@@ -206,7 +211,7 @@ def test_the_real_wandb_offline(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     for part in ("CACHE", "CONFIG", "DATA"):
         monkeypatch.setenv(f"WANDB_{part}_DIR", str(tmp_path / part))
-    run(tmp_path / "run", 0, 3, LogChoice(tensorboard=False, wandb="pictures"))
+    run(tmp_path / "run", 0, 3, LogConfig(tensorboard=False, wandb_project="pictures"))
     identity = (tmp_path / "run" / "wandb-id.txt").read_text().strip()
     assert list(tmp_path.rglob(f"run-{identity}.wandb"))
 
@@ -223,10 +228,10 @@ def test_what_was_opened_is_closed_if_the_next_can_not_be(tmp_path, monkeypatch)
     def refuse(*args):
         raise RuntimeError("no wandb")
 
-    monkeypatch.setattr("prolip.training.metric_writers._TensorBoard", Board)
-    monkeypatch.setattr("prolip.training.metric_writers._Wandb", refuse)
+    monkeypatch.setattr("prolip.training.metric_writers._TensorBoardWriter", Board)
+    monkeypatch.setattr("prolip.training.metric_writers._WandbWriter", refuse)
     with pytest.raises(RuntimeError, match="no wandb"):
-        Metrics(tmp_path, LogChoice(tensorboard=True, wandb="p"), {}, 0)
+        MetricWriter(tmp_path, LogConfig(tensorboard=True, wandb_project="p"), {}, 0)
     assert closed == [True]
 
 
@@ -239,7 +244,7 @@ def test_closing_twice_closes_once(tmp_path, monkeypatch):
         def close(self, failed):
             closed.append(failed)
 
-    monkeypatch.setattr("prolip.training.metric_writers._TensorBoard", Board)
-    with Metrics(tmp_path, LogChoice(tensorboard=True), {}, 0) as metrics:
+    monkeypatch.setattr("prolip.training.metric_writers._TensorBoardWriter", Board)
+    with MetricWriter(tmp_path, LogConfig(tensorboard=True), {}, 0) as metrics:
         metrics.close()
     assert closed == [False]

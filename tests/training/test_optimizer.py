@@ -5,6 +5,7 @@ import gc
 import math
 import os
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -16,16 +17,17 @@ from torch.distributed.tensor import DTensor
 
 from prolip.model.prolip import ProLIP
 from prolip.training.adamp import AdamP
-from prolip.training.config import OptimiserChoice
-from prolip.training.ema import Average
+from prolip.training.config import OptimizerConfig
+from prolip.training.ema import ModelEma
 from prolip.training.optimizer import (
-    begin_state,
-    clip,
-    freeze,
-    make_optimiser,
-    set_rate,
-    state_tensors,
-    take_step,
+    clip_grad_norm,
+    compute_learning_rate,
+    freeze_parameters,
+    get_optimizer_tensors,
+    init_optimizer_state,
+    make_optimizer,
+    set_learning_rate,
+    step_unless_nonfinite,
 )
 
 KINDS = ("adamw", "adamp")
@@ -39,7 +41,7 @@ class Trained(nn.Module):
         super().__init__()
         self.model = model
         self.pml = nn.ParameterDict(
-            {"log_scale": nn.Parameter(torch.zeros(())), "bias": nn.Parameter(torch.zeros(()))}
+            {"logit_scale": nn.Parameter(torch.zeros(())), "logit_bias": nn.Parameter(torch.zeros(()))}
         )
 
 
@@ -54,11 +56,11 @@ def deep(nano):
     image, text = (replace(tower, uncertainty="multihead") for tower in (nano.config.image, nano.config.text))
     image = replace(image, blocks=replace(image.blocks, layers=3), pre_norm=True)
     config = replace(nano.config, image=image, text=text)
-    return Trained(ProLIP(config, nano.tokenizer).start(torch.Generator().manual_seed(0)))
+    return Trained(ProLIP(config, nano.tokenizer).init_weights(torch.Generator().manual_seed(0)))
 
 
-def by_name(optimiser):
-    return {name: group for group in optimiser.param_groups for name in group["names"]}
+def by_name(optimizer):
+    return {name: group for group in optimizer.param_groups for name in group["names"]}
 
 
 def give_gradients(module, seed, value=None):
@@ -71,8 +73,8 @@ def give_gradients(module, seed, value=None):
         )
 
 
-def snapshot(module, optimiser):
-    tensors = [*module.named_parameters(), *state_tensors(optimiser).items()]
+def snapshot(module, optimizer):
+    tensors = [*module.named_parameters(), *get_optimizer_tensors(optimizer).items()]
     return {name: tensor.detach().clone() for name, tensor in tensors}
 
 
@@ -84,20 +86,20 @@ def same(a, b):
 
 
 def test_each_learning_parameter_is_in_one_group_in_the_modules_order(trained):
-    freeze(trained, ("text",))
-    optimiser = make_optimiser(trained, OptimiserChoice())
+    freeze_parameters(trained, ("text",))
+    optimizer = make_optimizer(trained, OptimizerConfig())
     parameters = {name: p for name, p in trained.named_parameters() if not name.startswith("model.text.")}
-    members = [(n, p) for g in optimiser.param_groups for n, p in zip(g["names"], g["params"], strict=True)]
+    members = [(n, p) for g in optimizer.param_groups for n, p in zip(g["names"], g["params"], strict=True)]
     assert sorted(name for name, _ in members) == sorted(parameters)
     assert all(p is parameters[name] for name, p in members)
     order = list(parameters)
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         places = [order.index(name) for name in group["names"]]
         assert places == sorted(places)
 
 
 def test_what_has_fewer_than_two_axes_does_not_decay(trained):
-    groups = by_name(make_optimiser(trained, OptimiserChoice(weight_decay=0.3)))
+    groups = by_name(make_optimizer(trained, OptimizerConfig(weight_decay=0.3)))
     assert {name for name, group in groups.items() if group["weight_decay"] == 0.3} == {
         name for name, p in trained.named_parameters() if p.ndim >= 2
     }
@@ -107,12 +109,12 @@ def test_what_has_fewer_than_two_axes_does_not_decay(trained):
 
 
 def test_temperatures_have_a_rate_and_a_group_of_their_own(trained):
-    optimiser = make_optimiser(trained, OptimiserChoice(lr=0.1, temperature_rate=5.0))
-    own = {"model.log_scale", "model.bias", "pml.log_scale", "pml.bias"}
-    (group,) = (g for g in optimiser.param_groups if own & set(g["names"]))
+    optimizer = make_optimizer(trained, OptimizerConfig(lr=0.1, temperature_lr_multiplier=5.0))
+    own = {"model.logit_scale", "model.logit_bias", "pml.logit_scale", "pml.logit_bias"}
+    (group,) = (g for g in optimizer.param_groups if own & set(g["names"]))
     assert set(group["names"]) == own
-    assert (group["rate"], group["lr"], group["weight_decay"]) == (5.0, 0.5, 0.0)
-    plain = make_optimiser(trained, OptimiserChoice())
+    assert (group["lr_multiplier"], group["lr"], group["weight_decay"]) == (5.0, 0.5, 0.0)
+    plain = make_optimizer(trained, OptimizerConfig())
     assert [len(g["names"]) for g in plain.param_groups if own & set(g["names"])] == [4], (
         "also at the same rate"
     )
@@ -141,51 +143,51 @@ def test_temperatures_have_a_rate_and_a_group_of_their_own(trained):
     ],
 )
 def test_layers_learn_more_slowly_further_down(deep, name, distance):
-    freeze(deep, ("image.blocks.2.norm1",))  # frozen ones count as layers
-    groups = by_name(make_optimiser(deep, OptimiserChoice(layer_decay=0.7)))
-    assert groups[name]["rate"] == pytest.approx(0.7**distance, rel=1e-12)
+    freeze_parameters(deep, ("image.blocks.2.norm1",))  # frozen ones count as layers
+    groups = by_name(make_optimizer(deep, OptimizerConfig(layer_decay=0.7)))
+    assert groups[name]["lr_multiplier"] == pytest.approx(0.7**distance, rel=1e-12)
 
 
 def test_groups_that_agree_are_one(deep):
-    optimiser = make_optimiser(deep, OptimiserChoice(layer_decay=0.7, temperature_rate=2.0))
-    kinds = [(group["rate"], group["weight_decay"]) for group in optimiser.param_groups]
+    optimizer = make_optimizer(deep, OptimizerConfig(layer_decay=0.7, temperature_lr_multiplier=2.0))
+    kinds = [(group["lr_multiplier"], group["weight_decay"]) for group in optimizer.param_groups]
     assert len(kinds) == len(set(kinds)) == 2 * 5 + 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_choices_reach_the_optimiser(trained, kind):
-    choice = OptimiserChoice(kind=kind, lr=0.25, betas=(0.0, 0.5), eps=1e-3, layer_decay=0.5)
-    optimiser = make_optimiser(trained, choice)
-    assert type(optimiser) is {"adamw": torch.optim.AdamW, "adamp": AdamP}[kind]
+    choice = OptimizerConfig(name=kind, lr=0.25, betas=(0.0, 0.5), eps=1e-3, layer_decay=0.5)
+    optimizer = make_optimizer(trained, choice)
+    assert type(optimizer) is {"adamw": torch.optim.AdamW, "adamp": AdamP}[kind]
     for lr in (0.25, 1.5):
-        assert all(g["lr"] == lr * g["rate"] for g in optimiser.param_groups)
-        assert all((g["betas"], g["eps"]) == ((0.0, 0.5), 1e-3) for g in optimiser.param_groups)
-        set_rate(optimiser, 1.5)
+        assert all(g["lr"] == lr * g["lr_multiplier"] for g in optimizer.param_groups)
+        assert all((g["betas"], g["eps"]) == ((0.0, 0.5), 1e-3) for g in optimizer.param_groups)
+        set_learning_rate(optimizer, 1.5)
 
 
 # frozen parameters
 
 
 def test_freeze_stops_what_is_named_and_what_lies_below(trained):
-    freeze(trained, ("image.blocks.1", "bias", "pml"))
+    freeze_parameters(trained, ("image.blocks.1", "logit_bias", "pml"))
     stopped = {name for name, p in trained.named_parameters() if not p.requires_grad}
     blocks = {name for name, _ in trained.named_parameters() if name.startswith("model.image.blocks.1.")}
     assert blocks
-    assert stopped == blocks | {"model.bias", "pml.bias", "pml.log_scale"}
+    assert stopped == blocks | {"model.logit_bias", "pml.logit_bias", "pml.logit_scale"}
 
 
 @pytest.mark.parametrize(
     ("frozen", "sentence"),
     [
-        (("imag",), "no parameter is or lies below 'imag'; close are image"),
-        (("image.block",), "close are image.blocks"),
-        (("zzzz",), "names begin with .*image.*log_scale"),
-        (("image", "text", "log_scale", "bias", "pml"), "leaves no parameter that learns"),
+        (("imag",), "'imag'; did you mean image"),
+        (("image.block",), "did you mean image.blocks"),
+        (("zzzz",), "names begin with .*image.*logit_scale"),
+        (("image", "text", "logit_scale", "logit_bias", "pml"), "leaves no parameter to train"),
     ],
 )
 def test_an_impossible_freeze_is_a_sentence_and_stops_nothing(trained, frozen, sentence):
     with pytest.raises(ValueError, match=sentence):
-        freeze(trained, ("image.mean", *frozen))
+        freeze_parameters(trained, ("image.mean", *frozen))
     assert all(p.requires_grad for p in trained.parameters())
 
 
@@ -195,16 +197,18 @@ def test_an_impossible_freeze_is_a_sentence_and_stops_nothing(trained, frozen, s
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_is_that_of_torch_by_parameter(trained, kind):
     """AdamW of each parameter alone, with its own rate and decay."""
-    choice = OptimiserChoice(kind=kind, lr=0.01, weight_decay=0.3, layer_decay=0.5, temperature_rate=3.0)
+    choice = OptimizerConfig(
+        name=kind, lr=0.01, weight_decay=0.3, layer_decay=0.5, temperature_lr_multiplier=3.0
+    )
     trained.double()
     twin = copy.deepcopy(trained)
-    optimiser = make_optimiser(trained, choice)
-    groups = by_name(optimiser)
+    optimizer = make_optimizer(trained, choice)
+    groups = by_name(optimizer)
     if kind == "adamp":
-        optimiser.delta = 0.0  # never projects; what it does otherwise is test_adamp's business
+        optimizer.delta = 0.0  # never projects; what it does otherwise is test_adamp's business
     alone = [
         torch.optim.AdamW(
-            [p], 0.01 * groups[name]["rate"], betas=choice.betas, eps=choice.eps, foreach=False,
+            [p], 0.01 * groups[name]["lr_multiplier"], betas=choice.betas, eps=choice.eps, foreach=False,
             weight_decay=0.3 if p.ndim >= 2 else 0.0,
         )
         for name, p in twin.named_parameters()
@@ -212,7 +216,7 @@ def test_a_step_is_that_of_torch_by_parameter(trained, kind):
     for seed in range(3):
         for module in (trained, twin):
             give_gradients(module, seed)
-        take_step(optimiser, GOOD)
+        step_unless_nonfinite(optimizer, GOOD)
         for one in alone:
             one.step()
     for p, q in zip(trained.parameters(), twin.parameters(), strict=True):
@@ -226,55 +230,57 @@ def test_a_state_begun_early_changes_no_bit(trained, kind, dtype):
     ends = []
     for early in (False, True):
         module = copy.deepcopy(trained)
-        optimiser = make_optimiser(module, OptimiserChoice(kind=kind, lr=0.01))
+        optimizer = make_optimizer(module, OptimizerConfig(name=kind, lr=0.01))
         if early:
-            begin_state(optimiser)
+            init_optimizer_state(optimizer)
         for seed in range(3):
             give_gradients(module, seed)
-            take_step(optimiser, GOOD)
-        ends.append((snapshot(module, optimiser), {n: t.dtype for n, t in state_tensors(optimiser).items()}))
+            step_unless_nonfinite(optimizer, GOOD)
+        ends.append(
+            (snapshot(module, optimizer), {n: t.dtype for n, t in get_optimizer_tensors(optimizer).items()})
+        )
     assert same(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_written_into_another_optimiser_goes_on_exactly(trained, kind):
-    choice = OptimiserChoice(kind=kind, lr=0.01)
-    first = make_optimiser(trained, choice)
-    begin_state(first)
-    assert set(state_tensors(first)) == {
+    choice = OptimizerConfig(name=kind, lr=0.01)
+    first = make_optimizer(trained, choice)
+    init_optimizer_state(first)
+    assert set(get_optimizer_tensors(first)) == {
         f"{name}.{key}" for name, _ in trained.named_parameters() for key in ("step", "exp_avg", "exp_avg_sq")
     }
     give_gradients(trained, 0)
-    take_step(first, GOOD)
+    step_unless_nonfinite(first, GOOD)
     resumed = copy.deepcopy(trained)
-    second = make_optimiser(resumed, choice)
-    begin_state(second)
-    for name, tensor in state_tensors(second).items():
-        tensor.copy_(state_tensors(first)[name])
-    begin_state(second)  # what is there stays
-    for module, optimiser in ((trained, first), (resumed, second)):
+    second = make_optimizer(resumed, choice)
+    init_optimizer_state(second)
+    for name, tensor in get_optimizer_tensors(second).items():
+        tensor.copy_(get_optimizer_tensors(first)[name])
+    init_optimizer_state(second)  # what is there stays
+    for module, optimizer in ((trained, first), (resumed, second)):
         give_gradients(module, 1)
-        take_step(optimiser, GOOD)
+        step_unless_nonfinite(optimizer, GOOD)
     assert same(snapshot(trained, first), snapshot(resumed, second))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.0])
 def test_a_bad_step_changes_no_bit(trained, kind, value):
-    optimiser = make_optimiser(trained, OptimiserChoice(kind=kind, lr=0.01))
-    begin_state(optimiser)
+    optimizer = make_optimizer(trained, OptimizerConfig(name=kind, lr=0.01))
+    init_optimizer_state(optimizer)
     give_gradients(trained, 0)
-    take_step(optimiser, GOOD)
-    before = snapshot(trained, optimiser)
+    step_unless_nonfinite(optimizer, GOOD)
+    before = snapshot(trained, optimizer)
     give_gradients(trained, 0, value)
-    take_step(optimiser, BAD)
-    assert same(before, snapshot(trained, optimiser))
+    step_unless_nonfinite(optimizer, BAD)
+    assert same(before, snapshot(trained, optimizer))
     give_gradients(trained, 1)
-    take_step(optimiser, GOOD)
-    after = snapshot(trained, optimiser)
+    step_unless_nonfinite(optimizer, GOOD)
+    after = snapshot(trained, optimizer)
     assert not any(torch.equal(before[name], after[name]) for name, _ in trained.named_parameters())
-    assert after["model.bias.step"] == 2
+    assert after["model.logit_bias.step"] == 2
 
 
 # clipping
@@ -285,12 +291,12 @@ def test_clip_is_that_of_torch(trained, limit):
     twin = copy.deepcopy(trained)
     for module in (trained, twin):
         give_gradients(module, 0)
-        module.model.bias.grad = None
+        module.model.logit_bias.grad = None
     wanted = math.sqrt(
         sum(p.grad.double().square().sum().item() for p in twin.parameters() if p.grad is not None)
     )
     theirs = torch.nn.utils.clip_grad_norm_(twin.parameters(), math.inf if limit is None else limit)
-    ours = clip(trained.parameters(), limit)
+    ours = clip_grad_norm(trained.parameters(), limit)
     assert torch.equal(ours, theirs)
     assert ours.item() == pytest.approx(wanted, rel=1e-5)
     for p, q in zip(trained.parameters(), twin.parameters(), strict=True):
@@ -299,13 +305,13 @@ def test_clip_is_that_of_torch(trained, limit):
 
 def test_clip_gives_a_float32_scalar_and_zero_for_nothing():
     p = nn.Parameter(torch.zeros(2, dtype=torch.float64))
-    assert clip([p], 1.0).item() == clip([], 1.0).item() == 0.0
+    assert clip_grad_norm([p], 1.0).item() == clip_grad_norm([], 1.0).item() == 0.0
     p.grad = torch.tensor([3.0, 4.0]).double()
-    norm = clip(iter([p]), 1.0)
+    norm = clip_grad_norm(iter([p]), 1.0)
     assert (norm.item(), norm.dtype, norm.shape) == (5.0, torch.float32, ())
     assert p.grad.tolist() == pytest.approx([0.6, 0.8], rel=1e-6)
     p.grad.fill_(math.nan)
-    assert clip([p], 1.0).isnan()
+    assert clip_grad_norm([p], 1.0).isnan()
 
 
 # two processes
@@ -321,7 +327,7 @@ class Small(nn.Module):
         self.model.image.blocks = nn.ModuleList([nn.Linear(4, 5), nn.Linear(5, 4)])
         self.model.image.mean = nn.Linear(4, 1)
         self.model.log_var = nn.Linear(1, 2)  # beside the towers: stays whole
-        self.model.log_scale = nn.Parameter(torch.zeros(()))
+        self.model.logit_scale = nn.Parameter(torch.zeros(()))
         generator = torch.Generator().manual_seed(0)
         for p in self.parameters():
             nn.init.normal_(p, generator=generator)
@@ -330,12 +336,12 @@ class Small(nn.Module):
     def forward(self, x):
         for block in self.model.image.blocks:
             x = torch.tanh(block(x))
-        return self.model.log_var(self.model.image.mean(x)) * self.model.log_scale.exp()
+        return self.model.log_var(self.model.image.mean(x)) * self.model.logit_scale.exp()
 
 
 def shard(module):
     mesh = dist.init_device_mesh("cpu", (2,))
-    whole = {module.model.log_scale, *module.model.log_var.parameters()}
+    whole = {module.model.logit_scale, *module.model.log_var.parameters()}
     fully_shard(module.model.image.blocks[0], mesh=mesh)
     fully_shard(module, mesh=mesh, ignored_params=whole)
     kinds = [isinstance(p, DTensor) for p in module.parameters()]
@@ -347,41 +353,41 @@ def full(tensors):
     return {n: (t.full_tensor() if isinstance(t, DTensor) else t).detach().clone() for n, t in tensors}
 
 
-def everything(module, optimiser, average):
-    parameters = {n: p for g in optimiser.param_groups for n, p in zip(g["names"], g["params"], strict=True)}
+def everything(module, optimizer, average):
+    parameters = {n: p for g in optimizer.param_groups for n, p in zip(g["names"], g["params"], strict=True)}
     averages = {f"average of {n}": t for n, t in average.tensors().items()}
-    return full([*parameters.items(), *state_tensors(optimiser).items(), *averages.items()])
+    return full([*parameters.items(), *get_optimizer_tensors(optimizer).items(), *averages.items()])
 
 
 def run_steps(module, kind, delta):
     """What is left after steps of every sort: (norms, everything, a prediction of the average and one after it)."""
-    choice = OptimiserChoice(kind=kind, lr=0.02, layer_decay=0.5, temperature_rate=2.0)
-    optimiser, average, norms = make_optimiser(module, choice), Average(module, 0.8), []
-    begin_state(optimiser)
+    choice = OptimizerConfig(name=kind, lr=0.02, layer_decay=0.5, temperature_lr_multiplier=2.0)
+    optimizer, average, norms = make_optimizer(module, choice), ModelEma(module, 0.8), []
+    init_optimizer_state(optimizer)
     if kind == "adamp":
-        optimiser.delta = delta
+        optimizer.delta = delta
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for step, limit in enumerate((None, 0.1, 1e6, 0.1)):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         module(x).square().mean().backward()
-        norms.append(clip(module.parameters(), limit))
+        norms.append(clip_grad_norm(module.parameters(), limit))
         bad = step == 2
         if bad:
-            before = everything(module, optimiser, average)
+            before = everything(module, optimizer, average)
             for p in module.parameters():
                 p.grad.mul_(math.nan)
-        take_step(optimiser, BAD if bad else GOOD)
+        step_unless_nonfinite(optimizer, BAD if bad else GOOD)
         average.update(BAD if bad else GOOD)
         if bad:
-            assert same(before, everything(module, optimiser, average))
+            assert same(before, everything(module, optimizer, average))
     with torch.no_grad():
         own = module(x)  # FSDP leaves gathered weights behind
-        with average.swapped():
+        with average.swap_in():
             averaged = module(x)
         again = module(x)
     assert torch.equal(own, again)
     assert not torch.allclose(own, averaged)
-    return torch.stack(norms), everything(module, optimiser, average), averaged
+    return torch.stack(norms), everything(module, optimizer, average), averaged
 
 
 def run_rank(rank, init):
@@ -400,8 +406,8 @@ def run_rank(rank, init):
         assert got.keys() == wanted.keys()
         for name in wanted:
             torch.testing.assert_close(got[name], wanted[name], rtol=1e-9, atol=1e-11, msg=f"{case}: {name}")
-    differences = torch.cdist(*[torch.stack(outputs).flatten(1)] * 2)
-    assert (differences > 1e-6).sum() == 10, (
+    compare_configs = torch.cdist(*[torch.stack(outputs).flatten(1)] * 2)
+    assert (compare_configs > 1e-6).sum() == 10, (
         "nothing, whole tensors and rows projected; without it AdamP is AdamW"
     )
     gc.collect()
@@ -412,3 +418,46 @@ def run_rank(rank, init):
 
 def test_sharded_weights_learn_as_whole_ones(tmp_path):
     mp.spawn(run_rank, args=(f"file://{tmp_path}/store",), nprocs=2)
+
+
+def learning_rates(steps, **config):
+    config = OptimizerConfig(lr=0.2, **config)
+    return [compute_learning_rate(step, steps, config) for step in range(steps)]
+
+
+def open_clip_learning_rate(step, steps, lr, warmup):
+    """Its cosine_lr, as published."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    e, es = step - warmup, steps - warmup
+    return 0.5 * (1 + math.cos(math.pi * e / es)) * lr
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(50, 7), (50, 0), (50, 49), (3, 10), (10, 10)])
+def test_learning_rate_matches_open_clip(steps, warmup):
+    wanted = [open_clip_learning_rate(step, steps, 0.2, warmup) for step in range(steps)]
+    assert learning_rates(steps, warmup_steps=warmup) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_learning_rate_rises_continuously_and_falls_to_final_fraction():
+    long = learning_rates(20_000, warmup_steps=100, final_lr_fraction=0.25)
+    warm = long[:101]
+    assert warm[99] == warm[100] == 0.2
+    assert all(a < b for a, b in pairwise(warm[:100]))
+    assert all(a > b for a, b in pairwise(long[100:]))
+    assert long[-1] == pytest.approx(0.05, rel=1e-6)
+    assert long[100 + 19_900 // 2] == pytest.approx((0.2 + 0.05) / 2)
+
+
+def test_constant_after_the_warm_up():
+    assert learning_rates(6, warmup_steps=2, schedule="constant") == [0.1, 0.2, 0.2, 0.2, 0.2, 0.2]
+
+
+def test_a_run_shorter_than_its_warm_up_only_rises():
+    assert learning_rates(3, warmup_steps=10) == pytest.approx([0.02, 0.04, 0.06])
+
+
+@pytest.mark.parametrize("step", [-1, 5])
+def test_a_step_outside_the_run_is_an_error(step):
+    with pytest.raises(ValueError, match=f"step {step} .* 5 steps"):
+        compute_learning_rate(step, 5, OptimizerConfig())

@@ -6,7 +6,7 @@ from prolip.losses.objective import Objective
 from prolip.training import overrides
 from prolip.training.config import Stage, TrainConfig
 
-CONFIG = TrainConfig(before=(Stage(samples=100_000, objective=Objective(c=3.0)),))
+CONFIG = TrainConfig(initial_stages=(Stage(samples=100_000, objective=Objective(c=3.0)),))
 
 
 def value(config, key):
@@ -19,60 +19,65 @@ def value(config, key):
     "values",
     [
         {
-            "optimiser.lr=1e-3": 1e-3,
+            "optimizer.lr=1e-3": 1e-3,
             "seed=7": 7,
             "samples=1_000_000": 1_000_000,
             "out=runs/a=b": "runs/a=b",
             "objective.eps=-10.5": -10.5,
-            "model.bias=-4.85": -4.85,
-            "before.0.objective.clip=1": 1.0,
+            "model.init_logit_bias=-4.85": -4.85,
+            "initial_stages.0.objective.clip=1": 1.0,
             "data.augmentation.scale=0.5 1": (0.5, 1.0),
-            "optimiser.betas=0.9 0.98": (0.9, 0.98),
+            "optimizer.betas=0.9 0.98": (0.9, 0.98),
             "data.source=a.tar b.tar": ("a.tar", "b.tar"),
             "data.augment=false": False,
             "log.tensorboard=true": True,
             "model.uncertainty=none": "none",
             "model.image-size=96": 96,
         },
-        {"data.source='with space.tar' b.tar": ("with space.tar", "b.tar"), "checkpoint.minutes=None": None},
+        {
+            "data.source='with space.tar' b.tar": ("with space.tar", "b.tar"),
+            "checkpoint.every_minutes=None": None,
+        },
         {"data.source=pipe:cat a.tar": ("pipe:cat a.tar",), "parallel.compile=True": True},
         {"data.source=scenes:simple,size=48,seed=1": ("scenes:simple,size=48,seed=1",)},
         {"data.source=https://h/a.tar?sig=x==": ("https://h/a.tar?sig=x==",)},
     ],
 )
 def test_keys_and_their_values(values):
-    changed = overrides.parse(CONFIG, list(values))
+    changed = overrides.apply_overrides(CONFIG, list(values))
     for word, expected in values.items():
         assert value(changed, word.partition("=")[0].replace("-", "_")) == expected
 
 
 def test_a_key_without_a_value_is_none_of_several():
-    filled = overrides.parse(CONFIG, ["data.source=a.tar"])
-    assert overrides.parse(filled, ["data.source="]).data.source == ()
+    filled = overrides.apply_overrides(CONFIG, ["data.source=a.tar"])
+    assert overrides.apply_overrides(filled, ["data.source="]).data.source == ()
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--optimiser.lr=1e-3"],
-        ["--optimiser.lr", "1e-3"],
-        ["--optimiser.lr", "1e-2", "optimiser.lr=1e-3"],
+        ["--optimizer.lr=1e-3"],
+        ["--optimizer.lr", "1e-3"],
+        ["--optimizer.lr", "1e-2", "optimizer.lr=1e-3"],
     ],
 )
 def test_other_spellings(words):
-    assert overrides.parse(CONFIG, words) == replace(CONFIG, optimiser=replace(CONFIG.optimiser, lr=1e-3))
+    assert overrides.apply_overrides(CONFIG, words) == replace(
+        CONFIG, optimizer=replace(CONFIG.optimizer, lr=1e-3)
+    )
 
 
 def test_nothing_else_changes():
-    assert overrides.parse(CONFIG, []) == CONFIG
-    changed = overrides.parse(CONFIG, ["seed=5"])
+    assert overrides.apply_overrides(CONFIG, []) == CONFIG
+    changed = overrides.apply_overrides(CONFIG, ["seed=5"])
     assert changed != CONFIG
-    assert overrides.parse(changed, ["seed=0"]) == CONFIG
+    assert overrides.apply_overrides(changed, ["seed=0"]) == CONFIG
 
 
 def test_forms_may_be_mixed_and_the_last_word_wins():
     args = ["--data.source", "a.tar", "b=c.tar", "seed=3", "--parallel.compile", "--seed", "4", "out=x"]
-    changed = overrides.parse(CONFIG, args)
+    changed = overrides.apply_overrides(CONFIG, args)
     assert changed.data.source == ("a.tar", "b=c.tar")
     assert (changed.seed, changed.parallel.compile, changed.out) == (4, True, "x")
 
@@ -80,10 +85,10 @@ def test_forms_may_be_mixed_and_the_last_word_wins():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["optimizer.lr=1"], "no key 'optimizer.lr'; did you mean optimiser.lr="),
-        (["lr=1"], "did you mean optimiser.lr="),
-        (["--bacth", "3"], "did you mean batch="),
-        (["before.1.samples=3"], "did you mean before.0.samples="),
+        (["optimizer.lr=1"], "no key 'optimizer.lr'; did you mean optimizer.lr="),
+        (["lr=1"], "did you mean optimizer.lr="),
+        (["--bacth", "3"], "did you mean batch_size="),
+        (["initial_stages.1.samples=3"], "did you mean initial_stages.0.samples="),
         (["objective=3"], "no key 'objective'"),
         (["zzzzzz=1"], "prolip train RECIPE --help lists them"),
         (["fast"], "'fast' is neither key=value nor --key value"),
@@ -93,14 +98,14 @@ def test_forms_may_be_mixed_and_the_last_word_wins():
 )
 def test_words_that_mean_nothing(args, message):
     with pytest.raises(ValueError, match=message):
-        overrides.parse(CONFIG, args)
+        overrides.apply_overrides(CONFIG, args)
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
         ("seed=x", "--seed"),
-        ("optimiser.lr=-1", "lr must be positive"),
+        ("optimizer.lr=-1", "lr must be positive"),
         ("model.uncertainty=some", "multihead"),
         ("samples=3", "3 samples are not one batch"),
         ("data.augment=maybe", "data.augment"),
@@ -108,35 +113,37 @@ def test_words_that_mean_nothing(args, message):
 )
 def test_impossible_values_end_with_2_and_say_why(word, message, capsys):
     with pytest.raises(SystemExit) as end:
-        overrides.parse(CONFIG, [word])
+        overrides.apply_overrides(CONFIG, [word])
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 
 
 def test_taking_out_some_names():
     args = ["row=a=b", "seed=1", "--level", "hard", "rows=2", "--row=c", "--seed", "2"]
-    taken, rest = overrides.take(args, ["row", "level"])
+    taken, rest = overrides.take_keys(args, ["row", "level"])
     assert taken == {"row": "c", "level": "hard"}
     assert rest == ["seed=1", "rows=2", "--seed", "2"]
     with pytest.raises(ValueError, match="--row has no value: write row="):
-        overrides.take(["--row"], ["row"])
+        overrides.take_keys(["--row"], ["row"])
 
 
 def test_every_key_is_shown_with_its_value(capsys):
-    overrides.show_keys(CONFIG, "prolip train it")
+    overrides.print_keys(CONFIG, "prolip train it")
     text = capsys.readouterr().out
     assert "usage: prolip train it" in text
-    for key in overrides.keys(CONFIG):
+    for key in overrides.list_keys(CONFIG):
         assert f"--{key}" in text, key
     assert "1280000000" in text
 
 
 def test_values_end_at_the_next_key_however_it_is_spelt():
-    found = overrides.parse(TrainConfig(), ["--data.source", "a", "b", "optimiser.weight-decay=0.1"])
-    assert (found.data.source, found.optimiser.weight_decay) == (("a", "b"), 0.1)
-    assert overrides.parse(TrainConfig(), ["out=a\nb"]).out == "a\nb"
+    found = overrides.apply_overrides(
+        TrainConfig(), ["--data.source", "a", "b", "optimizer.weight-decay=0.1"]
+    )
+    assert (found.data.source, found.optimizer.weight_decay) == (("a", "b"), 0.1)
+    assert overrides.apply_overrides(TrainConfig(), ["out=a\nb"]).out == "a\nb"
 
 
 def test_stages_are_not_added_here():
     with pytest.raises(ValueError, match=r"no key 'before\.0\.samples': stages are added in a recipe"):
-        overrides.parse(TrainConfig(), ["before.0.samples=64"])
+        overrides.apply_overrides(TrainConfig(), ["initial_stages.0.samples=64"])

@@ -14,20 +14,20 @@ from safetensors.torch import load_file
 from torch.distributed.tensor import DTensor
 
 from prolip.losses.objective import Objective
-from prolip.preprocessing.images import normalise
+from prolip.preprocessing.images import normalize
 from prolip.training import checkpointing
 from prolip.training.config import (
-    CheckpointChoice,
-    DataChoice,
-    HeldOut,
-    LogChoice,
-    Masking,
-    OptimiserChoice,
-    ParallelChoice,
+    CheckpointConfig,
+    DataConfig,
+    HeldOutConfig,
+    LogConfig,
+    MaskingConfig,
+    OptimizerConfig,
+    ParallelConfig,
 )
-from prolip.training.held_out import HeldOutCheck, retrieval, same_caption, uncertainty
-from prolip.training.optimizer import make_optimiser, take_step
-from prolip.training.parallel import _device, lay_out, peak_memory, processes, whole
+from prolip.training.held_out import HeldOutEvaluator, match_captions, retrieval, uncertainty
+from prolip.training.optimizer import make_optimizer, step_unless_nonfinite
+from prolip.training.parallel import _device, full_tensor, get_peak_memory, init_processes, parallelize
 from prolip.training.recipes import nano
 from prolip.training.state import consolidate
 from prolip.training.trainer import train
@@ -44,14 +44,14 @@ from tests.training.ranks import (
 )
 
 CPU = torch.device("cpu")
-SHARDED = ParallelChoice(strategy="fsdp", precision="float64")
+SHARDED = ParallelConfig(strategy="fsdp", precision="float64")
 CAPTIONS = ["a red circle", "a blue star", "a red circle", "a green square", "two stars"]
 
 
-def gradients(learner):
-    learns = {name: p for name, p in learner.named_parameters() if p.requires_grad}
+def gradients(module):
+    learns = {name: p for name, p in module.named_parameters() if p.requires_grad}
     assert all(p.grad is not None for p in learns.values())
-    return {name: whole(p.grad).clone() for name, p in learns.items()}
+    return {name: full_tensor(p.grad).clone() for name, p in learns.items()}
 
 
 # -- sharded towers, step by step --------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def check_sharded(rank, world):
     check_gradients("full", "lopsided", rank, world, 2)
     check_gradients("full", "lopsided", rank, world, 2, uncertainty="multihead")
     check_gradients("full", "lopsided", rank, world, 2, frozen=("image",))
-    check_gradients("clip", "spread", rank, world, 2, uncertainty="none", contrast="softmax")
+    check_gradients("clip", "spread", rank, world, 2, uncertainty="none", contrastive_loss="softmax")
     for options in ({}, {"uncertainty": "multihead"}):
         check_embedding(rank, world, **options)
     check_bfloat16(rank, world)
@@ -72,13 +72,13 @@ def check_sharded(rank, world):
 
 def check_shards(rank, world):
     """Towers are cut, scale and bias are not; together the shards are the weights."""
-    plain, learner = (learner_of(Objective(pml=1.0)).double() for _ in range(2))
-    lay_out(learner, SHARDED, CPU)
-    for (name, parameter), right in zip(learner.named_parameters(), plain.parameters(), strict=True):
+    plain, module = (learner_of(Objective(pml=1.0)).double() for _ in range(2))
+    parallelize(module, SHARDED, CPU)
+    for (name, parameter), right in zip(module.named_parameters(), plain.parameters(), strict=True):
         assert isinstance(parameter, DTensor) == (right.ndim > 0), name
         if right.ndim:
             assert parameter.to_local().shape[0] < right.shape[0], name
-        together = whole(parameter)
+        together = full_tensor(parameter)
         assert not isinstance(together, DTensor)
         assert torch.equal(together, right), name
 
@@ -102,38 +102,38 @@ def check_embedding(rank, world, **choice):
     for name, parameter in plain.named_parameters():
         parameter.grad = right[name].clone()
     fresh = learner_of(Objective(), **choice)
-    lay_out(fresh, SHARDED, CPU)
+    parallelize(fresh, SHARDED, CPU)
     check_same_embeddings(plain.model, fresh.model, rank)
 
-    learner, _ = computed("full", "spread", rank, world, parallel=SHARDED, **choice)
+    module, _ = computed("full", "spread", rank, world, parallel=SHARDED, **choice)
     before = plain.model.image.positions.clone()
-    for each in (plain, learner):
-        take_step(make_optimiser(each, OptimiserChoice(lr=0.01)), torch.zeros(()))
+    for each in (plain, module):
+        step_unless_nonfinite(make_optimizer(each, OptimizerConfig(lr=0.01)), torch.zeros(()))
     assert not torch.equal(plain.model.image.positions, before)
-    check_same_embeddings(plain.model, learner.model, rank)
+    check_same_embeddings(plain.model, module.model, rank)
 
 
 @torch.no_grad()
 def check_same_embeddings(plain, sharded, rank):
     batch = whole_batch()
     rows = slice(0, 3 + rank)  # ranks need not have equally many
-    pixels = normalise(batch.pixels, plain.config.image.pixels)
+    pixels = normalize(batch.pixels, plain.config.image.preprocessing)
     keep = torch.arange(5).repeat(12, 1)
     tolerance = {"rtol": 1e-8, "atol": 1e-8}
     for embed in (
         lambda model: model.encode_image(pixels[rows]),
         lambda model: model.encode_image(pixels[rows], keep[rows]),
-        lambda model: model.encode_text(batch.ids[rows]),
-        lambda model: model(pixels[rows], batch.ids[rows])[1],
+        lambda model: model.encode_text(batch.token_ids[rows]),
+        lambda model: model(pixels[rows], batch.token_ids[rows])[1],
     ):
         got, right = embed(sharded), embed(plain)
         assert not isinstance(got.mean, DTensor)
         torch.testing.assert_close(got.mean, right.mean, **tolerance)
         torch.testing.assert_close(got.log_var, right.log_var, **tolerance)
-    held_out = HeldOutCheck(sharded, batch.pixels[:5], CAPTIONS)
-    found = held_out.judge(*held_out.embed())
+    held_out = HeldOutEvaluator(sharded, batch.pixels[:5], CAPTIONS)
+    found = held_out.compute_metrics(*held_out.embed())
     images, texts = plain.encode_image(pixels[:5]), plain.encode_text(plain.tokenize(CAPTIONS))
-    right = retrieval(images, texts, same_caption(CAPTIONS)) | uncertainty(images, texts)
+    right = retrieval(images, texts, match_captions(CAPTIONS)) | uncertainty(images, texts)
     assert found == pytest.approx(right, rel=1e-6)
 
 
@@ -156,17 +156,19 @@ def test_shards_give_the_gradients_and_embeddings_of_the_whole_model(tmp_path):
 
 STEPS, BATCH = 6, 16
 LAYOUTS = {
-    "ddp": ParallelChoice(strategy="ddp"),
-    "fsdp": ParallelChoice(strategy="fsdp"),
-    "fsdp in parts, float64": ParallelChoice(strategy="fsdp", accumulate=3, precision="float64"),
-    "ddp, general captions": ParallelChoice(strategy="ddp"),
+    "ddp": ParallelConfig(strategy="ddp"),
+    "fsdp": ParallelConfig(strategy="fsdp"),
+    "fsdp in parts, float64": ParallelConfig(strategy="fsdp", accumulation_steps=3, precision="float64"),
+    "ddp, general captions": ParallelConfig(strategy="ddp"),
 }
 
 OPTIONS = {
-    "fsdp in parts, float64": {"optimiser": OptimiserChoice(lr=1e-3, warmup=2, ema=0.6, clip_norm=1.0)},
+    "fsdp in parts, float64": {
+        "optimizer": OptimizerConfig(lr=1e-3, warmup_steps=2, ema_decay=0.6, grad_clip_norm=1.0)
+    },
     "ddp, general captions": {
-        "data": DataChoice(source=("scenes:simple,size=32,length=10000,general=true",), workers=0),
-        "masking": Masking(texts=0.5, how="general"),
+        "data": DataConfig(source=("scenes:simple,size=32,length=10000,general=true",), workers=0),
+        "masking": MaskingConfig(text_fraction=0.5, method="general"),
     },
 }
 
@@ -174,9 +176,9 @@ OPTIONS = {
 def config(out, **changes):
     values = {
         "out": str(out), "samples": STEPS * BATCH, "batch": BATCH,
-        "held_out": HeldOut(source="scenes:simple,size=32,length=9,seed=1", samples=9, every=3),
-        "checkpoint": CheckpointChoice(steps=3, minutes=None), "parallel": ParallelChoice(),
-        "log": LogChoice(every=1, display="none", tensorboard=False),
+        "held_out": HeldOutConfig(source="scenes:simple,size=32,length=9,seed=1", samples=9, every_steps=3),
+        "checkpoint": CheckpointConfig(every_steps=3, every_minutes=None), "parallel": ParallelConfig(),
+        "log": LogConfig(every_steps=1, display="none", tensorboard=False),
         "objective": Objective(inclusion=0.1, masked=0.1, vib=0.01),
     }  # fmt: skip
     return replace(nano.recipe(), **(values | changes))
@@ -227,7 +229,7 @@ def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_pat
     """One test, because starting processes takes longer than training in them."""
     spawn_as_torchrun(run_all, 2, tmp_path, [free_port() for _ in LAYOUTS])
     alone = train(config(tmp_path / "alone"))
-    double = ParallelChoice(precision="float64")
+    double = ParallelConfig(precision="float64")
     exact = train(config(tmp_path / "exact", parallel=double, **OPTIONS["fsdp in parts, float64"]))
     for name in ("ddp", "fsdp"):
         require_same_run(tmp_path / name, alone, 1e-5)
@@ -243,14 +245,16 @@ def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_pat
             path.name for path in (run / "model").iterdir()
         )
         require_same_weights(weights(model), weights(run / "model"), 0.0)
-        middle = consolidate(checkpointing.list_saves(run / "checkpoints")[0], tmp_path / "middle" / name)
+        middle = consolidate(
+            checkpointing.list_checkpoints(run / "checkpoints")[0], tmp_path / "middle" / name
+        )
         with pytest.raises(AssertionError):
             require_same_weights(weights(middle), weights(run / "model"), 1e-5)
 
     for name in ("ddp", "fsdp"):  # and goes on from what two have saved
         run = shutil.copytree(tmp_path / name, tmp_path / f"{name} resumed")
         shutil.rmtree(run / "model")
-        *_, last = checkpointing.list_saves(run / "checkpoints")
+        *_, last = checkpointing.list_checkpoints(run / "checkpoints")
         shutil.rmtree(last)
         train(config(run), resume=True)
         require_same_run(run, alone, 1e-5)
@@ -259,10 +263,10 @@ def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_pat
 @pytest.mark.parametrize(
     ("layout", "within"),
     [
-        (ParallelChoice(accumulate=3), 1e-5),
-        (ParallelChoice(activation_checkpointing=True), 1e-5),
+        (ParallelConfig(accumulation_steps=3), 1e-5),
+        (ParallelConfig(activation_checkpointing=True), 1e-5),
         pytest.param(
-            ParallelChoice(compile=True),
+            ParallelConfig(compile=True),
             1e-5,
             marks=[
                 pytest.mark.slow,
@@ -273,7 +277,7 @@ def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_pat
     ids=["parts", "activation checkpointing", "compiled"],
 )
 def test_how_memory_and_time_are_saved_does_not_change_a_run(layout, within, tmp_path):
-    steps = {"held_out": HeldOut(), "samples": 3 * BATCH}
+    steps = {"held_out": HeldOutConfig(), "samples": 3 * BATCH}
     plain = train(config(tmp_path / "plain", **steps))
     torch._dynamo.utils.counters.clear()
     require_same_run(train(config(tmp_path / "other", parallel=layout, **steps)), plain, within, steps=3)
@@ -285,30 +289,30 @@ def test_how_memory_and_time_are_saved_does_not_change_a_run(layout, within, tmp
 
 def test_shards_need_processes():
     with pytest.raises(ValueError, match="torchrun"):
-        lay_out(learner_of(Objective()), ParallelChoice(strategy="fsdp"), CPU)
+        parallelize(learner_of(Objective()), ParallelConfig(strategy="fsdp"), CPU)
 
 
 def test_a_process_alone_has_no_group_and_its_towers_are_not_wrapped(monkeypatch):
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    learner = learner_of(Objective())
-    with processes(ParallelChoice(device="cpu")) as device:
+    module = learner_of(Objective())
+    with init_processes(ParallelConfig(device="cpu")) as device:
         assert device == CPU
         assert not dist.is_initialized()
-        towers = lay_out(learner, ParallelChoice(strategy="ddp"), device)
-    assert towers.image is learner.model.image
+        towers = parallelize(module, ParallelConfig(strategy="ddp"), device)
+    assert towers.image is module.model.image
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bfloat16", torch.float32), ("float64", torch.float64)])
 def test_weights_have_full_precision(precision, dtype):
-    learner = learner_of(Objective(pml=1.0))
-    lay_out(learner, ParallelChoice(precision=precision), CPU)
-    assert {p.dtype for p in learner.parameters()} == {dtype}
+    module = learner_of(Objective(pml=1.0))
+    parallelize(module, ParallelConfig(precision=precision), CPU)
+    assert {p.dtype for p in module.parameters()} == {dtype}
 
 
 def test_a_tensor_that_is_not_sharded_is_whole():
     tensor = torch.ones(3)
-    assert whole(tensor) is tensor
+    assert full_tensor(tensor) is tensor
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc to compare with")
@@ -318,7 +322,7 @@ def test_memory_is_the_most_that_was_held_in_gib():
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
     before = held()
-    assert 0 < before * 0.98 <= peak_memory(CPU) <= held() * 1.02
+    assert 0 < before * 0.98 <= get_peak_memory(CPU) <= held() * 1.02
 
 
 def test_the_device_of_a_process(monkeypatch):

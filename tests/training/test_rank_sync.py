@@ -13,12 +13,12 @@ import torch.multiprocessing as mp
 from prolip import distributed
 from prolip.training.rank_sync import (
     PeerError,
-    agree,
-    end_together,
-    from_first,
-    on_first,
-    stop_requests,
-    together,
+    any_rank,
+    broadcast_from_rank_zero,
+    catch_stop_signals,
+    on_rank_zero,
+    raise_on_any_rank,
+    raise_with_peers,
 )
 
 HEARD = (signal.SIGTERM, signal.SIGINT)
@@ -30,7 +30,7 @@ def handlers():
 
 def test_sigterm_is_noted_and_the_handlers_come_back():
     before = handlers()
-    with stop_requests() as stop:
+    with catch_stop_signals() as stop:
         assert not stop
         assert handlers() != before
         for _ in range(2):
@@ -38,9 +38,9 @@ def test_sigterm_is_noted_and_the_handlers_come_back():
             assert stop
             assert stop.signal is signal.SIGTERM
     assert handlers() == before
-    with stop_requests() as stop:
+    with catch_stop_signals() as stop:
         assert not stop, "an older request is not a new one"
-    with pytest.raises(ZeroDivisionError), stop_requests():
+    with pytest.raises(ZeroDivisionError), catch_stop_signals():
         raise ZeroDivisionError
     assert handlers() == before
 
@@ -49,7 +49,7 @@ def test_the_first_interrupt_is_noted_the_second_one_interrupts():
     before = handlers()
 
     def twice():
-        with stop_requests() as stop:
+        with catch_stop_signals() as stop:
             os.kill(os.getpid(), signal.SIGINT)
             assert stop
             assert stop.signal is signal.SIGINT
@@ -65,7 +65,7 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_heard_and_nothing_breaks()
     before = handlers()
 
     def work():
-        with stop_requests() as stop:
+        with catch_stop_signals() as stop:
             return bool(stop), handlers()
 
     with ThreadPoolExecutor(1) as pool:
@@ -77,16 +77,16 @@ def fail(text="no such sample"):
 
 
 def test_one_process_agrees_with_itself():
-    assert agree(True, False) == (True, False)
-    assert agree() == ()
-    assert together(lambda: 5) == 5
+    assert any_rank(True, False) == (True, False)
+    assert any_rank() == ()
+    assert raise_on_any_rank(lambda: 5) == 5
     done = []
-    on_first(lambda: done.append(1))
+    on_rank_zero(lambda: done.append(1))
     assert done == [1]
     for work in (
-        lambda: together(fail),
-        lambda: on_first(fail),
-        lambda: end_together(LookupError("no such")),
+        lambda: raise_on_any_rank(fail),
+        lambda: on_rank_zero(fail),
+        lambda: raise_with_peers(LookupError("no such")),
     ):
         with pytest.raises(LookupError, match="no such"):
             work()
@@ -94,39 +94,39 @@ def test_one_process_agrees_with_itself():
 
 def test_what_is_no_error_is_not_held_back():
     with pytest.raises(KeyboardInterrupt):
-        together(lambda: signal.default_int_handler(2, None))
+        raise_on_any_rank(lambda: signal.default_int_handler(2, None))
 
 
 def check_flags(rank):
-    assert agree(rank == 1, rank == 0, False, True) == (True, True, False, True)
-    assert all(type(flag) is bool for flag in agree(rank == 1, False))
-    with stop_requests() as stop:
+    assert any_rank(rank == 1, rank == 0, False, True) == (True, True, False, True)
+    assert all(type(flag) is bool for flag in any_rank(rank == 1, False))
+    with catch_stop_signals() as stop:
         if rank == 1:
             os.kill(os.getpid(), signal.SIGTERM)
         assert bool(stop) is (rank == 1)
-        assert agree(bool(stop)) == (True,)
+        assert any_rank(bool(stop)) == (True,)
 
 
 def check_errors(rank):
-    assert together(lambda: rank + 5) == rank + 5, "everyone's own result"
+    assert raise_on_any_rank(lambda: rank + 5) == rank + 5, "everyone's own result"
     kind, text = (
         (LookupError, "^no such sample$") if rank == 1 else (PeerError, "rank 1 failed: LookupError: no such")
     )
     with pytest.raises(kind, match=text):
-        together(lambda: fail() if rank == 1 else None)
+        raise_on_any_rank(lambda: fail() if rank == 1 else None)
     with pytest.raises(LookupError, match=f"own {rank}"):  # both fail: each with its own
-        together(lambda: fail(f"own {rank}"))
+        raise_on_any_rank(lambda: fail(f"own {rank}"))
 
 
 def check_first(rank):
     done = []
-    on_first(lambda: done.append(distributed.rank()))
+    on_rank_zero(lambda: done.append(distributed.rank()))
     assert done == ([0] if rank == 0 else [])
     kind, text = (
         (LookupError, "^no such sample$") if rank == 0 else (PeerError, "rank 0 failed: LookupError: no such")
     )
     with pytest.raises(kind, match=text):
-        on_first(fail)
+        on_rank_zero(fail)
 
 
 def run_rank(rank, init):
@@ -136,7 +136,7 @@ def run_rank(rank, init):
     check_flags(rank)
     check_errors(rank)
     check_first(rank)
-    assert agree(False) == (False,), "still together"
+    assert any_rank(False) == (False,), "still together"
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)  # as in test_distributed
@@ -147,12 +147,12 @@ def test_two_ranks_stop_fail_and_go_on_together(tmp_path):
 
 
 def test_a_lost_terminal_is_noted_but_not_if_nohup_says_so():
-    with stop_requests() as request:
+    with catch_stop_signals() as request:
         os.kill(os.getpid(), signal.SIGHUP)
         assert request.signal == signal.SIGHUP
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stop_requests() as request:
+        with catch_stop_signals() as request:
             os.kill(os.getpid(), signal.SIGHUP)
             assert not request
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -161,6 +161,6 @@ def test_a_lost_terminal_is_noted_but_not_if_nohup_says_so():
 
 
 def test_one_process_has_its_own_result():
-    assert from_first(lambda: "found") == "found"
+    assert broadcast_from_rank_zero(lambda: "found") == "found"
     with pytest.raises(OSError, match="gone"):
-        from_first(lambda: (_ for _ in ()).throw(OSError("gone")))
+        broadcast_from_rank_zero(lambda: (_ for _ in ()).throw(OSError("gone")))

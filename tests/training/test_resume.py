@@ -26,8 +26,8 @@ from prolip import distributed
 from prolip.data.sample_errors import TooManyBadSamplesError
 from prolip.losses.objective import Objective
 from prolip.training import checkpointing, trainer
-from prolip.training.batches import Batches
-from prolip.training.config import CheckpointChoice, HeldOut, LogChoice, OptimiserChoice, Stage
+from prolip.training.batches import BatchStream
+from prolip.training.config import CheckpointConfig, HeldOutConfig, LogConfig, OptimizerConfig, Stage
 from prolip.training.metric_writers import read_metrics
 from prolip.training.rank_sync import PeerError
 from prolip.training.recipes.nano import recipe
@@ -54,15 +54,15 @@ def config(
     """CLIP for 2 steps, PPCL for 4 on the same data (an epoch is 2.5 steps), then all of it on other data."""
     nano = recipe()
     return replace(
-        nano, out=str(out), samples=8 * steps, batch=8, data=replace(nano.data, source=(SECOND,), workers=workers),
-        before=(
+        nano, out=str(out), samples=8 * steps, batch_size=8, data=replace(nano.data, source=(SECOND,), workers=workers),
+        initial_stages=(
             Stage(samples=16, objective=CLIP, source=(FIRST,)),
             Stage(samples=32, objective=Objective(vib=0.01), source=(FIRST,)),
         ),
-        optimiser=OptimiserChoice(lr=1e-2, warmup=3, ema=0.7),
-        checkpoint=CheckpointChoice(steps=every, keep=keep),
-        log=LogChoice(every=1, display=display, tensorboard=False),
-        held_out=HeldOut(source=held_out, samples=12, every=4),
+        optimizer=OptimizerConfig(lr=1e-2, warmup_steps=3, ema_decay=0.7),
+        checkpoint=CheckpointConfig(every_steps=every, keep_last=keep),
+        log=LogConfig(every_steps=1, display=display, tensorboard=False),
+        held_out=HeldOutConfig(source=held_out, samples=12, every_steps=4),
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def tensors(path):
     """All that a checkpoint holds, read by what its own metadata says."""
     known = FileSystemReader(path).read_metadata().state_dict_metadata
     found = {name: torch.empty(kind.size, dtype=kind.properties.dtype) for name, kind in known.items()}
-    checkpointing.load(path, found)
+    checkpointing.load_checkpoint(path, found)
     return found
 
 
@@ -86,9 +86,9 @@ def metrics(folder):
 
 def story(folder, steps=STEPS):
     """All that a finished run leaves behind and that must not depend on interruptions."""
-    last = checkpointing.latest(folder / "checkpoints")
+    last = checkpointing.find_latest(folder / "checkpoints")
     assert int(last.name[5:]) == steps
-    assert not checkpointing.half_written(folder / "checkpoints")
+    assert not checkpointing.list_unfinished(folder / "checkpoints")
     ranks = {path.name: json.loads(path.read_text()) for path in last.glob("rank-*.json")}
     files = {
         f"{place}/{name}": (folder / place / name).read_bytes()
@@ -97,7 +97,7 @@ def story(folder, steps=STEPS):
     }
     return {
         "metrics": metrics(folder), "tensors": bits(tensors(last)), "ranks": ranks,
-        "facts": checkpointing.facts(last)["facts"],
+        "facts": checkpointing.read_metadata(last)["state"],
         **files,
     }  # fmt: skip
 
@@ -132,7 +132,7 @@ class Crash(BaseException):
 
 def at_step(patch, number, act):
     """Let something happen before the batch of a step (from 0) is taken, once."""
-    take, done = Batches.take, []
+    take, done = BatchStream.take, []
 
     def acting(self, step):
         if step == number and not done:
@@ -140,7 +140,7 @@ def at_step(patch, number, act):
             act()
         return take(self, step)
 
-    patch.setattr(Batches, "take", acting)
+    patch.setattr(BatchStream, "take", acting)
 
 
 def crash():
@@ -165,7 +165,7 @@ def test_the_run_that_all_others_are_compared_with_is_worth_it(wanted):
     assert "loss/clip" not in lines[2]
     assert [line["step"] for line in lines if "held_out/r1" in line] == [4, 8, 12, 14]
     assert len({line["loss"] for line in lines}) == STEPS
-    assert {name.split(".")[0] for name in wanted["tensors"]} == {"learner", "optimiser", "average"}
+    assert {name.split(".")[0] for name in wanted["tensors"]} == {"module", "optimizer", "average"}
     assert wanted["model/model.safetensors"] != wanted["best/model.safetensors"], "the best one is another"
 
 
@@ -206,7 +206,7 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypa
     with monkeypatch.context() as inside:
         at_step(inside, number, terminate)
         assert train(run) == tmp_path / "run"
-    assert int(checkpointing.latest(tmp_path / "run" / "checkpoints").name[5:]) == number + 1
+    assert int(checkpointing.find_latest(tmp_path / "run" / "checkpoints").name[5:]) == number + 1
     assert not (tmp_path / "run" / "model").exists()
     train(run, resume=True)
     assert_same(tmp_path / "run", wanted)
@@ -215,7 +215,7 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypa
 
 def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monkeypatch, wanted):
     """Asked to stop right after a checkpoint, and again right after it was read: it may be the only one."""
-    run, written, save = config(tmp_path / "run", keep=1), [], checkpointing.save
+    run, written, save = config(tmp_path / "run", keep=1), [], checkpointing.save_checkpoint
 
     def noting(folder, step, *rest):
         path = save(folder, step, *rest)
@@ -223,14 +223,14 @@ def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monke
         terminate()
         return path
 
-    def read(self, path, load=trainer.State.load):
+    def read(self, path, load=trainer.TrainState.load):
         load(self, path)
         terminate()
 
     with monkeypatch.context() as inside:
         inside.setattr(checkpointing, "save", noting)
         train(run)
-        inside.setattr(trainer.State, "load", read)
+        inside.setattr(trainer.TrainState, "load", read)
         train(run, resume=True)
     assert written == [3]
     train(run, resume=True)
@@ -240,7 +240,7 @@ def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monke
 def test_asked_to_stop_before_the_first_step_it_goes_on_from_there(tmp_path, monkeypatch, wanted):
     run = config(tmp_path / "run")
     with monkeypatch.context() as inside:
-        inside.setattr(trainer.run_folder, "require_place", lambda *args: terminate())
+        inside.setattr(trainer.run_folder, "require_usable_folder", lambda *args: terminate())
         train(run)
     assert not read_metrics(tmp_path / "run")
     train(run, resume=True)
@@ -253,7 +253,7 @@ def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(tmp_path, mo
     damaged = tmp_path / "run" / "checkpoints" / "step-000000009"
     os.truncate(damaged / "__0_0.distcp", 1000)
     (tmp_path / "run" / "checkpoints" / ".step-000000010.partial").mkdir()
-    train(replace(run, checkpoint=CheckpointChoice(steps=3, keep=1)), resume=True)
+    train(replace(run, checkpoint=CheckpointConfig(every_steps=3, keep_last=1)), resume=True)
     assert_same(tmp_path / "run", wanted)
     said = [
         r.getMessage() for r in caplog.records if r.name == "prolip.training" and r.levelno == logging.WARNING
@@ -284,7 +284,7 @@ def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypa
     run = config(tmp_path / "run", every=12)
     with monkeypatch.context() as inside:
         if what == "save":
-            real = checkpointing.save
+            real = checkpointing.save_checkpoint
             inside.setattr(
                 checkpointing,
                 "save",
@@ -324,7 +324,7 @@ def drive(out, resume=False, pause=0.0, die=None, **options):
         for number in (1, 2):
             os.dup2(log.fileno(), number)
     torch.set_num_threads(1)
-    take = Batches.take
+    take = BatchStream.take
 
     def slowly(self, step):
         time.sleep(pause)
@@ -333,7 +333,7 @@ def drive(out, resume=False, pause=0.0, die=None, **options):
             os.kill(os.getpid(), signal.SIGKILL)
         return take(self, step)
 
-    Batches.take = slowly
+    BatchStream.take = slowly
     train(config(out, **options), resume=resume)
 
 
@@ -364,15 +364,17 @@ def last_step(folder):
 
 def kill_at_some_moment(out, draw, **options):
     """Start or go on, and kill the process some steps later, in the midst of whatever it does. Returns the step."""
-    begin = max((int(path.name[5:]) for path in checkpointing.list_saves(out / "checkpoints")), default=0)
+    begin = max(
+        (int(path.name[5:]) for path in checkpointing.list_checkpoints(out / "checkpoints")), default=0
+    )
     goal, delay = begin + draw.randint(2, 4), draw.uniform(0, 0.1)
     process = start(out, resume=True, every=1, pause=0.01, **options)
     wait_for(lambda: last_step(out) >= goal, process, out)
     time.sleep(delay)
     process.kill()
     assert ended(process) == -signal.SIGKILL, said(out)
-    for path in checkpointing.list_saves(out / "checkpoints"):
-        assert checkpointing.incomplete(path) is None
+    for path in checkpointing.list_checkpoints(out / "checkpoints"):
+        assert checkpointing.find_problem(path) is None
         assert tensors(path)
 
 
@@ -388,7 +390,7 @@ def test_killed_twice_and_terminated_it_is_still_the_same_run(tmp_path):
     assert ended(process) == 0, said(out)
     done = last_step(out)
     assert done < steps
-    assert int(checkpointing.latest(out / "checkpoints").name[5:]) == done
+    assert int(checkpointing.find_latest(out / "checkpoints").name[5:]) == done
     assert f"stopped at step {done}; to go on: prolip train {out} --resume" in said(out)
     train(config(out, steps=steps), resume=True)
     assert_same(out, story(train(config(tmp_path / "whole", steps=steps)), steps), steps)
@@ -451,11 +453,13 @@ def check_stop_on_one_rank(rank, folder):
     for moment in ("before", "between"):
         run = config(folder / moment)
         with pytest.MonkeyPatch.context() as patch:
-            if rank == 1 and moment == "before":
+            if rank == 1 and moment == "initial_stages":
                 at_step(patch, 4, terminate)
             elif rank == 1:
                 patch.setattr(
-                    checkpointing, "save", lambda *args, save=checkpointing.save: (save(*args), terminate())
+                    checkpointing,
+                    "save",
+                    lambda *args, save=checkpointing.save_checkpoint: (save(*args), terminate()),
                 )
             train(run)
         train(run, resume=True)
@@ -464,7 +468,7 @@ def check_stop_on_one_rank(rank, folder):
 def check_apart(rank, folder):
     """Steps with a held-out check and no line of metrics: all ranks must do the same there."""
     run = config(folder / "apart")
-    train(replace(run, log=replace(run.log, every=5)))
+    train(replace(run, log=replace(run.log, every_steps=5)))
 
 
 CHECKS = {

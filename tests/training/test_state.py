@@ -12,13 +12,13 @@ from prolip.losses.objective import Objective
 from prolip.measures.public import csd
 from prolip.model.create import create
 from prolip.training import run_folder
-from prolip.training.batches import Batches
-from prolip.training.config import OptimiserChoice, Stage
-from prolip.training.ema import Average
-from prolip.training.optimizer import begin_state, freeze, make_optimiser
+from prolip.training.batches import BatchStream
+from prolip.training.config import OptimizerConfig, Stage
+from prolip.training.ema import ModelEma
+from prolip.training.optimizer import freeze_parameters, init_optimizer_state, make_optimizer
 from prolip.training.recipes.nano import recipe
-from prolip.training.state import State, consolidate, export
-from prolip.training.step import Learner
+from prolip.training.state import TrainState, consolidate, export_model
+from prolip.training.step import TrainModule
 
 PML = Objective(ppcl=0, pml=1, inclusion=0, masked=0, vib=0)
 OBJECTIVES = {
@@ -40,7 +40,10 @@ def equal(a, b):
 def config_of(*objectives, ema=None, frozen=()):
     before = tuple(Stage(samples=64, objective=objective) for objective in objectives[:-1])
     return replace(
-        recipe(), before=before, objective=objectives[-1], optimiser=OptimiserChoice(ema=ema, frozen=frozen)
+        recipe(),
+        initial_stages=before,
+        objective=objectives[-1],
+        optimizer=OptimizerConfig(ema_decay=ema, frozen=frozen),
     )
 
 
@@ -48,13 +51,13 @@ def state_of(config, tokenizer, seed=0):
     """As after some steps: everything has a value of its own."""
     model = create("nano", tokenizer, seed=seed)
     model.origin = {"from": "elsewhere"}
-    learner = Learner(model, [stage.objective for stage in config.stages])
-    freeze(learner, config.optimiser.frozen)
-    optimiser = make_optimiser(learner, config.optimiser)
-    begin_state(optimiser)
-    average = None if config.optimiser.ema is None else Average(learner, config.optimiser.ema)
-    state = State(
-        learner=learner, optimiser=optimiser, average=average, batches=Batches(config, model), best_of=[]
+    module = TrainModule(model, [stage.objective for stage in config.stages])
+    freeze_parameters(module, config.optimizer.frozen)
+    optimizer = make_optimizer(module, config.optimizer)
+    init_optimizer_state(optimizer)
+    average = None if config.optimizer.ema is None else ModelEma(module, config.optimizer.ema)
+    state = TrainState(
+        module=module, optimizer=optimizer, average=average, batches=BatchStream(config, model), best_of=[]
     )
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -71,15 +74,15 @@ def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, name, 
     config = config_of(*OBJECTIVES[name], ema=ema)
     state = state_of(config, tokenizer)
     state.step = 3
-    run_folder.begin(tmp_path / "run", config, state.learner.model, [], 0)
+    run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
     path = state.save(tmp_path / "run" / "checkpoints")
-    export(state.learner, state.average, tmp_path / "exported")
+    export_model(state.module, state.average, tmp_path / "exported")
     for number, source in enumerate((tmp_path / "run", path)):
         out = consolidate(source, tmp_path / f"consolidated{number}")
         for file in ("config.json", "model.safetensors", "tokenizer.json"):
             assert (out / file).read_bytes() == (tmp_path / "exported" / file).read_bytes(), file
     model = prolip.load(tmp_path / "exported")
-    assert model.tokenize("a red star").tolist() == state.learner.model.tokenize("a red star").tolist()
+    assert model.tokenize("a red star").tolist() == state.module.model.tokenize("a red star").tolist()
 
 
 def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, tokenizer):
@@ -88,9 +91,9 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
     for step in (1, 2):
         state = state_of(config, tokenizer, seed=step)
         state.step = step
-        run_folder.begin(tmp_path / "run", config, state.learner.model, [], 0)
+        run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
         paths.append(state.save(tmp_path / "run" / "checkpoints"))
-        export(state.learner, None, tmp_path / f"exported{step}")
+        export_model(state.module, None, tmp_path / f"exported{step}")
     assert equal(weights(consolidate(tmp_path / "run", tmp_path / "last")), weights(tmp_path / "exported2"))
     assert equal(weights(consolidate(paths[0], tmp_path / "first")), weights(tmp_path / "exported1"))
     with pytest.raises(ValueError, match="first exists and is not an empty folder"):
@@ -102,7 +105,7 @@ def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="neither a run nor a checkpoint of one"):
         consolidate(tmp_path, tmp_path / "out")
     config = config_of(Objective())
-    run_folder.begin(tmp_path / "run", config, create("nano", tokenizer, seed=0), [], 0)
+    run_folder.write_run_files(tmp_path / "run", config, create("nano", tokenizer, seed=0), [], 0)
     with pytest.raises(ValueError, match="there is no whole checkpoint in it"):
         consolidate(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -112,9 +115,9 @@ def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):
 def test_the_average_is_exported_if_there_is_one(tmp_path, tokenizer, frozen):
     """What is frozen is its own average."""
     state = state_of(config_of(Objective(), ema=0.9, frozen=frozen), tokenizer)
-    export(state.learner, state.average, tmp_path / "averaged")
-    export(state.learner, None, tmp_path / "last")
-    own = {name.removeprefix("model."): value for name, value in state.learner.state_dict().items()}
+    export_model(state.module, state.average, tmp_path / "averaged")
+    export_model(state.module, None, tmp_path / "last")
+    own = {name.removeprefix("model."): value for name, value in state.module.state_dict().items()}
     averages = {name.removeprefix("model."): value for name, value in state.average.tensors().items()}
     assert equal(weights(tmp_path / "last"), own)
     assert equal(weights(tmp_path / "averaged"), {**own, **averages})
@@ -124,11 +127,11 @@ def test_the_average_is_exported_if_there_is_one(tmp_path, tokenizer, frozen):
 
 @pytest.mark.parametrize(("scale", "bias"), [(5.0, 5.0), (1.3, -2.0), (90.0, 60.0)])
 def test_a_model_of_pml_has_the_probability_that_pml_learned(tmp_path, tokenizer, draw, scale, bias):
-    learner = Learner(create("nano", tokenizer, seed=0), [PML])
+    module = TrainModule(create("nano", tokenizer, seed=0), [PML])
     with torch.no_grad():
-        learner.pml["log_scale"].fill_(scale).log_()
-        learner.pml["bias"].fill_(bias)
-    export(learner, None, tmp_path / "out")
+        module.pml["logit_scale"].fill_(scale).log_()
+        module.pml["logit_bias"].fill_(bias)
+    export_model(module, None, tmp_path / "out")
     model = prolip.load(tmp_path / "out").double()
     images, texts = draw(6, 32, low=-6, high=-4), draw(6, 32, low=-6, high=-4)
     texts = Gaussian(torch.nn.functional.normalize(images.mean + 0.1 * texts.mean, dim=-1), texts.log_var)
@@ -139,36 +142,36 @@ def test_a_model_of_pml_has_the_probability_that_pml_learned(tmp_path, tokenizer
 
 def test_beside_ppcl_or_without_a_bias_the_models_own_probability_stays(tmp_path, tokenizer):
     both = Objective(ppcl=1, pml=1)
-    learner = Learner(create("nano", tokenizer, seed=0), [both])
-    export(learner, None, tmp_path / "out")
-    model = learner.model
-    assert torch.equal(weights(tmp_path / "out")["log_scale"], model.log_scale)
-    assert torch.equal(weights(tmp_path / "out")["bias"], model.bias)
+    module = TrainModule(create("nano", tokenizer, seed=0), [both])
+    export_model(module, None, tmp_path / "out")
+    model = module.model
+    assert torch.equal(weights(tmp_path / "out")["logit_scale"], model.logit_scale)
+    assert torch.equal(weights(tmp_path / "out")["logit_bias"], model.logit_bias)
 
 
 def test_a_state_comes_back_from_its_checkpoint(tmp_path, tokenizer):
     config = config_of(PML, Objective(), ema=0.9)
     state, other = state_of(config, tokenizer, seed=1), state_of(config, tokenizer, seed=2)
-    state.step, state.skipped, state.best = 7, 2, 0.25
-    state.batches.take(0)
-    state.batches.take(1)
+    state.step, state.skipped_steps, state.best = 7, 2, 0.25
+    state.batches.next_batch(0)
+    state.batches.next_batch(1)
     torch.manual_seed(9)
     path = state.save(tmp_path)
     wanted = torch.rand(3)
     assert not equal(state.tensors(), other.tensors())
     other.load(path)
     assert equal(state.tensors(), other.tensors())
-    assert (other.step, other.skipped, other.best) == (7, 2, 0.25)
+    assert (other.step, other.skipped_steps, other.best) == (7, 2, 0.25)
     assert torch.equal(torch.rand(3), wanted)
     for step in (2, 3):
-        ours, theirs = (each.batches.take(step) for each in (state, other))
+        ours, theirs = (each.batches.next_batch(step) for each in (state, other))
         assert ours.keys == theirs.keys
         assert torch.equal(ours.pixels, theirs.pixels)
     names = {name.split(".")[0] for name in state.tensors()}
-    assert names == {"learner", "optimiser", "average"}
+    assert names == {"module", "optimizer", "average"}
 
 
 @pytest.mark.parametrize("other", ["ppcl", "siglip"])
 def test_beside_another_sigmoid_pml_is_not_the_probability(tokenizer, other):
     objective = replace(Objective(ppcl=0, pml=1), **{other: 1.0})
-    assert not Learner(create("nano", tokenizer, seed=0), [objective]).matches_by_pml
+    assert not TrainModule(create("nano", tokenizer, seed=0), [objective]).exports_pml_temperature

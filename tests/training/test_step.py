@@ -9,11 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from prolip import distributed
 from prolip.model.transformer import Block
-from prolip.preprocessing.images import normalise
-from prolip.training.config import ParallelChoice
-from prolip.training.nonfinite import finite_rows, is_bad
-from prolip.training.optimizer import clip
-from prolip.training.step import Towers, compute_gradients, cut_batch
+from prolip.preprocessing.images import normalize
+from prolip.training.config import ParallelConfig
+from prolip.training.nonfinite import find_finite_rows, flag_nonfinite
+from prolip.training.optimizer import clip_grad_norm
+from prolip.training.step import Towers, compute_gradients, split_batch
 from tests.training.ranks import (
     CASES,
     OBJECTIVES,
@@ -29,24 +29,24 @@ from tests.training.ranks import (
     whole_twins,
 )
 
-FLOAT32 = ParallelChoice(precision="float32")
+FLOAT32 = ParallelConfig(precision="float32")
 DETERMINISTIC = {"uncertainty": "none", "contrast": "softmax"}
 
 
-def gradients(learner):
+def gradients(module):
     """Of all that learns; an error if one is missing."""
-    learns = {name: p for name, p in learner.named_parameters() if p.requires_grad}
+    learns = {name: p for name, p in module.named_parameters() if p.requires_grad}
     missing = [name for name, p in learns.items() if p.grad is None]
     assert not missing, f"no gradient: {missing}"
     return {name: p.grad.clone() for name, p in learns.items()}
 
 
 def check(name, draw, rank=0, world=1, parts=1, **choice):
-    """Gradients on this rank, and terms summed over ranks, are those of the definition."""
+    """StepOutput on this rank, and terms summed over ranks, are those of the definition."""
     right, terms = wanted(name, draw, **choice)
-    learner, found = computed(name, draw, rank, world, parts, **choice)
+    module, found = computed(name, draw, rank, world, parts, **choice)
     where = f"{name}, {draw}, {world} ranks, {parts} parts, {choice}"
-    error, tensor = furthest(gradients(learner), right)
+    error, tensor = furthest(gradients(module), right)
     assert error < 1e-10, f"{where}: {tensor} is off by {error}"
     summed = {term: distributed.sum_over_ranks(value).item() for term, value in found.terms.values.items()}
     assert summed == pytest.approx(terms, rel=1e-12), where
@@ -54,8 +54,8 @@ def check(name, draw, rank=0, world=1, parts=1, **choice):
 
 def check_float32(name, draw, rank=0, world=1, parts=1):
     """Float32 against float64: an error of 1e-5 of each tensor's largest gradient."""
-    learner, _ = computed(name, draw, rank, world, parts, parallel=FLOAT32)
-    error, tensor = furthest(gradients(learner), wanted(name, draw)[0])
+    module, _ = computed(name, draw, rank, world, parts, parallel=FLOAT32)
+    error, tensor = furthest(gradients(module), wanted(name, draw)[0])
     assert error < 1e-5, f"{name}, {draw}, {world} ranks, {parts} parts: {tensor} is off by {error}"
 
 
@@ -104,10 +104,10 @@ def test_more_ranks_do_too(ranks, parts, tmp_path):
 )
 def test_what_is_frozen_has_no_gradient_and_the_rest_its_own(frozen, parts):
     check("full", "spread", parts=parts, frozen=frozen)
-    learner, _ = computed("full", "spread", parts=parts, frozen=frozen)
-    still = {name for name, p in learner.model.named_parameters() if name.startswith(frozen)}
+    module, _ = computed("full", "spread", parts=parts, frozen=frozen)
+    still = {name for name, p in module.model.named_parameters() if name.startswith(frozen)}
     assert still
-    assert all(p.grad is None for name, p in learner.model.named_parameters() if name in still)
+    assert all(p.grad is None for name, p in module.model.named_parameters() if name in still)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -124,14 +124,14 @@ def test_a_model_with_several_heads_learns_by_any_objective(name, parts):
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_what_an_objective_does_not_move_has_a_gradient_of_zero(name, parts):
-    learner, _ = computed(name, "spread", parts=parts)
-    found = gradients(learner)
+    module, _ = computed(name, "spread", parts=parts)
+    found = gradients(module)
     moved = {
         part: any(g.any() for n, g in found.items() if part in n) for part in ("log_var", "bias", "mean")
     }
     assert moved["mean"]
     assert moved["log_var"] == (name not in ("clip", "siglip, uneven chunks"))
-    assert bool(found["model.bias"].any()) == (name not in ("clip", "pml and clip"))
+    assert bool(found["model.logit_bias"].any()) == (name not in ("clip", "pml and clip"))
 
 
 # -- how it is computed ----------------------------------------------------------------------------------------------
@@ -147,10 +147,10 @@ def test_recomputing_activations_changes_nothing(uncertainty, parts):
         def count(module, _):
             calls[-1] += isinstance(module, Block)
 
-        choice = ParallelChoice(precision="float64", activation_checkpointing=again)
+        choice = ParallelConfig(precision="float64", activation_checkpointing=again)
         with register_module_forward_pre_hook(count):
-            learner, _ = computed("full", "spread", parts=parts, parallel=choice, uncertainty=uncertainty)
-        found.append(gradients(learner))
+            module, _ = computed("full", "spread", parts=parts, parallel=choice, uncertainty=uncertainty)
+        found.append(gradients(module))
     assert calls[1] > calls[0], "nothing was computed again"
     assert furthest(found[1], found[0])[0] < 1e-13
 
@@ -173,26 +173,26 @@ def test_bfloat16_products_give_gradients_near_those_of_float32(name, parts):
 def test_gradients_are_added_to_what_is_there(parts):
     """Twice without a zero_grad between: twice the gradient. After zero_grad: once."""
     objective = OBJECTIVES["full"]
-    learner = learner_of(objective).double()
-    towers, batch = Towers(learner.model), whole_batch()
+    module = learner_of(objective).double()
+    towers, batch = Towers(module.model), whole_batch()
     twins = whole_twins(batch, *TWINS["spread"])
     seen = []
     for clear in (False, False, True):
         if clear:
-            learner.zero_grad()
-        compute_gradients(towers, learner, objective, batch, twins, parts=parts)
-        seen.append(gradients(learner))
+            module.zero_grad()
+        compute_gradients(towers, module, objective, batch, twins, accumulation_steps=parts)
+        seen.append(gradients(module))
     assert furthest(seen[1], {name: 2 * value for name, value in seen[0].items()})[0] < 1e-12
     assert furthest(seen[2], seen[0])[0] < 1e-12
 
 
 @pytest.mark.parametrize("parts", [1, 5])
 def test_what_comes_back_is_the_ranks_embeddings_without_a_graph(parts):
-    learner, found = computed("full", "spread", parts=parts)
+    module, found = computed("full", "spread", parts=parts)
     with torch.no_grad():
-        batch, model = whole_batch(), learner.model
-        images = model.encode_image(normalise(batch.pixels, model.config.image.pixels))
-        texts = model.encode_text(batch.ids)
+        batch, model = whole_batch(), module.model
+        images = model.encode_image(normalize(batch.pixels, model.config.image.preprocessing))
+        texts = model.encode_text(batch.token_ids)
     for got, right in ((found.images, images), (found.texts, texts)):
         torch.testing.assert_close(got.mean, right.mean)
         torch.testing.assert_close(got.log_var, right.log_var)
@@ -207,16 +207,16 @@ def test_what_comes_back_is_the_ranks_embeddings_without_a_graph(parts):
 def test_parts_are_all_rows_in_order_each_with_its_own_twins(parts):
     batch = whole_batch()
     twins = whole_twins(batch, *TWINS["spread"])
-    cut = cut_batch(batch, twins, parts, "cpu")
+    cut = split_batch(batch, twins, parts, "cpu")
     lengths = [len(part.ids) for part in cut]
     assert len(cut) == parts
     assert max(lengths) - min(lengths) <= 1
     assert torch.equal(torch.cat([part.pixels for part in cut]), batch.pixels)
-    assert torch.equal(torch.cat([part.ids for part in cut]), batch.ids)
+    assert torch.equal(torch.cat([part.ids for part in cut]), batch.token_ids)
     starts = [sum(lengths[:i]) for i in range(parts)]
     rows = torch.cat([part.image_rows + start for part, start in zip(cut, starts, strict=True)])
     assert torch.equal(rows, twins.image_rows)
-    assert torch.equal(torch.cat([part.keep for part in cut]), twins.keep)
+    assert torch.equal(torch.cat([part.patch_indices for part in cut]), twins.patch_indices)
     assert torch.equal(torch.cat([part.masked_ids for part in cut]), twins.masked_ids)
     bounds = zip(starts, lengths, strict=True)
     texts = [sum(s <= row < s + n for row in twins.text_rows.tolist()) for s, n in bounds]
@@ -224,16 +224,16 @@ def test_parts_are_all_rows_in_order_each_with_its_own_twins(parts):
 
 
 def test_more_parts_than_rows_are_an_error():
-    with pytest.raises(ValueError, match="12 rows can't be cut into 13 parts"):
-        cut_batch(whole_batch(), None, 13, "cpu")
+    with pytest.raises(ValueError, match="12 rows can.t be split into 13"):
+        split_batch(whole_batch(), None, 13, "cpu")
 
 
 def test_an_objective_with_masked_terms_wants_twins():
     objective = OBJECTIVES["full"]
-    learner = learner_of(objective)
+    module = learner_of(objective)
     own, _ = share_of(whole_batch(), whole_twins(whole_batch(), (0,), (0,)), 0, 1)
     with pytest.raises(ValueError, match="no twins were drawn"):
-        compute_gradients(Towers(learner.model), learner, objective, own, None)
+        compute_gradients(Towers(module.model), module, objective, own, None)
 
 
 class Waits(TorchDispatchMode):
@@ -258,15 +258,15 @@ def test_nothing_in_a_step_waits_for_a_gpu(monkeypatch):
     """There is none here: "meta" stands for it, which has shapes, and no values to read."""
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: nullcontext())  # it doesn't know of meta
     objective = OBJECTIVES["full"]
-    learner = learner_of(objective).to("meta")
+    module = learner_of(objective).to("meta")
     given = whole_batch()
     twins = whole_twins(given, *TWINS["spread"])
     for _ in range(2):  # what is made once and kept may wait once
         with Waits() as waits:
-            found = compute_gradients(Towers(learner.model), learner, objective, given, twins, device="meta")
+            found = compute_gradients(Towers(module.model), module, objective, given, twins, device="meta")
             terms = torch.stack(list(found.terms.values.values()))
-            norm = clip(learner.parameters(), 1.0)
-            is_bad(terms, norm)
-            finite_rows(found.images, found.texts)
-            learner.clamp_()
+            norm = clip_grad_norm(module.parameters(), 1.0)
+            flag_nonfinite(terms, norm)
+            find_finite_rows(found.images, found.texts)
+            module.clamp_scales_()
     assert waits.found == []

@@ -14,16 +14,16 @@ import torch
 import prolip
 from prolip.losses.objective import Objective
 from prolip.training import checkpointing, recipes, trainer
-from prolip.training.batches import Batches
+from prolip.training.batches import BatchStream
 from prolip.training.config import (
-    Care,
-    CheckpointChoice,
-    DataChoice,
-    HeldOut,
-    LogChoice,
-    Masking,
-    OptimiserChoice,
-    ParallelChoice,
+    CheckpointConfig,
+    DataConfig,
+    HeldOutConfig,
+    LogConfig,
+    MaskingConfig,
+    NonFinitePolicy,
+    OptimizerConfig,
+    ParallelConfig,
     Stage,
     TrainConfig,
 )
@@ -40,10 +40,10 @@ TIMES = {"samples_per_second", "data_wait", "memory"}
 
 
 def nano(folder, **changes) -> TrainConfig:
-    config = recipes.load("nano").config([f"out={folder}"])
-    quiet = LogChoice(every=1, display="none", tensorboard=False)
+    config = recipes.load_recipe("nano").build_config([f"out={folder}"])
+    quiet = LogConfig(every_steps=1, display="none", tensorboard=False)
     return replace(
-        config, **{"log": quiet, "held_out": HeldOut(), "checkpoint": CheckpointChoice(), **changes}
+        config, **{"log": quiet, "held_out": HeldOutConfig(), "checkpoint": CheckpointConfig(), **changes}
     )
 
 
@@ -76,7 +76,7 @@ def test_the_run_folder_holds_what_is_needed_to_repeat_it(plain):
     assert session["packages"]["torch"] == torch.__version__
     model = prolip.load(plain / "model", device="cpu")
     assert model.embed_texts(["a red circle"]).uncertainty.item() > 0
-    assert [path.name for path in checkpointing.list_saves(plain / "checkpoints")] == ["step-000000020"]
+    assert [path.name for path in checkpointing.list_checkpoints(plain / "checkpoints")] == ["step-000000020"]
 
 
 def test_a_line_of_metrics_says_it_all(plain):
@@ -85,7 +85,7 @@ def test_a_line_of_metrics_says_it_all(plain):
     assert 0 <= line["data_wait"] <= 1
     assert all(math.isfinite(value) for value in line.values())
     names = {"loss/ppcl", "loss/inclusion", "loss/masked_images", "loss/masked_texts", "loss/vib_images"}
-    names |= {"loss/vib_texts", "scale", "bias", "gradient_norm", "rate", "samples_per_second", "memory"}
+    names |= {"loss/vib_texts", "scale", "bias", "grad_norm", "rate", "samples_per_second", "memory"}
     names |= {f"{k}/uncertainty{q}" for k in ("image", "text") for q in ("", "_q05", "_q50", "_q95")}
     assert names <= set(line)
 
@@ -104,7 +104,7 @@ def test_the_same_config_gives_the_same_run_and_another_seed_another(plain, tmp_
 
 
 def test_a_held_out_check_changes_nothing_but_what_it_says(plain, tmp_path):
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=7)
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=7)
     folder = trainer.train(nano(tmp_path / "run", held_out=check))
     lines = timeless(folder)
     assert [line["step"] for line in lines if "held_out/r1" in line] == [7, 14, 20]
@@ -112,27 +112,29 @@ def test_a_held_out_check_changes_nothing_but_what_it_says(plain, tmp_path):
         plain
     )
     best = max(line["held_out/r1"] for line in lines if "held_out/r1" in line)
-    state = checkpointing.facts(folder / "checkpoints" / "step-000000020")["facts"]
+    state = checkpointing.read_metadata(folder / "checkpoints" / "step-000000020")["state"]
     assert state["best"] == best
     assert prolip.load(folder / "best", device="cpu").device.type == "cpu"
 
 
 def test_the_smallest_can_be_the_best(tmp_path):
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=5)
-    choice = CheckpointChoice(best="held_out/image_uncertainty", best_is="smallest")
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=5)
+    choice = CheckpointConfig(best_metric="held_out/image_uncertainty", best_mode="min")
     folder = trainer.train(nano(tmp_path / "run", held_out=check, checkpoint=choice))
     seen = [line["held_out/image_uncertainty"] for line in read_metrics(folder) if "held_out/r1" in line]
-    assert checkpointing.facts(folder / "checkpoints" / "step-000000020")["facts"]["best"] == min(seen)
+    assert checkpointing.read_metadata(folder / "checkpoints" / "step-000000020")["state"]["best"] == min(
+        seen
+    )
 
 
 def test_accumulation_is_the_same_run(plain, tmp_path):
-    folder = trainer.train(nano(tmp_path / "run", parallel=ParallelChoice(accumulate=3)))
+    folder = trainer.train(nano(tmp_path / "run", parallel=ParallelConfig(accumulation_steps=3)))
     assert losses(folder) == pytest.approx(losses(plain), rel=1e-4)
 
 
 GENERAL = {
-    "data": DataChoice(source=("scenes:simple,size=32,length=10000,general=true",), workers=0),
-    "masking": Masking(texts=0.5, how="general"),
+    "data": DataConfig(source=("scenes:simple,size=32,length=10000,general=true",), workers=0),
+    "masking": MaskingConfig(text_fraction=0.5, method="general"),
     "samples": 32 * 6,
 }
 
@@ -144,7 +146,9 @@ def general(tmp_path_factory):
 
 
 def test_more_general_captions_are_learned_from(general, tmp_path):
-    masked = trainer.train(nano(tmp_path / "masked", **GENERAL | {"masking": Masking(texts=0.5, how="mask")}))
+    masked = trainer.train(
+        nano(tmp_path / "masked", **GENERAL | {"masking": MaskingConfig(text_fraction=0.5, method="mask")})
+    )
     (here, *_), (there, *_) = read_metrics(general), read_metrics(masked)
     assert len(losses(general)) == 6
     assert all(math.isfinite(loss) for loss in losses(general))
@@ -155,26 +159,26 @@ def test_more_general_captions_are_learned_from(general, tmp_path):
 
 
 def test_accumulation_with_general_captions_is_the_same_run(general, tmp_path):
-    folder = trainer.train(nano(tmp_path / "run", **GENERAL, parallel=ParallelChoice(accumulate=3)))
+    folder = trainer.train(nano(tmp_path / "run", **GENERAL, parallel=ParallelConfig(accumulation_steps=3)))
     assert losses(folder) == pytest.approx(losses(general), rel=1e-4)
 
 
 def test_data_without_general_captions_can_not_be_masked_by_them(tmp_path):
     with pytest.raises(ValueError, match="the data brings no more general captions: scenes do"):
-        trainer.train(nano(tmp_path / "run", masking=Masking(how="general")))
+        trainer.train(nano(tmp_path / "run", masking=MaskingConfig(method="general")))
 
 
 def test_stages_change_the_objective(tmp_path):
     first = Stage(samples=32 * 4, objective=Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0))
-    folder = trainer.train(nano(tmp_path / "run", samples=32 * 8, before=(first,)))
+    folder = trainer.train(nano(tmp_path / "run", samples=32 * 8, initial_stages=(first,)))
     terms = [{k for k in line if k.startswith("loss/")} for line in read_metrics(folder)]
     assert terms[:4] == [{"loss/clip"}] * 4
     assert all("loss/ppcl" in names and "loss/clip" not in names for names in terms[4:])
 
 
 def test_the_last_weights_are_the_models_and_the_averages_if_there_are_any(plain, tmp_path):
-    optimiser = OptimiserChoice(lr=1e-3, warmup=5, ema=0.5)
-    folder = trainer.train(nano(tmp_path / "run", optimiser=optimiser))
+    optimizer = OptimizerConfig(lr=1e-3, warmup_steps=5, ema_decay=0.5)
+    folder = trainer.train(nano(tmp_path / "run", optimizer=optimizer))
     assert losses(folder) == losses(plain)
     raw, averaged = (prolip.load(run / "model", device="cpu").state_dict() for run in (plain, folder))
     assert any(not torch.equal(raw[name], averaged[name]) for name in raw)
@@ -182,12 +186,12 @@ def test_the_last_weights_are_the_models_and_the_averages_if_there_are_any(plain
 
 
 def test_frozen_parameters_stay(tmp_path):
-    optimiser = OptimiserChoice(lr=1e-3, warmup=5, frozen=("image", "bias"))
-    folder = trainer.train(nano(tmp_path / "run", samples=96, optimiser=optimiser))
+    optimizer = OptimizerConfig(lr=1e-3, warmup_steps=5, frozen=("image", "logit_bias"))
+    folder = trainer.train(nano(tmp_path / "run", samples=96, optimizer=optimizer))
     start = prolip.create("nano", prolip.load(folder / "model", device="cpu").tokenizer, seed=0).state_dict()
     end = prolip.load(folder / "model", device="cpu").state_dict()
     same = {name for name in start if torch.equal(start[name], end[name])}
-    assert {name for name in start if name.startswith("image.")} | {"bias"} <= same
+    assert {name for name in start if name.startswith("image.")} | {"logit_bias"} <= same
     assert "text.mean.weight" not in same
 
 
@@ -214,20 +218,26 @@ def test_a_loss_that_is_not_finite_stops_with_its_reason(broken_at, tmp_path):
     with pytest.raises(
         FloatingPointError, match=r"step 6: .*ppcl is nan.*not finite: 0-\d+.*did not reach the weights"
     ):
-        trainer.train(nano(tmp_path / "run", checkpoint=CheckpointChoice(steps=5)))
-    assert checkpointing.latest(tmp_path / "run" / "checkpoints").name == "step-000000005"
+        trainer.train(nano(tmp_path / "run", checkpoint=CheckpointConfig(every_steps=5)))
+    assert checkpointing.find_latest(tmp_path / "run" / "checkpoints").name == "step-000000005"
 
 
 def test_or_is_left_out_and_counted(broken_at, plain, tmp_path):
     broken_at(6, 8)
     folder = trainer.train(
-        nano(tmp_path / "run", care=Care(on_nonfinite="skip"), optimiser=OptimiserChoice(ema=0.9))
+        nano(
+            tmp_path / "run",
+            nonfinite=NonFinitePolicy(action="skip"),
+            optimizer=OptimizerConfig(ema_decay=0.9),
+        )
     )
-    notes = [line for line in read_metrics(folder) if "note" in line]
+    notes = [line for line in read_metrics(folder) if "message" in line]
     assert [line["step"] for line in notes] == [6, 8]
-    assert "left out" in notes[0]["note"]
-    assert read_metrics(folder)[-1]["skipped"] == 2
-    assert checkpointing.facts(folder / "checkpoints" / "step-000000020")["facts"]["skipped"] == 2
+    assert "left out" in notes[0]["message"]
+    assert read_metrics(folder)[-1]["skipped_steps"] == 2
+    assert (
+        checkpointing.read_metadata(folder / "checkpoints" / "step-000000020")["state"]["skipped_steps"] == 2
+    )
     weights = prolip.load(folder / "model", device="cpu").state_dict()
     assert all(torch.isfinite(value).all() for value in weights.values())
 
@@ -235,20 +245,20 @@ def test_or_is_left_out_and_counted(broken_at, plain, tmp_path):
 def test_too_many_skips_end_the_run(broken_at, tmp_path):
     broken_at(2, 3, 4)
     with pytest.raises(FloatingPointError, match="That makes 3 such steps"):
-        trainer.train(nano(tmp_path / "run", care=Care(on_nonfinite="skip", most_skips=2)))
+        trainer.train(nano(tmp_path / "run", nonfinite=NonFinitePolicy(action="skip", max_skipped_steps=2)))
 
 
 def test_a_step_left_out_changes_no_weight(broken_at, tmp_path):
     """Of two runs, one has a bad third and last step."""
     two = trainer.train(
-        nano(tmp_path / "two", samples=96, optimiser=OptimiserChoice(schedule="constant", warmup=0))
+        nano(tmp_path / "two", samples=96, optimizer=OptimizerConfig(schedule="constant", warmup_steps=0))
     )
     at_two = prolip.load(two / "model", device="cpu").state_dict()
     broken_at(3)
-    care = Care(on_nonfinite="skip")
-    optimiser = OptimiserChoice(schedule="constant", warmup=0)
-    three = trainer.train(nano(tmp_path / "three", samples=96, care=care, optimiser=optimiser))
-    short = trainer.train(nano(tmp_path / "short", samples=64, optimiser=optimiser))
+    care = NonFinitePolicy(action="skip")
+    optimizer = OptimizerConfig(schedule="constant", warmup_steps=0)
+    three = trainer.train(nano(tmp_path / "three", samples=96, nonfinite=care, optimizer=optimizer))
+    short = trainer.train(nano(tmp_path / "short", samples=64, optimizer=optimizer))
     left_out, reference = (prolip.load(run / "model", device="cpu").state_dict() for run in (three, short))
     assert all(torch.equal(left_out[name], reference[name]) for name in reference)
     assert any(not torch.equal(at_two[name], reference[name]) for name in reference)
@@ -260,8 +270,8 @@ def test_a_mask_token_is_wanted_where_tokens_are_masked(tmp_path, monkeypatch):
 
     def without_mask(choice, seed):
         model = make(choice, seed)
-        tokens = replace(model.config.text.tokens, mask_id=None)
-        model.config = replace(model.config, text=replace(model.config.text, tokens=tokens))
+        tokens = replace(model.config.text.tokenizer, mask_id=None)
+        model.config = replace(model.config, text=replace(model.config.text, tokenizer=tokens))
         return model
 
     monkeypatch.setattr(trainer, "make_model", without_mask)
@@ -272,7 +282,7 @@ def test_a_mask_token_is_wanted_where_tokens_are_masked(tmp_path, monkeypatch):
 def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
     config = nano(tmp_path / "run")
     with pytest.raises(ValueError, match="no parameter is or lies below"):
-        trainer.train(replace(config, optimiser=OptimiserChoice(frozen=("images",))))
+        trainer.train(replace(config, optimizer=OptimizerConfig(frozen=("images",))))
     with pytest.raises(ValueError, match="there is no data to train on"):
         trainer.train(replace(config, data=replace(config.data, source=())))
     trainer.train(replace(config, samples=32))  # the folder is still free
@@ -282,7 +292,7 @@ def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
 def test_the_miniature_learns_scenes(tmp_path):
     """A thousand held-out scenes by their complete captions: chance is 0.1 %. All four stages are gone through."""
     words = ["samples=25600", f"out={tmp_path / 'run'}", "log.display=none", "data.workers=0"]
-    config = recipes.load("miniature").config([*words, "log.tensorboard=false"])
+    config = recipes.load_recipe("miniature").build_config([*words, "log.tensorboard=false"])
     lines = read_metrics(trainer.train(config))
     terms = [line["loss/clip"] for line in lines if "loss/clip" in line]
     assert terms[-1] < terms[0] - 0.5
@@ -297,47 +307,47 @@ def short(folder, **changes):
 
 
 def steps_saved(folder):
-    return [int(path.name[5:]) for path in checkpointing.list_saves(folder / "checkpoints")]
+    return [int(path.name[5:]) for path in checkpointing.list_checkpoints(folder / "checkpoints")]
 
 
 def test_metrics_are_safe_before_a_checkpoint_is_written(tmp_path, monkeypatch):
-    told, save, before = [], checkpointing.save, trainer.Recorder.before_save
+    told, save, before = [], checkpointing.save_checkpoint, trainer.TrainLogger.flush
     monkeypatch.setattr(checkpointing, "save", lambda *args: told.append("save") or save(*args))
     monkeypatch.setattr(
-        trainer.Recorder, "before_save", lambda self, step: told.append(step) or before(self, step)
+        trainer.TrainLogger, "flush", lambda self, step: told.append(step) or before(self, step)
     )
-    trainer.train(short(tmp_path / "run", samples=64, checkpoint=CheckpointChoice(steps=1)))
+    trainer.train(short(tmp_path / "run", samples=64, checkpoint=CheckpointConfig(every_steps=1)))
     assert told == [1, "save", 2, "save"]
 
 
 def test_checkpoints_by_time(tmp_path, monkeypatch):
     """A step takes 20 seconds here; a checkpoint is due after more than one minute since the last."""
-    watch, take = SimpleNamespace(now=0.0), Batches.take
+    watch, take = SimpleNamespace(now=0.0), BatchStream.take
 
     def slowly(self, step):
         watch.now += 20
         return take(self, step)
 
-    monkeypatch.setattr(Batches, "take", slowly)
+    monkeypatch.setattr(BatchStream, "take", slowly)
     monkeypatch.setattr("prolip.training.logger.time", SimpleNamespace(monotonic=lambda: watch.now))
-    choice = CheckpointChoice(minutes=1.0, keep=10)
+    choice = CheckpointConfig(every_minutes=1.0, keep_last=10)
     assert steps_saved(trainer.train(short(tmp_path / "run", samples=320, checkpoint=choice))) == [4, 8, 10]
 
 
 def test_as_many_checkpoints_stay_as_were_asked_for(tmp_path):
-    choice = CheckpointChoice(steps=1, keep=2)
+    choice = CheckpointConfig(every_steps=1, keep_last=2)
     assert steps_saved(trainer.train(short(tmp_path / "run", samples=160, checkpoint=choice))) == [4, 5]
 
 
 def test_gradients_are_clipped_to_the_configs_length(tmp_path, monkeypatch):
-    asked, clip = [], trainer.clip
+    asked, clip_grad_norm = [], trainer.clip_grad_norm
 
     def noting(parameters, limit):
         asked.append(limit)
-        return clip(parameters, limit)
+        return clip_grad_norm(parameters, limit)
 
-    monkeypatch.setattr(trainer, "clip", noting)
-    trainer.train(short(tmp_path / "run", samples=32, optimiser=OptimiserChoice(clip_norm=0.25)))
+    monkeypatch.setattr(trainer, "clip_grad_norm", noting)
+    trainer.train(short(tmp_path / "run", samples=32, optimizer=OptimizerConfig(grad_clip_norm=0.25)))
     assert asked == [0.25]
 
 
@@ -349,14 +359,14 @@ def test_bfloat16_reaches_the_towers(tmp_path, monkeypatch):
         return forward(self, part)
 
     monkeypatch.setattr(Towers, "forward", noting)
-    trainer.train(short(tmp_path / "run", samples=32, parallel=ParallelChoice(precision="bfloat16")))
+    trainer.train(short(tmp_path / "run", samples=32, parallel=ParallelConfig(precision="bfloat16")))
     assert seen == [torch.bfloat16]
 
 
 def test_scales_stay_within_their_limits(tmp_path):
     both = Objective(pml=1.0)
-    optimiser = OptimiserChoice(lr=1e-3, warmup=0, temperature_rate=1e4)
-    run = trainer.train(short(tmp_path / "run", objective=both, optimiser=optimiser))
+    optimizer = OptimizerConfig(lr=1e-3, warmup_steps=0, temperature_lr_multiplier=1e4)
+    run = trainer.train(short(tmp_path / "run", objective=both, optimizer=optimizer))
     for name in ("scale", "pml/scale"):
         seen = [line[name] for line in read_metrics(run)]
         assert all(0.999 <= scale <= 100.001 for scale in seen)
@@ -365,9 +375,9 @@ def test_scales_stay_within_their_limits(tmp_path):
 
 def test_the_average_is_what_is_checked_and_kept_as_best(tmp_path):
     """With an average that hardly moves, a check sees the weights of the start, and so does best/."""
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
-    optimiser = OptimiserChoice(lr=1e-2, warmup=0, ema=1 - 1e-7)
-    run = trainer.train(short(tmp_path / "run", held_out=check, optimiser=optimiser))
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=1)
+    optimizer = OptimizerConfig(lr=1e-2, warmup_steps=0, ema_decay=1 - 1e-7)
+    run = trainer.train(short(tmp_path / "run", held_out=check, optimizer=optimizer))
     seen = [line["held_out/text_uncertainty"] for line in read_metrics(run)]
     assert seen == pytest.approx([seen[0]] * 3, rel=1e-4)
     best = prolip.load(run / "best", device="cpu")
@@ -377,49 +387,51 @@ def test_the_average_is_what_is_checked_and_kept_as_best(tmp_path):
 
 def test_a_step_left_out_leaves_the_average_too(tmp_path, broken_at):
     broken_at(3)
-    optimiser = OptimiserChoice(lr=1e-2, schedule="constant", warmup=0, ema=0.5)
-    care = Care(on_nonfinite="skip")
-    run = trainer.train(short(tmp_path / "run", care=care, optimiser=optimiser))
-    fewer = trainer.train(short(tmp_path / "short", samples=64, optimiser=optimiser))
+    optimizer = OptimizerConfig(lr=1e-2, schedule="constant", warmup_steps=0, ema_decay=0.5)
+    care = NonFinitePolicy(action="skip")
+    run = trainer.train(short(tmp_path / "run", nonfinite=care, optimizer=optimizer))
+    fewer = trainer.train(short(tmp_path / "short", samples=64, optimizer=optimizer))
     one, other = (prolip.load(folder / "model", device="cpu").state_dict() for folder in (run, fewer))
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 def test_skips_are_counted_over_resumes(tmp_path, monkeypatch, broken_at):
     broken_at(2, 4)
-    config = short(tmp_path / "run", samples=192, care=Care(on_nonfinite="skip", most_skips=1))
-    config = replace(config, checkpoint=CheckpointChoice(steps=1))
+    config = short(
+        tmp_path / "run", samples=192, nonfinite=NonFinitePolicy(action="skip", max_skipped_steps=1)
+    )
+    config = replace(config, checkpoint=CheckpointConfig(every_steps=1))
     with monkeypatch.context() as inside:
-        take = Batches.take
+        take = BatchStream.take
 
         def stopping(self, step):
             if step == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
             return take(self, step)
 
-        inside.setattr(Batches, "take", stopping)
+        inside.setattr(BatchStream, "take", stopping)
         trainer.train(config)
     with pytest.raises(FloatingPointError, match="That makes 2 such steps"):
         trainer.train(config, resume=True)
 
 
 def test_without_a_metric_there_is_no_best(tmp_path):
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
-    choice = CheckpointChoice(best=None)
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=1)
+    choice = CheckpointConfig(best_metric=None)
     run = trainer.train(short(tmp_path / "run", samples=32, held_out=check, checkpoint=choice))
     assert not (run / "best").exists()
 
 
 def test_of_two_equally_good_the_first_is_the_best(tmp_path, monkeypatch):
-    exported, export = [], trainer.export
+    exported, export_model = [], trainer.export_model
 
-    def noting(learner, average, folder):
+    def noting(module, average, folder):
         exported.append(folder.name)
-        export(learner, average, folder)
+        export_model(module, average, folder)
 
-    monkeypatch.setattr(trainer, "export", noting)
-    monkeypatch.setattr(trainer.HeldOutCheck, "judge", lambda *_: {"held_out/r1": 0.5})
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
+    monkeypatch.setattr(trainer, "export_model", noting)
+    monkeypatch.setattr(trainer.HeldOutEvaluator, "judge", lambda *_: {"held_out/r1": 0.5})
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=1)
     trainer.train(short(tmp_path / "run", held_out=check))
     assert exported == ["best", "model"]
 
@@ -430,7 +442,10 @@ def test_a_mask_token_is_wanted_by_an_earlier_stage_too(tmp_path, monkeypatch):
     plain = Objective(masked=0)
     trainer.train(
         short(
-            tmp_path / "run", samples=64, objective=plain, before=(Stage(samples=32, objective=Objective()),)
+            tmp_path / "run",
+            samples=64,
+            objective=plain,
+            initial_stages=(Stage(samples=32, objective=Objective()),),
         )
     )
     assert len(asked) == 1
@@ -439,21 +454,24 @@ def test_a_mask_token_is_wanted_by_an_earlier_stage_too(tmp_path, monkeypatch):
 def test_passwords_stay_here(tmp_path):
     secret = "https://host/{0..3}.tar?token=abc"
     config = TrainConfig(
-        samples=64, batch=32, data=DataChoice(source=(secret,)), before=(Stage(samples=32, source=(secret,)),)
+        samples=64,
+        batch_size=32,
+        data=DataConfig(source=(secret,)),
+        initial_stages=(Stage(samples=32, source=(secret,)),),
     )
     assert "abc" in json.dumps(config.to_dict())
-    assert "abc" not in json.dumps(trainer._for_others(config))
+    assert "abc" not in json.dumps(trainer._redact_config(config))
 
 
 def test_loggers_elsewhere_get_the_config_without_passwords(tmp_path, monkeypatch):
-    told, metrics = [], trainer.Metrics
+    told, metrics = [], trainer.MetricWriter
 
     def noting(folder, log, described, begin):
         told.append(described)
         return metrics(folder, log, described, begin)
 
-    monkeypatch.setattr(trainer, "Metrics", noting)
-    monkeypatch.setattr(trainer, "without_secrets", lambda spec: "hidden")
+    monkeypatch.setattr(trainer, "MetricWriter", noting)
+    monkeypatch.setattr(trainer, "redact_secrets", lambda spec: "hidden")
     trainer.train(short(tmp_path / "run", samples=32))
     assert told[0]["data"]["source"] == ("hidden",)
 
@@ -466,30 +484,30 @@ def test_a_display_of_a_resumed_run_begins_where_it_goes_on(tmp_path, monkeypatc
         return show(choice, **options)
 
     monkeypatch.setattr(trainer, "open_display", noting)
-    config = short(tmp_path / "run", checkpoint=CheckpointChoice(steps=1))
+    config = short(tmp_path / "run", checkpoint=CheckpointConfig(every_steps=1))
     with monkeypatch.context() as inside:
-        take = Batches.take
+        take = BatchStream.take
 
         def stopping(self, step):
             os.kill(os.getpid(), signal.SIGTERM)
             return take(self, step)
 
-        inside.setattr(Batches, "take", stopping)
+        inside.setattr(BatchStream, "take", stopping)
         trainer.train(config)
     trainer.train(config, resume=True)
     assert begun == [0, 1]
 
 
 def test_batches_are_closed_however_a_run_ends(tmp_path, monkeypatch):
-    closed, close = [], Batches.close
-    monkeypatch.setattr(Batches, "close", lambda self: (closed.append(1), close(self)))
+    closed, close = [], BatchStream.close
+    monkeypatch.setattr(BatchStream, "close", lambda self: (closed.append(1), close(self)))
     trainer.train(short(tmp_path / "run", samples=32))
     before = len(closed)
 
     def fail(self, step):
         raise RuntimeError("no data")
 
-    monkeypatch.setattr(Batches, "take", fail)
+    monkeypatch.setattr(BatchStream, "take", fail)
     with pytest.raises(RuntimeError, match="no data"):
         trainer.train(short(tmp_path / "other", samples=32))
     assert (before, len(closed)) == (2, 4)  # entering the first data closes what was before it
@@ -512,17 +530,17 @@ def test_a_users_random_numbers_follow_the_seed_and_the_callers_go_on(tmp_path, 
 
 
 def test_a_batch_that_is_too_small_is_an_error(tmp_path, monkeypatch):
-    take = Batches.take
+    take = BatchStream.take
 
     def fewer(self, step):
         batch = take(self, step)
         keep = slice(0, 31)
         return replace(
-            batch, pixels=batch.pixels[keep], ids=batch.ids[keep], captions=batch.captions[keep], keys=batch.keys[keep],
-            samples=batch.samples[keep],
+            batch, pixels=batch.pixels[keep], ids=batch.token_ids[keep], captions=batch.captions[keep], keys=batch.keys[keep],
+            samples=batch.sample_indices[keep],
         )  # fmt: skip
 
-    monkeypatch.setattr(Batches, "take", fewer)
+    monkeypatch.setattr(BatchStream, "take", fewer)
     with pytest.raises(ValueError, match="step 1: only 31 of 32 samples of a batch are good"):
         trainer.train(short(tmp_path / "run"))
 
@@ -533,8 +551,8 @@ def test_a_model_without_variances_has_no_inclusion(tmp_path):
     with pytest.raises(ValueError, match=r"no variances .*the objective has ppcl, inclusion, masked, vib"):
         trainer.train(plain)
     siglip = Objective(ppcl=0, siglip=1, inclusion=0, masked=0, vib=0)
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20)
-    best = CheckpointChoice(best="held_out/text_uncertainty")
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20)
+    best = CheckpointConfig(best_metric="held_out/text_uncertainty")
     with pytest.raises(
         ValueError, match=r"checkpoint\.best=held_out/text_uncertainty: the model has no variances"
     ):
@@ -543,21 +561,23 @@ def test_a_model_without_variances_has_no_inclusion(tmp_path):
 
 
 def test_the_best_by_another_metric_is_looked_for_anew(tmp_path):
-    check = HeldOut(source="scenes:simple,size=32,length=20,seed=1", samples=20, every=1)
-    config = short(tmp_path / "run", held_out=check, checkpoint=CheckpointChoice(steps=1, keep=9))
+    check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=1)
+    config = short(tmp_path / "run", held_out=check, checkpoint=CheckpointConfig(every_steps=1, keep_last=9))
     folder = trainer.train(config)
     for step in (2, 3):
         shutil.rmtree(folder / "checkpoints" / f"step-00000000{step}")
-    other = replace(config, checkpoint=CheckpointChoice(best="held_out/image_uncertainty"))
+    other = replace(config, checkpoint=CheckpointConfig(best_metric="held_out/image_uncertainty"))
     trainer.train(other, resume=True)
     seen = [line["held_out/image_uncertainty"] for line in read_metrics(folder)]
-    assert checkpointing.facts(folder / "checkpoints" / "step-000000003")["facts"]["best"] == max(seen[1:])
+    assert checkpointing.read_metadata(folder / "checkpoints" / "step-000000003")["state"]["best"] == max(
+        seen[1:]
+    )
 
 
 def test_if_no_checkpoint_is_whole_nothing_is_begun_anew(tmp_path):
-    config = short(tmp_path / "run", checkpoint=CheckpointChoice(steps=1))
+    config = short(tmp_path / "run", checkpoint=CheckpointConfig(every_steps=1))
     folder = trainer.train(config)
-    for path in checkpointing.list_saves(folder / "checkpoints"):
+    for path in checkpointing.list_checkpoints(folder / "checkpoints"):
         (path / "complete.json").unlink()
     before = (folder / "metrics.jsonl").read_bytes()
     with pytest.raises(ValueError, match=r"no checkpoint in .* is whole; remove that folder"):
@@ -578,24 +598,26 @@ def test_a_finished_run_without_its_model_gets_it_again(tmp_path, caplog):
 
 def test_a_run_that_has_ended_is_a_model(plain):
     assert torch.equal(
-        prolip.load(plain, device="cpu").log_scale, prolip.load(plain / "model", device="cpu").log_scale
+        prolip.load(plain, device="cpu").logit_scale, prolip.load(plain / "model", device="cpu").logit_scale
     )
     assert read_metrics(str(plain)) == read_metrics(plain)
 
 
 def test_other_data_with_the_words_and_the_check_of_scenes_is_remarked(tmp_path, caplog):
     config = nano(tmp_path / "run", samples=32)
-    trainer._warn_of_scenes(config)
+    trainer._warn_of_generated_defaults(config)
     assert not caplog.records
-    check = HeldOut(source="scenes:simple,size=32")
-    trainer._warn_of_scenes(replace(config, data=replace(config.data, source=("pairs.csv",)), held_out=check))
+    check = HeldOutConfig(source="scenes:simple,size=32")
+    trainer._warn_of_generated_defaults(
+        replace(config, data=replace(config.data, source=("pairs.csv",)), held_out=check)
+    )
     assert "model.tokenizer=scenes spells all words" in caplog.text
     assert "held_out.source is scenes:simple,size=32, not your data" in caplog.text
 
 
 def test_stages_are_announced(tmp_path, capfd):
-    loud = LogChoice(display="plain", tensorboard=False)
+    loud = LogConfig(display="plain", tensorboard=False)
     first = Stage(samples=64, objective=Objective(ppcl=0, clip=1, inclusion=0, masked=0, vib=0))
-    trainer.train(nano(tmp_path / "run", samples=128, before=(first,), log=loud))
+    trainer.train(nano(tmp_path / "run", samples=128, initial_stages=(first,), log=loud))
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("stage")]
     assert said == ["stage 1 of 2: clip", "stage 2 of 2: ppcl, inclusion, masked, vib"]

@@ -18,13 +18,13 @@ NAMED = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 """key=value. Not "scenes:simple,size=48" or an address with a query, which are values."""
 
 
-def parse(config: TrainConfig, args: Sequence[str], prog: str = "prolip train") -> TrainConfig:
+def apply_overrides(config: TrainConfig, args: Sequence[str], prog: str = "prolip train") -> TrainConfig:
     """The config with these keys changed. Later words win.
 
     optimizer.lr=1e-3 and --optimizer.lr 1e-3 are the same. Of a key that takes several values, key=value is split at
     spaces, but not in quotes, nor after "pipe:", whose command has spaces of its own.
     """
-    known = keys(config)
+    known = list_keys(config)
     words: list[str] = []
     for key, values in _pairs(args, known):
         words += [f"--{key}", *_spelt(known[key], values)]
@@ -40,12 +40,12 @@ def print_keys(config: TrainConfig, prog: str) -> None:
         return
 
 
-def keys(config: TrainConfig) -> dict[str, Any]:
+def list_keys(config: TrainConfig) -> dict[str, Any]:
     """Every key that can be set, with its type: {"optimizer.lr": float, "initial_stages.0.samples": int, ...}."""
     return dict(_keys(config, ""))
 
 
-def take(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The values of those arguments that have one of these names, and the other words as they are."""
     taken: dict[str, str] = {}
     rest: list[str] = []

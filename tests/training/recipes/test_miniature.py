@@ -8,35 +8,35 @@ from typing import get_args
 import pytest
 
 from prolip.data.open import open_data
-from prolip.scenes.captions import complete
-from prolip.scenes.random_draws import Draws
-from prolip.scenes.world import unseen_pairs, world_named
+from prolip.scenes.captions import make_complete_caption
+from prolip.scenes.random_draws import RandomDraws
+from prolip.scenes.world import get_unseen_pairs, get_world
 from prolip.training import recipes
 from prolip.training.model_setup import make_model
 from prolip.training.recipes import miniature
-from prolip.training.run_folder import differences
+from prolip.training.run_folder import compare_configs
 
 SOFTMAX, INCLUDING = ("clip",), ("ppcl", "inclusion", "masked", "vib")
 WHOLE = (SOFTMAX, SOFTMAX, ("clip", "inclusion", "masked"), INCLUDING)
-POINTS = {"model.uncertainty", "optimiser.temperature_rate"}
+POINTS = {"model.uncertainty", "optimizer.temperature_rate"}
 VARIANTS = {
     "prolip": (WHOLE, set()),
-    "mask": (WHOLE, {"masking.how"}),
-    "drop": (WHOLE, {"masking.how", "data.drop_words"}),
+    "mask": (WHOLE, {"masking.method"}),
+    "drop": (WHOLE, {"masking.method", "data.token_dropout"}),
     "clip": ((SOFTMAX,) * 3, POINTS | {"model.contrast", "model.bias"}),
     "siglip": ((*(SOFTMAX,) * 3, ("siglip",)), POINTS),
     "no-inclusion": ((*(SOFTMAX,) * 3, ("ppcl", "vib")), set()),
     "image-in-text": ((SOFTMAX, SOFTMAX, ("clip", "inclusion"), ("ppcl", "inclusion", "vib")), set()),
     "whole-in-masked": ((SOFTMAX, SOFTMAX, ("clip", "masked"), ("ppcl", "masked", "vib")), set()),
-    "ppcl-alone": ((("ppcl", "vib"),) * 3, {"optimiser.temperature_rate"}),
-    "pml-alone": ((("pml", "vib"),) * 3, {"optimiser.temperature_rate"}),
+    "ppcl-alone": ((("ppcl", "vib"),) * 3, {"optimizer.temperature_rate"}),
+    "pml-alone": ((("pml", "vib"),) * 3, {"optimizer.temperature_rate"}),
 }
 """Of each variant the terms of every stage, and the keys beside objective and stages that differ from the headline."""
 SHARES = (0.12, 0.18, 0.15)
 
 
 def config(*args):
-    return recipes.load("miniature").config(args)
+    return recipes.load_recipe("miniature").build_config(args)
 
 
 def sources(run):
@@ -46,7 +46,7 @@ def sources(run):
 
 def test_variants():
     assert set(get_args(miniature.Variant)) == set(VARIANTS)
-    doc = recipes.load("miniature").doc
+    doc = recipes.load_recipe("miniature").doc
     assert all(re.search(rf"(^    |, ){name}\b", doc, re.MULTILINE) for name in set(VARIANTS) - {"prolip"})
 
 
@@ -55,14 +55,14 @@ def test_a_variant_differs_from_the_headline_in_what_it_says(variant):
     whole, run = config(), config(f"variant={variant}")
     terms, keys = VARIANTS[variant]
     assert tuple(stage.objective.active for stage in run.stages) == terms
-    changed = {key for key, *_ in differences(whole.to_dict(), run.to_dict())}
+    changed = {key for key, *_ in compare_configs(whole.to_dict(), run.to_dict())}
     assert {key for key in changed if key != "before" and not key.startswith("objective.")} == keys
     for objective in (stage.objective for stage in run.stages):
         assert (objective.c, objective.eps) == (whole.objective.c, whole.objective.eps)
         for name in objective.active:
             assert getattr(objective, name) == (getattr(whole.objective, name) or 1.0), name
-    same = min(len(whole.before), len(run.before))
-    for stage, other in zip(whole.before[:same], run.before[:same], strict=True):
+    same = min(len(whole.initial_stages), len(run.initial_stages))
+    for stage, other in zip(whole.initial_stages[:same], run.initial_stages[:same], strict=True):
         assert replace(other, objective=stage.objective) == stage, "of the stages only the objective"
 
 
@@ -78,15 +78,15 @@ def test_variants_that_are_meant_to_be_points_are():
         model = make_model(config(f"variant={variant}").model, seed=0)
         kinds = {model.config.image.uncertainty, model.config.text.uncertainty}
         assert kinds == ({"none"} if variant in ("clip", "siglip") else {"token"}), variant
-        assert model.config.image.pixels.size == sources(config())[0].size
+        assert model.config.image.preprocessing.size == sources(config())[0].size
 
 
 def test_masked_texts():
-    how = {variant: config(f"variant={variant}").masking.how for variant in VARIANTS}
+    how = {variant: config(f"variant={variant}").masking.method for variant in VARIANTS}
     assert {variant: word for variant, word in how.items() if word != "general"} == {
         "mask": "mask", "drop": "drop"
     }  # fmt: skip
-    dropped = {variant: config(f"variant={variant}").data.drop_words for variant in VARIANTS}
+    dropped = {variant: config(f"variant={variant}").data.token_dropout for variant in VARIANTS}
     assert {variant: share for variant, share in dropped.items() if share} == {"drop": 0.5}
 
 
@@ -94,12 +94,12 @@ def test_masked_texts():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_stage_shows_an_unseen_pair(variant, level):
     worlds = [source.world for source in sources(config(f"variant={variant}", f"level={level}"))]
-    assert worlds[:2] == [world_named("single", miniature.UNSEEN)] * 2
-    assert set(worlds[2:]) == {world_named(level, miniature.UNSEEN)}
-    unseen = unseen_pairs(miniature.UNSEEN)
+    assert worlds[:2] == [get_world("single", miniature.UNSEEN)] * 2
+    assert set(worlds[2:]) == {get_world(level, miniature.UNSEEN)}
+    unseen = get_unseen_pairs(miniature.UNSEEN)
     assert len(unseen) == 8
     for world in set(worlds):
-        drawn = [world.scene(0, index) for index in range(300)]
+        drawn = [world.draw_scene(0, index) for index in range(300)]
         assert not unseen & {(thing.colour, thing.shape) for scene in drawn for thing in scene.things}
 
 
@@ -125,19 +125,19 @@ def test_every_caption_fits_its_context():
     words = make_model(run.model, seed=0).tokenizer
     for source in (*sources(run), open_data(run.held_out.source)):
         texts = [caption.text for index in range(300) for caption in source.captions(index)]
-        lengths = [len(words.core().encode(text).ids) for text in texts]
-        assert max(lengths) <= words.rules.context_length, source.name
+        lengths = [len(words.copy_backend().encode(text).ids) for text in texts]
+        assert max(lengths) <= words.config.context_length, source.name
 
 
 def test_held_out_captions_tell_everything():
     for level in ("simple", "hard"):
         run = config(f"level={level}")
         source = open_data(run.held_out.source)
-        assert source.world == world_named(level, miniature.UNSEEN)
+        assert source.world == get_world(level, miniature.UNSEEN)
         assert source.seed != sources(run)[-1].seed
         for index in range(50):
-            scene = source.world.scene(source.seed, index)
-            told = complete(scene, Draws(0), source.world).meaning
+            scene = source.world.draw_scene(source.seed, index)
+            told = make_complete_caption(scene, RandomDraws(0), source.world).meaning
             assert all(caption.meaning == told for caption in source.captions(index))
 
 
@@ -147,17 +147,17 @@ def test_held_out_captions_tell_everything():
 def test_scales(scale, samples):
     run = config(f"scale={scale}")
     assert run.samples == samples
-    for stage, share in zip(run.before, SHARES, strict=True):
+    for stage, share in zip(run.initial_stages, SHARES, strict=True):
         assert stage.samples == pytest.approx(share * samples, abs=1)
-    assert differences(run.to_dict(), config(f"samples={samples}").to_dict()) == []
+    assert compare_configs(run.to_dict(), config(f"samples={samples}").to_dict()) == []
     assert len(sources(run)[-1]) > samples, "no scene comes twice"
 
 
 def test_samples_and_batch():
-    run = config("scale=night", "samples=12800", "batch=64")
-    assert (run.samples, run.batch, run.steps) == (12800, 64, 200), "samples= wins over scale="
+    run = config("scale=night", "samples=12800", "batch_size=64")
+    assert (run.samples, run.batch_size, run.steps) == (12800, 64, 200), "samples= wins over scale="
     assert run.stage_steps == (24, 36, 30, 110)
-    assert math.isclose(run.model.bias, -math.log(64))
-    assert math.isclose(config().model.bias, -math.log(128))
+    assert math.isclose(run.model.init_logit_bias, -math.log(64))
+    assert math.isclose(config().model.init_logit_bias, -math.log(128))
     outs = {config(f"variant={v}", f"level={w}").out for v in VARIANTS for w in ("simple", "hard")}
     assert len(outs) == 2 * len(VARIANTS)

@@ -27,14 +27,14 @@ from prolip.training.recipes.nano import recipe as nano
 from dataclasses import replace
 
 def recipe(level: Literal[1, 2] = 1, quick: bool = False, rate: float = 0.5, word: str = "w"):
-    return replace(nano(), seed=level, batch=16 if quick else 32, out=OUT)
+    return replace(nano(), seed=level, batch_size=16 if quick else 32, out=OUT)
 """
 
 CONFIG = "from pathlib import Path\nfrom prolip.training.config import TrainConfig\ndef recipe(): return TrainConfig"
 
 
 def config(name, *args):
-    return recipes.load(name).config(args)
+    return recipes.load_recipe(name).build_config(args)
 
 
 def own(tmp_path, text=OWN, out="TrainConfig.out"):
@@ -47,11 +47,11 @@ def own(tmp_path, text=OWN, out="TrainConfig.out"):
 
 
 def facts(run):
-    optimiser, objective = run.optimiser, run.objective
+    optimizer, objective = run.optimizer, run.objective
     return {
-        "samples": run.samples, "batch": run.batch, "lr": optimiser.lr, "betas": optimiser.betas,
-        "eps": optimiser.eps, "decay": optimiser.weight_decay, "warmup": optimiser.warmup,
-        "final": optimiser.final, "clip": optimiser.clip_norm, "schedule": optimiser.schedule,
+        "samples": run.samples, "batch": run.batch, "lr": optimizer.lr, "betas": optimizer.betas,
+        "eps": optimizer.eps, "decay": optimizer.weight_decay, "warmup": optimizer.warmup,
+        "final": optimizer.final, "clip": optimizer.grad_clip_norm, "schedule": optimizer.schedule,
         "precision": run.parallel.precision, "terms": objective.active, "c": objective.c,
         "epsilon": objective.eps, "alphas": (objective.inclusion, objective.masked, objective.vib),
         "masking": (run.masking.images, run.masking.texts, run.masking.patches, run.masking.tokens),
@@ -68,7 +68,7 @@ HEADLINE = {
 
 
 @pytest.mark.parametrize(
-    ("name", "differences"),
+    ("name", "compare_configs"),
     [
         ("b16_1_28b", {}),
         ("b16_12_8b", {"samples": 12_800_000_000, "c": 1000.0, "epsilon": -20.0}),
@@ -77,15 +77,20 @@ HEADLINE = {
         ("long", {"samples": 10_000_000, "batch": 8192, "lr": 1e-6, "decay": 0.01, "warmup": 200, "epsilon": -100.0}),
     ],
 )  # fmt: skip
-def test_numbers_of_the_paper(name, differences):
-    assert facts(config(name)) == HEADLINE | differences
+def test_numbers_of_the_paper(name, compare_configs):
+    assert facts(config(name)) == HEADLINE | compare_configs
 
 
 @pytest.mark.parametrize("name", ["b16_1_28b", "b16_12_8b"])
 def test_the_papers_model(name):
     model = config(name).model
     assert (model.size, model.tokenizer) == ("ViT-B-16-768", "timm/ViT-B-16-SigLIP")
-    assert (model.uncertainty, model.contrast, model.scale, model.bias) == ("token", "sigmoid", 10.0, -10.0)
+    assert (model.uncertainty, model.contrast, model.init_scale, model.init_logit_bias) == (
+        "token",
+        "sigmoid",
+        10.0,
+        -10.0,
+    )
 
 
 ROWS = {
@@ -107,9 +112,9 @@ def test_rows_of_the_ablation(row):
     uncertainty, contrast, terms = ROWS[row]
     assert (run.model.uncertainty, run.model.contrast) == (uncertainty, contrast)
     assert {name: w for name in WEIGHTS if (w := getattr(run.objective, name))} == terms
-    assert run.model.scale == (1 / 0.07 if "clip" in row else None)
+    assert run.model.init_scale == (1 / 0.07 if "clip" in row else None)
     assert row in run.out
-    assert f"    {row} " in recipes.load("ablation_96m").doc
+    assert f"    {row} " in recipes.load_recipe("ablation_96m").doc
 
 
 def test_the_ablation_has_these_rows():
@@ -127,19 +132,19 @@ def test_the_ablation_has_these_rows():
     ],
 )
 def test_starts_of_fine_tuning(start, hub_id):
-    model = config("finetune", f"start={start}").model
-    assert (model.start, model.image_size) == (hub_id, 224)
-    assert f"{start} " in recipes.load("finetune").doc
+    model = config("finetune", f"pretrained={start}").model
+    assert (model.pretrained, model.image_size) == (hub_id, 224)
+    assert f"{start} " in recipes.load_recipe("finetune").doc
 
 
 def test_longprolip_starts_from_the_release():
     model = config("long").model
-    assert (model.start, model.context_length) == ("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", 256)
+    assert (model.pretrained, model.context_length) == ("SanghyukChun/ProLIP-ViT-B-16-DC-1B-12_8B", 256)
 
 
 def test_nano_is_small_and_whole():
     run = config("nano")
-    assert (run.steps, run.checkpoint.steps, run.held_out.every) == (20, 5, 10)
+    assert (run.steps, run.checkpoint.every_steps, run.held_out.every_steps) == (20, 5, 10)
     assert run.objective == Objective()
     assert run.masking == TrainConfig().masking
 
@@ -148,32 +153,32 @@ def test_nano_is_small_and_whole():
 
 
 def test_names():
-    assert recipes.names() == NAMES
+    assert recipes.list_recipes() == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_says_what_it_is_and_goes_to_json(name):
-    recipe = recipes.load(name)
-    assert recipes.first_line(name) == recipe.doc.partition("\n")[0] != ""
+    recipe = recipes.load_recipe(name)
+    assert recipes.read_summary(name) == recipe.doc.partition("\n")[0] != ""
     assert f"prolip train {name}" in recipe.doc
     assert "torchrun" in recipe.doc
-    run = recipe.config()
+    run = recipe.build_config()
     assert TrainConfig.from_dict(json.loads(json.dumps(run.to_dict()))) == run
     assert run.out.startswith(f"runs/{name}")
 
 
 def test_keys_of_the_recipe_and_of_the_run():
-    run = config("ablation_96m", "optimiser.lr=1e-3", "--row", "pml", "--seed", "3", "out=here")
-    assert (run.objective.pml, run.optimiser.lr, run.seed, run.out) == (1.0, 1e-3, 3, "here")
+    run = config("ablation_96m", "optimizer.lr=1e-3", "--row", "pml", "--seed", "3", "out=here")
+    assert (run.objective.pml, run.optimizer.lr, run.seed, run.out) == (1.0, 1e-3, 3, "here")
 
 
 def test_a_file_of_ones_own(tmp_path):
-    recipe = recipes.load(own(tmp_path, out=TrainConfig.out))
+    recipe = recipes.load_recipe(own(tmp_path, out=TrainConfig.out))
     assert (recipe.name, recipe.doc) == ("mine", "Mine.\n\nA second line.")
-    run = recipe.config(["level=2", "quick=True", "rate=1e-3", "batch=8"])
-    assert (run.seed, run.batch, run.out) == (2, 8, "runs/mine")
-    assert recipe.config(["quick=true"]).batch == 16
-    assert recipes.load(own(tmp_path, out="there")).config([]).out == "there"
+    run = recipe.build_config(["level=2", "quick=True", "rate=1e-3", "batch=8"])
+    assert (run.seed, run.batch_size, run.out) == (2, 8, "runs/mine")
+    assert recipe.build_config(["quick=true"]).batch_size == 16
+    assert recipes.load_recipe(own(tmp_path, out="there")).build_config([]).out == "there"
 
 
 def test_a_file_with_a_dataclass(tmp_path):
@@ -181,8 +186,8 @@ def test_a_file_with_a_dataclass(tmp_path):
     text = OWN.replace("import replace", "import dataclass, replace").replace("def recipe(level", lines)
     path = own(tmp_path, text.replace("seed=level", "seed=Mine().seed"), out="there")
     before = set(sys.modules)
-    first, second = recipes.load(path), recipes.load(path)
-    assert first.config([]).seed == 3
+    first, second = recipes.load_recipe(path), recipes.load_recipe(path)
+    assert first.build_config([]).seed == 3
     assert first.make.__module__ != second.make.__module__
     assert {first.make.__module__, second.make.__module__} <= set(sys.modules) - before
 
@@ -190,7 +195,7 @@ def test_a_file_with_a_dataclass(tmp_path):
 def test_a_file_that_fails_leaves_no_module(tmp_path):
     before = set(sys.modules)
     with pytest.raises(ValueError, match="line 1") as error:
-        recipes.load(own(tmp_path, "1 / 0"))
+        recipes.load_recipe(own(tmp_path, "1 / 0"))
     assert isinstance(error.value.__cause__, ZeroDivisionError)
     assert set(sys.modules) == before
 
@@ -202,21 +207,25 @@ def test_a_choice_that_may_be_none(tmp_path, capsys):
     text = OWN.replace("def recipe(level", choices).replace(
         "seed=level", "seed=7 if a is b is None else a or 0"
     )
-    recipe = recipes.load(own(tmp_path, text, out="there"))
-    assert [recipe.config(args).seed for args in ([], ["a=5"], ["a=5", "a=None", "b=None"])] == [0, 5, 7]
+    recipe = recipes.load_recipe(own(tmp_path, text, out="there"))
+    assert [recipe.build_config(args).seed for args in ([], ["a=5"], ["a=5", "a=None", "b=None"])] == [
+        0,
+        5,
+        7,
+    ]
     with pytest.raises(ValueError, match="a=many: this is no int"):
-        recipe.config(["a=many"])
-    recipe.show()
+        recipe.build_config(["a=many"])
+    recipe.print_help()
     text = capsys.readouterr().out
     assert "a=None   (int, None)\nb=x   (x, None)\n" in text
 
 
 def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert recipes.load("recipes/nano.py").config([]) == config("nano")
+    assert recipes.load_recipe("recipes/nano.py").build_config([]) == config("nano")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "nano.py").write_text(OWN.replace("OUT", "'local'"))
-    assert recipes.load("recipes/nano.py").config([]).out == "local"
+    assert recipes.load_recipe("recipes/nano.py").build_config([]).out == "local"
 
 
 @pytest.mark.parametrize(
@@ -258,13 +267,13 @@ def test_the_packages_recipe_by_its_path_in_the_sources(tmp_path, monkeypatch):
 )
 def test_files_and_values_that_will_not_do(tmp_path, text, args, message):
     with pytest.raises(ValueError, match=message):
-        recipes.load(own(tmp_path, text)).config(args)
+        recipes.load_recipe(own(tmp_path, text)).build_config(args)
 
 
 @pytest.mark.parametrize("name", ["b16", "recipes/b16.py", "/nowhere/nano.py", "nano.txt"])
 def test_a_recipe_that_is_nowhere(name):
     with pytest.raises(FileNotFoundError, match="the recipes are ablation_96m, b16_12_8b"):
-        recipes.load(name)
+        recipes.load_recipe(name)
 
 
 # -- prolip train ------------------------------------------------------------------------------------------------------
@@ -283,8 +292,8 @@ def trained(monkeypatch):
 
 def test_the_command_hands_the_run_to_the_engine(trained):
     cli.main(["train", "nano", "seed=4"])
-    cli.main(["train", "nano", "--resume", "--optimiser.lr", "1e-4"])
-    expected = [(config("nano", "seed=4"), False), (config("nano", "optimiser.lr=1e-4"), True)]
+    cli.main(["train", "nano", "--resume", "--optimizer.lr", "1e-4"])
+    expected = [(config("nano", "seed=4"), False), (config("nano", "optimizer.lr=1e-4"), True)]
     assert trained == expected
 
 
@@ -295,8 +304,8 @@ def test_a_run_folder_goes_on_where_it_lies(trained, tmp_path):
         "other": 1,
     }
     (tmp_path / "config.json").write_text(json.dumps(content))
-    cli.main(["train", str(tmp_path), "log.every=3"])
-    assert trained == [(config("nano", "seed=4", f"out={tmp_path}", "log.every=3"), True)]
+    cli.main(["train", str(tmp_path), "log.every_steps=3"])
+    assert trained == [(config("nano", "seed=4", f"out={tmp_path}", "log.every_steps=3"), True)]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +330,7 @@ def test_a_folder_that_is_no_run(content, message, tmp_path, capsys, trained):
     ("words", "message"),
     [
         (["nono"], "the recipes are"),
-        (["nano", "optimizer.lr=3"], "did you mean optimiser.lr="),
+        (["nano", "optimizer.lr=3"], "did you mean optimizer.lr="),
         (["nano", "fast"], "neither key=value"),
         (["ablation_96m", "row=9"], "it must be one of clip"),
     ],
@@ -387,7 +396,7 @@ def test_help_of_a_recipe_has_its_text_and_all_keys(capsys):
         cli.main(["train", "ablation_96m", "--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    for part in ("36.1", "row=prolip", "pml-clip-multihead", "--optimiser.lr", "96000000"):
+    for part in ("36.1", "row=prolip", "pml-clip-multihead", "--optimizer.lr", "96000000"):
         assert part in text
 
 

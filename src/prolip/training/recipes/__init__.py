@@ -36,25 +36,25 @@ class Recipe:
     """Of a user's own recipe: its errors are told with their line."""
 
     @property
-    def choices(self) -> dict[str, tuple[Any, Any]]:
+    def parameters(self) -> dict[str, tuple[Any, Any]]:
         """The recipe's own keys, each with its type and its default."""
         hints = get_type_hints(self.make)
         parameters = inspect.signature(self.make).parameters.values()
         return {p.name: (hints.get(p.name, str), p.default) for p in parameters}
 
-    def config(self, args: Sequence[str] = ()) -> TrainConfig:
+    def build_config(self, args: Sequence[str] = ()) -> TrainConfig:
         """The run. args: key=value or --key value; the recipe's own keys choose, all others change what it made."""
         from prolip.training import overrides
 
-        own, rest = overrides.take(args, list(self.choices))
-        return overrides.parse(self._made(own), rest, f"prolip train {self.name}")
+        own, rest = overrides.take_keys(args, list(self.parameters))
+        return overrides.apply_overrides(self._made(own), rest, f"prolip train {self.name}")
 
-    def show(self) -> None:
+    def print_help(self) -> None:
         """Print what it is, its own keys, and those of every run."""
         from prolip.training import overrides
 
         print(f"{self.doc}\n")
-        for name, (kind, default) in self.choices.items():
+        for name, (kind, default) in self.parameters.items():
             print(f"{name}={default}   ({', '.join(_words(kind))})")
         print()
         overrides.print_keys(self._made({}), f"prolip train {self.name}")
@@ -64,7 +64,7 @@ class Recipe:
 
         from prolip.training.config import TrainConfig
 
-        chosen = {name: _value(value, self.choices[name][0], name) for name, value in own.items()}
+        chosen = {name: _value(value, self.parameters[name][0], name) for name, value in own.items()}
         with _told_of(self.file):
             made = self.make(**chosen)
         if not isinstance(made, TrainConfig):
@@ -74,17 +74,17 @@ class Recipe:
         return replace(made, out=f"runs/{self.name}") if made.out == TrainConfig.out else made
 
 
-def names() -> list[str]:
+def list_recipes() -> list[str]:
     """Of the recipes that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 
 
-def first_line(name: str) -> str:
+def read_summary(name: str) -> str:
     """The first line of what a recipe of the package says of itself."""
     return _doc(FOLDER / f"{name}.py").partition("\n")[0]
 
 
-def load(name_or_path: str) -> Recipe:
+def load_recipe(name_or_path: str) -> Recipe:
     """A recipe of the package by its name, or a file of the user's.
 
     "recipes/NAME.py" is the package's, if there is no such file here.
@@ -101,7 +101,7 @@ def load(name_or_path: str) -> Recipe:
             raise ValueError(f"{path}: the argument {parameter.name} of recipe() needs a default")
     recipe = Recipe(path.stem, inspect.cleandoc(module.__doc__ or ""), make, file)
     with _told_of(file):
-        for name, (kind, _) in recipe.choices.items():
+        for name, (kind, _) in recipe.parameters.items():
             _require_kind(kind, name)
     return recipe
 
@@ -154,7 +154,7 @@ def load_run_recipe(folder: Path) -> Recipe:
 
 
 def _find(name_or_path: str) -> Path:
-    known = names()
+    known = list_recipes()
     if name_or_path in known:
         return FOLDER / f"{name_or_path}.py"
     path = Path(name_or_path)
