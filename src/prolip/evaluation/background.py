@@ -115,7 +115,14 @@ def _embed_both(
 
 
 def background_tables(result: dict[str, Any]) -> list[Table]:
-    """The result of `evaluate_background` as a table: the model, untrained models, the paper's one image."""
+    """Make the table of a background evaluation: the model, untrained models, the paper's one image.
+
+    Args:
+        result: What `evaluate_background` returned.
+
+    Returns:
+        One table.
+    """
     keys = ("before", "after", "fraction_increased", "cosine", "cosine_negatives")
     title = (
         f"Background removed: {result['model']['images']:,} images, "

@@ -31,9 +31,14 @@ def adjacent_order(uncertainty: Tensor) -> float | None:
 
 
 def level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
-    """Fractions [i][j] of chains whose level i is more uncertain than level j; None on the diagonal.
+    """Compare the uncertainties of all pairs of levels.
 
-    uncertainty: (N, L). With ties [i][j] + [j][i] is below 1.
+    Args:
+        uncertainty: Of each chain's levels, (N, L).
+
+    Returns:
+        [i][j]: the fraction of chains whose level i is more uncertain than level j; None on the diagonal. With ties
+        [i][j] + [j][i] is below 1.
     """
     count = uncertainty.shape[1]
     fractions = (uncertainty[:, :, None] > uncertainty[:, None, :]).double().mean(0)
@@ -41,9 +46,13 @@ def level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
 
 
 def kendall_by_level(values: Tensor) -> float | None:
-    """Mean over chains of Kendall's tau of the values (N, L) with their level; a tie counts as neither. None if L < 2.
+    """Mean over chains of Kendall's tau of values with their level. Of distances to the root it is HierarCaps' d_corr.
 
-    Of distances to the root this is HierarCaps' d_corr.
+    Args:
+        values: One value per chain and level, (N, L).
+
+    Returns:
+        -1 to 1; a tie counts as neither. None without chains or if L is below 2.
     """
     count = values.shape[1]
     if count < 2 or not len(values):

@@ -42,12 +42,15 @@ BLUR_SIDE = 224
 
 
 def make_corruption(kind: Corruption, severity: int, *, seed: int = 0) -> ImageTransform:
-    """One of the common corruptions as an image transform.
+    """Make one of the common corruptions as an image transform.
 
     Args:
-        kind: Which.
+        kind: Which corruption.
         severity: 1 to 5.
-        seed: Of the noise, with the sample index.
+        seed: Seed of the noise, combined with the sample index.
+
+    Returns:
+        The transform of pixels (3, S, S), uint8.
     """
     require_choice(kind, CORRUPTIONS, "kind")
     if severity not in (1, 2, 3, 4, 5):
@@ -60,11 +63,14 @@ def make_corruption(kind: Corruption, severity: int, *, seed: int = 0) -> ImageT
 
 
 def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
-    """Occlusion of the center as an image transform.
+    """Make the occlusion of the center as an image transform.
 
     Args:
-        fraction: Of the area that is hidden.
+        fraction: Of the area that is hidden, 0 to 1.
         level: Gray level (0 to 255) that hides it.
+
+    Returns:
+        The transform of pixels (3, S, S), uint8.
     """
 
     def occlude(pixels: Tensor, _: int) -> Tensor:

@@ -179,7 +179,14 @@ def evaluate_traversal(
 
 
 def hierarcaps_tables(result: Mapping[str, Any]) -> list[Table]:
-    """The result of `evaluate_hierarcaps` as tables: order of levels, traversal; with the paper's values."""
+    """Make the tables of a HierarCaps evaluation, with the paper's values.
+
+    Args:
+        result: What `evaluate_hierarcaps` returned.
+
+    Returns:
+        The order of levels and the traversal, as far as they were evaluated.
+    """
     tables = []
     if result["uncertainty"] is not None:
         tables.append(_order_table(result["uncertainty"]))

@@ -104,7 +104,14 @@ def compute_inclusion_metrics(
 
 
 def hierarimgs_tables(result: Mapping[str, Any]) -> list[Table]:
-    """The result of `evaluate_hierarimgs` as a table: by level, the paper's test, untrained models, AUROCs."""
+    """Make the table of a HierarImgs evaluation: by level, the paper's test, untrained models, AUROCs.
+
+    Args:
+        result: What `evaluate_hierarimgs` returned.
+
+    Returns:
+        One table.
+    """
     title = (
         f"{result['images']} images (paper: over {100 * paper_numbers.HIERARIMGS_INCLUDED:.0f} % included)"
     )

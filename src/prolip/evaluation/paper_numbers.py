@@ -28,7 +28,15 @@ class PaperTable:
     percent: frozenset[str]
 
     def value(self, row: str, column: str) -> Value:
-        """A value of the table; one that is printed in percent as a fraction of 1."""
+        """Look up a value of the table.
+
+        Args:
+            row: One of `rows`.
+            column: One of `columns`.
+
+        Returns:
+            The value; one that is printed in percent as a fraction of 1. None where the paper has none.
+        """
         if row not in self.rows or column not in self.columns:
             raise ValueError(
                 f"{self.label} has no value at row {row!r}, column {column!r}; rows {tuple(self.rows)}, "

@@ -31,7 +31,17 @@ class Positives:
 
     @classmethod
     def from_pairs(cls, queries: Tensor, items: Tensor, query_count: int, item_count: int) -> Positives:
-        """From pairs (query, item), int64 (P,) each, in any order; equal pairs count once."""
+        """Build from pairs (query, item), in any order; equal pairs count once.
+
+        Args:
+            queries: Query of each pair, int64 (P,).
+            items: Item of each pair, int64 (P,).
+            query_count: Number of queries, with or without positives.
+            item_count: Number of items.
+
+        Returns:
+            The positives of each query.
+        """
         for values, count, name in ((queries, query_count, "query"), (items, item_count, "item")):
             if len(values) and not 0 <= int(values.min()) <= int(values.max()) < count:
                 raise ValueError(f"a pair has a {name} index outside of 0 to {count - 1:,}")
@@ -57,7 +67,14 @@ class Positives:
 
 
 def flatten_captions(encoded: EncodedImages) -> tuple[list[str], Tensor]:
-    """All captions, image after image, and the row of each caption's image, int64 (T,)."""
+    """List all captions, image after image.
+
+    Args:
+        encoded: Images with their metadata; at least one must have a caption.
+
+    Returns:
+        The T captions, and the row of each caption's image, int64 (T,).
+    """
     counts = torch.tensor([len(sample.captions) for sample in encoded.metadata])
     if not int(counts.sum()):
         raise ValueError(f"{encoded.name} has no captions. Retrieval needs at least one per image")

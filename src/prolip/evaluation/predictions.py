@@ -48,7 +48,18 @@ class Predictions:
         metric: SimilarityMetric,
         logits: LogitParameters,
     ) -> Predictions:
-        """Classify images (N, D) by the most similar of the classes (C, D)."""
+        """Classify images by the most similar class.
+
+        Args:
+            images: (N, D).
+            labels: Index of each image's true class, int64 (N,).
+            classes: (C, D).
+            metric: The similarity.
+            logits: The model's scale and bias.
+
+        Returns:
+            The predictions and their confidences.
+        """
         scores = similarity(images, classes, metric)
         return cls(scores, labels, Confidences.from_scores(images, scores, logits), logits)
 

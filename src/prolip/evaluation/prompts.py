@@ -148,7 +148,14 @@ def compare_strategies(
 
 
 def prompt_tables(result: dict[str, Any]) -> list[Table]:
-    """The result of `compare_strategies` as a table of accuracies; with the paper's values for ImageNet's classes."""
+    """Make the table of accuracies by strategy; with the paper's values for ImageNet's classes.
+
+    Args:
+        result: What `compare_strategies` returned.
+
+    Returns:
+        One table.
+    """
     origin = "of other data" if result["training_source"] == "train" else "held-out images"
     title = (
         f"Prompts: {result['classes']} classes x {result['templates_per_class']} templates, "

@@ -30,7 +30,15 @@ class Features:
     values: Tensor
 
     def with_column(self, name: str, values: Tensor) -> Features:
-        """These features and one more column (R,)."""
+        """Append a column.
+
+        Args:
+            name: Of the column.
+            values: (R,).
+
+        Returns:
+            New features with one more column.
+        """
         return Features(
             names=(*self.names, name), values=torch.cat([self.values, values.double()[:, None]], dim=1)
         )

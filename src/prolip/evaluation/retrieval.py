@@ -221,7 +221,14 @@ def evaluate_retrieval(
 
 
 def retrieval_tables(result: Mapping[str, Any]) -> list[Table]:
-    """The result of `evaluate_retrieval` as a table, in percent."""
+    """Make the table of a retrieval evaluation, in percent.
+
+    Args:
+        result: What `evaluate_retrieval` returned.
+
+    Returns:
+        One table.
+    """
     title = f"Retrieval: {result['images']:,} images, {result['texts']:,} texts (percent)"
     columns = [name for name in METRIC_NAMES if "positives" in result or not name.startswith(("map", "r_"))]
     table = make_table(title, ("metric", "direction"), [METRIC_NAMES[name] for name in columns])

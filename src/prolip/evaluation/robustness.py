@@ -117,7 +117,14 @@ def measure_accuracy(
 
 
 def robustness_tables(result: Mapping[str, Any]) -> list[Table]:
-    """The result of `evaluate_robustness` as tables, one for each kind, with the paper's values where it has them."""
+    """Make the tables of a robustness evaluation, with the paper's values where it has them.
+
+    Args:
+        result: What `evaluate_robustness` returned.
+
+    Returns:
+        Tables of occlusion, PGD and corruptions, as far as they were evaluated.
+    """
     tables = []
     if result["occlusion"]:
         rows = [(f"{100 * row['fraction']:g} %", row) for row in result["occlusion"]]

@@ -90,7 +90,15 @@ class StrategyInputs:
         return (found == self.labels).double().mean().item()
 
     def generator(self, shots: int, run: int) -> torch.Generator:
-        """Equal for a strategy and its controls, so that they see the same images and the same noise."""
+        """Make the random generator of a run. A strategy and its controls see the same images and the same noise.
+
+        Args:
+            shots: Labeled images per class.
+            run: Index of the repetition.
+
+        Returns:
+            A freshly seeded generator.
+        """
         return torch.Generator().manual_seed((self.config.seed * 1009 + shots) * 1009 + run)
 
     def count_short_classes(self, shots: int) -> int:
@@ -100,7 +108,17 @@ class StrategyInputs:
     def make_row(
         self, name: str, family: str, runs: Sequence[Tensor], paper_row: str | None = None
     ) -> dict[str, Any]:
-        """The row of a strategy from its weights (C, T) of each run."""
+        """Score a strategy and make its row.
+
+        Args:
+            name: Of the strategy.
+            family: Of the strategy.
+            runs: Prompt weights of each run, (C, T) each.
+            paper_row: Row of the paper's table to compare with; None: there is none.
+
+        Returns:
+            The row of `compare_strategies`, with effective_prompts.
+        """
         pooled = (pool(self.prompts, weights, variance=self.config.variance) for weights in runs)
         values = [self.accuracy(classes) for classes in pooled]
         count = torch.stack([rules.effective_prompt_count(weights).mean() for weights in runs]).mean().item()
@@ -108,7 +126,14 @@ class StrategyInputs:
 
 
 def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
-    """Deterministic strategies: one prompt, the ensemble, filters, top-K."""
+    """Deterministic strategies: one prompt, the ensemble, filters, top-K.
+
+    Args:
+        inputs: Prompts, images and labels, and the config.
+
+    Yields:
+        One result per strategy.
+    """
     prompts, plan = inputs.prompts, inputs.config
     single = rules.single_template_weights(prompts, plan.single_template or 0)
     yield StrategyResult(inputs.make_row("one prompt", "one", [single], "a photo of a {c}"))
@@ -143,7 +168,14 @@ def _uncertainty_rules(
 
 
 def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
-    """BPRW without labels: fitted to the tested images themselves, as in the paper, and to training images."""
+    """BPRW without labels: fitted to the tested images themselves, as in the paper, and to training images.
+
+    Args:
+        inputs: Prompts, images and labels, and the config.
+
+    Yields:
+        One result per strategy.
+    """
     sources: list[tuple[str, Gaussian, str | None]] = [("BPRW, 0 images", inputs.images, "BPRW, 0 images")]
     if len(inputs.train_labels):
         sources.append(("BPRW, 0 images, fitted to others", inputs.train_images, None))
@@ -166,7 +198,14 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
 
 
 def few_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
-    """BPRW with labels; then its controls: equal variances, and the centroid of the same images without prompts."""
+    """BPRW with labels; then its controls: equal variances, and the centroid of the same images without prompts.
+
+    Args:
+        inputs: Prompts, images and labels, and the config.
+
+    Yields:
+        One result per strategy.
+    """
     for shots in inputs.config.shots:
         name = f"BPRW, {shots} images"
         paper_row = name if name in paper_numbers.PROMPTS.rows else None

@@ -31,7 +31,14 @@ QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
 
 def require_uncertainty(model: ProLIP) -> None:
-    """Raise ValueError for a deterministic model."""
+    """Reject a deterministic model.
+
+    Args:
+        model: To be checked.
+
+    Raises:
+        ValueError: One of its encoders has no uncertainty.
+    """
     if "none" in (model.config.image.uncertainty, model.config.text.uncertainty):
         raise ValueError(
             "this model is deterministic (CLIP, SigLIP): it has no uncertainty to report. Choose a ProLIP model"
@@ -110,7 +117,14 @@ def analyze_uncertainty(
 
 
 def summarize(values: Tensor) -> dict[str, Any]:
-    """n, mean, standard deviation, minimum, maximum and quantiles of values (n,), n at least 1."""
+    """Summarize a distribution.
+
+    Args:
+        values: (n,), n at least 1.
+
+    Returns:
+        n, mean, std, min, max and the `QUANTILES`.
+    """
     array = values.double().numpy()
     quantiles = dict(zip(QUANTILES, np.quantile(array, list(QUANTILES.values())).tolist(), strict=True))
     return {
@@ -211,7 +225,14 @@ def _points(pairs: EmbeddedPairs, own: Tensor, text: Tensor, seed: int) -> dict[
 
 
 def uncertainty_tables(result: dict[str, Any]) -> list[Table]:
-    """The result of `analyze_uncertainty` as tables: modalities, correlations, regressions."""
+    """Make the tables of an uncertainty analysis: modalities, correlations, regressions.
+
+    Args:
+        result: What `analyze_uncertainty` returned.
+
+    Returns:
+        Three tables.
+    """
     return [_modality_table(result), _correlation_table(result), _regression_table(result["regression"])]
 
 

@@ -29,6 +29,14 @@ def untrained_models(model: ProLIP, count: int) -> Iterator[ProLIP]:
 
 
 def make_untrained(model: ProLIP, seed: int) -> ProLIP:
-    """A model of the same config and tokenizer with untrained weights, on the same device."""
+    """Make a model of the same config and tokenizer with untrained weights.
+
+    Args:
+        model: The model to imitate; it is not changed.
+        seed: Of the weights.
+
+    Returns:
+        The untrained model, on the same device, in eval mode.
+    """
     fresh = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
     return fresh.to(model.device).eval()

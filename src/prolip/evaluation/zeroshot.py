@@ -108,7 +108,14 @@ def evaluate_zeroshot(
 
 
 def get_logit_parameters(model: ProLIP) -> LogitParameters:
-    """The scale (not its logarithm) and bias of the model's logits."""
+    """Get the scale (not its logarithm) and bias of the model's logits.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Scale and bias as floats; the bias is None if the model has none.
+    """
     bias = None if model.logit_bias is None else model.logit_bias.item()
     return LogitParameters(model.temperature.scale.item(), bias)
 
@@ -252,7 +259,14 @@ def _histograms(inside: Tensor, outside: Tensor) -> dict[str, list[float]]:
 
 
 def zeroshot_tables(result: dict[str, Any]) -> list[Table]:
-    """The result of `evaluate_zeroshot` as tables: accuracy, calibration before and after the fit, confidences."""
+    """Make the tables of a zero-shot evaluation.
+
+    Args:
+        result: What `evaluate_zeroshot` returned.
+
+    Returns:
+        Accuracy, calibration before and after the fit, confidences, as far as they were evaluated.
+    """
     tables = (_accuracy_table(result), _calibration_table(result), _confidence_table(result))
     return [table for table in tables if table is not None]
 

@@ -24,14 +24,31 @@ def top_k_accuracy(scores: Tensor, labels: Tensor, k: int = 1) -> float | None:
 
 
 def top_k_correct(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor | None:
-    """Whether the true class of each sample is among its k highest scores, bool (N,); None if C is below k."""
+    """Decide whether the true class of each sample is among its k highest scores.
+
+    Args:
+        scores: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+        k: At least 1.
+
+    Returns:
+        bool (N,), or None if C is below k.
+    """
     require_positive_int(k, "k")
     ranks = label_ranks(scores, labels)
     return None if scores.shape[1] < k else ranks < k
 
 
 def label_ranks(scores: Tensor, labels: Tensor) -> Tensor:
-    """Rank of the true class, from 0: int64 (N,). Of equal scores the lower class index comes first."""
+    """Rank the true class of each sample among its scores.
+
+    Args:
+        scores: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+
+    Returns:
+        Ranks from 0, int64 (N,). Of equal scores the lower class index comes first.
+    """
     _check(scores, labels)
     own = scores.gather(1, labels[:, None])
     before = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
@@ -39,14 +56,30 @@ def label_ranks(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def per_class_recall(scores: Tensor, labels: Tensor) -> Tensor:
-    """Fraction of each class's samples that are classified correctly: float64 (C,), NaN for a class without samples."""
+    """Fraction of each class's samples that are classified correctly.
+
+    Args:
+        scores: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+
+    Returns:
+        float64 (C,), NaN for a class without samples.
+    """
     correct = (label_ranks(scores, labels) == 0).double()
     classes = scores.shape[1]
     return torch.bincount(labels, correct, minlength=classes) / torch.bincount(labels, minlength=classes)
 
 
 def mean_per_class_recall(scores: Tensor, labels: Tensor) -> float:
-    """Mean of `per_class_recall` over the classes that have samples (balanced accuracy)."""
+    """Mean of `per_class_recall` over the classes that have samples (balanced accuracy).
+
+    Args:
+        scores: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+
+    Returns:
+        The mean recall, 0 to 1.
+    """
     return per_class_recall(scores, labels).nanmean().item()
 
 
@@ -54,6 +87,13 @@ def macro_f1(scores: Tensor, labels: Tensor) -> float:
     """Mean over the classes that have samples of F1 = 2 TP / (2 TP + FP + FN).
 
     A class without samples doesn't count, but a prediction of it lowers the recall of the true class.
+
+    Args:
+        scores: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+
+    Returns:
+        The mean F1, 0 to 1.
     """
     correct = label_ranks(scores, labels) == 0
     classes = scores.shape[1]

@@ -84,12 +84,31 @@ def bin_by_confidence(
 def expected_calibration_error(
     confidence: Tensor, correct: Tensor, bins: int = BINS, binning: Binning = "width"
 ) -> float:
-    """Mean over predictions of |accuracy - mean confidence| of their bin. confidence: (N,). correct: bool (N,)."""
+    """Mean over predictions of |accuracy - mean confidence| of their bin.
+
+    Args:
+        confidence: Of each prediction, 0 to 1, (N,).
+        correct: Whether each prediction is right, bool (N,).
+        bins: Number of bins.
+        binning: How the bins are cut, see `bin_by_confidence`.
+
+    Returns:
+        The error, 0 to 1.
+    """
     return bin_by_confidence(confidence, correct, bins, binning).error
 
 
 def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tensor:
-    """sigmoid(scale x similarity + bias) of each pair (Eq. 2), float64."""
+    """Match probabilities of pairs: sigmoid(scale x similarity + bias) (Eq. 2).
+
+    Args:
+        similarities: Of the pairs, any shape.
+        scale: The scale of the logits, not its logarithm.
+        bias: The bias of the logits.
+
+    Returns:
+        Probabilities, float64, of the same shape.
+    """
     return torch.sigmoid(scale * similarities.double() + bias)
 
 

@@ -23,7 +23,14 @@ class LogitParameters(NamedTuple):
 
 
 def confidence_labels(has_bias: bool) -> dict[str, str]:
-    """The display name of each of `CONFIDENCES`; without a bias a pair has a similarity, but no probability."""
+    """Get the display names of the confidences.
+
+    Args:
+        has_bias: Whether the model has a bias; without one a pair has a similarity, but no probability.
+
+    Returns:
+        The name of each of `CONFIDENCES`.
+    """
     match = "match probability" if has_bias else "similarity"
     return dict(zip(CONFIDENCES, ("image uncertainty", match, "max softmax"), strict=True))
 
@@ -42,12 +49,15 @@ class Confidences:
 
     @classmethod
     def from_scores(cls, images: Gaussian, scores: Tensor, logits: LogitParameters) -> Confidences:
-        """Compute the confidences.
+        """Compute the confidences of predictions.
 
         Args:
-            images: (N, D).
+            images: The classified images, (N, D).
             scores: Similarities to the classes, (N, C).
             logits: The model's scale and bias.
+
+        Returns:
+            The confidences, (N,) each; without "uncertainty" if the images are points.
         """
         scale, bias = logits
         best = scores.amax(1).double()
@@ -62,7 +72,15 @@ class Confidences:
 
 
 def max_softmax(scores: Tensor, scale: float) -> Tensor:
-    """The largest of softmax(scale x scores) in each row, float64 (N,). scores: (N, C)."""
+    """The largest probability of softmax(scale x scores) in each row.
+
+    Args:
+        scores: Similarities to the classes, (N, C).
+        scale: The scale of the logits, not its logarithm.
+
+    Returns:
+        float64 (N,).
+    """
     return _max_log_odds(scores, scale).sigmoid()
 
 

@@ -7,17 +7,40 @@ from torch import Tensor
 
 
 def pearson(a: Tensor, b: Tensor) -> float | None:
-    """Pearson's correlation of two (N,). With a side of zeros and ones it is the point-biserial one."""
+    """Pearson's correlation. If one side is zeros and ones it is the point-biserial correlation.
+
+    Args:
+        a: Values, (N,).
+        b: Values, (N,).
+
+    Returns:
+        -1 to 1, or None if a side is constant.
+    """
     return _cosine(*(_center(values) for values in _check_pair(a, b)))
 
 
 def spearman(a: Tensor, b: Tensor) -> float | None:
-    """Spearman's correlation of two (N,): Pearson's of their ranks; equal values share the mean of their ranks."""
+    """Spearman's correlation: Pearson's of the ranks. Equal values get the mean of their ranks.
+
+    Args:
+        a: Values, (N,).
+        b: Values, (N,).
+
+    Returns:
+        -1 to 1, or None if a side is constant.
+    """
     return pearson(*(ranks(values) for values in _check_pair(a, b)))
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Ranks from 1, float64 (N,): equal values share the mean of theirs."""
+    """Rank values from 1 up. Equal values get the mean of their ranks.
+
+    Args:
+        values: (N,).
+
+    Returns:
+        float64 (N,).
+    """
     ordered = values.sort().values
     below = torch.searchsorted(ordered, values.contiguous())
     up_to = torch.searchsorted(ordered, values.contiguous(), right=True)

@@ -32,17 +32,41 @@ def risk_coverage(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def aurc(correct: Tensor, confidence: Tensor) -> float:
-    """Area under `risk_coverage`: the mean risk over k = 1..N. 0 is best; random confidence gives the error rate."""
+    """Area under `risk_coverage`: the mean risk over k = 1..N.
+
+    Args:
+        correct: Whether each prediction is right, bool (N,).
+        confidence: Of each prediction, higher is surer, (N,).
+
+    Returns:
+        0 is best; random confidence gives the error rate.
+    """
     return risk_coverage(correct, confidence)[1].mean().item()
 
 
 def excess_aurc(correct: Tensor, confidence: Tensor) -> float:
-    """`aurc` minus that of an oracle, which ranks all correct predictions above all wrong ones. 0 is best."""
+    """`aurc` minus that of an oracle, which ranks all correct predictions above all wrong ones.
+
+    Args:
+        correct: Whether each prediction is right, bool (N,).
+        confidence: Of each prediction, higher is surer, (N,).
+
+    Returns:
+        0 is best.
+    """
     return aurc(correct, confidence) - aurc(correct, correct.double())
 
 
 def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[float]]:
-    """`risk_coverage` at up to CURVE_POINTS equally spaced coverages, the last of which is 1, for figures."""
+    """Sample `risk_coverage` for figures.
+
+    Args:
+        correct: Whether each prediction is right, bool (N,).
+        confidence: Of each prediction, higher is surer, (N,).
+
+    Returns:
+        coverage and risk at up to CURVE_POINTS equally spaced coverages, the last of which is 1.
+    """
     coverage, risk = risk_coverage(correct, confidence)
     steps = min(CURVE_POINTS, len(risk))
     chosen = (torch.arange(1, steps + 1) * len(risk)) // steps - 1
@@ -52,7 +76,12 @@ def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[
 def auroc(positive: Tensor, score: Tensor) -> float | None:
     """Probability that a positive sample scores above a negative one, ties counting half (Mann-Whitney).
 
-    positive: bool (N,). score: (N,). None if there are no positive or no negative samples.
+    Args:
+        positive: bool (N,).
+        score: (N,), without NaN.
+
+    Returns:
+        0 to 1, or None if there are no positive or no negative samples.
     """
     if positive.ndim != 1 or positive.shape != score.shape:
         raise ValueError(f"positive {tuple(positive.shape)} and score {tuple(score.shape)} must both be (N,)")

@@ -68,7 +68,15 @@ def append_result(path: Path, result: TaskResult) -> None:
 
 
 def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult | None:
-    """The first result whose `IDENTITY_KEYS` equal those of `wanted`; None if there is none."""
+    """Find a result that can be reused.
+
+    Args:
+        results: Of `read_results`.
+        wanted: A dict with `IDENTITY_KEYS`.
+
+    Returns:
+        The first result whose `IDENTITY_KEYS` equal those of `wanted`; None if there is none.
+    """
     return next((line for line in results if all(line[key] == wanted[key] for key in IDENTITY_KEYS)), None)
 
 

@@ -89,12 +89,26 @@ def evaluate_suite(
 
 
 def list_failures(results: Iterable[TaskResult]) -> list[str]:
-    """One message per task that failed; missing data is not a failure."""
+    """List the tasks that failed; missing data is not a failure.
+
+    Args:
+        results: Of `evaluate_suite`.
+
+    Returns:
+        One message per failed task.
+    """
     return [f"{result['key']}: {result['error']}" for result in results if "error" in result]
 
 
 def describe_result(result: Mapping[str, Any]) -> str:
-    """A result in one line of text."""
+    """Describe a result in one line of text.
+
+    Args:
+        result: One of those of `evaluate_suite`.
+
+    Returns:
+        The task's key with its main metric, its error, or the folder that is missing.
+    """
     if "missing" in result:
         return f"{result['key']}: missing, {result['missing']} does not exist"
     if "error" in result:
@@ -161,7 +175,14 @@ class _TaskEvaluator:
 
 
 def fingerprint_folder(folder: Path) -> str:
-    """Fingerprint of all files below a folder: their names, sizes and modification times."""
+    """Fingerprint all files below a folder by their names, sizes and modification times.
+
+    Args:
+        folder: Of a task.
+
+    Returns:
+        A hash, equal while no file changes.
+    """
     stats = [(name, (folder / name).stat()) for name in sorted(iter_files(folder))]
     return compute_fingerprint(*(ascii((name, stat.st_size, stat.st_mtime_ns)) for name, stat in stats))
 

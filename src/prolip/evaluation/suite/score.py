@@ -111,16 +111,32 @@ def _read_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequence[int]
 def retrieval_metrics(
     images: Gaussian, texts: Gaussian, image_of_text: Tensor, metric: SimilarityMetric = "csd"
 ) -> dict[str, Any]:
-    """`prolip.evaluation.retrieval.image_text_recall` with main_metric, the mean of R@1 in both directions."""
+    """`prolip.evaluation.retrieval.image_text_recall` with a main_metric.
+
+    Args:
+        images: (N, D).
+        texts: (T, D).
+        image_of_text: Row of each text's image, int64 (T,).
+        metric: The similarity.
+
+    Returns:
+        The recalls, and main_metric: the mean of R@1 in both directions.
+    """
     found = image_text_recall(images, texts, image_of_text, metric)
     return {"main_metric": found["mean_r1"], **found}
 
 
 def make_cue_prompt(cue: str) -> str:
-    """The prompt of a WinoGAViL cue: lower case, with "A" or "An" by its first letter.
+    """Make the prompt of a WinoGAViL cue: lower case, with "A" or "An" by its first letter.
 
     >>> make_cue_prompt("Ocean"), make_cue_prompt("UFO"), make_cue_prompt("hour")
     ('An ocean', 'An ufo', 'A hour')
+
+    Args:
+        cue: One word or more.
+
+    Returns:
+        The prompt.
     """
     cue = cue.lower()
     return f"An {cue}" if cue[:1] in tuple("aeiou") else f"A {cue}"

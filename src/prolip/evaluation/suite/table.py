@@ -38,7 +38,17 @@ def summarize_columns(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The main metric by task key, where there is one; ValueError if a task has two results."""
+    """Collect the main metric of each task that has one.
+
+    Args:
+        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+
+    Returns:
+        The main metric by task key.
+
+    Raises:
+        ValueError: A task has two results.
+    """
     found: dict[str, float] = {}
     for line in results:
         value = line.get("metrics", {}).get("main_metric")
@@ -62,9 +72,14 @@ def _column(tasks: Sequence[SuiteTask], found: Mapping[str, float]) -> dict[str,
 
 
 def compare_tasks(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One dict per result, in order: key, name, main_metric (its name), n, public_n, value, paper {row: value}.
+    """Compare each task with the paper.
 
-    A task without a value has "missing" or "error".
+    Args:
+        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+
+    Returns:
+        One dict per result, in order: key, name, main_metric (its name), n, public_n, value, paper (row: value). A task
+        without a value has "missing" or "error".
     """
     rows = []
     for line in results:
@@ -83,9 +98,13 @@ def compare_tasks(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def mean_over_finished_tasks(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean over the finished tasks among the 38, and the paper's mean over the same: {tasks, value, paper}.
+    """Average the finished tasks among the 38: the fair comparison where some tasks are missing.
 
-    This is the fair comparison where some tasks are missing. value is None without finished tasks.
+    Args:
+        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+
+    Returns:
+        tasks (their number), value (None without finished tasks) and paper: the paper's means over the same tasks.
     """
     rows = [row for row in compare_tasks(results) if row["value"] is not None and row["paper"]]
     by_paper_row = {name: [row["paper"][name] for row in rows] for name in COMPARED}
@@ -97,7 +116,14 @@ def mean_over_finished_tasks(results: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 
 def suite_to_json(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The content of both tables as one JSON-serializable dict: columns, paper, mean_over_finished_tasks, tasks."""
+    """Collect the content of both tables as one JSON-serializable dict.
+
+    Args:
+        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+
+    Returns:
+        The dict of `summarize_columns` with mean_over_finished_tasks and tasks.
+    """
     return {
         **summarize_columns(results),
         "mean_over_finished_tasks": mean_over_finished_tasks(results),

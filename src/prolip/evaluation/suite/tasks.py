@@ -164,12 +164,29 @@ DATACOMP_TASKS = tuple(task for task in TASKS if task.in_datacomp)
 
 
 def get_group_tasks(group: Group) -> tuple[SuiteTask, ...]:
-    """The tasks of a column of the paper's main table."""
+    """Get the tasks of a column of the paper's main table.
+
+    Args:
+        group: The column.
+
+    Returns:
+        Its tasks, in the order of DATACOMP_TASKS.
+    """
     return tuple(task for task in DATACOMP_TASKS if task.group == group)
 
 
 def get_task(key: str) -> SuiteTask:
-    """The task of a key; ValueError with the nearest keys if there is none."""
+    """Get a task by its key.
+
+    Args:
+        key: DataComp's, such as vtab/dtd.
+
+    Returns:
+        The task.
+
+    Raises:
+        ValueError: No task has this key; the message names the nearest ones.
+    """
     by_key = {task.key: task for task in TASKS}
     if key not in by_key:
         near = get_close_matches(key, by_key, n=3, cutoff=0.4)
