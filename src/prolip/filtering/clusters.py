@@ -36,7 +36,14 @@ def assign_clusters(means: np.ndarray) -> np.ndarray:
 
 
 def group_by_cluster(clusters: np.ndarray) -> list[np.ndarray]:
-    """The items of each cluster, increasing. clusters: of `assign_clusters`."""
+    """List the items of each cluster.
+
+    Args:
+        clusters: int32 (n, c), of `assign_clusters`.
+
+    Returns:
+        For each cluster the indices of its items, increasing, int64.
+    """
     order = np.argsort(clusters.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(clusters.ravel()))
     return np.split(order // clusters.shape[1], ends[:-1])

@@ -47,6 +47,13 @@ CRITERIA: tuple[Criterion, ...] = (
 
 
 def get_criterion(name: CriterionName) -> Criterion:
-    """The criterion of this name."""
+    """Get a criterion by its name.
+
+    Args:
+        name: csd, cosine, image-uncertainty, text-uncertainty or inclusion.
+
+    Returns:
+        The criterion.
+    """
     require_choice(name, get_args(CriterionName), "rank_by")
     return next(criterion for criterion in CRITERIA if criterion.name == name)

@@ -26,6 +26,13 @@ def write_datacomp_ids(path: Path, selection: Selection) -> Path:
     """Write the uids of kept samples as a sorted .npy file.
 
     Memory: 16 bytes per kept sample, and as many to sort them.
+
+    Args:
+        path: Of the file.
+        selection: The outcome of every sample.
+
+    Returns:
+        The path.
     """
     column = get_uid_column(selection)
     blocks = [parse_uids(part.kept[column], column) for part in selection.iter_parts([column])]
@@ -40,7 +47,14 @@ def write_datacomp_ids(path: Path, selection: Selection) -> Path:
 
 
 def has_uids(selection: Selection) -> bool:
-    """Whether all kept samples have a uid. An invalid value in a column `uid` is logged."""
+    """Whether all kept samples have a uid. An invalid value in a column `uid` is logged.
+
+    Args:
+        selection: The outcome of every sample.
+
+    Returns:
+        Whether there is a kept sample, and every one has a uid.
+    """
     column, seen = get_uid_column(selection), 0
     for part in selection.iter_parts([column]):
         texts = part.kept[column]
@@ -57,7 +71,14 @@ def has_uids(selection: Selection) -> bool:
 
 
 def get_uid_column(selection: Selection) -> str:
-    """The column with uids: `uid`, else the sample's key, `id`."""
+    """Choose the column with uids.
+
+    Args:
+        selection: The outcome of every sample.
+
+    Returns:
+        `uid` if there is such a column, else the sample's key, `id`.
+    """
     return "uid" if "uid" in selection.scores.columns else "id"
 
 
@@ -76,13 +97,13 @@ def parse_uids(texts: Any, column: str) -> np.ndarray:
     invalid = _find_invalid_uid(texts)
     if invalid is not None:
         raise ValueError(
-            f"the {column} {invalid!r} is not a uid of {UID_DIGITS} hexadecimal digits, so ids.npy can't be written: choose the "
-            "output parquet or shards"
+            f"the {column} {invalid!r} is not a uid of {UID_DIGITS} hexadecimal digits, so ids.npy can't be written: "
+            "choose the output parquet or shards"
         )
     nibbles = HEX_VALUES[_to_bytes(texts)].reshape(-1, 2)
-    numbers = (nibbles[:, 0] << 4 | nibbles[:, 1]).reshape(-1, 2, 8).view(">u8")[:, :, 0]
+    halves = (nibbles[:, 0] << 4 | nibbles[:, 1]).reshape(-1, 2, 8).view(">u8")[:, :, 0]
     pairs = np.empty(len(texts), UID_TYPE)
-    pairs["f0"], pairs["f1"] = numbers[:, 0], numbers[:, 1]
+    pairs["f0"], pairs["f1"] = halves[:, 0], halves[:, 1]
     return pairs
 
 

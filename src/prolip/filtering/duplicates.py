@@ -38,7 +38,7 @@ MAX_EXACT = 50_000
 DuplicateKind = Literal["images", "captions", "both"]
 """images, captions: pairs whose images, or whose captions, are similar. both: either of them."""
 ROW_COLUMN = {"images": "image_row", "captions": "text_row"}
-COPY_COLUMN = {"images": "pixels", "captions": "caption"}
+COPY_COLUMN = {"images": "pixel_digest", "captions": "caption"}
 """The column that exact copies have in common."""
 
 
@@ -46,14 +46,14 @@ COPY_COLUMN = {"images": "pixels", "captions": "caption"}
 class NearDuplicates:
     """The n pairs above the threshold by rank, the best first.
 
-    part, number: int64 (n,), of the sample.
+    part, index:  int64 (n,), of the sample.
     better:       int64 (n,): the rank of the better pair that it duplicates; -1: it is kept.
     recall:       of the clusters, by what was compared; empty: all pairs were compared. None: no two pairs of a sample
                   are similar.
     """
 
     part: np.ndarray
-    number: np.ndarray
+    index: np.ndarray
     better: np.ndarray
     recall: dict[str, float | None]
 
@@ -63,25 +63,25 @@ class NearDuplicates:
         return int((self.better != NO_DUPLICATE).sum())
 
     def dropped_in_part(self, part: int) -> np.ndarray:
-        """The sample numbers of a part that are dropped."""
-        parts, numbers = self._dropped
+        """The sample indices of a part that are dropped."""
+        parts, indices = self._dropped
         first, last = np.searchsorted(parts, [part, part + 1])
-        return numbers[first:last]
+        return indices[first:last]
 
     @cached_property
     def _dropped(self) -> tuple[np.ndarray, np.ndarray]:
-        """Parts and sample numbers of all dropped pairs, by part."""
+        """Parts and sample indices of all dropped pairs, by part."""
         ranks = np.flatnonzero(self.better != NO_DUPLICATE)
         ranks = ranks[np.argsort(self.part[ranks], kind="stable")]
-        return self.part[ranks], self.number[ranks]
+        return self.part[ranks], self.index[ranks]
 
     def list_pairs(self, max_pairs: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """The first dropped pairs: (part, number) of each, and of the one that is kept."""
+        """The first dropped pairs: (part, index) of each, and of the one that is kept."""
         rows = np.flatnonzero(self.better != NO_DUPLICATE)[:max_pairs]
         return [(self._locate(row), self._locate(self.better[row])) for row in rows]
 
     def _locate(self, rank: int) -> tuple[int, int]:
-        return int(self.part[rank]), int(self.number[rank])
+        return int(self.part[rank]), int(self.index[rank])
 
 
 def find_near_duplicates(
@@ -104,6 +104,9 @@ def find_near_duplicates(
         kind: What is compared.
         min_cosine: The least cosine of the means of near-duplicates.
         temp_folder: With room for the means of the pairs above the threshold.
+
+    Returns:
+        For every pair above the threshold whether it is kept, or which better pair it duplicates.
     """
     kinds = ("images", "captions") if kind == "both" else (kind,)
     kept = _read_kept(scores, criterion, threshold, kinds)
@@ -120,9 +123,7 @@ def find_near_duplicates(
             groups = group_by_cluster(clusters)
             recall[one] = measure_cluster_recall(clusters, means, min_cosine)
         relations.append(CosineAbove(means, min_cosine, groups))
-    return NearDuplicates(
-        kept.part[order], kept.number[order], remove_greedily(len(order), relations), recall
-    )
+    return NearDuplicates(kept.part[order], kept.index[order], remove_greedily(len(order), relations), recall)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ class _Kept:
     """Pairs above the threshold, in data order. rows: in their part of the embeddings; copy_keys: see `COPY_COLUMN`."""
 
     part: np.ndarray
-    number: np.ndarray
+    index: np.ndarray
     score: np.ndarray
     rows: dict[str, np.ndarray]
     copy_keys: dict[str, Any]
@@ -152,7 +153,7 @@ def _read_kept(
     table = arrow.concat_tables(found)
     return _Kept(
         np.concatenate(parts),
-        table["number"].to_numpy(),
+        table["index"].to_numpy(),
         np.concatenate(values),
         {kind: table[ROW_COLUMN[kind]].fill_null(NO_DUPLICATE).to_numpy() for kind in kinds},
         {kind: table[COPY_COLUMN[kind]] for kind in kinds},
@@ -160,7 +161,14 @@ def _read_kept(
 
 
 def group_equal_texts(texts: Any) -> np.ndarray:
-    """int64 (n,): one integer per distinct text, ignoring case and outer white space; NO_DUPLICATE for nulls."""
+    """Number the distinct texts of a column, ignoring case and outer white space.
+
+    Args:
+        texts: A pyarrow column of n texts.
+
+    Returns:
+        int64 (n,): equal integers for equal texts; NO_DUPLICATE for nulls.
+    """
     compute = import_extra("pyarrow.compute", "data")
     long = texts.cast("large_string")  # texts may have more than 2 GiB together
     plain = compute.utf8_lower(compute.utf8_trim_whitespace(long)).combine_chunks()
@@ -179,15 +187,15 @@ def _load_means(
     rank[order] = np.arange(len(order))
     with TemporaryFile(dir=temp_folder) as file:
         means = np.memmap(file, np.float32, "w+", shape=shape)
-    for number, items in _group_by_part(parts):
+    for part, items in _group_by_part(parts):
         items = items[rows[items] != NO_DUPLICATE]
-        block = column_to_tensor(embeddings.read_part(number, ["mean"])["mean"])[rows[items]]
+        block = column_to_tensor(embeddings.read_part(part, ["mean"])["mean"])[rows[items]]
         means[rank[items]] = torch.nn.functional.normalize(block, dim=1).numpy()
     return means
 
 
 def _group_by_part(parts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Items of each part; `parts` is increasing."""
-    numbers, starts = np.unique(parts, return_index=True)
-    for number, items in zip(numbers, np.split(np.arange(len(parts)), starts[1:]), strict=True):
-        yield int(number), items
+    unique, starts = np.unique(parts, return_index=True)
+    for part, items in zip(unique, np.split(np.arange(len(parts)), starts[1:]), strict=True):
+        yield int(part), items

@@ -40,6 +40,9 @@ def find_examples(selection: Selection, count: int = COUNT) -> Examples:
     Args:
         selection: The outcome of every sample.
         count: Examples per list.
+
+    Returns:
+        The examples of each list.
     """
     best, just_kept = _Top(count, SampleOutcome.KEPT, 1), _Top(count, SampleOutcome.KEPT, -1)
     just_dropped, worst = (
@@ -68,33 +71,33 @@ class _Top:
     count: int
     outcome: SampleOutcome
     sign: int
-    found: list[tuple[float, int, int]] = field(default_factory=list)  # -sign * score, part, number
+    found: list[tuple[float, int, int]] = field(default_factory=list)  # -sign * score, part, index
 
     def add(self, part_outcomes: PartOutcomes) -> None:
         rows = np.flatnonzero(part_outcomes.outcome == self.outcome)
         rows = rows[np.argsort(-self.sign * part_outcomes.score[rows], kind="stable")[: self.count]]
-        numbers = part_outcomes.rows["number"].to_numpy()[rows].tolist()
+        indices = part_outcomes.rows["index"].to_numpy()[rows].tolist()
         ordered = (-self.sign * part_outcomes.score[rows]).tolist()
-        more = [(value, part_outcomes.part, number) for value, number in zip(ordered, numbers, strict=True)]
+        more = [(value, part_outcomes.part, index) for value, index in zip(ordered, indices, strict=True)]
         self.found = heapq.nsmallest(self.count, [*self.found, *more])
 
     def names(self) -> list[tuple[int, int]]:
-        """(part, number) of each, the most extreme first."""
-        return [(part, number) for _, part, number in self.found]
+        """(part, index) of each, the most extreme first."""
+        return [(part, index) for _, part, index in self.found]
 
 
 def _read_examples(selection: Selection, names: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Example]:
     by_part: dict[int, list[int]] = {}
-    for part, number in dict.fromkeys(names):
-        by_part.setdefault(part, []).append(number)
+    for part, index in dict.fromkeys(names):
+        by_part.setdefault(part, []).append(index)
     return {
-        (part, example.row["number"]): example
-        for part, numbers in by_part.items()
-        for example in _read_part_examples(selection, part, numbers)
+        (part, example.row["index"]): example
+        for part, indices in by_part.items()
+        for example in _read_part_examples(selection, part, indices)
     }
 
 
-def _read_part_examples(selection: Selection, part: int, numbers: Sequence[int]) -> list[Example]:
+def _read_part_examples(selection: Selection, part: int, indices: Sequence[int]) -> list[Example]:
     best = select_best_captions(selection.scores.read_part(part), part, selection.criterion)
-    wanted = np.flatnonzero(np.isin(best.rows["number"].to_numpy(), numbers))
+    wanted = np.flatnonzero(np.isin(best.rows["index"].to_numpy(), indices))
     return [Example(part, row) for row in best.rows.take(wanted).to_pylist()]

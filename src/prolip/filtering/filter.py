@@ -124,7 +124,8 @@ def filter_pairs(
         embeddings = embed(
             _require_model(model, source), source, folder / "embeddings", captions=captions, image=image,
             variances=variances, precision=precision or "float32", batch_size=batch_size or BATCH_SIZE,
-            max_bad_fraction=MAX_BAD_FRACTION if max_bad_fraction is None else max_bad_fraction, device=device, progress=progress,
+            max_bad_fraction=MAX_BAD_FRACTION if max_bad_fraction is None else max_bad_fraction,
+            device=device, progress=progress,
         )  # fmt: skip
     _require_column(embeddings, ground_truth)
     if not embeddings.part_indices or not len(embeddings):
@@ -145,9 +146,7 @@ def filter_pairs(
         "fingerprint": embeddings.header.fingerprint,
     }
     if "shards" in (outputs or ()):  # before anything is written: the folder may be another selection's
-        digest = compute_fingerprint(
-            *(embeddings.footer(number).digest for number in embeddings.part_indices)
-        )
+        digest = compute_fingerprint(*(embeddings.footer(part).digest for part in embeddings.part_indices))
         claim_folder(
             folder / "shards", {**settings, "digest": digest, "shard_size": shard_size, "kept": counts.kept}
         )
@@ -229,8 +228,8 @@ def _find_threshold(
 
 
 def _write(
-    outputs: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: EmbeddingDataset, data: str | None,
-    kept: int, size: int, progress: bool | None,
+    outputs: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: EmbeddingDataset,
+    data: str | None, kept: int, size: int, progress: bool | None,
 ) -> Iterator[Path]:  # fmt: skip
     chosen = outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
     if "ids" in chosen:

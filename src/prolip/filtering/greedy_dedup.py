@@ -62,6 +62,13 @@ class SameGroup:
     groups: np.ndarray
 
     def update(self, states: np.ndarray, better: np.ndarray, must_wait: np.ndarray) -> None:
+        """Compare every undecided item with the better ones of its group.
+
+        Args:
+            states: uint8 (n,), as in `SimilarityRelation.update`.
+            better: int64 (n,), written.
+            must_wait: bool (n,), written.
+        """
         undecided = np.flatnonzero((states == UNDECIDED) & (self.groups != NO_DUPLICATE))
         best = self._best_of_groups(states == KEPT)[self.groups[undecided]]
         found = best < undecided
@@ -89,6 +96,13 @@ class CosineAbove:
     clusters: Sequence[np.ndarray]
 
     def update(self, states: np.ndarray, better: np.ndarray, must_wait: np.ndarray) -> None:
+        """Compare every undecided item with the better ones of its clusters.
+
+        Args:
+            states: uint8 (n,), as in `SimilarityRelation.update`.
+            better: int64 (n,), written.
+            must_wait: bool (n,), written.
+        """
         for cluster in self.clusters:
             undecided = cluster[states[cluster] == UNDECIDED]
             others = cluster[states[cluster] != DROPPED]

@@ -31,7 +31,11 @@ PartRows = Iterator[tuple[int, Any]]
 
 
 def require_readable(data: str) -> None:
-    """Raises ValueError if the location of the data lacks its password, which is never stored."""
+    """Raise ValueError if the location of the data lacks its password, which is never stored.
+
+    Args:
+        data: The location.
+    """
     if is_stream(data) and "***" in data:
         raise ValueError(
             f"{data} was embedded with a password or token, which is not stored, so the data can't be read again to "
@@ -69,41 +73,41 @@ def _iter_kept_rows(selection: Selection, columns: Any, skip: int) -> PartRows:
 
 
 def _group_by_shard(source: TarShards, rows: PartRows) -> PartRows:
-    """(shard, its rows), with sample numbers counted from the start of the shard."""
+    """(shard, its rows), with sample indices counted from the start of the shard."""
     ends = np.cumsum(source.chunks)
     for _, table in rows:
-        numbers = table["number"].to_numpy()
-        shards = np.searchsorted(ends, numbers, side="right")
+        indices = table["index"].to_numpy()
+        shards = np.searchsorted(ends, indices, side="right")
         for shard in np.unique(shards).tolist():
             own = table.take(np.flatnonzero(shards == shard))
             start = int(ends[shard] - source.chunks[shard])
-            column = own.schema.get_field_index("number")
-            yield shard, own.set_column(column, "number", [own["number"].to_numpy() - start])
+            column = own.schema.get_field_index("index")
+            yield shard, own.set_column(column, "index", [own["index"].to_numpy() - start])
 
 
 def _read_tars(paths: tuple[str, ...], rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
     """Read each tar once, from front to back; a tar without kept samples is not opened."""
     for shard, tables in groupby(rows, key=itemgetter(0)):
-        wanted = {number: key for _, table in tables for number, key in _iter_keys(table)}
+        wanted = {index: key for _, table in tables for index, key in _iter_keys(table)}
         if wanted:
             yield from _read_tar(paths[shard], wanted)
 
 
 def _iter_keys(table: Any) -> Iterator[tuple[int, str]]:
-    return zip(table["number"].to_pylist(), table["id"].to_pylist(), strict=True)
+    return zip(table["index"].to_pylist(), table["id"].to_pylist(), strict=True)
 
 
 def _read_tar(path: str, wanted: dict[int, str]) -> Iterator[tuple[str, SampleFiles]]:
-    """wanted: sample numbers in the tar, increasing, and the keys that they had when they were embedded."""
+    """wanted: sample indices in the tar, increasing, and the keys that they had when they were embedded."""
     last = max(wanted)
     try:
         with open_stream(path) as file:
-            for number, sample in enumerate(iter_samples(StreamReader(file))):
-                if number in wanted:
-                    if sample.key.encode("utf-8", "backslashreplace").decode() != wanted[number]:
-                        raise _make_changed_error(path, wanted[number])
+            for index, sample in enumerate(iter_samples(StreamReader(file))):
+                if index in wanted:
+                    if sample.key.encode("utf-8", "backslashreplace").decode() != wanted[index]:
+                        raise _make_changed_error(path, wanted[index])
                     yield sample.key, sample.files
-                if number == last:
+                if index == last:
                     return
     except (TarDamageError, UnreachableError) as error:
         raise ValueError(f"{redact_secrets(path)} can't be read again: {error}") from None
@@ -115,10 +119,10 @@ def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFi
     for _, table in rows:
         for row in table.to_pylist():
             try:
-                sample = source.read(row["number"])
+                sample = source.read(row["index"])
             except BadSampleError as error:
                 raise ValueError(f"a kept sample can't be read again: {error}") from None
-            yield f"{row['number']:012d}", _make_files(sample, row)
+            yield f"{row['index']:012d}", _make_files(sample, row)
 
 
 def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
@@ -148,5 +152,6 @@ def _read_image_file(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
 
 def _make_changed_error(path: str, key: str) -> ValueError:
     return ValueError(
-        f"{redact_secrets(path)} has changed since it was embedded: the sample {key} is not at its position; embed the data again"
+        f"{redact_secrets(path)} has changed since it was embedded: the sample {key} is not at its position; "
+        "embed the data again"
     )

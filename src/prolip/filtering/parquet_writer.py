@@ -12,7 +12,7 @@ from prolip.files import atomic_write
 from prolip.filtering.selection import Selection
 
 EMBEDDING_ROWS = ("image_row", "text_row")
-"""Columns that refer to rows of the embeddings; they mean nothing elsewhere. `part` and `number` identify a sample."""
+"""Columns that refer to rows of the embeddings; they mean nothing elsewhere. `part` and `index` identify a sample."""
 
 
 def write_parquet(path: Path, selection: Selection) -> Path:
@@ -21,6 +21,9 @@ def write_parquet(path: Path, selection: Selection) -> Path:
     Args:
         path: Of the file.
         selection: The outcome of every sample.
+
+    Returns:
+        The path.
     """
     return atomic_write(path, partial(_write, selection=selection))
 

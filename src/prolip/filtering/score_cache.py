@@ -33,18 +33,32 @@ class ScoreCache:
     parts: tuple[int, ...]
     columns: tuple[str, ...]
 
-    def read_part(self, number: int, columns: Sequence[str] | None = None) -> Any:
-        """The pyarrow table of a part: one row per caption of each sample."""
-        path = self.folder / get_part_name(number)
+    def read_part(self, part: int, columns: Sequence[str] | None = None) -> Any:
+        """Read the scores of a part: one row per caption of each sample.
+
+        Args:
+            part: Its index.
+            columns: That are read; None: all.
+
+        Returns:
+            A pyarrow table.
+        """
+        path = self.folder / get_part_name(part)
         with arrow_errors(path):
             return import_extra("pyarrow.parquet", "data").read_table(path, columns=columns)
 
     def iter_best(self, criterion: Criterion, columns: Sequence[str] = ()) -> Iterator[BestScores]:
-        """One part at a time, with one row per sample."""
-        wanted = [*dict.fromkeys(["number", criterion.column, *columns])]
-        return (
-            select_best_captions(self.read_part(number, wanted), number, criterion) for number in self.parts
-        )
+        """Read the scores one part at a time, with one row per sample: that of its best caption.
+
+        Args:
+            criterion: What ranks captions.
+            columns: That are read beside `index` and the criterion's.
+
+        Returns:
+            An iterator over parts.
+        """
+        wanted = [*dict.fromkeys(["index", criterion.column, *columns])]
+        return (select_best_captions(self.read_part(part, wanted), part, criterion) for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,30 +78,33 @@ def select_best_captions(table: Any, part: int, criterion: Criterion) -> BestSco
     """Select the best caption of each sample of a part; of equally good captions the first one.
 
     Args:
-        table: Of `ScoreCache.read_part`, with `number` and the criterion's column.
+        table: Of `ScoreCache.read_part`, with `index` and the criterion's column.
         part: Its index.
         criterion: What ranks captions.
+
+    Returns:
+        One row per sample.
     """
     values = table[criterion.column].to_numpy(zero_copy_only=False).astype(np.float32)
     score = criterion.sign * values
-    chosen = find_first_best(table["number"].to_numpy(), to_sort_keys(score))
+    chosen = find_first_best(table["index"].to_numpy(), to_sort_keys(score))
     return BestScores(part, score[chosen], table.take(chosen))
 
 
-def find_first_best(numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
+def find_first_best(indices: np.ndarray, keys: np.ndarray) -> np.ndarray:
     """The first row with the largest key of each sample.
 
     Args:
-        numbers: (n,), sorted: the sample of each row.
+        indices: (n,), sorted: the sample of each row.
         keys: (n,).
 
     Returns:
         int64, one row per sample.
     """
-    if not len(numbers):
+    if not len(indices):
         return np.empty(0, np.int64)
-    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
-    group = np.cumsum(np.diff(numbers, prepend=numbers[0]) != 0)
+    starts = np.flatnonzero(np.diff(indices, prepend=indices[0] - 1))
+    group = np.cumsum(np.diff(indices, prepend=indices[0]) != 0)
     rows = np.flatnonzero(keys == np.maximum.reduceat(keys, starts)[group])
     return rows[np.unique(group[rows], return_index=True)[1]]
 
@@ -99,14 +116,17 @@ def cache_scores(embeddings: EmbeddingDataset, folder: Path, progress: bool | No
         embeddings: What `prolip embed` wrote.
         folder: Of the cache, for one embedding data set.
         progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The cache, with all parts.
     """
     _claim_folder(embeddings, folder)
     parquet = import_extra("pyarrow.parquet", "data")
     with progress_bar("scoring", len(embeddings.part_indices), "parts", progress) as advance:
-        for number in embeddings.part_indices:
-            path, digest = folder / get_part_name(number), embeddings.footer(number).digest
+        for part in embeddings.part_indices:
+            path, digest = folder / get_part_name(part), embeddings.footer(part).digest
             if _read_digest(path) != digest:  # missing, or of a part that was embedded again since
-                table = compute_scores(embeddings.read_part(number)).replace_schema_metadata({DIGEST: digest})
+                table = compute_scores(embeddings.read_part(part)).replace_schema_metadata({DIGEST: digest})
                 atomic_write(path, partial(parquet.write_table, table))
             advance(1)
     return ScoreCache(folder, embeddings.part_indices, tuple(get_score_columns(embeddings.header)))

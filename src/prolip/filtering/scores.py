@@ -1,15 +1,15 @@
 """Scores of image-text pairs: a table with one row per caption of each sample.
 
-    id, number                        of the sample
+    id, index                         of the sample
     image_row, text_row    int32      their rows in the part of the embeddings; null if there is none
     caption                           of this row
-    path, url, pixels                 of the image
+    path, url, pixel_digest           of the image
     csd, cosine            float32    of image and caption
     image_uncertainty, text_uncertainty  float32  tr Sigma
     log_inclusion          float32    of the image in the caption; null without full variances
     ...                               extra columns, carried through
 
-Rows are sorted by number. A sample without captions, or without an image, has one row, with nulls.
+Rows are sorted by index. A sample without captions, or without an image, has one row, with nulls.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def compute_scores(part: Any) -> Any:
     captions = part["caption"].take(arrow.array(np.where(texts >= 0, texts, images)))
     columns = {
         "id": part["id"].take(arrow.array(owner)),
-        "number": part["number"].take(arrow.array(owner)),
+        "index": part["index"].take(arrow.array(owner)),
         **{name: _to_nullable(rows) for name, rows in (("image_row", images), ("text_row", texts))},
         "caption": captions,
-        **{name: part[name].take(arrow.array(owner)) for name in ("path", "url", "pixels")},
+        **{name: part[name].take(arrow.array(owner)) for name in ("path", "url", "pixel_digest")},
         **values,
         **{
             own: part[name].take(arrow.array(owner))
@@ -68,25 +68,39 @@ def compute_scores(part: Any) -> Any:
 
 
 def get_score_columns(header: DatasetHeader) -> list[str]:
-    """The columns of the scores of embeddings with this header."""
+    """List the columns of the scores of an embedding data set.
+
+    Args:
+        header: Of the embedding data set.
+
+    Returns:
+        The names, in the order of the table.
+    """
     extra = map_extra_columns(schema(header).names).values()
     return [
         "id",
-        "number",
+        "index",
         "image_row",
         "text_row",
         "caption",
         "path",
         "url",
-        "pixels",
+        "pixel_digest",
         *SCORE_COLUMNS,
         *extra,
     ]
 
 
 def map_extra_columns(names: list[str]) -> dict[str, str]:
-    """The name of each extra column in the scores: underscores are appended to a name that is taken."""
-    usual = ("id", "number", "caption", "path", "url", "pixels", *REPLACED_COLUMNS)
+    """Map each extra column of the data to its name in the scores.
+
+    Args:
+        names: Of the extra columns.
+
+    Returns:
+        The new name of each: underscores are appended to a name that is taken.
+    """
+    usual = ("id", "index", "caption", "path", "url", "pixel_digest", *REPLACED_COLUMNS)
     found: dict[str, str] = {}
     for name in names:
         if name not in usual:
@@ -96,19 +110,26 @@ def map_extra_columns(names: list[str]) -> dict[str, str]:
 
 
 def pair_images_with_texts(part: Any) -> tuple[np.ndarray, np.ndarray]:
-    """int64 (P,) each: the row of the image and of the text of each pair, -1 where there is none, sorted by number."""
+    """Pair each text of a part with its sample's image.
+
+    Args:
+        part: A pyarrow table of embeddings, with `modality` and `index`.
+
+    Returns:
+        int64 (P,) each: the row of the image and of the text of each pair, -1 where there is none, sorted by index.
+    """
     is_image = part["modality"].to_numpy(zero_copy_only=False) == "image"
-    numbers = part["number"].to_numpy()
+    indices = part["index"].to_numpy()
     images, texts = np.flatnonzero(is_image), np.flatnonzero(~is_image)
-    position = np.searchsorted(numbers[images], numbers[texts])
+    position = np.searchsorted(indices[images], indices[texts])
     found = np.zeros(len(texts), bool)
     inside = position < len(images)
-    found[inside] = numbers[images[position[inside]]] == numbers[texts[inside]]
+    found[inside] = indices[images[position[inside]]] == indices[texts[inside]]
     owners = np.full(len(texts), -1)
     owners[found] = images[position[found]]
     unpaired = np.setdiff1d(images, owners)
     both = np.concatenate([owners, unpaired]), np.concatenate([texts, np.full(len(unpaired), -1)])
-    order = np.argsort(np.concatenate([numbers[texts], numbers[unpaired]]), kind="stable")
+    order = np.argsort(np.concatenate([indices[texts], indices[unpaired]]), kind="stable")
     return both[0][order], both[1][order]
 
 

@@ -70,5 +70,5 @@ class Selection:
             outcome[np.isnan(best.score)] = SampleOutcome.NO_SCORE
             if self.duplicates is not None:
                 dropped = self.duplicates.dropped_in_part(best.part)
-                outcome[np.isin(best.rows["number"].to_numpy(), dropped)] = SampleOutcome.DUPLICATE
+                outcome[np.isin(best.rows["index"].to_numpy(), dropped)] = SampleOutcome.DUPLICATE
             yield PartOutcomes(best.part, best.score, outcome, best.rows)

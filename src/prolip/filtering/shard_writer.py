@@ -29,7 +29,7 @@ def write_shards(
     size: int,
     progress: bool | None = None,
 ) -> list[Path]:
-    """Write the shards 00000.tar, 00001.tar, ... into a folder that was claimed; those that exist are not written again.
+    """Write the shards 00000.tar, 00001.tar, ... into a claimed folder; those that exist are not written again.
 
     Args:
         folder: Of `claim_folder`.
@@ -43,8 +43,8 @@ def write_shards(
     Returns:
         The paths of all shards.
     """
-    paths = [folder / f"{number:05d}.tar" for number in range(-(-kept // size))]
-    done = next((number for number, path in enumerate(paths) if not path.exists()), len(paths))
+    paths = [folder / f"{index:05d}.tar" for index in range(-(-kept // size))]
+    done = next((index for index, path in enumerate(paths) if not path.exists()), len(paths))
     samples = iter_kept_samples(selection, embeddings, data, skip=done * size)
     with progress_bar("writing shards", kept, "samples", progress) as advance:
         advance(min(done * size, kept))
@@ -78,9 +78,9 @@ def _make_keys_unique(samples: Iterable[tuple[str, SampleFiles]]) -> Iterator[tu
     seen: set[str] = set()
     for key, files in samples:
         unique = key
-        numbers = count(1)
+        suffixes = count(1)
         while unique in seen:
-            unique = f"{key}-{next(numbers)}"
+            unique = f"{key}-{next(suffixes)}"
         seen.add(unique)
         yield unique, files
 

@@ -72,7 +72,10 @@ def summarize_selection(selection: Selection, ground_truth: str | None = None) -
 
     Args:
         selection: The outcome of every sample.
-        ground_truth: A column that is true for matching pairs.
+        ground_truth: A column that is true for matching pairs; None: agreement is not measured.
+
+    Returns:
+        The counts, the histogram of scores, and the agreement with the ground truth.
     """
     counter = _OutcomeCounter(ground_truth)
     for part in selection.iter_parts([] if ground_truth is None else [ground_truth]):

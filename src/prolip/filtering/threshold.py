@@ -37,7 +37,14 @@ class Threshold:
 
 
 def to_sort_keys(scores: np.ndarray) -> np.ndarray:
-    """float32 (n,) -> uint32 (n,) of the same order; -0 equals 0; NaN is `NAN_KEY`, below -infinity."""
+    """Map scores to integers of the same order.
+
+    Args:
+        scores: float32 (n,). -0 equals 0.
+
+    Returns:
+        uint32 (n,); `NAN_KEY` for NaN, which is below -infinity.
+    """
     values = scores.astype(np.float32) + np.float32(0)  # -0 + 0 = 0
     bits = values.view(np.uint32)
     keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
@@ -45,12 +52,19 @@ def to_sort_keys(scores: np.ndarray) -> np.ndarray:
 
 
 def from_sort_keys(keys: np.ndarray) -> np.ndarray:
-    """The inverse of `to_sort_keys`, for keys of numbers: uint32 (n,) -> float32 (n,)."""
+    """Map keys back to scores, the inverse of `to_sort_keys`.
+
+    Args:
+        keys: uint32 (n,), of numbers (not `NAN_KEY`).
+
+    Returns:
+        float32 (n,).
+    """
     return np.where(keys >> 31, keys & np.uint32(2**31 - 1), ~keys).astype(np.uint32).view(np.float32)
 
 
 def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fraction: float) -> Threshold:
-    """The threshold that keeps the best round(keep_fraction * N) of N scores.
+    """Find the threshold that keeps the best round(keep_fraction * N) of N scores.
 
     Fewer are kept only if too many scores are NaN.
 
@@ -58,6 +72,9 @@ def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fractio
         iter_scores: Called once per pass; gives blocks of float32 scores, larger is better, in the same order each
             time.
         keep_fraction: Above 0, at most 1.
+
+    Returns:
+        The threshold, to be applied to the scores in the same order.
     """
     require_keep_fraction(keep_fraction)
     upper = sum((count_upper(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
@@ -73,18 +90,37 @@ def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fractio
 
 
 def count_upper(scores: np.ndarray) -> np.ndarray:
-    """int64 (65536,): how often each upper half of a key occurs; only NaN has 0."""
+    """Count how often each upper half of a key occurs.
+
+    Args:
+        scores: float32 (n,).
+
+    Returns:
+        int64 (65536,); only NaN counts for half 0.
+    """
     return np.bincount(to_sort_keys(scores) >> 16, minlength=HALF)
 
 
 def count_lower(scores: np.ndarray, half: int) -> np.ndarray:
-    """int64 (65536,): how often each lower half occurs under one upper half."""
+    """Count how often each lower half of a key occurs under one upper half.
+
+    Args:
+        scores: float32 (n,).
+        half: The upper half.
+
+    Returns:
+        int64 (65536,).
+    """
     keys = to_sort_keys(scores)
     return np.bincount(keys[keys >> 16 == half] & (HALF - 1), minlength=HALF)
 
 
 def require_keep_fraction(keep_fraction: float) -> None:
-    """Raises ValueError if the fraction is not above 0 and at most 1."""
+    """Raise ValueError if the fraction is not above 0 and at most 1.
+
+    Args:
+        keep_fraction: The fraction of samples to keep.
+    """
     if not 0 < keep_fraction <= 1:
         raise ValueError(f"keep_fraction must be above 0 and at most 1, not {keep_fraction!r}")
 

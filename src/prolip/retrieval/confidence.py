@@ -78,13 +78,16 @@ class SearchConfidence:
 def compute_confidence(
     database: Database, query: Gaussian, hits: SearchHits, modality: Modality
 ) -> SearchConfidence:
-    """How sure a search is of its first result.
+    """Compute how sure a search is of its first result.
 
     Args:
         database: That was searched.
         query: (D,).
         hits: The query's nearest items by CSD, ideally COMPARED of them.
         modality: Of the query.
+
+    Returns:
+        The query's uncertainty, the match probability of the first hit, and the number of equally good hits.
     """
     uncertainty = float(query.uncertainty)
     quantiles = database.settings.quantiles.get(modality)

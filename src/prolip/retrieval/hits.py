@@ -47,7 +47,7 @@ class SearchHits:
         return np.asarray(self.items["uncertainty"].to_numpy())
 
     def column(self, name: str) -> list[Any]:
-        """The values of a column of the database: id, number, modality, caption, path, url, origin, ..."""
+        """The values of a column of the database: id, index, modality, caption, path, url, origin, ..."""
         return list(self.items[name].to_pylist())
 
     def argsort(self, key: np.ndarray) -> np.ndarray:
@@ -109,14 +109,31 @@ def score_items(
 
 
 def rows_to_gaussian(rows: Any, dim: int) -> Gaussian:
-    """Gaussians (n, D), float32, of a pyarrow table of items with `vector` and `log_var`."""
+    """Convert rows of a database to Gaussians.
+
+    Args:
+        rows: A pyarrow table of n items with `vector` and `log_var`.
+        dim: D, the dimensions of the model.
+
+    Returns:
+        (n, D), float32.
+    """
     return Gaussian(column_to_tensor(rows["vector"])[:, :dim], column_to_tensor(rows["log_var"]))
 
 
 def log_inclusion_in_query(
     query: Gaussian, items: Gaussian, measure: Literal["inclusion", "containment"]
 ) -> np.ndarray:
-    """log inclusion, or log containment, of each item (n, D) in the query (D,): (n,), float64."""
+    """Compute log inclusion, or log containment, of each item in a query.
+
+    Args:
+        query: (D,).
+        items: (n, D).
+        measure: inclusion or containment.
+
+    Returns:
+        (n,), float64.
+    """
     compare = log_inclusion if measure == "inclusion" else log_containment
     values: np.ndarray = compare(items.to(torch.float64), query[None].to(torch.float64)).numpy()
     return values

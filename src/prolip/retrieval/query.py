@@ -127,7 +127,14 @@ def search(
 
 
 def get_logit_parameters(database: Database) -> tuple[float, float] | None:
-    """The scale and bias of the match probability; None if the model has none."""
+    """Read the parameters of the match probability.
+
+    Args:
+        database: Whose header has them.
+
+    Returns:
+        Scale (not its logarithm) and bias of the logits; None if the model has none.
+    """
     header = database.header
     return None if header.scale is None or header.bias is None else (header.scale, header.bias)
 

@@ -59,6 +59,9 @@ def load_database_model(database: Database, name: str | None = None, device: str
         name: Where the model is now; None: where it was when the items were embedded.
         device: cpu, cuda, ...; None: a GPU if there is one.
 
+    Returns:
+        The model.
+
     Raises:
         ValueError: The model can't be loaded, or is another one.
     """

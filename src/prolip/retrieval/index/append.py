@@ -77,9 +77,9 @@ def append_embeddings(
         database.add_origin(origin, embeddings.header, str(embeddings.storage))
     _add_new_columns(database, embeddings.header)
     indexed = list_indexed_parts(database, origin)
-    digests = {number: embeddings.footer(number).digest for number in embeddings.part_indices}
-    missing = [number for number in embeddings.part_indices if indexed.get(number) != digests[number]]
-    if changed := [str(number) for number in missing if number in indexed]:
+    digests = {part: embeddings.footer(part).digest for part in embeddings.part_indices}
+    missing = [part for part in embeddings.part_indices if indexed.get(part) != digests[part]]
+    if changed := [str(part) for part in missing if part in indexed]:
         database.delete_rows(f"origin = {quote_text(origin)} AND part IN ({', '.join(changed)})")
     before, first = database.count_rows(), _next_row(database)
     with progress_bar(f"indexing {embeddings.header.data}", len(missing), "parts", progress) as advance:
@@ -95,7 +95,14 @@ def append_embeddings(
 
 
 def make_origin_name(header: DatasetHeader) -> str:
-    """A name for an embedding data set: that of the data, and eight digits of the model, the data and what was embedded."""
+    """Make a name for an embedding data set that no other one has.
+
+    Args:
+        header: Of the embedding data set.
+
+    Returns:
+        The name of the data, and eight digits of a digest of the model, the data and what was embedded.
+    """
     data = "".join(
         character if character.isalnum() or character in "-_.=" else "-"
         for character in Path(header.data).name
@@ -105,7 +112,15 @@ def make_origin_name(header: DatasetHeader) -> str:
 
 
 def list_indexed_parts(database: Database, origin: str) -> dict[int, str]:
-    """The digests of the parts of an embedding data set that are in the database, by part."""
+    """List the parts of an embedding data set that are in a database.
+
+    Args:
+        database: That is read.
+        origin: The name of the embedding data set.
+
+    Returns:
+        The digest of each part, by part.
+    """
     found: dict[int, str] = {}
     for batch in database.iter_batches(["part", "digest"], f"origin = {quote_text(origin)}"):
         parts, first_rows = np.unique(batch["part"].to_numpy(), return_index=True)
@@ -122,7 +137,12 @@ def _next_row(database: Database) -> int:
 
 
 def require_compatible(database: Database, embeddings: EmbeddingDataset) -> None:
-    """Raises ValueError if embeddings can't be compared with those of the database, or have columns of other types."""
+    """Raise ValueError if embeddings can't be compared with those of a database, or have columns of other types.
+
+    Args:
+        database: To which they would be appended.
+        embeddings: What `prolip embed` wrote.
+    """
     new = embeddings.header
     _require_same_headers(database.header, f"the database {database.uri}", embeddings)
     origin = database.origins.get(make_origin_name(new))

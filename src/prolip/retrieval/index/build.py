@@ -93,7 +93,14 @@ def _train_and_tune(
 
 
 def compute_uncertainty_quantiles(database: Database) -> dict[str, list[float]]:
-    """Quantiles of uncertainty, by modality (index/quantiles.py)."""
+    """Compute the quantiles of uncertainty of a database's items.
+
+    Args:
+        database: Whose items are read.
+
+    Returns:
+        By modality, the values at 1/1000, 2/1000, ... 1 (index/quantiles.py); empty if it has no items.
+    """
     sketches = {"image": QuantileSketch(), "text": QuantileSketch()}
     for batch in database.iter_batches(["modality", "uncertainty"]):
         modality, values = batch["modality"].to_numpy(zero_copy_only=False), batch["uncertainty"].to_numpy()

@@ -60,7 +60,14 @@ MIN_TRAINING_ROWS = 256
 
 @contextmanager
 def translate_lance_errors(uri: str | Path) -> Iterator[None]:
-    """Turn LanceDB's errors about damage, unreachable storage or two writers into one message."""
+    """Turn LanceDB's errors about damage, unreachable storage or two writers into one message.
+
+    Args:
+        uri: Of the database, for the message.
+
+    Yields:
+        None.
+    """
     try:
         yield
     except BaseException as error:
@@ -105,7 +112,15 @@ class Database:
 
     @classmethod
     def create(cls, uri: str | Path, header: DatasetHeader) -> Database:
-        """Create a database without rows, for embeddings of the header's model, variances and precision."""
+        """Create a database without rows.
+
+        Args:
+            uri: A folder or URI that holds no database yet.
+            header: Of the embeddings: the database takes those of its model, variances and precision.
+
+        Returns:
+            The new database.
+        """
         if has_database(uri):
             raise ValueError(f"{uri} already holds a database: open it to append, or choose another folder")
         with translate_lance_errors(uri):
@@ -138,7 +153,15 @@ class Database:
             return int(self.items.count_rows(where))
 
     def iter_batches(self, columns: Sequence[str], where: str | None = None) -> Iterator[Any]:
-        """Some columns of all items as pyarrow record batches, in no particular order."""
+        """Read some columns of all items, in no particular order.
+
+        Args:
+            columns: That are read.
+            where: SQL: only rows that pass; None: all.
+
+        Yields:
+            pyarrow record batches.
+        """
         with translate_lance_errors(self.uri):
             query = self.items.search().select(list(columns))
             yield from (query if where is None else query.where(where)).to_batches()
@@ -231,7 +254,13 @@ class Database:
         return rows
 
     def add_origin(self, origin: str, header: DatasetHeader, location: str) -> None:
-        """Store where the items of an origin come from."""
+        """Store where the items of an embedding data set come from.
+
+        Args:
+            origin: The name of the embedding data set.
+            header: Of the embedding data set.
+            location: Of the embedding data set.
+        """
         arrow = import_extra("pyarrow", "search")
         row = {"origin": [origin], "header": [header.to_json()], "location": [location]}
         self.connection.open_table("origins").add(arrow.table(row))
@@ -280,7 +309,8 @@ class Database:
             return
         if self.count_rows() < MIN_TRAINING_ROWS:
             raise ValueError(
-                f"an index needs at least {MIN_TRAINING_ROWS} rows, and {self.uri} has {self.count_rows()}: use kind none"
+                f"an index needs at least {MIN_TRAINING_ROWS} rows, and {self.uri} has {self.count_rows()}: "
+                "use kind none"
             )
         config = getattr(import_extra("lancedb.index", "search"), INDEX_CLASSES[kind])
         with translate_lance_errors(self.uri):
@@ -295,7 +325,14 @@ class Database:
 
 
 def has_database(uri: str | Path) -> bool:
-    """Whether `prolip index` wrote a database here."""
+    """Whether `prolip index` wrote a database here.
+
+    Args:
+        uri: A folder, or a URI (s3://, gs://, az://).
+
+    Returns:
+        Whether there is one. The folder is not created.
+    """
     if not str(uri):
         raise ValueError(
             "the location of the database is empty: it must be a folder, or a URI (s3://, gs://, az://)"
@@ -314,7 +351,14 @@ def has_database(uri: str | Path) -> bool:
 
 @contextmanager
 def lock_for_writing(uri: str | Path) -> Iterator[None]:
-    """Lock a database against other writers on this machine. (An object store has no lock.)"""
+    """Lock a database against other writers on this machine. (An object store has no lock.)
+
+    Args:
+        uri: Of the database; a folder is created.
+
+    Yields:
+        None, while the lock is held.
+    """
     if _is_remote(uri):
         yield
         return
@@ -331,7 +375,14 @@ def lock_for_writing(uri: str | Path) -> Iterator[None]:
 
 
 def item_schema(header: DatasetHeader) -> Any:
-    """The pyarrow schema of the items of an embedding data set."""
+    """Make the schema of the items of an embedding data set.
+
+    Args:
+        header: Of the embedding data set.
+
+    Returns:
+        A pyarrow schema, with the header in its metadata.
+    """
     arrow = import_extra("pyarrow", "search")
     embedded = schema.schema(header)
     names = map_column_names(header)
@@ -347,7 +398,14 @@ def item_schema(header: DatasetHeader) -> Any:
 
 
 def map_column_names(header: DatasetHeader) -> dict[str, str]:
-    """The name in the database of each embedding column but `mean`; a character LanceDB rejects becomes an underscore."""
+    """Map each embedding column but `mean` to its name in the database.
+
+    Args:
+        header: Of the embedding data set.
+
+    Returns:
+        The new name of each column: a character that LanceDB rejects becomes an underscore.
+    """
     names = [name for name in schema.schema(header).names if name != "mean"]
     found: dict[str, str] = {}
     for name in names:

@@ -65,7 +65,15 @@ def find_nearest_exact(
 
 
 def split_by_query(rows: Any, queries: int) -> list[Any]:
-    """Split what `Database.find_nearest` returned into one pyarrow table per query."""
+    """Split what `Database.find_nearest` returned by query.
+
+    Args:
+        rows: A pyarrow table with `query_index`, sorted by it.
+        queries: The number of queries.
+
+    Returns:
+        One pyarrow table per query.
+    """
     ends = np.searchsorted(rows["query_index"].to_numpy(), np.arange(queries + 1))
     return [rows.slice(start, end - start) for start, end in pairwise(ends.tolist())]
 

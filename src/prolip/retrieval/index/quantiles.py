@@ -45,12 +45,28 @@ class QuantileSketch:
 
 
 def value_at_fraction(quantiles: np.ndarray, fraction: float) -> float:
-    """The value that this fraction of what was seen does not exceed; the fraction is rounded to a thousandth."""
+    """Look up the value that a fraction of what was seen does not exceed.
+
+    Args:
+        quantiles: (LEVELS,), of `QuantileSketch.compute_quantiles`.
+        fraction: Above 0, at most 1; it is rounded to a thousandth.
+
+    Returns:
+        The value.
+    """
     return float(quantiles[_level(fraction) - 1])
 
 
 def fraction_below(quantiles: np.ndarray, value: float) -> float:
-    """The fraction of what was seen that is below a value, to a thousandth."""
+    """Compute the fraction of what was seen that is below a value.
+
+    Args:
+        quantiles: (LEVELS,), of `QuantileSketch.compute_quantiles`.
+        value: Any number.
+
+    Returns:
+        The fraction, to a thousandth.
+    """
     return float(np.searchsorted(quantiles, np.float32(value))) / len(quantiles)
 
 

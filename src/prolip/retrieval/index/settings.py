@@ -87,6 +87,9 @@ class IndexSettings:
             text: Of `to_json`.
             where: The database, for messages.
 
+        Returns:
+            The settings.
+
         Raises:
             ValueError: The settings have another version.
         """
@@ -98,6 +101,14 @@ class IndexSettings:
 
 
 def describe_old_version(uri: str, version: object = None) -> str:
-    """The message for a database that this version of prolip can't read."""
+    """Format the message for a database that this version of prolip can't read.
+
+    Args:
+        uri: Of the database.
+        version: Of the database; None: unknown, but older.
+
+    Returns:
+        The message.
+    """
     found = "an older version" if version is None else f"version {version}"
     return f"{uri} is a database of {found}, not of version {VERSION}: run `prolip index` into another folder"

@@ -6,7 +6,14 @@ import re
 
 
 def quote_text(text: str) -> str:
-    """A text as an SQL literal."""
+    """Quote a text as an SQL literal.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text in single quotes.
+    """
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -17,7 +24,14 @@ def join_conditions(*conditions: str | None) -> str | None:
 
 
 def is_self_contained(where: str) -> bool:
-    """Whether a condition stays within the parentheses around it: an SQL parser silently stops at an unmatched one."""
+    """Whether a condition stays within the parentheses around it: an SQL parser silently stops at an unmatched one.
+
+    Args:
+        where: An SQL condition.
+
+    Returns:
+        Whether its parentheses and quotes are closed, and it has no comment.
+    """
     bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`", "", where)
     depth = 0
     for character in bare:

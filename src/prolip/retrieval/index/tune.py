@@ -109,7 +109,16 @@ def tune(
 
 
 def draw_queries(database: Database, among: str | None = None, seed: int = 0) -> TuningQueries:
-    """Draw texts that search images; if there is only one modality, rows of it that search the others."""
+    """Draw texts that search images; if there is only one modality, rows of it that search the others.
+
+    Args:
+        database: Whose rows are drawn.
+        among: SQL: only these items are searched; None: all.
+        seed: Of the draw.
+
+    Returns:
+        Up to QUERIES rows.
+    """
     images, texts = (database.count_rows(f"modality = '{modality}'") for modality in ("image", "text"))
     both = bool(images and texts)
     rows = _draw_rows(database, "modality = 'text'" if both else None, seed)
@@ -124,14 +133,34 @@ def draw_queries(database: Database, among: str | None = None, seed: int = 0) ->
 
 
 def measure_exact_distances(database: Database, queries: TuningQueries) -> list[np.ndarray]:
-    """The distances of each query's ten nearest items, itself excluded, by an exact search."""
+    """Measure the distances of each query's ten nearest items by an exact search.
+
+    Args:
+        database: That is searched.
+        queries: Of `draw_queries`.
+
+    Returns:
+        For each query up to K squared distances, increasing; its own row is excluded.
+    """
     return _distances_to_others(_find_nearest(database, queries.vectors, queries.where, None), queries)
 
 
 def measure_recall(
     database: Database, queries: TuningQueries, exact: Sequence[np.ndarray], effort: SearchEffort
 ) -> float:
-    """The fraction of the ten nearest items that is found; an item as near as the tenth counts, since copies are equal."""
+    """Measure the fraction of the ten nearest items that an approximate search finds.
+
+    An item as near as the tenth counts, since copies are equal.
+
+    Args:
+        database: With an index.
+        queries: Of `draw_queries`.
+        exact: Of `measure_exact_distances`.
+        effort: Of the approximate search.
+
+    Returns:
+        recall@10, the mean over queries.
+    """
     found = _distances_to_others(_find_nearest(database, queries.vectors, queries.where, effort), queries)
     fractions = [_found_fraction(one, best) for one, best in zip(found, exact, strict=True)]
     return float(np.mean(fractions))
@@ -146,7 +175,11 @@ def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 def require_recall(value: float) -> None:
-    """Raises ValueError if a target recall is not above 0 and at most 1."""
+    """Raise ValueError if a target recall is not above 0 and at most 1.
+
+    Args:
+        value: The target recall.
+    """
     if not 0 < value <= 1:
         raise ValueError(f"recall must be above 0 and at most 1, not {value}")
 

@@ -15,24 +15,54 @@ SIZE_MULTIPLE = 16
 
 
 def vector_size(dim: int) -> int:
-    """The size of a vector in a space of D dimensions: at least D + 1."""
+    """Compute the size of a vector for a model of D dimensions.
+
+    Args:
+        dim: D.
+
+    Returns:
+        The smallest size that is allowed, at least D + 1.
+    """
     return -(-(dim + 1) // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
 def item_vectors(mean: np.ndarray, uncertainty: np.ndarray) -> np.ndarray:
-    """[mu, sqrt(tr), 0 ...] of items: mean (n, D), uncertainty (n,) -> float32 (n, vector_size)."""
+    """Make the vectors [mu, sqrt(tr), 0 ...] of items.
+
+    Args:
+        mean: (n, D).
+        uncertainty: (n,), traces.
+
+    Returns:
+        float32 (n, vector_size).
+    """
     vectors = query_vectors(mean)
     vectors[:, mean.shape[1]] = np.sqrt(uncertainty)
     return vectors
 
 
 def query_vectors(mean: np.ndarray) -> np.ndarray:
-    """[mu, 0, 0 ...] of queries: mean (n, D) -> float32 (n, vector_size)."""
+    """Make the vectors [mu, 0, 0 ...] of queries.
+
+    Args:
+        mean: (n, D).
+
+    Returns:
+        float32 (n, vector_size).
+    """
     vectors = np.zeros((len(mean), vector_size(mean.shape[1])), dtype=np.float32)
     vectors[:, : mean.shape[1]] = mean
     return vectors
 
 
 def extract_means(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """The means of stored or query vectors: (n, vector_size) -> (n, D)."""
+    """Extract the means of stored or query vectors.
+
+    Args:
+        vectors: (n, vector_size).
+        dim: D.
+
+    Returns:
+        (n, D).
+    """
     return vectors[:, :dim]

@@ -138,12 +138,24 @@ def open_caption_search(path: str | Path, *, scan: bool = False) -> list[str] | 
 
 
 def read_captions(path: str | Path) -> list[str]:
-    """All captions of a file, each once; formats: see `prolip.data.sources.captions.open_captions`."""
+    """Read all captions of a file, each once.
+
+    Args:
+        path: A file in a format of `prolip.data.sources.captions.open_captions`.
+
+    Returns:
+        The captions, in the order of the file.
+    """
     return list(dict.fromkeys(iter_captions(open_captions(path))))
 
 
 def require_same_model(model: ProLIP, captions: EmbeddedCaptions | DatabaseCaptions) -> None:
-    """Raises ValueError if the captions were embedded by another model."""
+    """Raise ValueError if captions were embedded by another model.
+
+    Args:
+        model: That embeds the images.
+        captions: On disk.
+    """
     identity, header = model_identity(model), captions.header
     if identity != header.identity:
         raise ValueError(
@@ -216,9 +228,9 @@ def _make_path(
         CaptionStep(
             captions.texts[index],
             float(captions.z.uncertainty[index]) if is_probabilistic else None,
-            float(similarities[number]),
+            float(similarities[rank]),
         )
-        for number, index in enumerate(shown)
+        for rank, index in enumerate(shown)
     ]
     return CaptionPath(
         steps=tuple(steps[:-1]),

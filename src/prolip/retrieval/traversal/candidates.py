@@ -60,7 +60,15 @@ class CandidateSearch:
     progress: bool | None = None
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
-        """The position of the caption nearest to each query (Q, D): (Q,)."""
+        """Find the caption nearest to each query, among those that the index finds.
+
+        Args:
+            queries: (Q, D).
+            rank_by: csd or cosine.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
         found = []
         for chunk in _iter_chunks(len(queries), QUERY_CHUNK):
             rows = self._fetch_nearest(queries.mean[chunk], rank_by)
@@ -71,7 +79,16 @@ class CandidateSearch:
     def find_max_inclusion(
         self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
     ) -> Tensor:
-        """The position of the caption that includes each query (Q, D) most: (Q,)."""
+        """Find the caption that includes each query most, among the nearest of each band of uncertainty.
+
+        Args:
+            queries: (Q, D).
+            measure: inclusion; or containment, for which all captions are compared.
+            form: Of log inclusion.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
         if measure == "containment":
             return ExactSearch(self.table, self.progress).find_max_inclusion(queries, measure, form)
         self.table.require_variances()
@@ -85,10 +102,19 @@ class CandidateSearch:
     def find_nearest_at_steps(
         self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
     ) -> Tensor:
-        """The position of the caption nearest to each step from starts to ends, (N, D) of unit length: (N, steps).
+        """Find the caption nearest to each step of the chords from starts to ends.
 
         The candidates of one step are compared at all other steps, too: an index that misses a caption at one step
         hardly misses it at the steps before and after.
+
+        Args:
+            starts: (N, D), of unit length.
+            ends: (N, D), of unit length.
+            steps: Points per chord; the end itself is not one.
+            rank_by: csd or cosine.
+
+        Returns:
+            int64 (N, steps), positions in the table.
         """
         fractions = torch.arange(steps, dtype=starts.dtype)[:, None] / steps
         found = []

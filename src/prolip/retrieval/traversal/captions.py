@@ -234,7 +234,14 @@ class DatabaseCaptions:
 
 
 def read_positions(rows: Any) -> Tensor:
-    """Positions (n,) of rows of a database, a pyarrow table with the column `row`."""
+    """Read the positions of captions in a database.
+
+    Args:
+        rows: A pyarrow table of n rows with the column `row`.
+
+    Returns:
+        int64 (n,).
+    """
     return torch.from_numpy(rows["row"].to_numpy().copy())
 
 
@@ -255,7 +262,8 @@ def _select_rows(found: Sequence[Any], known: Tensor, positions: Tensor) -> Any:
     rows = import_extra("pyarrow", "data").concat_tables(found)
     if len(rows) != len(known):
         raise ValueError(
-            f"only {len(rows)} of {len(known)} captions that a search found can be read: another process changed the table"
+            f"only {len(rows)} of {len(known)} captions that a search found can be read: "
+            "another process changed the table"
         )
     return rows.take(torch.searchsorted(known, positions.contiguous()).numpy())
 

@@ -34,7 +34,15 @@ class ExactSearch:
     progress: bool | None = None
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
-        """The position of the caption nearest to each query (Q, D): (Q,)."""
+        """Find the caption nearest to each query.
+
+        Args:
+            queries: (Q, D).
+            rank_by: csd or cosine.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
 
         def search(block: MeanTrace) -> tuple[Tensor, Tensor]:
             values, rows = find_nearest(queries, block, 1, metric=rank_by)
@@ -45,7 +53,16 @@ class ExactSearch:
     def find_max_inclusion(
         self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
     ) -> Tensor:
-        """The position of the caption that includes each query (Q, D) most: (Q,)."""
+        """Find the caption that includes each query most.
+
+        Args:
+            queries: (Q, D).
+            measure: inclusion or containment.
+            form: Of log inclusion.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
         return self._find_best(
             self.table.iter_gaussians(),
             lambda block: find_max_inclusion(queries, block, measure, form=form),
@@ -54,7 +71,17 @@ class ExactSearch:
     def find_nearest_at_steps(
         self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
     ) -> Tensor:
-        """The position of the caption nearest to each step from starts to ends, (N, D) of unit length: (N, steps)."""
+        """Find the caption nearest to each step of the chords from starts to ends.
+
+        Args:
+            starts: (N, D), of unit length.
+            ends: (N, D), of unit length.
+            steps: Points per chord; the end itself is not one.
+            rank_by: csd or cosine.
+
+        Returns:
+            int64 (N, steps), positions in the table.
+        """
         return self._find_best(
             self.table.iter_mean_traces(), lambda block: nearest_at_steps(starts, ends, block, steps, rank_by)
         )

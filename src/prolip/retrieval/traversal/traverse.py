@@ -31,17 +31,44 @@ class CaptionSearch(Protocol):
     def table(self) -> CaptionTable: ...
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
-        """The position of the caption nearest to each query (Q, D): (Q,)."""
+        """Find the caption nearest to each query.
+
+        Args:
+            queries: (Q, D).
+            rank_by: csd or cosine.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
 
     def find_max_inclusion(
         self, queries: Gaussian, measure: InclusionMeasure = "inclusion", form: Form = "exact"
     ) -> Tensor:
-        """The position of the caption that includes each query (Q, D) most: (Q,)."""
+        """Find the caption that includes each query most.
+
+        Args:
+            queries: (Q, D).
+            measure: inclusion or containment.
+            form: Of log inclusion.
+
+        Returns:
+            int64 (Q,), positions in the table.
+        """
 
     def find_nearest_at_steps(
         self, starts: Tensor, ends: Tensor, steps: int, *, rank_by: SimilarityMetric = "csd"
     ) -> Tensor:
-        """The position of the caption nearest to each step from starts to ends, (N, D) of unit length: (N, steps)."""
+        """Find the caption nearest to each step of the chords from starts to ends.
+
+        Args:
+            starts: (N, D), of unit length.
+            ends: (N, D), of unit length.
+            steps: Points per chord; the end itself is not one.
+            rank_by: How the nearest caption is found.
+
+        Returns:
+            int64 (N, steps), positions in the table.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +182,16 @@ def traverse_to_roots(
 def find_captions_at_roots(
     traversals: Traversals, captions: Gaussian | CaptionSearch, rank_by: SimilarityMetric = "csd"
 ) -> Tensor:
-    """The caption nearest to each root itself, int64 (N,)."""
+    """Find the caption nearest to each root itself.
+
+    Args:
+        traversals: N traversals.
+        captions: As in `traverse`.
+        rank_by: How the nearest caption is found.
+
+    Returns:
+        int64 (N,), positions.
+    """
     return _as_search(captions).find_nearest(Gaussian.point(traversals.root_mean), rank_by=rank_by)
 
 
