@@ -78,22 +78,51 @@ def print_tables(tables: Iterable[Table], *, stderr: bool = False, width: int = 
 
 
 def printable(text: str) -> str:
-    """The text with every character that could control a terminal replaced by a space."""
+    """Replace every character that could control a terminal by a space.
+
+    Args:
+        text: Any text, such as a caption or a file name.
+
+    Returns:
+        Text of the same length.
+    """
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def format_percent(fraction: float | None) -> str:
-    """A fraction (0 to 1) in percent with one decimal and no sign (0.618 is "61.8"); `MISSING` for None."""
+    """Format a fraction in percent, with one decimal and no sign: 0.618 is "61.8".
+
+    Args:
+        fraction: From 0 to 1; None: unknown.
+
+    Returns:
+        The text; `MISSING` for None.
+    """
     return MISSING if fraction is None else f"{100 * fraction:.1f}"
 
 
 def format_number(value: float | None, spec: str = ".4g") -> str:
-    """A number by a format spec (0.00123456 is "0.001235"); `MISSING` for None."""
+    """Format a number: 0.00123456 is "0.001235".
+
+    Args:
+        value: None: unknown.
+        spec: A format spec of Python.
+
+    Returns:
+        The text; `MISSING` for None.
+    """
     return MISSING if value is None else format(value, spec)
 
 
 def describe_bad_samples(count: int) -> str | None:
-    """The caption of a table whose data had bad samples; None if there were none."""
+    """Caption of a table whose data had bad samples.
+
+    Args:
+        count: Number of bad samples.
+
+    Returns:
+        The caption; None if there were none.
+    """
     if not count:
         return None
     return f"{count:,} bad {'sample was' if count == 1 else 'samples were'} skipped"

@@ -1,4 +1,4 @@
-"""Demo: train a small ProLIP on scenes, compare it with one trained for longer, write a report (`prolip demo`)."""
+"""Demo: train a small ProLIP on scenes, compare it with a longer-trained one, write a report."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _is_same_run(config: TrainConfig) -> bool:
 
 
 def _accepts_existing(console: Console, out: Path) -> bool:
-    """Ask whether to show the existing demo. Yes, where nobody can be asked."""
+    """Ask whether to show the existing demo; yes without asking if there is no terminal."""
     if not (sys.stdin.isatty() and console.is_terminal):
         return True
     answer = console.input(f"{out} holds an earlier demo. Show it again? [Y/n] ", markup=False)

@@ -1,4 +1,4 @@
-"""Inspection of the installation: packages, extras and the capabilities of the machine (`prolip doctor`)."""
+"""Inspection of the installation (`prolip doctor`): packages, extras, hardware."""
 
 from __future__ import annotations
 

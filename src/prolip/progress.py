@@ -11,10 +11,18 @@ from contextlib import contextmanager
 def progress_bar(
     description: str, total: int | None, unit: str, show: bool | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """A bar to be advanced: `with bar("embedding", 1000, "images") as advance: advance(64)`.
+    """Show a progress bar on stderr: `with progress_bar("embedding", 1000, "images") as advance: advance(64)`.
 
-    total: None: nobody knows.
-    show: None: if stderr is a terminal. It disappears when it is done; what was done is for the caller to say.
+    The bar disappears when the block ends.
+
+    Args:
+        description: Text before the bar.
+        total: Number of items; None: unknown.
+        unit: Name of the items, for the rate.
+        show: None: if stderr is a terminal.
+
+    Returns:
+        A context manager; its value is a function that advances the bar by a number of items.
     """
     if not (sys.stderr.isatty() if show is None else show):
         yield lambda _: None

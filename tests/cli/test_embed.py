@@ -1,4 +1,4 @@
-"""`prolip embed`: what it writes, and what it says."""
+"""`prolip embed`: what it writes and prints."""
 
 import json
 
@@ -20,9 +20,9 @@ def test_embed_writes_a_folder_and_prints_a_summary(model, tmp_path, capsys):
     main(
         ["embed", data, "--out", str(out), "--model", model, "--part-size", "8", "--max-bad-fraction", "0.2"]
     )
-    told = capsys.readouterr()
-    assert told.out.startswith(f"{out}: 22 embeddings in 2 parts, ")
-    assert told.err == f"skipped of 12 samples: unreadable image 1; see {out / 'errors.csv'}\n"
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{out}: 22 embeddings in 2 parts, ")
+    assert printed.err == f"skipped 1 of 12 samples (unreadable image 1); see {out / 'errors.csv'}\n"
     assert len(EmbeddingDataset.open(out)) == 22
 
 
@@ -31,12 +31,12 @@ def test_embed_prints_json(model, tmp_path, capsys):
         ["embed", "scenes:simple,length=5,size=32", "--out", str(tmp_path / "o"), "--model", model, "--modality",
          "image", "--variances", "trace", "--precision", "float16", "--json"]
     )  # fmt: skip
-    told = json.loads(capsys.readouterr().out)
-    assert told["rows"] == told["samples"] == 5
-    assert told["bad"] == {}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"] == printed["samples"] == 5
+    assert printed["bad"] == {}
     header = EmbeddingDataset.open(tmp_path / "o").header
     assert (header.variances, header.precision, header.modality) == ("trace", "float16", "image")
-    assert told["identity"] == header.identity
+    assert printed["identity"] == header.identity
 
 
 def test_embed_rejects_another_model(model, tmp_path, capsys):
@@ -46,9 +46,9 @@ def test_embed_rejects_another_model(model, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["embed", data, "--out", str(tmp_path / "o"), "--model", "scenes-tiny"])
     assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert "holds embeddings of another model" in told
-    assert len(told.splitlines()) == 1
+    printed = capsys.readouterr().err
+    assert "holds embeddings of another model" in printed
+    assert len(printed.splitlines()) == 1
 
 
 def test_embed_stores_absolute_paths(model, tmp_path, monkeypatch):

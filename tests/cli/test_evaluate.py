@@ -1,4 +1,4 @@
-"""Every evaluation as a command: JSON that others can read, tables, figures, one sentence when something is wrong."""
+"""Every evaluation as a command: JSON that others can read, tables, figures, one line for bad input."""
 
 import json
 
@@ -27,17 +27,17 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def folder(tmp_path_factory):
     """Scenes, and a fresh small model beside them."""
-    folder = tmp_path_factory.mktemp("place")
+    folder = tmp_path_factory.mktemp("evaluate")
     write_dataset(folder / "scenes", SceneDatasetSpec(image_size=32, num_train=1, num_test=24))
     create("nano", make_tokenizer()).save(folder / "model")
     return folder
 
 
 @pytest.fixture
-def run(place, monkeypatch):
-    monkeypatch.chdir(place / "scenes")
+def run(folder, monkeypatch):
+    monkeypatch.chdir(folder / "scenes")
 
     def go(*words):
         main([*words, "--model", "../model"])
@@ -64,19 +64,19 @@ def test_evaluate_prints_tables_and_draws_figures(run, capsys, tmp_path, name):
     printed = capsys.readouterr().out
     assert "│" in printed
     assert str(tmp_path / f"{name}.json") in printed
-    pictures = {path.stem for path in tmp_path.glob("*.png")}
-    assert pictures
-    assert pictures == {path.stem for path in tmp_path.glob("*.svg")}
+    figures = {path.stem for path in tmp_path.glob("*.png")}
+    assert figures
+    assert figures == {path.stem for path in tmp_path.glob("*.svg")}
     for path in tmp_path.glob("*.png"):
         assert str(path) in printed
         with Image.open(path) as image:
             assert len(image.convert("RGB").getcolors(2**24)) > 10
 
 
-def test_make_folder_separates_data_models_and_metrics(run, place, capsys, tmp_path, monkeypatch):
+def test_make_folder_separates_data_models_and_metrics(run, folder, capsys, tmp_path, monkeypatch):
     run("evaluate", *RUNS["retrieval"])
-    folder = place / "scenes" / "runs" / "evaluate" / "model" / "wds_scenes-retrieval_test"
-    assert json.loads((folder / "retrieval.json").read_text())["command"] == "retrieval"
+    results = folder / "scenes" / "runs" / "evaluate" / "model" / "wds_scenes-retrieval_test"
+    assert json.loads((results / "retrieval.json").read_text())["command"] == "retrieval"
     for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
         assert make_folder_name(one) != make_folder_name(other)
     options = EvaluateOptions(model="owner/name")
@@ -100,24 +100,26 @@ def test_replace_nonfinite():
     }
 
 
-def test_second_metric_reuses_cached_embeddings(run, place, tmp_path, monkeypatch, capsys):
+def test_second_metric_reuses_cached_embeddings(run, folder, tmp_path, monkeypatch, capsys):
     words = [
         "evaluate",
         "zeroshot",
         "wds_scenes-color_test",
         "--no-figures",
         "--cache",
-        str(tmp_path / "kept"),
+        str(tmp_path / "cache"),
     ]
     run(*words, "--out", str(tmp_path / "a"))
 
     def refuse(*_):
-        pytest.fail("an image went through the network")
+        pytest.fail("an image went through the image tower")
 
     monkeypatch.setattr("prolip.model.prolip.ProLIP.encode_image", refuse)
     run(*words, "--out", str(tmp_path / "b"), "--rank-by", "cosine")
-    by = [json.loads((tmp_path / name / "zeroshot.json").read_text())["result"]["by"] for name in "ab"]
-    assert by == ["csd", "cosine"]
+    metrics = [
+        json.loads((tmp_path / name / "zeroshot.json").read_text())["result"]["metric"] for name in "ab"
+    ]
+    assert metrics == ["csd", "cosine"]
 
 
 def test_cache_no_stores_no_embeddings(run, tmp_path, monkeypatch, capsys):
@@ -150,14 +152,14 @@ def test_class_names_and_templates_are_read_from_files(run, tmp_path, capsys):
     assert found["templates"] == ["{c}", "a drawing of a {c}"]
 
 
-def test_suite_on_two_tasks(run, place, tmp_path, capsys):
-    task = place / "scenes" / "wds_mnist_test"
+def test_suite_on_two_tasks(run, folder, tmp_path, capsys):
+    task = folder / "scenes" / "wds_mnist_test"
     if not task.exists():
-        task.symlink_to(place / "scenes" / "wds_scenes-shape_test")
+        task.symlink_to(folder / "scenes" / "wds_scenes-shape_test")
     run("evaluate", "suite", "--data", ".", "--tasks", "mnist", "stl10", "--out", str(tmp_path))
-    told = capsys.readouterr()
-    assert "MNIST" in told.out
-    assert "stl10: missing" in told.err
+    captured = capsys.readouterr()
+    assert "MNIST" in captured.out
+    assert "stl10: missing" in captured.err
     (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
     assert json.loads(line)["key"] == "mnist"
     assert json.loads((tmp_path / "suite.json").read_text())["result"]["columns"]["average"]["have"] == 1
@@ -176,9 +178,9 @@ def test_traverse_prints_and_writes_paths(run, capsys, tmp_path):
     run(*words, "hierarcaps/test.csv", "--json")
     found = json.loads(capsys.readouterr().out)
     assert list(found) == words[1:3]
-    for way in found.values():
-        assert way["steps"]
-        assert {"caption", "uncertainty", "similarity"} == way["steps"][0].keys() == way["root"].keys()
+    for path in found.values():
+        assert path["steps"]
+        assert {"caption", "uncertainty", "similarity"} == path["steps"][0].keys() == path["root"].keys()
     run(*words, "hierarcaps/test.csv", "--root", "null", "--out", str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"traverse.json", "traverse.png", "traverse.svg"}
     assert json.loads((tmp_path / "traverse.json").read_text())[words[1]]["root"] is None
@@ -199,10 +201,10 @@ def test_traverse_prints_and_writes_paths(run, capsys, tmp_path):
 def test_bad_input_of_evaluations_ends_in_one_line(run, capsys, tmp_path, words, message):
     with pytest.raises(SystemExit) as ended:
         run(*words, *(["--out", str(tmp_path)] if words[0] == "evaluate" else []))
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert ended.value.code == 2
-    assert message in told
-    assert len(told.strip().splitlines()) == 1
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
 
 
 def test_evaluate_without_matplotlib_prints_tables(run, capsys, tmp_path, monkeypatch):
@@ -211,8 +213,8 @@ def test_evaluate_without_matplotlib_prints_tables(run, capsys, tmp_path, monkey
     def missing(module, extra):
         raise extras.MissingExtraError(f"this needs {module}")
 
-    monkeypatch.setattr(extras, "require", missing)
+    monkeypatch.setattr(extras, "import_extra", missing)
     run("evaluate", *RUNS["hierarcaps"], "--out", str(tmp_path))
-    told = capsys.readouterr()
-    assert "no figures: this needs matplotlib" in told.err
-    assert "│" in told.out
+    captured = capsys.readouterr()
+    assert "no figures: this needs matplotlib" in captured.err
+    assert "│" in captured.out

@@ -17,11 +17,11 @@ def embeddings(tmp_path):
 
 def test_filter_prints_a_table_and_paths(embeddings, tmp_path, capsys):
     filter_(embeddings, tmp_path / "o", 0.4, ground_truth="right")
-    told = capsys.readouterr().out
-    for words in ("kept", "below the cut", "last csd that is kept", "precision", "random %"):
-        assert words in told
+    printed = capsys.readouterr().out
+    for words in ("kept", "below the threshold", "last csd that is kept", "precision", "random %"):
+        assert words in printed
     for name in ("subset.parquet", "filter.json", "filter.html"):
-        assert str(tmp_path / "o" / name) in told.splitlines()
+        assert str(tmp_path / "o" / name) in printed.splitlines()
         assert (tmp_path / "o" / name).exists()
 
 
@@ -29,10 +29,10 @@ def test_filter_prints_json(embeddings, tmp_path, capsys):
     filter_(
         embeddings, tmp_path / "o", 0.4, rank_by="cosine", duplicates="images", report=False, as_json=True
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told["rank_by"] == "cosine"
-    assert told["outcomes"]["kept"] + told["outcomes"]["duplicate of a better one"] == 4
-    assert told["paths"] == [str(tmp_path / "o" / name) for name in ("subset.parquet", "filter.json")]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rank_by"] == "cosine"
+    assert printed["outcomes"]["kept"] + printed["outcomes"]["duplicate of a better sample"] == 4
+    assert printed["paths"] == [str(tmp_path / "o" / name) for name in ("subset.parquet", "filter.json")]
     assert not (tmp_path / "o" / "filter.html").exists()
 
 
@@ -42,6 +42,6 @@ def test_filter_without_the_report_extra(embeddings, tmp_path, capsys, monkeypat
 
     monkeypatch.setattr(filtering, "save_filter_page", absent)
     filter_(embeddings, tmp_path / "o", 0.4)
-    told = capsys.readouterr()
-    assert "prolip: no page: this needs jinja2" in told.err
-    assert "subset.parquet" in told.out
+    printed = capsys.readouterr()
+    assert "prolip: no page: this needs jinja2" in printed.err
+    assert "subset.parquet" in printed.out

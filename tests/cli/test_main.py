@@ -61,7 +61,7 @@ def test_python_dash_m_runs_the_command():
         (["data", "scenes", "--out", "x", "--image-size", "500"], "size must be at most 224"),
         (["data", "check", "/nowhere/*.tar"], "/nowhere/*.tar"),
         (["data", "check", "scenes:harder"], "world 'harder' is not one of"),
-        (["data", "ambiguity"], "say at least one caption"),
+        (["data", "ambiguity"], "no caption was given"),
         (["data", "ambiguity", "a red dog"], "'dog' is not a word of scenes"),
         (["report", "scenes", "--out", "/dev/null/figure"], "/dev/null"),
         (["demo", "--seed", "99999999999999999999"], "seed must be"),
@@ -126,8 +126,8 @@ def test_unseen_pairs_change_the_ambiguity(capsys):
     cli.main(["data", "ambiguity", "a red circle", "--unseen", "8", "--json"])
     (held_out,) = json.loads(capsys.readouterr().out)
     cli.main(["data", "ambiguity", "a red circle", "--json"])
-    (whole,) = json.loads(capsys.readouterr().out)
-    assert held_out["probability"] != whole["probability"]
+    (every,) = json.loads(capsys.readouterr().out)
+    assert held_out["probability"] != every["probability"]
 
 
 def test_suffix_of_a_figure_is_not_doubled(tmp_path):
@@ -137,11 +137,11 @@ def test_suffix_of_a_figure_is_not_doubled(tmp_path):
 
 def test_doctor_prints_json(capsys):
     cli.main(["doctor", "--json"])
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["packages"]["torch"]
-    assert None not in facts["packages"].values()
-    assert set(facts["extras"]) == {"report", "data", "search", "ray", "app", "onnx", "logging"}
-    assert facts["cpus"] >= 1
+    installation = json.loads(capsys.readouterr().out)
+    assert installation["packages"]["torch"]
+    assert None not in installation["packages"].values()
+    assert set(installation["extras"]) == {"report", "data", "search", "ray", "app", "onnx", "logging"}
+    assert installation["cpus"] >= 1
 
 
 def test_doctor_prints_a_table(capsys):
@@ -150,11 +150,11 @@ def test_doctor_prints_a_table(capsys):
 
 
 def test_list_advice():
-    facts = doctor.inspect_installation()
-    facts |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
-    facts["extras"] = {"app": ["gradio"], "report": []}
-    advice = " ".join(doctor.list_advice(facts))
+    installation = doctor.inspect_installation()
+    installation |= {"packages": {"torch": None}, "threads": 1, "cpus": 8, "accelerators": [], "bf16": False}
+    installation["extras"] = {"app": ["gradio"], "report": []}
+    advice = " ".join(doctor.list_advice(installation))
     for part in ("missing: torch", "1 of 8 cores", "bfloat16", "-e '.[app]'"):
         assert part in advice
-    well = facts | {"packages": {"torch": "2"}, "threads": 8, "bf16": True, "extras": {"app": []}}
+    well = installation | {"packages": {"torch": "2"}, "threads": 8, "bf16": True, "extras": {"app": []}}
     assert doctor.list_advice(well) == []

@@ -31,10 +31,10 @@ def test_index_appends_and_reports(folder, tmp_path, capsys):
     rows = Database.open(tmp_path / "db").count_rows()
     assert f"{rows:,} rows. Every search is exact." in capsys.readouterr().out
     prolip("index", folder / "b", "--out", tmp_path / "db", "--kind", "ivf-sq", "--recall", "0.9", "--json")
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"], told["kind"], told["target"]) == (rows, "ivf-sq", 0.9)
-    assert 0.9 <= told["recall"] <= 1
-    assert "quantiles" not in told
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["rows"], printed["kind"], printed["target"]) == (rows, "ivf-sq", 0.9)
+    assert 0.9 <= printed["recall"] <= 1
+    assert "quantiles" not in printed
 
 
 def test_search_prints_a_table_and_confidence(folder, capsys):
@@ -46,15 +46,17 @@ def test_search_prints_a_table_and_confidence(folder, capsys):
 
 def test_search_passes_all_options(folder, capsys):
     prolip(
-        "search", folder / "db", "a thing", "-k", "3", "--rank-by", "cosine", "--where", "number > 5", "--modality",
+        "search", folder / "db", "a thing", "-k", "3", "--rank-by", "cosine", "--where", "index > 5", "--modality",
         "text", "--max-uncertainty", "0.9", "--only-included", "--candidates", "50", "--exact", "--model",
         "scenes-tiny", "--json", "--device", "cpu",
     )  # fmt: skip
-    told = json.loads(capsys.readouterr().out)
-    assert told["method"] == "the 50 nearest by CSD (exact), those that the query includes, sorted by cosine"
-    assert {hit["modality"] for hit in told["hits"]} == {"text"}
-    assert all(hit["number"] > 5 for hit in told["hits"])
-    assert len(told["hits"]) <= 3
+    printed = json.loads(capsys.readouterr().out)
+    assert (
+        printed["method"] == "the 50 nearest by CSD (exact), those that the query includes, sorted by cosine"
+    )
+    assert {hit["modality"] for hit in printed["hits"]} == {"text"}
+    assert all(hit["index"] > 5 for hit in printed["hits"])
+    assert len(printed["hits"]) <= 3
     prolip("search", folder / "db", "a thing", "--rerank", "containment", "--json")
     assert json.loads(capsys.readouterr().out)["method"].endswith("sorted by containment")
 

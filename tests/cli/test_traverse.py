@@ -27,17 +27,17 @@ def folder(tmp_path_factory):
 def test_traverse_gives_the_same_path_for_file_embeddings_and_database(folder, capsys, words):
     found = []
     for captions in (["captions.txt"], words):
-        place, *options = captions
+        name, *options = captions
         asked = [
             str(folder / "red.png"),
             "--captions",
-            str(folder / place),
+            str(folder / name),
             "--model",
             "scenes-tiny",
             *options,
         ]
         main(["traverse", *asked, "--json"])
-        (way,) = json.loads(capsys.readouterr().out).values()
-        found.append(([step["caption"] for step in way["steps"]], way["root"]["caption"]))
+        (path,) = json.loads(capsys.readouterr().out).values()
+        found.append(([step["caption"] for step in path["steps"]], path["root"]["caption"]))
     assert found[0] == found[1]
     assert set(found[0][0]) <= set(CAPTIONS)

@@ -31,22 +31,22 @@ def test_rebin_histogram_keeps_all_samples_and_isolates_outliers(histogram):
     assert len(kept) > 30
 
 
-@pytest.mark.parametrize("place", [0, 7, 4095])
-def test_rebin_histogram_of_one_bin(place):
+@pytest.mark.parametrize("position", [0, 7, 4095])
+def test_rebin_histogram_of_one_bin(position):
     counts = np.zeros(4096, int)
-    counts[place] = 10
+    counts[position] = 10
     edges, (kept, dropped) = rebin_histogram(Histogram(np.linspace(0, 1, 4097), counts, 0 * counts))
     assert kept.sum() == 10
     assert dropped.sum() == 0
-    assert edges[0] <= place / 4096 < edges[-1]
+    assert edges[0] <= position / 4096 < edges[-1]
 
 
 class Text(HTMLParser):
-    """What a reader sees, and the pictures that are in the page."""
+    """What a reader sees, and the images in the page."""
 
     def __init__(self, page):
         super().__init__()
-        self.words, self.pictures = [], []
+        self.words, self.images = [], []
         self.feed(page)
         self.text = " ".join(" ".join(self.words).split())
 
@@ -55,7 +55,7 @@ class Text(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         if tag == "img":
-            self.pictures.append(dict(attrs))
+            self.images.append(dict(attrs))
 
 
 def test_filter_page_shows_outcomes_and_images(nano, tmp_path):
@@ -71,12 +71,12 @@ def test_filter_page_shows_outcomes_and_images(nano, tmp_path):
     assert f"duplicate of a better sample {gone}" in seen.text
     assert "bad: unreadable image 1" in seen.text
     assert re.search(r"unreadable image \S*00000.tar: 000003", seen.text), "a bad sample is a row"
-    assert "at random" in seen.text
-    assert "width: " in seen.text, "the truth stands under each picture"
-    for title in ("The best", "Just kept", "Just dropped", "The worst", "went", "stays"):
+    assert "random selection" in seen.text
+    assert "width: " in seen.text, "the truth is below each image"
+    for title in ("Best", "Just kept", "Just dropped", "Worst", "dropped", "kept"):
         assert title in seen.text
-    assert seen.pictures
-    assert all(one["src"].startswith("data:image/") for one in seen.pictures), "it needs no other file"
+    assert seen.images
+    assert all(one["src"].startswith("data:image/") for one in seen.images), "it needs no other file"
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
 
 
@@ -97,7 +97,7 @@ def test_filter_page_shows_no_images_of_changed_data(nano, tmp_path):
     seen = Text(save_filter_page(done, tmp_path / "o").read_text())
     assert "no image: " in seen.text
     assert "has changed since it was embedded" in seen.text
-    assert len({one["src"] for one in seen.pictures}) == 1
+    assert len({one["src"] for one in seen.images}) == 1
 
 
 def test_filter_page_escapes_text(tmp_path):

@@ -18,21 +18,21 @@ def colors(path):
 
 def test_hierarcaps_figure_shows_levels_and_pairs(tmp_path, generator):
     uncertainty = torch.rand(60, 5, generator=generator) + torch.arange(5, 0, -1) / 4
-    told = hierarcaps.evaluate_chain_uncertainty(uncertainty)
-    paths = hierarchy.save_hierarcaps_figure({"uncertainty": told}, tmp_path / "captions")
+    metrics = hierarcaps.evaluate_chain_uncertainty(uncertainty)
+    paths = hierarchy.save_hierarcaps_figure({"uncertainty": metrics}, tmp_path / "captions")
     assert [path.name for path in paths] == ["captions.png", "captions.svg"]
     assert colors(paths[0]) > 50
     text = svg_text(paths[1])
     for level in range(5):
-        assert f"level {level}, mean {told['by_level'][level]['mean']:.3g}" in text
+        assert f"level {level}, mean {metrics['by_level'][level]['mean']:.3g}" in text
         for other in set(range(5)) - {level}:
-            assert f"{told['level_pairs'][level][other]:.3f}" in text
-    assert f"{100 * told['adjacent_order']:.1f} % of neighbors" in text
+            assert f"{metrics['level_pairs'][level][other]:.3f}" in text
+    assert f"{100 * metrics['adjacent_order']:.1f} % of adjacent levels in order" in text
 
 
 @pytest.fixture
-def judged(draw, tmp_path):
-    """Ten pictures on disk, and a result in which some of them fail."""
+def evaluated(draw, tmp_path):
+    """Ten images on disk, and a result in which some of them fail."""
     files = []
     for row in range(3):
         files.append(tuple(tmp_path / f"{row}-{number}.png" for number in range(10)))
@@ -41,23 +41,23 @@ def judged(draw, tmp_path):
     data = HierarImgs(path=tmp_path, originals=files[0], levels=tuple(files[1:]))
     original = draw(10, 4)
     levels = [draw(10, 4), Gaussian(original.mean, original.log_var + 1)]
-    control = {"seeds": [0, 1], "included": [{"by_seed": [0.125, 0.875], "mean": 0.5}] * 2}
-    return data, {**hierarimgs.compute_inclusion_metrics(original, levels), "control": control}
+    untrained = {"seeds": [0, 1], "included": [{"by_seed": [0.125, 0.875], "mean": 0.5}] * 2}
+    return data, {**hierarimgs.compute_inclusion_metrics(original, levels), "untrained": untrained}
 
 
-def test_hierarimgs_figure_shows_levels(tmp_path, judged):
-    data, result = judged
+def test_hierarimgs_figure_shows_levels(tmp_path, evaluated):
+    data, result = evaluated
     text = svg_text(hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")[1])
     for level, row in enumerate(result["by_level"]):
         assert f"level {level}: {100 * row['included']:.1f} % included" in text
         assert f"more uncertain: {100 * row['more_uncertain']:.1f} %" in text
     assert "untrained: 12.5 to 87.5 %" in text
-    bare = hierarchy.save_hierarimgs_figures({**result, "control": None}, data, tmp_path / "bare")
+    bare = hierarchy.save_hierarimgs_figures({**result, "untrained": None}, data, tmp_path / "bare")
     assert "untrained" not in svg_text(bare[1])
 
 
-def test_hierarimgs_failures_are_sorted(tmp_path, judged):
-    data, result = judged
+def test_hierarimgs_failures_are_sorted(tmp_path, evaluated):
+    data, result = evaluated
     paths = hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")
     names = ["hierarimgs.png", "hierarimgs.svg", "hierarimgs-failures.png", "hierarimgs-failures.svg"]
     assert paths == [tmp_path / "out" / name for name in names]
@@ -69,8 +69,8 @@ def test_hierarimgs_failures_are_sorted(tmp_path, judged):
     assert {"original", "level 0", "level 1"} <= set(text)
 
 
-def test_no_failures_sheet_without_failures(tmp_path, judged):
-    data, result = judged
+def test_no_failures_sheet_without_failures(tmp_path, evaluated):
+    data, result = evaluated
     paths = hierarchy.save_hierarimgs_figures({**result, "failures": []}, data, tmp_path / "none")
     assert [path.name for path in paths] == ["hierarimgs.png", "hierarimgs.svg"]
     assert sorted((tmp_path / "none").iterdir()) == paths

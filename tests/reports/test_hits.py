@@ -1,4 +1,4 @@
-"""The sheet of what was found: which pictures it shows, and what it does without them."""
+"""The sheet of search hits: which images it shows, and what it does without them."""
 
 import shutil
 
@@ -28,27 +28,27 @@ def sheets(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Pictures of one color each, with captions, in files of their own."""
-    (tmp_path / "pictures").mkdir()
+    """Images of one color each, with captions, in files of their own."""
+    (tmp_path / "images").mkdir()
     for color in ("red", "green", "blue"):
-        Image.new("RGB", (48, 48), color).save(tmp_path / "pictures" / f"{color}.png")
-        (tmp_path / "pictures" / f"{color}.txt").write_text(f"a {color} thing")
-    return tmp_path / "pictures"
+        Image.new("RGB", (48, 48), color).save(tmp_path / "images" / f"{color}.png")
+        (tmp_path / "images" / f"{color}.txt").write_text(f"a {color} thing")
+    return tmp_path / "images"
 
 
-def answer_of(model, data, place, **options):
-    database = index_embeddings(place / "db", [embed("scenes-tiny", data, place / "e")])
+def search_red(model, data, folder, **options):
+    database = index_embeddings(folder / "db", [embed("scenes-tiny", data, folder / "e")])
     return database, search_with_confidence(
         database, "a red thing", model.embed_texts("a red thing"), "text", SearchConfig(k=3, **options)
     )
 
 
 def test_hits_sheet_reads_image_files(model, folder, tmp_path, sheets):
-    database, answer = answer_of(model, str(folder), tmp_path)
-    assert hits.save_hits_sheet(tmp_path / "found.png", database, answer) == [tmp_path / "found.png"]
+    database, response = search_red(model, str(folder), tmp_path)
+    assert hits.save_hits_sheet(tmp_path / "found.png", database, response) == [tmp_path / "found.png"]
     ((group,),) = sheets
     assert group.title.startswith("a red thing; match probability")
-    for item, row in zip(group.items, answer.hits.to_dicts(), strict=True):
+    for item, row in zip(group.items, response.hits.to_dicts(), strict=True):
         color = item.caption.split()[1]
         assert item.image.getpixel((5, 5)) == Image.new("RGB", (1, 1), color).getpixel((0, 0))
         assert item.notes[:3] == (
@@ -59,29 +59,31 @@ def test_hits_sheet_reads_image_files(model, folder, tmp_path, sheets):
 
 
 def test_hits_sheet_shows_images_of_texts(model, folder, tmp_path, sheets):
-    database, answer = answer_of(model, str(folder), tmp_path, modality="text")
-    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    database, response = search_red(model, str(folder), tmp_path, modality="text")
+    hits.save_hits_sheet(tmp_path / "found.png", database, response)
     ((group,),) = sheets
-    assert [len(item.notes) for item in group.items] == [2, 2, 2], "of two texts no match probability is told"
+    assert [len(item.notes) for item in group.items] == [2, 2, 2], (
+        "of two texts there is no match probability"
+    )
     assert group.items[0].caption == "a red thing"
-    assert group.items[0].picture.getpixel((5, 5)) == (255, 0, 0)
+    assert group.items[0].image.getpixel((5, 5)) == (255, 0, 0)
 
 
 def test_hits_sheet_reads_images_from_the_data(model, tmp_path, sheets):
-    database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
-    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    database, response = search_red(model, "scenes:simple,size=48,length=30", tmp_path)
+    hits.save_hits_sheet(tmp_path / "found.png", database, response)
     ((group,),) = sheets
     from prolip.data.open import open_data
 
     source = open_data("scenes:simple,size=48,length=30")
-    for item, number in zip(group.items, answer.hits.column("number"), strict=True):
+    for item, number in zip(group.items, response.hits.column("index"), strict=True):
         assert item.image.tobytes() == source.read(number).image.tobytes()
 
 
 def test_hits_sheet_shows_errors_of_missing_images(model, folder, tmp_path, sheets):
-    database, answer = answer_of(model, str(folder), tmp_path)
+    database, response = search_red(model, str(folder), tmp_path)
     shutil.rmtree(folder)
-    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    hits.save_hits_sheet(tmp_path / "found.png", database, response)
     ((group,),) = sheets
     for item in group.items:
         assert item.image is hits.PLACEHOLDER
@@ -93,9 +95,9 @@ def test_hits_sheet_shows_errors_of_missing_images(model, folder, tmp_path, shee
 
 def test_hits_sheet_needs_no_embeddings(model, tmp_path, sheets):
     """The database knows of which data they were."""
-    database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path)
+    database, response = search_red(model, "scenes:simple,size=48,length=30", tmp_path)
     shutil.rmtree(tmp_path / "e")
-    hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    hits.save_hits_sheet(tmp_path / "found.png", database, response)
     assert not any(item.image is hits.PLACEHOLDER for item in sheets[0][0].items)
 
 
@@ -103,20 +105,22 @@ def test_hits_sheet_draws_no_changed_data(model, folder, tmp_path, sheets):
     table = tmp_path / "t.csv"
     rows = [f"{path},a thing {number}" for number, path in enumerate(sorted(folder.glob("*.png")))]
     table.write_text("\n".join(["image,caption", *rows]))
-    database, answer = answer_of(model, str(table), tmp_path)
+    database, response = search_red(model, str(table), tmp_path)
     table.write_text("\n".join(["image,caption", *rows[::-1]]))
     with pytest.raises(ValueError, match="has changed since it was embedded"):
-        hits._HitImages(database).read({"path": None, "number": 0, "origin": answer.hits.column("origin")[0]})
+        hits._HitImages(database).read(
+            {"path": None, "index": 0, "origin": response.hits.column("origin")[0]}
+        )
 
 
 def test_hits_sheet_without_hits_raises(model, tmp_path):
-    database, answer = answer_of(model, "scenes:simple,size=48,length=30", tmp_path, where="number < 0")
+    database, response = search_red(model, "scenes:simple,size=48,length=30", tmp_path, where="index < 0")
     with pytest.raises(ValueError, match="found nothing"):
-        hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+        hits.save_hits_sheet(tmp_path / "found.png", database, response)
 
 
 def test_hits_sheet_is_drawn(model, folder, tmp_path):
-    database, answer = answer_of(model, str(folder), tmp_path)
-    png, svg = hits.save_hits_sheet(tmp_path / "found.png", database, answer)
+    database, response = search_red(model, str(folder), tmp_path)
+    png, svg = hits.save_hits_sheet(tmp_path / "found.png", database, response)
     assert Image.open(png).width > 500
     assert "a blue thing" in svg.read_text()

@@ -12,11 +12,11 @@ from prolip.reports import plane
 from tests.reports.svg import svg_text
 
 
-def pairs_of(images, texts, owner, words=None, numbers=None):
+def pairs_of(images, texts, image_index, words=None, numbers=None):
     count = len(texts)
     captions = TokenizedCaptions(
         texts=tuple(words or (f"caption {i}" for i in range(count))),
-        image_index=owner,
+        image_index=image_index,
         tokens=torch.ones(count).long(),
         lengths=torch.ones(count).long(),
     )
@@ -69,8 +69,8 @@ def test_compute_ellipses_matches_covariance(draw):
     inverse = torch.linalg.inv(found.project_covariances(z))
     distance = torch.einsum("nca,nab,ncb->nc", offsets, inverse, offsets)
     torch.testing.assert_close(distance, torch.full_like(distance, 1.5**2))
-    share = (found.project(z.sample(seeded(2), 20_000)) - found.project(z.mean)).unsqueeze(-1)
-    inside = (share.mT @ inverse @ share).squeeze() <= plane.SIGMAS**2
+    offsets = (found.project(z.sample(seeded(2), 20_000)) - found.project(z.mean)).unsqueeze(-1)
+    inside = (offsets.mT @ inverse @ offsets).squeeze() <= plane.SIGMAS**2
     assert inside.double().mean() == pytest.approx(1 - np.exp(-(plane.SIGMAS**2) / 2), abs=0.01)
 
 
@@ -97,8 +97,8 @@ def test_fit_plane_without_gaussians_raises():
 
 def test_choose_similar_images_takes_first_and_last_caption(draw):
     images = draw(20, 5)
-    owner = torch.arange(60) % 20
-    pairs = pairs_of(images, draw(60, 5), owner)
+    image_index = torch.arange(60) % 20
+    pairs = pairs_of(images, draw(60, 5), image_index)
     rows, captions = plane.choose_similar_images(pairs, first=7, count=4)
     distance = [float(csd(images[7], z)) if i != 7 else -1.0 for i, z in enumerate(images)]
     assert rows.tolist() == np.argsort(distance)[:4].tolist()
@@ -114,8 +114,8 @@ def test_choose_similar_images_takes_first_and_last_caption(draw):
 
 def test_plane_figure_shows_every_caption(draw, tmp_path):
     source = scenes.Scenes("simple", length=8, size=32)
-    owner = torch.arange(12) % 6
-    pairs = pairs_of(draw(6, 8), draw(12, 8), owner, numbers=torch.arange(6) + 2)
+    image_index = torch.arange(12) % 6
+    pairs = pairs_of(draw(6, 8), draw(12, 8), image_index, numbers=torch.arange(6) + 2)
     png, svg = plane.save_plane_figure(tmp_path / "plane", pairs, count=5, source=source)
     text = svg_text(svg)
     _, captions = plane.choose_similar_images(pairs, 0, 5)

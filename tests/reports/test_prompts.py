@@ -1,4 +1,4 @@
-"""Figures of prompt weights: what the result says is on them, in its order."""
+"""Figures of prompt weights: they show the numbers of the result, in its order."""
 
 import pytest
 from PIL import Image

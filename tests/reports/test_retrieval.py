@@ -15,7 +15,7 @@ def result(draw):
     images, owner = draw(40, 6), torch.arange(80) % 40
     texts = Gaussian.cat([images, draw(40, 6)])
     return {"images": 40, "texts": 80} | {
-        by: image_text_recall(images, texts, owner, by) for by in ("csd", "cosine")
+        metric: image_text_recall(images, texts, owner, metric) for metric in ("csd", "cosine")
     }
 
 
@@ -25,10 +25,10 @@ def test_retrieval_figure_shows_every_number(result, tmp_path):
     with Image.open(paths[0]) as image:
         assert len(image.convert("RGB").getcolors(2**20)) > 50, "not an empty page"
     text = svg_texts(paths[1])
-    for by in ("csd", "cosine"):
-        for way in ("image_to_text", "text_to_image"):
+    for metric in ("csd", "cosine"):
+        for direction in ("image_to_text", "text_to_image"):
             for name in ("r1", "r5", "r10"):
-                assert format_percent(result[by][way][name]) in text
+                assert format_percent(result[metric][direction][name]) in text
     assert {"CSD", "cosine", "R@1", "R@10", "image → text (among 80)", "text → image (among 40)"} <= set(text)
     assert not {"mAP@R", "R-Precision"} & set(text)
 
@@ -36,14 +36,14 @@ def test_retrieval_figure_shows_every_number(result, tmp_path):
 def test_retrieval_figure_shows_many_to_many_metrics(result, draw, tmp_path):
     pairs = Positives.from_pairs(torch.arange(120) % 40, torch.arange(120) % 80, 40, 80)
     images, texts = draw(40, 6), draw(80, 6)
-    for by in ("csd", "cosine"):
-        result[by]["many_to_many"] = many_to_many_metrics(images, texts, pairs, by)
+    for metric in ("csd", "cosine"):
+        result[metric]["many_to_many"] = many_to_many_metrics(images, texts, pairs, metric)
     text = svg_texts(retrieval.save_retrieval_figure(result, tmp_path / "retrieval")[1])
     assert {"mAP@R", "R-Precision"} <= set(text)
     assert format_percent(result["cosine"]["many_to_many"]["text_to_image"]["map_at_r"]) in text
 
 
 def test_retrieval_figure_skips_unknown_metrics(result, tmp_path):
-    for by in ("csd", "cosine"):
-        result[by]["text_to_image"]["r10"] = None
+    for metric in ("csd", "cosine"):
+        result[metric]["text_to_image"]["r10"] = None
     assert svg_texts(retrieval.save_retrieval_figure(result, tmp_path / "retrieval")[1]).count("R@10") == 1

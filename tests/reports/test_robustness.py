@@ -1,4 +1,4 @@
-"""The figure of robustness: a column for each kind of damage, with the paper's numbers where it has them."""
+"""The figure of robustness: a column per perturbation, with the paper's numbers where it has them."""
 
 from prolip.reports import robustness
 from tests.reports.svg import svg_text
@@ -6,7 +6,7 @@ from tests.reports.svg import svg_text
 CLEAN = {"accuracy": 0.5, "uncertainty": 0.02}
 RESULT = {
     "clean": CLEAN,
-    "occlusion": [{"fraction": share, "accuracy": 0.5 - share, "uncertainty": 0.02 + share} for share in (0.0, 0.1)],
+    "occlusion": [{"fraction": part, "accuracy": 0.5 - part, "uncertainty": 0.02 + part} for part in (0.0, 0.1)],
     "corruptions": {
         "gaussian_noise": [{"severity": s, "accuracy": 0.4, "uncertainty": 0.03} for s in (1, 3)],
         "jpeg": [{"severity": s, "accuracy": 0.3, "uncertainty": 0.01} for s in (1, 3)],
@@ -23,7 +23,7 @@ def test_robustness_figure_has_a_column_per_perturbation(tmp_path):
     assert [path.name for path in paths] == ["robustness.png", "robustness.svg"]
     text = svg_text(paths[1])
     for part in (
-        "center hidden",
+        "center occluded",
         "PGD, ε = 8/255, 7 images",
         "corruptions",
         "gaussian noise",

@@ -1,4 +1,4 @@
-"""The sheet of ways: that it shows every caption and number it is given, in order, inside its edges."""
+"""The sheet of paths: it shows every caption and number it is given, in order, inside its edges."""
 
 import re
 import warnings
@@ -20,7 +20,7 @@ def areas(path, box=None):
         return {color: count for count, color in image.crop(box).convert("RGB").getcolors(2**24)}
 
 
-def way(*captions, uncertain=True, root=None):
+def make_path(*captions, uncertain=True, root=None):
     """Uncertainties 0.125, 0.25, 0.375, ... in order, the root's 1."""
     steps = [CaptionStep(text, (n + 1) / 8 if uncertain else None, 0.5) for n, text in enumerate(captions)]
     end = None if root is None else CaptionStep(root, 1.0 if uncertain else None, 0.1)
@@ -33,13 +33,13 @@ def squares(count):
 
 def test_traversal_figure_shows_captions_uncertainties_and_root(tmp_path):
     given = {
-        "folder/cat.jpg": way("a cat for $5 & $6", "a pet", root="an animal"),
-        "dog.png": way("a small dog", "a dog", "a thing"),
+        "folder/cat.jpg": make_path("a cat for $5 & $6", "a pet", root="an animal"),
+        "dog.png": make_path("a small dog", "a dog", "a thing"),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        paths = traversal.save_traversal_figure(given, squares(2), tmp_path / "out" / "ways")
-    assert [path.name for path in paths] == ["ways.png", "ways.svg"]
+        paths = traversal.save_traversal_figure(given, squares(2), tmp_path / "out" / "paths")
+    assert [path.name for path in paths] == ["paths.png", "paths.svg"]
     text = svg_text(paths[1])
     assert "folder" not in text
     assert "first" not in text, "nothing is left out"
@@ -54,8 +54,8 @@ def test_traversal_figure_shows_captions_uncertainties_and_root(tmp_path):
 
 
 def test_traversal_figure_keeps_the_order_of_images(tmp_path):
-    given = {"a.png": way("first"), "b.png": way("second")}
-    png, _ = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
+    given = {"a.png": make_path("first"), "b.png": make_path("second")}
+    png, _ = traversal.save_traversal_figure(given, squares(2), tmp_path / "paths")
     with Image.open(png) as image:
         wide, high = image.size
     upper, lower = areas(png, (0, 0, wide, high // 2)), areas(png, (0, high // 2, wide, high))
@@ -73,8 +73,8 @@ def bar_lengths(path, color):
 
 
 def test_traversal_bars_share_one_scale(tmp_path):
-    given = {"a": way("one", root="root"), "b": way(*"abcdefg")}
-    png, svg = traversal.save_traversal_figure(given, squares(2), tmp_path / "ways")
+    given = {"a": make_path("one", root="root"), "b": make_path(*"abcdefg")}
+    png, svg = traversal.save_traversal_figure(given, squares(2), tmp_path / "paths")
     wanted = [n / 8 for n in (1, 1, 2, 3, 4, 5, 6, 7)]
     assert [long / traversal.BAR_WIDTH for long in bar_lengths(png, BLUE)] == pytest.approx(wanted, abs=0.02)
     assert [long / traversal.BAR_WIDTH for long in bar_lengths(png, ORANGE)] == pytest.approx([1.0], abs=0.02)
@@ -82,10 +82,10 @@ def test_traversal_bars_share_one_scale(tmp_path):
 
 
 def test_traversal_figure_without_uncertainty(tmp_path):
-    given = {"a.png": way("a cat", "a thing", uncertain=False)}
+    given = {"a.png": make_path("a cat", "a thing", uncertain=False)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        png, svg = traversal.save_traversal_figure(given, squares(1), tmp_path / "ways")
+        png, svg = traversal.save_traversal_figure(given, squares(1), tmp_path / "paths")
     text = svg_text(svg)
     assert "a thing" in text
     assert "uncertainty" not in text
@@ -94,15 +94,15 @@ def test_traversal_figure_without_uncertainty(tmp_path):
 
 def test_traversal_figure_with_zero_uncertainty(tmp_path):
     zero = CaptionPath((CaptionStep("a cat", 0.0, 0.5),), None, "null", 0.0)
-    _, svg = traversal.save_traversal_figure({"a.png": zero}, squares(1), tmp_path / "ways")
+    _, svg = traversal.save_traversal_figure({"a.png": zero}, squares(1), tmp_path / "paths")
     assert "a.png: uncertainty 0.00" in svg_text(svg)
 
 
 @pytest.mark.parametrize("uncertain", [True, False])
 def test_traversal_figure_wraps_long_texts(tmp_path, uncertain):
     words = " ".join(f"word{n}" for n in range(90))
-    given = {"somewhere/" + "name" * 60 + ".png": way(words, "short", uncertain=uncertain, root=words)}
-    png, svg = traversal.save_traversal_figure(given, [Image.new("L", (900, 20))], tmp_path / "ways")
+    given = {"somewhere/" + "name" * 60 + ".png": make_path(words, "short", uncertain=uncertain, root=words)}
+    png, svg = traversal.save_traversal_figure(given, [Image.new("L", (900, 20))], tmp_path / "paths")
     with Image.open(png) as image:
         wide, high = image.size
     edge = areas(png, (wide - int(0.2 * 144), 0, wide, high))
@@ -117,7 +117,7 @@ def test_traversal_figure_wraps_long_texts(tmp_path, uncertain):
 def test_traversal_figure_shows_both_ends_of_long_paths(tmp_path):
     count = traversal.MAX_STEPS + 5
     _, svg = traversal.save_traversal_figure(
-        {"a.png": way(*(f"step<{n}>" for n in range(count)))}, squares(1), tmp_path / "w"
+        {"a.png": make_path(*(f"step<{n}>" for n in range(count)))}, squares(1), tmp_path / "w"
     )
     shown = [int(number) for number in re.findall(r"step<(\d+)>", svg_text(svg))]
     half = traversal.MAX_STEPS // 2
@@ -126,8 +126,8 @@ def test_traversal_figure_shows_both_ends_of_long_paths(tmp_path):
 
 
 def test_traversal_figure_limits_images(tmp_path):
-    given = {f"{n}.png": way("a thing") for n in range(traversal.MAX_IMAGES + 3)}
-    _, svg = traversal.save_traversal_figure(given, squares(len(given)), tmp_path / "ways")
+    given = {f"{n}.png": make_path("a thing") for n in range(traversal.MAX_IMAGES + 3)}
+    _, svg = traversal.save_traversal_figure(given, squares(len(given)), tmp_path / "paths")
     text = svg_text(svg)
     assert "first 12 of 15 images" in text
     assert "11.png" in text
@@ -136,16 +136,16 @@ def test_traversal_figure_limits_images(tmp_path):
 
 def test_traversal_figure_rejects_bad_input(tmp_path):
     with pytest.raises(ValueError, match=r"1 paths .* not 2"):
-        traversal.save_traversal_figure({"a.png": way("a")}, squares(2), tmp_path / "ways")
+        traversal.save_traversal_figure({"a.png": make_path("a")}, squares(2), tmp_path / "paths")
     with pytest.raises(ValueError, match="no paths"):
-        traversal.save_traversal_figure({}, [], tmp_path / "ways")
+        traversal.save_traversal_figure({}, [], tmp_path / "paths")
     assert not list(tmp_path.iterdir())
 
 
 def test_traversal_figure_of_a_model(tmp_path, nano):
-    pictures = squares(2)
-    found = traverse_images(nano, pictures, ["a red circle", "a thing", "two yellow stars"], steps=20)
-    _, svg = traversal.save_traversal_figure(dict(zip("ab", found, strict=True)), pictures, tmp_path / "ways")
+    images = squares(2)
+    found = traverse_images(nano, images, ["a red circle", "a thing", "two yellow stars"], steps=20)
+    _, svg = traversal.save_traversal_figure(dict(zip("ab", found, strict=True)), images, tmp_path / "paths")
     text = svg_text(svg)
     for one in found:
         assert f"root: {one.root.caption}" in text

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from prolip import scenes
+from prolip.embeddings.embedder import Embedder
 from prolip.evaluation import background, uncertainty
 from prolip.model.create import create
 from prolip.reports import figures
@@ -28,7 +29,7 @@ def source():
 
 @pytest.fixture(scope="module")
 def result(model, source):
-    return uncertainty.evaluate_uncertainty(model, source, num_examples=6)
+    return uncertainty.evaluate_uncertainty(Embedder(model=model), source, num_examples=6)
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +52,15 @@ def test_uncertainty_figure_has_a_panel_per_result(result, tmp_path):
     ]
     assert all(title in text for title in titles)
     assert f"mean {result['text']['mean']:.4g}" in text
-    assert f"ρ {result['truth']['spearman']:.2f}" in text
+    assert f"ρ {result['ambiguity']['spearman']:.2f}" in text
     with Image.open(png) as image:
         assert image.width >= 1280
-    less = {**result, "by_level": None, "truth": None, "regression": {**result["regression"], "truth": None}}
+    less = {
+        **result,
+        "by_level": None,
+        "ambiguity": None,
+        "regression": {**result["regression"], "ambiguity": None},
+    }
     _, svg = report.save_uncertainty_figure(less, tmp_path / "less")
     assert "By level" not in svg_text(svg)
     assert "Against the truth" not in svg_text(svg)
@@ -85,11 +91,11 @@ def test_uncertainty_sheets_show_numbers(result, source, tmp_path):
 
 def test_uncertainty_sheets_show_the_right_images(result, source, monkeypatch, tmp_path):
     shown = []
-    monkeypatch.setattr(report.sheets, "save", lambda out, groups: shown.extend(groups) or [])
+    monkeypatch.setattr(report.sheets, "save_image_sheet", lambda out, groups: shown.extend(groups) or [])
     report.save_uncertainty_sheets(result, source, tmp_path)
     for group, name in zip(shown, ("uncertain_images", "certain_images"), strict=False):
         for item, entry in zip(group.items, result[name], strict=True):
-            assert np.array_equal(item.image, source.read(entry["number"]).image)
+            assert np.array_equal(item.image, source.read(entry["index"]).image)
             assert item.caption == entry["caption"]
 
 
@@ -102,13 +108,13 @@ def test_background_figures(model, tmp_path):
     write_dataset(tmp_path / "data", SceneDatasetSpec(image_size=32, num_test=8, num_train=1), progress=False)
     folder = tmp_path / "data" / "hierarimgs"
     result = background.evaluate_background(
-        model, folder / "instances.json", folder / "images", untrained=2, limit=7
+        Embedder(model=model), folder / "instances.json", folder / "images", untrained=2, limit=7
     )
     _, svg = report.save_background_figure(result, tmp_path / "background")
     text = svg_text(svg)
     assert f"{result['model']['before']:.4f}" in text
     assert "untrained 1" in text
-    assert f"{100 * result['model']['rises']:.0f} %" in text
+    assert f"{100 * result['model']['fraction_increased']:.0f} %" in text
     _, svg = report.save_background_sheet(
         result, folder / "instances.json", folder / "images", tmp_path / "sheet"
     )

@@ -23,13 +23,16 @@ def test_zeroshot_figure_shows_the_numbers(result, tmp_path):
     text = svg_text(paths[1])
     for kind in ("raw", "fitted"):
         assert f"{kind}, ECE {result['calibration']['softmax'][kind]['ece']:.3f}" in text
-    for kind, label in (("fitted", "fitted to all pairs"), ("fitted_to_answers", "fitted to predictions")):
+    for kind, label in (
+        ("fitted", "fitted to all pairs"),
+        ("fitted_to_predictions", "fitted to predictions"),
+    ):
         assert f"{label}, ECE {result['calibration']['sigmoid'][kind]['predicted']['ece']:.3f}" in text
     for name, label in (("uncertainty", "image uncertainty"), ("match", "match probability")):
         assert f"{label}, AURC {result['selective'][name]['aurc']:.3f}" in text
         assert f"AUROC {result['ood'][name]['auroc']:.3f}" in text
     counts = " ".join(str(row["n"]) for row in result["uncertainty"]["deciles"])
-    assert counts in text, "the samples of each tenth"
+    assert counts in text, "the samples of each decile"
 
 
 def test_zeroshot_figure_skips_missing_results(draw, tmp_path):
@@ -40,7 +43,7 @@ def test_zeroshot_figure_skips_missing_results(draw, tmp_path):
     assert "similarity, AURC" in text
     assert "uncertainty" not in text
     assert "match" not in text
-    assert "outside" not in text
+    assert "out of distribution" not in text
 
 
 def test_zeroshot_figure_of_one_image(draw, tmp_path):

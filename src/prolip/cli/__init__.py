@@ -1,4 +1,7 @@
-"""The command line: dispatch and errors. Each command imports its work when it runs, so that --help is fast."""
+"""The command line: dispatch of commands and report of errors.
+
+Each command imports what it needs when it runs, so that --help is fast.
+"""
 
 from __future__ import annotations
 
@@ -94,6 +97,9 @@ def reported_errors(prog: str) -> Iterator[None]:
 
     Args:
         prog: Name of the program, before the message.
+
+    Returns:
+        A context manager around the command.
 
     Raises:
         SystemExit: 2 for an error of the input, 1 for a closed pipe, 130 for Ctrl-C.

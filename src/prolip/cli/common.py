@@ -136,14 +136,28 @@ class EvaluateOptions:
 
 
 def make_folder_name(path: str | Path) -> str:
-    """A folder name made of the last two parts of a path, without characters that folder names can't have."""
+    """Make a folder name from the last two parts of a path.
+
+    Args:
+        path: A path, a URL or a hub id.
+
+    Returns:
+        The name; characters that folder names can't have are "-". "here" for an empty path.
+    """
     parts = [part for part in Path(str(path)).expanduser().parts if part not in ("/", "..", ".")]
     name = "-".join(parts[-2:])
     return "".join(letter if letter.isalnum() or letter in "-_.=" else "-" for letter in name) or "here"
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """A copy of a JSON value with null in place of NaN and infinity, which JSON can't hold."""
+    """Copy a JSON value with null in place of NaN and infinity, which JSON can't hold.
+
+    Args:
+        value: Nested mappings, lists, tuples and scalars.
+
+    Returns:
+        The copy, with dicts and lists.
+    """
     if isinstance(value, Mapping):
         return {key: replace_nonfinite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -152,7 +166,17 @@ def replace_nonfinite(value: Any) -> Any:
 
 
 def require_seed(seed: int) -> int:
-    """The seed; ValueError if it is not from 0 to 2^32 - 1."""
+    """Check a seed of the command line.
+
+    Args:
+        seed: From 0 to 2^32 - 1.
+
+    Returns:
+        The seed.
+
+    Raises:
+        ValueError: It is out of range.
+    """
     if not 0 <= seed < 2**32:
         raise ValueError(f"--seed must be from 0 to {2**32 - 1}, not {seed}")
     return seed

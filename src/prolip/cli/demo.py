@@ -27,7 +27,7 @@ def demo(
         out: Folder for the run and the report.
         seed: Of the initial weights and of the batches.
         samples: Number of training samples. None: 160,000, about four minutes on two idle cores.
-        overwrite: Train again without asking; an earlier run is moved aside.
+        overwrite: Train again without asking; an earlier run is renamed, not deleted.
         limit: Number of images per evaluation set.
         claims: Claims table to show: the table.json that the reproduction writes.
     """

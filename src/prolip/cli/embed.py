@@ -75,7 +75,7 @@ def embed(
     if summary["bad"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["bad"].items())
         print(
-            f"skipped of {summary['samples']:,} samples: {reasons}; see {out}/{embed.ERRORS_FILE}",
+            f"skipped {sum(summary['bad'].values()):,} of {summary['samples']:,} samples ({reasons}); see {out}/{embed.ERRORS_FILE}",
             file=sys.stderr,
         )
 

@@ -10,7 +10,7 @@ from prolip import extras
 from prolip.files import atomic_write
 
 BLUE, ORANGE, GREEN, GRAY = "#3062a8", "#d9762b", "#3d8f63", "#8a8f98"
-"""Colors that can be told apart in print and by color-blind readers."""
+"""Colors that are distinct in print and to color-blind readers."""
 
 STYLE = {
     "font.size": 9.5,

@@ -58,7 +58,14 @@ def save_filter_page(filtered: FilterResult, folder: Path) -> Path:
 
 
 def build_header(filtered: FilterResult) -> PageHeader:
-    """Title, metadata and headline numbers of a filter run."""
+    """Title, metadata and headline numbers of a filter run.
+
+    Args:
+        filtered: Of `filter_pairs`.
+
+    Returns:
+        The header of the page.
+    """
     summary, counts = filtered.summary, filtered.counts
     metadata = (
         ("data", summary["data"]),
@@ -83,7 +90,14 @@ def build_header(filtered: FilterResult) -> PageHeader:
 
 
 def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
-    """Sections of the page: scores, examples, duplicates, bad samples."""
+    """Sections of the page: scores, examples, duplicates, bad samples.
+
+    Args:
+        filtered: Of `filter_pairs`.
+
+    Returns:
+        The sections, in order; those without content are left out.
+    """
     examples = find_examples(filtered.selection)
     images = OriginalImages(filtered.embeddings)
     yield _build_scores(filtered)
@@ -122,7 +136,14 @@ def build_example(
 
 
 def draw_histogram(axes: Any, histogram: Histogram, cut: float | None, name: str) -> None:
-    """Draw stacked bars of kept and dropped samples, and the threshold."""
+    """Draw stacked bars of kept and dropped samples, and the threshold.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        histogram: Counts of kept and dropped samples by score.
+        cut: The threshold; None: not drawn.
+        name: Of the score, for the horizontal axis.
+    """
     edges, (kept, dropped) = rebin_histogram(histogram)
     widths = np.diff(edges)
     axes.bar(edges[:-1], kept, widths, align="edge", color=figures.BLUE, label="kept")
@@ -170,14 +191,14 @@ def _build_truth_tiles(truth: GroundTruthAgreement) -> tuple[HeadlineTile, ...]:
 
 
 def _notes(filtered: FilterResult) -> Iterator[str]:
-    twins = filtered.selection.duplicates
-    for what, recall in ({} if twins is None else twins.recall).items():
+    duplicates = filtered.selection.duplicates
+    for modality, recall in ({} if duplicates is None else duplicates.recall).items():
         found = (
             "no near-duplicate was found in a random sample"
             if recall is None
             else f"{format_percent(recall)} of near-duplicates are found"
         )
-        yield f"Near-duplicate {what} were searched among nearest neighbors only: {found}."
+        yield f"Near-duplicate {modality} were searched among nearest neighbors only: {found}."
 
 
 def _build_scores(filtered: FilterResult) -> PageSection:
@@ -185,7 +206,7 @@ def _build_scores(filtered: FilterResult) -> PageSection:
     table = TableBlock(
         title="Outcome of all samples",
         headings=("outcome", "samples", "fraction"),
-        rows=tuple(_fates(filtered)),
+        rows=tuple(_outcome_rows(filtered)),
     )
     if histogram is None:
         return PageSection(id="scores", title="Scores", blocks=(table,))
@@ -205,15 +226,15 @@ def _build_scores(filtered: FilterResult) -> PageSection:
     return PageSection(id="scores", title="Scores", blocks=(figure, table))
 
 
-def _fates(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
-    bads = filtered.errors
+def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
+    errors = filtered.errors
     rows = [
-        (OUTCOME_NAMES[fate], count)
-        for fate, count in filtered.counts.outcomes.items()
-        if count or fate is SampleOutcome.KEPT
+        (OUTCOME_NAMES[outcome], count)
+        for outcome, count in filtered.counts.outcomes.items()
+        if count or outcome is SampleOutcome.KEPT
     ]
-    rows += [(f"bad: {reason}", count) for reason, count in bads.reasons.most_common()]
-    total = filtered.counts.total + bads.bad
+    rows += [(f"bad: {reason}", count) for reason, count in errors.reasons.most_common()]
+    total = filtered.counts.total + errors.bad
     for name, count in rows:
         yield name, f"{count:,}", format_percent(count / total if total else None)
 

@@ -43,7 +43,7 @@ class OriginalImages:
             return read_image(row["path"])
         if isinstance(self._source, Exception):
             raise self._source
-        return read_sample_image(self._source, row["number"])
+        return read_sample_image(self._source, row["index"])
 
     @cached_property
     def _source(self) -> Source | Exception:

@@ -29,7 +29,7 @@ SIGMAS = 2.0
 NUM_VERTICES = 73
 """Vertices of the closed line that num_samples an ellipse; the last is the first."""
 LABEL_DISTANCE = 0.035
-"""Points closer than this fraction of the view share a label."""
+"""Points closer than this fraction of the view have one label."""
 CAPTION_WIDTH = 46  # characters
 
 
@@ -203,7 +203,7 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
 
 
 def _write_numbers(axes: Any, points: Tensor, numbers: Sequence[int], color: str) -> None:
-    """Write the number of each point beside it; points that lie close together share one label."""
+    """Write the number of each point beside it; points that lie close together have one label."""
     low, high = axes.dataLim.get_points()
     close = LABEL_DISTANCE * float(max(high - low))
     left = list(range(len(points)))
@@ -216,7 +216,14 @@ def _write_numbers(axes: Any, points: Tensor, numbers: Sequence[int], color: str
 
 
 def format_ranges(numbers: Sequence[int]) -> str:
-    """Numbers as text: "1–3, 7"."""
+    """Format numbers as ranges: "1–3, 7".
+
+    Args:
+        numbers: In any order; repeats count once.
+
+    Returns:
+        The text.
+    """
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][-1] + 1:

@@ -47,7 +47,7 @@ def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def _get_values(part: Mapping[str, Any], direction: str) -> dict[str, float]:
-    """Shares by metric; those that aren't known are left out."""
+    """Fractions by metric; unknown ones are left out."""
     found = {**part.get("many_to_many", {}).get(direction, {}), **part[direction]}
     return {name: found[name] for name in METRIC_NAMES if found.get(name) is not None}
 

@@ -66,5 +66,12 @@ def _write_captions(axes: Any, world: World, seed: int, index: int) -> None:
 
 
 def format_probability(p: float) -> str:
-    """A probability as text: "100 %", "2.6 %", "1 in 14,000"."""
+    """Format a probability: "100 %", "2.6 %", "1 in 14,000".
+
+    Args:
+        p: Above 0, at most 1.
+
+    Returns:
+        The text.
+    """
     return f"{100 * p:.3g} %" if p >= 1e-3 else f"1 in {float(f'{1 / p:.2g}'):,.0f}"

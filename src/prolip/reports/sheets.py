@@ -143,6 +143,15 @@ class SheetCanvas:
         figure.set_layout_engine("none")  # all positions are given
 
     def write_text(self, left: float, top: float, text: str, *, size: float = POINTS, **options: Any) -> None:
+        """Write text whose top is at a position.
+
+        Args:
+            left: Inches from the left.
+            top: Inches from the top.
+            text: Drawn as it is, without math; it may have several lines.
+            size: Points.
+            options: Of matplotlib's `Figure.text`.
+        """
         self.figure.text(
             left / WIDTH,
             1 - top / self.height,
@@ -157,7 +166,16 @@ class SheetCanvas:
     def draw_image(
         self, image: Image.Image, left: float, top: float, side: float, *, anchor: str = "C"
     ) -> None:
-        """A image in a square, in its middle or at the `anchor` that matplotlib knows: "NW" is the upper left."""
+        """Draw an image into a square.
+
+        Args:
+            image: Any mode.
+            left: Inches from the left.
+            top: Inches from the top.
+            side: Side of the square in inches.
+            anchor: Position in the square if the image is not square, as in matplotlib: "C" is the center, "NW" the
+                upper left.
+        """
         box = (left / WIDTH, 1 - (top + side) / self.height, side / WIDTH, side / self.height)
         axes = self.figure.add_axes(box, anchor=anchor)
         axes.set_axis_off()
@@ -172,12 +190,25 @@ def _draw_item(canvas: SheetCanvas, item: SheetItem, left: float, top: float, si
 
 
 def read_sample_image(source: Source, number: int) -> Image.Image:
-    """The image of a sample of a source, at an index."""
+    """Read the image of a sample.
+
+    Args:
+        source: The data.
+        number: Index of the sample.
+
+    Returns:
+        The image.
+    """
     return read_image(source.read(number).image)
 
 
 def draw_image(axes: Any, image: Image.Image) -> None:
-    """As large as fits, of its own aspect; small ones with sharp pixels."""
+    """Draw an image as large as fits, with its own aspect; small images with sharp pixels.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        image: Any mode.
+    """
     small = image.convert("RGB")
     small.thumbnail((MAX_PIXELS, MAX_PIXELS))
     axes.imshow(small, interpolation="nearest" if max(small.size) < MAX_PIXELS // 2 else "antialiased")

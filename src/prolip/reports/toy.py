@@ -25,7 +25,15 @@ PAIRS: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
 
 
 def make_gaussian(mean: float | Tensor, sigma: float) -> Gaussian:
-    """1-D Gaussians (N, 1) with one sigma."""
+    """Make 1-D Gaussians with one standard deviation.
+
+    Args:
+        mean: A number, or (N,).
+        sigma: Standard deviation.
+
+    Returns:
+        Gaussians (N, 1) in float64.
+    """
     means = torch.as_tensor(mean, dtype=torch.float64).reshape(-1, 1)
     return Gaussian(means, torch.full_like(means, sigma).square().log())
 

@@ -153,7 +153,12 @@ def _describe_entry(entry: dict[str, Any]) -> str:
 
 
 def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
-    """Draw histograms of the uncertainty of images and of texts."""
+    """Draw histograms of the uncertainty of images and of texts.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Of `analyze_uncertainty`.
+    """
     edges = np.exp(result["histogram"]["edges"])
     for name, color in (("image", figures.BLUE), ("text", figures.ORANGE)):
         counts = np.array(result["histogram"][name])
@@ -169,7 +174,12 @@ def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def draw_pairs(axes: Any, result: Mapping[str, Any]) -> None:
-    """Draw the uncertainty of each caption against that of its image."""
+    """Draw the uncertainty of each caption against that of its image.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Of `analyze_uncertainty`.
+    """
     points = result["points"]
     axes.scatter(
         points["image"], points["text"], s=5, alpha=0.3, color=figures.GREEN, linewidth=0, rasterized=True
@@ -181,7 +191,12 @@ def draw_pairs(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
-    """Draw quantiles of caption uncertainty by length in tokens."""
+    """Draw quantiles of caption uncertainty by length in tokens.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Of `analyze_uncertainty`.
+    """
     bins = result["by_length"]["bins"]
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
 
@@ -204,7 +219,12 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
-    """Draw quantiles of caption uncertainty by level of generality."""
+    """Draw quantiles of caption uncertainty by level of generality.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Of `analyze_uncertainty`.
+    """
     levels = result["by_level"]["levels"]
     for position, entry in enumerate(levels):
         axes.plot([position, position], [entry["q05"], entry["q95"]], color=figures.ORANGE, linewidth=1.2)
@@ -219,7 +239,12 @@ def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
-    """Draw caption uncertainty against the true log-ambiguity."""
+    """Draw caption uncertainty against the true log-ambiguity.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Of `analyze_uncertainty`.
+    """
     points = result["points"]
     known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
     truth, text = np.array(known).reshape(-1, 2).T
@@ -240,6 +265,10 @@ def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
 
     The whisker is the confidence interval of the difference; β is the coefficient of log uncertainty in standard
     deviations (positive: more uncertain where a caption is more ambiguous).
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Of `analyze_uncertainty`.
     """
     names = (("own_image", "rank of the\nown image"), ("ambiguity", "true\nambiguity"))
     fits = [(title, result["regression"][name]) for name, title in names]
@@ -316,7 +345,7 @@ def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def _medians(x: np.ndarray, y: np.ndarray, bins: int = 10) -> tuple[list[float], list[float]]:
-    """Median y of position most `bins` equally full groups of x; equal x stay together."""
+    """Medians of x and y in at most `bins` equally full groups of x; equal x stay together."""
     edges = np.unique(np.quantile(x, np.linspace(0, 1, bins + 1)))
     group = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, max(0, len(edges) - 2))
     present = np.unique(group)

@@ -99,7 +99,13 @@ def _get_confidence_labels(result: dict[str, Any]) -> dict[str, str]:
 
 
 def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
-    """Accuracy by confidence; the area of a dot grows with the number of its samples."""
+    """Draw accuracy against confidence; the area of a dot grows with the number of its samples.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        title: Of the panel.
+        parts: {ece, bins} by kind of probability, of the result of `evaluate_zeroshot`.
+    """
     colors = (figures.ORANGE, figures.BLUE, figures.GREEN)
     axes.plot([0, 1], [0, 1], color=figures.GRAY, linewidth=0.9, linestyle="--")
     for (kind, part), color in zip(parts.items(), colors, strict=False):
@@ -120,7 +126,13 @@ def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
 
 
 def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
-    """Draw the error rate against coverage, by each confidence."""
+    """Draw the error rate against coverage, by each confidence.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        parts: `selective` of the result of `evaluate_zeroshot`.
+        names: Label of each confidence, by its key.
+    """
     axes.axhline(parts["error"], color=figures.GRAY, linewidth=0.9, linestyle="--", label="at random")
     for name, label in names.items():
         if part := parts[name]:
@@ -133,7 +145,12 @@ def draw_risk(axes: Any, parts: dict[str, Any], names: dict[str, str]) -> None:
 
 
 def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
-    """Accuracy with its standard error, and how many samples it is of."""
+    """Draw accuracy by decile of image uncertainty, with standard errors and the number of samples.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        part: `uncertainty` of the result of `evaluate_zeroshot`.
+    """
     rows = part["deciles"]
     positions, heights = [row["bin"] + 1 for row in rows], [row["accuracy"] for row in rows]
     errors = [math.sqrt(row["accuracy"] * (1.0 - row["accuracy"]) / row["n"]) for row in rows]

@@ -43,7 +43,14 @@ Points = list[tuple[float, float]]
 
 
 def build_section(run: TrainingRun) -> PageSection | None:
-    """Plots of the metrics of a run; None for a run without metrics."""
+    """Plots of the metrics of a run.
+
+    Args:
+        run: The training run.
+
+    Returns:
+        The section; None for a run without metrics.
+    """
     shown = [
         figure
         for figure in (
@@ -64,7 +71,15 @@ def build_section(run: TrainingRun) -> PageSection | None:
 
 
 def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
-    """(samples, value) of each line that has both. Values that are not finite can't be plotted and are left out."""
+    """Collect the points of a curve. Values that are not finite can't be plotted and are left out.
+
+    Args:
+        lines: Of metrics.jsonl.
+        key: Name of the metric.
+
+    Returns:
+        (samples, value) of each line that has both.
+    """
     return [
         (line["samples"], line[key])
         for line in lines
@@ -91,6 +106,14 @@ def _build_contrastive_figure(run: TrainingRun) -> PageFigure | None:
 
 
 def describe_contrastive(terms: Mapping[str, Points]) -> str:
+    """Describe how the contrastive losses changed.
+
+    Args:
+        terms: (samples, loss) by term of the loss.
+
+    Returns:
+        The expectation and what was measured.
+    """
     parts = []
     for name, line in terms.items():
         first, last = line[0][1], line[-1][1]
@@ -120,6 +143,14 @@ def _build_other_losses_figure(run: TrainingRun) -> PageFigure | None:
 
 
 def describe_other_losses(terms: Mapping[str, Points]) -> str:
+    """Describe where inclusion losses and regularizers ended.
+
+    Args:
+        terms: (samples, loss) by term of the loss.
+
+    Returns:
+        The expectation and what was measured.
+    """
     expected = (
         "The inclusion terms should approach 0: a text, or a masked input, then includes the complete one."
     )
@@ -179,6 +210,14 @@ def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
 
 
 def describe_recall(line: Points) -> str:
+    """Describe how held-out recall changed.
+
+    Args:
+        line: (samples, mean R@1 of both directions).
+
+    Returns:
+        The expectation and what was measured.
+    """
     (_, first), (_, last), best = line[0], line[-1], max(line, key=lambda point: point[1])
     change = f"from {format_percent(first)} to {format_percent(last)}"
     if last < best[1]:
@@ -218,6 +257,15 @@ def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:
 
 
 def describe_uncertainty(image: float, text: float) -> str:
+    """Compare the mean uncertainty of texts and images at the end of training.
+
+    Args:
+        image: Mean tr(Sigma) of images.
+        text: Mean tr(Sigma) of texts.
+
+    Returns:
+        The expectation and what was measured.
+    """
     expected = (
         "Texts should end up more uncertain than images, because a caption describes only part of an image."
     )

@@ -1,4 +1,4 @@
-"""Numbers and comparisons as the sentences of the page write them."""
+"""Formats of the numbers and comparisons in the texts of the page."""
 
 from __future__ import annotations
 
@@ -16,22 +16,50 @@ NOT_LEARNED = "Untrained models reach about the same: this does not show that an
 
 
 def format_percent(fraction: float | None) -> str:
-    """0.618 as "61.8 %", with a no-break space."""
+    """Format a fraction in percent: 0.618 is "61.8 %", with a no-break space.
+
+    Args:
+        fraction: From 0 to 1; None: unknown.
+
+    Returns:
+        The text; `MISSING` for None.
+    """
     return MISSING if fraction is None else f"{100 * fraction:.1f}{NO_BREAK}%"
 
 
 def format_change(fraction: float) -> str:
-    """-0.029 as "−2.9 %"."""
+    """Format a relative change in percent: -0.029 is "−2.9 %".
+
+    Args:
+        fraction: Relative change.
+
+    Returns:
+        The text, with a sign and a no-break space.
+    """
     return f"{100 * fraction:+.1f}{NO_BREAK}%".replace("-", "−")
 
 
 def format_correlation(value: float | None) -> str:
-    """0.59 as "+0.59", with a true minus."""
+    """Format a correlation: 0.59 is "+0.59".
+
+    Args:
+        value: From -1 to 1; None: undefined.
+
+    Returns:
+        The text, with a typographic minus sign; `MISSING` for None.
+    """
     return MISSING if value is None else f"{value:+.2f}".replace("-", "−")
 
 
 def format_duration(seconds: float | None) -> str:
-    """Seconds as "90 s", "12 min" or "3.4 h"."""
+    """Format a duration: "90 s", "12 min" or "3.4 h".
+
+    Args:
+        seconds: None: unknown.
+
+    Returns:
+        The text; `MISSING` for None.
+    """
     if seconds is None:
         return MISSING
     if seconds < 100:
@@ -40,7 +68,14 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_count(count: float) -> str:
-    """A count as "950", "280 k", "1.5 M" or "12.8 B"."""
+    """Format a count in at most three digits: "950", "280 k", "1.5 M" or "12.8 B".
+
+    Args:
+        count: Zero or more.
+
+    Returns:
+        The text.
+    """
     for size, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.3g} {name}"
@@ -96,5 +131,12 @@ def describe_untrained(untrained: Sequence[float], formatted: Callable[[float], 
 
 
 def drop_none(values: Iterable[float | None]) -> list[float]:
-    """The values that are not None."""
+    """Drop the values that are None.
+
+    Args:
+        values: Numbers or None.
+
+    Returns:
+        The numbers, in order.
+    """
     return [value for value in values if value is not None]

@@ -91,7 +91,14 @@ def _draw_uncertainty(draw: partial[None], rows: Rows) -> DrawFunction:
 
 
 def describe_accuracy(rows: Rows) -> str:
-    """Say how accuracy changes from the clean images to the strongest perturbation."""
+    """Describe how accuracy changes from the clean images to the strongest perturbation.
+
+    Args:
+        rows: Of the model.
+
+    Returns:
+        The expectation and what was measured.
+    """
     first, last = format_percent(rows[0]["accuracy"]), format_percent(rows[-1]["accuracy"])
     return f"Accuracy should fall slowly with the perturbation. Here it goes from {first} to {last}."
 
@@ -114,11 +121,18 @@ def describe_uncertainty(rows: Rows, untrained: Sequence[float] = ()) -> str:
     else:
         text = f"changes by {format_change(change)}" + ("" if change > 0 else f", {REVERSED}")
     is_close = change >= MIN_CHANGE and bool(untrained) and max(untrained) > MAX_UNTRAINED * change
-    sentence = f"{expected} Here its mean {text}{describe_untrained(untrained, format_change)}."
-    return f"{sentence} {NOT_LEARNED}" if is_close else sentence
+    text = f"{expected} Here its mean {text}{describe_untrained(untrained, format_change)}."
+    return f"{text} {NOT_LEARNED}" if is_close else text
 
 
 def compute_change(rows: Rows) -> float | None:
-    """Relative change of mean uncertainty from the first row to the last; None without uncertainty."""
+    """Relative change of mean uncertainty from the first row to the last.
+
+    Args:
+        rows: Of a model.
+
+    Returns:
+        The change (0.1: a rise by 10 %); None without uncertainty.
+    """
     first, last = rows[0]["uncertainty"], rows[-1]["uncertainty"]
     return last / first - 1 if first else None

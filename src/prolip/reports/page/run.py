@@ -77,7 +77,14 @@ class TrainingRun:
 
 
 def is_finite(value: float | None) -> bool:
-    """Whether a value is a finite number."""
+    """Whether a value is a finite number.
+
+    Args:
+        value: None: no value.
+
+    Returns:
+        False for None, NaN and infinity.
+    """
     return value is not None and math.isfinite(value)
 
 

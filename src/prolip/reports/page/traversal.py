@@ -74,8 +74,8 @@ def describe_paths(paths: Sequence[CaptionPath], is_true: Sequence[bool]) -> str
         )
     if is_true:
         parts.append(f"{format_percent(sum(is_true) / len(is_true))} of the captions are true of their image")
-    sentence = "; ".join(parts)
-    return f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
 def describe_order(fraction: float, chains: int) -> str:
@@ -121,7 +121,15 @@ def _build_line(text: str, uncertainty: float | None, largest: float, is_true: b
 
 
 def choose_evenly(total: int, count: int) -> list[int]:
-    """At most `count` of the indices below `total`, evenly spaced, with the first and the last."""
+    """Choose evenly spaced indices, with the first and the last.
+
+    Args:
+        total: Number of items.
+        count: Maximum number of indices, at least 2.
+
+    Returns:
+        Indices below `total`, ascending.
+    """
     if total <= count:
         return list(range(total))
     return sorted({round(position * (total - 1) / (count - 1)) for position in range(count)})

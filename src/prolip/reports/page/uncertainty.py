@@ -112,6 +112,14 @@ def _build_item(entry: Mapping[str, Any], source: Source, modality: str) -> Gall
 
 
 def describe_modalities(result: Mapping[str, Any]) -> str:
+    """Compare the mean uncertainty of texts and images.
+
+    Args:
+        result: Of `analyze_uncertainty`.
+
+    Returns:
+        The expectation and what was measured.
+    """
     image, text = result["image"]["mean"], result["text"]["mean"]
     expected = "Texts should be more uncertain than images."
     if text > image:
@@ -120,7 +128,15 @@ def describe_modalities(result: Mapping[str, Any]) -> str:
 
 
 def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """untrained: the same fraction for untrained models."""
+    """Describe for how many captions the uncertainty is above that of their image.
+
+    Args:
+        result: Of `analyze_uncertainty`.
+        untrained: The same fraction for untrained models.
+
+    Returns:
+        The expectation and what was measured.
+    """
     fraction = result["text_above_own_image"]
     expected = "A caption should be more uncertain than its image."
     text = f"{expected} This holds for {format_percent(fraction)} of captions"
@@ -131,14 +147,30 @@ def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -
 
 
 def describe_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """untrained: the same correlation for untrained models."""
+    """Describe how uncertainty depends on the length of a caption.
+
+    Args:
+        result: Of `analyze_uncertainty`.
+        untrained: The same correlation for untrained models.
+
+    Returns:
+        The expectation and what was measured.
+    """
     value = result["by_length"]["spearman"]
     expected = "A longer caption is more specific, so uncertainty should fall with length:"
     return f"{expected} here {describe_trend(value, -1)}{_compare_trend(value, untrained, -1)}"
 
 
 def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """Which adjacent levels are in order, by their medians. untrained: the correlation for untrained models."""
+    """Describe which adjacent levels of generality are in order, by their medians.
+
+    Args:
+        by_level: Of the result of `analyze_uncertainty`.
+        untrained: The correlation with the level for untrained models.
+
+    Returns:
+        The expectation and what was measured.
+    """
     levels = by_level["levels"]
     expected = "Level 0 is the most general; from level to level the median should fall."
     if len(levels) < 2:
@@ -157,7 +189,15 @@ def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()
 
 
 def describe_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:
-    """untrained: the same correlation for untrained models."""
+    """Describe how uncertainty depends on the true ambiguity of a caption.
+
+    Args:
+        truth: `ambiguity` of the result of `analyze_uncertainty`.
+        untrained: The same correlation for untrained models.
+
+    Returns:
+        The expectation and what was measured.
+    """
     expected = "The ambiguity of each caption is known exactly, and uncertainty should rise with it:"
     within = truth["within_length"]["mean"]
     fixed = (
@@ -180,7 +220,14 @@ def _compare_trend(value: float | None, untrained: Sequence[float], expected_sig
 
 
 def describe_regression(results: Mapping[str, Any]) -> str:
-    """Say what uncertainty adds to the regressions; empty if none could be fitted."""
+    """Describe what uncertainty adds to the regressions.
+
+    Args:
+        results: `regression` of the result of `analyze_uncertainty`.
+
+    Returns:
+        The expectation and what was measured; empty if no regression could be fitted.
+    """
     names = {"own_image": "the rank of a caption's own image", "ambiguity": "the true ambiguity"}
     fits = {name: results[key] for key, name in names.items()}
     fits = {name: fit for name, fit in fits.items() if fit is not None and fit["r2_with"] is not None}

@@ -76,6 +76,15 @@ def build_section(
 
 
 def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> str:
+    """Compare the accuracy with chance and with untrained models.
+
+    Args:
+        result: Of `evaluate_zeroshot`.
+        untrained: Top-1 accuracy of untrained models.
+
+    Returns:
+        What was measured.
+    """
     chance = 1 / result["classes"]
     five = "" if result["top5"] is None else f" ({format_percent(result['top5'])} in the top 5)"
     text = (
@@ -126,7 +135,15 @@ def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
 
 
 def describe_reliability(raw: float, fitted: float) -> str:
-    """raw, fitted: expected calibration errors."""
+    """Describe the calibration of the softmax probabilities.
+
+    Args:
+        raw: Expected calibration error of the model's own temperature.
+        fitted: The same with a fitted temperature.
+
+    Returns:
+        The expectation and what was measured.
+    """
     expected = "On the dashed line the probability equals the accuracy."
     verb = "helps" if fitted < raw else "does not help"
     return (
@@ -135,7 +152,15 @@ def describe_reliability(raw: float, fitted: float) -> str:
 
 
 def describe_risk(selective: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Say which confidence ranks predictions best, and whether uncertainty ranks them better than chance."""
+    """Describe which confidence ranks predictions best, and whether uncertainty ranks them better than chance.
+
+    Args:
+        selective: `selective` of the result of `evaluate_zeroshot`.
+        names: Label of each confidence, by its key.
+
+    Returns:
+        The expectation and what was measured.
+    """
     aurc = {name: selective[key]["aurc"] for key, name in names.items() if selective[key]}
     best = min(aurc, key=lambda name: aurc[name])
     text = (
@@ -148,6 +173,14 @@ def describe_risk(selective: Mapping[str, Any], names: Mapping[str, str]) -> str
 
 
 def describe_deciles(rho: float | None) -> str:
+    """Describe how accuracy depends on image uncertainty.
+
+    Args:
+        rho: Spearman correlation; None: undefined.
+
+    Returns:
+        The expectation and what was measured.
+    """
     expected = "Uncertain images should be misclassified more often: accuracy should fall to the right."
     if rho is None or abs(rho) < MIN_TREND:
         return f"{expected} Here there is no clear trend (ρ {format_correlation(rho)})."
@@ -187,7 +220,14 @@ def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
 
 
 def describe_strategies(prompts: Mapping[str, Any]) -> str:
-    """Compare BPRW with equal weights, by two standard errors. A gain that a control reaches too is not due to BPRW."""
+    """Compare BPRW with equal weights, by two standard errors. A gain that a control reaches too is not due to BPRW.
+
+    Args:
+        prompts: Of `evaluate_prompts`.
+
+    Returns:
+        What was measured.
+    """
     rows = {
         row["family"]: row
         for row in prompts["rows"]
