@@ -10,7 +10,12 @@ from torch import Tensor
 
 
 def require_float_tensor(values: object, name: str) -> None:
-    """Raise TypeError unless this is a floating-point tensor of 16 bits or more."""
+    """Raise TypeError unless this is a floating-point tensor of 16 bits or more.
+
+    Args:
+        values: Checked.
+        name: Of the values, for the message.
+    """
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.dtype.itemsize < 2:
         raise TypeError(
             f"{name} must be a floating-point tensor of 16 bits or more, not {describe_type(values)}"
@@ -37,7 +42,16 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, req
 
 
 def is_in_range(values: Tensor, low: float, high: float) -> bool:
-    """Whether all values lie in [low, high] and none is NaN. One pass, without a temporary tensor."""
+    """Whether all values lie in [low, high] and none is NaN. One pass, without a temporary tensor.
+
+    Args:
+        values: Of any shape; an empty tensor is in range.
+        low: Smallest valid value.
+        high: Largest valid value.
+
+    Returns:
+        True if all are.
+    """
     if not values.numel():
         return True
     smallest, largest = values.aminmax()  # NaN if any value is
@@ -45,13 +59,26 @@ def is_in_range(values: Tensor, low: float, high: float) -> bool:
 
 
 def require_in_range(values: Tensor, low: float, high: float, name: str, requirement: str) -> None:
-    """`require_all` for the range [low, high]; looks for the first invalid value only if there is one."""
+    """`require_all` for the range [low, high]; looks for the first invalid value only if there is one.
+
+    Args:
+        values: Of any shape.
+        low: Smallest valid value.
+        high: Largest valid value.
+        name: Of the values, for the message.
+        requirement: For the message, as for `require_all`.
+    """
     if not is_in_range(values, low, high):
         require_all(values, lambda v: (v >= low) & (v <= high), name, requirement)
 
 
 def require_finite(values: Tensor, name: str) -> None:
-    """Raise ValueError if any value is NaN or infinite."""
+    """Raise ValueError if any value is NaN or infinite.
+
+    Args:
+        values: Of any shape, floating-point.
+        name: Of the values, for the message.
+    """
     largest = torch.finfo(values.dtype).max
     require_in_range(values, -largest, largest, name, "finite")
 
@@ -60,6 +87,11 @@ def require_positive_int(value: object, name: str, maximum: int = 2**24) -> None
     """Raise ValueError unless this is an int from 1 to `maximum`.
 
     JSON may hold true, 1.0, "1", or a number that no memory can hold.
+
+    Args:
+        value: Checked.
+        name: Of the value, for the message.
+        maximum: Largest valid value.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
@@ -68,13 +100,24 @@ def require_positive_int(value: object, name: str, maximum: int = 2**24) -> None
 
 
 def require_positive(value: object, name: str) -> None:
-    """Raise ValueError unless this is a positive, finite number."""
+    """Raise ValueError unless this is a positive, finite number.
+
+    Args:
+        value: Checked.
+        name: Of the value, for the message.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite, not {value!r}")
 
 
 def require_fraction(value: object, name: str, *, exclude_zero: bool = False) -> None:
-    """Raise ValueError unless this is a number in [0, 1], or in (0, 1] with `exclude_zero`."""
+    """Raise ValueError unless this is a number in [0, 1], or in (0, 1] with `exclude_zero`.
+
+    Args:
+        value: Checked.
+        name: Of the value, for the message.
+        exclude_zero: Whether 0 is invalid.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not 0 <= value <= 1 or (exclude_zero and value == 0):  # type: ignore[operator]
         limits = "above 0 and at most 1" if exclude_zero else "from 0 to 1"
@@ -82,7 +125,13 @@ def require_fraction(value: object, name: str, *, exclude_zero: bool = False) ->
 
 
 def require_choice(value: str, choices: Sequence[str], name: str) -> None:
-    """Raise ValueError unless the value is one of `choices`, the arguments of a Literal type."""
+    """Raise ValueError unless the value is one of several.
+
+    Args:
+        value: Checked.
+        choices: Valid values; the arguments of a Literal type.
+        name: Of the value, for the message.
+    """
     if value not in choices:
         raise ValueError(f"{name} {value!r} is not one of {tuple(choices)}")
 
@@ -106,16 +155,35 @@ def check_points(points: Tensor, name: str) -> Tensor:
 
 
 def forbid_double_backward(name: str) -> None:
-    """Raise RuntimeError in a hand-written backward that is itself differentiated: it would count as constant."""
+    """Raise RuntimeError in a hand-written backward that is itself differentiated: it would count as constant.
+
+    Args:
+        name: Start of the message: the function.
+    """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise RuntimeError(f"{name}: create_graph and Hessians are not supported")
 
 
 def join_names(names: Sequence[str], count: int = 4) -> str:
-    """The first few names of a list, for a message: "a, b, c, d, and 3 more"."""
+    """The first few names of a list, for a message: "a, b, c, d, and 3 more".
+
+    Args:
+        names: All names.
+        count: How many are listed.
+
+    Returns:
+        The names, separated by commas, and how many more there are.
+    """
     return ", ".join(names[:count]) + (f", and {len(names) - count} more" if len(names) > count else "")
 
 
 def describe_type(value: object) -> str:
-    """The type of a value, for a message; of a tensor also the dtype."""
+    """The type of a value, for a message; of a tensor also the dtype.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        For example "str" or "a torch.uint8 tensor".
+    """
     return f"a {value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__

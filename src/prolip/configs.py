@@ -39,7 +39,11 @@ def build_dataclass(cls: type, values: object, name: str) -> Any:
 
 
 def require_literals(config: Any) -> None:
-    """Raise ValueError if a field whose type is a Literal or bool holds another value."""
+    """Raise ValueError if a field whose type is a Literal or bool holds another value.
+
+    Args:
+        config: A dataclass instance.
+    """
     for name, hint in get_type_hints(type(config)).items():
         if hint is bool:
             if not isinstance(getattr(config, name), bool):
@@ -53,6 +57,9 @@ def require_field_types(config: Any) -> None:
 
     JSON files and recipes are not seen by a type checker. Types of fields: str, int, float, bool, None, Literal,
     dataclasses, tuples of these, and unions.
+
+    Args:
+        config: A dataclass instance.
     """
     require_literals(config)
     for name, hint in get_type_hints(type(config)).items():
@@ -64,7 +71,14 @@ def require_field_types(config: Any) -> None:
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """The types of a union, None among them; any other type alone."""
+    """The types of a union, None among them; any other type alone.
+
+    Args:
+        hint: A type hint.
+
+    Returns:
+        The member types.
+    """
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 

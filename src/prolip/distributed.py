@@ -87,7 +87,14 @@ def gather_mean_trace(z: Gaussian, sizes: Sequence[int] | None = None) -> MeanTr
 
 
 def sum_over_ranks(value: Tensor) -> Tensor:
-    """The sum of a detached value over ranks, for logging."""
+    """The sum of a detached value over ranks, for logging.
+
+    Args:
+        value: Of any shape, the same on each rank.
+
+    Returns:
+        A detached tensor of the same shape.
+    """
     total = value.detach().clone()
     if world_size() > 1:
         dist.all_reduce(total)

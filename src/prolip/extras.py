@@ -51,5 +51,12 @@ def install_command(*names: str) -> str:
 
 
 def missing_modules(extra: str) -> list[str]:
-    """Names of the modules of an extra that are not installed. Imports nothing."""
+    """Names of the modules of an extra that are not installed. Imports nothing.
+
+    Args:
+        extra: A key of `EXTRAS`.
+
+    Returns:
+        Names of modules; empty if the extra is installed.
+    """
     return [module for module in EXTRAS[extra] if find_spec(module) is None]

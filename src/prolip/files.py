@@ -45,7 +45,11 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> Path:
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove temporary files of `atomic_write` below a folder whose processes no longer run."""
+    """Remove temporary files of `atomic_write` below a folder whose processes no longer run.
+
+    Args:
+        folder: Searched with all folders in it.
+    """
     for path in folder.rglob(".*"):
         match = TEMPORARY_NAME.fullmatch(path.name)
         if match and path.is_file() and not _is_running(int(match[1])):
@@ -53,7 +57,11 @@ def remove_temporary_files(folder: Path) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Synchronize a folder to the disk, so that new names in it survive a power cut. Ignored where unsupported."""
+    """Synchronize a folder to the disk, so that new names in it survive a power cut. Ignored where unsupported.
+
+    Args:
+        folder: The folder.
+    """
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -92,7 +100,11 @@ def atomic_write_folder(folder: Path, write: Callable[[Path], object]) -> Path:
 
 
 def recover_folder(folder: Path) -> None:
-    """Restore or remove the old folder that a process killed in `atomic_write_folder` has left."""
+    """Restore or remove the old folder that a process killed in `atomic_write_folder` has left.
+
+    Args:
+        folder: The folder that was being written.
+    """
     old = folder.with_name(f".{folder.name}.old")
     if old.exists() and not folder.exists():
         old.rename(folder)
@@ -100,7 +112,11 @@ def recover_folder(folder: Path) -> None:
 
 
 def require_empty_folder(folder: Path) -> None:
-    """Raise ValueError if the path exists and is not an empty folder."""
+    """Raise ValueError if the path exists and is not an empty folder.
+
+    Args:
+        folder: May be missing.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(
             f"{folder} exists and is not an empty folder; choose another, so that nothing is overwritten"
@@ -108,10 +124,13 @@ def require_empty_folder(folder: Path) -> None:
 
 
 def get_cache_folder(name: str) -> Path:
-    """Return the folder for cached files of a kind: $XDG_CACHE_HOME/prolip/<name>, or below ~/.cache.
+    """The folder for cached files of a kind: $XDG_CACHE_HOME/prolip/NAME, or below ~/.cache.
 
     Args:
-        name: of the kind ("shards", "embeddings").
+        name: Of the kind: "shards", "embeddings".
+
+    Returns:
+        Its path; it may not exist yet.
 
     Raises:
         RuntimeError: If there is no home folder.
@@ -121,6 +140,12 @@ def get_cache_folder(name: str) -> Path:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -138,7 +163,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> Path:
-    """Write a JSON object atomically, indented. Returns path."""
+    """Write a JSON object atomically, indented.
+
+    Args:
+        path: The file.
+        content: The object.
+
+    Returns:
+        path.
+    """
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 

@@ -199,7 +199,15 @@ def _collect_leaves(gaussians: Sequence[Gaussian], verb: str) -> tuple[list[Tens
 
 
 def check_gaussian(z: Gaussian, name: str) -> Gaussian:
-    """Raise unless z is a Gaussian that `Gaussian.check` accepts; returns z."""
+    """Raise unless z is a Gaussian that `Gaussian.check` accepts.
+
+    Args:
+        z: Checked.
+        name: Of the Gaussian, for messages.
+
+    Returns:
+        z.
+    """
     if not isinstance(z, Gaussian):
         raise TypeError(f"{name} must be a Gaussian, not {describe_type(z)}")
     return z.check(name)

@@ -119,7 +119,7 @@ def test_a_repository_without_a_model(cache, tmp_path):
     (tmp_path / "some").mkdir()
     (tmp_path / "some" / "tokenizer.json").write_text("{}")
     cache("me/words", tmp_path / "some")
-    with pytest.raises(ValueError, match="me/words"):
+    with pytest.raises(ValueError, match="hub repository me/words has no model in a known format"):
         prolip.load("me/words")
 
 
@@ -202,7 +202,7 @@ def test_push_without_a_network_is_a_sentence(nano, monkeypatch):
 
     monkeypatch.setattr(PretendedHub, "create_repo", fail)
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
-    with pytest.raises(OSError, match="me/nano failed: name or service not known"):
+    with pytest.raises(OSError, match="Upload to me/nano failed: name or service not known"):
         prolip.push(nano, "me/nano")
 
 
@@ -219,7 +219,9 @@ def test_push_without_a_token_is_a_sentence(nano, monkeypatch):
 
     monkeypatch.setattr(PretendedHub, "create_repo", refuse)
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
-    with pytest.raises(OSError, match="me/nano failed: no token"):
+    with pytest.raises(
+        OSError, match=r"Upload to me/nano failed: no token\. Check that the hub is reachable and the token"
+    ):
         prolip.push(nano, "me/nano")
 
 

@@ -1,54 +1,61 @@
-"""prolip.load: finding, telling formats apart, tokenizers, and sentences for what is wrong."""
+"""prolip.load: finding models, shipped models, formats, tokenizers, and errors."""
 
 import json
 import os
 import pickle
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import prolip
+from prolip.model.create import create
 from prolip.preprocessing.tokenizer import Tokenizer
 from prolip.preprocessing.tokenizer_builders import train_word_level
+from prolip.weights import hub, load
 from tests.golden import FIXTURES
 
 RELEASE = FIXTURES / "models" / "b16_tiny"
 
 
-def test_what_does_not_exist():
+def test_load_of_missing_path_raises():
     with pytest.raises(
         FileNotFoundError,
-        match=r"/nowhere/at/all.*owner/name",
+        match=r"no folder or file /nowhere/at/all\. .*owner/name",
     ):
         prolip.load("/nowhere/at/all")
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="no folder or file nowhere"):
         prolip.load("nowhere")
 
 
-def test_a_run_that_is_not_there_is_no_hub_id(tmp_path, monkeypatch):
+def test_missing_run_is_not_a_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    monkeypatch.setattr("prolip.weights.hub.fetch", lambda *_: pytest.fail("the hub was asked"))
-    with pytest.raises(FileNotFoundError, match=r"runs.*miniatrue"):
+    monkeypatch.setattr("prolip.weights.hub.fetch", lambda *_: pytest.fail("the hub was called"))
+    with pytest.raises(FileNotFoundError, match=r"folder runs exists, .*no miniatrue in it"):
         prolip.load("runs/miniatrue")
 
 
-def test_an_empty_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match="found nothing"):
+def test_load_of_empty_folder_raises(tmp_path):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"expected open_clip_config.json with .* or config.json with .*, found nothing",
+    ):
         prolip.load(tmp_path)
 
 
-def test_a_revision_is_for_the_hub(tmp_path):
+def test_revision_requires_a_hub_id(tmp_path):
     with pytest.raises(ValueError, match="only a hub id has a revision"):
         prolip.load(tmp_path, revision="main")
 
 
-def test_weights_cut_into_several_files(tmp_path):
+def test_sharded_weights_are_refused(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "clip"}')
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match="several files"):
+    with pytest.raises(ValueError, match="sharded into several files"):
         prolip.load(tmp_path)
 
 
@@ -57,7 +64,7 @@ class Evil:
         return os.system, ("touch pwned",)
 
 
-def test_a_pickle_never_runs(tmp_path, monkeypatch):
+def test_load_never_runs_a_pickle(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(RELEASE / "config.json", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Evil()}))
@@ -70,31 +77,31 @@ def test_a_pickle_never_runs(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
-        ([torch.zeros(2)], "holds a list"),
-        ({"a": 1}, "no named tensors"),
+        ([torch.zeros(2)], "holds a list, not named tensors"),
+        ({"a": 1}, "has no named tensors"),
         ({"state_dict": [1]}, "its state_dict is a list"),
     ],
 )
-def test_files_without_tensors(tmp_path, content, sentence):
+def test_files_without_tensors(tmp_path, content, message):
     shutil.copy(RELEASE / "config.json", tmp_path)
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_openais_original_files_are_named(tmp_path):
+def test_torchscript_archives_are_refused(tmp_path):
     shutil.copy(RELEASE / "config.json", tmp_path)
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="TorchScript"):
+    with pytest.raises(ValueError, match="it is a TorchScript archive, like OpenAI's original files"):
         prolip.load(tmp_path)
 
 
 @pytest.mark.parametrize("device", ["cuda:77", "nowhere"])
-def test_a_device_that_is_not_there(device):
-    with pytest.raises(ValueError, match=f"'{device}'"):
+def test_unavailable_device_raises(device):
+    with pytest.raises(ValueError, match=f"device '{device}' is not available"):
         prolip.load(RELEASE, device=device)
 
 
@@ -119,12 +126,12 @@ def test_a_truncated_safetensors_file(tmp_path, length):
         prolip.load(folder)
 
 
-def test_a_file_alone_with_its_config_beside(tmp_path):
+def test_load_of_file_finds_its_config(tmp_path):
     model = prolip.load(RELEASE / "model.safetensors", device="cpu")
     assert model.config == prolip.load(RELEASE, device="cpu").config
 
 
-def test_metadata_in_the_header_is_fine(tmp_path):
+def test_metadata_in_the_safetensors_header_is_ignored(tmp_path):
     folder = shutil.copytree(RELEASE, tmp_path / "copy")
     save_file(
         load_file(folder / "model.safetensors"),
@@ -134,7 +141,7 @@ def test_metadata_in_the_header_is_fine(tmp_path):
     assert prolip.load(folder, device="cpu").dtype == torch.float32
 
 
-def test_half_precision_weights_of_others(tmp_path):
+def test_load_keeps_half_precision(tmp_path):
     folder = shutil.copytree(RELEASE, tmp_path / "copy")
     save_file(
         {k: v.half() for k, v in load_file(folder / "model.safetensors").items()},
@@ -163,7 +170,7 @@ def words(tmp_path):
     return folder
 
 
-def test_without_a_tokenizer_it_loads_and_says_so_when_asked(monkeypatch):
+def test_model_without_tokenizer_embeds_images_only(monkeypatch):
     model = prolip.load(RELEASE, device="cpu")
     assert model.tokenizer is None
     assert model.embed_images(torch.zeros(3, 8, 8, dtype=torch.uint8)).shape == (1, 64)
@@ -175,7 +182,7 @@ def test_without_a_tokenizer_it_loads_and_says_so_when_asked(monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["folder", "file", "in the model's folder"])
-def test_a_tokenizer_can_be_given(words, form, tmp_path):
+def test_load_takes_a_tokenizer(words, form, tmp_path):
     if form == "in the model's folder":
         folder = shutil.copytree(RELEASE, tmp_path / "copy")
         for path in words.iterdir():
@@ -199,8 +206,8 @@ def test_a_tokenizer_object_keeps_its_ids(nano, tokenizer, tmp_path):
     assert model.config.text.tokenizer.pad_id == tokenizer.config.pad_id
 
 
-def test_a_tokenizer_without_the_end_that_a_tower_reads_is_refused(tokenizer):
-    with pytest.raises(ValueError, match="end_id"):
+def test_tokenizer_without_needed_end_id_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r'pooling "end" needs tokenizer.end_id'):
         prolip.load(FIXTURES / "open_clip" / "clip", tokenizer=tokenizer, device="cpu")
 
 
@@ -215,7 +222,7 @@ def with_names(folder, names, extra=()):
     return core
 
 
-def test_the_mask_is_looked_up_by_name(words):
+def test_mask_id_is_looked_up_by_name(words):
     core = with_names(words, {"mask_token": "<hidden>"}, ["<hidden>", "<extra_id_99>"])
     model = prolip.load(RELEASE, device="cpu", tokenizer=words)
     assert model.config.text.tokenizer.mask_id == core.token_to_id("<hidden>")
@@ -226,28 +233,88 @@ def test_the_mask_is_looked_up_by_name(words):
     )  # [MASK] is this one's end
 
 
-def test_a_mask_beyond_the_table_is_none_of_the_models(words):
+def test_mask_id_outside_the_vocabulary_is_not_used(words):
     with_names(words, {"mask_token": "<hidden>"}, [*(f"<{i}>" for i in range(600)), "<hidden>"])
     assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokenizer.mask_id is None
 
 
-def test_padding_is_the_formats_own(words):
+def test_pad_id_is_that_of_the_format(words):
     with_names(words, {"pad_token": "red"})
     assert prolip.load(RELEASE, device="cpu", tokenizer=words).config.text.tokenizer.pad_id == 1
 
 
-def test_why_there_is_no_tokenizer_is_not_saved(tmp_path):
+def test_tokenizer_error_is_not_saved(tmp_path):
     model = prolip.load(RELEASE, device="cpu")
     assert model.tokenizer_error
     assert "cache" not in (model.save(tmp_path) / "config.json").read_text()
 
 
-def test_names_that_are_no_hub_ids():
+def test_invalid_hub_ids_are_not_fetched():
     for name in ("./some/thing", ".hidden/model", "a/b/c"):
-        with pytest.raises(FileNotFoundError, match="no folder or file"):
+        with pytest.raises(FileNotFoundError, match=f"no folder or file {re.escape(name)}"):
             prolip.load(name)
 
 
-def test_a_folder_without_tokenizer_is_refused(tmp_path):
+def test_tokenizer_folder_without_tokenizer_is_refused(tmp_path):
     with pytest.raises(ValueError, match="has no tokenizer"):
         prolip.load(RELEASE, tokenizer=tmp_path)
+
+
+# -- shipped models ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(nano, tmp_path, monkeypatch):
+    """A package with two models, one of them complete, and an empty working directory."""
+    nano.save(tmp_path / "package" / "tiny")
+    (tmp_path / "package" / "another").mkdir()
+    (tmp_path / "package" / "notes.txt").write_text("")
+    (tmp_path / "working_directory").mkdir()
+    monkeypatch.chdir(tmp_path / "working_directory")
+    monkeypatch.setattr(load, "SHIPPED_FOLDER", tmp_path / "package")
+    monkeypatch.setattr(hub, "fetch", lambda *_: pytest.fail("the hub was called"))
+    return nano
+
+
+def weights(model):
+    return torch.cat([value.flatten() for value in model.state_dict().values()])
+
+
+def test_list_shipped_models(tiny):
+    assert load.list_shipped_models() == ["another", "tiny"]
+    for name in ("notes.txt", "nothing", "tiny/", "TINY"):
+        with pytest.raises(FileNotFoundError, match=f"There is no folder or file {name}\\. "):
+            load.find_model(name)
+    for name in ("", ".", ".."):  # local folders, not those of the package
+        assert load.find_model(name) == Path(name)
+
+
+def test_list_shipped_models_of_missing_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "SHIPPED_FOLDER", tmp_path / "nowhere")
+    assert load.list_shipped_models() == []
+    with pytest.raises(FileNotFoundError, match="There is no folder or file tiny"):
+        load.find_model("tiny")
+
+
+def test_shipped_model_loads_by_name(tiny):
+    assert load.find_model("tiny") == load.SHIPPED_FOLDER / "tiny"
+    assert torch.equal(weights(prolip.load("tiny", device="cpu")), weights(tiny))
+
+
+def test_local_folder_wins_over_shipped_model(tiny, tokenizer, tmp_path):
+    own = create("nano", tokenizer, seed=5)
+    own.save(tmp_path / "working_directory" / "tiny")
+    assert torch.equal(weights(prolip.load("tiny", device="cpu")), weights(own))
+    assert not torch.equal(weights(own), weights(tiny))
+
+
+def test_unknown_name_lists_shipped_models(tiny):
+    with pytest.raises(FileNotFoundError, match="There is no folder or file tinny") as error:
+        prolip.load("tinny")
+    assert "another, tiny" in str(error.value)
+
+
+def test_every_shipped_model_is_a_prolip_folder():
+    for name in load.list_shipped_models():
+        assert (load.SHIPPED_FOLDER / name / "config.json").is_file()
+        assert load.find_model(name) == load.SHIPPED_FOLDER / name

@@ -30,19 +30,19 @@ def accuracy(model, name, count=384):
     drawn = [task.sample(WORLD, SEED, index) for index in range(count)]
     images = model.embed_images([render(scene, 48) for scene, _ in drawn], progress=False)
     classes = model.embed_texts([f"a {name}" for name in task.class_names], progress=False)
-    answers = similarity(images, classes, "csd").argmax(1)
-    return (answers == torch.tensor([label for _, label in drawn])).double().mean().item()
+    predictions = similarity(images, classes, "csd").argmax(1)
+    return (predictions == torch.tensor([label for _, label in drawn])).double().mean().item()
 
 
 @pytest.mark.parametrize(
     ("task", "name"),
     [
-        ("colour_shape", "zero-shot, 64 colour-shape classes"),
+        ("color_shape", "zero-shot, 64 color-shape classes"),
         ("unseen", "zero-shot, pairs never seen in training"),
     ],
 )
 def test_zero_shot_accuracy_matches_the_card(model, task, name):
-    """384 other pictures: four standard errors of a share of 0.9 are 0.06."""
+    """384 other images: four standard errors of a fraction of 0.9 are 0.06."""
     assert accuracy(model, task) == pytest.approx(NUMBERS[name], abs=0.06)
 
 
@@ -65,9 +65,9 @@ def test_uncertainty_correlates_with_ambiguity(model):
     captions = [caption for index in range(400) for caption in source.captions(index)]
     texts = model.embed_texts([caption.text for caption in captions], progress=False)
     truth = torch.tensor([log_ambiguity(caption.meaning, WORLD) for caption in captions])
-    said = NUMBERS["Spearman, text uncertainty and true log-ambiguity"]
-    assert spearman(texts.uncertainty.double(), truth.double()) == pytest.approx(said, abs=0.03)
-    assert said > 0.9
+    reported = NUMBERS["Spearman, text uncertainty and true log-ambiguity"]
+    assert spearman(texts.uncertainty.double(), truth.double()) == pytest.approx(reported, abs=0.03)
+    assert reported > 0.9
 
 
 def test_uncertainty_falls_along_chains_that_include_their_images(model):

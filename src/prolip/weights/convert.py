@@ -71,6 +71,9 @@ def convert(
         out: A new or empty folder.
         to: Target format.
         seed: Of newly initialized weights of a probabilistic model.
+
+    Returns:
+        The converted model and what happened to its tensors.
     """
     require_empty_folder(out)
     loaded = open_model(source, revision=revision, tokenizer=tokenizer, config=config)
@@ -95,7 +98,11 @@ def _list_resized(before: ProLIP, after: ProLIP) -> tuple[str, ...]:
 
 
 def print_result(result: ConversionResult) -> None:
-    """Print which tensors were loaded, resized, newly initialized and unused."""
+    """Print which tensors were loaded, resized, newly initialized and unused.
+
+    Args:
+        result: Of `convert`.
+    """
     report = result.report
     print(f"{result.format} -> {result.out}\n{result.model}")
     print(f"loaded       {len(report.loaded)} tensors")

@@ -80,6 +80,10 @@ def fetch(repo_id: str, revision: str | None = None) -> Path:
 def fetch_tokenizer(repo_id: str, revision: str | None = None) -> Path | None:
     """Download the tokenizer of a repository.
 
+    Args:
+        repo_id: `owner/name`.
+        revision: Branch, tag or commit; None: the default branch.
+
     Returns:
         The folder in the hub's cache; None if the repository has no tokenizer.
     """
@@ -136,6 +140,9 @@ def make_model_card(model: ProLIP, repo_id: str, license: str | None = None) -> 
         model: The model.
         repo_id: Hub id.
         license: For the front matter; None: none is named.
+
+    Returns:
+        The content of README.md.
     """
     config = model.config
     summary = (

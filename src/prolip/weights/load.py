@@ -132,6 +132,9 @@ def find_model(name_or_path: str | Path, revision: str | None = None) -> Path:
 
     Args:
         name_or_path, revision: As for `load`. A model on the hub is downloaded to the hub's cache.
+
+    Returns:
+        A local folder or file.
     """
     path, name = Path(name_or_path), str(name_or_path)
     if path.exists():
@@ -208,6 +211,9 @@ def resolve_tokenizer(model: ProLIP, tokenizer: str | Path | Tokenizer) -> Token
     Args:
         model: The model.
         tokenizer: A tokenizer, a folder or file, or a hub id.
+
+    Returns:
+        A new tokenizer for this model.
     """
     if isinstance(tokenizer, Tokenizer):
         return Tokenizer(tokenizer.copy_backend(), replace(tokenizer.config, **_get_lengths(model)))

@@ -20,6 +20,13 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
     Image: [CLS] is kept (CLIP) or new (SigLIP, whose attention pooling is dropped), [UNC] new, the last norm used.
     Text: no causal mask; [UNC] and [CLS] behind the words, [CLS] starting as the end token did. Padding stays attended
     where it was (SigLIP) and is masked elsewhere. Scale and bias are kept if they were trained for sigmoids.
+
+    Args:
+        model: A deterministic model, of CLIP or SigLIP.
+        generator: Of the new weights.
+
+    Returns:
+        The new model, and which tensors were loaded, newly initialized and unused.
     """
     if not model.config.deterministic:
         raise ValueError(
@@ -44,7 +51,15 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
 
 
 def make_probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) -> ModelConfig:
-    """Config of the probabilistic model."""
+    """Config of the probabilistic model.
+
+    Args:
+        config: Of the deterministic model.
+        tokenizer: With a mask token; None: there is no tokenizer, and token ids stay.
+
+    Returns:
+        The config of the new model.
+    """
     image = replace(config.image, pooling="class", uncertainty="token", projection=True)
     return replace(config, image=image, text=_text_config(config.text, tokenizer), contrastive_loss="sigmoid")
 

@@ -81,7 +81,7 @@ def test_openais_extra_numbers_are_left_over_with_a_reason(tmp_path):
     ("name", "edit", "sentence"),
     [
         ("clip", lambda t: t.pop("ln_final.bias"), r"1 tensors are missing: ln_final\.bias"),
-        ("clip", lambda t: t.update(extra=torch.zeros(1)), "extra"),
+        ("clip", lambda t: t.update(extra=torch.zeros(1)), "1 tensors are not known in this format: extra"),
         (
             "siglip",
             lambda t: t.pop("visual.trunk.attn_pool.q.bias"),
@@ -103,11 +103,15 @@ def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
 @pytest.mark.parametrize(
     ("name", "edit", "sentence"),
     [
-        ("clip", lambda c: c["vision_cfg"].update(layers=[3, 4, 6, 3]), "a ResNet"),
+        (
+            "clip",
+            lambda c: c["vision_cfg"].update(layers=[3, 4, 6, 3]),
+            "a ResNet, but only ViTs are supported",
+        ),
         ("clip", lambda c: c["vision_cfg"].update(ls_init_value=0.1), "unknown settings: ls_init_value"),
         ("clip", lambda c: c["text_cfg"].update(hf_model_name="roberta"), "unknown settings: hf_model_name"),
         ("clip", lambda c: c["text_cfg"].update(pool_type="first"), "pool_type 'first' is not supported"),
-        ("clip", lambda c: c.pop("vision_cfg"), "vision_cfg and text_cfg"),
+        ("clip", lambda c: c.pop("vision_cfg"), "must have vision_cfg and text_cfg"),
         ("clip", lambda c: c["vision_cfg"].update(head_width=5), "not a multiple"),
         ("clip", lambda c: c["vision_cfg"].update(head_width=0), "its config is not valid"),
         (
@@ -116,7 +120,7 @@ def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
             "its config is not valid",
         ),
         ("clip", lambda c: c["text_cfg"].update(embed_cls=True), "embed_cls"),
-        ("clip", lambda c: c["text_cfg"].update(no_causal_mask=True), "context"),
+        ("clip", lambda c: c["text_cfg"].update(no_causal_mask=True), "padded to the context length"),
         (
             "siglip",
             lambda c: c["vision_cfg"].update(timm_model_name="vit_base_patch16_siglip_gap_224"),
@@ -159,7 +163,7 @@ def test_openais_weights_need_quick_gelu(tmp_path):
         tensors.update(input_resolution=torch.tensor(24))
 
     folder = altered(FIXTURES / "open_clip" / "clip", tmp_path / "altered", add)
-    with pytest.raises(ValueError, match="OpenAI's own"):
+    with pytest.raises(ValueError, match="these are OpenAI's own weights"):
         prolip.load(folder)
     quick = altered(FIXTURES / "open_clip" / "clip_quickgelu", tmp_path / "quick", add)
     assert dict(open_model(quick).report.unused) == {
@@ -254,7 +258,7 @@ def test_a_training_checkpoint_of_open_clip(tmp_path):
         {"epoch": 3, "name": "run", "state_dict": tensors, "optimizer": {"state": {}}},
         tmp_path / "epoch_3.pt",
     )
-    with pytest.raises(FileNotFoundError, match="no config"):
+    with pytest.raises(FileNotFoundError, match="there is no config in its folder"):
         prolip.load(tmp_path / "epoch_3.pt")
     config = json.loads((golden / "open_clip_config.json").read_text())["model_cfg"]
     (tmp_path / "ViT.json").write_text(json.dumps(config))

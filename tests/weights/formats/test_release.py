@@ -372,7 +372,7 @@ def test_models_that_the_release_can_not_hold(change, sentence, tmp_path):
 
 
 def test_our_own_models_are_refused_with_a_reason(nano, tmp_path):
-    with pytest.raises(ValueError, match="represent this model: its text log-variances"):
+    with pytest.raises(ValueError, match="The release can't represent this model: its text log-variances"):
         release.export_release(nano, tmp_path)
 
 

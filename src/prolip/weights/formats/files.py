@@ -71,6 +71,9 @@ def read_foreign_model(path: Path, config: Path | None = None) -> ForeignModel:
     Args:
         path: A folder as on the hub, or a file of weights.
         config: Config of a file of weights; None: it is in the same folder.
+
+    Returns:
+        Its config, tensors and preprocessing.
     """
     found_config, weights = _find_files(path) if path.is_dir() else (_find_config(path, config), path)
     return ForeignModel(

@@ -82,7 +82,14 @@ def _read_config(source: ForeignModel) -> ModelConfig:
 
 
 def is_siglip(source: ForeignModel) -> bool:
-    """Whether the image tower is timm's, as in open_clip's SigLIP models."""
+    """Whether the image tower is timm's, as in open_clip's SigLIP models.
+
+    Args:
+        source: The model.
+
+    Returns:
+        True for a timm tower.
+    """
     return source.has("visual.trunk.patch_embed.proj.weight")
 
 
@@ -108,6 +115,9 @@ def parse_clip_image_config(
         vision: vision_cfg.
         values: The model's config.
         preprocess: preprocess_cfg; empty: open_clip's defaults.
+
+    Returns:
+        Our config of the image tower, without uncertainty.
     """
     if not isinstance(vision.get("layers", 12), int):
         raise ValueError(
@@ -130,6 +140,15 @@ def parse_clip_image_config(
 
 
 def parse_text_blocks(text: Mapping[str, Any], values: Mapping[str, Any]) -> TransformerConfig:
+    """Config of the blocks of a text tower.
+
+    Args:
+        text: text_cfg; open_clip's defaults apply to absent keys.
+        values: The model's config.
+
+    Returns:
+        Our config of the blocks.
+    """
     width = text.get("width", 512)
     return TransformerConfig(
         width=width,
@@ -142,7 +161,15 @@ def parse_text_blocks(text: Mapping[str, Any], values: Mapping[str, Any]) -> Tra
 
 
 def parse_activation(tower: Mapping[str, Any], values: Mapping[str, Any]) -> Activation:
-    """Activation of a tower, from its own and the model's config."""
+    """Activation of a tower, from its own and the model's config.
+
+    Args:
+        tower: vision_cfg or text_cfg.
+        values: The model's config.
+
+    Returns:
+        Name of the activation.
+    """
     if values.get("quick_gelu"):
         return "quick_gelu"
     return "gelu_tanh" if (tower.get("act_kwargs") or {}).get("approximate") == "tanh" else "gelu"
@@ -195,7 +222,17 @@ def _parse_text_config(values: Mapping[str, Any], source: ForeignModel) -> TextC
 def make_clip_tokens(
     vocabulary: int, context: int, clean: Any = "lower", *, pad_to: Any = "longest"
 ) -> TokenizerConfig:
-    """CLIP's BPE: the last two ids are start and end, and open_clip pads with 0."""
+    """CLIP's BPE: the last two ids are start and end, and open_clip pads with 0.
+
+    Args:
+        vocabulary: Number of ids.
+        context: Context length, in tokens.
+        clean: Text cleaning.
+        pad_to: `longest` (of a batch) or `context`.
+
+    Returns:
+        Our config of the tokenizer.
+    """
     return TokenizerConfig(
         vocab_size=vocabulary, context_length=context, pad_id=0, start_id=vocabulary - 2, end_id=vocabulary - 1,
         cleaning=clean, pad_to=pad_to,
@@ -203,12 +240,28 @@ def make_clip_tokens(
 
 
 def is_gemma_vocabulary(vocabulary: int) -> bool:
-    """SigLIP 2 has Gemma's vocabulary, of 256,000 tokens."""
+    """Whether a vocabulary is Gemma's, of 256,000 tokens, which SigLIP 2 uses.
+
+    Args:
+        vocabulary: Number of ids.
+
+    Returns:
+        True for Gemma's.
+    """
     return vocabulary >= 256000
 
 
 def make_siglip_tokens(vocabulary: int, context: int, clean: Any = "canonicalize") -> TokenizerConfig:
-    """SigLIP's vocabulary: 1 is both end and padding. (SigLIP 2's: end 1, padding 0.)"""
+    """SigLIP's vocabulary: 1 is both end and padding. (SigLIP 2's: end 1, padding 0.)
+
+    Args:
+        vocabulary: Number of ids.
+        context: Context length, in tokens.
+        clean: Text cleaning.
+
+    Returns:
+        Our config of the tokenizer.
+    """
     return TokenizerConfig(
         vocab_size=vocabulary, context_length=context, pad_id=0 if is_gemma_vocabulary(vocabulary) else 1, end_id=1,
         cleaning=clean, pad_to="context",
@@ -240,7 +293,16 @@ def _make_rules(source: ForeignModel, config: ModelConfig) -> list[Rule]:
 
 
 def resblock_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
-    """Rules for the blocks of open_clip and of the release."""
+    """Rules for the blocks of open_clip and of the release.
+
+    Args:
+        ours: Prefix of our names: `image` or `text`.
+        theirs: Prefix of the foreign names, with its dot; may be empty.
+        layers: Number of blocks.
+
+    Returns:
+        Rules for all tensors of the blocks.
+    """
     found: list[Rule] = []
     for i in range(layers):
         a, b = f"{ours}.blocks.{i}", f"{theirs}transformer.resblocks.{i}"
@@ -254,7 +316,14 @@ def resblock_rules(ours: str, theirs: str, layers: int) -> list[Rule]:
 
 
 def clip_image_rules(config: ModelConfig) -> list[Rule]:
-    """Rules for a class-token ViT."""
+    """Rules for a class-token ViT.
+
+    Args:
+        config: Of the model.
+
+    Returns:
+        Rules for all tensors of the image tower that it shares with CLIP.
+    """
     image = config.image
     norms = ["norm_post", *(["norm_pre"] if image.pre_norm else [])]
     return [
@@ -272,7 +341,15 @@ def clip_image_rules(config: ModelConfig) -> list[Rule]:
 
 
 def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
-    """Rules for a text tower; prefix: of its foreign names."""
+    """Rules for a text tower.
+
+    Args:
+        config: Of the model.
+        prefix: Of its foreign names, with its dot; may be empty.
+
+    Returns:
+        Rules for all its tensors.
+    """
     projection = f"{prefix}text_projection"
     return [
         copy_rule("text.tokens.weight", f"{prefix}token_embedding.weight"),
@@ -288,7 +365,14 @@ def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
 
 
 def timm_image_rules(config: ModelConfig) -> list[Rule]:
-    """Rules for timm's ViT of SigLIP."""
+    """Rules for timm's ViT of SigLIP.
+
+    Args:
+        config: Of the model.
+
+    Returns:
+        Rules for all tensors of the image tower.
+    """
     image, trunk = config.image, "visual.trunk"
     width = image.blocks.width
     pool = {"q": "q", "kv": "kv", "out": "proj", "norm": "norm", "mlp.up": "mlp.fc1", "mlp.down": "mlp.fc2"}
@@ -313,7 +397,15 @@ CLIP_TOKENIZER = "openai/clip-vit-base-patch32"
 
 
 def tokenizer_name(text: Mapping[str, Any], config: ModelConfig) -> str | None:
-    """The hub id of the tokenizer: the one in text_cfg; else CLIP's, if the vocabulary is CLIP's."""
+    """The hub id of the tokenizer: the one in text_cfg; else CLIP's, if the vocabulary is CLIP's.
+
+    Args:
+        text: text_cfg.
+        config: Of the model.
+
+    Returns:
+        A hub id; None if there is none for the vocabulary.
+    """
     name = text.get("hf_tokenizer_name")
     return str(name) if name else CLIP_TOKENIZER if config.text.tokenizer.vocab_size == 49408 else None
 

@@ -15,7 +15,15 @@ SIGLIP_OPEN_CLIP = {"mean": HALF, "std": HALF, "resize_mode": "squash"}
 
 
 def from_open_clip(values: Mapping[str, Any], size: int) -> ImagePreprocessing:
-    """open_clip's preprocess_cfg; what it doesn't say is open_clip's default (OpenAI's constants, shortest edge)."""
+    """Our config of open_clip's preprocess_cfg.
+
+    Args:
+        values: preprocess_cfg; open_clip's defaults (OpenAI's constants, shortest edge) apply to absent keys.
+        size: Side of the tower's images, in pixels.
+
+    Returns:
+        Our config.
+    """
     fits: dict[str, ResizeMode] = {"shortest": "shortest", "squash": "squash"}
     mode = values.get("resize_mode", "shortest")
     if mode not in fits:
@@ -35,8 +43,16 @@ def from_open_clip(values: Mapping[str, Any], size: int) -> ImagePreprocessing:
 def from_transformers(
     values: Mapping[str, Any], size: int, default: ImagePreprocessing
 ) -> ImagePreprocessing:
-    """An image processor's config; `default` (what the model's class does) for what it doesn't say. The size is the
-    tower's, and what we can't do exactly is refused."""
+    """Our config of an image processor of transformers; what we can't do exactly is refused.
+
+    Args:
+        values: Config of the image processor.
+        size: Side of the tower's images, in pixels.
+        default: For absent keys: what the model's class does.
+
+    Returns:
+        Our config.
+    """
     names: dict[Any, Interpolation] = {3: "bicubic", 2: "bilinear"}
     resample = values.get("resample", 3 if default.interpolation == "bicubic" else 2)
     unsupported = {

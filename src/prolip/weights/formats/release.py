@@ -53,6 +53,9 @@ def parse_config(values: Mapping[str, Any], name: str = "config") -> ModelConfig
     Args:
         values: Its content; the release's defaults apply to absent keys.
         name: For messages.
+
+    Returns:
+        Our config of the model.
     """
     for key in ("embed_dim", "vision_cfg", "text_cfg"):
         if key not in values:
@@ -137,6 +140,9 @@ def export_release(model: ProLIP, folder: Path) -> Path:
         model: A model with the forward pass of the release.
         folder: Output folder.
 
+    Returns:
+        The folder.
+
     Raises:
         ValueError: The release can't represent the model.
     """
@@ -151,7 +157,14 @@ def export_release(model: ProLIP, folder: Path) -> Path:
 
 
 def describe_incompatibility(config: ModelConfig) -> str | None:
-    """Why the forward pass of a model differs from that of the release; None if it is the same."""
+    """Why the forward pass of a model differs from that of the release.
+
+    Args:
+        config: Of the model.
+
+    Returns:
+        The first reason; None if the forward pass is the same.
+    """
     image, text = config.image, config.text
     reasons = {
         "its text log-variances don't come from the projected mean": text.uncertainty != "mean",
@@ -172,7 +185,14 @@ def describe_incompatibility(config: ModelConfig) -> str | None:
 
 
 def make_release_config(model: ProLIP) -> dict[str, Any]:
-    """The config.json of a model for the release: the original one, if it still describes the model, or a new one."""
+    """The config.json of a model for the release.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The original content, if it still describes the model, or a new one.
+    """
     known = model.origin.get("config", {}) if model.origin.get("format") == NAME else {}
     if known and parse_config(known) == _replace_tokens(model.config, parse_config(known)):
         return dict(known)

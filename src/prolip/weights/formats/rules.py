@@ -47,33 +47,83 @@ class LoadingReport:
 
 
 def copy_rule(ours: str, theirs: str) -> Rule:
-    """The tensor is copied unchanged."""
+    """The tensor is copied unchanged.
+
+    Args:
+        ours: Our name.
+        theirs: The foreign name.
+
+    Returns:
+        An invertible rule.
+    """
     return Rule(ours, (theirs,), lambda t: t, lambda t: t)
 
 
 def transpose_rule(ours: str, theirs: str) -> Rule:
-    """Theirs multiplies from the right, x @ weight: it is transposed."""
+    """Theirs multiplies from the right, x @ weight: it is transposed.
+
+    Args:
+        ours: Our name.
+        theirs: The foreign name.
+
+    Returns:
+        An invertible rule.
+    """
     return Rule(ours, (theirs,), lambda t: t.mT.contiguous(), lambda t: t.mT.contiguous())
 
 
 def convolution_rule(ours: str, theirs: str, patch_size: int) -> Rule:
-    """Theirs is a convolution (W, 3, p, p) with stride p; ours is a linear map (W, 3 p p) of patches."""
+    """Theirs is a convolution (W, 3, p, p) with stride p; ours is a linear map (W, 3 p p) of patches.
+
+    Args:
+        ours: Our name.
+        theirs: The foreign name.
+        patch_size: p, in pixels.
+
+    Returns:
+        An invertible rule.
+    """
     p = patch_size
     return Rule(ours, (theirs,), lambda t: t.flatten(1), lambda t: t.unflatten(1, (3, p, p)))
 
 
 def reshape_rule(ours: str, theirs: str, *shape: int) -> Rule:
-    """The same values in another shape, for example without a leading axis of length 1."""
+    """The same values in another shape, for example without a leading axis of length 1.
+
+    Args:
+        ours: Our name.
+        theirs: The foreign name.
+        *shape: Of our tensor; none: a scalar.
+
+    Returns:
+        A rule that can't be inverted.
+    """
     return Rule(ours, (theirs,), lambda t: t.reshape(shape))
 
 
 def concat_rule(ours: str, *theirs: str) -> Rule:
-    """Ours is theirs concatenated along the first axis: q, k, v."""
+    """Ours is theirs concatenated along the first axis: q, k, v.
+
+    Args:
+        ours: Our name.
+        *theirs: The foreign names, in order.
+
+    Returns:
+        A rule that can't be inverted.
+    """
     return Rule(ours, theirs, lambda *t: torch.cat(t))
 
 
 def layer_rules(ours: str, theirs: str) -> list[Rule]:
-    """Rules for weight and bias of a linear layer or a norm."""
+    """Rules for weight and bias of a linear layer or a norm.
+
+    Args:
+        ours: Our name of the layer.
+        theirs: The foreign name of the layer.
+
+    Returns:
+        Two invertible rules.
+    """
     return [copy_rule(f"{ours}.{part}", f"{theirs}.{part}") for part in ("weight", "bias")]
 
 
@@ -112,6 +162,13 @@ def apply_rules(
 
 def invert_rules(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Convert our tensors to foreign ones.
+
+    Args:
+        rules: Of the format.
+        tensors: Our tensors by name.
+
+    Returns:
+        Foreign tensors by name.
 
     Raises:
         ValueError: No invertible rule covers one of our tensors.
