@@ -49,7 +49,15 @@ class Temperature:
 
     @classmethod
     def create(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
-        """New parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0)."""
+        """New parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0).
+
+        Args:
+            scale: Initial scale of the logits; its logarithm is trained.
+            bias: Initial bias of the logits.
+
+        Returns:
+            Trainable scalars.
+        """
         if not 0.0 < scale < math.inf or not math.isfinite(bias):
             raise ValueError(f"scale must be positive and finite, bias finite: not {scale} and {bias}")
         return cls(
@@ -103,7 +111,18 @@ def siglip(
     offset: int = 0,
     chunk: int | None = None,
 ) -> Tensor:
-    """SigLIP's sigmoid loss: PPCL without variances. Arguments and result as `ppcl`."""
+    """SigLIP's sigmoid loss: PPCL without variances.
+
+    Args:
+        images: As for `ppcl`.
+        texts: As for `ppcl`.
+        temperature: As for `ppcl`.
+        offset: As for `ppcl`.
+        chunk: As for `ppcl`.
+
+    Returns:
+        Scalar, as for `ppcl`.
+    """
     scale, bias = temperature.scale, temperature.logit_bias
     total = _sigmoid_sum(
         images, texts, lambda z: z.mean.new_zeros(z.mean.shape[0]), scale, bias, offset, chunk
@@ -122,7 +141,16 @@ def pml(
     """PCME++'s probabilistic matching loss: binary cross entropy on -a csd + b, twice the mean over all pairs.
 
     The same logit as PPCL's with scale 2a and another bias; the reduction and the initial values (a = b = 5) differ.
-    Arguments and result as `ppcl`.
+
+    Args:
+        images: As for `ppcl`.
+        texts: As for `ppcl`.
+        temperature: a and b.
+        offset: As for `ppcl`.
+        chunk: As for `ppcl`.
+
+    Returns:
+        Scalar, as for `ppcl`.
     """
 
     def shift(z: HasMeanAndTrace) -> Tensor:

@@ -53,7 +53,15 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
 
 
 def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices (rows of Z1, rows of Z2) that tile the (N, M) result; tiles are wide, so that there are few strips."""
+    """Tile the (N, M) result; tiles are wide, so that there are few strips.
+
+    Args:
+        mean1: (N, D).
+        mean2: (M, D).
+
+    Yields:
+        Slices: rows of Z1, rows of Z2.
+    """
     (n, dims), m = mean1.shape, mean2.shape[0]
     tile_pairs = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
     columns = max(1, min(m, tile_pairs))
@@ -66,7 +74,16 @@ def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
 def iter_tiles_with_buffers(
     mean1: Tensor, mean2: Tensor, count: int
 ) -> Iterator[tuple[slice, slice, tuple[Tensor, ...]]]:
-    """`iter_tiles`, with `count` buffers (rows, columns, D) that are reused: allocating costs more than a pass."""
+    """`iter_tiles`, with buffers that are reused: allocating costs more than a pass.
+
+    Args:
+        mean1: (N, D).
+        mean2: (M, D).
+        count: Number of buffers.
+
+    Yields:
+        Slices: rows of Z1, rows of Z2; and `count` buffers (rows, columns, D) of undefined content.
+    """
     memory: list[Tensor] = []
     for rows, columns in iter_tiles(mean1, mean2):
         shape = (rows.stop - rows.start, columns.stop - columns.start, mean1.shape[-1])
@@ -76,12 +93,28 @@ def iter_tiles_with_buffers(
 
 
 def count_halvings(reach: float) -> int:
-    """How often values in [e^-reach, e^reach] may be folded before products leave the range of float32; 6 at most."""
+    """How often values may be folded (`fold_product_`) before products leave the range of float32.
+
+    Args:
+        reach: Values are in [e^-reach, e^reach].
+
+    Returns:
+        0 to 6.
+    """
     return int(math.log2(max(1.0, MAX_LOG / max(reach, LOG_2))))
 
 
 def pad_dims(values: Tensor, halvings: int, value: float) -> Tensor:
-    """Pad D to a multiple of 2^halvings; with the right value, the new dimensions add nothing to the sum."""
+    """Pad D to a multiple of 2^halvings.
+
+    Args:
+        values: (..., D).
+        halvings: Of `count_halvings`.
+        value: Of the new dimensions; the caller chooses one that adds nothing to the sum.
+
+    Returns:
+        (..., D rounded up).
+    """
     missing = -values.shape[-1] % 2**halvings
     return torch.nn.functional.pad(values, (0, missing), value=value) if missing else values
 
@@ -90,6 +123,13 @@ def fold_product_(values: Tensor, halvings: int) -> Tensor:
     """Multiply the left half of the last axis by the right half, in place, `halvings` times.
 
     Each pass costs half of the last, so that all together cost one.
+
+    Args:
+        values: (..., D), D a multiple of 2^halvings; overwritten.
+        halvings: Number of passes.
+
+    Returns:
+        (..., D / 2^halvings), a view of `values`.
     """
     for _ in range(halvings):
         half = values.shape[-1] // 2

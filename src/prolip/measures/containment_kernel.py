@@ -28,7 +28,16 @@ MILLS = (
 
 
 def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> bool:
-    """Whether `log_containment` keeps its digits: float32, and no box narrower than MIN_HALF_WIDTH."""
+    """Whether `log_containment` keeps its digits: float32, and no box narrower than MIN_HALF_WIDTH.
+
+    Args:
+        log_var1: (N, D).
+        log_var2: (M, D).
+        half_width: Of the boxes, in sigma2.
+
+    Returns:
+        True if it does.
+    """
     if log_var1.dtype != torch.float32 or log_var1.numel() == 0 or log_var2.numel() == 0:
         return False
     narrowest = math.log(half_width) + 0.5 * (log_var2.min().item() - log_var1.max().item())
@@ -47,6 +56,16 @@ def log_containment(
         rest = [R(x) if x >= 0 else 1 - e R(-x)] - e e^(-2 gap reach) R(y)
 
     which is a moderate number: products of it fit a float32, while the exponent taken out is summed as it is.
+
+    Args:
+        mean1: (N, D).
+        log_var1: (N, D).
+        mean2: (M, D).
+        log_var2: (M, D).
+        half_width: Of the boxes, in sigma2.
+
+    Returns:
+        (N, M).
     """
     unit1 = torch.exp(-0.5 * log_var1)
     halvings = count_halvings(_largest_log_of_rest(mean1, mean2, unit1))

@@ -20,17 +20,44 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def kl_standard(mean: Tensor, log_var: Tensor) -> Tensor:
-    """KL(Z || N(0, 1)) = (s + mean^2 - 1 - log s) / 2, the VIB term of appendix A.7."""
+    """KL(Z || N(0, 1)) = (s + mean^2 - 1 - log s) / 2, the VIB term of appendix A.7.
+
+    Args:
+        mean: Of any shape; one dimension of Z in each element.
+        log_var: Broadcast against mean.
+
+    Returns:
+        Of the same shape: a term of the sum over dimensions.
+    """
     return 0.5 * (torch.expm1(log_var) - log_var + mean.square())
 
 
 def kl_divergence(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
-    """KL(Z1 || Z2): `kl_standard` in the coordinates in which Z2 is N(0, 1)."""
+    """KL(Z1 || Z2): `kl_standard` in the coordinates in which Z2 is N(0, 1).
+
+    Args:
+        mean1: Of any shape, broadcast against the others.
+        log_var1: Likewise.
+        mean2: Likewise.
+        log_var2: Likewise.
+
+    Returns:
+        Of the same shape: a term of the sum over dimensions.
+    """
     return kl_standard((mean1 - mean2) * torch.exp(-0.5 * log_var2), log_var1 - log_var2)
 
 
 def log_density(point: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
-    """log N(point; mean, s)."""
+    """log N(point; mean, s).
+
+    Args:
+        point: Of any shape, broadcast against the others.
+        mean: Likewise.
+        log_var: Likewise.
+
+    Returns:
+        Of the same shape: a term of the sum over dimensions.
+    """
     return -0.5 * (LOG_2PI + log_var + (point - mean).square() * torch.exp(-log_var))
 
 
@@ -40,7 +67,18 @@ def log_inclusion(
     """log of the integral of p1^2 p2 (Eq. 4), in a closed form without cancellation.
 
     With L = log(s1 + 2 s2), B^2/4A - C of the paper is -(mean1 - mean2)^2 / e^L and log A is
-    L - log 2 - log_var1 - log_var2. `eps` is a logarithm: the paper's epsilon on 1/s inside A, B and C is e^eps.
+    L - log 2 - log_var1 - log_var2.
+
+    Args:
+        mean1: Of any shape, broadcast against the others.
+        log_var1: Likewise.
+        mean2: Likewise.
+        log_var2: Likewise.
+        form: `exact` is the integral; `published` is Eq. 4 as printed.
+        eps: A logarithm: the paper's epsilon on 1/s inside A, B and C is e^eps.
+
+    Returns:
+        Of the same shape: a term of the sum over dimensions.
     """
     log_var_sum = torch.logaddexp(log_var1, log_var2 + LOG_2)
     shared = -0.5 * (log_var_sum + eps) - (mean1 - mean2).square() * torch.exp(eps - log_var_sum)
@@ -57,6 +95,17 @@ def inclusion(
     With t = tanh(x/2) = (s2 - s1)/(s1 + s2):  1/2 log((s1 + 2 s2)/(s2 + 2 s1)) = atanh(t/3)  and
     (s2 - s1)/((s1 + 2 s2)(s2 + 2 s1)) = 4 t / ((9 - t^2)(s1 + s2)).
     Nothing cancels in this form, and it is antisymmetric to the last bit.
+
+    Args:
+        mean1: Of any shape, broadcast against the others.
+        log_var1: Likewise.
+        mean2: Likewise.
+        log_var2: Likewise.
+        form: As for `log_inclusion`.
+        eps: As for `log_inclusion`.
+
+    Returns:
+        Of the same shape: a term of the sum over dimensions.
     """
     log_ratio = log_var2 - log_var1
     tanh = torch.tanh(0.5 * log_ratio)
@@ -65,7 +114,14 @@ def inclusion(
 
 
 def log_var_slope(form: Form) -> float:
-    """k, the factor of log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed."""
+    """k, the factor of log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed.
+
+    Args:
+        form: As for `log_inclusion`.
+
+    Returns:
+        0.5 or 1.
+    """
     return 0.5 if form == "exact" else 1.0
 
 
@@ -76,6 +132,16 @@ def log_containment(
 
     In units of sigma1: `gap` between the means, `reach` of the interval to either side of mean2, so that
     P = Phi(reach - gap) - Phi(-reach - gap).
+
+    Args:
+        mean1: Of any shape, broadcast against the others; float64.
+        log_var1: Likewise.
+        mean2: Likewise.
+        log_var2: Likewise.
+        half_width: Of the interval, in sigma2.
+
+    Returns:
+        Of the same shape: a term of the sum over dimensions.
     """
     gap = (mean1 - mean2).abs() * torch.exp(-0.5 * log_var1)
     log_reach = math.log(half_width) + 0.5 * (log_var2 - log_var1)

@@ -20,6 +20,17 @@ def inclusion(
     with w12 = s1 + 2 s2 and w21 = s2 + 2 s1: two vectors, a product of ratios between 1/2 and 2, of which one
     logarithm per 64 dimensions is taken, and a quotient. Variances are relative to the middle of their dimension, so
     that little cancels where all are nearly equal.
+
+    Args:
+        mean1: (N, D).
+        log_var1: (N, D).
+        mean2: (M, D).
+        log_var2: (M, D).
+        form: As for `formulas.log_inclusion`.
+        eps: As for `formulas.log_inclusion`.
+
+    Returns:
+        (N, M).
     """
     if 0 in (mean1.shape[0], mean2.shape[0]):
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
@@ -52,6 +63,17 @@ def log_inclusion(
 
     The product is of variances s1 + 2 s2, relative to their middle; how many of them fit into a float32 before a
     logarithm must be taken depends on the range of the data.
+
+    Args:
+        mean1: (N, D).
+        log_var1: (N, D).
+        mean2: (M, D).
+        log_var2: (M, D).
+        form: As for `formulas.log_inclusion`.
+        eps: As for `formulas.log_inclusion`.
+
+    Returns:
+        (N, M).
     """
     if 0 in (mean1.shape[0], mean2.shape[0]):
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])

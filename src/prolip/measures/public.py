@@ -33,7 +33,15 @@ def csd(a: Gaussian, b: Gaussian) -> Tensor:
 
 
 def csd_matrix(a: Gaussian, b: Gaussian) -> Tensor:
-    """`csd` of all pairs by one matrix product. a: (N, D), b: (M, D). Returns (N, M)."""
+    """`csd` of all pairs, by one matrix product.
+
+    Args:
+        a: (N, D).
+        b: (M, D).
+
+    Returns:
+        (N, M).
+    """
     a, b = _check_crossed(a, b)
     squares = a.mean.square().sum(-1)[:, None] + b.mean.square().sum(-1)
     with torch.autocast(a.device.type, enabled=False):
@@ -60,7 +68,17 @@ def log_inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float 
 
 
 def log_inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
-    """`log_inclusion` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    """`log_inclusion` of all pairs, block by block.
+
+    Args:
+        a: (N, D).
+        b: (M, D).
+        form: As in `log_inclusion`.
+        eps: As in `log_inclusion`.
+
+    Returns:
+        (N, M).
+    """
     _check_options(form, eps)
     a, b = _check_variances(*_check_crossed(a, b))
     if _needs_autograd_path(a, b):
@@ -90,7 +108,17 @@ def inclusion(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.
 
 
 def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: float = 0.0) -> Tensor:
-    """`inclusion` of all pairs, H(a_i in b_j), block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    """`inclusion` of all pairs, H(a_i in b_j), block by block.
+
+    Args:
+        a: (N, D).
+        b: (M, D).
+        form: As in `log_inclusion`.
+        eps: As in `log_inclusion`.
+
+    Returns:
+        (N, M).
+    """
     _check_options(form, eps)
     a, b = _check_variances(*_check_crossed(a, b))
     if _needs_autograd_path(a, b):
@@ -100,14 +128,32 @@ def inclusion_matrix(a: Gaussian, b: Gaussian, *, form: Form = "exact", eps: flo
 
 
 def log_containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
-    """log of `containment`, row by row: also where the probability itself underflows. Arguments as `containment`."""
+    """log of `containment`, row by row: also where the probability itself underflows.
+
+    Args:
+        a: (..., D).
+        b: (..., D).
+        mass: Probability of the box under b.
+
+    Returns:
+        (...,), at most 0.
+    """
     a, b = _check_variances(*_check_paired(a, b))
     terms = formulas.log_containment(*_to_float64(a, b), box_half_width(a.dim, mass))
     return terms.sum(-1).to(a.log_var.dtype)
 
 
 def log_containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
-    """`log_containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    """`log_containment` of all pairs, block by block.
+
+    Args:
+        a: (N, D).
+        b: (M, D).
+        mass: As in `containment`.
+
+    Returns:
+        (N, M).
+    """
     a, b = _check_variances(*_check_crossed(a, b))
     half_width = box_half_width(a.dim, mass)
     if not _needs_autograd_path(a, b) and containment_kernel.kernel_applies(a.log_var, b.log_var, half_width):
@@ -134,24 +180,56 @@ def containment(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
 
 
 def containment_matrix(a: Gaussian, b: Gaussian, *, mass: float = 0.95) -> Tensor:
-    """`containment` of all pairs, block by block. a: (N, D), b: (M, D). Returns (N, M)."""
+    """`containment` of all pairs, block by block.
+
+    Args:
+        a: (N, D).
+        b: (M, D).
+        mass: As in `containment`.
+
+    Returns:
+        (N, M).
+    """
     return log_containment_matrix(a, b, mass=mass).exp()
 
 
 def kl_standard(z: Gaussian) -> Tensor:
-    """KL(z || N(0, I)), summed over dimensions. z: (..., D). Returns (...,) >= 0."""
+    """KL(z || N(0, I)), summed over dimensions.
+
+    Args:
+        z: (..., D).
+
+    Returns:
+        (...,), at least 0.
+    """
     (z,) = _check_variances(_upcast(check_gaussian(z, "z")))
     return formulas.kl_standard(z.mean, z.log_var).sum(-1)
 
 
 def kl_divergence(a: Gaussian, b: Gaussian) -> Tensor:
-    """KL(a || b), summed over dimensions, row by row. a, b: (..., D). Returns (...,) >= 0."""
+    """KL(a || b), summed over dimensions, row by row.
+
+    Args:
+        a: (..., D).
+        b: (..., D).
+
+    Returns:
+        (...,), at least 0.
+    """
     a, b = _check_variances(*_check_paired(a, b))
     return formulas.kl_divergence(a.mean, a.log_var, b.mean, b.log_var).sum(-1)
 
 
 def log_density(points: Tensor, z: Gaussian) -> Tensor:
-    """log N(point; z), row by row. points, z: (..., D). Returns (...,)."""
+    """log N(point; z), row by row.
+
+    Args:
+        points: (..., D).
+        z: (..., D).
+
+    Returns:
+        (...,).
+    """
     points, z = check_points(points, "points"), check_gaussian(z, "z")
     if points.shape[-1] != z.dim:
         raise ValueError(f"points have {points.shape[-1]} dimensions, z has {z.dim}")
@@ -213,7 +291,15 @@ def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
 
 
 def box_half_width(dims: int, mass: float) -> float:
-    """Half a side, in sigmas, of the central box of a Gaussian that holds `mass`: each of D sides holds mass^(1/D)."""
+    """Half a side, in sigmas, of the central box of a Gaussian that holds `mass`: each of D sides holds mass^(1/D).
+
+    Args:
+        dims: D.
+        mass: Probability of the box, at least 1e-6 and below 1.
+
+    Returns:
+        In sigmas.
+    """
     if not 1e-6 <= mass < 1.0:
         raise ValueError(f"mass must be at least 1e-6 and below 1, not {mass}")
     tail = -0.5 * math.expm1(math.log(mass) / dims)

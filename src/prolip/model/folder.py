@@ -113,12 +113,27 @@ def read_model_folder(folder: Path) -> ModelContents:
 
 
 def is_prolip_config(content: Mapping[str, Any]) -> bool:
-    """Whether this is the content of a config.json of ours, and not of open_clip or transformers."""
+    """Whether this is the content of a config.json of ours, and not of open_clip or transformers.
+
+    Args:
+        content: Of a config.json.
+
+    Returns:
+        True for ours.
+    """
     return content.get("format") == FORMAT
 
 
 def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of config.json, without the digest of the weights."""
+    """The content of config.json, without the digest of the weights.
+
+    Args:
+        config: Of the model.
+        origin: Of its weights; empty: it isn't stored.
+
+    Returns:
+        A JSON object.
+    """
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": config.to_dict()}
     return {**content, "origin": dict(origin)} if origin else content
 
@@ -154,6 +169,12 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file into memory.
 
+    Args:
+        path: The file.
+
+    Returns:
+        Tensors by name, on the CPU.
+
     Raises:
         FileNotFoundError: If there is none.
         ValueError: If it is truncated, damaged or of another format.
@@ -171,7 +192,14 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def compute_digest(tensors: Mapping[str, Tensor]) -> str:
-    """A hash of names and bytes. It is written to both files, so that files of two saves are never combined."""
+    """A hash of names and bytes. It is written to both files, so that files of two saves are never combined.
+
+    Args:
+        tensors: By name, on the CPU.
+
+    Returns:
+        32 hexadecimal digits.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         digest.update(name.encode())
@@ -180,7 +208,14 @@ def compute_digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def read_digest(path: Path) -> str | None:
-    """The digest in the metadata of a safetensors file; None if there is none or the file can't be read."""
+    """The digest in the metadata of a safetensors file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The digest; None if there is none or the file can't be read.
+    """
     try:
         with safe_open(path, "pt") as file:
             return (file.metadata() or {}).get("weights")

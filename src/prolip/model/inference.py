@@ -47,7 +47,14 @@ PREFETCH_BATCHES = 2
 
 
 def as_image_list(images: ImageSource | Sequence[ImageSource]) -> list[ImageSource]:
-    """One image or several as a list. An array of up to three axes is one image, of four axes several."""
+    """One image or several as a list.
+
+    Args:
+        images: An array of up to three axes is one image, of four axes several.
+
+    Returns:
+        Of images.
+    """
     if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
         return list(images)
     if isinstance(images, str | bytes | os.PathLike | Image.Image | np.ndarray | Tensor):

@@ -14,8 +14,9 @@ from prolip.model.transformer import Transformer
 
 @torch.no_grad()
 def init_image_tower(tower: ImageTower, log_var: float, generator: torch.Generator) -> None:
-    """Initialize the image tower: tokens, positions and projection N(0, 1/W); linear layers uniform, as torch's and
-    MultiheadAttention's default.
+    """Initialize the image tower.
+
+    Tokens, positions and projection N(0, 1/W); linear layers uniform, as torch's and MultiheadAttention's default.
 
     Args:
         tower: Its parameters are filled in place.
@@ -39,8 +40,15 @@ def init_image_tower(tower: ImageTower, log_var: float, generator: torch.Generat
 
 @torch.no_grad()
 def init_text_tower(tower: TextTower, log_var: float, generator: torch.Generator) -> None:
-    """Initialize the text tower: token embeddings N(0, 0.02²), positions and added tokens N(0, 0.01²), linear layers
-    scaled by width and depth. Arguments as for `init_image_tower`."""
+    """Initialize the text tower.
+
+    Token embeddings N(0, 0.02²), positions and added tokens N(0, 0.01²), linear layers scaled by width and depth.
+
+    Args:
+        tower: Changed in place.
+        log_var: Mean of the initial log-variances.
+        generator: Of random numbers.
+    """
     width, layers = tower.config.blocks.width, tower.config.blocks.layers
     _init_norms_and_biases(tower)
     _fill_normal(tower.tokens.weight, 0.02, generator)
@@ -58,7 +66,13 @@ def init_text_tower(tower: TextTower, log_var: float, generator: torch.Generator
 
 @torch.no_grad()
 def init_log_var_head(head: nn.Linear, log_var: float, generator: torch.Generator) -> None:
-    """Initialize the head of log-variances: near N(log_var, 1) in each dimension, so that variances start small."""
+    """Initialize the head of log-variances: near N(log_var, 1) in each dimension, so that variances start small.
+
+    Args:
+        head: Changed in place.
+        log_var: Initial bias.
+        generator: Of random numbers.
+    """
     _fill_normal(head.weight, head.in_features**-0.5, generator)
     nn.init.constant_(head.bias, log_var)
 

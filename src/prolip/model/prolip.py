@@ -172,7 +172,16 @@ class ProLIP(nn.Module):
     def forward(
         self, pixels: Tensor | None = None, ids: Tensor | None = None, patch_indices: Tensor | None = None
     ) -> tuple[Gaussian | None, Gaussian | None]:
-        """`encode_image` and `encode_text` in one call, for wrappers such as DDP that intercept `forward`."""
+        """`encode_image` and `encode_text` in one call, for wrappers such as DDP that intercept `forward`.
+
+        Args:
+            pixels: As for `encode_image`; None: no images.
+            ids: As for `encode_text`; None: no texts.
+            patch_indices: As for `encode_image`.
+
+        Returns:
+            Images (B, D) and texts (B, D); None for those not given.
+        """
         images = None if pixels is None else self.encode_image(pixels, patch_indices)
         texts = None if ids is None else self.encode_text(ids)
         return images, texts

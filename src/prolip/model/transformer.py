@@ -17,12 +17,26 @@ from prolip.model.config import Activation, TransformerConfig
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """x sigmoid(1.702 x), of OpenAI's CLIP."""
+    """x sigmoid(1.702 x), of OpenAI's CLIP.
+
+    Args:
+        x: Of any shape.
+
+    Returns:
+        Of the same shape.
+    """
     return x * torch.sigmoid(1.702 * x)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU in its tanh approximation, of SigLIP."""
+    """GELU in its tanh approximation, of SigLIP.
+
+    Args:
+        x: Of any shape.
+
+    Returns:
+        Of the same shape.
+    """
     return functional.gelu(x, approximate="tanh")
 
 
@@ -86,7 +100,16 @@ class Block(nn.Module):
         self.mlp = MLP(config.width, config.mlp_width, config.activation)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
-        """(B, T, W) -> (B, T, W), or (B, R, W) for the R positions of `rows` only."""
+        """Attention and MLP, each with its norm and residual connection.
+
+        Args:
+            x: (B, T, W).
+            mask: Positions that are attended to; None: all.
+            rows: Positions that are computed; None: all.
+
+        Returns:
+            (B, T, W), or (B, R, W) for the R positions of `rows`.
+        """
         attended = self.attention(self.norm1(x), mask, rows)
         x = (x if rows is None else x[:, rows]) + attended
         return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
@@ -103,7 +126,16 @@ class Transformer(nn.ModuleList):
         return super().__iter__()  # type: ignore[return-value]
 
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
-        """(B, T, W) -> (B, T, W). With `rows`, the last block computes these positions only."""
+        """All blocks in order.
+
+        Args:
+            x: (B, T, W).
+            mask: As for `Block`.
+            rows: Positions that the last block computes; None: all.
+
+        Returns:
+            (B, T, W), or (B, R, W) for the R positions of `rows`.
+        """
         last = len(self) - 1
         for i, block in enumerate(self):
             needed = rows if i == last else None

@@ -92,7 +92,15 @@ def augment(
 
 
 def required_short_side(preprocessing: ImagePreprocessing, augmentation: Augmentation) -> int:
-    """Short side, in pixels, that an image needs so that no crop is enlarged: `min_short_side` of `read_image`."""
+    """Short side that an image needs so that no crop is enlarged: `min_short_side` of `read_image`.
+
+    Args:
+        preprocessing: Of the model.
+        augmentation: Of the training.
+
+    Returns:
+        In pixels.
+    """
     minimum, maximum = augmentation.ratio
     return math.ceil(preprocessing.size / math.sqrt(augmentation.scale[0] * min(minimum, 1 / maximum)))
 
@@ -127,7 +135,15 @@ def draw_crop(
 
 
 def draw_jitter(augmentation: Augmentation, generator: torch.Generator) -> list[tuple[str, float]]:
-    """Draw the four color operations in random order, each with its factor or, for hue, its shift."""
+    """Draw the four color operations in random order.
+
+    Args:
+        augmentation: With the ranges.
+        generator: Of random numbers.
+
+    Returns:
+        Names of the operations, each with its factor or, for hue, its shift.
+    """
     amounts = {"hue": _draw_uniform(-augmentation.hue, augmentation.hue, generator)}
     for name in ("brightness", "contrast", "saturation"):
         spread = getattr(augmentation, name)
@@ -137,24 +153,56 @@ def draw_jitter(augmentation: Augmentation, generator: torch.Generator) -> list[
 
 
 def adjust_brightness(image: Image.Image, factor: float) -> Image.Image:
-    """factor * x, clipped: 0 is black."""
+    """factor * x, clipped: 0 is black.
+
+    Args:
+        image: RGB.
+        factor: At least 0; 1: no change.
+
+    Returns:
+        RGB, of the same size.
+    """
     return image.point(_linear_table(factor, 0.0) * 3)
 
 
 def adjust_contrast(image: Image.Image, factor: float) -> Image.Image:
-    """gray + factor * (x - gray), clipped, where gray is the mean luma of the image: 0 is plain gray."""
+    """gray + factor * (x - gray), clipped, where gray is the mean luma of the image: 0 is plain gray.
+
+    Args:
+        image: RGB.
+        factor: At least 0; 1: no change.
+
+    Returns:
+        RGB, of the same size.
+    """
     histogram = image.convert("L").histogram()
     gray = round(int(LEVELS @ np.array(histogram)) / sum(histogram))
     return image.point(_linear_table(factor, (1 - factor) * gray) * 3)
 
 
 def adjust_saturation(image: Image.Image, factor: float) -> Image.Image:
-    """luma + factor * (x - luma) at each pixel, clipped: 0 is grayscale."""
+    """luma + factor * (x - luma) at each pixel, clipped: 0 is grayscale.
+
+    Args:
+        image: RGB.
+        factor: At least 0; 1: no change.
+
+    Returns:
+        RGB, of the same size.
+    """
     return Image.blend(to_grayscale(image), image, factor)
 
 
 def adjust_hue(image: Image.Image, shift: float) -> Image.Image:
-    """Rotate the color circle by the fraction `shift`: 1/3 makes red green. Exact to 8-bit HSV."""
+    """Rotate the color circle. Exact to 8-bit HSV.
+
+    Args:
+        image: RGB.
+        shift: Fraction of the circle: 1/3 makes red green.
+
+    Returns:
+        RGB, of the same size.
+    """
     steps = round(shift * HUE_CIRCLE) % HUE_CIRCLE
     if steps == 0:
         return image
@@ -163,7 +211,14 @@ def adjust_hue(image: Image.Image, shift: float) -> Image.Image:
 
 
 def to_grayscale(image: Image.Image) -> Image.Image:
-    """The luma (ITU-R 601) in all three channels."""
+    """The luma (ITU-R 601) in all three channels.
+
+    Args:
+        image: RGB.
+
+    Returns:
+        RGB, of the same size.
+    """
     return image.convert("L").convert("RGB")
 
 

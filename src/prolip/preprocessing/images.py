@@ -195,12 +195,23 @@ def _scale_and_shift(preprocessing: ImagePreprocessing, device: torch.device) ->
 
 
 def pil_to_tensor(image: Image.Image) -> Tensor:
-    """The values of an RGB image, not resized: uint8 (3, H, W)."""
+    """The values of an RGB image, not resized.
+
+    Args:
+        image: RGB.
+
+    Returns:
+        uint8 (3, H, W).
+    """
     return torch.from_numpy(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)))
 
 
 def require_rgb(image: Image.Image) -> None:
-    """Raise unless this is an RGB image of at least one pixel."""
+    """Raise unless this is an RGB image of at least one pixel.
+
+    Args:
+        image: Checked.
+    """
     if not isinstance(image, Image.Image):
         raise TypeError(f"the image must be a PIL image, not {describe_type(image)}; read_image makes one")
     if image.mode != "RGB" or 0 in image.size:

@@ -97,6 +97,9 @@ class Tokenizer:
         Args:
             path: The file.
             config: The model's.
+
+        Returns:
+            The tokenizer.
         """
         backend = read_tokenizer_file(path)
         try:
@@ -218,6 +221,12 @@ def add_mask_token(tokenizer: Tokenizer) -> Tokenizer:
 def read_tokenizer_file(path: str | Path) -> tokenizers.Tokenizer:
     """Read a tokenizer.json.
 
+    Args:
+        path: The file.
+
+    Returns:
+        The tokenizer of the library `tokenizers`.
+
     Raises:
         FileNotFoundError: If there is none.
         ValueError: If it can't be read as a tokenizer.
@@ -271,7 +280,14 @@ def _require_id(value: object, size: int, what: str) -> None:
 
 
 def as_text_list(texts: str | Sequence[str]) -> Sequence[str]:
-    """One text or several as a list; TypeError if anything is not a str."""
+    """One text or several as a list.
+
+    Args:
+        texts: A str, or a sequence of them.
+
+    Returns:
+        Of str.
+    """
     if isinstance(texts, str):
         return [texts]
     if not isinstance(texts, Sequence) or isinstance(texts, bytes | bytearray):

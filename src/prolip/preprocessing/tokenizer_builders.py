@@ -131,7 +131,14 @@ def build_clip_tokenizer(
 
 
 def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
-    """Read the merges that CLIP uses from `bpe_simple_vocab_16e6.txt`, gzipped or not, or from a `merges.txt`."""
+    """Read the merges that CLIP uses.
+
+    Args:
+        path: `bpe_simple_vocab_16e6.txt`, gzipped or not, or a `merges.txt`.
+
+    Returns:
+        Pairs of tokens, in order.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: the merges file does not exist")
@@ -152,7 +159,14 @@ def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
 
 
 def read_folder_tokenizer(folder: str | Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer in a model folder of open_clip or transformers; None if it has none."""
+    """The tokenizer in a model folder of open_clip or transformers.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The tokenizer of the library `tokenizers`; None if the folder has none.
+    """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
         return read_tokenizer_file(folder / "tokenizer.json")
@@ -173,7 +187,14 @@ def read_folder_tokenizer(folder: str | Path) -> tokenizers.Tokenizer | None:
 
 
 def read_special_tokens(folder: str | Path) -> dict[str, str]:
-    """Read the special tokens (pad, eos, bos, mask, unk) of a folder, such as {"pad": "</s>", "eos": "</s>"}."""
+    """Read the special tokens (pad, eos, bos, mask, unk) of a folder.
+
+    Args:
+        folder: With tokenizer_config.json or special_tokens_map.json; both may be missing.
+
+    Returns:
+        Token of each kind that is stated, such as {"pad": "</s>", "eos": "</s>"}.
+    """
     stated: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the later wins
         path = Path(folder) / name

@@ -110,7 +110,7 @@ def test_positions_that_are_no_weights_are_left_over(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
-def test_sparse_configs_mean_the_libraries_defaults(kind, tmp_path):
+def test_read_config_applies_the_defaults_of_transformers(kind, tmp_path):
     """google/siglip-base-patch16-224's config.json says hardly more than the model_type."""
     kinds = {
         "clip": (transformers.CLIPConfig, transformers.CLIPModel),
@@ -133,9 +133,9 @@ def test_sparse_configs_mean_the_libraries_defaults(kind, tmp_path):
     shapes = {name for rule in huggingface.FORMAT.make_rules(source, ours) for name in rule.theirs}
     assert shapes == set(wanted)
     from prolip.model.prolip import ProLIP
-    from prolip.weights.formats.rules import read
+    from prolip.weights.formats.rules import apply_rules
 
-    tensors, _ = read(huggingface.FORMAT.make_rules(source, ours), source.tensors, {}, "test")
+    tensors, _ = apply_rules(huggingface.FORMAT.make_rules(source, ours), source.tensors, {}, "test")
     assert {k: v.shape for k, v in tensors.items()} == {
         k: v.shape for k, v in ProLIP(ours).state_dict().items()
     }
