@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: the machine's speed, against stated references."""
+"""`python -m benchmarks`: times the package against stated references on this machine."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def measures(
 
     Args:
         as_json: Print JSON instead of a table.
-        scale: Size of the problems as a share of those in docs/performance.md.
-        repeats: Runs of each side, interleaved; the median counts.
+        scale: Problem sizes as a multiple of those in docs/performance.md.
+        repeats: Interleaved runs of each implementation; medians are reported.
         compiled: Also compare with torch.compile of the definition (needs a C++ compiler).
     """
     from benchmarks import measures as bench
 
     results = bench.run(scale=scale, repeats=repeats, compiled=compiled)
-    _show(results, bench.print_result, as_json)
+    _print(results, bench.print_result, as_json)
 
 
 def towers(
@@ -41,37 +41,37 @@ def towers(
     train: bool = True,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
-    """Time the towers as a share of the machine's matrix-multiply rate, and what [UNC] costs.
+    """Time the towers as a fraction of the machine's matrix-multiply rate, and the overhead of [UNC].
 
     Example: python -m benchmarks towers --size small --batch 32
 
     Args:
-        size: A named size (docs/models.md).
-        batch: Images and texts at a time.
-        repeats: Runs of each work, in turn; ratios are of the fastest, because noise only slows.
-        train: Also a training step (forward, PPCL, backward, AdamW).
+        size: A model size (docs/models.md).
+        batch: Images and texts per batch.
+        repeats: Interleaved runs of each workload; ratios are of the fastest, because noise only slows.
+        train: Also time a training step (forward, PPCL, backward, AdamW).
         as_json: Print JSON instead of a table.
     """
     from benchmarks import towers as bench
 
     result = bench.run(size=size, batch=batch, repeats=repeats, train=train)
-    _show(result, bench.print_result, as_json)
+    _print(result, bench.print_result, as_json)
 
 
 def data(photos: int = 24, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
-    """Time decoding and augmenting on one core against a plain Pillow loop; indexing of tars; drawing of scenes.
+    """Time decoding and augmentation on one core against a plain Pillow loop, tar indexing, and scene rendering.
 
     Example: python -m benchmarks data --photos 8
 
     Args:
         photos: JPEGs of each size.
-        repeats: Runs of each work, in turn; the median counts.
+        repeats: Interleaved runs of each workload; medians are reported.
         as_json: Print JSON instead of a table.
     """
     from benchmarks import data as bench
 
     result = bench.run(photos=photos, repeats=repeats)
-    _show(result, bench.print_result, as_json)
+    _print(result, bench.print_result, as_json)
 
 
 def train(
@@ -80,71 +80,71 @@ def train(
     repeats: int = 5,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
-    """Time a training step and its parts against a straightforward one of the same mathematics. On the CPU.
+    """Time a training step and its phases on the CPU against a straightforward implementation of the same step.
 
     Example: python -m benchmarks train --sizes miniature --repeats 3
 
     Args:
-        sizes: Named sizes (docs/models.md): miniature and nano by their own recipes, the others by the paper's on
+        sizes: Model sizes (docs/models.md). miniature and nano use their own recipes, the others the paper's recipe on
             random pixels and captions.
-        batch: Samples of a step. None: the recipe's own, 16 on random data.
-        repeats: Runs of each work, in turn; the median counts.
+        batch: Samples per step. None: the recipe's own, or 16 on random data.
+        repeats: Interleaved runs of each workload; medians are reported.
         as_json: Print JSON instead of a table.
     """
     from benchmarks import train as bench
 
     result = bench.run(sizes=sizes, batch=batch, repeats=repeats)
-    _show(result, bench.print_result, as_json)
+    _print(result, bench.print_result, as_json)
 
 
 def evaluate(
     scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
-    """Time BPRW and traversal for all classes and images together against one after another.
+    """Time batched BPRW and traversal against one class or image at a time.
 
     Example: python -m benchmarks evaluate --scale 0.2
 
     Args:
-        scale: Size of the problems as a share of those in docs/performance.md.
-        repeats: Runs of each side, in turn; the median counts.
+        scale: Problem sizes as a multiple of those in docs/performance.md.
+        repeats: Interleaved runs of each implementation; medians are reported.
         as_json: Print JSON instead of a table.
     """
     from benchmarks import evaluate as bench
 
     results = bench.run(scale=scale, repeats=repeats)
-    _show(results, bench.print_result, as_json)
+    _print(results, bench.print_result, as_json)
 
 
 def search(scale: float = 1.0, repeats: int = 5, as_json: Annotated[bool, arg(name="json")] = False) -> None:
-    """Time searches by CSD against plain L2 search on the means, in one database: exact and approximate, with recall.
+    """Time CSD search against L2 search on the means in one database: exact, and approximate with recall.
 
     Example: python -m benchmarks search --scale 0.1
 
     Args:
-        scale: Of 100,000 items of 512 dimensions.
-        repeats: Runs of each query, in turn; the median counts.
+        scale: Number of items as a multiple of 100,000, of 512 dimensions.
+        repeats: Interleaved runs of each query; medians are reported.
         as_json: Print JSON instead of a table.
     """
     from benchmarks import search as bench
 
-    _show(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
+    _print(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
 def traverse(
     scale: float = 1.0, repeats: int = 3, as_json: Annotated[bool, arg(name="json")] = False
 ) -> None:
-    """Time traversal over captions on disk, by scans and by candidates, against memory; how often roots agree.
+    """Time traversal over captions on disk (exact and by candidates) against captions in memory, and compare the roots.
 
     Example: python -m benchmarks traverse --scale 0.1
 
     Args:
-        scale: Of 200,000 captions of 64 dimensions and 100,000 of 512.
-        repeats: Runs of each, in turn; the median counts.
+        scale: Number of captions as a multiple of 200,000 (64 dimensions) and 100,000 (512 dimensions).
+        repeats: Interleaved runs of each method; medians are reported.
         as_json: Print JSON instead of tables.
     """
     from benchmarks import traverse as bench
 
-    _show(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
+    _print(bench.run(scale=scale, repeats=repeats), bench.print_result, as_json)
 
 
 def scale(
@@ -160,36 +160,36 @@ def scale(
     disk: float = 8e9,
     as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
-    """Time what each stage of embedding, filtering and indexing costs a pair, and say what a pool takes on a cluster.
+    """Time each stage of embedding, filtering and indexing per pair, and estimate the hours of a pool on a cluster.
 
     Example: python -m benchmarks scale --pool 1e8 --gpus 8 --cores 96 --network 3e9
 
     Args:
-        size: A named size (docs/models.md).
-        photos: Pairs that each stage goes through.
-        repeats: Runs of each stage, in turn; the median counts.
-        pool: Pairs of the pool.
-        gpus: GPUs of the cluster.
-        flops: Floating-point operations a second that one GPU reaches in the end.
-        cores: CPU cores of the cluster.
-        speed: Of one core of the cluster against one of this machine.
-        network: Bytes a second that come from where the pool lies, in all.
-        disk: Bytes a second that are written to, or read from, disks, in all.
+        size: A model size (docs/models.md).
+        photos: Number of pairs that each stage processes.
+        repeats: Interleaved runs of each stage; medians are reported.
+        pool: Number of pairs of the pool.
+        gpus: Number of GPUs of the cluster.
+        flops: Floating-point operations per second that one GPU reaches in practice.
+        cores: Number of CPU cores of the cluster.
+        speed: Speed of one core of the cluster relative to one of this machine.
+        network: Bytes per second that the cluster reads from the pool's storage, in total.
+        disk: Bytes per second written to or read from disks, in total.
         as_json: Print JSON instead of tables.
     """
     from benchmarks import scale as bench
 
-    machines = bench.Machines(gpus=gpus, flops=flops, cores=cores, speed=speed, network=network, disk=disk)
+    machines = bench.ClusterSpec(gpus=gpus, flops=flops, cores=cores, speed=speed, network=network, disk=disk)
     result = bench.run(size=size, photos=photos, repeats=repeats, pool=pool, machines=machines)
-    _show(result, bench.print_result, as_json)
+    _print(result, bench.print_result, as_json)
 
 
-def _show(result: Any, show: Callable[[Any], None], as_json: bool) -> None:
-    """A result for programs, or for people."""
+def _print(result: Any, print_result: Callable[[Any], None], as_json: bool) -> None:
+    """Print a result as JSON or as tables."""
     if as_json:
         print(json.dumps(result, indent=2))
     else:
-        show(result)
+        print_result(result)
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -39,15 +39,23 @@ SCENES = 200
 
 
 def run(*, photos: int = 24, repeats: int = 5) -> dict[str, Any]:
-    """Seconds a picture (median), one thread; pairs of (reference, ours) in one run, in turn."""
+    """Time decoding, augmentation, tar indexing and scene rendering in one thread.
+
+    Args:
+        photos: JPEGs of each size.
+        repeats: Interleaved runs of each workload.
+
+    Returns:
+        photos, repeats, and rows: by name reference_seconds and ours_seconds per item (medians), times_faster.
+    """
     if photos < 1 or repeats < 1:
         raise ValueError(f"photos {photos} and repeats {repeats} must be at least 1")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            pairs, each = _pairs(photos, Path(folder))
-            works = {f"{name}/{who}": work for name, pair in pairs.items() for who, work in pair.items()}
+            workloads, counts = _make_workloads(photos, Path(folder))
+            works = {f"{name}/{who}": work for name, pair in workloads.items() for who, work in pair.items()}
             for work in works.values():
                 work()
             with progress_bar("measuring", len(works) * repeats, "runs") as advance:
@@ -55,8 +63,8 @@ def run(*, photos: int = 24, repeats: int = 5) -> dict[str, Any]:
     finally:
         torch.set_num_threads(threads)
     rows = {}
-    for name, pair in pairs.items():
-        median = {who: statistics.median(seconds[f"{name}/{who}"]) / each[name] for who in pair}
+    for name, pair in workloads.items():
+        median = {who: statistics.median(seconds[f"{name}/{who}"]) / counts[name] for who in pair}
         rows[name] = {f"{who}_seconds": value for who, value in median.items()}
         if "reference" in median:
             rows[name]["times_faster"] = median["reference"] / median["ours"]
@@ -78,40 +86,45 @@ def print_result(result: dict[str, Any]) -> None:
     print_tables([make_table(title, ("stage",), ("reference", "ours", "times faster"), rows)])
 
 
-Pairs = dict[str, dict[str, Callable[[], Any]]]
+Workloads = dict[str, dict[str, Callable[[], Any]]]
 
 
-def _pairs(photos: int, folder: Path) -> tuple[Pairs, dict[str, int]]:
-    """name -> {"reference": work, "ours": work}, and how many pictures or members each work goes through."""
-    pairs: Pairs = {}
-    each: dict[str, int] = {}
+def _make_workloads(photos: int, folder: Path) -> tuple[Workloads, dict[str, int]]:
+    """By name {"reference": function, "ours": function}, and the number of items that each call processes."""
+    workloads: Workloads = {}
+    counts: dict[str, int] = {}
     for name, (width, height) in PHOTOS.items():
-        files = [photo(width, height, seed) for seed in range(photos)]
-        pairs[f"training, JPEG {name}"] = {
-            "reference": partial(_all, plain_training, files),
-            "ours": partial(_all, partial(_item, TRAIN), files),
+        files = [make_photo(width, height, seed) for seed in range(photos)]
+        workloads[f"training, JPEG {name}"] = {
+            "reference": partial(_process_all, plain_training, files),
+            "ours": partial(_process_all, partial(_preprocess, TRAIN), files),
         }
-        pairs[f"evaluation, JPEG {name}"] = {
-            "reference": partial(_all, plain_evaluation, files),
-            "ours": partial(_all, partial(_item, TEST), files),
+        workloads[f"evaluation, JPEG {name}"] = {
+            "reference": partial(_process_all, plain_evaluation, files),
+            "ours": partial(_process_all, partial(_preprocess, TEST), files),
         }
-    each |= dict.fromkeys(pairs, photos)
+    counts |= dict.fromkeys(workloads, photos)
     tar = folder / "shard.tar"
-    files_of_a_sample = {"jpg": b"x" * 3000, "txt": b"a text", "json": b"{}"}
-    write_tar(tar, ((f"{i:08d}", files_of_a_sample) for i in range(SAMPLES)))
-    pairs["files in a tar, indexed"] = {"reference": partial(plain_index, tar), "ours": partial(_index, tar)}
-    each["files in a tar, indexed"] = SAMPLES * len(files_of_a_sample)
+    sample_files = {"jpg": b"x" * 3000, "txt": b"a text", "json": b"{}"}
+    write_tar(tar, ((f"{i:08d}", sample_files) for i in range(SAMPLES)))
+    workloads["files in a tar, indexed"] = {
+        "reference": partial(plain_index, tar),
+        "ours": partial(_scan_tar, tar),
+    }
+    counts["files in a tar, indexed"] = SAMPLES * len(sample_files)
     for level, size in (("simple", 48), ("hard", 48), ("hard", 224)):
-        pairs[f"{level} scenes of {size} pixels, drawn"] = {"ours": partial(_draw, level, size)}
-        each[f"{level} scenes of {size} pixels, drawn"] = SCENES
-    pairs["hard scenes of 48 pixels, batches"] = {"ours": _batches}
-    each["hard scenes of 48 pixels, batches"] = SCENES
-    return pairs, each
+        workloads[f"{level} scenes of {size} pixels, rendered"] = {
+            "ours": partial(_render_scenes, level, size)
+        }
+        counts[f"{level} scenes of {size} pixels, rendered"] = SCENES
+    workloads["hard scenes of 48 pixels, batches"] = {"ours": _load_batches}
+    counts["hard scenes of 48 pixels, batches"] = SCENES
+    return workloads, counts
 
 
-def _batches() -> None:
-    """Pictures, one of four captions each, tokens: all that a training step needs, in this process."""
-    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=48), tokenizer=_tokens())
+def _load_batches() -> None:
+    """Load batches of scenes as for a training step (pixels, one of four captions, tokens), in this process."""
+    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=48), tokenizer=_make_tokenizer())
     for _ in Loader(
         Scenes("hard", length=SCENES, size=48), preprocessor, global_batch_size=SCENES, shuffle=False
     ):
@@ -119,22 +132,30 @@ def _batches() -> None:
 
 
 @lru_cache(maxsize=1)
-def _tokens() -> Tokenizer:
+def _make_tokenizer() -> Tokenizer:
     return make_tokenizer()
 
 
-def _all(work: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
+def _process_all(work: Callable[[bytes, int], Tensor], files: list[bytes]) -> None:
     for seed, file in enumerate(files):
         work(file, seed)
 
 
-def _draw(level: str, size: int) -> None:
+def _render_scenes(level: str, size: int) -> None:
     for index in range(SCENES):
         render(get_world(level).draw_scene(0, index), size)
 
 
-def photo(width: int, height: int, seed: int) -> bytes:
-    """A JPEG with the detail of a photograph: noise whose power falls with frequency, as in nature."""
+def make_photo(width: int, height: int, seed: int) -> bytes:
+    """Make a JPEG with the detail of a photograph: noise whose power falls with frequency.
+
+    Args:
+        width, height: Pixels.
+        seed: Of the noise.
+
+    Returns:
+        The encoded file.
+    """
     rng = np.random.default_rng(seed)
     layers = np.zeros((height, width, 3))
     for step in (4, 8, 16, 32, 64, 128):
@@ -149,7 +170,7 @@ def photo(width: int, height: int, seed: int) -> bytes:
 
 
 def plain_training(file: bytes, seed: int) -> Tensor:
-    """The paper's augmentation as one would write it: crop, resize, ImageEnhance, hue through NumPy, grayscale."""
+    """The paper's augmentation in plain Pillow: crop, resize, ImageEnhance, hue through NumPy, grayscale; (3, S, S)."""
     generator = torch.Generator().manual_seed(seed)
     augmentation = Augmentation()
     image = Image.open(io.BytesIO(file)).convert("RGB")
@@ -166,7 +187,7 @@ def plain_training(file: bytes, seed: int) -> Tensor:
 
 
 def plain_evaluation(file: bytes, seed: int) -> Tensor:
-    """Short side to 224, the middle cut out."""
+    """Resize the short side to 224 and crop the center in plain Pillow; (3, S, S)."""
     image = Image.open(io.BytesIO(file)).convert("RGB")
     scale = RULES.size / min(image.size)
     image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
@@ -175,11 +196,12 @@ def plain_evaluation(file: bytes, seed: int) -> Tensor:
 
 
 def plain_index(path: Path) -> list[tuple[str, int, int]]:
+    """Name, offset and size of each member by `tarfile`."""
     with tarfile.open(path) as tar:
         return [(member.name, member.offset_data, member.size) for member in tar]
 
 
-def _index(path: Path) -> Any:
+def _scan_tar(path: Path) -> Any:
     with open(path, "rb") as file:
         return scan_tar(file.fileno())
 
@@ -193,13 +215,13 @@ ENHANCERS: dict[str, Any] = {
 
 def _plain_hue(image: Image.Image, shift: float) -> Image.Image:
     hue, saturation, value = image.convert("HSV").split()
-    turned = (np.asarray(hue).astype(np.int16) + round(shift * 255)) % 256
-    return Image.merge("HSV", (Image.fromarray(turned.astype(np.uint8)), saturation, value)).convert("RGB")
+    shifted = (np.asarray(hue).astype(np.int16) + round(shift * 255)) % 256
+    return Image.merge("HSV", (Image.fromarray(shifted.astype(np.uint8)), saturation, value)).convert("RGB")
 
 
 def _plain_tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
-def _item(preprocessor: Preprocessor, file: bytes, seed: int) -> Tensor:
+def _preprocess(preprocessor: Preprocessor, file: bytes, seed: int) -> Tensor:
     return preprocessor.process(Sample("", "", file, ()), seed).pixels

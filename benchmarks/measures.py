@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize
 
@@ -19,39 +17,59 @@ from prolip.gaussian import Gaussian
 from prolip.losses.contrastive import Temperature, ppcl
 from prolip.measures import all_pairs, formulas, public
 from prolip.mixture import fit_mixing_weights
+from prolip.progress import progress_bar
 
 
 def run(*, scale: float = 1.0, repeats: int = 5, compiled: bool = False) -> list[dict[str, Any]]:
-    """All comparisons, a dict each. `scale` shrinks the problems; the ratios are stated for 1.
+    """Compare PPCL, the all-pairs measures and EM with their definitions.
 
-    compiled: also against torch.compile of the definition of H (needs a C++ compiler; compiling is not timed).
+    Args:
+        scale: Factor of the problem sizes; docs/performance.md states the ratios for 1.
+        repeats: Interleaved runs of each implementation.
+        compiled: Also compare with torch.compile of the definition of H; compilation is not timed.
+
+    Returns:
+        One dict per comparison: name, size, reference, and the result of `compare_implementations`.
+
+    Raises:
+        ValueError: A value is out of range, or there is no C++ compiler for `compiled`.
     """
     if not 0 < scale <= 10 or repeats < 1:
         raise ValueError(f"scale {scale} must be above 0 and at most 10, repeats {repeats} at least 1")
     if compiled and not (shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")):
-        raise ValueError("--compiled needs a C++ compiler, and there is none")
-    rows, columns = _scaled(64, scale), _scaled(4000, scale)
+        raise ValueError("--compiled needs a C++ compiler, and none (c++, g++, clang++) was found")
+    rows, columns = _scale_size(64, scale), _scale_size(4000, scale)
     few = max(2, columns // 10)
-    classes, prompts, points = _scaled(1000, scale), _scaled(80, scale), _scaled(100, scale)
+    classes, prompts, points = _scale_size(1000, scale), _scale_size(80, scale), _scale_size(100, scale)
     broadcast = "the closed form broadcast to (N, M, D)"
     works: list[Callable[[], dict[str, Any]]] = [
-        partial(_bench_ppcl, broadcast_ppcl, "(B, B, D) differences, autograd", _scaled(512, scale), repeats),
-        partial(_bench_ppcl, product_ppcl, "one matrix product, autograd", _scaled(4096, scale), repeats),
-        partial(_bench_pairs, "inclusion_matrix", broadcast_inclusion, broadcast, rows, columns, repeats),
-        partial(_bench_pairs, "log_inclusion_matrix", broadcast_log_inclusion, broadcast, rows, columns, repeats),
+        partial(_compare_ppcl, broadcast_ppcl, "(B, B, D) differences, autograd", _scale_size(512, scale), repeats),
+        partial(_compare_ppcl, product_ppcl, "one matrix product, autograd", _scale_size(4096, scale), repeats),
+        partial(_compare_pairs, "inclusion_matrix", broadcast_inclusion, broadcast, rows, columns, repeats),
+        partial(_compare_pairs, "log_inclusion_matrix", broadcast_log_inclusion, broadcast, rows, columns, repeats),
         partial(
-            _bench_pairs, "log_containment_matrix", blockwise_log_containment,
+            _compare_pairs, "log_containment_matrix", blockwise_log_containment,
             "the formula in float64, block by block", rows, few, repeats,
         ),
-        partial(_bench_em, classes, prompts, points, repeats),
+        partial(_compare_em, classes, prompts, points, repeats),
     ]  # fmt: skip
     if compiled:
         fused, description = (
             torch.compile(broadcast_inclusion, fullgraph=True),
             f"torch.compile of {broadcast}",
         )
-        works.append(partial(_bench_pairs, "inclusion_matrix", fused, description, rows, columns, repeats))
-    return [work() for work in track(works, "measuring", console=Console(stderr=True), transient=True)]
+        works.append(partial(_compare_pairs, "inclusion_matrix", fused, description, rows, columns, repeats))
+    return run_all(works)
+
+
+def run_all(works: Sequence[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Run benchmarks one after another under a progress bar."""
+    results = []
+    with progress_bar("measuring", len(works), "benchmarks") as advance:
+        for work in works:
+            results.append(work())
+            advance(1)
+    return results
 
 
 def print_result(results: list[dict[str, Any]]) -> None:
@@ -81,13 +99,13 @@ def print_result(results: list[dict[str, Any]]) -> None:
 
 
 def random_gaussians(*shape: int, generator: torch.Generator, log_var: float = -9.0) -> Gaussian:
-    """Unit means and log-variances about `log_var`, as of a trained model."""
+    """Draw Gaussians with unit means and log-variances around `log_var`, like those of a trained model."""
     mean = normalize(torch.randn(shape, generator=generator), dim=-1)
     return Gaussian(mean, log_var + torch.randn(shape, generator=generator))
 
 
 def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
-    """Eq. 2 as one would write it down: every difference of every pair in a (B, B, D) tensor."""
+    """PPCL (eq. 2) by its definition: the differences of all pairs in a (B, B, D) tensor."""
     distance = (images.mean[:, None] - texts.mean[None]).square() + images.var[:, None] + texts.var[None]
     logits = temperature.scale * (1.0 - 0.5 * distance.sum(-1)) + temperature.logit_bias
     signs = 2.0 * torch.eye(len(images)) - 1.0
@@ -95,7 +113,7 @@ def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) 
 
 
 def product_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
-    """Eq. 2 with the algebra done, but all B x B logits kept for autograd."""
+    """PPCL (eq. 2) as one matrix product, with all (B, B) logits kept for autograd."""
     trace = images.uncertainty[:, None] + texts.uncertainty
     logits = temperature.scale * (images.mean @ texts.mean.mT - 0.5 * trace) + temperature.logit_bias
     signs = 2.0 * torch.eye(len(images)) - 1.0
@@ -105,27 +123,37 @@ def product_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) ->
 def broadcast_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
     """H by its closed form, broadcast to (N, M, D)."""
     s1, s2 = a.var[:, None], b.var[None]
-    width12, width21 = s1 + 2 * s2, s2 + 2 * s1
+    sum12, sum21 = s1 + 2 * s2, s2 + 2 * s1
     square = (a.mean[:, None] - b.mean[None]).square()
-    widths = 0.5 * (b.log_var[None] - a.log_var[:, None]) - 0.5 * (width12 / width21).log()
-    return (widths + square * (s2 - s1) / (width12 * width21)).sum(-1)
+    log_ratio = 0.5 * (b.log_var[None] - a.log_var[:, None]) - 0.5 * (sum12 / sum21).log()
+    return (log_ratio + square * (s2 - s1) / (sum12 * sum21)).sum(-1)
 
 
 def broadcast_log_inclusion(a: Gaussian, b: Gaussian) -> Tensor:
-    """The exact inc by its closed form, broadcast to (N, M, D)."""
-    width = a.var[:, None] + 2 * b.var[None]
+    """The exact log inclusion by its closed form, broadcast to (N, M, D)."""
+    variance = a.var[:, None] + 2 * b.var[None]
     square = (a.mean[:, None] - b.mean[None]).square()
-    return (-formulas.LOG_2PI - 0.5 * a.log_var[:, None] - 0.5 * width.log() - square / width).sum(-1)
+    return (-formulas.LOG_2PI - 0.5 * a.log_var[:, None] - 0.5 * variance.log() - square / variance).sum(-1)
 
 
 def blockwise_log_containment(a: Gaussian, b: Gaussian) -> Tensor:
-    """Differences of normal distribution functions, in float64; broadcast at once they would not fit into memory."""
+    """Log containment by its formula in float64, block by block: (N, M, D) would not fit into memory."""
     terms = partial(formulas.log_containment, half_width=public.box_half_width(a.dim, 0.95))
     return all_pairs.sum_terms(terms, *(leaf.double() for z in (a, b) for leaf in (z.mean, z.log_var)))
 
 
 def class_by_class_em(observations: Tensor, components: Gaussian, alpha: float, iterations: int) -> Tensor:
-    """Algorithm 1 by the book: for each class, for each iteration, all densities anew."""
+    """EM of algorithm 1 by its definition: each class alone, all densities recomputed in each iteration.
+
+    Args:
+        observations: Points of each class, (C, N, D).
+        components: Prompts of each class, (C, T).
+        alpha: Parameter of the Dirichlet prior.
+        iterations: Number of EM iterations.
+
+    Returns:
+        Mixing weights, (C, T).
+    """
     weights = []
     for points, z in zip(observations, (components[c] for c in range(len(components))), strict=True):
         pi = torch.full((len(z),), 1 / len(z))
@@ -139,7 +167,7 @@ def class_by_class_em(observations: Tensor, components: Gaussian, alpha: float, 
     return torch.stack(weights)
 
 
-def _bench_ppcl(
+def _compare_ppcl(
     reference: Callable[[Gaussian, Gaussian, Temperature], Tensor],
     description: str,
     batch: int,
@@ -170,7 +198,7 @@ def _bench_ppcl(
     }
 
 
-def _bench_pairs(
+def _compare_pairs(
     name: str,
     reference: Callable[[Gaussian, Gaussian], Tensor],
     description: str,
@@ -187,16 +215,16 @@ def _bench_pairs(
     return {"name": name, "size": f"{rows} x {columns} x {dims}", "reference": description, **numbers}
 
 
-def _bench_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 768) -> dict[str, Any]:
-    """The definition is timed on a few classes and scaled up: all of them would take many minutes."""
+def _compare_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 768) -> dict[str, Any]:
+    """The definition is timed on a few classes and scaled up, because all would take many minutes."""
     generator = torch.Generator().manual_seed(0)
-    centre = torch.randn(classes, 1, dims, generator=generator)
-    mean = normalize(centre + 0.6 * torch.randn(classes, prompts, dims, generator=generator), dim=-1)
+    center = torch.randn(classes, 1, dims, generator=generator)
+    mean = normalize(center + 0.6 * torch.randn(classes, prompts, dims, generator=generator), dim=-1)
     log_var = -8.0 + 0.5 * torch.randn(classes, prompts, dims, generator=generator)
     components = Gaussian(mean, (log_var.exp() + 0.02).log())
-    points = normalize(centre + 0.8 * torch.randn(classes, count, dims, generator=generator), dim=-1)
-    found = fit_mixing_weights(points, components, alpha=2.0)
-    iterations, few = int(found.iterations.float().mean()), min(classes, 2)
+    points = normalize(center + 0.8 * torch.randn(classes, count, dims, generator=generator), dim=-1)
+    fitted = fit_mixing_weights(points, components, alpha=2.0)
+    iterations, few = int(fitted.iterations.float().mean()), min(classes, 2)
     numbers = compare_implementations(
         lambda: class_by_class_em(points[:few], components[:few], 2.0, iterations),
         lambda: fit_mixing_weights(points, components, alpha=2.0),
@@ -204,15 +232,15 @@ def _bench_em(classes: int, prompts: int, count: int, repeats: int, dims: int = 
     )
     numbers["reference_seconds"] *= classes / few
     numbers["times_faster"] = numbers["reference_seconds"] / numbers["ours_seconds"]
-    numbers.pop("times_smaller", None)  # of a few classes: no comparison
+    numbers.pop("times_smaller", None)  # the reference's memory is that of a few classes
     return {
         "name": "EM for mixing weights",
         "size": f"{classes} classes x {prompts} prompts x {count} observations x {dims}",
-        "reference": f"class by class, densities anew in each of {iterations} iterations (mean of ours); "
+        "reference": f"class by class, densities recomputed in each of {iterations} iterations (mean of ours); "
         f"{few} classes timed, scaled to {classes}",
         **numbers,
     }
 
 
-def _scaled(size: int, scale: float) -> int:
+def _scale_size(size: int, scale: float) -> int:
     return max(2, round(size * scale))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.data import TEST, photo
+from benchmarks.data import TEST, make_photo
 from benchmarks.timing import time_interleaved
 from benchmarks.towers import PRODUCT, TOKENS, image_flops, text_flops
 from prolip.console import make_table, print_tables
@@ -33,20 +33,24 @@ from prolip.progress import progress_bar
 from prolip.retrieval.index.append import index_embeddings
 
 PHOTO = (512, 384)
-"""Pixels of a picture of a pool, as img2dataset keeps them."""
-FEW = 4
-"""Pairs that are encoded at a time: a core takes seconds for them."""
+"""Width and height of an image of a pool, as img2dataset stores them."""
+BATCH_SIZE = 4
+"""Pairs that are encoded at a time: one core takes seconds for them."""
 CAPTION = "a photograph of two dogs on a beach in the evening sun"
 STORES = {"full, float32": ("full", "float32"), "trace, float16": ("trace", "float16")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machines:
-    """What a pool is embedded on. Rates are of one piece of hardware, in its own unit a second.
+class ClusterSpec:
+    """The cluster on which a pool is embedded.
 
-    gpus, flops:  GPUs, and floating-point operations that one does a second in the end (not on its data sheet).
-    cores, speed: CPU cores, and how fast one is against one of this machine.
-    network:      bytes a second that come from where the pool lies, in all. disk: bytes a second that can be written.
+    Attributes:
+        gpus: Number of GPUs.
+        flops: Floating-point operations per second that one GPU reaches in practice.
+        cores: Number of CPU cores.
+        speed: Speed of one core relative to one of this machine.
+        network: Bytes per second read from the pool's storage, in total.
+        disk: Bytes per second written to or read from disks, in total.
     """
 
     gpus: int = 64
@@ -63,9 +67,20 @@ def run(
     photos: int = 256,
     repeats: int = 3,
     pool: float = 1.4e9,
-    machines: Machines | None = None,
+    machines: ClusterSpec | None = None,
 ) -> dict[str, Any]:
-    """Stages, what a pair costs in each, and the hours that a pool of pairs takes on a cluster."""
+    """Measure the cost per pair of each stage, and estimate the hours of a pool on a cluster.
+
+    Args:
+        size: Model size.
+        photos: Number of pairs that each stage processes.
+        repeats: Interleaved runs of each stage.
+        pool: Number of pairs of the pool.
+        machines: The cluster; None: `ClusterSpec()`.
+
+    Returns:
+        size, photos, pool, stages (cost per pair), machines, and hours (`estimate_hours`).
+    """
     if photos < 8 or repeats < 1 or pool < 1:
         raise ValueError(f"photos {photos} must be at least 8, repeats {repeats} and pool {pool} at least 1")
     import_extra("lancedb", "search")
@@ -73,7 +88,7 @@ def run(
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            stages = _measured(size, photos, repeats, Path(folder))
+            stages = _measure_stages(size, photos, repeats, Path(folder))
     finally:
         torch.set_num_threads(threads)
     return {
@@ -81,8 +96,8 @@ def run(
         "photos": photos,
         "pool": pool,
         "stages": stages,
-        "machines": vars(machines or Machines()),
-        "hours": hours(stages, pool, machines or Machines()),
+        "machines": vars(machines or ClusterSpec()),
+        "hours": estimate_hours(stages, pool, machines or ClusterSpec()),
     }
 
 
@@ -93,17 +108,28 @@ PASSES = {
     "score, trace, float16": ("score, trace, float16",),
     "index": ("index",),
 }
-"""Stages that go over a pool together."""
+"""Stages that run in one pass over a pool."""
 
 
-def hours(
+def estimate_hours(
     stages: Mapping[str, Mapping[str, float]],
     pool: float,
-    machines: Machines,
+    machines: ClusterSpec,
     passes: Mapping[str, Sequence[str]] = PASSES,
 ) -> dict[str, dict[str, float]]:
-    """Of each pass over a pool the hours that it keeps each resource busy. They work at the same time: the largest
-    counts."""
+    """Estimate the hours that each pass over a pool keeps each resource busy.
+
+    Resources work at the same time, so that the largest number is the duration of the pass.
+
+    Args:
+        stages: Cost per pair of each stage: core_seconds, fetched (bytes), moved (bytes), flops.
+        pool: Number of pairs.
+        machines: The cluster.
+        passes: Stages of each pass.
+
+    Returns:
+        By pass, the hours by resource: network, cores, gpus, disk.
+    """
     rates = {
         "network": ("fetched", machines.network),
         "cores": ("core_seconds", machines.cores * machines.speed),
@@ -119,20 +145,21 @@ def hours(
     }
 
 
-def _measured(size: str, photos: int, repeats: int, folder: Path) -> dict[str, dict[str, float]]:
-    """Of a pair: core_seconds (one thread), fetched (bytes of the pool), moved (bytes to or from disk), flops."""
+def _measure_stages(size: str, photos: int, repeats: int, folder: Path) -> dict[str, dict[str, float]]:
+    """Per pair: core_seconds (one thread), fetched (bytes of the pool), moved (bytes to or from disk), flops."""
     config = get_config(size, TOKENS)
     model = ProLIP(config).init_weights(torch.Generator().manual_seed(0)).eval()
-    shards, fetched = _shards(folder, photos)
-    samples = [shards.read(number) for number in range(len(shards))]
+    shards, fetched = _write_shard(folder, photos)
+    samples = [shards.read(index) for index in range(len(shards))]
     parts = {
-        name: _Stored.made(config.embed_dim, photos, folder / name, *kind) for name, kind in STORES.items()
+        name: _StoredPart.create(config.embed_dim, photos, folder / name, *kind)
+        for name, kind in STORES.items()
     }
     works: dict[str, Callable[[], Any]] = {
         "read": partial(_read_all, shards),
         "decode": partial(_decode_all, samples),
         "product": partial(torch.matmul, *[torch.randn(PRODUCT, PRODUCT)] * 2),
-        "encode": partial(_encode, model, FEW),
+        "encode": partial(_encode, model, BATCH_SIZE),
     }
     for name, stored in parts.items():
         works |= {f"write, {name}": stored.write, f"score, {name}": stored.score}
@@ -153,31 +180,30 @@ def _measured(size: str, photos: int, repeats: int, folder: Path) -> dict[str, d
     stages["read"]["fetched"] = fetched
     stages["encode"] = {
         "flops": flops,
-        "seconds_here": seconds["encode"] / FEW,
-        "fraction_of_rate": FEW * flops / seconds["encode"] / (2 * PRODUCT**3 / seconds["product"]),
+        "seconds_here": seconds["encode"] / BATCH_SIZE,
+        "fraction_of_rate": BATCH_SIZE * flops / seconds["encode"] / (2 * PRODUCT**3 / seconds["product"]),
     }
     for name, stored in parts.items():
-        stages[f"write, {name}"]["moved"] = stages[f"score, {name}"]["moved"] = stored.bytes() / photos
-    read = stages["write, full, float32"]["moved"]
-    stages["index"]["moved"] = read + _bytes_below(folder / "databases" / "0") / photos
+        stages[f"write, {name}"]["moved"] = stages[f"score, {name}"]["moved"] = stored.count_bytes() / photos
+    dataset_bytes = stages["write, full, float32"]["moved"]
+    stages["index"]["moved"] = dataset_bytes + _count_bytes(folder / "databases" / "0") / photos
     return stages
 
 
-def _shards(folder: Path, photos: int) -> tuple[TarShards, float]:
-    """A shard of JPEGs with captions, and the bytes of a sample."""
-    different = [photo(*PHOTO, seed) for seed in range(8)]
+def _write_shard(folder: Path, photos: int) -> tuple[TarShards, float]:
+    """Write a shard of JPEGs with captions; returns it and the bytes per sample."""
+    files = [make_photo(*PHOTO, seed) for seed in range(8)]
     path = folder / "00000.tar"
     members = (
-        {"jpg": different[i % 8], "txt": CAPTION.encode(), "json": b'{"uid": "%032x"}' % i}
-        for i in range(photos)
+        {"jpg": files[i % 8], "txt": CAPTION.encode(), "json": b'{"uid": "%032x"}' % i} for i in range(photos)
     )
-    write_tar(path, ((f"{i:08d}", files) for i, files in enumerate(members)))
+    write_tar(path, ((f"{i:08d}", sample) for i, sample in enumerate(members)))
     return TarShards(str(path)), path.stat().st_size / photos
 
 
 def _read_all(shards: TarShards) -> None:
-    for number in range(len(shards)):
-        shards.read(number)
+    for index in range(len(shards)):
+        shards.read(index)
 
 
 def _decode_all(samples: list[Sample]) -> None:
@@ -193,8 +219,8 @@ def _encode(model: ProLIP, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """A part of so many pairs, written and read as embedding and filtering do."""
+class _StoredPart:
+    """A part of an embedding data set, written and scored as embedding and filtering do."""
 
     header: DatasetHeader
     part: EncodedPart
@@ -202,19 +228,19 @@ class _Stored:
     folder: Path
 
     @classmethod
-    def made(cls, dim: int, photos: int, folder: Path, variances: Any, precision: Any) -> _Stored:
+    def create(cls, dim: int, photos: int, folder: Path, variances: Any, precision: Any) -> _StoredPart:
         header = DatasetHeader(
             model="bench", identity="0" * 16, dim=dim, scale=10.0, bias=-10.0, variances=variances, precision=precision,
             modality=None, data="bench", captions=None, image=None, fingerprint="", part_size=photos, parts=1,
             columns={"uid": "string"},
         )  # fmt: skip
-        facts = [
+        metadata = [
             SampleMetadata(f"{i:08d}", (CAPTION,), {"json": {"uid": f"{i:032x}"}}, f"{i:016x}")
             for i in range(photos)
         ]
-        images, texts = (_random(photos, dim, seed) for seed in (0, 1))
+        images, texts = (_draw_gaussians(photos, dim, seed) for seed in (0, 1))
         stored = cls(
-            header, EncodedPart([images], list(range(photos)), facts, [None] * photos, {}), texts, folder
+            header, EncodedPart([images], list(range(photos)), metadata, [None] * photos, {}), texts, folder
         )
         folder.mkdir()
         header.write(folder)
@@ -226,25 +252,25 @@ class _Stored:
     def score(self) -> None:
         compute_scores(EmbeddingDataset.open(self.folder).read_part(0))
 
-    def bytes(self) -> int:
-        return _bytes_below(self.folder)
+    def count_bytes(self) -> int:
+        return _count_bytes(self.folder)
 
 
-def _random(count: int, dim: int, seed: int) -> Gaussian:
+def _draw_gaussians(count: int, dim: int, seed: int) -> Gaussian:
     generator = torch.Generator().manual_seed(seed)
     mean = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=-1)
     return Gaussian(mean, -8 + torch.rand(count, dim, generator=generator))
 
 
 def _index(folder: Path, databases: Path) -> None:
-    """Rows into a new database; not the training of its index, which `python -m benchmarks search` times."""
+    """Write rows to a new database, without the index itself, which `python -m benchmarks search` times."""
     databases.mkdir(exist_ok=True)
     index_embeddings(
         databases / str(len(list(databases.iterdir()))), [EmbeddingDataset.open(folder)], progress=False
     )
 
 
-def _bytes_below(folder: Path) -> int:
+def _count_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -255,7 +281,7 @@ def print_result(result: dict[str, Any]) -> None:
 
 def _make_stage_table(result: dict[str, Any]) -> Any:
     width, height = PHOTO
-    title = f"a pair (JPEG of {width} x {height}, a caption) of {result['size']}, one core of this machine"
+    title = f"{result['size']}, per pair (JPEG of {width} x {height}, one caption), one core of this machine"
     numbers = ("core s per million", "bytes fetched", "bytes to or from disk", "GFLOP", "here")
     table = make_table(title, ("stage",), numbers)
     for name, stage in result["stages"].items():
@@ -275,11 +301,12 @@ def _make_stage_table(result: dict[str, Any]) -> Any:
 
 
 def _make_hour_table(result: dict[str, Any]) -> Any:
-    c = result["machines"]
-    title = (
-        f"{result['pool']:,.0f} pairs on {c['gpus']} GPUs of {c['flops'] / 1e12:.0f} TFLOP/s, {c['cores']} cores, "
-        f"{c['network'] / 1e9:g} GB/s in, {c['disk'] / 1e9:g} GB/s to and from disk: hours"
+    cluster = result["machines"]
+    hardware = (
+        f"{cluster['gpus']} GPUs of {cluster['flops'] / 1e12:.0f} TFLOP/s, {cluster['cores']} cores, "
+        f"{cluster['network'] / 1e9:g} GB/s in, {cluster['disk'] / 1e9:g} GB/s to and from disk"
     )
+    title = f"{result['pool']:,.0f} pairs on {hardware}: hours"
     rows = []
     for name, busy in result["hours"].items():
         bound_by = max(busy, key=lambda resource: busy[resource])

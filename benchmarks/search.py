@@ -20,31 +20,43 @@ from prolip.retrieval.index.vectors import item_vectors, query_vectors
 
 ROWS, DIM, CLUSTERS, QUERIES, K = 100_000, 512, 1000, 20, 10
 KINDS: tuple[IndexKind, ...] = ("ivf-rq", "ivf-sq")
-"""Indexes that are compared. (ivf-pq trains for minutes.)"""
+"""Index types that are compared (ivf-pq trains for minutes)."""
 EFFORT = (20, 10)
 """nprobes and refine factor of approximate searches."""
 
 
 def run(*, scale: float = 1.0, repeats: int = 5) -> dict[str, Any]:
-    """scale: of the number of rows. repeats: of all queries, in turn; medians count."""
+    """Time exact and approximate search by CSD and by L2 distance of the means.
+
+    Args:
+        scale: Factor of the number of items (ROWS).
+        repeats: Interleaved runs of each query.
+
+    Returns:
+        rows, dimensions, queries, brute_force_seconds, and searches: by name l2_seconds, csd_seconds, ratio, recall,
+        and for an index build_seconds and bytes_per_item.
+    """
     if not 0 < scale <= 10 or repeats < 1:
         raise ValueError(f"scale {scale} must be above 0 and at most 10, repeats {repeats} at least 1")
     count = max(1000, round(scale * ROWS))
-    mean, trace, queries = clustered(count)
+    mean, trace, queries = draw_clusters(count)
     with TemporaryDirectory() as folder:
-        items = _table(Path(folder), mean, trace)
-        searches = {"exact": _compared(items, mean, trace, queries, None, repeats)}
+        items = _create_table(Path(folder), mean, trace)
+        searches = {"exact": _compare_queries(items, mean, trace, queries, None, repeats)}
         for kind in KINDS:
-            _build(items, "mean", kind)
-            before = _size(Path(folder))
-            seconds = _build(items, "vector", kind)
-            built = {"build_seconds": seconds, "bytes_per_item": (_size(Path(folder)) - before) / count}
-            searches[kind] = _compared(items, mean, trace, queries, EFFORT, repeats) | built
+            _build_index(items, "mean", kind)
+            before = _count_bytes(Path(folder))
+            seconds = _build_index(items, "vector", kind)
+            built = {
+                "build_seconds": seconds,
+                "bytes_per_item": (_count_bytes(Path(folder)) - before) / count,
+            }
+            searches[kind] = _compare_queries(items, mean, trace, queries, EFFORT, repeats) | built
     return {
         "rows": count,
         "dimensions": DIM,
         "queries": QUERIES,
-        "brute_force_seconds": _brute_force(mean, trace, queries, repeats),
+        "brute_force_seconds": _time_brute_force(mean, trace, queries, repeats),
         "searches": searches,
     }
 
@@ -70,19 +82,19 @@ def print_result(result: dict[str, Any]) -> None:
     print_tables([table])
 
 
-def clustered(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit means (n, D) about centres, traces (n,), and queries (Q, D) of the same kind, all float32."""
+def draw_clusters(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw unit means (n, D) around centers, traces (n,), and queries (Q, D) of the same clusters, all float32."""
     random = np.random.default_rng(seed)
-    centres = random.standard_normal((CLUSTERS, DIM), dtype=np.float32)
+    centers = random.standard_normal((CLUSTERS, DIM), dtype=np.float32)
     around = random.integers(0, CLUSTERS, count + QUERIES)
-    mean = centres[around] + random.standard_normal((count + QUERIES, DIM), dtype=np.float32)
+    mean = centers[around] + random.standard_normal((count + QUERIES, DIM), dtype=np.float32)
     mean /= np.linalg.norm(mean, axis=1, keepdims=True)
     trace = np.exp(random.normal(-2.0, 0.7, count)).astype(np.float32)
     return mean[:count], trace, mean[count:]
 
 
-def _table(folder: Path, mean: np.ndarray, trace: np.ndarray) -> Any:
-    """The means alone, and what CSD needs, as two columns of one table of lancedb."""
+def _create_table(folder: Path, mean: np.ndarray, trace: np.ndarray) -> Any:
+    """Write the means and the vectors of CSD search as two columns of one LanceDB table."""
     arrow = import_extra("pyarrow", "search")
     columns: dict[str, Any] = {"row": arrow.array(np.arange(len(mean)))}
     for name, values in (("mean", mean), ("vector", item_vectors(mean, trace))):
@@ -90,20 +102,20 @@ def _table(folder: Path, mean: np.ndarray, trace: np.ndarray) -> Any:
     return import_extra("lancedb", "search").connect(folder).create_table("items", arrow.table(columns))
 
 
-def _build(items: Any, column: str, kind: IndexKind) -> float:
-    """Seconds that an index takes."""
+def _build_index(items: Any, column: str, kind: IndexKind) -> float:
+    """Build an index; returns the seconds."""
     config = getattr(import_extra("lancedb.index", "search"), INDEX_CLASSES[kind])
     start = time.perf_counter()
     items.create_index(column, config=config(distance_type="l2"), replace=True)
     return time.perf_counter() - start
 
 
-def _size(folder: Path) -> int:
+def _count_bytes(folder: Path) -> int:
     """Bytes of all files."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _compared(
+def _compare_queries(
     items: Any,
     mean: np.ndarray,
     trace: np.ndarray,
@@ -111,13 +123,13 @@ def _compared(
     effort: tuple[int, int] | None,
     repeats: int,
 ) -> dict[str, float]:
-    """Seconds of a query in both columns, interleaved query by query, and the median of their ratios."""
+    """Median seconds of a query in both columns, timed in turn for each query, and the median of their ratios."""
     vectors = query_vectors(queries)
     seconds = []
-    for mean_asked, vector in zip(queries, vectors, strict=True):
+    for query, vector in zip(queries, vectors, strict=True):
         works = {
-            "l2": partial(_nearest, items, "mean", mean_asked, effort),
-            "csd": partial(_nearest, items, "vector", vector, effort),
+            "l2": partial(_find_nearest, items, "mean", query, effort),
+            "csd": partial(_find_nearest, items, "vector", vector, effort),
         }
         seconds.append(
             {name: statistics.median(times) for name, times in time_interleaved(works, repeats).items()}
@@ -126,11 +138,11 @@ def _compared(
         "l2_seconds": statistics.median(both["l2"] for both in seconds),
         "csd_seconds": statistics.median(both["csd"] for both in seconds),
         "ratio": statistics.median(both["csd"] / both["l2"] for both in seconds),
-        "recall": _recall(items, mean, trace, queries, effort),
+        "recall": _compute_recall(items, mean, trace, queries, effort),
     }
 
 
-def _nearest(items: Any, column: str, vector: np.ndarray, effort: tuple[int, int] | None) -> Any:
+def _find_nearest(items: Any, column: str, vector: np.ndarray, effort: tuple[int, int] | None) -> Any:
     query = items.search(vector, vector_column_name=column).distance_type("l2").limit(K)
     query = (
         query.bypass_vector_index() if effort is None else query.nprobes(effort[0]).refine_factor(effort[1])
@@ -138,16 +150,18 @@ def _nearest(items: Any, column: str, vector: np.ndarray, effort: tuple[int, int
     return query.select(["row", "_distance"]).to_arrow()
 
 
-def _recall(
+def _compute_recall(
     items: Any, mean: np.ndarray, trace: np.ndarray, queries: np.ndarray, effort: tuple[int, int] | None
 ) -> float:
-    """The share of the ten nearest by CSD, of a matrix product, that the search finds."""
+    """The fraction of the K nearest items by exact CSD (a matrix product) that the search finds."""
     exact = np.argsort(trace - 2 * queries @ mean.T, axis=1)[:, :K]
-    found = [_nearest(items, "vector", vector, effort)["row"].to_numpy() for vector in query_vectors(queries)]
+    found = [
+        _find_nearest(items, "vector", vector, effort)["row"].to_numpy() for vector in query_vectors(queries)
+    ]
     return float(np.mean([np.isin(one, best).mean() for one, best in zip(found, exact, strict=True)]))
 
 
-def _brute_force(mean: np.ndarray, trace: np.ndarray, queries: np.ndarray, repeats: int) -> float:
+def _time_brute_force(mean: np.ndarray, trace: np.ndarray, queries: np.ndarray, repeats: int) -> float:
     def work() -> np.ndarray:
         return np.argpartition(trace - 2 * (mean @ queries[0]), K)[:K]
 

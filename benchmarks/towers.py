@@ -23,7 +23,7 @@ PRODUCT = 2048
 """Rows and columns of the matrices whose product gives the machine's rate."""
 
 ROUNDS = 8
-"""Times `repeats` for the small differences between towers, on two images: short runs slip between bursts of noise."""
+"""Times `repeats` for the small differences between towers, on two images: short runs fall between bursts of noise."""
 
 DETERMINISTIC = "image, deterministic"
 VARIANTS: dict[str, Uncertainty] = {
@@ -31,7 +31,7 @@ VARIANTS: dict[str, Uncertainty] = {
     "image, [UNC]": "token",
     "image, multi-head": "multihead",
 }
-"""The image tower by where its log-variances come from."""
+"""Image towers by the source of their log-variances."""
 
 TOKENS = TokenizerConfig(vocab_size=32100, context_length=64, pad_id=1, mask_id=32000)
 
@@ -39,12 +39,25 @@ TOKENS = TokenizerConfig(vocab_size=32100, context_length=64, pad_id=1, mask_id=
 def run(
     *, size: str = "ViT-B-16-768", batch: int = 8, repeats: int = 7, train: bool = True
 ) -> dict[str, Any]:
-    """Seconds, and shares of the product rate by the fastest runs; every work is run in turn with the product."""
+    """Time the towers in turn with a matrix product.
+
+    Args:
+        size: Model size.
+        batch: Images and texts per batch.
+        repeats: Interleaved runs of each workload.
+        train: Also time a training step.
+
+    Returns:
+        size, batch, gigaflop_per_second (of the product), works (by name seconds, fastest, gigaflop, fraction_of_rate),
+        and overhead over the deterministic tower.
+    """
     if batch < 2 or repeats < 1:
         raise ValueError(f"batch {batch} must be at least 2, repeats {repeats} at least 1")
     config = get_config(size, TOKENS)
-    works, flops = _works(config, batch, train)
-    short = {name: work for name, work in _works(config, 2, train=False)[0].items() if name in VARIANTS}
+    works, flops = _make_workloads(config, batch, train)
+    short = {
+        name: work for name, work in _make_workloads(config, 2, train=False)[0].items() if name in VARIANTS
+    }
     a = torch.randn(PRODUCT, PRODUCT)
     works = {"product": lambda: a @ a, **works}
     for work in (*works.values(), *short.values()):
@@ -69,12 +82,14 @@ def run(
         "batch": batch,
         "gigaflop_per_second": rate / 1e9,
         "works": rows,
-        "overhead": {name: _overhead(name, alone, flops) for name in VARIANTS if name != DETERMINISTIC},
+        "overhead": {
+            name: _compute_overhead(name, alone, flops) for name in VARIANTS if name != DETERMINISTIC
+        },
     }
 
 
-def _overhead(name: str, seconds: dict[str, list[float]], flops: dict[str, int]) -> dict[str, float]:
-    """More than the deterministic tower: by the fastest runs, because noise only slows, and by operations."""
+def _compute_overhead(name: str, seconds: dict[str, list[float]], flops: dict[str, int]) -> dict[str, float]:
+    """Overhead over the deterministic tower in time (of the fastest runs, because noise only slows) and operations."""
     return {
         "time": min(seconds[name]) / min(seconds[DETERMINISTIC]) - 1,
         "operations": flops[name] / flops[DETERMINISTIC] - 1,
@@ -104,37 +119,46 @@ def print_result(result: dict[str, Any]) -> None:
 
 
 def image_flops(config: ImageConfig, embed_dim: int, patches: int | None = None) -> int:
-    """Floating-point operations (two a multiply-add) of one image's forward pass; norms and activations not counted."""
+    """Count the floating-point operations (two per multiply-add) of one image's forward pass, without norms.
+
+    Args:
+        config: The image tower.
+        embed_dim: Dimensions of the embedding.
+        patches: Number of patches that are encoded; None: all.
+
+    Returns:
+        Operations; norms and activations are not counted.
+    """
     count = config.patches if patches is None else patches
     width = config.blocks.width
     values = 3 * config.patch_size**2
     stem = values * width if config.stem == "linear" else values * 3 * width + 3 * width * width
     read = config.added_tokens
-    total = count * stem + _stack(
+    total = count * stem + _count_blocks(
         config.blocks, count + read, None if config.uncertainty == "multihead" else read
     )
-    return 2 * (total + _heads(config, embed_dim, count + read))
+    return 2 * (total + _count_heads(config, embed_dim, count + read))
 
 
 def text_flops(config: TextConfig, embed_dim: int, length: int) -> int:
-    """The same for one text of `length` tokens; the embedding is a look-up."""
+    """Count the floating-point operations of one text of `length` tokens; the token embedding is a look-up."""
     tokens = length + config.added_tokens
     read = {"token": 2, "none": 1, "mean": 1}.get(config.uncertainty)
-    return 2 * (_stack(config.blocks, tokens, read) + _heads(config, embed_dim, tokens))
+    return 2 * (_count_blocks(config.blocks, tokens, read) + _count_heads(config, embed_dim, tokens))
 
 
-def _stack(blocks: TransformerConfig, tokens: int, read: int | None, layers: int | None = None) -> int:
-    """Multiply-adds of the blocks; the last one asks, and computes its MLP, for `read` tokens only (None: all)."""
+def _count_blocks(blocks: TransformerConfig, tokens: int, read: int | None, layers: int | None = None) -> int:
+    """Multiply-adds of the blocks; the last one has queries and an MLP for `read` tokens only (None: all)."""
     width, count = blocks.width, blocks.layers if layers is None else layers
 
-    def block(asking: int) -> int:
-        qkv, attention = 3 * width * width * tokens, 2 * asking * tokens * width
-        return qkv + attention + asking * (width * width + 2 * width * blocks.mlp_width)
+    def block(queries: int) -> int:
+        qkv, attention = 3 * width * width * tokens, 2 * queries * tokens * width
+        return qkv + attention + queries * (width * width + 2 * width * blocks.mlp_width)
 
     return (count - 1) * block(tokens) + block(tokens if read is None else read)
 
 
-def _heads(config: ImageConfig | TextConfig, embed_dim: int, tokens: int) -> int:
+def _count_heads(config: ImageConfig | TextConfig, embed_dim: int, tokens: int) -> int:
     width = config.blocks.width
     projection = width * embed_dim
     match config.uncertainty:
@@ -143,14 +167,14 @@ def _heads(config: ImageConfig | TextConfig, embed_dim: int, tokens: int) -> int
         case "mean":
             return projection + embed_dim**2
         case "multihead":
-            return 2 * projection + embed_dim**2 + _stack(config.blocks, tokens, 1, layers=2)
+            return 2 * projection + embed_dim**2 + _count_blocks(config.blocks, tokens, 1, layers=2)
     return projection
 
 
-def _works(
+def _make_workloads(
     config: ModelConfig, batch: int, train: bool
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, int]]:
-    """What is timed, and its operations."""
+    """The functions that are timed, and their operations, by name."""
     generator = torch.Generator().manual_seed(0)
     size = config.image.preprocessing.size
     pixels = torch.randn(batch, 3, size, size, generator=generator)
@@ -172,11 +196,11 @@ def _works(
     flops["image, a quarter of the patches"] = batch * image_flops(
         config.image, config.embed_dim, quarter.shape[1]
     )
-    works["text, the whole context"] = _without_gradient(model.encode_text, ids)
-    flops["text, the whole context"] = batch * text_flops(config.text, config.embed_dim, ids.shape[1])
+    works["text, full context"] = _without_gradient(model.encode_text, ids)
+    flops["text, full context"] = batch * text_flops(config.text, config.embed_dim, ids.shape[1])
     if train:
-        works["training step"] = _step(model, pixels, ids)
-        flops["training step"] = 3 * (flops["image, [UNC]"] + flops["text, the whole context"])
+        works["training step"] = _make_step(model, pixels, ids)
+        flops["training step"] = 3 * (flops["image, [UNC]"] + flops["text, full context"])
     return works, flops
 
 
@@ -184,8 +208,8 @@ def _without_gradient(encode: Callable[..., Any], *inputs: Tensor) -> Callable[[
     return torch.no_grad()(lambda: encode(*inputs))
 
 
-def _step(model: ProLIP, pixels: Tensor, ids: Tensor) -> Callable[[], None]:
-    """Forward, PPCL, backward, AdamW."""
+def _make_step(model: ProLIP, pixels: Tensor, ids: Tensor) -> Callable[[], None]:
+    """A training step: forward, PPCL, backward, AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
     def step() -> None:

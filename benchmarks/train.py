@@ -1,8 +1,8 @@
 """Benchmark of training: a step of a recipe on the CPU against a straightforward one.
 
-Straightforward (`Plain`): texts padded to the whole context; for the masked twins the whole batch goes through both
-towers a second time, masked patches as zeros; all (n, n) logits kept for autograd; AdamW parameter by parameter. The
-towers are the same modules with the same weights, so that the ratio shows the engine's choices only.
+Straightforward (`PlainStep`): texts padded to the full context; for the masked views the whole batch goes through both
+towers a second time, masked patches as zeros; all (n, n) logits stored for autograd; AdamW parameter by parameter. The
+towers are the same modules with the same weights, so that the ratio shows only the choices of `prolip.training`.
 """
 
 from __future__ import annotations
@@ -49,52 +49,61 @@ from prolip.training.step import MicroBatch, TowerOutputs, TrainModule, compute_
 from prolip.training.trainer import step_optimizer
 
 SIZES = ("miniature", "ViT-B-16-768")
-SCENES = ("miniature", "nano")
-"""Sizes with a recipe of the same name that draws its own data. The others take the paper's recipe and random data."""
+SIZES_WITH_RECIPE = ("miniature", "nano")
+"""Sizes with a recipe of the same name, trained on scenes. The others use the paper's recipe and random data."""
 
-PAPER, BATCH = "b16_1_28b", 16
-CAPTION, SPREAD = 16, 0.5
-"""Random captions have exp(normal) tokens: the median, and the deviation of the logarithm."""
+PAPER_RECIPE, BATCH_SIZE = "b16_1_28b", 16
+CAPTION_TOKENS, CAPTION_SIGMA = 16, 0.5
+"""Tokens of random captions are log-normal: the median, and the standard deviation of the logarithm."""
 
-ENOUGH = 0.3
-"""Seconds that a timed run has at least: several steps, if they are short."""
+MIN_SECONDS = 0.3
+"""Minimum duration of a timed run: several steps, if they are short."""
 
 CPU = torch.device("cpu")
 PHASES = ("forward", "backward", "optimizer")
 
 
 def run(*, sizes: tuple[str, ...] = SIZES, batch: int | None = None, repeats: int = 5) -> dict[str, Any]:
-    """Of each size: seconds a step (medians), shares of them, operations; every work in turn with a matrix product."""
+    """Time a training step of each size in turn with the straightforward step and a matrix product.
+
+    Args:
+        sizes: Model sizes.
+        batch: Samples per step; None: the recipe's own, or BATCH_SIZE on random data.
+        repeats: Interleaved runs of each workload.
+
+    Returns:
+        threads, repeats, and works: by size the seconds per step (medians), fractions by phase, operations, memory.
+    """
     if (batch is not None and batch < 2) or repeats < 1 or not sizes:
         raise ValueError(
             f"batch {batch} must be at least 2, repeats {repeats} at least 1, and sizes at least one"
         )
     for size in sizes:
-        get_config(size, TOKENS)  # before hours are spent on those that come before a wrong one
+        get_config(size, TOKENS)  # fail now, not after hours spent on the sizes before a wrong one
     return {
         "threads": torch.get_num_threads(),
         "repeats": repeats,
-        "works": {size: _measure(size, batch, repeats) for size in sizes},
+        "works": {size: _measure_size(size, batch, repeats) for size in sizes},
     }
 
 
-def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
-    made: list[tuple[TrainConfig, Ours, Iterator[Batch] | None]] = []
+def _measure_size(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
+    setups: list[tuple[TrainConfig, PackageStep, Iterator[Batch] | None]] = []
 
     def first_step() -> None:
-        config, model, given, loader = _setting(size, batch)
-        made.append((config, Ours(config, model, given), loader))
-        made[0][1]()
+        config, model, batch_data, loader = make_setup(size, batch)
+        setups.append((config, PackageStep(config, model, batch_data), loader))
+        setups[0][1]()
 
     mebibytes = timing.measure_peak_memory(first_step)
-    config, ours, loader = made[0]
-    plain = Plain(ours)
-    ours_each, plain_each = (_steps(step) for step in (ours, plain))
+    config, ours, loader = setups[0]
+    plain = PlainStep(ours)
+    ours_each, plain_each = (_count_steps(step) for step in (ours, plain))
     a = torch.randn(PRODUCT, PRODUCT)
     works: dict[str, Callable[[], Any]] = {
         "product": lambda: a @ a,
-        "ours": _repeated(ours, ours_each),
-        "plain": _repeated(plain, plain_each),
+        "ours": _repeat(ours, ours_each),
+        "plain": _repeat(plain, plain_each),
     }
     if loader is not None:
         works["data"] = lambda: next(loader)
@@ -107,7 +116,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
     product_rate = 2 * PRODUCT**3 / min(seconds["product"])
     data = median.get("data")
     return {
-        "recipe": size if size in SCENES else PAPER,
+        "recipe": size if size in SIZES_WITH_RECIPE else PAPER_RECIPE,
         "batch": config.batch_size,
         "longest_text": ours.longest,
         "samples_per_second": config.batch_size / median["ours"],
@@ -115,7 +124,7 @@ def _measure(size: str, batch: int | None, repeats: int) -> dict[str, Any]:
         "fastest": min(seconds["ours"]) / ours_each,
         "fractions": {name: value / sum(ours.seconds.values()) for name, value in ours.seconds.items()},
         "data_seconds": data,
-        "data_share": None if data is None else data / (data + median["ours"]),
+        "data_fraction": None if data is None else data / (data + median["ours"]),
         "gigaflop": ours.flops / 1e9,
         "fraction_of_rate": ours.flops * ours_each / min(seconds["ours"]) / product_rate,
         "gigaflop_per_second": product_rate / 1e9,
@@ -135,7 +144,7 @@ def print_result(result: dict[str, Any]) -> None:
         "samples/s": lambda w: f"{w['samples_per_second']:,.4g}",
         "s per step": lambda w: f"{w['seconds']:.4g}",
         **{f"  {name}": (lambda w, name=name: f"{w['fractions'][name]:.0%}") for name in PHASES},  # type: ignore[misc]
-        "data, s per batch": _data,
+        "data, s per batch": _format_data,
         "GFLOP per step": lambda w: f"{w['gigaflop']:,.4g}",
         "fraction of the product rate": lambda w: f"{w['fraction_of_rate']:.0%}",
         "memory": lambda w: MISSING if w["mebibytes"] is None else f"{w['mebibytes'] / 1024:.2f} GiB",
@@ -149,33 +158,30 @@ def print_result(result: dict[str, Any]) -> None:
     caption = (
         "forward: masks and both towers; backward: loss and gradients; optimizer: all the rest. Data is read by one "
         "process and is not part of a step: workers read ahead.\n"
-        "Straightforward: full context, the whole batch masked in a second forward, all logits kept, plain AdamW.\n"
-        f"Without a recipe's own data: random pixels, captions of {CAPTION} tokens (median, log-normal).\n"
+        "Straightforward: full context, a second forward pass of the whole batch, all logits stored, plain AdamW.\n"
+        f"Without a recipe's own data: random pixels, captions of {CAPTION_TOKENS} tokens (median, log-normal).\n"
         f"Product rate: one float32 product of {PRODUCT} x {PRODUCT}, at best."
     )
     print_tables([make_table(title, ("",), tuple(works), rows, caption=caption)])
 
 
-def _data(work: dict[str, Any]) -> str:
+def _format_data(work: dict[str, Any]) -> str:
     if work["data_seconds"] is None:
-        return "–"
-    return f"{work['data_seconds']:.4g} ({work['data_share']:.0%} if nothing overlapped)"
+        return MISSING
+    return f"{work['data_seconds']:.4g} ({work['data_fraction']:.0%} if nothing overlapped)"
 
 
-# -- what is run -------------------------------------------------------------------------------------------------------
-
-
-def _setting(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch, Iterator[Batch] | None]:
-    """The recipe in float32 on one process, its model, one batch, and whatever brings more of them."""
-    if size in SCENES:
+def make_setup(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch, Iterator[Batch] | None]:
+    """Make the recipe in float32 on one process, its model, one batch, and the loader of more (None: random data)."""
+    if size in SIZES_WITH_RECIPE:
         config = recipes.load_recipe(size).build_config()
         config = replace(config, batch_size=batch or config.batch_size, data=replace(config.data, workers=0))
         model = make_model(config.model, config.seed)
         loader = iter(make_loader(config, (), model, steps=config.steps, rank=0, world_size=1))
         return config, model, next(loader), loader
-    config = recipes.load_recipe(PAPER).build_config()
+    config = recipes.load_recipe(PAPER_RECIPE).build_config()
     config = replace(
-        config, batch_size=batch or BATCH, parallel=replace(config.parallel, precision="float32")
+        config, batch_size=batch or BATCH_SIZE, parallel=replace(config.parallel, precision="float32")
     )
     generator = torch.Generator().manual_seed(config.seed)
     model = ProLIP(get_config(size, TOKENS)).init_weights(generator)
@@ -184,7 +190,7 @@ def _setting(size: str, batch: int | None) -> tuple[TrainConfig, ProLIP, Batch, 
 
 def _random_batch(config: ModelConfig, batch: int, generator: torch.Generator) -> Batch:
     tokens, size = config.text.tokenizer, config.image.preprocessing.size
-    drawn = CAPTION * torch.exp(SPREAD * torch.randn(batch, generator=generator))
+    drawn = CAPTION_TOKENS * torch.exp(CAPTION_SIGMA * torch.randn(batch, generator=generator))
     lengths = drawn.round().long().clamp(1, tokens.context_length)
     ids = torch.randint(2, TOKENS.mask_id or 0, (batch, int(lengths.max())), generator=generator)
     ids = ids.masked_fill(torch.arange(ids.shape[1]) >= lengths[:, None], tokens.pad_id)
@@ -193,8 +199,8 @@ def _random_batch(config: ModelConfig, batch: int, generator: torch.Generator) -
     return Batch(pixels=pixels, token_ids=ids, captions=names, keys=names, sample_indices=torch.arange(batch))
 
 
-class Ours:
-    """A step as `Trainer._step` takes it, on one batch; `seconds` adds up the time of its phases."""
+class PackageStep:
+    """The step of `Trainer._step` on one batch; `seconds` accumulates the time of its phases."""
 
     def __init__(self, config: TrainConfig, model: ProLIP, batch: Batch) -> None:
         self.config, self.batch = config, batch
@@ -215,11 +221,11 @@ class Ours:
             seed=config.seed, step=step, batch_size=config.batch_size, first=0, general=self.batch.general_token_ids,
         )  # fmt: skip
         gradients = compute_gradients(self._embed, self.module, config.objective, self.batch, views)
-        told = time.perf_counter()
+        gradients_at = time.perf_counter()
         step_optimizer(gradients, self.module, self.optimizer, config, step)
         find_finite_rows(gradients.images, gradients.texts)
         self.step += 1
-        ends = (self._embedded_at, told, time.perf_counter())
+        ends = (self._embedded_at, gradients_at, time.perf_counter())
         for name, start, end in zip(PHASES, (began, *ends), ends, strict=False):
             self.seconds[name] += end - start
 
@@ -230,30 +236,30 @@ class Ours:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text, to which all are cut."""
+        """Tokens of the longest text, to which all texts are cut."""
         used = (self.batch.token_ids != self.module.model.config.text.tokenizer.pad_id).any(0)
         return int(used.nonzero()[-1]) + 1
 
     @property
     def flops(self) -> int:
-        """Of the towers and of the logits, both ways, of a step: whole images and texts, and their twins."""
+        """Operations of a step, forward and backward: towers (unmasked and masked inputs) and logits."""
         config, masking, count = self.module.model.config, self.config.masking, len(self.batch)
-        kept = max(1, round((1 - masking.patch_mask_ratio) * config.image.patches))
+        patches = max(1, round((1 - masking.patch_mask_ratio) * config.image.patches))
         images, texts = count_masked_views(masking, count)
         return (
             count * _image_flops(config, config.image.patches)
-            + images * _image_flops(config, kept)
+            + images * _image_flops(config, patches)
             + (count + texts) * 3 * text_flops(config.text, config.embed_dim, self.longest)
             + _logit_flops(config, count)
         )
 
 
-class Plain:
-    """The same step as one would write it first, on the same batch, weights and moments."""
+class PlainStep:
+    """A straightforward implementation of the same step, on the same batch, weights and moments."""
 
-    def __init__(self, ours: Ours) -> None:
+    def __init__(self, ours: PackageStep) -> None:
         self.config, self.module = ours.config, ours.module
-        self.model = padded_model(ours.module.model)
+        self.model = make_padded_model(ours.module.model)
         tokens, ids = self.model.config.text.tokenizer, ours.batch.token_ids
         self.pixels = ours.batch.pixels
         self.ids = pad(ids, (0, tokens.context_length - ids.shape[1]), value=tokens.pad_id)
@@ -266,7 +272,7 @@ class Plain:
     def __call__(self) -> None:
         config, step = self.config, self.step % self.config.steps
         self.optimizer.zero_grad()
-        self.loss(*self._masks()).backward()
+        self.loss(*self._draw_masks()).backward()
         if config.optimizer.grad_clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(
                 self.module.parameters(), config.optimizer.grad_clip_norm, foreach=False
@@ -276,10 +282,12 @@ class Plain:
         self.module.clamp_scales_()
         self.step += 1
 
-    def _masks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _draw_masks(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         model, masking, count = self.model.config, self.config.masking, len(self.ids)
         tokens = model.text.tokenizer
-        keep = draw_patch_indices(count, model.image.patches, 1 - masking.patch_mask_ratio, self._generator)
+        patch_indices = draw_patch_indices(
+            count, model.image.patches, 1 - masking.patch_mask_ratio, self._generator
+        )
         masked_ids = mask_tokens(
             self.ids, mask_id=tokens.mask_id or 0, special_ids=tokens.special_ids,
             mask_fraction=masking.token_mask_ratio,
@@ -287,60 +295,74 @@ class Plain:
         )  # fmt: skip
         images, texts = count_masked_views(masking, count)
         order = torch.randperm(count, generator=self._generator)
-        return keep, masked_ids, order[:images], order[:texts]
+        return patch_indices, masked_ids, order[:images], order[:texts]
 
-    def loss(self, keep: Tensor, masked_ids: Tensor, image_rows: Tensor, text_rows: Tensor) -> Tensor:
-        """keep (n, K), masked_ids (n, T): of the whole batch, of which the rows named are used. Returns a scalar."""
+    def loss(
+        self, patch_indices: Tensor, masked_ids: Tensor, image_rows: Tensor, text_rows: Tensor
+    ) -> Tensor:
+        """Compute the loss of the step.
+
+        Args:
+            patch_indices: Unmasked patches of each image, (n, K).
+            masked_ids: Masked texts, (n, T).
+            image_rows, text_rows: Rows whose masked views enter the loss.
+
+        Returns:
+            A scalar.
+        """
         model, objective = self.model, self.config.objective
         pixels = normalize(self.pixels, model.config.image.preprocessing)
         images, texts = model.encode_image(pixels), model.encode_text(self.ids)
-        masked_images = model.encode_image(pixels * seen(keep, model.config))
+        masked_images = model.encode_image(pixels * mask_pixels(patch_indices, model.config))
         masked_texts = model.encode_text(masked_ids)
 
-        def includes(inner: Gaussian, outer: Gaussian) -> Tensor:
+        def inclusion(inner: Gaussian, outer: Gaussian) -> Tensor:
             return regularizers.inclusion(inner, outer, c=objective.c, eps=objective.eps, form=objective.form)
 
         return (
             objective.ppcl * product_ppcl(images, texts, model.temperature)
-            + objective.inclusion * includes(images, texts)
-            + objective.masked * includes(images[image_rows], masked_images[image_rows])
-            + objective.masked * includes(texts[text_rows], masked_texts[text_rows])
+            + objective.inclusion * inclusion(images, texts)
+            + objective.masked * inclusion(images[image_rows], masked_images[image_rows])
+            + objective.masked * inclusion(texts[text_rows], masked_texts[text_rows])
             + objective.vib * (regularizers.vib(images) + regularizers.vib(texts))
         )
 
     @property
     def flops(self) -> int:
+        """Operations of a step, forward and backward."""
         config, count = self.model.config, len(self.ids)
         text = 3 * text_flops(config.text, config.embed_dim, config.text.tokenizer.context_length)
         return 2 * count * (_image_flops(config, config.image.patches) + text) + _logit_flops(config, count)
 
 
-class _PaddedText(TextTower):
-    """Computes padding, too: it is masked, so that the result is the same."""
+class _PaddedTextTower(TextTower):
+    """A text tower that also computes padding; it is masked, so that the result is the same."""
 
     def _cut(self, ids: Tensor) -> Tensor:
         return ids
 
 
-def padded_model(model: ProLIP) -> ProLIP:
-    """A model of the very same parameters that doesn't cut a batch of texts to its longest."""
+def make_padded_model(model: ProLIP) -> ProLIP:
+    """Make a model that shares all parameters, but doesn't cut a batch of texts to the longest."""
     other = ProLIP(model.config)
     with torch.device("meta"):
-        other.text = _PaddedText(model.config.text, model.config.embed_dim)
+        other.text = _PaddedTextTower(model.config.text, model.config.embed_dim)
     other.load_state_dict(model.state_dict(keep_vars=True), assign=True)
     return other
 
 
-def seen(keep: Tensor, config: ModelConfig) -> Tensor:
-    """1 on the pixels of the patches to keep (n, K), else 0: (n, 1, S, S)."""
+def mask_pixels(patch_indices: Tensor, config: ModelConfig) -> Tensor:
+    """Make a mask of pixels, (n, 1, S, S): 1 on the patches given by index (n, K), else 0."""
     grid, side, size = config.image.grid, config.image.patch_size, config.image.preprocessing.size
-    shown = torch.zeros(len(keep), grid * grid).scatter_(1, keep, 1.0).view(-1, 1, grid, grid)
-    rest = size - grid * side  # at the edges, which no patch covers
+    shown = (
+        torch.zeros(len(patch_indices), grid * grid).scatter_(1, patch_indices, 1.0).view(-1, 1, grid, grid)
+    )
+    rest = size - grid * side  # no patch covers the pixels at the right and bottom edges
     return pad(shown.repeat_interleave(side, 2).repeat_interleave(side, 3), (0, rest, 0, rest))
 
 
 def _image_flops(config: ModelConfig, patches: int) -> int:
-    """Both ways, of an image. Each product has two more in the backward pass, the first, on pixels, only one."""
+    """Forward and backward operations of an image: each product has two more backward, that on pixels one."""
     image = config.image
     first = 3 * image.patch_size**2 * image.blocks.width * (3 if image.stem == "mlp" else 1)
     return 3 * image_flops(image, config.embed_dim, patches) - 2 * patches * first
@@ -350,18 +372,18 @@ def _logit_flops(config: ModelConfig, batch: int) -> int:
     return 3 * 2 * batch * batch * config.embed_dim
 
 
-def _steps(step: Callable[[], None]) -> int:
-    """How many of them make a run that is long enough to be timed. Warms up, too."""
-    for _ in range(2):  # the first is slow, but if it is long, it is not that slow
+def _count_steps(step: Callable[[], None]) -> int:
+    """Count the steps of a run of at least MIN_SECONDS; this also warms up."""
+    for _ in range(2):  # the first step is slower, which doesn't matter if steps are long
         start = time.perf_counter()
         step()
         seconds = time.perf_counter() - start
-        if seconds > 10 * ENOUGH:
+        if seconds > 10 * MIN_SECONDS:
             break
-    return max(1, math.ceil(ENOUGH / seconds))
+    return max(1, math.ceil(MIN_SECONDS / seconds))
 
 
-def _repeated(step: Callable[[], None], count: int) -> Callable[[], None]:
+def _repeat(step: Callable[[], None], count: int) -> Callable[[], None]:
     def work() -> None:
         for _ in range(count):
             step()

@@ -35,37 +35,45 @@ from prolip.weights.load import load
 SIZES = ((200_000, 64), (100_000, 512))
 """Captions and dimensions."""
 IMAGES = (1, 16)
-"""How many walk at a time."""
+"""Number of images per traversal."""
 CLUSTERS, PART = 500, 4096
 EFFORT = SearchEffort(nprobes=80, refine=40)
-"""Of an index that reaches no 95 % at any effort: a database would rather be scanned."""
+"""Used for an index that reaches no recall of 95 % at any effort (a database is then searched exactly)."""
 BANDS = ((1, 16), (4, 16), (16, 1), (16, 4), (16, 16))
-"""Bands of uncertainty and captions of each that are tried."""
+"""Numbers of uncertainty bands, and of candidate captions per band, that are compared."""
 ROOT_CAPTIONS, ROOT_IMAGES = 20_000, 64
 METHODS = ("memory", "embeddings", "database", "candidates")
 
 
 Maker = Callable[[Path, int], tuple[EmbeddingDataset, Gaussian]]
-"""A new folder, and how many captions -> the captions, and images (N, D)."""
+"""(new folder, number of captions) -> the captions, and images (N, D)."""
 
 
 def run(*, scale: float = 1.0, repeats: int = 3) -> dict[str, Any]:
-    """walks: seconds, a dict for each size and number of images. roots: how often candidates find the root of a scan,
-    a dict for each kind of captions. scale: of the number of captions."""
+    """Time traversal by each method, and compare the roots found by candidates with those of the exact search.
+
+    Args:
+        scale: Factor of the numbers of captions (SIZES, ROOT_CAPTIONS).
+        repeats: Interleaved runs of each method.
+
+    Returns:
+        traversals: one dict per size and number of images. roots: one dict per kind of captions, whose same_roots are
+        the fractions of images with the exact root, for each of BANDS.
+    """
     if not 0 < scale <= 10 or repeats < 1:
         raise ValueError(f"scale {scale} must be above 0 and at most 10, repeats {repeats} at least 1")
-    walks, roots = [], []
+    traversals, roots = [], []
     for captions, dim in SIZES:
         with TemporaryDirectory() as folder:
-            walks += _compared(Path(folder), max(1000, round(scale * captions)), dim, repeats)
-    few = max(1000, round(scale * ROOT_CAPTIONS))
-    makers: dict[str, Maker] = {f"random, D {dim}": partial(_random, dim) for _, dim in SIZES}
-    for name, make in {"scenes": _scenes, **makers}.items():
+            traversals += _compare_methods(Path(folder), max(1000, round(scale * captions)), dim, repeats)
+    count = max(1000, round(scale * ROOT_CAPTIONS))
+    makers: dict[str, Maker] = {f"random, D {dim}": partial(_embed_random, dim) for _, dim in SIZES}
+    for name, make in {"scenes": _embed_scenes, **makers}.items():
         with TemporaryDirectory() as folder:
-            embeddings, images = make(Path(folder) / "embeddings", few)
-            shares = _found_roots(Path(folder) / "database", embeddings, images)
-            roots.append({"captions": name, "count": len(embeddings), "same_roots": shares})
-    return {"traversals": walks, "roots": roots}
+            embeddings, images = make(Path(folder) / "embeddings", count)
+            fractions = _compare_roots(Path(folder) / "database", embeddings, images)
+            roots.append({"captions": name, "count": len(embeddings), "same_roots": fractions})
+    return {"traversals": traversals, "roots": roots}
 
 
 def print_result(result: dict[str, Any]) -> None:
@@ -91,25 +99,31 @@ def print_result(result: dict[str, Any]) -> None:
     print_tables([traversals, roots])
 
 
-def drawn(captions: int, dim: int, images: int, seed: int = 0) -> tuple[Gaussian, Gaussian, Gaussian]:
-    """Captions (M, D) of many widths about centres, images (N, D), narrower, about the same, and a null (1, D)."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = normalize(torch.randn(CLUSTERS, dim, generator=generator), dim=-1)
+def draw_gaussians(
+    captions: int, dim: int, images: int, seed: int = 0
+) -> tuple[Gaussian, Gaussian, Gaussian]:
+    """Draw captions, images and the empty caption around common centers.
 
-    def about(count: int, trace: float) -> Gaussian:
-        own = torch.randint(CLUSTERS, (count,), generator=generator)
+    Returns:
+        Captions (M, D) of many uncertainties, images (N, D) of smaller ones, and the empty caption (1, D).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    centers = normalize(torch.randn(CLUSTERS, dim, generator=generator), dim=-1)
+
+    def draw(count: int, trace: float) -> Gaussian:
+        cluster = torch.randint(CLUSTERS, (count,), generator=generator)
         noise = 0.7 * normalize(torch.randn(count, dim, generator=generator), dim=-1)
-        width = torch.tensor(trace / dim).log() + 0.3 * torch.randn(count, 1, generator=generator)
+        log_var = torch.tensor(trace / dim).log() + 0.3 * torch.randn(count, 1, generator=generator)
         return Gaussian(
-            normalize(centres[own] + noise, dim=-1),
-            width + 0.5 * torch.randn(count, dim, generator=generator),
+            normalize(centers[cluster] + noise, dim=-1),
+            log_var + 0.5 * torch.randn(count, dim, generator=generator),
         )
 
-    return about(captions, 0.3), about(images, 0.1), about(1, 1.0)
+    return draw(captions, 0.3), draw(images, 0.1), draw(1, 1.0)
 
 
-def write(folder: Path, captions: Gaussian) -> EmbeddingDataset:
-    """Captions as `prolip embed` writes them; caption n is called "n"."""
+def write_captions(folder: Path, captions: Gaussian) -> EmbeddingDataset:
+    """Write captions as `prolip embed` does; the text of caption n is "n"."""
     header = DatasetHeader(
         model="bench", identity="0" * 16, dim=captions.dim, scale=None, bias=None, variances="full",
         precision="float32", modality="text", data="bench", captions=None, image=None, fingerprint="", part_size=PART,
@@ -118,39 +132,39 @@ def write(folder: Path, captions: Gaussian) -> EmbeddingDataset:
     folder.mkdir()
     header.write(folder)
     for part in range(header.parts):
-        numbers = list(range(part * PART, min((part + 1) * PART, len(captions))))
-        facts = [SampleMetadata(str(number), (str(number),), {}) for number in numbers]
+        indices = list(range(part * PART, min((part + 1) * PART, len(captions))))
+        metadata = [SampleMetadata(str(index), (str(index),), {}) for index in indices]
         rows = make_part_table(
-            header, part, EncodedPart([], numbers, facts, [None] * len(numbers), {}), captions[numbers]
+            header, part, EncodedPart([], indices, metadata, [None] * len(indices), {}), captions[indices]
         )
         write_part(folder, part, rows)
     return EmbeddingDataset.open(folder)
 
 
-def _compared(folder: Path, captions: int, dim: int, repeats: int) -> list[dict[str, Any]]:
-    texts, images, null = drawn(captions, dim, max(IMAGES))
-    embeddings = write(folder / "embeddings", texts)
+def _compare_methods(folder: Path, captions: int, dim: int, repeats: int) -> list[dict[str, Any]]:
+    texts, images, null = draw_gaussians(captions, dim, max(IMAGES))
+    embeddings = write_captions(folder / "embeddings", texts)
     database = index_embeddings(folder / "database", [embeddings])
-    known = build_index(database, DEFAULT_KINDS[0])
+    index = build_index(database, DEFAULT_KINDS[0])
     table = DatabaseCaptions(database)
     searches: dict[str, CaptionSearch] = {
         "embeddings": ExactSearch(EmbeddedCaptions(embeddings)),
         "database": ExactSearch(table),
-        "candidates": CandidateSearch(table, known.effort or EFFORT, known.filtered_effort or EFFORT),
+        "candidates": CandidateSearch(table, index.effort or EFFORT, index.filtered_effort or EFFORT),
     }
     wanted, found = traverse(images, texts, null), traverse(images, searches["candidates"], null)
     same = {
-        "same_roots": _same(searches["candidates"], found.roots, wanted.roots),
-        "same_steps": _same(searches["candidates"], found.visited, wanted.visited),
+        "same_roots": _compute_agreement(searches["candidates"], found.roots, wanted.roots),
+        "same_steps": _compute_agreement(searches["candidates"], found.visited, wanted.visited),
     }
     return [
-        {"captions": captions, "dimensions": dim, "images": count, "tuned": known.effort is not None, **same}
-        | {"seconds": _seconds(images[:count], texts, null, searches, repeats)}
+        {"captions": captions, "dimensions": dim, "images": count, "tuned": index.effort is not None, **same}
+        | {"seconds": _time_methods(images[:count], texts, null, searches, repeats)}
         for count in IMAGES
     ]
 
 
-def _seconds(
+def _time_methods(
     images: Gaussian, texts: Gaussian, null: Gaussian, searches: dict[str, CaptionSearch], repeats: int
 ) -> dict[str, float]:
     works: dict[str, Callable[[], Traversals]] = {"memory": partial(traverse, images, texts, null)}
@@ -158,37 +172,37 @@ def _seconds(
     return {name: statistics.median(times) for name, times in time_interleaved(works, repeats).items()}
 
 
-def _scenes(folder: Path, count: int) -> tuple[EmbeddingDataset, Gaussian]:
+def _embed_scenes(folder: Path, count: int) -> tuple[EmbeddingDataset, Gaussian]:
     """About `count` captions of scenes, and the images of other scenes, by the model that ships."""
     data = f"scenes:simple,size=48,captions=4,length={count // 4}"
     others = Scenes("simple", length=ROOT_IMAGES, size=48, seed=1)
-    images = [others.read(number).image for number in range(ROOT_IMAGES)]
+    images = [others.read(index).image for index in range(ROOT_IMAGES)]
     return embed("scenes-tiny", data, folder, modality="text"), load("scenes-tiny").eval().embed_images(
         images
     )
 
 
-def _random(dim: int, folder: Path, count: int) -> tuple[EmbeddingDataset, Gaussian]:
-    texts, images, _ = drawn(count, dim, ROOT_IMAGES)
-    return write(folder, texts), images
+def _embed_random(dim: int, folder: Path, count: int) -> tuple[EmbeddingDataset, Gaussian]:
+    texts, images, _ = draw_gaussians(count, dim, ROOT_IMAGES)
+    return write_captions(folder, texts), images
 
 
-def _found_roots(place: Path, embeddings: EmbeddingDataset, images: Gaussian) -> list[float]:
-    """How often candidates find the text that a scan does, for each of BANDS; the database searches exactly."""
-    database = index_embeddings(place, [embeddings])
+def _compare_roots(folder: Path, embeddings: EmbeddingDataset, images: Gaussian) -> list[float]:
+    """The fraction of images whose root is the exact one, for each of BANDS; the database has no approximate index."""
+    database = index_embeddings(folder, [embeddings])
     build_index(database, "none")
     table = DatabaseCaptions(database)
     wanted = table.take(ExactSearch(table).find_max_inclusion(images)).texts
-    shares = []
-    for bands, each in BANDS:
+    fractions = []
+    for bands, per_band in BANDS:
         found = table.take(
-            CandidateSearch(table, EFFORT, EFFORT, bands, each).find_max_inclusion(images)
+            CandidateSearch(table, EFFORT, EFFORT, bands, per_band).find_max_inclusion(images)
         ).texts
-        shares.append(statistics.mean(one == other for one, other in zip(found, wanted, strict=True)))
-    return shares
+        fractions.append(statistics.mean(text == best for text, best in zip(found, wanted, strict=True)))
+    return fractions
 
 
-def _same(search: CaptionSearch, places: Tensor, numbers: Tensor) -> float:
-    """The share of captions at these places that have these numbers."""
-    texts = search.table.take(places.flatten()).texts
-    return float((torch.tensor([int(text) for text in texts]) == numbers.flatten()).float().mean())
+def _compute_agreement(search: CaptionSearch, found: Tensor, wanted: Tensor) -> float:
+    """The fraction of captions found by a search whose text is the wanted index."""
+    texts = search.table.take(found.flatten()).texts
+    return float((torch.tensor([int(text) for text in texts]) == wanted.flatten()).float().mean())

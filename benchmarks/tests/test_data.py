@@ -1,4 +1,4 @@
-"""The references do what ours do, and the command runs."""
+"""The references compute what the package computes, and the command runs."""
 
 import json
 
@@ -10,31 +10,31 @@ from benchmarks.__main__ import main
 
 
 @pytest.mark.parametrize("size", [(300, 260), (260, 520)])
-def test_the_plain_evaluation_is_ours(size):
-    file = data.photo(*size, seed=1)
-    ours, plain = data._item(data.TEST, file, 0), data.plain_evaluation(file, 0)
+def test_plain_evaluation_matches_preprocessor(size):
+    file = data.make_photo(*size, seed=1)
+    ours, plain = data._preprocess(data.TEST, file, 0), data.plain_evaluation(file, 0)
     assert ours.shape == plain.shape == (3, 224, 224)
     assert (ours.float() - plain.float()).abs().mean() < 1.5
 
 
-def test_the_plain_training_is_the_same_augmentation():
+def test_plain_training_matches_preprocessor():
     """The same crop and jitter, but for the edge of the crop and rounding."""
     differences = []
     for seed in range(6):
-        file = data.photo(400, 300, seed)
-        ours, plain = data._item(data.TRAIN, file, seed), data.plain_training(file, seed)
+        file = data.make_photo(400, 300, seed)
+        ours, plain = data._preprocess(data.TRAIN, file, seed), data.plain_training(file, seed)
         assert ours.shape == plain.shape
         differences.append((ours.float() - plain.float()).abs().mean().item())
     assert sorted(differences)[3] < 12
 
 
-def test_photos_have_the_detail_of_photographs():
-    file = data.photo(512, 384, 0)
-    assert 0.05 < len(file) / (512 * 384) < 0.6  # bytes a pixel; cameras write 0.15 to 0.5 at this quality
-    assert data.photo(512, 384, 0) == file
+def test_make_photo_has_photographic_detail():
+    file = data.make_photo(512, 384, 0)
+    assert 0.05 < len(file) / (512 * 384) < 0.6  # bytes per pixel; cameras write 0.15 to 0.5 at this quality
+    assert data.make_photo(512, 384, 0) == file
 
 
-def test_the_command(capsys, monkeypatch):
+def test_data_command(capsys, monkeypatch):
     monkeypatch.setattr(data, "PHOTOS", {"64 x 48": (64, 48)})
     monkeypatch.setattr(data, "SAMPLES", 20)
     monkeypatch.setattr(data, "SCENES", 3)

@@ -13,7 +13,7 @@ from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, few_shot_config, fit_prompt_w
 
 @pytest.fixture
 def watched(monkeypatch):
-    """What the benchmark times is kept, and each reference takes 2 s, ours 0.5 s."""
+    """Records what the benchmark times; each reference takes 2 s, ours 0.5 s."""
     works = []
 
     def compare(reference, ours, repeats):
@@ -64,17 +64,17 @@ def test_class_by_class_reweighing_gives_our_weights(draw):
 def test_image_by_image_traversal_gives_our_steps(draw):
     images, captions = draw(6, 16, low=-9.0, high=-5.0), draw(50, 16, low=-7.0, high=-3.0)
     null = draw(1, 16, low=-4.0, high=-2.0)
-    walks = traverse(images, captions, null, steps=30)
+    traversals = traverse(images, captions, null, steps=30)
     wanted = evaluate.image_by_image_traversal(images, captions, null, steps=30)
-    assert torch.equal(wanted, walks.visited)
-    assert max(len(walks.get_path(row)) for row in range(6)) > 2, (
-        "ways that stay at their start prove nothing"
+    assert torch.equal(wanted, traversals.visited)
+    assert max(len(traversals.get_path(row)) for row in range(6)) > 2, (
+        "paths that stay at their start prove nothing"
     )
-    assert len(walks.roots.unique()) > 1, "one root for all proves nothing"
+    assert len(traversals.roots.unique()) > 1, "one root for all proves nothing"
     assert evaluate.image_by_image_traversal(images[:1], captions, null).shape == (1, 50)
 
 
-def test_both_sides_work_on_the_same_data_and_the_reference_is_scaled_up(watched):
+def test_run_scales_up_the_reference(watched):
     results = evaluate.run(scale=0.01, repeats=7, dims=24)
     assert [row["size"] for row in results] == [
         "10 classes x 2 prompts, 100 images, 24 dimensions",
@@ -85,13 +85,13 @@ def test_both_sides_work_on_the_same_data_and_the_reference_is_scaled_up(watched
         assert row["reference_seconds"] == pytest.approx(2.0 * 10 / evaluate.FEW)
         assert row["times_faster"] == pytest.approx(row["reference_seconds"] / 0.5)
         assert "times_smaller" not in row, "the reference's memory is of a few"
-    *both, (walk, ours_walk, _) = watched
+    *both, (reference_traversal, our_traversal, _) = watched
     assert [repeats for _, _, repeats in watched] == [7, 7, 7]
     for reference, ours, _ in both:
         assert reference().shape == (evaluate.FEW, 2)
         assert ours().weights.shape == (10, 2)
-    assert ours_walk().visited.shape == (10, 50)
-    same = walk() == ours_walk().visited[: evaluate.FEW]
+    assert our_traversal().visited.shape == (10, 50)
+    same = reference_traversal() == our_traversal().visited[: evaluate.FEW]
     assert same.float().mean() > 0.95  # float32: a tie may fall either way
 
 
@@ -112,13 +112,13 @@ def test_run_and_print_result(capsys):
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, 4.1, math.nan, math.inf])
-def test_a_bad_scale_is_refused(scale, watched):
+def test_run_rejects_bad_scale(scale, watched):
     with pytest.raises(ValueError, match="must be above 0 and at most 4"):
         evaluate.run(scale=scale)
     assert not watched
 
 
-def test_no_repeats_are_refused(watched):
+def test_run_rejects_zero_repeats(watched):
     with pytest.raises(ValueError, match="repeats 0 at least 1"):
         evaluate.run(repeats=0)
     assert not watched

@@ -12,7 +12,7 @@ from benchmarks.__main__ import main
         (["data", "--photos", "0"], "must be at least 1"),
     ],
 )
-def test_bad_input_ends_with_one_sentence_and_exit_code_2(command, message, capsys, monkeypatch):
+def test_main_rejects_bad_input_with_exit_code_2(command, message, capsys, monkeypatch):
     monkeypatch.delenv("PROLIP_DEBUG", raising=False)
     with pytest.raises(SystemExit) as end:
         main(command)

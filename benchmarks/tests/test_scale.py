@@ -1,9 +1,9 @@
-"""The cost of a pair, and of a pool on a cluster: sums that can be done by hand."""
+"""The cost per pair, and the hours of a pool on a cluster."""
 
 import pytest
 
 from benchmarks import scale
-from benchmarks.scale import Machines, hours
+from benchmarks.scale import ClusterSpec, estimate_hours
 
 STAGES = {
     "read": {"core_seconds": 1e-5, "fetched": 20_000.0},
@@ -17,9 +17,9 @@ STAGES = {
 }
 
 
-def test_each_resource_by_hand():
-    machines = Machines(gpus=10, flops=1e14, cores=100, speed=2.0, network=1e9, disk=1e9)
-    found = hours(STAGES, 3.6e6, machines)
+def test_estimate_hours_of_each_resource():
+    machines = ClusterSpec(gpus=10, flops=1e14, cores=100, speed=2.0, network=1e9, disk=1e9)
+    found = estimate_hours(STAGES, 3.6e6, machines)
     assert found["embed, full, float32"] == pytest.approx(
         {
             "network": 3.6e6 * 20_000 / 1e9 / 3600,
@@ -37,7 +37,7 @@ def result():
     return scale.run(size="nano", photos=8, repeats=1, pool=1000)
 
 
-def test_a_small_run_has_all_that_is_promised(result):
+def test_run_measures_every_stage(result):
     stages = result["stages"]
     assert set(stages) == set(STAGES)
     assert all(stage.get("core_seconds", 1) > 0 for stage in stages.values())
@@ -46,17 +46,17 @@ def test_a_small_run_has_all_that_is_promised(result):
     assert stages["write, trace, float16"]["moved"] < stages["write, full, float32"]["moved"]
     assert stages["read"]["fetched"] > 10_000
     assert stages["encode"]["flops"] > 1e6
-    assert result["hours"] == hours(stages, 1000, Machines())
+    assert result["hours"] == estimate_hours(stages, 1000, ClusterSpec())
 
 
-def test_shown(result, capsys):
+def test_print_result(result, capsys):
     scale.print_result(result)
-    told = capsys.readouterr().out
-    assert "1,000 pairs on 64 GPUs" in told
-    assert "bound by" in told
+    printed = capsys.readouterr().out
+    assert "1,000 pairs on 64 GPUs" in printed
+    assert "bound by" in printed
 
 
 @pytest.mark.parametrize("numbers", [{"photos": 4}, {"repeats": 0}, {"pool": 0}])
-def test_bad_numbers_are_a_sentence(numbers):
+def test_run_rejects_bad_numbers(numbers):
     with pytest.raises(ValueError, match="must be at least"):
         scale.run(**numbers)

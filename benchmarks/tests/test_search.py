@@ -1,4 +1,4 @@
-"""The benchmark of search: what it compares, and what it tells."""
+"""The benchmark of search: what it compares and reports."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_run_and_print_result(capsys, monkeypatch):
         assert f"{1000 * row['csd_seconds']:.1f} ms" in line
 
 
-def test_both_sides_are_timed_in_turn(monkeypatch):
+def test_compare_queries_takes_median_of_ratios(monkeypatch):
     """The ratio is the median of the queries' own ratios."""
     seconds = iter([{"l2": [1.0], "csd": [2.0]}, {"l2": [4.0], "csd": [2.0]}, {"l2": [1.0], "csd": [1.1]}])
     asked = []
@@ -38,20 +38,20 @@ def test_both_sides_are_timed_in_turn(monkeypatch):
         return next(seconds)
 
     monkeypatch.setattr(search, "time_interleaved", time_interleaved)
-    monkeypatch.setattr(search, "_recall", lambda *a: 0.9)
+    monkeypatch.setattr(search, "_compute_recall", lambda *a: 0.9)
     mean = np.eye(3, dtype=np.float32)
-    row = search._compared(None, mean, np.ones(3), mean, None, 1)
+    row = search._compare_queries(None, mean, np.ones(3), mean, None, 1)
     assert row == {"l2_seconds": 1.0, "csd_seconds": 2.0, "ratio": 1.1, "recall": 0.9}
     assert asked == [{"l2": "mean", "csd": "vector"}] * 3
 
 
-def test_the_data_are_in_clusters():
-    mean, trace, queries = search.clustered(2000)
+def test_draw_clusters_has_near_neighbors():
+    mean, trace, queries = search.draw_clusters(2000)
     assert (mean.shape, trace.shape, queries.shape) == ((2000, 512), (2000,), (search.QUERIES, 512))
     np.testing.assert_allclose(np.linalg.norm(mean, axis=1), 1, rtol=1e-5)
     assert trace.min() > 0
     nearest = (queries @ mean.T).max(1)
-    assert np.median(nearest) > 0.4, "neighbours of one's own cluster; those of others are near 0"
+    assert np.median(nearest) > 0.4, "neighbors of one's own cluster; those of others are near 0"
 
 
 @pytest.mark.parametrize("options", [{"scale": 0.0}, {"scale": 11.0}, {"scale": math.nan}, {"repeats": 0}])

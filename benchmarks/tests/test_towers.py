@@ -14,7 +14,7 @@ from prolip.model.prolip import ProLIP
 from prolip.preprocessing.masking import draw_patch_indices
 
 
-def counted(work):
+def count_flops(work):
     """torch counts the products of attention only where they are written out."""
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         work()
@@ -22,30 +22,32 @@ def counted(work):
 
 
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
-def test_image_operations(nano, uncertainty, generator):
+def test_image_flops_equal_those_counted_by_torch(nano, uncertainty, generator):
     config = nano.config.with_uncertainty(uncertainty)
     model = ProLIP(config).init_weights(generator)
     pixels = torch.randn(3, 3, 32, 32)
-    assert counted(lambda: model.encode_image(pixels)) == 3 * towers.image_flops(config.image, 32)
-    keep = draw_patch_indices(3, 16, 0.25, generator)
-    assert counted(lambda: model.encode_image(pixels, keep)) == 3 * towers.image_flops(config.image, 32, 4)
+    assert count_flops(lambda: model.encode_image(pixels)) == 3 * towers.image_flops(config.image, 32)
+    patch_indices = draw_patch_indices(3, 16, 0.25, generator)
+    assert count_flops(lambda: model.encode_image(pixels, patch_indices)) == 3 * towers.image_flops(
+        config.image, 32, 4
+    )
 
 
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
-def test_text_operations(nano, uncertainty, generator):
+def test_text_flops_equal_those_counted_by_torch(nano, uncertainty, generator):
     config = nano.config.with_uncertainty(uncertainty)
     model = ProLIP(config).init_weights(generator)
     ids = torch.full((3, 9), 2)
-    assert counted(lambda: model.encode_text(ids)) == 3 * towers.text_flops(config.text, 32, 9)
+    assert count_flops(lambda: model.encode_text(ids)) == 3 * towers.text_flops(config.text, 32, 9)
 
 
-def test_stem_of_two_maps(nano, generator):
+def test_image_flops_of_mlp_stem(nano, generator):
     image = replace(nano.config.image, stem="mlp", patch_bias=True)
     model = ProLIP(replace(nano.config, image=image)).init_weights(generator)
-    assert counted(lambda: model.encode_image(torch.zeros(1, 3, 32, 32))) == towers.image_flops(image, 32)
+    assert count_flops(lambda: model.encode_image(torch.zeros(1, 3, 32, 32))) == towers.image_flops(image, 32)
 
 
-def test_the_command(capsys):
+def test_towers_command(capsys):
     main(["towers", "--size", "nano", "--batch", "2", "--repeats", "2", "--json"])
     result = json.loads(capsys.readouterr().out)
     assert result["gigaflop_per_second"] > 0
@@ -60,7 +62,7 @@ def test_the_command(capsys):
     assert "training step" not in printed
 
 
-def test_bad_arguments():
+def test_run_rejects_bad_arguments():
     with pytest.raises(ValueError, match="batch 1 must be at least 2"):
         towers.run(batch=1)
     with pytest.raises(ValueError, match="huge"):

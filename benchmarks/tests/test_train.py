@@ -1,4 +1,4 @@
-"""Ours is the engine's step, the straightforward one has the same loss, and torch counts the same operations."""
+"""The timed step is the trainer's, the straightforward one has the same loss, and torch counts the same operations."""
 
 import json
 from dataclasses import replace
@@ -17,19 +17,19 @@ from prolip.training.step import compute_gradients
 from prolip.training.trainer import Trainer
 
 STEP = 3
-"""A step whose twin texts are not the first of its twin images."""
+"""A step whose masked texts are not the first of its masked images."""
 
 
 def setting(masking=None, batch=8, size="nano"):
-    config, model, given, _ = train._setting(size, batch)
+    config, model, given, _ = train.make_setup(size, batch)
     return replace(config, masking=masking or config.masking), model, given
 
 
-def drawn(ours, masking):
+def draw_views(ours, masking):
     config = ours.module.model.config
     return draw_masked_views(
         ours.batch.token_ids, masking, config.text.tokenizer, config.image.patches,
-        seed=0, step=STEP, batch=len(ours.batch), first=0, general=ours.batch.general,
+        seed=0, step=STEP, batch_size=len(ours.batch), first=0, general=ours.batch.general_token_ids,
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def gradients(module):
     return {name: p.grad.clone() for name, p in module.named_parameters()}
 
 
-def counted(work):
+def count_flops(work):
     """torch counts the products of attention only where they are written out."""
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         work()
@@ -45,19 +45,19 @@ def counted(work):
 
 
 @pytest.mark.parametrize("size", ["nano", "miniature"])
-def test_ours_is_the_step_of_the_engine_to_the_bit(tmp_path, size):
+def test_package_step_equals_trainer_step_bitwise(tmp_path, size):
     """miniature's own objective is that of its last stage: there is nothing but that stage here."""
     config, model, given = setting(size=size)
     config = replace(config, initial_stages=(), held_out=HeldOutConfig())
-    engine = Trainer(config, tmp_path, torch.device("cpu"), [])
-    engine.parallelize()
-    ours = train.Ours(config, model, given)
+    trainer = Trainer(config, tmp_path, torch.device("cpu"), [])
+    trainer.parallelize()
+    ours = train.PackageStep(config, model, given)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for _ in range(3):
-        engine._step(given)
-        engine.state.step += 1
+        trainer._step(given)
+        trainer.state.step += 1
         ours()
-    found, wanted = (dict(module.named_parameters()) for module in (ours.module, engine.module))
+    found, wanted = (dict(module.named_parameters()) for module in (ours.module, trainer.module))
     assert found.keys() == wanted.keys()
     for name, parameter in found.items():
         assert torch.equal(parameter, wanted[name]), name
@@ -65,41 +65,41 @@ def test_ours_is_the_step_of_the_engine_to_the_bit(tmp_path, size):
 
 
 @pytest.mark.parametrize("size", ["nano", "miniature"])
-def test_the_straightforward_loss_is_the_same_where_no_patch_is_lost(size):
-    """Lost patches are zeros there and left out here; with none lost, all terms and gradients agree."""
+def test_plain_loss_equals_ours_without_masked_patches(size):
+    """Masked patches are zeros there and left out here; without any, all terms and gradients agree."""
     masking = MaskingConfig(image_fraction=0.5, text_fraction=0.25, patch_mask_ratio=0.0)
     config, model, given = setting(masking, size=size)
     config = replace(config, objective=replace(config.objective, masked=1.0, inclusion=1.0, vib=1.0))
-    ours = train.Ours(config, model.double(), given)
+    ours = train.PackageStep(config, model.double(), given)
     ours.module.double()
-    twins = drawn(ours, masking)
-    compute_gradients(ours._towers, ours.module, config.objective, given, twins)
+    views = draw_views(ours, masking)
+    compute_gradients(ours._towers, ours.module, config.objective, given, views)
     wanted = gradients(ours.module)
     ours.module.zero_grad()
 
-    plain = train.Plain(ours)
-    whole = drawn(
+    plain = train.PlainStep(ours)
+    all_views = draw_views(
         ours, replace(masking, image_fraction=1.0, text_fraction=1.0)
     )  # a row's draw doesn't depend on the others
     masked_ids = torch.full_like(plain.ids, model.config.text.tokenizer.pad_id)
-    masked_ids[:, : whole.masked_ids.shape[1]] = whole.masked_ids
-    assert torch.equal(whole.masked_ids[twins.text_rows], twins.masked_ids)
-    plain.loss(whole.patch_indices, masked_ids, twins.image_rows, twins.text_rows).backward()
+    masked_ids[:, : all_views.masked_ids.shape[1]] = all_views.masked_ids
+    assert torch.equal(all_views.masked_ids[views.text_rows], views.masked_ids)
+    plain.loss(all_views.patch_indices, masked_ids, views.image_rows, views.text_rows).backward()
     for name, grad in gradients(ours.module).items():
         torch.testing.assert_close(
             grad, wanted[name], rtol=1e-5, atol=1e-8, msg=lambda text, n=name: f"{n}: {text}"
         )
 
 
-def test_the_straightforward_step_moves_the_weights_as_ours_does():
+def test_plain_step_updates_weights_as_ours():
     """The same gradients: the same clipping, decay, rates and moments, but for rounding."""
     ends = []
     for straightforward in (False, True):
         config, model, given = setting(size="miniature")
-        ours = train.Ours(config, model, given)
+        ours = train.PackageStep(config, model, given)
         ours()  # moments that are not zero
         if straightforward:
-            plain = train.Plain(ours)
+            plain = train.PlainStep(ours)
             generator = torch.Generator().manual_seed(1)
             plain.step = ours.step
             plain.loss = lambda *_, model=model, g=generator: pull(model, g)
@@ -108,7 +108,9 @@ def test_the_straightforward_step_moves_the_weights_as_ours_does():
             ours.optimizer.zero_grad()
             pull(model, torch.Generator().manual_seed(1)).backward()
             clip_grad_norm(ours.module.parameters(), config.optimizer.grad_clip_norm)
-            train.set_learning_rate(ours.optimizer, train.rate(ours.step, config.steps, config.optimizer))
+            train.set_learning_rate(
+                ours.optimizer, train.compute_learning_rate(ours.step, config.steps, config.optimizer)
+            )
             step_unless_nonfinite(ours.optimizer, torch.zeros(()))
             ours.module.clamp_scales_()
         ends.append(dict(model.named_parameters()))
@@ -121,41 +123,41 @@ def pull(model, generator):
     return sum((p * torch.randn(p.shape, generator=generator)).sum() for p in model.parameters())
 
 
-def test_what_a_straightforward_twin_sees(generator):
+def test_mask_pixels_keeps_only_given_patches(generator):
     """A patch that is not kept is zero, one that is kept is as it was; so are their tokens."""
     _, model, _ = setting()
-    keep = train.draw_patch_indices(3, 16, 0.25, generator)
-    shown = train.seen(keep, model.config)
+    patch_indices = train.draw_patch_indices(3, 16, 0.25, generator)
+    shown = train.mask_pixels(patch_indices, model.config)
     assert shown.shape == (3, 1, 32, 32)
     patches = model.image._patches(shown.expand(-1, 3, -1, -1))
-    for row, kept in zip(patches, keep, strict=True):
-        assert row.mean(1).nonzero()[:, 0].tolist() == kept.tolist()
+    for row, indices in zip(patches, patch_indices, strict=True):
+        assert row.mean(1).nonzero()[:, 0].tolist() == indices.tolist()
         assert set(row.unique().tolist()) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("size", ["nano", "miniature"])
-def test_operations_are_those_that_torch_counts(size):
-    """Both kinds of stem; texts shorter than the context; images and texts with twins of different numbers."""
+def test_flops_equal_those_counted_by_torch(size):
+    """Both kinds of stem; texts shorter than the context; different numbers of masked images and texts."""
     config, model, given = setting(MaskingConfig(image_fraction=0.25, text_fraction=0.5), size=size)
     ids = given.token_ids[:, :7].clone()
     ids[:, 5:] = model.config.text.tokenizer.pad_id
-    ours = train.Ours(config, model, replace(given, ids=ids))
+    ours = train.PackageStep(config, model, replace(given, token_ids=ids))
     assert ours.longest == 5
     unseen = (
         2 * len(ids) ** 2 * model.config.embed_dim
     )  # torch doesn't count addmm_, by which PPCL adds one product up
-    assert counted(ours) + unseen == ours.flops
-    plain = train.Plain(ours)
+    assert count_flops(ours) + unseen == ours.flops
+    plain = train.PlainStep(ours)
     assert plain.ids.shape[1] == model.config.text.tokenizer.context_length
-    assert counted(plain) == plain.flops
+    assert count_flops(plain) == plain.flops
     assert plain.flops > ours.flops
 
 
 def test_both_steps_share_weights_and_moments():
     """Else the larger size would not fit into memory twice."""
     config, model, given = setting()
-    ours = train.Ours(config, model, given)
-    plain = train.Plain(ours)
+    ours = train.PackageStep(config, model, given)
+    plain = train.PlainStep(ours)
     theirs = dict(plain.model.named_parameters())
     assert all(theirs[name] is p for name, p in model.named_parameters())
     assert plain.optimizer.state is ours.optimizer.state
@@ -166,8 +168,8 @@ def test_both_steps_share_weights_and_moments():
     assert not torch.equal(model.image.positions, before)
 
 
-def test_random_captions_are_of_many_lengths(generator):
-    _, model, given, loader = train._setting("small", 200)
+def test_random_batch_has_captions_of_many_lengths(generator):
+    _, model, given, loader = train.make_setup("small", 200)
     tokens = model.config.text.tokenizer
     lengths = (given.token_ids != tokens.pad_id).sum(1)
     assert loader is None
@@ -178,23 +180,23 @@ def test_random_captions_are_of_many_lengths(generator):
     assert len(lengths.unique()) > 10
 
 
-def test_phases_add_up_and_are_all_there():
-    ours = train.Ours(*setting())
+def test_package_step_times_every_phase():
+    ours = train.PackageStep(*setting())
     ours()
     assert list(ours.seconds) == ["forward", "backward", "optimizer"]
     assert all(value > 0 for value in ours.seconds.values())
 
 
-def test_the_command(capsys, monkeypatch):
+def test_train_command(capsys, monkeypatch):
     monkeypatch.setattr(train, "PRODUCT", 64)
-    monkeypatch.setattr(train, "ENOUGH", 1e-9)
+    monkeypatch.setattr(train, "MIN_SECONDS", 1e-9)
     main(["train", "--sizes", "nano", "--batch", "4", "--repeats", "1", "--json"])
     work = json.loads(capsys.readouterr().out)["works"]["nano"]
     assert work["batch"] == 4
     assert work["times_faster"] == pytest.approx(work["plain_seconds"] / work["seconds"])
     assert work["samples_per_second"] == pytest.approx(4 / work["seconds"])
     assert sum(work["fractions"].values()) == pytest.approx(1)
-    assert 0 < work["data_share"] < 1
+    assert 0 < work["data_fraction"] < 1
     main(["train", "--sizes", "small", "nano", "--batch", "2", "--repeats", "1"])
     printed = capsys.readouterr().out
     assert "b16_1_28b" in printed  # the recipe of a size that has none of its own
@@ -202,10 +204,10 @@ def test_the_command(capsys, monkeypatch):
     assert "times faster" in printed
 
 
-def test_bad_arguments():
+def test_run_rejects_bad_arguments():
     with pytest.raises(ValueError, match="batch 1 must be at least 2"):
         train.run(batch=1)
     with pytest.raises(ValueError, match="repeats 0 at least 1"):
         train.run(repeats=0)
-    with pytest.raises(ValueError, match="no size is called 'huge'"):
+    with pytest.raises(ValueError, match="huge"):
         train.run(sizes=("nano", "huge"))

@@ -1,4 +1,4 @@
-"""What is timed must be the same walk everywhere, or the times mean nothing."""
+"""All methods must compute the same traversal, or the times mean nothing."""
 
 import pytest
 import torch
@@ -9,17 +9,17 @@ from prolip.retrieval.traversal.exact import ExactSearch
 from prolip.retrieval.traversal.traverse import traverse
 
 
-def test_write_round_trip(tmp_path, monkeypatch):
+def test_write_captions_round_trip(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "PART", 40)
-    texts, images, null = bench.drawn(100, 8, 3)
-    scan = ExactSearch(EmbeddedCaptions(bench.write(tmp_path / "e", texts)))
+    texts, images, null = bench.draw_gaussians(100, 8, 3)
+    scan = ExactSearch(EmbeddedCaptions(bench.write_captions(tmp_path / "e", texts)))
     wanted, found = traverse(images, texts, null), traverse(images, scan, null)
-    for places, numbers in ((found.visited, wanted.visited), (found.roots, wanted.roots)):
-        assert bench._same(scan, places, numbers) == 1
-    assert bench._same(scan, found.roots, wanted.roots + 1) == 0
+    for indices, expected in ((found.visited, wanted.visited), (found.roots, wanted.roots)):
+        assert bench._compute_agreement(scan, indices, expected) == 1
+    assert bench._compute_agreement(scan, found.roots, wanted.roots + 1) == 0
     assert len(wanted.visited.unique()) > 5
     assert bool((images.uncertainty.mean() < texts.uncertainty.mean()).all())
-    assert torch.equal(bench.drawn(100, 8, 3)[0].mean, texts.mean)
+    assert torch.equal(bench.draw_gaussians(100, 8, 3)[0].mean, texts.mean)
 
 
 def test_run_and_print_result(capsys, monkeypatch):
@@ -36,10 +36,10 @@ def test_run_and_print_result(capsys, monkeypatch):
     assert [r["captions"] for r in result["roots"]] == ["scenes", "random, D 16"]
     for r in result["roots"]:
         assert len(r["same_roots"]) == len(bench.BANDS)
-        assert r["same_roots"][-1] == 1, "of a thousand captions a quarter is judged"
+        assert r["same_roots"][-1] == 1, "a quarter of a thousand captions are candidates"
     bench.print_result(result)
-    told = capsys.readouterr().out
-    assert "1,000" in told
-    assert all(way in told for way in bench.METHODS)
+    printed = capsys.readouterr().out
+    assert "1,000" in printed
+    assert all(method in printed for method in bench.METHODS)
     with pytest.raises(ValueError, match="scale"):
         bench.run(scale=0)

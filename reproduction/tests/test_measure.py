@@ -37,7 +37,7 @@ def test_a_cell_is_small(numbers):
 
 @pytest.mark.parametrize("claim", [one for one in CLAIMS if one.variant != COST], ids=lambda claim: claim.id)
 def test_every_claim_and_its_controls_can_be_read(claim, numbers):
-    for read in (claim.observe, claim.rival_read, *(control.observe for control in claim.controls)):
+    for read in (claim.observe, claim.rival_observe, *(control.observe for control in claim.controls)):
         if read is not None:
             found = read(numbers)
             assert found is None or math.isfinite(found.effect + found.error)

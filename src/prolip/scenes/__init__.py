@@ -47,22 +47,41 @@ __all__ = [
 
 
 def probability(caption: str | CaptionMeaning, world: World | str = HARD) -> float:
-    """Exact probability that a caption is true of a random scene.
+    """Compute the exact probability that a caption is true of a random scene.
 
     Args:
         caption: A text in the words of scenes, or its meaning.
         world: The distribution of scenes, or its name.
+
+    Returns:
+        The probability, 0 to 1.
     """
     return _ambiguity.probability(_to_meaning(caption), _to_world(world))
 
 
 def log_ambiguity(caption: str | CaptionMeaning, world: World | str = HARD) -> float:
-    """ln of `probability`: 0 for a caption that is always true, more negative the more it states."""
+    """Compute the natural logarithm of `probability`.
+
+    Args:
+        caption: A text in the words of scenes, or its meaning.
+        world: The distribution of scenes, or its name.
+
+    Returns:
+        Nats: 0 for a caption that is always true, more negative the more it states, -inf if it is never true.
+    """
     return _ambiguity.log_ambiguity(_to_meaning(caption), _to_world(world))
 
 
 def is_true_caption(caption: str | CaptionMeaning, scene: Scene) -> bool:
-    """Whether a caption is true of a scene."""
+    """Whether a caption is true of a scene.
+
+    Args:
+        caption: A text in the words of scenes, or its meaning.
+        scene: The scene.
+
+    Returns:
+        True if every statement of the caption holds.
+    """
     return is_true(_to_meaning(caption), scene)
 
 

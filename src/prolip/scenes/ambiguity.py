@@ -14,7 +14,15 @@ from prolip.scenes.world import MAX_OBJECTS, World
 
 @lru_cache(maxsize=2**16)
 def probability(meaning: CaptionMeaning, world: World) -> float:
-    """P(the meaning is true of a random scene of this world), exact up to float64 rounding."""
+    """Compute the probability that a meaning is true of a random scene.
+
+    Args:
+        meaning: The meaning of a caption.
+        world: The distribution of scenes.
+
+    Returns:
+        The probability, exact up to float64 rounding.
+    """
     return (
         _get_probability(meaning.background, {name: 1 / len(world.backgrounds) for name in world.backgrounds})
         * _get_probability(meaning.style, dict(world.styles))
@@ -27,7 +35,15 @@ def probability(meaning: CaptionMeaning, world: World) -> float:
 
 
 def log_ambiguity(meaning: CaptionMeaning, world: World) -> float:
-    """ln P in nats: 0 for what is always true ("a thing"), -inf for what never is."""
+    """Compute the natural logarithm of the probability that a meaning is true of a random scene.
+
+    Args:
+        meaning: The meaning of a caption.
+        world: The distribution of scenes.
+
+    Returns:
+        Nats: 0 for what is always true ("a thing"), -inf for what never is.
+    """
     p = probability(meaning, world)
     return math.log(p) if p > 0 else -math.inf
 

@@ -37,10 +37,13 @@ def make_caption(scene: Scene, level: int, draws: RandomDraws, world: World) -> 
     """Draw a true caption of a level, in one of its wordings.
 
     Args:
-        scene: What the caption is true of.
+        scene: The scene that the caption is true of.
         level: 0 (always true) to 3 (most specific).
-        draws: Random numbers that choose what is said, and how.
-        world: Of the scene; what is the same in all its scenes is not said.
+        draws: Random numbers that choose what is stated, and the wording.
+        world: The world of the scene; attributes that don't vary in it are not stated.
+
+    Returns:
+        The caption.
     """
     require_choice(str(level), tuple(map(str, range(NUM_LEVELS))), "level")
     meaning = MEANING_SAMPLERS[level](scene, draws, world)
@@ -48,7 +51,16 @@ def make_caption(scene: Scene, level: int, draws: RandomDraws, world: World) -> 
 
 
 def make_caption_chain(scene: Scene, draws: RandomDraws, world: World) -> tuple[Caption, ...]:
-    """Draw four true captions of one object, from general to specific; each is entailed by the next."""
+    """Draw a chain of true captions of one object, from general to specific; each is entailed by the next.
+
+    Args:
+        scene: The scene that the caption is true of.
+        draws: Random numbers that choose what is stated, and the wording.
+        world: The world of the scene; attributes that don't vary in it are not stated.
+
+    Returns:
+        Four captions, of levels 0 to 3.
+    """
     objects = _shuffle_objects(scene, draws)
     exact = _draw_exact(objects[0], scene.grid, draws)
     meanings = (
@@ -61,7 +73,15 @@ def make_caption_chain(scene: Scene, draws: RandomDraws, world: World) -> tuple[
 
 
 def make_description(scene: Scene, draws: RandomDraws) -> Caption:
-    """Describe the whole scene in more than 64 words, for long contexts; several sentences."""
+    """Describe the whole scene in several sentences of more than 64 words in all, for long contexts.
+
+    Args:
+        scene: The scene that the caption is true of.
+        draws: Random numbers that choose what is stated, and the wording.
+
+    Returns:
+        A caption of level 3.
+    """
     patterns = _make_full_patterns(scene)
     relations = frozenset(
         SpatialRelation(i, kind, j)
@@ -76,7 +96,15 @@ def make_description(scene: Scene, draws: RandomDraws) -> Caption:
 def make_complete_caption(scene: Scene, draws: RandomDraws, world: World) -> Caption:
     """State each object's size, color, shape and position, and the background and style if they vary.
 
-    It doesn't state that there is nothing else.
+    It doesn't state that there are no other objects.
+
+    Args:
+        scene: The scene that the caption is true of.
+        draws: Random numbers that choose what is stated, and the wording.
+        world: The world of the scene; attributes that don't vary in it are not stated.
+
+    Returns:
+        A caption of level 3.
     """
     meaning = CaptionMeaning(
         _make_full_patterns(scene),
@@ -87,7 +115,15 @@ def make_complete_caption(scene: Scene, draws: RandomDraws, world: World) -> Cap
 
 
 def make_position_caption(scene: Scene, draws: RandomDraws) -> Caption:
-    """State the position of one object, half of the time its size too, and nothing else."""
+    """State the position of one object, half of the time its size too, and nothing else.
+
+    Args:
+        scene: The scene that the caption is true of.
+        draws: Random numbers that choose what is stated, and the wording.
+
+    Returns:
+        A caption of level 2.
+    """
     obj = draws.choice(scene.objects)
     size = obj.size if draws.bernoulli(0.5) else None
     meaning = CaptionMeaning((ObjectPattern(size=size, position=get_position(obj, scene.grid)),))
@@ -97,9 +133,12 @@ def make_position_caption(scene: Scene, draws: RandomDraws) -> Caption:
 def iter_true_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
     """Iterate over the meanings that are true of a scene, each once.
 
+    Args:
+        scene: The scene.
+
     Yields:
-        Every meaning of one object, every one of two objects without positions (with one relation or none), and every
-        property of the whole scene.
+        Every meaning of one object, every one of two objects without positions (with one relation or none), and
+        every property of the whole scene.
     """
     yield CaptionMeaning()
     yield CaptionMeaning(count=len(scene.objects))
@@ -112,12 +151,20 @@ def iter_true_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
 
 
 def get_position(obj: SceneObject, grid: int) -> str:
-    """The most specific name of an object's position."""
-    return _places(obj.row, obj.column, grid)[-1]
+    """Get the most specific name of an object's position.
+
+    Args:
+        obj: The object.
+        grid: Cells per side of the scene's grid.
+
+    Returns:
+        A key of POSITIONS.
+    """
+    return _position_names(obj.row, obj.column, grid)[-1]
 
 
 @lru_cache(maxsize=32)
-def _places(row: int, column: int, grid: int) -> tuple[str, ...]:
+def _position_names(row: int, column: int, grid: int) -> tuple[str, ...]:
     """Every name of a cell, the most specific last. (The middle of a side of a 3 x 3 grid is "top", "left", ...)"""
     names = [
         position for position in POSITIONS if ObjectPattern(position=position).matches_cell(row, column, grid)
@@ -230,12 +277,12 @@ def _is_related(kind: str, first: SceneObject, second: SceneObject) -> bool:
 
 def _generalize_object(obj: SceneObject, grid: int, positions: bool = True) -> Iterator[ObjectPattern]:
     """Every pattern that matches an object."""
-    named = _places(obj.row, obj.column, grid) if positions else ()
+    positions_of_object = _position_names(obj.row, obj.column, grid) if positions else ()
     for words in product(
         (None, FAMILY_BY_SHAPE[obj.shape], obj.shape),
         (None, TONE_BY_COLOR[obj.color], obj.color),
         (None, obj.size),
-        (None, *named),
+        (None, *positions_of_object),
     ):
         yield ObjectPattern(*words)
 

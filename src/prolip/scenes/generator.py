@@ -26,6 +26,9 @@ def prepare_evaluation_sets(
         limit: Scenes of each set.
         seed: Of the scenes.
         progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The sets, opened.
     """
     pairs = open_source(_replace_settings(spec, limit, seed))
     world, settings = parse_spec(spec)

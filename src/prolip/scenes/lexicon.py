@@ -70,12 +70,26 @@ FUNCTION_WORDS = ("a", "an", "the", "of", "is", "are", "it", "there", "here", "i
 
 
 def pluralize(noun: str) -> str:
-    """The plural of a noun of the lexicon."""
+    """Form the plural of a noun of the lexicon.
+
+    Args:
+        noun: Of NOUNS.
+
+    Returns:
+        The plural.
+    """
     return noun + "s"
 
 
 def position_phrases(position: str) -> tuple[str, ...]:
-    """The phrases for a position, as said of one object."""
+    """List the phrases for the position of one object.
+
+    Args:
+        position: A key of POSITIONS.
+
+    Returns:
+        Phrases such as "at the top".
+    """
     if position == "centre":
         return ("in the centre", "in the middle")
     if position in ("left", "right"):
@@ -86,7 +100,14 @@ def position_phrases(position: str) -> tuple[str, ...]:
 
 
 def count_phrases(count: int) -> tuple[str, ...]:
-    """The phrases for the exact number of objects."""
+    """List the phrases for the exact number of objects.
+
+    Args:
+        count: 1 to 3.
+
+    Returns:
+        Phrases such as "exactly two things".
+    """
     nouns = NOUNS if count == 1 else tuple(map(pluralize, NOUNS))
     starts = (
         ("only one", "a single", "exactly one")
@@ -97,12 +118,26 @@ def count_phrases(count: int) -> tuple[str, ...]:
 
 
 def count_sentence(count: int) -> str:
-    """The sentence for the exact number of objects in a description."""
+    """Form the sentence for the exact number of objects in a description.
+
+    Args:
+        count: 1 to 3.
+
+    Returns:
+        The sentence, without a full stop.
+    """
     return "there is a single thing" if count == 1 else f"there are exactly {NUMBERS[count]} things"
 
 
 def background_phrases(background: str) -> tuple[str, ...]:
-    """The phrases for a background."""
+    """List the phrases for a background.
+
+    Args:
+        background: Of BACKGROUNDS.
+
+    Returns:
+        Phrases such as "on a white background".
+    """
     return (f"on a {background} background", f"against a {background} background")
 
 

@@ -77,7 +77,14 @@ class ObjectPattern:
                 require_choice(value, allowed, f"ObjectPattern: {name}")
 
     def matches_kind(self, shape: str, color: str, size: str) -> bool:
-        """Whether an object of this shape, color and size matches, wherever it is."""
+        """Whether an object of this kind matches, wherever it is.
+
+        Args:
+            shape, color, size: Of the object.
+
+        Returns:
+            True if shape, color and size match.
+        """
         return (
             _covers(self.shape, shape, FAMILIES)
             and _covers(self.color, color, TONES)
@@ -85,13 +92,29 @@ class ObjectPattern:
         )
 
     def matches_cell(self, row: int, column: int, grid: int) -> bool:
-        """Whether an object in this cell matches, whatever it is."""
+        """Whether an object in this cell matches, whatever it is.
+
+        Args:
+            row, column: The cell, from the top left.
+            grid: Cells per side.
+
+        Returns:
+            True if the position matches.
+        """
         return self.position is None or all(
             _is_at(part, row, column, grid) for part in POSITIONS[self.position]
         )
 
     def matches(self, obj: SceneObject, grid: int) -> bool:
-        """Whether an object matches."""
+        """Whether an object matches the pattern.
+
+        Args:
+            obj: The object.
+            grid: Cells per side of its scene.
+
+        Returns:
+            True if kind and position match.
+        """
         return self.matches_kind(obj.shape, obj.color, obj.size) and self.matches_cell(
             obj.row, obj.column, grid
         )
@@ -151,7 +174,15 @@ class CaptionMeaning:
 
 
 def is_true(meaning: CaptionMeaning, scene: Scene) -> bool:
-    """Whether a meaning is true of a scene."""
+    """Whether a meaning is true of a scene.
+
+    Args:
+        meaning: The meaning of a caption.
+        scene: The scene.
+
+    Returns:
+        True if distinct objects match all patterns and relations, and all statements of the scene hold.
+    """
     if meaning.background not in (None, scene.background) or meaning.style not in (None, scene.style):
         return False
     if meaning.count not in (None, len(scene.objects)):
@@ -166,7 +197,15 @@ def is_true(meaning: CaptionMeaning, scene: Scene) -> bool:
 
 
 def satisfies_relation(kind: str, first: tuple[int, int], second: tuple[int, int]) -> bool:
-    """Whether the cell `first` (row, column) is "above" or "left of" the cell `second`."""
+    """Whether one cell is in a spatial relation to another.
+
+    Args:
+        kind: "above" or "left of".
+        first, second: Cells (row, column).
+
+    Returns:
+        True if `first` is above or left of `second`.
+    """
     axis = 0 if kind == "above" else 1
     return first[axis] < second[axis]
 
@@ -175,8 +214,14 @@ def entails(specific: CaptionMeaning, general: CaptionMeaning) -> bool:
     """Whether `specific` entails `general`: every scene of which the first is true satisfies the second.
 
     Decided on the formulas: each object of the general one is an object of the specific one, of which at least as much
-    is stated. True is always right. What only the geometry of the grid implies is not found: an object at the top left
-    is above one at the bottom right.
+    is stated. What only the geometry of the grid implies is not found: an object at the top left is above one at the
+    bottom right.
+
+    Args:
+        specific, general: The meanings.
+
+    Returns:
+        True only if it is entailed; False also where only the geometry implies it.
     """
     for name in ("background", "style", "count"):
         if getattr(general, name) not in (None, getattr(specific, name)):

@@ -22,6 +22,9 @@ def parse_caption(text: str) -> CaptionMeaning:
     Args:
         text: A caption; case and punctuation don't matter.
 
+    Returns:
+        The meaning.
+
     Raises:
         ValueError: A word is not in the lexicon, or the caption is not grammatical.
     """

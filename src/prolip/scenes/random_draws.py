@@ -62,6 +62,14 @@ class RandomDraws:
         return max(i for i, weight in enumerate(weights) if weight > 0)
 
     def sample(self, limit: int, count: int) -> list[int]:
-        """`count` distinct integers of 0 .. limit - 1, in random order."""
+        """Draw distinct integers.
+
+        Args:
+            limit: They are drawn from 0 .. limit - 1.
+            count: How many, at most `limit`.
+
+        Returns:
+            `count` integers in random order.
+        """
         pool = list(range(limit))
         return [pool.pop(self.randbelow(len(pool))) for _ in range(count)]

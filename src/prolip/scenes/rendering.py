@@ -61,8 +61,12 @@ def render(scene: Scene, size: int) -> Image.Image:
 def render_masks(scene: Scene, size: int) -> np.ndarray:
     """Render the mask of each object.
 
+    Args:
+        scene: What to draw.
+        size: Height and width in pixels, 32 to 224.
+
     Returns:
-        bool (objects, size, size): the pixels that show each object. No two objects fraction a pixel.
+        bool (objects, size, size): the pixels that show each object. No two objects have a pixel in common.
     """
     require_image_size(size)
     draws = RandomDraws(scene.render_seed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.checks import require_positive_int
+from prolip.checks import require_fraction, require_positive_int
 from prolip.data.sample import Sample
 from prolip.data.source import CaptionAnnotation, compute_fingerprint, require_index
 from prolip.preprocessing.tokenizer import Tokenizer
@@ -77,8 +77,7 @@ class Scenes:
         require_image_size(size)
         require_distribution(self.levels, "levels", NUM_LEVELS)
         for name, fraction in (("complete", complete), ("placed", placed)):
-            if not 0 <= fraction <= 1:
-                raise ValueError(f"{name} must be a fraction from 0 to 1, not {fraction!r}")
+            require_fraction(fraction, name)
         self._length, self._num_captions = length, captions
         self._complete, self._placed, self._general = complete, placed, general
 
@@ -130,7 +129,18 @@ class Scenes:
         return ambiguity.log_ambiguity(parse_caption(text), self.world)
 
     def is_true_caption(self, index: int, text: str) -> bool:
-        """Whether a caption is true of the scene at an index."""
+        """Whether a caption is true of the scene at an index.
+
+        Args:
+            index: Of the sample.
+            text: A caption in the words of scenes.
+
+        Returns:
+            True if every statement of the caption holds.
+
+        Raises:
+            ValueError: The caption can't be parsed.
+        """
         return is_true(parse_caption(text), self.draw_scene(index))
 
     def _draw_captions(self, scene: Scene, index: int) -> tuple[Caption, ...]:
@@ -159,7 +169,14 @@ class Scenes:
 
 
 def make_tokenizer(context_length: int = 64) -> Tokenizer:
-    """Train a byte-level BPE in which every word of scenes is one token; other words are split, none is unknown."""
+    """Train a byte-level BPE in which every word of scenes is one token; other words are split, none is unknown.
+
+    Args:
+        context_length: Maximum number of tokens of a text.
+
+    Returns:
+        The tokenizer.
+    """
     words = sorted({word for phrase in make_phrase_table() for word in phrase})
     return train_bpe([" ".join(words)] * 2, vocab_size=2**14, context_length=context_length)
 
@@ -170,6 +187,9 @@ def open_source(spec: str) -> Scenes:
     Args:
         spec: The world's name, then settings of `Scenes` and `unseen=` (pairs of color and shape that are held out).
 
+    Returns:
+        The scenes.
+
     Raises:
         ValueError: A setting is unknown or has no valid value.
     """
@@ -179,7 +199,17 @@ def open_source(spec: str) -> Scenes:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Split an address into the world's name and its settings, by name."""
+    """Split an address into the world's name and its settings.
+
+    Args:
+        spec: An address, with or without "scenes:".
+
+    Returns:
+        The world's name, and the settings by name.
+
+    Raises:
+        ValueError: A setting is unknown or has no valid value.
+    """
     world, *settings = spec.removeprefix("scenes:").split(",")
     values: dict[str, Any] = {"length": DEFAULT_LENGTH}
     for setting in settings:

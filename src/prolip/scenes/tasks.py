@@ -83,7 +83,16 @@ class SceneTask:
         return tuple(scene_class.name for scene_class in self.classes)
 
     def sample(self, world: World, seed: int, index: int) -> tuple[Scene, int]:
-        """Draw the scene at an index, and its label."""
+        """Draw the scene at an index, and its label.
+
+        Args:
+            world: The distribution of scenes.
+            seed: Of the random stream.
+            index: Of the sample; labels follow each other in turn.
+
+        Returns:
+            The scene, and the index of its class.
+        """
         label = self.sampled_labels[index % len(self.sampled_labels)]
         draws = RandomDraws(seed, index, 2)
         scene = _conform(world.draw_scene(seed, index), self.classes[label], world, draws)
@@ -91,7 +100,14 @@ class SceneTask:
 
 
 def make_tasks(world: World) -> tuple[SceneTask, ...]:
-    """Make the tasks that a world allows; the first is that of colors and shapes."""
+    """Make the classification tasks that a world allows.
+
+    Args:
+        world: The distribution of scenes.
+
+    Returns:
+        The tasks; the first is that of colors and shapes.
+    """
     pairs = [SceneClass(name=f"{c} {s}", color=c, shape=s) for c, s in product(COLORS, SHAPES)]
     corners = {position: parts for position, parts in POSITIONS.items() if len(parts) == 2}
     ends = {"top": 0, "left": 0, "bottom": world.grid - 1, "right": world.grid - 1}

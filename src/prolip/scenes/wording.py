@@ -22,13 +22,24 @@ def verbalize(meaning: CaptionMeaning, draws: RandomDraws) -> str:
     Args:
         meaning: What the caption states.
         draws: Random numbers that choose among the wordings.
+
+    Returns:
+        The caption.
     """
     text = verbalize_unpadded(meaning, draws)
     return text if draws.bernoulli(UNPADDED_FRACTION) else pad_text(text, draws.choice(LENGTHS), draws)
 
 
 def verbalize_unpadded(meaning: CaptionMeaning, draws: RandomDraws) -> str:
-    """Word a meaning without fillers."""
+    """Word a meaning with at most one relation, without fillers.
+
+    Args:
+        meaning: What the caption states.
+        draws: Random numbers that choose among the wordings.
+
+    Returns:
+        The caption.
+    """
     if draws.bernoulli(TERSE_FRACTION) and meaning.objects and not meaning.relations:
         return _verbalize_tersely(meaning, draws)
     parts = _verbalize_objects(meaning, draws)
@@ -42,7 +53,16 @@ def verbalize_unpadded(meaning: CaptionMeaning, draws: RandomDraws) -> str:
 
 
 def pad_text(text: str, length: int, draws: RandomDraws) -> str:
-    """Add fillers before and after, up to about `length` words in all."""
+    """Add fillers before and after a caption.
+
+    Args:
+        text: The caption.
+        length: Number of words to reach, approximately.
+        draws: Random numbers that choose the fillers.
+
+    Returns:
+        The padded caption.
+    """
     room = length - len(text.split())
     openings = _select_short_texts(room, lexicon.OPENINGS)
     if openings and draws.bernoulli(0.7):
@@ -63,7 +83,16 @@ def _select_short_texts(count: int, texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def verbalize_description(meaning: CaptionMeaning, draws: RandomDraws, min_words: int = 65) -> str:
-    """Word a meaning in sentences, with any number of relations, in at least `min_words` words."""
+    """Word a meaning in sentences, with any number of relations.
+
+    Args:
+        meaning: What the description states.
+        draws: Random numbers that choose among the wordings.
+        min_words: Filler sentences are added until there are so many words.
+
+    Returns:
+        The description.
+    """
     names = [f"the {ordinal} {draws.choice(lexicon.NOUNS)}" for ordinal in lexicon.ORDINALS]
     sentences = [
         f"{name} is {make_noun_phrase(pattern, draws)}"
@@ -85,7 +114,15 @@ def verbalize_description(meaning: CaptionMeaning, draws: RandomDraws, min_words
 
 
 def make_noun_phrase(pattern: ObjectPattern, draws: RandomDraws) -> str:
-    """Word a pattern: "a small red circle at the top", "something round"."""
+    """Word a pattern: "a small red circle at the top", "something round".
+
+    Args:
+        pattern: What is stated of one object.
+        draws: Random numbers that choose among the wordings.
+
+    Returns:
+        The phrase.
+    """
     family = pattern.shape if pattern.shape in FAMILIES else None
     adjectives = [word for word in (pattern.size, pattern.color, family) if word is not None]
     if pattern.shape in (None, family) and draws.bernoulli(0.25):
@@ -100,7 +137,14 @@ def make_noun_phrase(pattern: ObjectPattern, draws: RandomDraws) -> str:
 
 
 def add_article(words: str) -> str:
-    """Put "a" or "an" before words."""
+    """Put "a" or "an" before words.
+
+    Args:
+        words: A noun phrase without an article.
+
+    Returns:
+        The words with the article.
+    """
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 

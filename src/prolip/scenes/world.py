@@ -124,6 +124,9 @@ class World:
         Args:
             seed: Of the random stream.
             index: Of the scene, from 0.
+
+        Returns:
+            The scene.
         """
         draws = RandomDraws(seed, index)
         count = draws.categorical(self.counts) + 1
@@ -153,7 +156,16 @@ def _freeze(world: World) -> None:
 
 
 def require_distribution(probabilities: object, name: str, length: int) -> None:
-    """Raise ValueError unless the value is a sequence of `length` probabilities that add up to 1."""
+    """Require a sequence of probabilities that add up to 1.
+
+    Args:
+        probabilities: The value to check.
+        name: Of the value, for the message.
+        length: Number of probabilities.
+
+    Raises:
+        ValueError: It isn't one.
+    """
     numbers = list(probabilities) if isinstance(probabilities, tuple | list) else []
     is_valid = len(numbers) == length and all(isinstance(n, int | float) and n >= 0 for n in numbers)
     if not is_valid or abs(sum(numbers) - 1) > 1e-9:
@@ -161,7 +173,14 @@ def require_distribution(probabilities: object, name: str, length: int) -> None:
 
 
 def require_image_size(size: int) -> None:
-    """Raise ValueError unless the height and width of an image, in pixels, are from 32 to 224."""
+    """Require a supported size of images.
+
+    Args:
+        size: Height and width in pixels.
+
+    Raises:
+        ValueError: The size isn't an integer from 32 to 224.
+    """
     require_positive_int(size, "size", maximum=224)
     if size < 32:
         raise ValueError(
@@ -194,13 +213,26 @@ def get_world(name: str, unseen: int = 0) -> World:
     Args:
         name: "single", "simple" or "hard".
         unseen: Number of pairs (color, shape) that are held out, always the same ones.
+
+    Returns:
+        The world.
     """
     require_choice(name, tuple(WORLDS), "world")
     return replace(WORLDS[name], unseen=get_unseen_pairs(unseen)) if unseen else WORLDS[name]
 
 
 def get_unseen_pairs(count: int) -> frozenset[tuple[str, str]]:
-    """The pairs (color, shape) to hold out; each consecutive eight of them cover all colors and all shapes."""
+    """Get the pairs (color, shape) to hold out.
+
+    Args:
+        count: Number of pairs.
+
+    Returns:
+        The pairs; each consecutive eight of them cover all colors and all shapes.
+
+    Raises:
+        ValueError: The count is negative, or no pair would be left.
+    """
     if not 0 <= index(count) < len(COLORS) * len(SHAPES):
         raise ValueError(f"unseen must be from 0 to {len(COLORS) * len(SHAPES) - 1} pairs, not {count}")
     rounds = (divmod(number, len(COLORS)) for number in range(count))

@@ -346,13 +346,28 @@ def _draw_different_scenes(world: World, seed: int, count: int) -> list[Scene]:
 
 
 def derive_split_seed(seed: int, split: int) -> int:
-    """Derive the 64-bit seed of a split's scenes, so that splits and nearby seeds share no scene."""
+    """Derive the seed of a split's scenes, so that splits and nearby seeds have no scene in common.
+
+    Args:
+        seed: Of the data set.
+        split: TRAIN or TEST.
+
+    Returns:
+        A seed of 64 bits.
+    """
     draws = RandomDraws(seed, split)
     return draws.uint32() << 32 | draws.uint32()
 
 
 def scale_min_pixels(size: int) -> int:
-    """Scale the paper's 5000 pixels of a COCO image (640 x 480) to the same fraction of size x size pixels."""
+    """Scale the paper's 5000 pixels of a COCO image (640 x 480) to images of another size.
+
+    Args:
+        size: Height and width of the images in pixels.
+
+    Returns:
+        The number of pixels that is the same fraction of the area.
+    """
     return math.floor(hierarimgs.MIN_PIXELS / (640 * 480) * size**2)
 
 
