@@ -230,7 +230,13 @@ def test_a_position_that_is_none_is_refused(loader, change):
         one.load_state_dict({**one.state_dict(), **change})
 
 
-def test_a_shard_that_has_shrunk_is_told(loader):
+def test_load_state_dict_refuses_a_state_of_another_version(loader):
+    one = loader()
+    with pytest.raises(ValueError, match=r"version 1; this release reads version 2"):
+        one.load_state_dict({**one.state_dict(), "version": 1})
+
+
+def test_load_state_dict_refuses_an_offset_beyond_the_shard(loader):
     one = loader(num_readers=1, batch_size=3)
     one.load_state_dict({**one.state_dict(), "readers": [[0, 9, 0, 90]]})
     with pytest.raises(ValueError, match="fewer samples"):

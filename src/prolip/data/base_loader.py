@@ -1,4 +1,4 @@
-"""What both loaders share: their interface, worker processes, ranks, and the check of a saved state."""
+"""BaseLoader: interface of all loaders; worker processes, ranks, and the check of a saved state."""
 
 from __future__ import annotations
 
@@ -96,7 +96,18 @@ class WorkerSettings(TypedDict):
 
 
 def check_worker_settings(num_workers: int, prefetch_factor: int) -> WorkerSettings:
-    """Check and bundle the settings of workers; ValueError if one is out of range."""
+    """Check and bundle the settings of workers.
+
+    Args:
+        num_workers: processes, 0 to 1024; 0: everything runs in this one.
+        prefetch_factor: batches that each worker prepares ahead, 1 to 1024.
+
+    Returns:
+        The settings, as keyword arguments of `make_worker_pool`.
+
+    Raises:
+        ValueError: If one is out of range.
+    """
     if num_workers != 0:
         require_positive_int(num_workers, "num_workers", maximum=1024)
     require_positive_int(prefetch_factor, "prefetch_factor", maximum=1024)
@@ -142,7 +153,17 @@ def _ignore_sigterm(_: int) -> None:
 
 
 def iter_results(pool: Iterable[D]) -> Iterator[D]:
-    """Iterate over the results of a pool; a worker that was killed raises ChildProcessError."""
+    """Iterate over the results of a pool.
+
+    Args:
+        pool: of `make_worker_pool`, or an iterator over it.
+
+    Yields:
+        The results, in the order of the requests.
+
+    Raises:
+        ChildProcessError: If a worker was killed.
+    """
     try:
         yield from pool
     except RuntimeError as error:
@@ -154,7 +175,14 @@ def iter_results(pool: Iterable[D]) -> Iterator[D]:
 
 
 def unwrap(result: D | WorkerFailure) -> D:
-    """Return a worker's result, or raise the exception that it sent."""
+    """Return a worker's result, or raise the exception that it sent.
+
+    Args:
+        result: of `iter_results`.
+
+    Returns:
+        The result, if it is no failure.
+    """
     if isinstance(result, WorkerFailure):
         raise result.error
     return result
@@ -192,13 +220,27 @@ def shut_down_workers(results: object) -> None:
 
     Left to the garbage collector, as they would be after an error, their queues may be destroyed first: then the
     parent waits for the workers in vain, 5 seconds for each.
+
+    Args:
+        results: iterator over a pool; anything else (None, a pool without workers) is ignored.
     """
     if isinstance(results, _MultiProcessingDataLoaderIter):
         results._shutdown_workers()
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return this rank and the number of ranks; None: those of the process group."""
+    """Return rank and number of ranks of a loader.
+
+    Args:
+        rank: from 0; None: that of the process group.
+        world_size: number of ranks; None: that of the process group.
+
+    Returns:
+        (rank, world_size).
+
+    Raises:
+        ValueError: If the rank is not below world_size.
+    """
     rank = distributed.rank() if rank is None else rank
     world_size = distributed.world_size() if world_size is None else world_size
     require_positive_int(world_size, "world_size")
@@ -208,7 +250,11 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def require_max_bad_fraction(max_bad_fraction: float) -> None:
-    """Raise ValueError unless it is a number from 0 to 1."""
+    """Raise ValueError unless a limit of bad samples is a number from 0 to 1.
+
+    Args:
+        max_bad_fraction: the limit, as a fraction of the samples tried.
+    """
     if not isinstance(max_bad_fraction, int | float) or not 0 <= max_bad_fraction <= 1:
         raise ValueError(f"max_bad_fraction must be a number from 0 to 1, not {max_bad_fraction!r}")
 
@@ -221,7 +267,12 @@ DIGEST_MESSAGES = {
 
 
 def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a saved state has the settings of this stream: elsewhere its position means nothing."""
+    """Raise ValueError unless a saved state is one of this stream: elsewhere its position means nothing.
+
+    Args:
+        settings: all settings that determine this stream, by name.
+        state: the saved state; must have the same values under these names.
+    """
     for name, value in settings.items():
         if name not in state:
             raise ValueError(f"The saved state is not one of this kind of loader: it has no {name!r}")
@@ -238,7 +289,18 @@ def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -
 
 
 def read_count(state: Mapping[str, Any], name: str) -> int:
-    """Read an integer from 0 to 2**40 from a saved state; ValueError if it is none."""
+    """Read a count from a saved state.
+
+    Args:
+        state: the saved state.
+        name: of the count in it.
+
+    Returns:
+        An integer from 0 to 2**40.
+
+    Raises:
+        ValueError: If it is none.
+    """
     value = state.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**40:
         raise ValueError(f"{name!r} of a saved state must be an integer from 0 to 2^40, not {value!r}")

@@ -1,4 +1,4 @@
-"""Batches for a model from samples: decoding, augmentation, choice of a caption, tokenization, collation."""
+"""Batches for a model: decoding, augmentation, choice of a caption, tokenization, collation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,15 @@ class Batch:
 
 
 def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
-    """Concatenate batches; shorter rows of token ids are padded with `pad_id`."""
+    """Concatenate batches.
+
+    Args:
+        batches: at least one. If the first is in pinned memory, so is the result.
+        pad_id: fills up shorter rows of token ids, and rows of general token ids where a batch has none.
+
+    Returns:
+        A batch of all samples, in order; its rows of token ids have the length of the longest.
+    """
     width = max(batch.token_ids.shape[1] for batch in batches)
 
     def pad_to_width(ids: Tensor) -> Tensor:

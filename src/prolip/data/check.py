@@ -67,7 +67,8 @@ class CheckResult:
             "bad": dict(self.error_counts.reasons.most_common()),
             "broken_shards": len(self.error_counts.broken_shards),
             "examples": {
-                reason: [str(bad) for bad in bads] for reason, bads in self.error_counts.examples.items()
+                reason: [str(error) for error in errors]
+                for reason, errors in self.error_counts.examples.items()
             },
             "mean_caption_characters": self.caption_characters / self.good
             if self.caption_characters

@@ -41,11 +41,14 @@ def prepare_evaluation_sets(
     """Generate evaluation sets like the data of an address, with another seed.
 
     Args:
-        spec: Address of generated data ("scenes:hard,size=48").
-        folder: Parent of the sets; one that is there already is read, not written again.
-        limit: Samples of each set.
-        seed: Of the fresh samples; must not be one that anybody trains on.
-        progress: Show a progress bar; None: if stderr is a terminal.
+        spec: address of generated data ("scenes:hard,size=48").
+        folder: parent of the sets; one that is there already is read, not written again.
+        limit: samples of each set.
+        seed: of the fresh samples; must not be one that anybody trains on.
+        progress: show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        The sets.
     """
     sets: EvaluationSets = import_generator(spec).prepare_evaluation_sets(
         spec, folder, limit=limit, seed=seed, progress=progress

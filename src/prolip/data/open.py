@@ -67,13 +67,27 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
 
 
 def is_generated(spec: str) -> bool:
-    """Return whether it is the address of generated data, such as "scenes:simple,seed=1"."""
+    """Return whether data is generated, not read.
+
+    Args:
+        spec: address of data.
+
+    Returns:
+        True for an address such as "scenes:simple,seed=1".
+    """
     prefix, colon, _ = spec.partition(":")
     return bool(colon) and prefix in GENERATORS
 
 
 def import_generator(spec: str) -> ModuleType:
-    """Import the module that generates the data of an address, or of a generator's name alone ("scenes")."""
+    """Import the module that generates the data of an address.
+
+    Args:
+        spec: address of generated data, or a generator's name alone ("scenes").
+
+    Returns:
+        The module.
+    """
     return import_module(GENERATORS[spec.partition(":")[0]])
 
 
@@ -81,15 +95,25 @@ def make_generated_tokenizer(name: str, context_length: int = 64) -> Tokenizer:
     """Make the tokenizer of a generator's captions.
 
     Args:
-        name: A key of GENERATORS.
-        context_length: Token ids per text.
+        name: a key of GENERATORS.
+        context_length: token ids per text.
+
+    Returns:
+        The tokenizer.
     """
     tokenizer: Tokenizer = import_generator(name).make_tokenizer(context_length)
     return tokenizer
 
 
 def is_stream(spec: str) -> bool:
-    """Return whether it is a command or a network address, which can only be read from the beginning."""
+    """Return whether data can only be read from the beginning.
+
+    Args:
+        spec: address of data.
+
+    Returns:
+        True for a command ("pipe:...") or a network address.
+    """
     return URL.match(spec) is not None
 
 

@@ -1,4 +1,4 @@
-"""The order of samples as a pure function of seed and position, so that any position is reached at once.
+"""Order of samples: a pure function of seed and position, so that any position is reached at once.
 
 Nothing here is as long as the data: an order over 1.4 billion samples takes memory for its chunks only.
 """
@@ -70,7 +70,15 @@ def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray
 
 
 def random_permutation(count: int, key: int) -> np.ndarray:
-    """Make a whole pseudo-random permutation of range(count): int64 (count,). key: of 64 bits."""
+    """Make a pseudo-random permutation, stored as an array.
+
+    Args:
+        count: its length.
+        key: of 64 bits; the same key gives the same permutation.
+
+    Returns:
+        int64 (count,): range(count) in random order.
+    """
     return np.argsort(_derive_keys(count, key))
 
 
@@ -188,7 +196,15 @@ class Schedule:
         return int(self._source_ends[-1])
 
     def sample_indices(self, epoch: int, positions: np.ndarray) -> SampleIndices:
-        """Find the samples at positions of an epoch: int64 (n,), each from 0 to samples_per_epoch - 1."""
+        """Find the samples at positions of an epoch.
+
+        Args:
+            epoch: from 0.
+            positions: int64 (n,), each from 0 to samples_per_epoch - 1.
+
+        Returns:
+            The samples at these positions, in the same order.
+        """
         endless = epoch * self.samples_per_epoch + np.asarray(positions, dtype=np.int64)
         pools, counters = (
             (np.zeros_like(endless), endless) if self._counts is None else self._draw_sources(endless)
@@ -246,7 +262,18 @@ class Schedule:
 
 
 def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarray:
-    """Divide the 65536 positions of a block among sources in proportion to their weights: int64 (S,), sum 65536."""
+    """Divide the 65536 positions of a block among sources, in proportion to their weights.
+
+    Args:
+        weights: positive, one per source; they needn't sum to 1.
+        names: of the sources, for errors.
+
+    Returns:
+        int64 (S,): positions of each source; their sum is 65536.
+
+    Raises:
+        ValueError: If a weight is not positive, or too small for a single position.
+    """
     if len(weights) != len(names):
         raise ValueError(
             f"There are {len(names)} sources but {len(weights)} weights. Give one for each source, or none."
@@ -264,7 +291,15 @@ def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarra
 
 
 def apportion(weights: Sequence[float], total: int) -> np.ndarray:
-    """Divide an integer in proportion to weights, by the largest remainder method: int64 (S,), whose sum is `total`."""
+    """Divide an integer in proportion to weights, by the largest remainder method.
+
+    Args:
+        weights: S positive numbers.
+        total: the integer.
+
+    Returns:
+        int64 (S,), whose sum is `total`.
+    """
     parts = np.array(weights, dtype=np.float64) / max(weights)
     exact = parts / parts.sum() * total
     counts = np.floor(exact).astype(np.int64)

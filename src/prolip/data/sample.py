@@ -59,7 +59,7 @@ class SampleError(NamedTuple):
 
 
 class BadSampleError(ValueError):
-    """A sample that can't be used. Loaders count it and go on; `record` says what was wrong."""
+    """A sample that can't be used. Loaders count it and go on; `record` is what was wrong."""
 
     def __init__(self, reason: Reason, location: str, detail: str = "") -> None:
         self.record = SampleError(reason, _printable(location), _printable(detail))

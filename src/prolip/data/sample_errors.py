@@ -22,7 +22,15 @@ class TooManyBadSamplesError(ValueError):
 
 
 def make_unfillable_error(tried: int, errors: Sequence[SampleError]) -> TooManyBadSamplesError:
-    """Make the error for a batch without a good sample, however few were tried in all."""
+    """Make the error for a batch without a good sample, however few were tried in all.
+
+    Args:
+        tried: samples tried for the batch.
+        errors: of the bad ones; at least one.
+
+    Returns:
+        The exception, to raise.
+    """
     return TooManyBadSamplesError(
         f"A batch can't be filled: {len(errors):,} of {tried:,} samples tried for it are bad. "
         f"The first is {_shorten(errors[0])}. Repair the data."
@@ -100,7 +108,12 @@ class ErrorCounts:
             )
 
     def end_epoch(self, epoch: int, max_bad_fraction: float) -> None:
-        """Log the summary if anything was bad, then make the final check."""
+        """Log the summary if anything was bad, then make the final check.
+
+        Args:
+            epoch: number of the epoch, for the log.
+            max_bad_fraction: see `check`.
+        """
         if self.bad:
             log.warning("epoch %d: %s", epoch, self.summary())
         self.check(max_bad_fraction, final=True)

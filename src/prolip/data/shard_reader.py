@@ -21,7 +21,15 @@ class ShardStream(Protocol):
     def shards(self) -> tuple[str, ...]: ...
 
     def read(self, shard: int, skip: int = 0) -> Iterator[Sample | SampleError]:
-        """Iterate over the samples of a shard, good and bad, without the first `skip`; the same order each time."""
+        """Iterate over the samples of a shard, good and bad; the same order each time.
+
+        Args:
+            shard: its index in `shards`.
+            skip: samples that are left out at the beginning.
+
+        Yields:
+            Samples, and errors in place of bad ones.
+        """
 
     def fingerprint(self) -> str: ...
 

@@ -1,4 +1,4 @@
-"""Source, the protocol of all data that can be read at any index; concatenation and subsets of sources."""
+"""Source: the protocol of data that can be read at any index; concatenation and subsets of sources."""
 
 from __future__ import annotations
 
@@ -85,7 +85,15 @@ class AnnotatedSource(Source, Protocol):
         """Return the log of the number (or probability) of images that a caption is true of, in nats."""
 
     def is_true_caption(self, index: int, text: str) -> bool:
-        """Return whether a caption is true of the sample at an index."""
+        """Return whether a caption is true of a sample.
+
+        Args:
+            index: of the sample, from 0.
+            text: any caption in the words of the source.
+
+        Returns:
+            Whether it is true.
+        """
 
 
 @runtime_checkable
@@ -193,7 +201,12 @@ def compute_fingerprint(*values: object) -> str:
 
 
 def require_index(index: int, length: int) -> None:
-    """Raise IndexError unless 0 <= index < length."""
+    """Raise IndexError unless 0 <= index < length.
+
+    Args:
+        index: of a sample.
+        length: number of samples.
+    """
     if not 0 <= index < length:
         raise IndexError(f"sample index {index} is out of range: there are {length} samples")
 
@@ -201,11 +214,11 @@ def require_index(index: int, length: int) -> None:
 CONFIGURATION_REASONS: tuple[Reason, ...] = (
     "no image", "missing file", "no caption", "empty caption", "unreadable caption",
 )  # fmt: skip
-"""Reasons that all samples have if images or captions are looked for in the wrong place."""
+"""Reasons that all samples have if images or captions are looked for in the wrong file or column."""
 
 
 def require_captions(source: Source, tries: int = 100) -> None:
-    """Fail now if images or captions are looked for in the wrong place, not after hours of bad samples.
+    """Fail now if images or captions are looked for in the wrong file or column, not after hours of bad samples.
 
     Reads samples from all over the source until one is good. Damaged files are not tested for.
 

@@ -1,4 +1,4 @@
-"""StreamLoader: resumable batches from shards of unknown length that can only be read from their beginning.
+"""StreamLoader: resumable batches from shards that can only be read from their beginning.
 
 A rank has several `ShardReader`s and takes batches from them in turn: batch i comes from reader i mod L. A reader has
 its own shards, whichever worker runs it. So the stream is the same for any number of workers.

@@ -1,4 +1,4 @@
-"""Background removal: image uncertainty before and after all but the annotated objects is blanked."""
+"""Background removal: image uncertainty with the background and with the objects alone."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def evaluate_background(
     require_uncertainty(embedder.model)
     fresh_models = untrained_models(embedder.model, untrained)  # checks the number before any work
     sources = [ForegroundImages(annotations, images, canvas=level, limit=limit) for level in (None, canvas)]
-    whole, objects, area, indices = _embed_both(embedder, sources)
-    before, after = whole.uncertainty.double(), objects.uncertainty.double()
+    originals, objects, area, indices = _embed_both(embedder, sources)
+    before, after = originals.uncertainty.double(), objects.uncertainty.double()
     order = (after - before).argsort(stable=True)
     return {
         "data": str(annotations),
@@ -64,7 +64,7 @@ def evaluate_background(
         "indices": indices.tolist(),
         "before": before.tolist(),
         "after": after.tolist(),
-        "model": compare_backgrounds(whole, objects),
+        "model": compare_backgrounds(originals, objects),
         "untrained": [
             compare_backgrounds(*_embed_both(replace(embedder, model=fresh, cache=None), sources)[:2])
             for fresh in fresh_models
@@ -75,22 +75,22 @@ def evaluate_background(
     }
 
 
-def compare_backgrounds(whole: Gaussian, objects: Gaussian) -> dict[str, Any]:
+def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any]:
     """Compare images with their objects alone.
 
     Args:
-        whole: (N, D), of the images.
-        objects: (N, D), of the same images without background.
+        originals: The images, (N, D).
+        objects: The same images without background, (N, D).
 
     Returns:
         images (N), before, after, difference (mean uncertainties), fraction_increased (of images whose uncertainty
         increases), cosine (mean, of the two means of an image), cosine_negatives (of the objects' means with those of
         other images; None for one image).
     """
-    before, after = whole.uncertainty.double(), objects.uncertainty.double()
-    own = (whole.mean.double() * objects.mean.double()).sum(-1)
+    before, after = originals.uncertainty.double(), objects.uncertainty.double()
+    own = (originals.mean.double() * objects.mean.double()).sum(-1)
     count = len(own)
-    total = whole.mean.double().sum(0) @ objects.mean.double().sum(0)
+    total = originals.mean.double().sum(0) @ objects.mean.double().sum(0)
     return {
         "images": count,
         "before": float(before.mean()),
@@ -106,12 +106,12 @@ def _embed_both(
     embedder: Embedder, sources: Sequence[ForegroundImages]
 ) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
     """Images, objects, the fraction of the area that objects cover, and indices: of images good in both sources."""
-    whole, objects = (embedder.embed_images(source) for source in sources)
-    first, second = (torch.isin(a.indices, b.indices) for a, b in ((whole, objects), (objects, whole)))
+    originals, objects = (embedder.embed_images(source) for source in sources)
+    first, second = (torch.isin(a.indices, b.indices) for a, b in ((originals, objects), (objects, originals)))
     if not bool(first.any()):
-        raise ValueError(f"{whole.name}: no image can be used both with and without its background")
-    area = torch.tensor([sample.extra["kept"] for sample in objects.metadata], dtype=torch.float64)[second]
-    return whole.images[first], objects.images[second], area, whole.indices[first]
+        raise ValueError(f"{originals.name}: no image can be used both with and without its background")
+    area = torch.tensor([sample.extra["object_fraction"] for sample in objects.metadata], dtype=torch.float64)[second]
+    return originals.images[first], objects.images[second], area, originals.indices[first]
 
 
 def background_tables(result: dict[str, Any]) -> list[Table]:

@@ -36,7 +36,7 @@ def test_all_but_the_union_of_the_segments_is_blank(two):
     union = masks.any(0)
     assert np.array_equal(kept[union], pictures[0][union])
     assert (kept[~union] == 201).all()
-    assert sample.extra["kept"] == union.mean()
+    assert sample.extra["object_fraction"] == union.mean()
     whole = ForegroundImages(folder / "instances.json", folder).read(0)
     assert np.array_equal(np.asarray(Image.open(whole.image)), pictures[0])
 

@@ -263,11 +263,11 @@ def test_a_stream_may_start_later(skip):
     assert by_stream(content, skip) == (samples_by_tarfile(content)[skip:], "")
 
 
-def test_the_first_of_two_files_of_a_kind_is_kept_and_the_other_named():
+def test_iter_samples_keeps_the_first_of_two_files_with_one_extension():
     (group,) = iter_samples(
         StreamReader(io.BytesIO(tar_bytes([("1.jpg", b"a"), ("1.txt", b"b"), ("1.JPG", b"c")])))
     )
-    assert group == ("1", {"jpg": b"a", "txt": b"b"}, "jpg")
+    assert group == ("1", {"jpg": b"a", "txt": b"b"}, ("jpg", "txt", "jpg"))
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ class ArrowDataset(_ImageRows):
 
     Image paths are relative to the folder. Rows that were selected or shuffled come in the order of the data set.
 
-    Reading a mapped file behind the place where it was cut off kills the process (SIGBUS). So its size is checked
+    Reading a mapped file behind the byte where it was cut off kills the process (SIGBUS). So its size is checked
     before each row; a file that is cut between the check and the read still kills it.
 
     Args:
@@ -290,7 +290,15 @@ def read_parquet_parts(path: Path) -> tuple[Any, list[ArrowPart]]:
 
 
 def read_row_group(part: ArrowPart, columns: Sequence[str] | None = None) -> Any:
-    """Read a row group of a Parquet file as a pyarrow table; None: all columns. Checksums are verified."""
+    """Read a row group of a Parquet file, and verify its checksums.
+
+    Args:
+        part: the row group.
+        columns: names of columns; None: all.
+
+    Returns:
+        A pyarrow table.
+    """
     parquet = import_extra("pyarrow.parquet", "data")
     with parquet.ParquetFile(part.path, page_checksum_verification=True) as opened:
         # Without threads: the loader has workers of its own.
@@ -321,7 +329,14 @@ def _read_footer(path: Path) -> bytes:
 
 
 def read_split_names(path: Path) -> list[str]:
-    """Read the names of the splits of a DatasetDict's folder; at least one."""
+    """Read the names of the splits of a DatasetDict.
+
+    Args:
+        path: its folder.
+
+    Returns:
+        The names; at least one.
+    """
     splits = read_json(path / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
         raise ValueError(f"{path / 'dataset_dict.json'} must name its splits under 'splits'")
@@ -376,7 +391,14 @@ def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]
 
 
 def open_arrow_file(path: Path) -> Any:
-    """Memory-map a file of the Arrow stream format as a pyarrow table; no copy is made."""
+    """Memory-map a file of the Arrow stream format; no copy is made.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        A pyarrow table.
+    """
     arrow = import_extra("pyarrow", "data")
     require_file(path)
     with arrow_errors(path):

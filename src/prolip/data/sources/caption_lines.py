@@ -56,7 +56,16 @@ def make_caption_sample(
 def require_caption_columns(
     present: Sequence[str], captions: Sequence[str] | None, path: Path
 ) -> tuple[str, ...]:
-    """Choose the columns of captions as `choose_caption_columns` does; at least one."""
+    """Choose the columns of captions as `choose_caption_columns` does; at least one.
+
+    Args:
+        present: names of the columns of the table.
+        captions: names of the columns wanted; None: the first usual name that is present.
+        path: of the table, for the error.
+
+    Returns:
+        The names of the columns.
+    """
     chosen = choose_caption_columns(present, captions, str(path))
     if not chosen:
         raise ValueError(f"{path}: at least one column of captions is needed")

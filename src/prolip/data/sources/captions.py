@@ -44,8 +44,17 @@ def open_captions(path: str | Path, captions: Sequence[str] | None = None) -> So
 
 
 def iter_captions(source: Source) -> Iterator[str]:
-    """Iterate over all captions of a source, in order. Samples without captions are left out; ValueError at any other
-    bad one."""
+    """Iterate over all captions of a source, in order.
+
+    Args:
+        source: the data. Samples without captions are left out.
+
+    Yields:
+        The captions.
+
+    Raises:
+        ValueError: At any other bad sample.
+    """
     for index in range(len(source)):
         try:
             yield from source.read(index).captions

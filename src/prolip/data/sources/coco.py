@@ -156,7 +156,14 @@ def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
 
 
 def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
-    """Encode a mask, bool (H, W), as COCO's run lengths, column by column from the left: off, on, off, ..."""
+    """Encode a mask as COCO's run lengths.
+
+    Args:
+        mask: bool (H, W).
+
+    Returns:
+        {"counts", "size"}: lengths of runs, column by column from the left (off, on, off, ...), and [H, W].
+    """
     height, width = mask.shape
     # the first run is of zeros; its length may be 0
     line = np.concatenate([[False], mask.T.ravel().astype(bool)])
@@ -192,8 +199,15 @@ def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int)
 def decode_rle_counts(text: str, location: str) -> list[int]:
     """Decode COCO's compressed run lengths.
 
-    A number is 5 bits per character, lowest first, plus 48; bit 32 says that more follow; bit 16 of the last character
+    A number is 5 bits per character, lowest first, plus 48; bit 32 is set if more follow; bit 16 of the last character
     is the sign. From the fourth number on they are differences to the one two before.
+
+    Args:
+        text: the compressed counts.
+        location: for the error.
+
+    Returns:
+        Lengths of runs.
     """
     counts: list[int] = []
     value = shift = 0
@@ -277,7 +291,7 @@ def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> l
 
 
 def _find_images_folder(path: Path, files: Sequence[str]) -> Path:
-    """The folder around an annotations file location its first images are."""
+    """The folder near an annotations file that has its first images."""
     base = path.parent.parent if path.parent.name == "annotations" else path.parent
     part = path.stem.rpartition("_")[2]  # captions_val2017.json
     folders = [base / part, base / "images" / part, base / "images", path.parent]

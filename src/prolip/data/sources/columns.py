@@ -1,4 +1,4 @@
-"""Columns of tables in all formats: which hold the image and the captions, and how to read their cells."""
+"""Columns of tables of all formats: which hold image and captions, and how to read their cells."""
 
 from __future__ import annotations
 
@@ -62,7 +62,16 @@ def choose_columns(
 def choose_caption_columns(
     present: Sequence[str], captions: Sequence[str] | None, name: str
 ) -> tuple[str, ...]:
-    """Choose the columns of captions; as for `choose_columns`."""
+    """Choose the columns of captions, as `choose_columns` does.
+
+    Args:
+        present: names of the columns of the table.
+        captions: names of the columns wanted; None: the first usual name that is present.
+        name: of the table, for the error.
+
+    Returns:
+        The names of the columns; none if `captions` is empty.
+    """
     if captions is None:
         captions = (_first_present(CAPTION_COLUMNS, present, "captions", name),)
     chosen = (captions,) if isinstance(captions, str) else tuple(captions)
@@ -114,14 +123,36 @@ def resolve_image_path(cell: str, folder: Path, location: str) -> Path:
 
 
 def require_image_file(path: Path, location: str) -> Path:
-    """Return the path of a sample's image; BadSampleError unless it is a file that is not empty."""
+    """Check the file of a sample's image.
+
+    Args:
+        path: of the image.
+        location: of the sample, for the error.
+
+    Returns:
+        The path.
+
+    Raises:
+        BadSampleError: Unless it is a file that is not empty.
+    """
     if require_sample_file(path, location).st_size == 0:
         raise BadSampleError("empty image", location, _show(path))
     return path
 
 
 def require_sample_file(path: Path, location: str) -> os.stat_result:
-    """Return the status of a file of a sample; BadSampleError unless it exists and is a file."""
+    """Check a file of a sample.
+
+    Args:
+        path: of the file.
+        location: of the sample, for the error.
+
+    Returns:
+        The status of the file.
+
+    Raises:
+        BadSampleError: Unless it exists and is a file.
+    """
     try:
         status = path.stat()
     except ValueError:  # a NUL
@@ -140,7 +171,11 @@ def _show(path: Path) -> str:
 
 
 def require_file(path: Path) -> None:
-    """Raise an error unless a path that the user gave is a file."""
+    """Raise FileNotFoundError or ValueError unless a path that the user gave is a file.
+
+    Args:
+        path: the path.
+    """
     if not stat.S_ISREG(_status(path).st_mode):
         raise ValueError(f"{path}: not a file")
 
@@ -153,7 +188,13 @@ def _status(path: Path) -> os.stat_result:
 
 
 def check_image_column(schema: Any, columns: TableColumns, path: Path) -> None:
-    """Raise ValueError unless a pyarrow schema has the columns, and the image's type can hold an image."""
+    """Raise ValueError unless a table has the columns, and the image's type can hold an image.
+
+    Args:
+        schema: of pyarrow.
+        columns: the columns that are needed.
+        path: of the table, for the error.
+    """
     choose_columns(schema.names, columns.image, columns.captions, str(path))
     kind = schema.field(columns.image).type
     types = import_extra("pyarrow", "data").types
@@ -176,7 +217,14 @@ class DamagedFileError(ValueError):
 
 @contextmanager
 def arrow_errors(path: Path | str) -> Iterator[None]:
-    """Turn pyarrow's errors about a damaged file into DamagedFileError. Disk errors (with an errno) pass through."""
+    """Turn pyarrow's errors about a damaged file into DamagedFileError. Disk errors (with an errno) pass through.
+
+    Args:
+        path: of the file, for the error.
+
+    Yields:
+        Nothing: it is a context manager.
+    """
     arrow = import_extra("pyarrow", "data")
     try:
         yield
@@ -198,7 +246,18 @@ class ArrowRows:
         return self._ends[-1] if self._ends else 0
 
     def row(self, index: int, location: str) -> dict[str, Any]:
-        """Return the values of a row, by column; BadSampleError if it is damaged."""
+        """Read a row.
+
+        Args:
+            index: of the row, from 0.
+            location: of the sample, for the error.
+
+        Returns:
+            Its values, by column.
+
+        Raises:
+            BadSampleError: If it is damaged.
+        """
         number = bisect_right(self._ends, index)
         batch = self._batches[number]
         index -= self._ends[number] - batch.num_rows
@@ -238,7 +297,11 @@ def _to_python(scalar: Any) -> Any:
 def drop_map_keys(value: Any) -> Any:
     """Return the values of a map, which pyarrow gives as pairs: its keys (languages, say) are not captions.
 
-    No other type has pairs; other values are returned as they are.
+    Args:
+        value: of a cell. No other type than a map has pairs.
+
+    Returns:
+        The values of a map, also within lists; other values as they are.
     """
     if isinstance(value, tuple):
         return drop_map_keys(value[1])

@@ -98,12 +98,15 @@ TABLE_CHANGED = "the table has changed since it was opened"
 
 
 def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
-    """Return the cells of a row (decoded as Latin-1) as bytes.
+    """Return the cells of a row as bytes.
 
     Args:
-        row: of the csv module.
+        row: of the csv module, decoded as Latin-1.
         columns: how many cells it must have.
         location: of the sample, for the error.
+
+    Returns:
+        The cells, one per column.
 
     Raises:
         BadSampleError: If there are fewer cells; or more that are not empty: then an unquoted delimiter has cut a
@@ -115,9 +118,16 @@ def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
 
 
 def parse_rows(lines: Iterator[str], delimiter: str, strict: bool = True) -> Iterator[list[str]]:
-    """Parse lines, decoded as Latin-1, with the csv module.
+    """Parse lines with the csv module.
 
-    Latin-1 gives a character for every byte, so that text that isn't UTF-8 spoils one cell, not the table.
+    Args:
+        lines: decoded as Latin-1. That gives a character for every byte, so that text that isn't UTF-8 spoils one cell,
+            not the table.
+        delimiter: one character.
+        strict: raise csv.Error at malformed quotes.
+
+    Returns:
+        An iterator over rows, each a list of cells.
     """
     return csv.reader(lines, delimiter=delimiter, strict=strict)
 
@@ -214,7 +224,15 @@ def _index_rows(
 
 
 def skip_byte_order_mark(file: BinaryIO, path: Path) -> None:
-    """Seek to the beginning of the text; ValueError if it is UTF-16 or its lines end in CR."""
+    """Seek to the beginning of the text, after the byte order mark if there is one.
+
+    Args:
+        file: at its beginning.
+        path: for the error.
+
+    Raises:
+        ValueError: If the text is UTF-16 or its lines end in CR.
+    """
     block = file.read(2**16)
     if block[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{path} is encoded as UTF-16. Save it as UTF-8.")
@@ -224,7 +242,15 @@ def skip_byte_order_mark(file: BinaryIO, path: Path) -> None:
 
 
 def detect_delimiter(file: BinaryIO, path: Path) -> str:
-    """Return the delimiter of the file's extension; if the header doesn't contain it, the most frequent one there."""
+    """Return the delimiter of the file's extension; if the header doesn't contain it, the most frequent one there.
+
+    Args:
+        file: at the beginning of the text; its position is restored.
+        path: of the file.
+
+    Returns:
+        One character.
+    """
     start = file.tell()
     line = next((line for line in iter(lambda: file.readline(MAX_LINE_BYTES), b"") if line.strip()), b"")
     file.seek(start)
@@ -236,7 +262,18 @@ def detect_delimiter(file: BinaryIO, path: Path) -> str:
 
 
 def read_header(rows: Iterator[list[str]], path: Path) -> list[str]:
-    """Read the names of the columns from the first row that is not blank; ValueError if there is none."""
+    """Read the names of the columns from the first row that is not blank.
+
+    Args:
+        rows: of `parse_rows`.
+        path: of the table, for the error.
+
+    Returns:
+        The names, stripped.
+
+    Raises:
+        ValueError: If there is no such row.
+    """
     try:
         row = next((row for row in rows if row), None)
     except csv.Error as error:

@@ -109,7 +109,14 @@ class ImageList(SingleChunkSource):
 
 
 def iter_files(folder: Path) -> Iterator[str]:
-    """Iterate over the paths of all files below a folder, relative to it; without hidden ones, following links."""
+    """Iterate over all files below a folder, without hidden ones, following links.
+
+    Args:
+        folder: the folder.
+
+    Yields:
+        Paths relative to it.
+    """
 
     def fail(error: OSError) -> None:
         raise error

@@ -56,26 +56,24 @@ class ForegroundImages(SingleChunkSource):
         return len(self.entries)
 
     def read(self, index: int) -> Sample:
-        """Read a sample; its extra has "kept", the fraction of the image that segments cover."""
+        """Read a sample; its extra has "object_fraction", the fraction of the image that segments cover."""
         require_index(index, len(self))
         entry = self.entries[index]
         location = f"{self.path}: image {entry.id} ({entry.file_name})"
         path = require_image_file(self.images / entry.file_name, location)
         mask = self._mask(entry, location)
-        kept = {"kept": float(mask.mean())}
+        extra = {"object_fraction": float(mask.mean())}
         if self.canvas is None:
-            return Sample(str(entry.id), location, path, (), kept)
+            return Sample(str(entry.id), location, path, (), extra)
         try:
             pixels = np.asarray(read_image(path))
         except ValueError as error:
             raise BadSampleError("unreadable image", location, str(error)) from None
         if pixels.shape[:2] != mask.shape:
-            size = (
-                f"{pixels.shape[1]} x {pixels.shape[0]}, the annotations say {entry.width} x {entry.height}"
-            )
+            size = f"{pixels.shape[1]} x {pixels.shape[0]}, but {entry.width} x {entry.height} in the annotations"
             raise BadSampleError("unreadable image", location, f"the image is {size}")
         blanked = np.where(mask[..., None], pixels, np.uint8(self.canvas))
-        return Sample(str(entry.id), location, Image.fromarray(blanked), (), kept)
+        return Sample(str(entry.id), location, Image.fromarray(blanked), (), extra)
 
     def fingerprint(self) -> str:
         return compute_fingerprint("objects", self.canvas, ascii(self.entries))

@@ -61,6 +61,9 @@ def is_eligible(masks: Sequence[np.ndarray], min_pixels: int = MIN_PIXELS, level
         masks: of its segments, bool (H, W) each.
         min_pixels: the smallest segment must have more than this.
         levels: number of levels.
+
+    Returns:
+        Whether it is used.
     """
     _check_min_pixels(min_pixels)
     return _find_objection(masks, min_pixels, levels) is None

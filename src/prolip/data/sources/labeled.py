@@ -119,11 +119,17 @@ def open_labeled(
 
 
 def check_templates(templates: Sequence[str], location: str = "templates") -> tuple[str, ...]:
-    """Check that templates contain {c}; {} is replaced by {c}.
+    """Check that templates contain {c}.
 
     Args:
-        templates: at least one.
+        templates: at least one; {} means {c}.
         location: the file or argument, for the error.
+
+    Returns:
+        The templates, with {c}.
+
+    Raises:
+        ValueError: If there is none, or one has no place for the class name.
     """
     if isinstance(templates, str) or not templates:
         raise ValueError(f"{location}: a list of at least one template is needed")
@@ -137,18 +143,42 @@ def check_templates(templates: Sequence[str], location: str = "templates") -> tu
 
 
 def is_task_folder(folder: Path) -> bool:
-    """Return whether a folder has the layout of the 38 tasks."""
+    """Return whether a folder has the layout of the 38 tasks.
+
+    Args:
+        folder: the folder.
+
+    Returns:
+        Whether it has test/*.tar.
+    """
     return any((folder / "test").glob("*.tar"))
 
 
 def read_dataset_type(folder: Path) -> str | None:
-    """Read the type of a task: "retrieval" (captions, one per line), "multilabel"; None: classification."""
+    """Read the type of a task.
+
+    Args:
+        folder: of the task.
+
+    Returns:
+        "retrieval" (captions, one per line), "multilabel"; None: classification.
+    """
     path = folder / DATASET_TYPE
     return read_lines(path)[0].lower() if path.is_file() else None
 
 
 def list_task_shards(folder: Path) -> list[str]:
-    """List test/0.tar to test/{N-1}.tar of a task, where N is in nshards.txt; FileNotFoundError if one is missing."""
+    """List test/0.tar to test/{N-1}.tar of a task, where N is in nshards.txt.
+
+    Args:
+        folder: of the task.
+
+    Returns:
+        The paths, by number; without nshards.txt all tars in test.
+
+    Raises:
+        FileNotFoundError: If one is missing.
+    """
     counted = folder / "test" / SHARD_COUNT
     try:
         count = int(counted.read_text(encoding="utf-8"))
@@ -167,7 +197,17 @@ def list_task_shards(folder: Path) -> list[str]:
 
 
 def read_lines(path: Path) -> tuple[str, ...]:
-    """Read the lines of a text file, stripped; ValueError at a blank line, because line numbers are labels."""
+    """Read the lines of a text file.
+
+    Args:
+        path: of the file, UTF-8.
+
+    Returns:
+        The lines, stripped; at least one.
+
+    Raises:
+        ValueError: At a blank line, because line numbers are labels.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

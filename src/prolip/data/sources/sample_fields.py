@@ -33,7 +33,18 @@ class CaptionField(NamedTuple):
         )
 
     def values(self, content: bytes, location: str) -> Sequence[object]:
-        """Return the values in a file, for `parse_captions`; BadSampleError if it can't be read."""
+        """Return the values in a file, for `parse_captions`.
+
+        Args:
+            content: of the file.
+            location: of the sample, for the error.
+
+        Returns:
+            The values: bytes, or what JSON holds.
+
+        Raises:
+            BadSampleError: If the file can't be read.
+        """
         if self.part.startswith("."):
             return read_json_field(content, self.part[1:], location)
         return content.splitlines() if self.part == "lines" else [content]
@@ -68,6 +79,9 @@ class SampleFields:
             key: of the sample.
             location: for messages.
             files: contents by extension; all but the image become `extra`.
+
+        Returns:
+            The sample, its image not decoded.
 
         Raises:
             BadSampleError: If there is no image, or no caption though captions are wanted.
@@ -111,7 +125,12 @@ def _general(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
 
 
 def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
-    """Raise BadSampleError if a sample has two files of one extension."""
+    """Raise BadSampleError if a sample has two files of one extension.
+
+    Args:
+        extensions: of all files of the sample.
+        location: of the sample, for the error.
+    """
     seen: set[str] = set()
     for extension in extensions:
         if extension in seen:

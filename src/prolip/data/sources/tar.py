@@ -95,8 +95,8 @@ class TarShards:
 
     def fingerprint(self) -> str:
         shards = zip(self.paths, self._stamps, self._indexes, strict=True)
-        shard_facts = [ascii((os.path.basename(path), size, len(tar))) for path, (size, _), tar in shards]
-        return compute_fingerprint(*shard_facts, *self.fields.describe())
+        described = [ascii((os.path.basename(path), size, len(tar))) for path, (size, _), tar in shards]
+        return compute_fingerprint(*described, *self.fields.describe())
 
     def files(self) -> list[Path]:
         return [Path(path) for path in self.paths]
@@ -109,7 +109,15 @@ class FileCache:
         self._reset()
 
     def open(self, path: str, stamp: tuple[int, int]) -> CachedFile:
-        """Open a file, or return it if it is open. stamp: the size and modification time that it must still have."""
+        """Open a file, or return it if it is open.
+
+        Args:
+            path: of the file.
+            stamp: the size (bytes) and modification time (ns) that it must still have.
+
+        Returns:
+            The open file.
+        """
         if self._process != os.getpid():  # forked: another thread of the parent may have held the lock
             self._reset()
         with self._lock:
@@ -139,7 +147,18 @@ class CachedFile:
             raise BadSampleError("missing file", path, "it existed when the data was opened") from None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Read bytes; BadSampleError if the file has changed since the data was opened."""
+        """Read bytes.
+
+        Args:
+            offset: of the first byte.
+            size: number of bytes.
+
+        Returns:
+            Exactly `size` bytes.
+
+        Raises:
+            BadSampleError: If the file has changed since the data was opened.
+        """
         content = read_at(self._descriptor, size, offset)
         # After reading: a writer that changes a byte has changed the modification time before.
         status = os.fstat(self._descriptor)
@@ -187,7 +206,17 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand "{00..12}" and "{a,b}" as a shell does; a backslash is not special. ValueError above a million names."""
+    """Expand "{00..12}" and "{a,b}" as a shell does, except that a backslash is not special.
+
+    Args:
+        pattern: with or without braces.
+
+    Returns:
+        The names, in order.
+
+    Raises:
+        ValueError: If the braces are not balanced, or there are more than a million names.
+    """
     for start, end in re.findall(r"\{(-?\d+)\.\.(-?\d+)", pattern):
         if len(start) > 18 or len(end) > 18 or abs(int(end) - int(start)) >= MAX_SHARDS:
             raise ValueError(f"{pattern}: the range has more than {MAX_SHARDS:,} shards")
@@ -201,7 +230,14 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def describe_pattern(pattern: str | Sequence[str]) -> str:
-    """Format a pattern, or the first of many, for messages."""
+    """Format a pattern for messages.
+
+    Args:
+        pattern: one, or a list.
+
+    Returns:
+        The pattern; of a list the first ones.
+    """
     return pattern if isinstance(pattern, str) else join_names(list(pattern), 2)
 
 

@@ -121,11 +121,15 @@ class Member(NamedTuple):
 
 
 class TarSample(NamedTuple):
-    """The files of a sample, by extension. `duplicate`: an extension that came twice; `files` has the first."""
+    """The files of a sample.
+
+    files:      contents by extension; of two files with one extension the first.
+    extensions: of all files, in order: one that came twice is in it twice.
+    """
 
     key: str
     files: dict[str, bytes]
-    duplicate: str = ""
+    extensions: tuple[str, ...]
 
 
 def iter_samples(reader: ByteReader, skip: int = 0) -> Iterator[TarSample]:
@@ -135,22 +139,24 @@ def iter_samples(reader: ByteReader, skip: int = 0) -> Iterator[TarSample]:
         reader: of the tar.
         skip: samples that are left out at the beginning; their data is not held in memory.
 
+    Yields:
+        The samples, each with all its files.
+
     Raises:
         TarDamageError: After the last complete sample, if the tar is damaged.
     """
-    index, key, files, duplicate = -1, "", dict[str, bytes](), ""  # the current sample
+    index, key, files, extensions = -1, "", dict[str, bytes](), list[str]()  # the current sample
     try:
         for member in iter_members(reader):
             if member is None or member.is_first:
                 if index >= skip:
-                    yield TarSample(key, files, duplicate)
-                index, files, duplicate = index + 1, {}, ""
+                    yield TarSample(key, files, tuple(extensions))
+                index, files, extensions = index + 1, {}, []
             if member is None or index < skip:
                 continue
             key, extension = decode_name(member.key), decode_name(member.extension)
-            if extension in files:
-                duplicate = extension
-            else:
+            extensions.append(extension)
+            if extension not in files:
                 files[extension] = reader.read(member.size)
     except TarDamageError as error:
         error.complete_samples = max(index, 0)
@@ -158,7 +164,7 @@ def iter_samples(reader: ByteReader, skip: int = 0) -> Iterator[TarSample]:
 
 
 def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterator[Member | None]:
-    """Iterate over the files of samples, in order; None at the end, where the last sample is known to be complete.
+    """Iterate over the files of samples, in order.
 
     The files of a sample are adjacent. Its key is a file's path up to the first dot of the last part; the extension is
     what follows, in lower case. Folders, links, and files that `split_name` leaves out don't count.
@@ -166,6 +172,9 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
     Args:
         reader: of the tar.
         links: receives the names of links that would be files of samples.
+
+    Yields:
+        The files; None at the end, where the last sample is known to be complete.
 
     Raises:
         TarDamageError: If the tar is damaged. The sample before the damage counts as incomplete: more of its files may
@@ -197,10 +206,14 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """Split a path into key and extension, in lower case.
+    """Split a path into key and extension.
+
+    Args:
+        name: path of a member.
 
     Returns:
-        None if it is not a file of a sample: hidden, without extension, or like __meta__.json.
+        (key, extension in lower case); None if it is not a file of a sample: hidden, without extension, or like
+        __meta__.json.
     """
     slash = name.rfind(b"/") + 1
     dot = name.find(b".", slash)
@@ -214,7 +227,16 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def read_at(descriptor: int, count: int, offset: int) -> bytes:
-    """Read bytes of an open file from an offset; fewer than `count` only at its end."""
+    """Read bytes of an open file from an offset.
+
+    Args:
+        descriptor: of the file.
+        count: number of bytes.
+        offset: of the first byte.
+
+    Returns:
+        The bytes; fewer than `count` only at the end of the file.
+    """
     content = os.pread(descriptor, count, offset)
     while len(content) < count and (
         more := os.pread(descriptor, count - len(content), offset + len(content))
@@ -224,7 +246,14 @@ def read_at(descriptor: int, count: int, offset: int) -> bytes:
 
 
 def decode_name(name: bytes) -> str:
-    """Decode a name, as a key and for messages: old tars have names that are not UTF-8."""
+    """Decode a name, as a key and for messages: old tars have names that are not UTF-8.
+
+    Args:
+        name: of a member, or a part of it.
+
+    Returns:
+        The text; bytes that are not UTF-8 are replaced.
+    """
     return name.decode("utf-8", "replace")
 
 

@@ -76,7 +76,7 @@ class TarIndex:
 
 
 def scan_tar(descriptor: int) -> TarIndex:
-    """Scan an open tar on disk. A damaged tar is not an error: the index ends there and says so.
+    """Scan an open tar on disk. A damaged tar is not an error: the index ends there, with a message in `damage`.
 
     Args:
         descriptor: of the open file.

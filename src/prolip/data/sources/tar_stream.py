@@ -17,7 +17,7 @@ from typing import Any
 
 from prolip.data.sample import BadSampleError, Sample, SampleError
 from prolip.data.source import compute_fingerprint
-from prolip.data.sources.sample_fields import SampleFields
+from prolip.data.sources.sample_fields import SampleFields, require_unique_extensions
 from prolip.data.sources.tar import DEFAULT_CAPTIONS, DEFAULT_IMAGES, URL, expand_braces, expand_paths
 from prolip.data.sources.tar_format import StreamReader, TarDamageError, TarSample, iter_samples
 
@@ -82,6 +82,9 @@ class TarStream:
             shard: its index in `shards`.
             skip: samples that are left out at the beginning.
 
+        Returns:
+            An iterator over samples, and errors in place of bad ones.
+
         Raises:
             OSError: If the shard can't be reached at all, after several tries. A network that is down must not count as
                 bad data.
@@ -111,9 +114,8 @@ class TarStream:
                 time.sleep(wait)
 
     def _make_sample(self, sample: TarSample, location: str) -> Sample | SampleError:
-        if sample.duplicate:
-            return SampleError("two files of one kind", location, f"two {sample.duplicate}")
         try:
+            require_unique_extensions(sample.extensions, location)
             return self.fields.make_sample(sample.key, location, sample.files)
         except BadSampleError as error:
             return error.record
@@ -129,6 +131,9 @@ def open_stream(url: str) -> Iterator[io.BufferedReader]:
 
     Args:
         url: an address, a "pipe:command", or a path.
+
+    Yields:
+        A binary file that can't seek.
 
     Raises:
         UnreachableError: On reading, if not one byte comes.
@@ -151,7 +156,14 @@ def open_stream(url: str) -> Iterator[io.BufferedReader]:
 
 
 def redact_secrets(url: str) -> str:
-    """Replace user names, passwords, tokens and signatures by ***, for messages."""
+    """Replace user names, passwords, tokens and signatures by ***, for messages.
+
+    Args:
+        url: an address or command, or a message that contains one.
+
+    Returns:
+        The text without secrets.
+    """
     for pattern, replacement in SECRETS:
         url = pattern.sub(replacement, url)
     return url
