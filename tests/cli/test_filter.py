@@ -11,7 +11,7 @@ from tests.filtering import made_embeddings as made
 @pytest.fixture
 def embeddings(tmp_path):
     images, texts = made.gaussians(10, 1), made.gaussians(10, 2)
-    parts = [made.list_pairs(images, texts, right=[True, False] * 5)]
+    parts = [made.pairs(images, texts, right=[True, False] * 5)]
     return str(made.write(tmp_path / "e", parts, {"right": "bool"}).folder)
 
 

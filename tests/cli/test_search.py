@@ -1,4 +1,4 @@
-"""`prolip index` and `prolip search`, as a user types them."""
+"""Tests of the commands `prolip index` and `prolip search`."""
 
 import json
 
@@ -6,15 +6,13 @@ import pytest
 from PIL import Image
 from tyro.extras import subcommand_cli_from_dict
 
-from prolip.cli import search as commands
+from prolip.cli.search import index, search
 from prolip.embeddings.embed import embed
 from prolip.retrieval.index.database import Database
 
 
 def prolip(*words):
-    subcommand_cli_from_dict(
-        {"index": commands.index, "search": commands.search}, args=[str(word) for word in words]
-    )
+    subcommand_cli_from_dict({"index": index, "search": search}, args=[str(word) for word in words])
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +30,7 @@ def test_index_appends_and_reports(folder, tmp_path, capsys):
     assert f"{rows:,} rows. Every search is exact." in capsys.readouterr().out
     prolip("index", folder / "b", "--out", tmp_path / "db", "--kind", "ivf-sq", "--recall", "0.9", "--json")
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["rows"], printed["kind"], printed["target"]) == (rows, "ivf-sq", 0.9)
+    assert (printed["rows"], printed["kind"], printed["target_recall"]) == (rows, "ivf-sq", 0.9)
     assert 0.9 <= printed["recall"] <= 1
     assert "quantiles" not in printed
 

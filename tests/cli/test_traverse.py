@@ -1,4 +1,4 @@
-"""`prolip traverse` over captions on disk; over files: test_evaluate.py."""
+"""Tests of `prolip traverse` over captions on disk (over files: test_evaluate.py)."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_traverse_gives_the_same_path_for_file_embeddings_and_database(folder, c
     found = []
     for captions in (["captions.txt"], words):
         name, *options = captions
-        asked = [
+        arguments = [
             str(folder / "red.png"),
             "--captions",
             str(folder / name),
@@ -36,7 +36,7 @@ def test_traverse_gives_the_same_path_for_file_embeddings_and_database(folder, c
             "scenes-tiny",
             *options,
         ]
-        main(["traverse", *asked, "--json"])
+        main(["traverse", *arguments, "--json"])
         (path,) = json.loads(capsys.readouterr().out).values()
         found.append(([step["caption"] for step in path["steps"]], path["root"]["caption"]))
     assert found[0] == found[1]

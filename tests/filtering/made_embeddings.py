@@ -1,4 +1,4 @@
-"""Embeddings that are made up: any Gaussians, captions and extra columns, in parts on disk."""
+"""Synthetic embedding data sets: any Gaussians, captions and extra columns, in parts on disk."""
 
 import json
 
@@ -17,47 +17,47 @@ def gaussians(count, seed=0, dim=8, low=-5.0, high=-1.0):
     return Gaussian(mean, low + (high - low) * torch.rand(count, dim, generator=generator))
 
 
-def row(number, modality, z, caption="a thing", **more):
+def row(index, modality, z, caption="a thing", **more):
     """A row of embeddings; z: a Gaussian (D,)."""
     return {
-        "id": f"key{number}",
-        "number": number,
+        "id": f"key{index}",
+        "index": index,
         "modality": modality,
         "mean": z.mean.tolist(),
         "log_var": z.log_var.tolist(),
         "uncertainty": z.uncertainty.item(),
         "caption": caption,
-        "pixels": f"{number:016x}" if modality == "image" else None,
+        "pixel_digest": f"{index:016x}" if modality == "image" else None,
         **more,
     }
 
 
-def write(folder, parts, columns=(), variances="full", bads=None):
-    """parts: lists of rows, images first. bads: number -> (reason, where, detail), all in the first part."""
+def write(folder, parts, columns=(), variances="full", errors=None):
+    """parts: lists of rows, images first. errors: index -> (reason, where, detail), all in the first part."""
     header = DatasetHeader(
-        model="made-up", identity="0" * 16, dim=len(parts[0][0]["mean"]), scale=1.0, bias=0.0, variances=variances,
+        model="synthetic", identity="0" * 16, dim=len(parts[0][0]["mean"]), scale=1.0, bias=0.0, variances=variances,
         precision="float32", modality=None, data=str(folder), captions=None, image=None, fingerprint="f" * 16,
         part_size=1000, parts=len(parts), columns=dict(columns),
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     header.write(folder)
-    for number, rows in enumerate(parts):
-        tried = len({one["number"] for one in rows})
-        told = {
-            HEADER: header.to_json(), PART: str(number), DIGEST: repr(rows), NUM_SAMPLES: str(tried),
-            ERRORS: json.dumps(bads or {}), INVALID_VALUES: "{}",
+    for part, rows in enumerate(parts):
+        samples = len({one["index"] for one in rows})
+        metadata = {
+            HEADER: header.to_json(), PART: str(part), DIGEST: repr(rows), NUM_SAMPLES: str(samples),
+            ERRORS: json.dumps(errors or {}), INVALID_VALUES: "{}",
         }  # fmt: skip
-        made = schema(header).with_metadata(told)
-        rows = [{**dict.fromkeys(made.names), **one} for one in rows]
-        write_part(folder, number, pa.Table.from_pylist(rows, schema=made))
+        arrow_schema = schema(header).with_metadata(metadata)
+        rows = [{**dict.fromkeys(arrow_schema.names), **one} for one in rows]
+        write_part(folder, part, pa.Table.from_pylist(rows, schema=arrow_schema))
     return EmbeddingDataset.open(folder)
 
 
 def pairs(images, texts, first=0, **columns):
     """A part of pairs: row i of images (n, D) with row i of texts. columns: a list of values each, for images."""
-    numbers = range(first, first + len(images))
+    indices = range(first, first + len(images))
     extra = [{name: values[i] for name, values in columns.items()} for i in range(len(images))]
     return [
-        *(row(n, "image", z, **more) for n, z, more in zip(numbers, images, extra, strict=True)),
-        *(row(n, "text", z, f"caption {n}") for n, z in zip(numbers, texts, strict=True)),
+        *(row(n, "image", z, **more) for n, z, more in zip(indices, images, extra, strict=True)),
+        *(row(n, "text", z, f"caption {n}") for n, z in zip(indices, texts, strict=True)),
     ]

@@ -10,32 +10,30 @@ from prolip.filtering.threshold import find_threshold
 from tests.filtering import made_embeddings as made
 
 
-def selection(tmp_path, by, *, twins=False):
-    judge = get_criterion(by)
+def selection(tmp_path, by, *, with_duplicates=False):
+    criterion = get_criterion(by)
     images, texts = made.gaussians(40, 1), made.gaussians(40, 2)
     parts = [made.pairs(images[:25], texts[:25]), made.pairs(images[25:], texts[25:], first=25)]
     embeddings = made.write(tmp_path / "e", parts)
     scores = cache_scores(embeddings, tmp_path / "s")
-    cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 0.5)
+    threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), 0.5)
     found = (
         find_near_duplicates(
-            embeddings, scores, judge, cut, kind="images", min_cosine=0.6, temp_folder=tmp_path
+            embeddings, scores, criterion, threshold, kind="images", min_cosine=0.6, temp_folder=tmp_path
         )
-        if twins
+        if with_duplicates
         else None
     )
-    return Selection(scores, judge, cut, found)
+    return Selection(scores, criterion, threshold, found)
 
 
 @pytest.mark.parametrize("by", ["csd", "inclusion"])
-def test_ends_and_both_sides_of_the_cut(tmp_path, by):
+def test_find_examples_of_both_ends_and_around_the_threshold(tmp_path, by):
     chosen = selection(tmp_path, by)
-    order = np.argsort(
-        -np.concatenate([judged.score for judged in chosen.iter_parts()]), kind="stable"
-    ).tolist()
+    order = np.argsort(-np.concatenate([part.score for part in chosen.iter_parts()]), kind="stable").tolist()
     found = find_examples(chosen, 5)
     named = {
-        name: [one.row["number"] for one in getattr(found, name)]
+        name: [one.row["index"] for one in getattr(found, name)]
         for name in vars(found)
         if name != "duplicates"
     }
@@ -45,16 +43,16 @@ def test_ends_and_both_sides_of_the_cut(tmp_path, by):
         "just_dropped": order[20:25],
         "worst": order[35:],
     }
-    assert all(one.part == int(one.row["number"] >= 25) for one in found.best)
-    assert all(one.row["caption"] == f"caption {one.row['number']}" for one in found.worst)
+    assert all(one.part == int(one.row["index"] >= 25) for one in found.best)
+    assert all(one.row["caption"] == f"caption {one.row['index']}" for one in found.worst)
     assert found.duplicates == []
 
 
-def test_duplicates_stand_beside_what_they_are_alike_to(tmp_path):
-    chosen = selection(tmp_path, "csd", twins=True)
+def test_find_examples_pairs_duplicates_with_kept_samples(tmp_path):
+    chosen = selection(tmp_path, "csd", with_duplicates=True)
     found = find_examples(chosen, 100).duplicates
     assert len(found) == chosen.duplicates.count > 0
     images = made.gaussians(40, 1).mean
-    for gone, stays in found:
-        assert images[gone.row["number"]] @ images[stays.row["number"]] >= 0.6
-        assert gone.row["csd"] >= stays.row["csd"]
+    for dropped, kept in found:
+        assert images[dropped.row["index"]] @ images[kept.row["index"]] >= 0.6
+        assert dropped.row["csd"] >= kept.row["csd"]

@@ -18,17 +18,19 @@ from tests.embeddings.shards import caption, files, picture, write_shards
 
 
 def chosen(embeddings, folder, keep_fraction=0.5):
-    scores, judge = cache_scores(embeddings, folder), get_criterion("csd")
+    scores, criterion = cache_scores(embeddings, folder), get_criterion("csd")
     return Selection(
-        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep_fraction)
+        scores,
+        criterion,
+        find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), keep_fraction),
     )
 
 
 def kept_ids(selection):
-    return [one for judged in selection.iter_parts(["id"]) for one in judged.kept["id"].to_pylist()]
+    return [one for part in selection.iter_parts(["id"]) for one in part.kept["id"].to_pylist()]
 
 
-def by_tarfile(folder):
+def read_all_samples(folder):
     """All samples of shards, by key."""
     return {
         key: dict(files)
@@ -38,34 +40,34 @@ def by_tarfile(folder):
 
 
 @pytest.mark.parametrize("part_size", [3, 100])
-def test_the_files_of_tars_come_as_they_were(nano, tmp_path, part_size):
+def test_iter_kept_samples_copies_tar_members(nano, tmp_path, part_size):
     data = write_shards(tmp_path / "d", [5, 1, 7], bad=[2])
     embeddings = embed(nano, data, tmp_path / "e", part_size=part_size, max_bad_fraction=0.2, progress=False)
     selection = chosen(embeddings, tmp_path / "s")
-    found, whole = (
+    found, original = (
         list(iter_kept_samples(selection, embeddings, embeddings.header.data)),
-        by_tarfile(tmp_path / "d"),
+        read_all_samples(tmp_path / "d"),
     )
     assert [key for key, _ in found] == kept_ids(selection)
     assert len(found) == 6
-    assert all(members == whole[key] for key, members in found)
+    assert all(members == original[key] for key, members in found)
     assert list(iter_kept_samples(selection, embeddings, embeddings.header.data, skip=4)) == found[4:]
 
 
-def test_a_stream_gives_what_its_shards_give(nano, tmp_path):
+def test_iter_kept_samples_of_a_stream(nano, tmp_path):
     write_shards(tmp_path / "d", [5, 4])
     data = f"pipe:cat {shlex.quote(str(tmp_path))}/d/0000{{0,1}}.tar"
     embeddings = embed(nano, data, tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
-    found, whole = (
+    found, original = (
         list(iter_kept_samples(selection, embeddings, embeddings.header.data)),
-        by_tarfile(tmp_path / "d"),
+        read_all_samples(tmp_path / "d"),
     )
     assert [key for key, _ in found] == kept_ids(selection)
-    assert all(members == whole[key] for key, members in found)
+    assert all(members == original[key] for key, members in found)
 
 
-def test_data_of_another_size_is_told(nano, tmp_path):
+def test_iter_kept_samples_rejects_data_of_another_size(nano, tmp_path):
     embeddings = embed(nano, write_shards(tmp_path / "d", [8]), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
     write_shards(tmp_path / "d", [4])
@@ -73,7 +75,7 @@ def test_data_of_another_size_is_told(nano, tmp_path):
         iter_kept_samples(selection, embeddings, embeddings.header.data)
 
 
-def test_other_samples_in_a_tar_of_the_same_size_are_told(nano, tmp_path):
+def test_iter_kept_samples_rejects_changed_keys(nano, tmp_path):
     embeddings = embed(nano, write_shards(tmp_path / "d", [8]), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s")
     renamed = [(f"9{name[1:]}", content) for name, content in files(range(8))]
@@ -85,7 +87,7 @@ def test_other_samples_in_a_tar_of_the_same_size_are_told(nano, tmp_path):
         list(iter_kept_samples(selection, embeddings, embeddings.header.data))
 
 
-def test_a_stream_that_ends_early_is_told(nano, tmp_path):
+def test_iter_kept_samples_reports_a_truncated_stream(nano, tmp_path):
     write_shards(tmp_path / "d", [8])
     path = tmp_path / "d" / "00000.tar"
     embeddings = embed(nano, f"pipe:cat {shlex.quote(str(path))}", tmp_path / "e", progress=False)
@@ -97,10 +99,10 @@ def test_a_stream_that_ends_early_is_told(nano, tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
-    """A table of pictures of three kinds, a column more."""
-    names = [f"{n}.{ending}" for n, ending in enumerate(["png", "jpg", "bmp"])]
-    for number, name in enumerate(names):
-        Image.open(io.BytesIO(picture(number))).save(tmp_path / name)
+    """A table of images in three formats, with an extra column."""
+    names = [f"{n}.{extension}" for n, extension in enumerate(["png", "jpg", "bmp"])]
+    for index, name in enumerate(names):
+        Image.open(io.BytesIO(picture(index))).save(tmp_path / name)
     with open(tmp_path / "t.csv", "w", newline="") as file:
         rows = [
             ("image", "caption", "licence"),
@@ -110,7 +112,7 @@ def table(tmp_path):
     return tmp_path / "t.csv"
 
 
-def test_other_data_becomes_picture_text_and_json(nano, tmp_path, table):
+def test_iter_kept_samples_of_a_table_gives_image_text_and_json(nano, tmp_path, table):
     embeddings = embed(nano, str(table), tmp_path / "e", progress=False)
     found = dict(
         iter_kept_samples(
@@ -122,19 +124,19 @@ def test_other_data_becomes_picture_text_and_json(nano, tmp_path, table):
         ["jpg", "json", "txt"],
         ["json", "png", "txt"],
     ]
-    for number, (members, ending) in enumerate(zip(found.values(), ["png", "jpg", None], strict=True)):
-        told = json.loads(members["json"])
-        assert members["txt"].decode() == caption(number).strip()
-        assert told["captions"] == [caption(number).strip()]
-        assert told["licence"] == "free"
-        assert told["csd"] > 0
-        if ending:
-            assert members[ending] == (tmp_path / f"{number}.{ending}").read_bytes()
+    for index, (members, extension) in enumerate(zip(found.values(), ["png", "jpg", None], strict=True)):
+        metadata = json.loads(members["json"])
+        assert members["txt"].decode() == caption(index).strip()
+        assert metadata["captions"] == [caption(index).strip()]
+        assert metadata["licence"] == "free"
+        assert metadata["csd"] > 0
+        if extension:
+            assert members[extension] == (tmp_path / f"{index}.{extension}").read_bytes()
     bitmap = Image.open(io.BytesIO(found["000000000002"]["png"]))
     assert bitmap.tobytes() == Image.open(tmp_path / "2.bmp").tobytes()
 
 
-def test_a_picture_that_has_gone_is_told(nano, tmp_path, table):
+def test_iter_kept_samples_reports_a_missing_image(nano, tmp_path, table):
     embeddings = embed(nano, str(table), tmp_path / "e", progress=False)
     selection = chosen(embeddings, tmp_path / "s", keep_fraction=1.0)
     (tmp_path / "1.jpg").unlink()

@@ -12,15 +12,15 @@ from tests.filtering import made_embeddings as made
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([-1.0, 0.5, 2.0, np.nan])), max_size=15))
-def test_of_each_number_the_first_best_row(rows):
+def test_find_first_best_matches_loop(rows):
     rows = sorted(rows, key=lambda pair: pair[0])
-    numbers = np.array([number for number, _ in rows], np.int64)
+    indices = np.array([index for index, _ in rows], np.int64)
     scores = np.array([score for _, score in rows], np.float32)
     expected = []
-    for number in sorted(set(numbers.tolist())):
-        places = [i for i, (n, _) in enumerate(rows) if n == number]
-        expected.append(max(places, key=lambda i: (-np.inf if np.isnan(scores[i]) else scores[i], -i)))
-    assert find_first_best(numbers, to_sort_keys(scores)).tolist() == expected
+    for index in sorted(set(indices.tolist())):
+        candidates = [i for i, (n, _) in enumerate(rows) if n == index]
+        expected.append(max(candidates, key=lambda i: (-np.inf if np.isnan(scores[i]) else scores[i], -i)))
+    assert find_first_best(indices, to_sort_keys(scores)).tolist() == expected
 
 
 @pytest.fixture
@@ -31,38 +31,38 @@ def embeddings(tmp_path):
     return made.write(tmp_path / "e", parts)
 
 
-@pytest.mark.parametrize("judge", CRITERIA, ids=lambda one: one.name)
-def test_a_sample_counts_by_the_caption_that_fits_best(embeddings, tmp_path, judge):
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda one: one.name)
+def test_iter_best_ranks_a_sample_by_its_best_caption(embeddings, tmp_path, criterion):
     scores = cache_scores(embeddings, tmp_path / "s")
-    rows = [one for number in scores.parts for one in scores.read_part(number).to_pylist()]
-    found = [value for best in scores.iter_best(judge) for value in best.score.tolist()]
-    by_number = {}
+    rows = [one for part in scores.parts for one in scores.read_part(part).to_pylist()]
+    found = [value for best in scores.iter_best(criterion) for value in best.score.tolist()]
+    by_index = {}
     for one in rows:
-        value = judge.sign * one[judge.column]
-        by_number[one["number"]] = max(value, by_number.get(one["number"], -np.inf))
-    assert found == pytest.approx([by_number[number] for number in range(6)])
+        value = criterion.sign * one[criterion.column]
+        by_index[one["index"]] = max(value, by_index.get(one["index"], -np.inf))
+    assert found == pytest.approx([by_index[index] for index in range(6)])
 
 
-def test_what_is_there_is_not_made_again_and_what_is_missing_is(embeddings, tmp_path):
+def test_cache_scores_computes_only_missing_parts(embeddings, tmp_path):
     folder = tmp_path / "s"
     cache_scores(embeddings, folder)
-    first, second = (folder / get_part_name(number) for number in (0, 1))
+    first, second = (folder / get_part_name(part) for part in (0, 1))
     stamp, content = first.stat().st_mtime_ns, second.read_bytes()
     second.unlink()
-    left = folder / f".{get_part_name(1)}.99999999.1"
-    left.write_bytes(b"half")
+    temporary = folder / f".{get_part_name(1)}.99999999.1"
+    temporary.write_bytes(b"half")
     cache_scores(embeddings, folder)
     assert first.stat().st_mtime_ns == stamp
     assert second.read_bytes() == content
-    assert not left.exists()
+    assert not temporary.exists()
 
 
-def test_the_folder_is_a_table_to_other_programs(embeddings, tmp_path):
+def test_score_folder_reads_as_one_parquet_table(embeddings, tmp_path):
     cache_scores(embeddings, tmp_path / "s")
-    assert pq.read_table(tmp_path / "s")["number"].to_pylist() == [0, 1, 2, 3, 3, 4, 5]
+    assert pq.read_table(tmp_path / "s")["index"].to_pylist() == [0, 1, 2, 3, 3, 4, 5]
 
 
-def test_scores_of_other_embeddings_are_refused(embeddings, tmp_path):
+def test_cache_scores_rejects_other_embeddings(embeddings, tmp_path):
     cache_scores(embeddings, tmp_path / "s")
     z = made.gaussians(2)
     others = made.write(tmp_path / "o", [made.pairs(z[:1], z[1:])], variances="trace")
@@ -70,7 +70,7 @@ def test_scores_of_other_embeddings_are_refused(embeddings, tmp_path):
         cache_scores(others, tmp_path / "s")
 
 
-def test_a_damaged_part_is_told(embeddings, tmp_path):
+def test_iter_best_reports_a_damaged_part(embeddings, tmp_path):
     scores = cache_scores(embeddings, tmp_path / "s")
     (tmp_path / "s" / get_part_name(1)).write_bytes(b"PAR1 no more")
     with pytest.raises(ValueError, match=r"part-000000001.parquet can't be read"):

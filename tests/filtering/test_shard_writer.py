@@ -7,7 +7,7 @@ from prolip.filtering.shard_writer import claim_folder, write_shards
 from tests.data.tar_files import tar_bytes
 from tests.embeddings.shards import files
 from tests.embeddings.shards import write_shards as write_data
-from tests.filtering.test_kept_samples import by_tarfile, chosen, kept_ids
+from tests.filtering.test_kept_samples import chosen, kept_ids, read_all_samples
 
 
 @pytest.fixture
@@ -18,32 +18,32 @@ def made(nano, tmp_path):
 
 def write(made, folder, **options):
     embeddings, selection = made
-    claim_folder(folder, options or {"by": "csd"})
+    claim_folder(folder, options or {"rank_by": "csd"})
     return write_shards(folder, selection, embeddings, data=embeddings.header.data, kept=7, size=3)
 
 
-def test_new_shards_hold_what_is_kept_and_nothing_else(made, tmp_path):
+def test_write_shards_writes_only_kept_samples(made, tmp_path):
     paths = write(made, tmp_path / "new")
     assert [path.name for path in paths] == ["00000.tar", "00001.tar", "00002.tar"]
-    old, new = by_tarfile(tmp_path / "d"), by_tarfile(tmp_path / "new")
+    old, new = read_all_samples(tmp_path / "d"), read_all_samples(tmp_path / "new")
     assert list(new) == kept_ids(made[1])
     assert all(members == old[key] for key, members in new.items())
     opened, source = open_data(tmp_path / "new"), open_data(tmp_path / "d")
-    numbers = [n for judged in made[1].iter_parts() for n in judged.kept["number"].to_pylist()]
+    indices = [n for part in made[1].iter_parts() for n in part.kept["index"].to_pylist()]
     assert len(opened) == 7
-    for place, number in enumerate(numbers):
-        ours, theirs = opened.read(place), source.read(number)
+    for position, index in enumerate(indices):
+        ours, theirs = opened.read(position), source.read(index)
         assert (ours.key, ours.image, ours.captions) == (theirs.key, theirs.image, theirs.captions)
         assert dict(ours.extra) == dict(theirs.extra)
 
 
-def test_a_run_that_was_killed_goes_on(made, tmp_path, monkeypatch):
-    whole = [path.read_bytes() for path in write(made, tmp_path / "whole")]
+def test_write_shards_resumes(made, tmp_path, monkeypatch):
+    complete = [path.read_bytes() for path in write(made, tmp_path / "complete")]
     real, read = shard_writer.iter_kept_samples, []
 
     def failing(*arguments, **options):
-        for number, sample in enumerate(real(*arguments, **options)):
-            if number == 4:
+        for index, sample in enumerate(real(*arguments, **options)):
+            if index == 4:
                 raise KeyboardInterrupt
             yield sample
 
@@ -58,11 +58,11 @@ def test_a_run_that_was_killed_goes_on(made, tmp_path, monkeypatch):
             yield sample
 
     monkeypatch.setattr(shard_writer, "iter_kept_samples", counted)
-    assert [path.read_bytes() for path in write(made, tmp_path / "new")] == whole
-    assert read == kept_ids(made[1])[3:], "what is there is not read again"
+    assert [path.read_bytes() for path in write(made, tmp_path / "new")] == complete
+    assert read == kept_ids(made[1])[3:], "finished shards are not read again"
 
 
-def test_another_selection_in_the_same_folder_is_refused(made, tmp_path):
+def test_claim_folder_rejects_another_selection(made, tmp_path):
     write(made, tmp_path / "new")
     with pytest.raises(ValueError, match="holds the shards of another selection"):
         write(made, tmp_path / "new", rank_by="cosine")
@@ -72,7 +72,7 @@ def test_another_selection_in_the_same_folder_is_refused(made, tmp_path):
         write(made, tmp_path / "mine")
 
 
-def test_keys_that_come_again_stay_apart(nano, tmp_path):
+def test_write_shards_makes_keys_unique(nano, tmp_path):
     """Every shard counts from 0, as many data sets do."""
     (tmp_path / "d").mkdir()
     for shard in range(3):

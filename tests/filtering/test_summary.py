@@ -21,40 +21,40 @@ def selection(tmp_path, by, keep, columns, **values):
         made.pairs(images[half:], texts[half:], half, **{k: v[half:] for k, v in values.items()}),
     ]
     scores = cache_scores(made.write(tmp_path / "e", parts, columns), tmp_path / "s")
-    judge = get_criterion(by)
+    criterion = get_criterion(by)
     return Selection(
-        scores, judge, find_threshold(lambda: (best.score for best in scores.iter_best(judge)), keep)
+        scores, criterion, find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), keep)
     )
 
 
 def column(chosen, name):
-    return np.concatenate([judged.rows[name].to_numpy() for judged in chosen.iter_parts([name])])
+    return np.concatenate([part.rows[name].to_numpy() for part in chosen.iter_parts([name])])
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
-def test_quantiles_are_right_to_within_a_bin(tmp_path, by):
+def test_quantiles_are_exact_to_one_bin(tmp_path, by):
     chosen = selection(tmp_path, by, 0.4, {})
     found = summarize_selection(chosen)
     values = column(chosen, by)
-    kept = np.concatenate([judged.outcome for judged in chosen.iter_parts()]) == SampleOutcome.KEPT
+    kept = np.concatenate([part.outcome for part in chosen.iter_parts()]) == SampleOutcome.KEPT
     bin_width = float(values.max() - values.min()) / summary.BINS
     for name, some in (("kept", values[kept]), ("dropped", values[~kept])):
         for quantile in QUANTILES:
             exact = np.quantile(some, quantile, method="inverted_cdf")
-            told = found.to_dict()["quantiles"][name][f"{quantile:g}"]
-            assert told == pytest.approx(exact, abs=1.01 * bin_width), (name, quantile)
+            quantile_found = found.to_dict()["quantiles"][name][f"{quantile:g}"]
+            assert quantile_found == pytest.approx(exact, abs=1.01 * bin_width), (name, quantile)
     assert found.histogram.kept.sum() == found.kept == 24
     assert found.histogram.dropped.sum() == 36
     assert found.total == COUNT
 
 
-def test_truth_by_its_definition(tmp_path):
+def test_ground_truth_agreement_matches_definition(tmp_path):
     truths = [None if i % 10 == 0 else i % 3 > 0 for i in range(COUNT)]
     chosen = selection(tmp_path, "csd", 0.4, {"correct": "bool"}, correct=truths)
     found = summarize_selection(chosen, "correct").ground_truth
     kept = set(
         np.flatnonzero(
-            np.concatenate([judged.outcome for judged in chosen.iter_parts()]) == SampleOutcome.KEPT
+            np.concatenate([part.outcome for part in chosen.iter_parts()]) == SampleOutcome.KEPT
         ).tolist()
     )
     known = [i for i in range(COUNT) if truths[i] is not None]
@@ -67,26 +67,26 @@ def test_truth_by_its_definition(tmp_path):
 
 
 def test_numbers_count_as_ground_truth_and_texts_do_not(tmp_path):
-    numbers = [i % 2 for i in range(COUNT)]
+    values = [i % 2 for i in range(COUNT)]
     chosen = selection(
-        tmp_path, "csd", 1.0, {"correct": "int64", "name": "string"}, correct=numbers, name=["x"] * COUNT
+        tmp_path, "csd", 1.0, {"correct": "int64", "name": "string"}, correct=values, name=["x"] * COUNT
     )
     assert summarize_selection(chosen, "correct").ground_truth.precision == 0.5
     with pytest.raises(ValueError, match="'name'"):
         summarize_selection(chosen, "name")
 
 
-def test_one_score_only_is_no_trouble(tmp_path):
+def test_summarize_selection_with_one_score(tmp_path):
     z = made.gaussians(2)
     scores = cache_scores(made.write(tmp_path / "e", [made.pairs(z[:1], z[1:])]), tmp_path / "s")
-    judge = get_criterion("csd")
-    cut = find_threshold(lambda: (best.score for best in scores.iter_best(judge)), 1.0)
-    found = summarize_selection(Selection(scores, judge, cut))
+    criterion = get_criterion("csd")
+    threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), 1.0)
+    found = summarize_selection(Selection(scores, criterion, threshold))
     assert found.to_dict()["quantiles"]["dropped"] is None
-    assert found.to_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-cut.score, rel=1e-5)
+    assert found.to_dict()["quantiles"]["kept"]["0.5"] == pytest.approx(-threshold.score, rel=1e-5)
 
 
-def test_a_truth_that_is_no_number_is_unknown():
+def test_null_and_nan_ground_truth_are_unknown():
     right, known = summary._read_ground_truth(pa.chunked_array([[1.0, 0.0, float("nan"), None]]), "correct")
     assert right.tolist() == [True, False, False, False]
     assert known.tolist() == [True, True, False, False]

@@ -1,4 +1,4 @@
-"""Embeddings for tests of search, write_embeddings by hand: no model is needed."""
+"""Embedding data sets for tests of search, written without a model."""
 
 import pyarrow as pa
 import torch
@@ -11,11 +11,11 @@ IDENTITY = "0123456789abcdef"
 
 
 def make_gaussians(count, dim=12, seed=0, low=-6.0, high=-1.0):
-    """Unit means and log-variances of mixed widths, float32."""
+    """Unit means and log-variances of mixed uncertainty, float32."""
     generator = torch.Generator().manual_seed(seed)
     mean = torch.nn.functional.normalize(torch.randn(count, dim, generator=generator), dim=-1)
-    wide = low + (high - low) * torch.rand(count, 1, generator=generator)
-    return Gaussian(mean, wide + 0.3 * torch.randn(count, dim, generator=generator))
+    level = low + (high - low) * torch.rand(count, 1, generator=generator)
+    return Gaussian(mean, level + 0.3 * torch.randn(count, dim, generator=generator))
 
 
 def write_embeddings(
@@ -29,9 +29,9 @@ def write_embeddings(
     variances="full",
     precision="float32",
     bias=-4.0,
-    data="pictures",
+    data="images",
 ):
-    """A folder of embeddings. extra: name -> (Arrow type, values of the images; texts have null)."""
+    """Write an embedding data set. extra: name -> (Arrow type, values of the images; texts have null)."""
     texts = images[:0] if texts is None else texts
     columns = {name: kind for name, (kind, _) in (extra or {}).items()}
     header = DatasetHeader(
@@ -41,33 +41,33 @@ def write_embeddings(
     )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     header.write(folder)
-    for number in range(parts):
+    for part in range(parts):
         rows = make_part(
             header,
-            number,
+            part,
             images,
             texts,
-            range(number, len(images), parts),
-            range(number, len(texts), parts),
+            range(part, len(images), parts),
+            range(part, len(texts), parts),
             extra,
         )
-        write_part(folder, number, rows)
+        write_part(folder, part, rows)
     return EmbeddingDataset.open(folder)
 
 
 def make_part(header, part, images, texts, own_images, own_texts, extra):
     z = Gaussian.cat([images[list(own_images)], texts[list(own_texts)]])
-    number = [*own_images, *own_texts]
-    count, none = len(number), [None] * len(own_texts)
+    indices = [*own_images, *own_texts]
+    count, none = len(indices), [None] * len(own_texts)
     mean = z.mean.half() if header.precision == "float16" else z.mean
     columns = {
-        "id": pa.array([f"key-{n}" for n in number], pa.string()),
-        "number": pa.array(number, pa.int64()),
+        "id": pa.array([f"key-{n}" for n in indices], pa.string()),
+        "index": pa.array(indices, pa.int64()),
         "modality": pa.array(["image"] * len(own_images) + ["text"] * len(own_texts), pa.string()),
         "mean": lists(mean),
         "uncertainty": pa.array(z.uncertainty.numpy()),
-        "caption": pa.array([f"caption {n}" for n in number], pa.string()),
-        **{name: pa.nulls(count, pa.string()) for name in ("path", "url", "pixels")},
+        "caption": pa.array([f"caption {n}" for n in indices], pa.string()),
+        **{name: pa.nulls(count, pa.string()) for name in ("path", "url", "pixel_digest")},
     }
     if header.variances == "full":
         columns["log_var"] = lists(z.log_var)
@@ -82,9 +82,9 @@ def lists(values):
 
 
 def list_rows(embeddings):
-    """(modality, number) of every row in the order that a database takes them."""
+    """(modality, index) of every row in the order that a database takes them."""
     return [
-        (row["modality"], row["number"])
-        for _, rows in embeddings.iter_parts(columns=["modality", "number"])
+        (row["modality"], row["index"])
+        for _, rows in embeddings.iter_parts(columns=["modality", "index"])
         for row in rows.to_pylist()
     ]

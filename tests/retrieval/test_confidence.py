@@ -1,4 +1,4 @@
-"""How sure a search is, against draws of the query."""
+"""Tests of the confidence of a search, against draws of the query."""
 
 import numpy as np
 import pytest
@@ -32,19 +32,19 @@ def database(tmp_path_factory):
 
 
 @pytest.mark.parametrize("row", range(4))
-def test_the_probability_of_being_nearer_is_that_of_draws(database, row):
+def test_probability_nearer_than_first_matches_draws_of_the_query(database, row):
     query = make_gaussians(4, seed=3, low=-4.0, high=-2.0)[row]
     (hits,) = search(database, query[None], SearchConfig(k=25, modality="image"))
-    told = probability_nearer_than_first(query, hits)
+    found = probability_nearer_than_first(query, hits)
     draws = query.to(torch.float64).sample(torch.Generator().manual_seed(0), 40_000).numpy()
     distances = np.stack([np.square(draws - mean).sum(1) for mean in hits.mean], axis=1) + hits.uncertainty
-    found = (distances < distances[:, :1]).mean(0)
-    assert told[0] == 0.5
-    np.testing.assert_allclose(told[1:], found[1:], atol=0.012)
-    assert told[1:].min() < 0.3, "all alike proves little"
+    expected = (distances < distances[:, :1]).mean(0)
+    assert found[0] == 0.5
+    np.testing.assert_allclose(found[1:], expected[1:], atol=0.012)
+    assert found[1:].min() < 0.3, "all equal would prove little"
 
 
-def test_a_point_is_sure_and_copies_are_alike(tmp_path):
+def test_point_query_is_certain_and_copies_count_once(tmp_path):
     copies = IMAGES[[0, 0, 1, 2]]
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", copies, parts=1)])
     point = Gaussian.point(IMAGES.mean[0])
@@ -56,7 +56,7 @@ def test_a_point_is_sure_and_copies_are_alike(tmp_path):
     )
 
 
-def test_a_wide_query_has_more_that_are_as_right(database):
+def test_equally_good_count_grows_with_query_uncertainty(database):
     mean = make_gaussians(1, seed=5).mean
     counts = []
     for log_var in (-9.0, -5.0, -3.0, -1.0):
@@ -67,7 +67,7 @@ def test_a_wide_query_has_more_that_are_as_right(database):
     assert counts[0] < 10 < counts[-1]
 
 
-def test_what_is_told(database):
+def test_compute_confidence_values(database):
     query = make_gaussians(1, seed=6)
     (hits,) = search(database, query, SearchConfig(k=200, modality="image"))
     found = compute_confidence(database, query[0], hits, "text")
@@ -78,11 +78,11 @@ def test_what_is_told(database):
     assert found.match == hits.match[0]
     assert found.compared == 200
     assert compute_confidence(database, query[0], hits, "image").match is None, (
-        "of two pictures there is no match"
+        "two images have no match probability"
     )
 
 
-def test_the_lines():
+def test_confidence_describe():
     general = SearchConfidence(0.5, 0.944, 0.12, 197, 200).describe()
     assert general[:2] == [
         "match probability of the first result: 12.0%",
@@ -96,40 +96,42 @@ def test_the_lines():
     )
     assert "clearly nearer" in SearchConfidence(0.5, None, None, 1, 200).describe()[1]
     assert SearchConfidence(None, None, None, 1, 200).describe() == []
-    assert len(SearchConfidence(0.5, None, None, 1, 1).describe()) == 1, "one alone is nearer than nothing"
+    assert len(SearchConfidence(0.5, None, None, 1, 1).describe()) == 1, (
+        "a single result is nearer than no other"
+    )
 
 
-def test_nothing_found(database):
+def test_compute_confidence_without_hits(database):
     query = make_gaussians(1, seed=6)
-    (hits,) = search(database, query, SearchConfig(k=5, where="number < 0"))
+    (hits,) = search(database, query, SearchConfig(k=5, where="index < 0"))
     found = compute_confidence(database, query[0], hits, "text")
     assert (found.equally_good, found.compared, found.match) == (0, 0, None)
 
 
 @pytest.mark.slow
-def test_on_scenes_what_is_as_right_as_the_first_is_right(tmp_path):
-    """The captions are true of the pictures that count; those that are called general are true of many."""
+def test_equally_good_images_match_the_caption_on_scenes(tmp_path):
+    """The captions are true of the images that count; general ones are true of many images."""
     model = load("scenes-tiny").eval()
     database = index_embeddings(
         tmp_path / "db", [embed("scenes-tiny", "scenes:simple,size=48,length=1000", tmp_path / "e")]
     )
-    pictures = [scenes.SIMPLE.draw_scene(seed=0, index=number) for number in range(1000)]
+    drawn = [scenes.SIMPLE.draw_scene(seed=0, index=index) for index in range(1000)]
     rows = [
         row
-        for batch in database.iter_batches(["caption"], "modality = 'text' AND number < 60")
+        for batch in database.iter_batches(["caption"], "modality = 'text' AND index < 60")
         for row in batch.to_pylist()
     ]
     captions = sorted({row["caption"] for row in rows})
     queries = model.embed_texts(captions)
-    shares, general = [], []
+    fractions, general = [], []
     for caption, query, hits in zip(
         captions, queries, search(database, queries, SearchConfig(k=100, modality="image")), strict=True
     ):
-        true = np.array([scenes.is_true_caption(caption, picture) for picture in pictures])
+        true = np.array([scenes.is_true_caption(caption, scene) for scene in drawn])
         counted = probability_nearer_than_first(query, hits) >= EQUALLY_GOOD
-        shares.append(true[hits.column("number")][counted].mean())
+        fractions.append(true[hits.column("index")][counted].mean())
         if counted.sum() >= GENERAL_COUNT:
             general.append(true.sum())
-    assert np.mean(shares) > 0.9
+    assert np.mean(fractions) > 0.9
     assert len(general) > 20
     assert np.mean(np.array(general) >= GENERAL_COUNT) > 0.95

@@ -1,4 +1,4 @@
-"""What hits tell, and the scores of items as the database gives them."""
+"""Tests of search hits and the scores of items."""
 
 import json
 
@@ -32,20 +32,20 @@ def hits(found):
     return score_items(found, QUERY[0], (10.0, -4.0), "by hand")
 
 
-def test_the_scores(found, hits):
-    items, query = IMAGES[found["number"].to_pylist()].to(torch.float64), QUERY.to(torch.float64)
+def test_score_items_values(found, hits):
+    items, query = IMAGES[found["index"].to_pylist()].to(torch.float64), QUERY.to(torch.float64)
     np.testing.assert_allclose(hits.csd, csd(items, query).numpy(), rtol=1e-6)
     np.testing.assert_allclose(hits.cosine, (items.mean @ query.mean[0]).numpy(), atol=1e-6)
     np.testing.assert_allclose(hits.match, 1 / (1 + np.exp(-(10 * (1 - hits.csd / 2) - 4))), rtol=1e-9)
     np.testing.assert_array_equal(hits.mean, items.mean.numpy())
-    np.testing.assert_array_equal(hits.uncertainty, IMAGES.uncertainty[found["number"].to_pylist()].numpy())
+    np.testing.assert_array_equal(hits.uncertainty, IMAGES.uncertainty[found["index"].to_pylist()].numpy())
     assert score_items(found, QUERY[0], None, "").match is None
 
 
-def test_rows_are_for_json_and_leave_vectors_out(hits):
+def test_hits_to_dicts_is_json_without_vectors(hits):
     rows = json.loads(json.dumps(hits.to_dicts()))
     assert [row["id"] for row in rows] == hits.column("id")
-    assert [row["width"] for row in rows] == [WIDTHS[row["number"]] for row in rows]
+    assert [row["width"] for row in rows] == [WIDTHS[row["index"]] for row in rows]
     assert rows[0].keys() >= {
         "csd",
         "cosine",
@@ -60,7 +60,7 @@ def test_rows_are_for_json_and_leave_vectors_out(hits):
     assert not rows[0].keys() & {"vector", "log_var", "_distance", "query_index", "inclusion"}
 
 
-def test_some_of_them(hits):
+def test_hits_take_and_head(hits):
     some = hits.take(np.array([3, 1]))
     assert some.column("id") == [hits.column("id")[3], hits.column("id")[1]]
     assert some.csd.tolist() == [hits.csd[3], hits.csd[1]]
@@ -69,7 +69,7 @@ def test_some_of_them(hits):
     assert len(hits.head(99)) == len(hits) == 9
 
 
-def test_equal_keys_are_in_the_order_of_rows(hits):
+def test_hits_argsort_orders_ties_by_row(hits):
     order = hits.argsort(np.array([1.0, 0.0, 1.0, 0.0, 2.0, 2.0, 2.0, 2.0, 2.0]))
     rows = np.array(hits.column("row"))[order]
     assert sorted(order[:2].tolist()) == [1, 3]
@@ -79,8 +79,8 @@ def test_equal_keys_are_in_the_order_of_rows(hits):
 @pytest.mark.parametrize(
     ("name", "measure"), [("inclusion", log_inclusion), ("containment", log_containment)]
 )
-def test_how_much_the_query_includes_them(found, name, measure):
-    items = IMAGES[found["number"].to_pylist()]
+def test_log_inclusion_in_query(found, name, measure):
+    items = IMAGES[found["index"].to_pylist()]
     again = rows_to_gaussian(found, 12)
     assert torch.equal(again.mean, items.mean)
     assert torch.equal(again.log_var, items.log_var)

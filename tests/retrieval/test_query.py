@@ -1,4 +1,4 @@
-"""The search against a loop in float64."""
+"""Tests of search against a loop in float64."""
 
 import math
 
@@ -41,7 +41,7 @@ def database(folder, embeddings):
 
 @pytest.fixture(scope="module")
 def rows(embeddings):
-    """(modality, number, Gaussian) of each row of the database."""
+    """(modality, index, Gaussian) of each row of the database."""
     return [(m, n, (IMAGES if m == "image" else TEXTS)[n]) for m, n in list_rows(embeddings)]
 
 
@@ -51,19 +51,19 @@ def distance(query, item):
     return float(apart + query.log_var.double().exp().sum() + item.uncertainty.double())
 
 
-def brute_force(rows, query, k, score, allowed=lambda modality, number, item: True):
-    found = [(score(query, row[2]), place) for place, row in enumerate(rows) if allowed(*row)]
-    return [place for _, place in sorted(found)[:k]]
+def brute_force(rows, query, k, score, allowed=lambda modality, index, item: True):
+    found = [(score(query, row[2]), position) for position, row in enumerate(rows) if allowed(*row)]
+    return [position for _, position in sorted(found)[:k]]
 
 
 @pytest.mark.parametrize("k", [1, 7, 460, 1000])
-def test_the_order_is_that_of_all_items(database, rows, k):
+def test_search_order_matches_brute_force(database, rows, k):
     for hits, query in zip(search(database, QUERIES, SearchConfig(k=k)), QUERIES, strict=True):
         wanted = brute_force(rows, query, k, distance)
         assert hits.column("row") == wanted
         assert len(hits) == min(k, 460)
         np.testing.assert_allclose(
-            hits.csd, [distance(query, rows[place][2]) for place in wanted], rtol=1e-12
+            hits.csd, [distance(query, rows[position][2]) for position in wanted], rtol=1e-12
         )
         assert hits.method == "exact"
 
@@ -72,15 +72,15 @@ def test_the_order_is_that_of_all_items(database, rows, k):
     ("where", "options", "allowed"),
     [
         ("width < 120", {}, lambda m, n, z: m == "image" and WIDTHS[n] < 120),
-        ("number < 9 OR width > 170", {}, lambda m, n, z: n < 9 or (m == "image" and WIDTHS[n] > 170)),
+        ("index < 9 OR width > 170", {}, lambda m, n, z: n < 9 or (m == "image" and WIDTHS[n] > 170)),
         (None, {"modality": "text"}, lambda m, n, z: m == "text"),
         ("uncertainty < 0.5 AND caption LIKE '%1%'", {}, lambda m, n, z: float(z.uncertainty) < 0.5 and "1" in str(n)),
-        ("width IS NULL AND number > 158", {}, lambda m, n, z: m == "text" and n > 158),
-        ("number < 0", {}, lambda m, n, z: False),
+        ("width IS NULL AND index > 158", {}, lambda m, n, z: m == "text" and n > 158),
+        ("index < 0", {}, lambda m, n, z: False),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("by", ["csd", "cosine"])
-def test_filters(database, rows, where, options, allowed, by):
+def test_search_with_filters_matches_brute_force(database, rows, where, options, allowed, by):
     score = distance if by == "csd" else lambda q, z: -float(q.mean.double() @ z.mean.double())
     for hits, query in zip(
         search(database, QUERIES, SearchConfig(k=9, rank_by=by, where=where, **options)), QUERIES, strict=True
@@ -88,18 +88,18 @@ def test_filters(database, rows, where, options, allowed, by):
         assert hits.column("row") == brute_force(rows, query, 9, score, allowed)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
-def test_the_most_uncertain_are_left_out_of_each_modality(database, rows, share):
-    (hits, *_) = search(database, QUERIES, SearchConfig(k=460, max_uncertainty=share))
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 1.0])
+def test_search_excludes_rows_above_max_uncertainty(database, rows, fraction):
+    (hits, *_) = search(database, QUERIES, SearchConfig(k=460, max_uncertainty=fraction))
     for modality, z in (("image", IMAGES), ("text", TEXTS)):
         kept = [
-            n for m, n in zip(hits.column("modality"), hits.column("number"), strict=True) if m == modality
+            n for m, n in zip(hits.column("modality"), hits.column("index"), strict=True) if m == modality
         ]
-        order = z.uncertainty.argsort()[: math.ceil(share * len(z))]
+        order = z.uncertainty.argsort()[: math.ceil(fraction * len(z))]
         assert sorted(kept) == sorted(order.tolist())
 
 
-def test_by_cosine(database, rows):
+def test_search_by_cosine(database, rows):
     both = Gaussian.stack([z for _, _, z in rows])
     wanted = similarity(QUERIES.to(torch.float64), both.to(torch.float64), "cosine")
     for hits, scores in zip(
@@ -111,7 +111,7 @@ def test_by_cosine(database, rows):
         assert not np.array_equal(np.sort(hits.csd), hits.csd), "another order than CSD's"
 
 
-def test_by_match(database):
+def test_search_by_match(database):
     for hits, near in zip(
         search(database, QUERIES, SearchConfig(k=9, rank_by="match")),
         search(database, QUERIES, SearchConfig(k=9)),
@@ -121,7 +121,7 @@ def test_by_match(database):
         np.testing.assert_allclose(hits.match, 1 / (1 + np.exp(-(10 * (1 - hits.csd / 2) - 4))), rtol=1e-9)
 
 
-def test_means_of_half_precision(tmp_path):
+def test_search_over_float16_means(tmp_path):
     """Their lengths are off by a thousandth: the cosine's order is still that of all."""
     halves = Gaussian(IMAGES.mean.half().float(), IMAGES.log_var)
     database = index_embeddings(
@@ -135,10 +135,10 @@ def test_means_of_half_precision(tmp_path):
             assert hits.column("row") == scores.argsort(descending=True)[:25].tolist()
 
 
-def test_lengths_that_half_precision_spoils_do_not_decide_the_cosine(tmp_path):
+def test_search_by_cosine_ignores_float16_error_of_lengths(tmp_path):
     """All items have about the same cosine, so that their lengths alone would order the products."""
-    query, aside = make_gaussians(1, seed=5).mean, make_gaussians(600, seed=4).mean
-    around = torch.nn.functional.normalize(aside - (aside @ query.T) * query, dim=-1)
+    query, random = make_gaussians(1, seed=5).mean, make_gaussians(600, seed=4).mean
+    around = torch.nn.functional.normalize(random - (random @ query.T) * query, dim=-1)
     z = Gaussian(0.8 * query + 0.6 * around, torch.full((600, 12), -9.0))
     database = index_embeddings(
         tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1, precision="float16")]
@@ -155,37 +155,38 @@ def test_lengths_that_half_precision_spoils_do_not_decide_the_cosine(tmp_path):
 @pytest.mark.parametrize(
     ("measure", "score"), [("inclusion", log_inclusion), ("containment", log_containment)]
 )
-def test_the_nearest_sorted_by_how_much_the_query_includes_them(database, rows, measure, score):
+def test_search_reranks_candidates_by_inclusion(database, rows, measure, score):
     found = search(database, QUERIES, SearchConfig(k=8, rerank=measure, candidates=40))
     for hits, query in zip(found, QUERIES, strict=True):
         near = brute_force(rows, query, 40, distance)
         inside = score(
-            Gaussian.stack([rows[place][2] for place in near]).to(torch.float64),
+            Gaussian.stack([rows[position][2] for position in near]).to(torch.float64),
             query.to(torch.float64)[None],
         )
         order = inside.argsort(descending=True, stable=True)[:8]
-        assert hits.column("row") == [near[place] for place in order]
+        assert hits.column("row") == [near[position] for position in order]
         np.testing.assert_allclose(hits.inclusion, inside[order].numpy(), rtol=1e-9)
         assert hits.method == f"the 40 nearest by CSD (exact), sorted by {measure}"
 
 
-def test_only_what_the_query_includes(database, rows):
+def test_search_with_null_returns_only_included_items(database, rows):
     found = search(database, QUERIES, SearchConfig(k=30), null=NULL)
-    left_out = 0
+    excluded = 0
     for hits, query in zip(found, QUERIES, strict=True):
-        near = brute_force(rows, query, 300, distance)  # ten for each
+        near = brute_force(rows, query, 300, distance)  # ten per result
         wanted = [
-            place
-            for place in near
-            if float(log_inclusion(rows[place][2], query)) > float(log_inclusion(rows[place][2], NULL[0]))
+            position
+            for position in near
+            if float(log_inclusion(rows[position][2], query))
+            > float(log_inclusion(rows[position][2], NULL[0]))
         ][:30]
         assert hits.column("row") == wanted
-        left_out += 30 - len(set(wanted) & set(near[:30]))
+        excluded += 30 - len(set(wanted) & set(near[:30]))
         assert wanted
-    assert left_out, "a test that leaves out nothing proves nothing"
+    assert excluded, "a test that excludes nothing proves nothing"
 
 
-def test_equally_near_items_come_in_the_order_of_their_rows(tmp_path):
+def test_search_orders_ties_by_row(tmp_path):
     copies = IMAGES[[0] * 40 + [1] * 5]
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", copies, parts=1)])
     (hits,) = search(database, IMAGES[:1], SearchConfig(k=30))
@@ -194,7 +195,7 @@ def test_equally_near_items_come_in_the_order_of_their_rows(tmp_path):
     assert hits.column("row") == [*range(40, 45), *range(25)]
 
 
-def test_with_an_index(tmp_path, embeddings, rows):
+def test_search_with_an_index(tmp_path, embeddings, rows):
     database = index_embeddings(tmp_path / "db", [embeddings])
     settings = build_index(database, "ivf-sq")
     (approximate, *_), (exact, *_) = (
@@ -209,10 +210,11 @@ def test_with_an_index(tmp_path, embeddings, rows):
     assert cosine.method.startswith("the 100 nearest by CSD (approximate")
     assert np.array_equal(-np.sort(-cosine.cosine), cosine.cosine)
     assert search(database, QUERIES, SearchConfig(k=9, rank_by="cosine", exact=True))[0].method == "exact"
-    told = f"approximate, measured recall@10 {settings.filtered_recall:.3f} with a filter"
-    assert search(database, QUERIES, SearchConfig(k=9, where="number < 200"))[0].method == told
+    method = f"approximate, measured recall@10 {settings.filtered_recall:.3f} with a filter"
+    assert search(database, QUERIES, SearchConfig(k=9, where="index < 200"))[0].method == method
     assert (
-        search(database, QUERIES, SearchConfig(k=9, max_uncertainty=0.9, modality="image"))[0].method == told
+        search(database, QUERIES, SearchConfig(k=9, max_uncertainty=0.9, modality="image"))[0].method
+        == method
     )
 
 
@@ -241,13 +243,13 @@ NAN = Gaussian(torch.full((1, 12), math.nan), torch.zeros(1, 12))
 )  # fmt: skip
 def test_search_rejects_invalid_input_in_one_line(database, queries, options, message):
     options = dict(options)
+    null = options.pop("null", None)
     with pytest.raises(ValueError, match=message) as caught:
-        null = options.pop("null", None)
         search(database, queries, SearchConfig(**options), null=null)
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_database_lacks(tmp_path):
+def test_search_rejects_what_the_database_lacks(tmp_path):
     softmax = index_embeddings(tmp_path / "a", [write_embeddings(tmp_path / "e", IMAGES, bias=None)])
     with pytest.raises(ValueError, match="has no match probability"):
         search(softmax, QUERIES, SearchConfig(rank_by="match"))
@@ -259,11 +261,11 @@ def test_what_a_database_lacks(tmp_path):
         search(traces, QUERIES, null=NULL)
     (hits, *_) = search(traces, QUERIES, SearchConfig(k=4))
     np.testing.assert_allclose(
-        hits.csd[0], float(csd(QUERIES, IMAGES[hits.column("number")[0]][None])[0]), rtol=1e-5
+        hits.csd[0], float(csd(QUERIES, IMAGES[hits.column("index")[0]][None])[0]), rtol=1e-5
     )
 
 
-def test_an_empty_database(tmp_path):
+def test_search_in_an_empty_database(tmp_path):
     made = Database.create(tmp_path / "db", write_embeddings(tmp_path / "e", IMAGES).header)
     assert [len(hits) for hits in search(made, QUERIES, SearchConfig(k=5, rerank="inclusion"))] == [
         0,
@@ -275,7 +277,7 @@ def test_an_empty_database(tmp_path):
 
 
 @pytest.mark.slow
-def test_exact_search_is_brute_force_on_100_000_items(tmp_path):
+def test_exact_search_matches_brute_force_on_100_000_items(tmp_path):
     generator = torch.Generator().manual_seed(0)
     mean = torch.nn.functional.normalize(torch.randn(100_000, 512, generator=generator), dim=-1)
     log_var = -9 + torch.randn(100_000, 1, generator=generator).expand(-1, 512)

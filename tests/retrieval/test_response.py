@@ -1,4 +1,4 @@
-"""The search for people, on scenes and the model that ships with the package."""
+"""Tests of search with a model, on scenes with the model that ships with the package."""
 
 import json
 from dataclasses import replace
@@ -28,14 +28,14 @@ def model():
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ask")
+    folder = tmp_path_factory.mktemp("response")
     made = index_embeddings(folder / "db", [embed("scenes-tiny", DATA, folder / "e", part_size=50)])
     build_index(made)
     return made
 
 
 @pytest.fixture
-def answer(database, model):
+def respond(database, model):
     def make(text="a red circle", null=None, **options):
         config = SearchConfig(**options)
         return search_with_confidence(database, text, model.embed_texts(text), "text", config, null=null)
@@ -43,45 +43,45 @@ def answer(database, model):
     return make
 
 
-def test_a_text_finds_the_pictures_that_are_nearest(database, model, answer):
+def test_text_query_finds_nearest_images(database, model, respond):
     source = EmbeddingDataset.open(next(iter(database.origins.values()))["location"]).open_source()
-    pictures = model.embed_images([source.read(number).image for number in range(len(source))])
-    found = answer(k=6)
-    distances = csd_matrix(model.embed_texts("a red circle"), pictures)[0]
-    assert found.hits.column("number") == distances.argsort()[:6].tolist()
+    images = model.embed_images([source.read(index).image for index in range(len(source))])
+    found = respond(k=6)
+    distances = csd_matrix(model.embed_texts("a red circle"), images)[0]
+    assert found.hits.column("index") == distances.argsort()[:6].tolist()
     assert found.target_modality == "image"
     assert found.confidence.compared == COMPARED
     assert found.confidence.match == pytest.approx(float(model.match_probability(
-        pictures[distances.argmin()][None], model.embed_texts("a red circle")
+        images[distances.argmin()][None], model.embed_texts("a red circle")
     )[0]), abs=1e-4)  # fmt: skip
 
 
-def test_a_general_query_is_told_from_a_special_one(answer):
-    thing, special = answer("a thing"), answer("a small red circle above a blue star")
+def test_general_query_has_more_equally_good_results(respond):
+    thing, special = respond("a thing"), respond("a small red circle above a blue star")
     assert thing.confidence.is_general
     assert any("is general" in line for line in thing.confidence.describe())
     assert thing.confidence.equally_good > 10 * special.confidence.equally_good
     assert thing.confidence.uncertainty_quantile > special.confidence.uncertainty_quantile + 0.5
 
 
-def test_options_reach_the_search(answer, model):
-    texts = answer(
-        k=5, modality="text", where="number % 2 = 0", rerank="inclusion", candidates=40, exact=True
+def test_search_with_confidence_passes_options(respond, model):
+    texts = respond(
+        k=5, modality="text", where="index % 2 = 0", rerank="inclusion", candidates=40, exact=True
     )
     assert set(texts.hits.column("modality")) == {"text"}
-    assert all(number % 2 == 0 for number in texts.hits.column("number"))
+    assert all(index % 2 == 0 for index in texts.hits.column("index"))
     assert texts.hits.method == "the 40 nearest by CSD (exact), sorted by inclusion"
-    assert len(answer(k=500, max_uncertainty=0.5).hits) == 60
-    assert answer(rank_by="cosine").hits.cosine[0] >= answer().hits.cosine.max()
-    assert "those that the query includes" in answer(null=model.embed_texts("")).hits.method
+    assert len(respond(k=500, max_uncertainty=0.5).hits) == 60
+    assert respond(rank_by="cosine").hits.cosine[0] >= respond().hits.cosine.max()
+    assert "those that the query includes" in respond(null=model.embed_texts("")).hits.method
 
 
-def test_a_picture_may_ask(database, model):
+def test_image_query(database, model):
     query = model.embed_images(
         EmbeddingDataset.open(next(iter(database.origins.values()))["location"]).open_source().read(7).image
     )
     found = search_with_confidence(database, "seven", query, "image", SearchConfig(k=3))
-    assert found.hits.column("number")[0] == 7
+    assert found.hits.column("index")[0] == 7
     assert found.confidence.match is None
     with pytest.raises(ValueError, match="both of modality image"):
         search_with_confidence(database, "seven", query, "image", SearchConfig(k=3, rank_by="match"))
@@ -93,13 +93,13 @@ def test_a_picture_may_ask(database, model):
     )
 
 
-def test_texts_are_sought_where_there_is_no_picture(tmp_path):
+def test_texts_are_searched_if_there_are_no_images(tmp_path):
     z = make_gaussians(10)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z[:0], z, parts=1)])
     assert search_with_confidence(database, "x", z[:1], "text").target_modality == "text"
 
 
-def test_the_model_is_that_of_the_database(database, tmp_path, tokenizer):
+def test_load_database_model_rejects_another_model(database, tmp_path, tokenizer):
     assert load_database_model(database).config.embed_dim == database.header.dim
     other = create("nano", tokenizer, seed=0).save(tmp_path / "other")
     with pytest.raises(ValueError, match=r"is not the model that embedded .* \(scenes-tiny") as caught:
@@ -107,8 +107,8 @@ def test_the_model_is_that_of_the_database(database, tmp_path, tokenizer):
     assert "\n" not in str(caught.value)
 
 
-def test_the_table(answer, capsys):
-    found = answer(k=4)
+def test_show_prints_hits_and_confidence(respond, capsys):
+    found = respond(k=4)
     show(found)
     out = capsys.readouterr().out
     for text in (
@@ -119,58 +119,58 @@ def test_the_table(answer, capsys):
         *found.confidence.describe(),
     ):
         assert " ".join(text.split()) in " ".join(out.split())
-    show(answer("[bold]a [red] thing", k=2, modality="text", rerank="containment"))
+    show(respond("[bold]a [red] thing", k=2, modality="text", rerank="containment"))
     out = capsys.readouterr().out
-    assert "[bold]a [red] thing: 2 texts" in out, "what looks like markup is text"
+    assert "[bold]a [red] thing: 2 texts" in out, "markup in a query is printed as text"
     assert "inclusion" in out
     assert "match" not in out, "of two texts there is no match probability"
 
 
-def test_nothing_found(answer, capsys):
-    found = answer(where="number < 0")
+def test_response_without_hits(respond, capsys):
+    found = respond(where="index < 0")
     show(found)
     assert "0 images" in capsys.readouterr().out
     assert found.to_dict()["hits"] == []
 
 
-def test_json(answer):
-    found = answer(k=3)
-    told = json.loads(json.dumps(found.to_dict()))
-    assert [hit["id"] for hit in told["hits"]] == found.hits.column("id")
-    assert told["confidence"]["messages"] == found.confidence.describe()
-    assert (told["query"], told["query_modality"], told["target_modality"]) == (
+def test_response_to_dict_is_json(respond):
+    found = respond(k=3)
+    content = json.loads(json.dumps(found.to_dict()))
+    assert [hit["id"] for hit in content["hits"]] == found.hits.column("id")
+    assert content["confidence"]["messages"] == found.confidence.describe()
+    assert (content["query"], content["query_modality"], content["target_modality"]) == (
         "a red circle",
         "text",
         "image",
     )
 
 
-def test_a_point_may_ask(database, model):
+def test_point_query_has_no_uncertainty(database, model):
     point = Gaussian.point(model.embed_texts("a red circle").mean)
     assert (
         search_with_confidence(database, "x", point, "text", SearchConfig(k=2)).confidence.uncertainty is None
     )
 
 
-def test_what_is_told_of_the_first_is_of_the_first_that_is_shown(answer):
+def test_match_is_that_of_the_first_result_shown(respond):
     for options in ({}, {"rerank": "inclusion"}, {"rank_by": "cosine"}):
-        found = answer(**options)
+        found = respond(**options)
         assert found.confidence.match == found.hits.match[0]
 
 
-def test_no_result_is_asked_for(answer):
-    with pytest.raises(ValueError, match="^k "):
-        answer(k=0)
+def test_search_rejects_k_zero(respond):
+    with pytest.raises(ValueError, match=r"^k "):
+        respond(k=0)
 
 
-def test_a_model_that_has_gone_is_told(database, monkeypatch):
-    gone = replace(database.header, model="gone/away/for-ever")
-    monkeypatch.setitem(vars(database), "header", gone)
+def test_load_database_model_reports_missing_model(database, monkeypatch):
+    moved = replace(database.header, model="missing/model")
+    monkeypatch.setitem(vars(database), "header", moved)
     with pytest.raises(ValueError, match="--model"):
         load_database_model(database)
 
 
-def test_what_is_asked_for_is_checked(tmp_path):
+def test_search_with_confidence_rejects_invalid_input(tmp_path):
     softmax = index_embeddings(
         tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(20), bias=None)]
     )

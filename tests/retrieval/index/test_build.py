@@ -1,4 +1,4 @@
-"""Building: which index, when anew, and what is kept."""
+"""Tests of building an index: its kind, when it is trained again, and its settings."""
 
 from dataclasses import replace
 
@@ -30,13 +30,13 @@ def built(monkeypatch):
     return seen
 
 
-def test_small_tables_are_searched_exactly(database, built):
+def test_build_index_none_for_few_rows(database, built):
     settings = build_index(database)
     assert (settings.kind, settings.effort, settings.recall) == ("none", None, None)
     assert database.index_kind == "none"
 
 
-def test_large_ones_get_an_index(database, built, monkeypatch):
+def test_build_index_for_many_rows(database, built, monkeypatch):
     monkeypatch.setattr(module, "MIN_INDEXED_ROWS", 500)
     settings = build_index(database, recall=0.9)
     assert built == ["ivf-rq"]
@@ -48,7 +48,7 @@ def test_large_ones_get_an_index(database, built, monkeypatch):
     assert Database.open(database.uri).settings == settings
 
 
-def test_new_rows_are_folded_in_until_there_are_many(tmp_path, database, built, monkeypatch):
+def test_build_index_retrains_after_growth(tmp_path, database, built, monkeypatch):
     monkeypatch.setattr(module, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
     build_index(database, "ivf-sq")
     append_embeddings(database, write_embeddings(tmp_path / "a", make_gaussians(300, seed=3), data="a"))
@@ -63,7 +63,7 @@ def test_new_rows_are_folded_in_until_there_are_many(tmp_path, database, built, 
     assert built == ["ivf-sq", "ivf-sq", "ivf-rq", "none"]
 
 
-def test_readers_search_on_while_it_is_built(tmp_path, database):
+def test_open_readers_are_not_disturbed_by_build_index(tmp_path, database):
     build_index(database)
     reader = Database.open(database.uri)
     query = make_gaussians(3, seed=8)
@@ -76,7 +76,7 @@ def test_readers_search_on_while_it_is_built(tmp_path, database):
     assert late.count_rows() == 800
 
 
-def test_a_recall_out_of_reach_means_exact_searches(database, monkeypatch):
+def test_unreachable_recall_means_exact_search(database, monkeypatch):
     monkeypatch.setattr(module, "tune", lambda *a, **k: TuningResult(None, 0.4, 1.0, 2.0))
     settings = build_index(database, "ivf-sq")
     assert (settings.kind, settings.effort, settings.recall) == ("ivf-sq", None, 0.4)
@@ -84,28 +84,28 @@ def test_a_recall_out_of_reach_means_exact_searches(database, monkeypatch):
     assert search(database, make_gaussians(1, seed=2), SearchConfig(k=3))[0].method == "exact"
 
 
-def test_filters_are_measured_by_themselves(database, monkeypatch):
+def test_build_index_tunes_filtered_search_separately(database, monkeypatch):
     """A filter may need more effort, or an exact search."""
-    little, asked = SearchEffort(nprobes=20, refine=4), []
+    effort, seen_filters = SearchEffort(nprobes=20, refine=4), []
 
     def tune(database, target, *, among=None, progress=None):
-        asked.append(among)
-        return TuningResult(little, 0.97, 1.0, 2.0) if among is None else TuningResult(None, 0.6, 3.0, 4.0)
+        seen_filters.append(among)
+        return TuningResult(effort, 0.97, 1.0, 2.0) if among is None else TuningResult(None, 0.6, 3.0, 4.0)
 
     monkeypatch.setattr(module, "tune", tune)
     settings = build_index(database, "ivf-sq")
-    assert asked == [None, "row % 10 = 0"]
-    assert (settings.effort, settings.recall, settings.milliseconds) == (little, 0.97, 1.0)
+    assert seen_filters == [None, "row % 10 = 0"]
+    assert (settings.effort, settings.recall, settings.milliseconds) == (effort, 0.97, 1.0)
     assert (settings.filtered_effort, settings.filtered_recall) == (None, 0.6)
     query = make_gaussians(1, seed=2)
     assert (
         search(database, query, SearchConfig(k=3, modality="image"))[0].method
         == "approximate, measured recall@10 0.970"
     )
-    assert search(database, query, SearchConfig(k=3, where="number > 5"))[0].method == "exact"
+    assert search(database, query, SearchConfig(k=3, where="index > 5"))[0].method == "exact"
 
 
-def test_quantiles_by_modality(database):
+def test_compute_uncertainty_quantiles_by_modality(database):
     found = compute_uncertainty_quantiles(database)
     for name, z in (("image", make_gaussians(400)), ("text", make_gaussians(100, seed=1))):
         wanted = np.sort(z.uncertainty.numpy())
@@ -115,15 +115,18 @@ def test_quantiles_by_modality(database):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"kind": "tree"}, "kind 'tree' is not one of"), ({"recall": 0}, "must be above 0 and at most 1")],
+    [
+        ({"kind": "tree"}, "kind 'tree' is not one of"),
+        ({"recall": 0}, "recall must be a fraction above 0 and at most 1, not 0"),
+    ],
 )
-def test_bad_options(database, options, message, built):
+def test_build_index_rejects_invalid_options(database, options, message, built):
     with pytest.raises(ValueError, match=message):
         build_index(database, **options)
     assert not built
 
 
-def test_where_the_first_kind_fails_the_next_is_tried(database, built, monkeypatch):
+def test_build_index_tries_the_next_kind(database, built, monkeypatch):
     monkeypatch.setattr(module, "MIN_INDEXED_ROWS", 500)
     good = TuningResult(SearchEffort(nprobes=20, refine=4), 0.97, 1.0, 2.0)
     monkeypatch.setattr(
@@ -137,19 +140,19 @@ def test_where_the_first_kind_fails_the_next_is_tried(database, built, monkeypat
     assert built == ["ivf-rq", "ivf-sq"]
     assert (settings.kind, settings.recall) == ("ivf-sq", 0.97)
     assert build_index(database).kind == "ivf-sq"
-    assert built == ["ivf-rq", "ivf-sq"], "the kind that is there stays"
+    assert built == ["ivf-rq", "ivf-sq"], "the present kind stays"
     build_index(database, "ivf-rq")
     assert build_index(database).kind == "ivf-sq", "unless it no longer reaches the recall"
 
 
-def test_a_kind_that_another_run_left_is_known(database, built):
+def test_build_index_retrains_after_a_killed_run(database, built):
     build_index(database, "ivf-rq", recall=0.5)
-    database.create_index("ivf-sq")  # killed before it was kept
+    database.create_index("ivf-sq")  # killed before its settings were saved
     assert build_index(database, "ivf-rq", recall=0.5).kind == database.index_kind == "ivf-rq"
     assert built == ["ivf-rq", "ivf-sq", "ivf-rq"]
 
 
-def test_a_damaged_index_can_be_removed(tmp_path, database):
+def test_build_index_none_removes_a_damaged_index(tmp_path, database):
     build_index(database, "ivf-sq", recall=0.5)
     for file in (tmp_path / "db" / "items.lance" / "_indices").rglob("*.idx"):
         file.write_bytes(b"nothing")

@@ -1,4 +1,4 @@
-"""The database: what it stores, what it finds, and that readers are not disturbed."""
+"""Tests of the database: what it stores and finds, and that readers are not disturbed."""
 
 import lancedb
 import numpy as np
@@ -28,26 +28,26 @@ def database(tmp_path, items):
     return index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", *items)])
 
 
-def by_hand(items, queries):
+def brute_force(items, queries):
     """|mu_q - mu_i|^2 + tr_i of all items in the order of their rows, float64: (Q, n)."""
     mean, trace = items.mean.double().numpy(), items.uncertainty.double().numpy()
     own = queries.mean.double().numpy()
     return np.array([[((q - m) ** 2).sum() + t for m, t in zip(mean, trace, strict=True)] for q in own])
 
 
-def stacked(embeddings, images, texts):
+def stack_rows(embeddings, images, texts):
     """The Gaussians in the order of the database's rows."""
     order = list_rows(embeddings)
-    return Gaussian.stack([(images if modality == "image" else texts)[number] for modality, number in order])
+    return Gaussian.stack([(images if modality == "image" else texts)[index] for modality, index in order])
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
-def test_the_nearest_are_those_of_all(tmp_path, database, items, queries, monkeypatch):
+def test_find_nearest_matches_brute_force(tmp_path, database, items, queries, monkeypatch):
     monkeypatch.setattr(module, "QUERY_BATCH", 2)
-    rows = stacked(write_embeddings(tmp_path / "e", *items), *items)
-    asking = make_gaussians(queries, seed=2)
-    wanted = by_hand(rows, asking)
-    found = database.find_nearest(query_vectors(asking.mean.numpy()), 7, columns=["row"])
+    rows = stack_rows(write_embeddings(tmp_path / "e", *items), *items)
+    queries_z = make_gaussians(queries, seed=2)
+    wanted = brute_force(rows, queries_z)
+    found = database.find_nearest(query_vectors(queries_z.mean.numpy()), 7, columns=["row"])
     assert found["query_index"].to_pylist() == [n for n in range(queries) for _ in range(7)]
     order = np.argsort(wanted, axis=1)[:, :7]
     np.testing.assert_array_equal(found["row"].to_numpy().reshape(queries, 7), order)
@@ -55,33 +55,33 @@ def test_the_nearest_are_those_of_all(tmp_path, database, items, queries, monkey
     np.testing.assert_allclose(found["_distance"].to_numpy().reshape(queries, 7), distances, rtol=1e-5)
 
 
-def test_the_filter_comes_first(tmp_path, database, items):
-    rows = stacked(write_embeddings(tmp_path / "e", *items), *items)
-    asking = make_gaussians(2, seed=2)
+def test_find_nearest_filters_first(tmp_path, database, items):
+    rows = stack_rows(write_embeddings(tmp_path / "e", *items), *items)
+    queries_z = make_gaussians(2, seed=2)
     allowed = np.arange(len(rows)) % 50 == 3
-    wanted = np.where(allowed, by_hand(rows, asking), np.inf).argsort(1)[:, :5]
+    wanted = np.where(allowed, brute_force(rows, queries_z), np.inf).argsort(1)[:, :5]
     for effort in (None, SearchEffort(nprobes=1, refine=10)):
         if effort:
             database.create_index("ivf-sq")
         found = database.find_nearest(
-            query_vectors(asking.mean.numpy()), 5, columns=["row"], where="row % 50 = 3", effort=effort
+            query_vectors(queries_z.mean.numpy()), 5, columns=["row"], where="row % 50 = 3", effort=effort
         )
         np.testing.assert_array_equal(found["row"].to_numpy().reshape(2, 5), wanted)
 
 
-def test_what_is_stored(tmp_path, items):
+def test_database_stores_all_columns(tmp_path, items):
     extra = {"width": ("int64", list(range(300))), "part": ("string", ["x"] * 300)}
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", *items, extra=extra)])
     rows = pa.Table.from_batches(database.iter_batches(list(database.columns))).sort_by("row")
     assert rows["row"].to_pylist() == list(range(420))
-    assert list(zip(rows["modality"].to_pylist(), rows["number"].to_pylist(), strict=True)) == list_rows(
+    assert list(zip(rows["modality"].to_pylist(), rows["index"].to_pylist(), strict=True)) == list_rows(
         write_embeddings(tmp_path / "e", *items, extra=extra)
     )
     assert sorted(set(rows["part"].to_pylist())) == [0, 1, 2]
-    assert set(rows["part_"].to_pylist()) == {"x", None}, "a column of the user's that has one of our names"
+    assert set(rows["part_"].to_pylist()) == {"x", None}, "an extra column with a reserved name"
     images = rows.filter(pa.compute.equal(rows["modality"], "image"))
-    assert images["width"].to_pylist() == images["number"].to_pylist()
-    wanted = items[0][images["number"].to_pylist()]
+    assert images["width"].to_pylist() == images["index"].to_pylist()
+    wanted = items[0][images["index"].to_pylist()]
     np.testing.assert_array_equal(
         np.stack(images["log_var"].to_numpy(zero_copy_only=False)), wanted.log_var.numpy()
     )
@@ -92,7 +92,7 @@ def test_what_is_stored(tmp_path, items):
     assert database.origins[origin]["location"] == str((tmp_path / "e").resolve())
 
 
-def test_a_reader_sees_what_was_there_when_it_opened(tmp_path, database):
+def test_reader_sees_rows_of_the_moment_of_opening(tmp_path, database):
     reader = Database.open(tmp_path / "db")
     query = query_vectors(make_gaussians(1, seed=5).mean.numpy())
     before = reader.find_nearest(query, 9, columns=["row", "id"])
@@ -109,12 +109,12 @@ def test_a_reader_sees_what_was_there_when_it_opened(tmp_path, database):
 
 
 @pytest.mark.parametrize("kind", ["ivf-sq", "ivf-rq", "ivf-pq"])
-def test_rows_beyond_the_index_are_found(tmp_path, database, kind):
+def test_find_nearest_finds_rows_added_after_indexing(tmp_path, database, kind):
     database.create_index(kind)
     more = make_gaussians(50, seed=9)
     append_embeddings(database, write_embeddings(tmp_path / "more", more, parts=1, data="more"))
     query = query_vectors(more.mean[:20].numpy())
-    for _ in range(2):  # beside the index, and folded in
+    for _ in range(2):  # beside the index, and added to the index
         found = database.find_nearest(query, 1, columns=["row"], effort=HARD)
         exact = database.find_nearest(query, 1, columns=["row"])
         assert found["row"].equals(exact["row"])
@@ -122,20 +122,20 @@ def test_rows_beyond_the_index_are_found(tmp_path, database, kind):
         database.optimize()
 
 
-def test_kind_none_takes_the_index_away(database):
+def test_create_index_none_removes_the_index(database):
     database.create_index("ivf-rq")
     assert database.index_kind == "ivf-rq"
     database.create_index("none")
     assert database.index_kind == "none"
 
 
-def test_few_rows_have_no_index(tmp_path):
+def test_create_index_rejects_few_rows(tmp_path):
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", make_gaussians(20))])
     with pytest.raises(ValueError, match=r"needs at least 256 rows, and .* has 20"):
         database.create_index("ivf-pq")
 
 
-def test_settings_are_kept(tmp_path, database):
+def test_save_settings_round_trip(tmp_path, database):
     assert database.settings == IndexSettings()
     wanted = IndexSettings(kind="ivf-sq", quantiles={"image": [0.5]})
     database.save_settings(IndexSettings(kind="ivf-pq"))
@@ -144,26 +144,35 @@ def test_settings_are_kept(tmp_path, database):
     assert Database.open(tmp_path / "db").settings == wanted
 
 
-def test_there_is_none(tmp_path):
+def test_open_reports_missing_database(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no database; `prolip index"):
         Database.open(tmp_path / "db")
-    assert not (tmp_path / "db").exists(), "asking makes no folder"
+    assert not (tmp_path / "db").exists(), "queries_z makes no folder"
     (tmp_path / "other").mkdir()
     with pytest.raises(FileNotFoundError, match="there is no database"):
         Database.open(tmp_path / "other")
 
 
-def test_a_database_is_not_made_twice(tmp_path, database):
+def test_open_rejects_an_older_database(tmp_path, database):
+    old = pa.schema([pa.field(name, pa.string()) for name in ("origin", "header", "place")])
+    database.connection.create_table("origins", schema=old, mode="overwrite")
+    with pytest.raises(ValueError, match=r"db is a database of an older version, not of version 2") as caught:
+        Database.open(tmp_path / "db")
+    assert "prolip index" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_create_rejects_existing_database(tmp_path, database):
     with pytest.raises(ValueError, match="already holds a database"):
         Database.create(tmp_path / "db", database.header)
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/db", "gs://bucket/db", "az://box/db"])
-def test_an_object_stores_address_is_passed_on_untouched(uri, monkeypatch, tmp_path):
+def test_object_storage_uri_is_passed_unchanged(uri, monkeypatch, tmp_path):
     seen, real = [], lancedb.connect
 
-    def connect(place):
-        seen.append(place)
+    def connect(address):
+        seen.append(address)
         return real(tmp_path / "stand-in")
 
     monkeypatch.setattr(lancedb, "connect", connect)
@@ -173,7 +182,7 @@ def test_an_object_stores_address_is_passed_on_untouched(uri, monkeypatch, tmp_p
     assert set(seen) == {uri}
 
 
-def test_a_local_path_is_expanded(monkeypatch, tmp_path):
+def test_local_path_is_expanded(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     index_embeddings("~/db", [write_embeddings(tmp_path / "e", make_gaussians(10))])
     assert has_database(tmp_path / "db")
@@ -181,34 +190,34 @@ def test_a_local_path_is_expanded(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "where", ["height < 3", "caption <<< 3", "number", "caption < 3", "", "number = 1; DROP TABLE items"]
+    "where", ["height < 3", "caption <<< 3", "index", "caption < 3", "", "index = 1; DROP TABLE items"]
 )
-def test_a_bad_filter_is_one_sentence_with_the_columns(database, where):
+def test_check_filter_lists_the_columns(database, where):
     with pytest.raises(ValueError, match="can't be used") as caught:
         database.check_filter(where)
-    assert "the columns are vector, row, origin, part, digest, id, number" in str(caught.value)
+    assert "the columns are vector, row, origin, part, digest, id, index" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "cargo" not in str(caught.value)
 
 
-def test_good_filters(database):
+def test_check_filter_accepts(database):
     database.check_filter("uncertainty < 0.02 AND caption LIKE '%7' OR modality IN ('text')")
     assert database.count_rows(f"caption = {quote_text('caption 7')}") == 2
     assert database.count_rows("caption = " + quote_text("it's")) == 0
     assert join_conditions(None, None) is None
-    assert database.count_rows(join_conditions("number = 7 OR number = 8", None, "modality = 'text'")) == 2
+    assert database.count_rows(join_conditions("index = 7 OR index = 8", None, "modality = 'text'")) == 2
 
 
 @pytest.mark.parametrize(
-    "where", ["1=1) OR (1=1", "number < 5) --", "1/0 = 1", "number % 0 = 1", "CAST(caption AS INT) > 3"]
+    "where", ["1=1) OR (1=1", "index < 5) --", "1/0 = 1", "index % 0 = 1", "CAST(caption AS INT) > 3"]
 )
-def test_a_filter_that_escapes_or_fails_later_is_one_sentence(database, where):
+def test_check_filter_rejects_unclosed_or_failing_conditions(database, where):
     with pytest.raises(ValueError, match="can't be used") as caught:
         database.check_filter(where)
     assert "\n" not in str(caught.value)
 
 
-def test_names_that_a_database_cannot_have(tmp_path):
+def test_map_column_names_replaces_invalid_names(tmp_path):
     odd = ["query_index", "_distance", "a.b", "a_b", "", "csd", "row", "row_", "back`tick"]
     extra = {name: ("int64", list(range(20))) for name in odd}
     database = index_embeddings(
@@ -222,10 +231,10 @@ def test_names_that_a_database_cannot_have(tmp_path):
     found = database.find_nearest(
         query_vectors(make_gaussians(1, seed=5).mean.numpy()), 3, columns=list(names.values())
     )
-    assert found["a_b_"].to_pylist() == found["number"].to_pylist()
+    assert found["a_b_"].to_pylist() == found["index"].to_pylist()
 
 
-def test_one_writer_at_a_time(tmp_path, database):
+def test_lock_for_writing_allows_one_writer(tmp_path, database):
     with lock_for_writing(tmp_path / "db"):
         with (
             pytest.raises(ValueError, match="is being written by another process"),
@@ -240,7 +249,7 @@ def test_one_writer_at_a_time(tmp_path, database):
         pass
 
 
-def test_damage_is_one_sentence(tmp_path, database):
+def test_damaged_database_is_reported_in_one_line(tmp_path, database):
     for file in (tmp_path / "db" / "items.lance" / "data").iterdir():
         file.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="the database can't be used") as caught:
@@ -251,12 +260,12 @@ def test_damage_is_one_sentence(tmp_path, database):
 
 
 @pytest.mark.parametrize("uri", ["", "foo://x/y", "http://127.0.0.1:9/db"])
-def test_where_no_database_can_be(uri):
+def test_open_rejects_invalid_uri(uri):
     with pytest.raises(ValueError, match=r"location of the database is empty|s3, gs, az"):
         Database.open(uri)
 
 
-def test_settings_are_those_of_the_moment_of_opening(tmp_path, database):
+def test_reader_sees_settings_of_the_moment_of_opening(tmp_path, database):
     reader = Database.open(tmp_path / "db")
     database.save_settings(IndexSettings(kind="ivf-sq", trained_rows=420, recall=1.0, effort=HARD))
     assert reader.settings.effort is None

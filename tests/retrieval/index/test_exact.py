@@ -1,4 +1,4 @@
-"""The exact search where float32 can't tell items apart."""
+"""Tests of exact search where float32 can't distinguish items."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ from tests.retrieval.embedding_files import write_embeddings
 DIM = 12
 
 
-def crowd(count, step):
-    """Points about a query at (1, 0, 0, ...), whose squared distances rise by `step`, in an order of their own."""
+def make_points(count, step):
+    """Points around a query at (1, 0, 0, ...), whose squared distances rise by `step`, shuffled."""
     random = np.random.default_rng(0)
-    places = random.permutation(count)
-    angle = np.arccos(1 - (0.5 + step * places) / 2)
+    ranks = random.permutation(count)
+    angle = np.arccos(1 - (0.5 + step * ranks) / 2)
     mean = np.zeros((count, DIM))
     mean[:, 0] = np.cos(angle)
     side = 1 + random.integers(0, DIM - 1, count)
@@ -26,35 +26,37 @@ def crowd(count, step):
 
 
 def best(z):
-    """Places by float64, of what float32 stores, the nearest first."""
+    """Rows by their float64 distance, the nearest first."""
     query = np.eye(1, DIM)[0]
     distance = np.square(z.mean.double().numpy() - query).sum(1) + z.uncertainty.double().numpy()
     return np.lexsort((np.arange(len(distance)), distance))
 
 
 @pytest.mark.parametrize("step", [1e-3, 3e-7, 1e-9, 0.0])
-def test_the_k_best_by_float64_are_among_what_is_fetched(tmp_path, step):
-    z = crowd(300, step)
+def test_find_nearest_exact_fetches_the_k_best_by_float64(tmp_path, step):
+    z = make_points(300, step)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
     (found,) = exact.find_nearest_exact(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
     fetched = found["row"].to_numpy()
     assert set(best(z)[:10]) <= set(fetched)
     if step == 1e-3:
-        assert len(fetched) == 10 + exact.MARGIN, "where all is clear, no more is fetched"
+        assert len(fetched) == 10 + exact.MARGIN, "no more is fetched than needed"
     if step == 0.0:
-        assert len(fetched) == 300, "all are as near"
+        assert len(fetched) == 300, "all are equally near"
 
 
-def test_copies_beyond_measure_end_the_fetching(tmp_path, monkeypatch):
+def test_find_nearest_exact_stops_at_max_margin(tmp_path, monkeypatch):
     monkeypatch.setattr(exact, "MAX_MARGIN", 64)
-    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", crowd(300, 0.0), parts=1)])
+    database = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", make_points(300, 0.0), parts=1)]
+    )
     (found,) = exact.find_nearest_exact(database, query_vectors(np.eye(1, DIM)), 10, columns=["row"])
     assert len(found) == 74
 
 
-def test_queries_are_settled_one_by_one(tmp_path):
-    """One that needs more doesn't mix up the others."""
-    z = crowd(300, 0.0)
+def test_find_nearest_exact_settles_queries_separately(tmp_path):
+    """A query that needs more items doesn't change the others."""
+    z = make_points(300, 0.0)
     database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", z, parts=1)])
     queries = np.stack([-np.eye(DIM)[3], np.eye(DIM)[0], np.eye(DIM)[5]])
     found = exact.find_nearest_exact(database, query_vectors(queries), 10, columns=["row"])
@@ -65,8 +67,10 @@ def test_queries_are_settled_one_by_one(tmp_path):
     assert [part["row"].to_pylist() for part in found] == [part["row"].to_pylist() for part in alone]
 
 
-def test_fewer_items_than_asked_for(tmp_path):
-    database = index_embeddings(tmp_path / "db", [write_embeddings(tmp_path / "e", crowd(4, 0.1), parts=1)])
+def test_find_nearest_exact_with_fewer_than_k_items(tmp_path):
+    database = index_embeddings(
+        tmp_path / "db", [write_embeddings(tmp_path / "e", make_points(4, 0.1), parts=1)]
+    )
     for found in exact.find_nearest_exact(database, query_vectors(np.eye(2, DIM)), 10, columns=["row"]):
         assert sorted(found["row"].to_pylist()) == [0, 1, 2, 3]
     for found in exact.find_nearest_exact(

@@ -1,4 +1,4 @@
-"""Settings: to JSON and back, and as a sentence."""
+"""Tests of settings: JSON and description."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 from prolip.retrieval.index.settings import IndexSettings, SearchEffort
 
 MEASURED = IndexSettings(
-    kind="ivf-sq", trained_rows=300, effort=SearchEffort(nprobes=20, refine=4), recall=0.97, target_recall=0.95, milliseconds=2.0,
-    exact_milliseconds=9.0, quantiles={"image": [0.1, 0.2]},
+    kind="ivf-sq", trained_rows=300, effort=SearchEffort(nprobes=20, refine=4), recall=0.97,
+    target_recall=0.95, milliseconds=2.0, exact_milliseconds=9.0, quantiles={"image": [0.1, 0.2]},
     filtered_effort=SearchEffort(nprobes=40, refine=10), filtered_recall=0.96,
 )  # fmt: skip
 

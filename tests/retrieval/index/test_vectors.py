@@ -1,4 +1,4 @@
-"""CSD as L2: the law, and the way back."""
+"""Tests of vectors whose squared L2 distance is CSD."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from prolip.retrieval.index.vectors import extract_means, item_vectors, query_ve
 
 
 @pytest.mark.parametrize("dim", [1, 15, 16, 64, 511])
-def test_squared_distance_is_csd_less_the_querys_trace(draw, dim):
+def test_squared_distance_is_csd_minus_query_trace(draw, dim):
     queries, items = draw(5, dim), draw(7, dim)
     left = query_vectors(queries.mean.numpy()).astype(np.float64)
     right = item_vectors(items.mean.numpy(), items.uncertainty.numpy()).astype(np.float64)
@@ -18,7 +18,7 @@ def test_squared_distance_is_csd_less_the_querys_trace(draw, dim):
     np.testing.assert_allclose(found, csd_matrix(queries, items).numpy(), rtol=1e-5)
 
 
-def test_the_inner_product_is_that_of_the_means(draw):
+def test_inner_product_is_that_of_the_means(draw):
     queries, items = draw(5, 10), draw(7, 10)
     found = (
         query_vectors(queries.mean.numpy()) @ item_vectors(items.mean.numpy(), items.uncertainty.numpy()).T
@@ -26,7 +26,7 @@ def test_the_inner_product_is_that_of_the_means(draw):
     np.testing.assert_allclose(found, (queries.mean @ items.mean.T).numpy(), atol=1e-6)
 
 
-def test_the_way_back(draw):
+def test_extract_means_round_trip(draw):
     z = draw(6, 20)
     vectors = item_vectors(z.mean.numpy(), z.uncertainty.numpy())
     assert vectors.dtype == np.float32
@@ -35,6 +35,6 @@ def test_the_way_back(draw):
 
 
 @given(st.integers(1, 5000))
-def test_the_width_is_the_least_multiple_of_16_with_room_for_the_trace(dim):
+def test_vector_size_is_the_least_multiple_of_16(dim):
     assert vector_size(dim) % 16 == 0
     assert dim + 1 <= vector_size(dim) < dim + 17

@@ -1,4 +1,4 @@
-"""Ways for people: captions out of files, and what is told of each step."""
+"""Tests of traversal with a model: captions from files, embeddings and databases."""
 
 import pytest
 import torch
@@ -27,64 +27,64 @@ CAPTIONS = ["a red circle", "a thing", "a small green square", "two yellow stars
 
 
 @pytest.fixture
-def pictures():
-    return [Image.new("RGB", (40, 30), colour) for colour in ("red", "blue")]
+def images():
+    return [Image.new("RGB", (40, 30), color) for color in ("red", "blue")]
 
 
 @pytest.mark.parametrize("root", [None, "null", "containment"])
-def test_the_steps_are_those_of_the_walk(nano, pictures, root):
-    found = traverse_images(nano, pictures, CAPTIONS, root=root, steps=20)
-    different = list(dict.fromkeys(CAPTIONS))
-    images, texts, null = nano.embed_images(pictures), nano.embed_texts(different), nano.embed_texts("")
-    walks = traverse(images, texts, null, root=root or "inclusion+null", steps=20)
-    near = 1 - csd_matrix(images, texts) / 2
-    for row, way in enumerate(found):
-        path = walks.get_path(row)
-        assert [step.caption for step in way.steps] == [different[place] for place in path]
-        for step, place in zip(way.steps, path, strict=True):
-            assert step.uncertainty == pytest.approx(float(texts.uncertainty[place]), rel=1e-5)
-            assert step.similarity == pytest.approx(float(near[row, place]), abs=1e-5)
-        assert way.uncertainty == pytest.approx(float(images.uncertainty[row]), rel=1e-5)
+def test_traverse_images_steps_match_traverse(nano, images, root):
+    found = traverse_images(nano, images, CAPTIONS, root=root, steps=20)
+    unique = list(dict.fromkeys(CAPTIONS))
+    z, texts, null = nano.embed_images(images), nano.embed_texts(unique), nano.embed_texts("")
+    traversals = traverse(z, texts, null, root=root or "inclusion+null", steps=20)
+    near = 1 - csd_matrix(z, texts) / 2
+    for row, path in enumerate(found):
+        indices = traversals.get_path(row)
+        assert [step.caption for step in path.steps] == [unique[index] for index in indices]
+        for step, index in zip(path.steps, indices, strict=True):
+            assert step.uncertainty == pytest.approx(float(texts.uncertainty[index]), rel=1e-5)
+            assert step.similarity == pytest.approx(float(near[row, index]), abs=1e-5)
+        assert path.uncertainty == pytest.approx(float(z.uncertainty[row]), rel=1e-5)
         if root == "null":
-            assert way.root is None
+            assert path.root is None
         else:
-            assert way.root.caption == different[walks.roots[row]]
+            assert path.root.caption == unique[traversals.roots[row]]
 
 
-def test_a_model_without_uncertainty_takes_the_null_root(nano, pictures, monkeypatch):
+def test_traverse_images_of_a_deterministic_model_uses_the_null_root(nano, images, monkeypatch):
     image, text = nano.encode_image, nano.encode_text
     monkeypatch.setattr(nano, "encode_image", lambda pixels: Gaussian.point(image(pixels).mean))
     monkeypatch.setattr(nano, "encode_text", lambda ids: Gaussian.point(text(ids).mean))
-    for way in traverse_images(nano, pictures, CAPTIONS):
-        assert way.root is None
-        assert way.uncertainty is None
-        assert all(step.uncertainty is None for step in way.steps)
+    for path in traverse_images(nano, images, CAPTIONS):
+        assert path.root is None
+        assert path.uncertainty is None
+        assert all(step.uncertainty is None for step in path.steps)
 
 
-def test_one_picture_alone(nano, pictures):
-    assert len(traverse_images(nano, pictures[0], CAPTIONS)) == 1
+def test_traverse_images_takes_one_image_and_rejects_no_captions(nano, images):
+    assert len(traverse_images(nano, images[0], CAPTIONS)) == 1
     with pytest.raises(ValueError, match="no caption"):
-        traverse_images(nano, pictures, [])
+        traverse_images(nano, images, [])
 
 
-def test_captions_out_of_a_file_each_once(tmp_path):
+def test_read_captions_gives_each_caption_once(tmp_path):
     (tmp_path / "a.csv").write_text("id,captions,url\n1,a cat => a dog,x\n2,a cat => an animal,y\n")
     assert read_captions(tmp_path / "a.csv") == ["a cat", "a dog", "an animal"]
     with pytest.raises(FileNotFoundError, match="no such file of captions"):
         read_captions(tmp_path / "none.txt")
 
 
-def test_what_is_asked_for_reaches_the_walk(nano, pictures, monkeypatch):
-    asked = {"root": "inclusion", "root_of": "caption", "rank_by": "cosine", "steps": 7}
+def test_traverse_images_passes_options(nano, images, monkeypatch):
+    options = {"root": "inclusion", "root_of": "caption", "rank_by": "cosine", "steps": 7}
     seen, real = {}, api.traverse
     monkeypatch.setattr(api, "traverse", lambda *a, **k: (seen.update(k), real(*a, **k))[1])
-    (way, _) = traverse_images(nano, pictures, CAPTIONS, **asked)
-    assert seen == asked
-    images, first = nano.embed_images(pictures), nano.embed_texts([way.steps[0].caption])
-    assert way.steps[0].similarity == pytest.approx(float(images.mean[0] @ first.mean[0]), abs=1e-5)
+    (path, _) = traverse_images(nano, images, CAPTIONS, **options)
+    assert seen == options
+    z, first = nano.embed_images(images), nano.embed_texts([path.steps[0].caption])
+    assert path.steps[0].similarity == pytest.approx(float(z.mean[0] @ first.mean[0]), abs=1e-5)
 
 
-def test_what_a_reader_should_know_of_a_way():
+def test_caption_path_note():
     rising = CaptionPath(
         (CaptionStep("a cat", 0.1, 0.5), CaptionStep("an animal", 0.2, 0.4)), None, "null", 0.05
     )
@@ -106,13 +106,13 @@ def on_disk(nano, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("place", ["captions.txt", "embeddings", "database"])
+@pytest.mark.parametrize("name", ["captions.txt", "embeddings", "database"])
 @pytest.mark.parametrize(
     "options", [{}, {"root": "null", "rank_by": "cosine"}, {"root": "containment", "root_of": "caption"}]
 )
-def test_wherever_captions_lie_the_ways_are_the_same(nano, pictures, on_disk, place, options):
-    wanted = traverse_images(nano, pictures, CAPTIONS, **options)
-    found = traverse_images(nano, pictures, open_caption_search(on_disk / place), **options)
+def test_traverse_images_gives_equal_paths_for_all_caption_stores(nano, images, on_disk, name, options):
+    wanted = traverse_images(nano, images, CAPTIONS, **options)
+    found = traverse_images(nano, images, open_caption_search(on_disk / name), **options)
     for one, other in zip(found, wanted, strict=True):
         assert [step.caption for step in one.steps] == [step.caption for step in other.steps]
         assert (one.root is None) == (other.root is None) == (options.get("root") == "null")
@@ -124,32 +124,32 @@ def test_wherever_captions_lie_the_ways_are_the_same(nano, pictures, on_disk, pl
         assert one.uncertainty == other.uncertainty
 
 
-def test_the_ways_over_candidates(nano, pictures, on_disk):
+def test_traverse_images_with_candidate_search(nano, images, on_disk):
     build_index(Database.open(on_disk / "database"), "ivf-sq", recall=0.01)
     few = open_caption_search(on_disk / "database")
     assert isinstance(few, CandidateSearch)
-    found, wanted = traverse_images(nano, pictures, few), traverse_images(nano, pictures, CAPTIONS)
+    found, wanted = traverse_images(nano, images, few), traverse_images(nano, images, CAPTIONS)
     for one, other in zip(found, wanted, strict=True):
         assert [step.caption for step in one.steps] == [step.caption for step in other.steps]
         assert one.root.caption == other.root.caption
     assert isinstance(open_caption_search(on_disk / "database", scan=True), ExactSearch)
 
 
-def test_captions_of_another_model_are_refused(tokenizer, pictures, on_disk):
+def test_traverse_images_rejects_captions_of_another_model(tokenizer, images, on_disk):
     other = create("nano", tokenizer, seed=1).eval()
-    for place in ("embeddings", "database"):
+    for name in ("embeddings", "database"):
         with pytest.raises(ValueError, match="two models can't be compared"):
-            traverse_images(other, pictures, open_caption_search(on_disk / place))
+            traverse_images(other, images, open_caption_search(on_disk / name))
 
 
-def test_a_text_that_is_there_many_times_is_one_step(nano, pictures, on_disk, monkeypatch):
+def test_traverse_images_merges_repeated_texts(nano, images, on_disk, monkeypatch):
     first, again, other = 0, 6, 2  # rows of the first part
 
-    def traverse_stub(images, *_, **__):
-        visited = torch.tensor([[first, again, first, other]]).expand(len(images), -1)
-        return Traversals(visited[:, 0], torch.full((len(images),), again), images.mean, visited)
+    def traverse_stub(z, *_, **__):
+        visited = torch.tensor([[first, again, first, other]]).expand(len(z), -1)
+        return Traversals(visited[:, 0], torch.full((len(z),), again), z.mean, visited)
 
     monkeypatch.setattr(api, "traverse", traverse_stub)
-    for way in traverse_images(nano, pictures, open_caption_search(on_disk / "embeddings")):
-        assert [step.caption for step in way.steps] == [CAPTIONS[0], CAPTIONS[2]]
-        assert way.root.caption == CAPTIONS[0]
+    for path in traverse_images(nano, images, open_caption_search(on_disk / "embeddings")):
+        assert [step.caption for step in path.steps] == [CAPTIONS[0], CAPTIONS[2]]
+        assert path.root.caption == CAPTIONS[0]

@@ -1,4 +1,4 @@
-"""A scan block after block finds what a look at all captions at once does."""
+"""Tests of exact search: block by block it finds what a comparison of all captions does."""
 
 import pytest
 import torch
@@ -26,33 +26,35 @@ def scan(request, tmp_path):
     )
 
 
-def numbers(scan, places):
-    """The caption with number n is called "caption n"."""
-    texts = scan.table.take(places.flatten()).texts
-    return torch.tensor([int(text.split()[1]) for text in texts]).view(places.shape)
+def caption_indices(scan, positions):
+    """Indices of captions; that of index n is called "caption n"."""
+    texts = scan.table.take(positions.flatten()).texts
+    return torch.tensor([int(text.split()[1]) for text in texts]).view(positions.shape)
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
-def test_the_nearest(scan, by):
+def test_exact_find_nearest(scan, by):
     wanted = find_nearest(QUERIES, TEXTS, 1, metric=by)[1]
-    assert torch.equal(numbers(scan, scan.find_nearest(QUERIES, rank_by=by)), wanted[:, 0])
+    assert torch.equal(caption_indices(scan, scan.find_nearest(QUERIES, rank_by=by)), wanted[:, 0])
 
 
 @pytest.mark.parametrize("measure", ["inclusion", "containment"])
-def test_the_most_inclusive(scan, measure):
+def test_exact_find_max_inclusion(scan, measure):
     wanted = find_max_inclusion(QUERIES, TEXTS, measure)[1]
     assert len(wanted.unique()) > 1
-    assert torch.equal(numbers(scan, scan.find_max_inclusion(QUERIES, measure)), wanted)
+    assert torch.equal(caption_indices(scan, scan.find_max_inclusion(QUERIES, measure)), wanted)
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
-def test_the_nearest_at_steps(scan, by):
+def test_exact_find_nearest_at_steps(scan, by):
     ends = normalize(QUERIES.mean.flip(0), dim=-1)
     wanted = nearest_at_steps(QUERIES.mean, ends, TEXTS.mean_trace(), 13, by)[1]
-    assert torch.equal(numbers(scan, scan.find_nearest_at_steps(QUERIES.mean, ends, 13, rank_by=by)), wanted)
+    assert torch.equal(
+        caption_indices(scan, scan.find_nearest_at_steps(QUERIES.mean, ends, 13, rank_by=by)), wanted
+    )
 
 
-def test_of_equal_captions_the_first_counts(tmp_path):
+def test_exact_search_takes_the_first_of_equal_captions(tmp_path):
     same = TEXTS[:1][[0] * 9]
     scan = ExactSearch(EmbeddedCaptions(write_embeddings(tmp_path, make_gaussians(3), same, parts=3)))
     first = next(scan.table.iter_mean_traces())[0][0]
@@ -62,12 +64,12 @@ def test_of_equal_captions_the_first_counts(tmp_path):
     assert (scan.find_nearest_at_steps(QUERIES.mean, QUERIES.mean, 4) == first).all()
 
 
-def test_a_table_without_captions(tmp_path):
+def test_exact_search_rejects_a_table_without_captions(tmp_path):
     with pytest.raises(ValueError, match="no caption"):
         ExactSearch(EmbeddedCaptions(write_embeddings(tmp_path, make_gaussians(10)))).find_nearest(QUERIES)
 
 
-def test_a_bar_for_those_who_look(tmp_path, capsys):
+def test_exact_search_shows_progress(tmp_path, capsys):
     ExactSearch(
         EmbeddedCaptions(write_embeddings(tmp_path, make_gaussians(10), TEXTS)), progress=True
     ).find_nearest(QUERIES)

@@ -1,4 +1,4 @@
-"""Over captions on disk the walks are those over captions in memory."""
+"""Tests of traversal over captions on disk against captions in memory."""
 
 import pytest
 import torch
@@ -37,30 +37,30 @@ def searches(tmp_path_factory):
     }
 
 
-def numbers(search, places):
-    texts = search.table.take(places.flatten()).texts
-    return torch.tensor([int(text.split()[1]) for text in texts]).view(places.shape)
+def caption_indices(search, positions):
+    texts = search.table.take(positions.flatten()).texts
+    return torch.tensor([int(text.split()[1]) for text in texts]).view(positions.shape)
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 @pytest.mark.parametrize("of", ["image", "caption"])
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("kind", ["folder", "database", "candidates"])
-def test_as_in_memory(searches, kind, root, of, by):
+def test_traverse_on_disk_matches_memory(searches, kind, root, of, by):
     search = searches[kind]
     # 13: half way between two captions both are equally near, and rounding would choose
     wanted = traverse(IMAGES, TEXTS, NULL, root=root, root_of=of, rank_by=by, steps=13)
     found = traverse(IMAGES, search, NULL, root=root, root_of=of, rank_by=by, steps=13)
-    assert torch.equal(numbers(search, found.start), wanted.start)
-    assert torch.equal(numbers(search, found.visited), wanted.visited)
+    assert torch.equal(caption_indices(search, found.start), wanted.start)
+    assert torch.equal(caption_indices(search, found.visited), wanted.visited)
     torch.testing.assert_close(found.root_mean, wanted.root_mean)
     if root == "null":
         assert (found.roots == -1).all()
     else:
-        assert torch.equal(numbers(search, found.roots), wanted.roots)
+        assert torch.equal(caption_indices(search, found.roots), wanted.roots)
 
 
-def test_bad_input(searches):
+def test_traverse_on_disk_rejects_invalid_input(searches):
     scan = searches["folder"]
     with pytest.raises(ValueError, match=r"images must be \(N, 12\)"):
         traverse(make_gaussians(2, dim=5), scan, NULL)
@@ -73,7 +73,7 @@ def test_bad_input(searches):
         traverse(IMAGES, scan, NULL, steps=0)
 
 
-def test_captions_without_variances_have_the_null_root_alone(tmp_path):
+def test_captions_without_variances_need_the_null_root(tmp_path):
     scan = ExactSearch(EmbeddedCaptions(write_embeddings(tmp_path, IMAGES, TEXTS, variances="trace")))
     points = Gaussian.point(IMAGES.mean)
     assert traverse(points, scan, NULL, root="null").visited.shape == (7, 50)
