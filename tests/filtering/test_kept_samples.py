@@ -14,7 +14,7 @@ from prolip.filtering.score_cache import cache_scores
 from prolip.filtering.selection import Selection
 from prolip.filtering.threshold import find_threshold
 from tests.data.tar_files import samples_by_tarfile, tar_bytes
-from tests.embeddings.shards import caption, files, picture, write_shards
+from tests.embeddings.shards import caption, files, make_png, write_shards
 
 
 def chosen(embeddings, folder, keep_fraction=0.5):
@@ -102,7 +102,7 @@ def table(tmp_path):
     """A table of images in three formats, with an extra column."""
     names = [f"{n}.{extension}" for n, extension in enumerate(["png", "jpg", "bmp"])]
     for index, name in enumerate(names):
-        Image.open(io.BytesIO(picture(index))).save(tmp_path / name)
+        Image.open(io.BytesIO(make_png(index))).save(tmp_path / name)
     with open(tmp_path / "t.csv", "w", newline="") as file:
         rows = [
             ("image", "caption", "licence"),

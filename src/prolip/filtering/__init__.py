@@ -1,1 +1,1 @@
-"""The best pairs of a pool: scores, an exact cut, near-duplicates, and what is left as ids, a table or shards."""
+"""Filtering of image-text pairs: scores, threshold, near-duplicates, and the outputs."""

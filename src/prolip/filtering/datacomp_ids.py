@@ -1,4 +1,4 @@
-"""Writes the uids of kept samples in DataComp's format: a sorted array of pairs of 64-bit integers."""
+"""Write the uids of kept samples in DataComp's format: a sorted array of pairs of 64-bit integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prolip.extras import import_extra
 from prolip.files import atomic_write
 from prolip.filtering.selection import Selection
 
-log = logging.getLogger("prolip.retrieval")
+log = logging.getLogger("prolip.filtering")
 
 UID_TYPE = np.dtype("u8,u8")
 """int(uid[:16], 16) and int(uid[16:], 16)."""

@@ -53,13 +53,13 @@ def find_examples(selection: Selection, count: int = COUNT) -> Examples:
         for group in (best, just_kept, just_dropped, worst):
             group.add(part_outcomes)
     pairs = [] if selection.duplicates is None else selection.duplicates.list_pairs(count)
-    wanted = [name for group in (best, just_kept, just_dropped, worst) for name in group.names()]
-    rows = _read_examples(selection, [*wanted, *(name for pair in pairs for name in pair)])
+    wanted = [key for group in (best, just_kept, just_dropped, worst) for key in group.list_samples()]
+    rows = _read_examples(selection, [*wanted, *(key for pair in pairs for key in pair)])
     return Examples(
-        best=[rows[name] for name in best.names()],
-        just_kept=[rows[name] for name in just_kept.names()[::-1]],
-        just_dropped=[rows[name] for name in just_dropped.names()],
-        worst=[rows[name] for name in worst.names()[::-1]],
+        best=[rows[key] for key in best.list_samples()],
+        just_kept=[rows[key] for key in just_kept.list_samples()[::-1]],
+        just_dropped=[rows[key] for key in just_dropped.list_samples()],
+        worst=[rows[key] for key in worst.list_samples()[::-1]],
         duplicates=[(rows[dropped], rows[kept]) for dropped, kept in pairs],
     )
 
@@ -81,14 +81,14 @@ class _Top:
         more = [(value, part_outcomes.part, index) for value, index in zip(ordered, indices, strict=True)]
         self.found = heapq.nsmallest(self.count, [*self.found, *more])
 
-    def names(self) -> list[tuple[int, int]]:
+    def list_samples(self) -> list[tuple[int, int]]:
         """(part, index) of each, the most extreme first."""
         return [(part, index) for _, part, index in self.found]
 
 
-def _read_examples(selection: Selection, names: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Example]:
+def _read_examples(selection: Selection, keys: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Example]:
     by_part: dict[int, list[int]] = {}
-    for part, index in dict.fromkeys(names):
+    for part, index in dict.fromkeys(keys):
         by_part.setdefault(part, []).append(index)
     return {
         (part, example.row["index"]): example

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from prolip.checks import join_names, require_choice, require_positive_int
+from prolip.checks import join_names, require_choice, require_fraction, require_positive_int
 from prolip.data.sample_errors import ErrorCounts
 from prolip.data.source import Source, compute_fingerprint
 from prolip.embeddings.dataset import EmbeddingDataset
@@ -27,7 +27,7 @@ from prolip.filtering.scores import get_score_columns
 from prolip.filtering.selection import Selection
 from prolip.filtering.shard_writer import claim_folder, write_shards
 from prolip.filtering.summary import FilterSummary, summarize_selection
-from prolip.filtering.threshold import Threshold, find_threshold, require_keep_fraction
+from prolip.filtering.threshold import Threshold, find_threshold
 from prolip.model.prolip import ProLIP
 
 Output = Literal["ids", "parquet", "shards"]
@@ -184,7 +184,7 @@ def _check(
     shard_size: int,
 ) -> None:
     """Check arguments before hours of work, not after."""
-    require_keep_fraction(keep_fraction)
+    require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
     if not 0 < duplicate_cosine <= 1:
         raise ValueError(f"duplicate_cosine must be above 0 and at most 1, not {duplicate_cosine!r}")
     require_positive_int(shard_size, "shard_size")

@@ -38,7 +38,7 @@ def remove_greedily(count: int, relations: Sequence[SimilarityRelation]) -> np.n
 
     Args:
         count: n, the number of items, best first.
-        relations: Two items are similar if any of these says so.
+        relations: Two items are similar if they are by any of these.
 
     Returns:
         int64 (n,): for each dropped item the better one that is kept and similar; NO_DUPLICATE: it is kept.

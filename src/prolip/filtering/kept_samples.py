@@ -1,4 +1,4 @@
-"""Reads kept samples again from the data; the files of a tar are copied byte for byte."""
+"""Read kept samples again from the data; the files of a tar are copied byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes kept samples as one Parquet file: their rows of the scores, one row group per part."""
+"""Write kept samples as one Parquet file: their rows of the scores, one row group per part."""
 
 from __future__ import annotations
 

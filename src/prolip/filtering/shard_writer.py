@@ -1,4 +1,4 @@
-"""Writes kept samples as tar shards, each atomically; a run that was stopped resumes."""
+"""Write kept samples as tar shards, each atomically; a run that was stopped resumes."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from prolip.checks import require_fraction
+
 HALF = 2**16
 NAN_KEY = 0
 """The key of NaN. No number has it."""
@@ -76,7 +78,7 @@ def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fractio
     Returns:
         The threshold, to be applied to the scores in the same order.
     """
-    require_keep_fraction(keep_fraction)
+    require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
     upper = sum((count_upper(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
     total, nan_count = int(upper.sum()), int(upper[NAN_KEY])
     upper[NAN_KEY] = 0
@@ -113,16 +115,6 @@ def count_lower(scores: np.ndarray, half: int) -> np.ndarray:
     """
     keys = to_sort_keys(scores)
     return np.bincount(keys[keys >> 16 == half] & (HALF - 1), minlength=HALF)
-
-
-def require_keep_fraction(keep_fraction: float) -> None:
-    """Raise ValueError if the fraction is not above 0 and at most 1.
-
-    Args:
-        keep_fraction: The fraction of samples to keep.
-    """
-    if not 0 < keep_fraction <= 1:
-        raise ValueError(f"keep_fraction must be above 0 and at most 1, not {keep_fraction!r}")
 
 
 def _find_bin(counts: np.ndarray, rank: int) -> tuple[int, int]:

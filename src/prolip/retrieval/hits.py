@@ -27,7 +27,7 @@ class SearchHits:
     cosine:    (n,), of the means.
     match:     (n,), the probability that an image and a text match; None: the model has none.
     inclusion: (n,), of the item in the query, by the measure that `rerank` named; None: there was no rerank.
-    method:    a message that says how the items were found.
+    method:    how the items were found, for messages.
     """
 
     items: Any

@@ -83,7 +83,7 @@ def search(
     """The k best items for each query, compared in float64.
 
     With an index, csd and match take what the index finds at the database's effort, and cosine sorts the candidates
-    that are nearest by CSD. `SearchHits.method` says what was done.
+    that are nearest by CSD. `SearchHits.method` describes what was done.
 
     Args:
         database: What `prolip index` wrote.

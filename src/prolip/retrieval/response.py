@@ -1,4 +1,4 @@
-"""Search with a model and its confidence: a text or an image in, a table with the confidence out."""
+"""Search with a model for a text or an image, and the confidence of the result."""
 
 from __future__ import annotations
 

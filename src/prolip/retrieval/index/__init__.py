@@ -1,1 +1,1 @@
-"""Embeddings in a vector database: rows in, an index with measured recall."""
+"""A vector database of embeddings, and an index with measured recall."""

@@ -1,15 +1,15 @@
-"""Build the index of a database, tune the effort of its searches, and compute quantiles of uncertainty."""
+"""Build the index of a database, tune its searches, and compute quantiles of uncertainty."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Literal, get_args
 
-from prolip.checks import require_choice
+from prolip.checks import require_choice, require_fraction
 from prolip.retrieval.index.database import Database, lock_for_writing
 from prolip.retrieval.index.quantiles import QuantileSketch
 from prolip.retrieval.index.settings import IndexKind, IndexSettings
-from prolip.retrieval.index.tune import require_recall, tune
+from prolip.retrieval.index.tune import tune
 
 IndexChoice = Literal["auto", "none", "ivf-sq", "ivf-rq", "ivf-pq"]
 """auto: the kind the database has; else no index below MIN_INDEXED_ROWS rows, and from there on the first of
@@ -44,7 +44,7 @@ def build_index(
         The settings that were stored.
     """
     require_choice(kind, get_args(IndexChoice), "kind")
-    require_recall(recall)
+    require_fraction(recall, "recall", exclude_zero=True)
     with lock_for_writing(database.uri):
         if kind == "none":
             database.create_index(kind)  # first: a damaged index makes `optimize` fail

@@ -1,4 +1,4 @@
-"""Exact nearest items: beyond k as many are fetched as float32 can't tell apart from the k-th.
+"""Exact nearest items: also fetches those that float32 can't distinguish from the k-th.
 
 A database compares in float32. Two items whose distances differ by less than its rounding may come in either order,
 and at the end of a list of k that decides which of them is in it. So a few more are fetched, until the last of them is
@@ -33,7 +33,7 @@ def find_nearest_exact(
     where: str | None = None,
     rounding: float = ROUNDING,
 ) -> list[Any]:
-    """The k nearest items of each query, and those that float32 can't tell apart from the k-th.
+    """The k nearest items of each query, and those that float32 can't distinguish from the k-th.
 
     Args:
         database: That is searched.

@@ -1,4 +1,4 @@
-"""SQL conditions: quoting of text, conjunction, and a check that a condition can stand in parentheses."""
+"""SQL conditions: quoting, conjunction, and a check that a condition can stand in parentheses."""
 
 from __future__ import annotations
 

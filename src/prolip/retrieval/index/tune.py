@@ -1,4 +1,4 @@
-"""Tuning of an index: the least effort whose recall, measured on the database itself, reaches a target."""
+"""Tuning of an index: the least effort whose recall, measured on the database, reaches a target."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from prolip.checks import require_fraction
 from prolip.progress import progress_bar
 from prolip.retrieval.index.database import Database
 from prolip.retrieval.index.exact import ROUNDING, split_by_query
@@ -87,7 +88,7 @@ def tune(
     Returns:
         The effort, its recall and its time.
     """
-    require_recall(target)
+    require_fraction(target, "recall", exclude_zero=True)
     queries = draw_queries(database, among, seed)
     exact = measure_exact_distances(database, queries)
     best, recall = EFFORTS[0], 0.0
@@ -172,16 +173,6 @@ def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
         return 1.0
     limit = exact[-1] * (1 + ROUNDING) + ROUNDING
     return float(np.count_nonzero(found <= limit) / len(exact))
-
-
-def require_recall(value: float) -> None:
-    """Raise ValueError if a target recall is not above 0 and at most 1.
-
-    Args:
-        value: The target recall.
-    """
-    if not 0 < value <= 1:
-        raise ValueError(f"recall must be above 0 and at most 1, not {value}")
 
 
 def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Traversal with a model: images and captions in, paths of captions from specific to general out."""
+"""Traversal with a model: paths of captions from specific to general, for images."""
 
 from __future__ import annotations
 
