@@ -44,7 +44,7 @@ def plain(tokenizer):
 def reason_of(preprocessor, bad_sample, seed=0):
     with pytest.raises(BadSampleError) as error:
         preprocessor.process(bad_sample, seed)
-    assert error.value.record.location == bad_sample.where
+    assert error.value.record.location == bad_sample.location
     return error.value.record.reason
 
 
@@ -298,7 +298,7 @@ def test_words_are_dropped_by_the_seed_alone_and_change_no_pixel(plain):
     assert torch.equal(one.pixels, replace(lossy, drop_words=0.0).process(whole, 4).pixels)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_drop_words_is_a_share(plain, share):
-    with pytest.raises(ValueError, match="drop_words must be a share from 0 to 1"):
-        replace(plain, drop_words=share)
+@pytest.mark.parametrize("fraction", [-0.1, 1.5])
+def test_preprocessor_refuses_drop_words_out_of_range(plain, fraction):
+    with pytest.raises(ValueError, match="drop_words must be a fraction from 0 to 1"):
+        replace(plain, drop_words=fraction)

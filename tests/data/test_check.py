@@ -26,20 +26,20 @@ def test_what_is_bad_is_counted_from_disk_and_from_a_stream(shard, prefix):
     assert found.good == 10
     assert found.error_counts.tried == 12
     assert dict(found.error_counts.reasons) == {"unreadable image": 1, "no caption": 1}
-    assert found.caption_letters == 10 * len("a red circle 0")
+    assert found.caption_characters == 10 * len("a red circle 0")
     assert "10 good samples" in found.summary()
     assert "shard.tar: alone: no caption" in found.summary()
 
 
-def test_the_command_speaks_json_and_its_exit_code_is_the_limit(shard, capsys):
+def test_check_command_prints_json_and_exits_1_above_the_limit(shard, capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main(["data", "check", str(shard), "--size", "32", "--json"])
+        cli.main(["data", "check", str(shard), "--image-size", "32", "--json"])
     assert end.value.code == 1
-    facts = json.loads(capsys.readouterr().out)
-    assert (facts["samples"], facts["good"]) == (12, 10)
-    assert facts["bad"] == {"unreadable image": 1, "no caption": 1}
-    assert facts["samples_per_second"] > 0
-    cli.main(["data", "check", str(shard), "--size", "32", "--limit", "0.2"])
+    result = json.loads(capsys.readouterr().out)
+    assert (result["samples"], result["good"]) == (12, 10)
+    assert result["bad"] == {"unreadable image": 1, "no caption": 1}
+    assert result["samples_per_second"] > 0
+    cli.main(["data", "check", str(shard), "--image-size", "32", "--max-bad-fraction", "0.2"])
     assert "2 of 12 samples were bad" in capsys.readouterr().out
 
 
@@ -55,7 +55,7 @@ def test_the_first_caption_and_the_chosen_image_are_read(tmp_path):
     path.write_bytes(tar_bytes([("x.jpg", b"no"), ("x.jpeg", JPEG), ("x.json", b'{"c": ["one", "longer"]}')]))
     for prefix in ("", "pipe:cat "):
         found = check_data(f"{prefix}{path}", captions=["json:c"], image="jpeg", size=32)
-        assert (found.good, found.caption_letters) == (1, 3)
+        assert (found.good, found.caption_characters) == (1, 3)
 
 
 @pytest.mark.parametrize("prefix", ["", "pipe:cat "])
@@ -82,11 +82,11 @@ def test_a_path_is_as_good_as_a_text(shard):
 
 
 @pytest.mark.parametrize("limit", ["nan", "-1", "5"])
-def test_the_limit_is_a_share(shard, limit, capsys):
+def test_check_refuses_max_bad_fraction_out_of_range(shard, limit, capsys):
     with pytest.raises(SystemExit) as end:
-        cli.main(["data", "check", str(shard), "--limit", limit])
+        cli.main(["data", "check", str(shard), "--max-bad-fraction", limit])
     assert end.value.code == 2
-    assert "max_bad_fraction must be a share" in capsys.readouterr().err
+    assert "max_bad_fraction must be a number from 0 to 1" in capsys.readouterr().err
 
 
 def test_names_of_any_bytes_can_be_told_and_saved(tmp_path):

@@ -182,7 +182,7 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
         for batch in loader:
             assert len(batch) == 32
             assert len(set(batch.sample_indices.tolist())) == 32
-            images, texts = nano(normalize(batch.pixels, nano.config.image.pixels), batch.token_ids)
+            images, texts = nano(normalize(batch.pixels, nano.config.image.preprocessing), batch.token_ids)
             loss = ppcl(images, texts, nano.temperature)
             loss.backward()
             optimizer.step()

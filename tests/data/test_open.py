@@ -254,9 +254,11 @@ def test_all_settings_of_scenes_together():
     ],
 )  # fmt: skip
 def test_a_setting_of_scenes_that_can_not_be_read(setting):
-    with pytest.raises(ValueError, match="is none of length=, size=, seed=, unseen=, captions=") as error:
+    with pytest.raises(ValueError, match="length=, size=, seed=, unseen= and captions=") as error:
         open_data(f"scenes:simple,seed=1,{setting}")
-    assert str(error.value).startswith(f"scenes:simple,seed=1,{setting}: {setting!r} is none of")
+    assert str(error.value).startswith(
+        f"scenes:simple,seed=1,{setting}: the setting {setting!r} is not valid"
+    )
     assert all(f"{name}=" in str(error.value) for name in SETTINGS)
 
 
@@ -265,9 +267,9 @@ def test_a_setting_of_scenes_that_can_not_be_read(setting):
     [
         ("levels=0.5/0.5", r"levels must be 4 probabilities that add up to 1, not \(0\.5, 0\.5\)"),
         ("levels=1/1/0/0", "levels must be 4 probabilities"),
-        ("complete=2", "complete must be a share from 0 to 1, not 2.0"),
-        ("complete=nan", "complete must be a share"),
-        ("placed=-0.5", "placed must be a share from 0 to 1, not -0.5"),
+        ("complete=2", "complete must be a fraction from 0 to 1, not 2.0"),
+        ("complete=nan", "complete must be a fraction"),
+        ("placed=-0.5", "placed must be a fraction from 0 to 1, not -0.5"),
         ("unseen=64", "unseen must be from 0 to 63 pairs, not 64"),
         ("captions=0", "captions must be"),
         ("length=0", "length must be"),

@@ -243,11 +243,11 @@ def test_numbers_outside_are_refused(tmp_path, kind, index):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"x": [b"x"], "caption": ["one"]}, "no column called image.*: x, caption"),
-        ({"image": [b"x"], "y": ["one"]}, "no column called caption.*: image, y"),
-        ({"image": [1], "caption": ["one"]}, "'image' is int64; an image is bytes"),
-        ({"image": [[1, 2]], "caption": ["one"]}, "'image' is list"),
-        ({"image": [{"data": b"x"}], "caption": ["one"]}, "'image' is struct"),
+        ({"x": [b"x"], "caption": ["one"]}, "no column image.*columns are x, caption"),
+        ({"image": [b"x"], "y": ["one"]}, "no column caption.*columns are image, y"),
+        ({"image": [1], "caption": ["one"]}, "'image' has type int64.*must be bytes"),
+        ({"image": [[1, 2]], "caption": ["one"]}, "'image' has type list"),
+        ({"image": [{"data": b"x"}], "caption": ["one"]}, "'image' has type struct"),
     ],
 )
 def test_columns_that_cannot_be_used(tmp_path, kind, columns, message):
@@ -338,7 +338,7 @@ def test_files_of_a_folder_or_a_glob_come_by_name(tmp_path):
     source = ParquetTable(tmp_path)
     np.testing.assert_array_equal(source.chunks, [3, 1] * 3)
     assert [source.read(i).extra["number"] for i in range(12)] == list(range(12))
-    assert source.read(7).where == f"{tmp_path / 'b.parquet'}: row 4"
+    assert source.read(7).location == f"{tmp_path / 'b.parquet'}: row 4"
     assert len(ParquetTable(f"{tmp_path}/[ab].parquet")) == 8
     assert ParquetTable(tmp_path).fingerprint() != ParquetTable(f"{tmp_path}/[ab].parquet").fingerprint()
 

@@ -273,7 +273,7 @@ def test_a_command_that_does_not_end(tar, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
     items = list(TarStream(command(tar, rest="; exec 1>&-; exec sleep 30")).read(0))
     assert told(items)[-2:] == ["5", "broken shard"]
-    assert "did not end in 0.3 s" in items[-1].detail
+    assert "did not end within 0.3 s" in items[-1].detail
 
 
 def test_a_file_that_vanished_is_an_error(tar):
@@ -309,7 +309,7 @@ def test_braces_make_shards(tmp_path):
         ("ftp://host/1.tar", "ftp is not one of"),
         ("pipe: ", "'pipe:' must be followed by a command"),
         ("PIPE: ", "'pipe:' must be followed by a command"),
-        ("https://a:hidden@host/{1.tar", "a brace is opened and not closed"),
+        ("https://a:hidden@host/{1.tar", "braces are not balanced"),
     ],
 )
 def test_what_is_no_address(pattern, said):
