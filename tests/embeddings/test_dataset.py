@@ -25,9 +25,7 @@ def test_dataset_open_and_iterate(stored):
     assert again == stored
     assert again.part_indices == (0, 1, 2)
     assert len(again) == 2 * 8
-    numbers = [
-        row for _, block in again.iter_parts("image", ["number"]) for row in block["number"].to_pylist()
-    ]
+    numbers = [row for _, block in again.iter_parts("image", ["index"]) for row in block["index"].to_pylist()]
     assert numbers == [0, 1, 3, 4, 5, 6, 7, 8]
     assert [block.schema.names for _, block in again.iter_parts("text", ["caption"])] == [["caption"]] * 3
 
@@ -58,7 +56,7 @@ def test_open_rejects_missing_parts(stored):
 
 
 def test_read_part_rejects_unknown_columns(stored):
-    with pytest.raises(ValueError, match="no column height; it has id, number"):
+    with pytest.raises(ValueError, match="no column height; it has id, index"):
         stored.read_part(0, ["height"])
 
 
@@ -72,7 +70,7 @@ def test_read_part_detects_damage(stored):
     with pytest.raises(ValueError, match=r"damaged .*Remove it, and `prolip embed`"):
         stored.read_part(0)
     path.write_bytes(content[:100])
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match=r"can't be read\. It is damaged"):
         list(EmbeddingDataset.open(stored.folder).iter_errors())
 
 
@@ -87,14 +85,14 @@ def test_open_source(nano, tmp_path):
     data = "scenes:simple,length=3,size=32"
     stored = embed(nano, data, tmp_path / "out", progress=False)
     assert stored.open_source().read(1).captions[0] == stored.read_part(0).filter(
-        stored.read_part(0)["number"].to_numpy() == 1)["caption"][0].as_py()  # fmt: skip
+        stored.read_part(0)["index"].to_numpy() == 1)["caption"][0].as_py()  # fmt: skip
 
 
 def test_open_source_rejects_changed_data(nano, tmp_path):
     stored = embed(nano, write_shards(tmp_path / "d", [3]), tmp_path / "e", progress=False)
     assert [stored.open_source().read(n).key for n in range(3)] == ["000000", "000001", "000002"]
     write_shards(tmp_path / "d", [2])
-    with pytest.raises(ValueError, match="has changed since it was embedded"):
+    with pytest.raises(ValueError, match=r"has changed since it was embedded\. Embed it again"):
         stored.open_source()
 
 

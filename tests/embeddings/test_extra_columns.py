@@ -48,10 +48,10 @@ def test_lone_surrogates_are_escaped():
 
 
 def test_builtin_column_names_get_an_underscore():
-    assert flatten_extra(make_metadata(json={"id": 5, "mean": 0.5}, number=1)) == {
+    assert flatten_extra(make_metadata(json={"id": 5, "mean": 0.5}, index=1)) == {
         "id_": 5,
         "mean_": 0.5,
-        "number_": 1,
+        "index_": 1,
     }
     assert flatten_extra(make_metadata(id_=1, json={"id": 2})) == {"id_": 1, "id__": 2}
 

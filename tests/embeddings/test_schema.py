@@ -39,12 +39,12 @@ def test_make_part_table_rows_and_order(part, draw):
     assert made.schema.equals(schema.schema(HEADER))
     columns = made.to_pydict()
     assert columns["id"] == ["a", "b", "c", "a", "c", "c"]
-    assert columns["number"] == [0, 2, 5, 0, 5, 5]
+    assert columns["index"] == [0, 2, 5, 0, 5, 5]
     assert columns["modality"] == ["image"] * 3 + ["text"] * 3
     assert columns["caption"] == ["a cat", None, "a dog", "a cat", "a dog", "an animal"]
     assert columns["path"] == ["pic/a.png", None, None, "pic/a.png", None, None]
     assert columns["url"] == ["https://x.org", None, None, "https://x.org", None, None]
-    assert columns["pixels"] == ["0" * 16, "1" * 16, "2" * 16, None, None, None]
+    assert columns["pixel_digest"] == ["0" * 16, "1" * 16, "2" * 16, None, None, None]
     assert columns["uid"] == ["u0", "u1", "u2", "u0", "u2", "u2"]
     assert columns["width"] == [None, 4, None, None, None, None]
     back = schema.read_gaussians(made)
@@ -66,7 +66,7 @@ def test_part_metadata_write_and_parse(part):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: None, "not a part of an embedding data set"),
+        (lambda m: None, "not a part of an embedding data set. Remove it"),
         (lambda m: {k: v for k, v in m.items() if k != schema.DIGEST}, "not a part of an embedding data set"),
         (lambda m: {**m, schema.HEADER: b"{}"}, "its header differs"),
         (lambda m: {**m, schema.PART: b"4"}, "is part 4, not 3"),
@@ -103,7 +103,7 @@ def test_make_part_table_of_one_modality(part, draw):
     part.gaussians = []
     texts = schema.make_part_table(replace(HEADER, modality="text"), 0, part, draw(3, D))
     assert texts["modality"].to_pylist() == ["text"] * 3
-    assert texts["number"].to_pylist() == [0, 5, 5]
+    assert texts["index"].to_pylist() == [0, 5, 5]
 
 
 def test_make_part_table_without_good_samples(draw):
@@ -134,7 +134,7 @@ def test_trace_variances_have_no_gaussians(part):
     found = schema.read_mean_traces(made)
     assert torch.equal(found.mean, whole.mean)
     assert torch.equal(found.uncertainty, whole.uncertainty)
-    with pytest.raises(ValueError, match="variances full"):
+    with pytest.raises(ValueError, match="Embed with variances full"):
         schema.read_gaussians(made)
 
 

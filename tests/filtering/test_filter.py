@@ -134,8 +134,8 @@ def test_filter_pairs_rejects_criterion_without_scores(tmp_path):
 def test_filter_pairs_scores_a_repaired_shard_again(nano, tmp_path):
     write_shards(tmp_path / "d", [6])
     shard = tmp_path / "d" / "00000.tar"
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[: len(whole) // 2 + 100])
+    content = shard.read_bytes()
+    shard.write_bytes(content[: len(content) // 2 + 100])
     data, out = f"pipe:cat {shlex.quote(str(shard))}", tmp_path / "o"
     options = {
         "keep_fraction": 1.0,
@@ -145,7 +145,7 @@ def test_filter_pairs_scores_a_repaired_shard_again(nano, tmp_path):
         "progress": False,
     }
     assert filter_pairs(data, out, **options).counts.kept < 6
-    shard.write_bytes(whole)
+    shard.write_bytes(content)
     with pytest.raises(ValueError, match="shards of another selection"):
         filter_pairs(data, out, **options)
     again = filter_pairs(data, out, **{**options, "outputs": ("parquet",)})
@@ -219,8 +219,8 @@ def test_filter_pairs_skips_ids_if_a_uid_is_invalid(nano, tmp_path, caplog):
 
 
 def test_filter_pairs_renames_extra_columns_with_reserved_names(nano, tmp_path):
-    told = b'{"part": "p", "csd": "c", "csd_": "d", "image_row": 5}'
-    members = [(name, told if name.endswith("json") else content) for name, content in files(range(3))]
+    metadata = b'{"part": "p", "csd": "c", "csd_": "d", "image_row": 5}'
+    members = [(name, metadata if name.endswith("json") else content) for name, content in files(range(3))]
     (tmp_path / "a.tar").write_bytes(tar_bytes(members))
     filter_pairs(tmp_path / "a.tar", tmp_path / "o", keep_fraction=1.0, model=nano, progress=False)
     rows = pq.read_table(tmp_path / "o" / "subset.parquet")

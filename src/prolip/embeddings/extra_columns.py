@@ -11,7 +11,7 @@ from prolip.embeddings.sample_metadata import SampleMetadata
 
 BUILTIN_COLUMNS = (
     "id",
-    "number",
+    "index",
     "modality",
     "mean",
     "log_var",
@@ -19,16 +19,22 @@ BUILTIN_COLUMNS = (
     "caption",
     "path",
     "url",
-    "pixels",
+    "pixel_digest",
 )
 """Columns of every data set. Metadata with such a name gets an underscore appended: `id_`."""
 INT64_RANGE = range(-(2**63), 2**63)
 
 
 def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
-    """Values of the extra columns of a sample, by column.
+    """Values of the extra columns of a sample.
 
     The fields of a JSON document become columns, except `url`, which has a builtin one.
+
+    Args:
+        metadata: Of the sample.
+
+    Returns:
+        Value by column.
     """
     found: dict[str, Any] = {}
     for name, value in metadata.extra.items():
@@ -39,11 +45,14 @@ def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
 
 
 def make_unique_name(column: str, taken: Collection[str]) -> str:
-    """The name of a column, with as many underscores appended as are needed to make it unique.
+    """Append as many underscores to the name of a column as are needed to make it unique.
 
     Args:
         column: Preferred name.
         taken: Names of other columns.
+
+    Returns:
+        The name.
     """
     while column in taken:
         column += "_"
@@ -51,15 +60,28 @@ def make_unique_name(column: str, taken: Collection[str]) -> str:
 
 
 def to_utf8(text: str) -> str:
-    """The text with what is not valid UTF-8 escaped.
+    """Escape what is not valid UTF-8 in a text.
 
     File names may hold any bytes, and JSON may hold lone surrogates; Arrow strings are UTF-8.
+
+    Args:
+        text: Any string.
+
+    Returns:
+        The text, with backslash escapes.
     """
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def find_url(metadata: SampleMetadata) -> str | None:
-    """The URL that a sample was downloaded from, if its metadata has one."""
+    """Find the URL that a sample was downloaded from.
+
+    Args:
+        metadata: Of the sample.
+
+    Returns:
+        The URL; None if the metadata has none.
+    """
     mappings = [metadata.extra, *(value for value in metadata.extra.values() if isinstance(value, dict))]
     return next((to_utf8(one["url"]) for one in mappings if isinstance(one.get("url"), str)), None)
 

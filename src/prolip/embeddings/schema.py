@@ -2,16 +2,16 @@
 
 A row is an image or a text:
 
-    id           string       key of the sample in its source
-    number       int64        index of the sample in its source (in its shard, for a stream)
-    modality     string       "image" or "text"
-    mean         float32[D]   or float16[D]
-    log_var      float32[D]   only with variances "full"
-    uncertainty  float32      tr Sigma
-    caption      string       of a text: the text; of an image: the first caption of its sample, if any
-    path, url    string       the image's own file, and the URL it came from, if known
-    pixels       string       16 hexadecimal digits: hash of the pixels the model saw; null for a text
-    ...                       extra columns (extra_columns.py)
+    id            string       key of the sample in its source
+    index         int64        index of the sample in its source (in its shard, for a stream)
+    modality      string       "image" or "text"
+    mean          float32[D]   or float16[D]
+    log_var       float32[D]   only with variances "full"
+    uncertainty   float32      tr Sigma
+    caption       string       of a text: the text; of an image: the first caption of its sample, if any
+    path, url     string       the image's own file, and the URL it came from, if known
+    pixel_digest  string       16 hexadecimal digits: hash of the pixels the model saw; null for a text
+    ...                        extra columns (extra_columns.py)
 
 Images come first, then texts, both by index; a sample with several captions has several texts.
 """
@@ -51,12 +51,19 @@ class PartMetadata(NamedTuple):
 
 
 def schema(header: DatasetHeader) -> Any:
-    """The pyarrow schema of a data set's parts."""
+    """Schema of the parts of a data set.
+
+    Args:
+        header: Of the data set.
+
+    Returns:
+        A pyarrow schema, with the header in its metadata.
+    """
     arrow = import_extra("pyarrow", "data")
     mean = arrow.float16() if header.precision == "float16" else arrow.float32()
     fields = [
         arrow.field("id", arrow.string(), nullable=False),
-        arrow.field("number", arrow.int64(), nullable=False),
+        arrow.field("index", arrow.int64(), nullable=False),
         arrow.field("modality", arrow.string(), nullable=False),
         arrow.field("mean", arrow.list_(mean, header.dim)),
         *(
@@ -65,7 +72,7 @@ def schema(header: DatasetHeader) -> Any:
             else []
         ),
         arrow.field("uncertainty", arrow.float32(), nullable=False),
-        *(arrow.field(name, arrow.string()) for name in ("caption", "path", "url", "pixels")),
+        *(arrow.field(name, arrow.string()) for name in ("caption", "path", "url", "pixel_digest")),
         *(arrow.field(name, arrow.type_for_alias(kind)) for name, kind in header.columns.items()),
     ]
     return arrow.schema(fields, {HEADER: header.to_json().encode()})
@@ -98,13 +105,13 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
     invalid: Counter[str] = Counter()
     columns = {
         "id": [extra_columns.to_utf8(part.metadata[row].key) for row in rows],
-        "number": [part.indices[row] for row in rows],
+        "index": [part.indices[row] for row in rows],
         "modality": ["image"] * len(images) + ["text"] * len(captions),
         **_make_gaussian_columns(header, z),
         "caption": [*(texts[0] if texts else None for texts in first), *(text for _, text in captions)],
         "path": [_get_path(part.file_stamps[row]) for row in rows],
         "url": [extra_columns.find_url(part.metadata[row]) for row in rows],
-        "pixels": [*(part.metadata[row].pixel_digest for row in images), *([None] * len(captions))],
+        "pixel_digest": [*(part.metadata[row].pixel_digest for row in images), *([None] * len(captions))],
         **_make_extra_columns(header, part, rows, invalid),
     }
     metadata = {
@@ -120,7 +127,13 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
 
 
 def read_gaussians(table: Any) -> Gaussian:
-    """Gaussians of the rows of a table: mean and log_var (n, D), float32.
+    """Convert the rows of a table to Gaussians.
+
+    Args:
+        table: pyarrow table with `mean` and `log_var`.
+
+    Returns:
+        Gaussian (n, D), float32.
 
     Raises:
         ValueError: The data set has variances "trace".
@@ -134,13 +147,27 @@ def read_gaussians(table: Any) -> Gaussian:
 
 
 def read_mean_traces(table: Any) -> MeanTrace:
-    """mean (n, D) and uncertainty (n,) of the rows of a table, float32: what CSD needs."""
+    """Convert the rows of a table to means and traces: what CSD needs.
+
+    Args:
+        table: pyarrow table with `mean` and `uncertainty`.
+
+    Returns:
+        mean (n, D) and uncertainty (n,), float32.
+    """
     uncertainty = torch.from_numpy(table["uncertainty"].to_numpy().copy())
     return MeanTrace(column_to_tensor(table["mean"]), uncertainty)
 
 
 def column_to_tensor(column: Any) -> Tensor:
-    """A pyarrow column of fixed-size lists as a float32 tensor (n, D)."""
+    """Convert a column of vectors to a tensor.
+
+    Args:
+        column: pyarrow column of fixed-size lists.
+
+    Returns:
+        float32 (n, D).
+    """
     dim = column.type.list_size
     chunks = [np.asarray(chunk.flatten()).reshape(-1, dim) for chunk in column.chunks]
     values = np.concatenate(chunks) if chunks else np.empty((0, dim))
@@ -150,13 +177,16 @@ def column_to_tensor(column: Any) -> Tensor:
 def check_part_metadata(
     metadata: Mapping[bytes, bytes] | None, header: DatasetHeader, index: int, name: str
 ) -> None:
-    """Check that a file is the part of a data set that its name says.
+    """Check that a file is the part of a data set that its name implies.
 
     Args:
-        metadata: Of its schema.
+        metadata: Of its schema; None: it has none.
         header: Of the data set.
         index: Of the part.
         name: Of the file, for messages.
+
+    Raises:
+        ValueError: It is another Parquet file, or a part of another data set or index.
     """
     found = metadata or {}
     if not {HEADER, PART, DIGEST, NUM_SAMPLES, ERRORS, INVALID_VALUES} <= found.keys():
@@ -168,7 +198,14 @@ def check_part_metadata(
 
 
 def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
-    """Metadata of a part from that of its schema."""
+    """Parse the metadata of a part.
+
+    Args:
+        metadata: Of its schema, after `check_part_metadata`.
+
+    Returns:
+        Digest, counts and errors.
+    """
     return PartMetadata(
         digest=metadata[DIGEST].decode(),
         num_samples=int(metadata[NUM_SAMPLES]),
