@@ -1,4 +1,4 @@
-"""Shards of small real pictures with captions and facts, for what is embedded."""
+"""Shards of small images with captions and metadata, for tests of `embed`."""
 
 import io
 import json
@@ -8,7 +8,7 @@ from PIL import Image
 from tests.data.tar_files import tar_bytes
 
 
-def picture(number):
+def make_png(number):
     file = io.BytesIO()
     Image.new("RGB", (40, 36), (7 * number % 256, 31 * number % 256, 200)).save(file, "PNG")
     return file.getvalue()
@@ -25,22 +25,22 @@ def uid(number):
 
 
 def files(numbers, bad=()):
-    """The members of samples with these numbers; the pictures of `bad` ones are cut off."""
+    """The members of samples with these indices; the images of `bad` ones are truncated."""
     for number in numbers:
-        image = picture(number)
+        image = make_png(number)
         yield f"{number:06d}.png", image[:60] if number in bad else image
         yield f"{number:06d}.txt", caption(number).encode()
-        told = {
+        metadata = {
             "uid": uid(number),
             "width": number,
             "similarity": number / 8,
             "url": f"https://example.org/{number}",
         }
-        yield f"{number:06d}.json", json.dumps(told).encode()
+        yield f"{number:06d}.json", json.dumps(metadata).encode()
 
 
 def write_shards(folder, counts, bad=()):
-    """A tar with so many samples for each count, numbered through. Returns the glob."""
+    """A tar with so many samples for each count, indexed consecutively. Returns the glob."""
     folder.mkdir(exist_ok=True)
     first = 0
     for shard, count in enumerate(counts):

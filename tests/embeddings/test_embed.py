@@ -22,7 +22,7 @@ from prolip.embeddings.schema import read_gaussians, read_mean_traces
 from prolip.model.create import create
 from prolip.model.prolip import ProLIP
 from tests.data.tar_files import tar_bytes
-from tests.embeddings.shards import caption, files, picture, write_shards
+from tests.embeddings.shards import caption, files, make_png, write_shards
 
 
 def run(model, data, out, **options):
@@ -35,7 +35,7 @@ def bytes_of(folder):
 
 def test_embed_equals_model_embed_images_and_texts(nano, tmp_path):
     stored = run(nano, write_shards(tmp_path / "s", [5, 4]), tmp_path / "out")
-    images = nano.embed_images([Image.open(io.BytesIO(picture(n))) for n in range(9)])
+    images = nano.embed_images([Image.open(io.BytesIO(make_png(n))) for n in range(9)])
     texts = nano.embed_texts([caption(n).strip() for n in range(9)])
     for modality, alone in (("image", images), ("text", texts)):
         blocks = [read_gaussians(block) for _, block in stored.iter_parts(modality)]
@@ -56,7 +56,7 @@ def test_embed_of_stream_equals_embed_of_shards(nano, tmp_path):
     )
     assert piped.header.parts == 2
     for modality in ("image", "text"):
-        names = [name for name in disk.columns if name != "number"]
+        names = [name for name in disk.columns if name != "index"]
         whole = next(disk.iter_parts(modality, names))[1]
         parts = [block for _, block in piped.iter_parts(modality, names)]
         assert [value for block in parts for value in block["id"].to_pylist()] == whole["id"].to_pylist()
@@ -73,7 +73,7 @@ def test_embed_stores_no_passwords(nano, tmp_path):
 
 def test_bad_image_is_a_row_of_errors_csv(nano, tmp_path):
     stored = run(nano, write_shards(tmp_path / "s", [9], bad={4}), tmp_path / "out", max_bad_fraction=0.2)
-    assert [n for _, b in stored.iter_parts("image", ["number"]) for n in b["number"].to_pylist()] == [
+    assert [n for _, b in stored.iter_parts("image", ["index"]) for n in b["index"].to_pylist()] == [
         0, 1, 2, 3, 5, 6, 7, 8
     ]  # fmt: skip
     with open(stored.folder / "errors.csv", encoding="utf-8", newline="") as file:
@@ -193,7 +193,7 @@ def test_embed_rejects_parts_without_header(nano, tmp_path):
     data = write_shards(tmp_path / "s", [4])
     run(nano, data, tmp_path / "out")
     (tmp_path / "out" / "prolip.json").unlink()
-    with pytest.raises(ValueError, match=r"prolip\.json"):
+    with pytest.raises(ValueError, match=r"holds parts of embeddings, but no prolip\.json"):
         run(nano, data, tmp_path / "out")
 
 
@@ -269,7 +269,7 @@ def test_model_without_uncertainty_stores_traces(nano, tmp_path, generator):
 def test_embed_takes_a_source(nano, tmp_path):
     source = open_data("scenes:simple,length=5,size=32")
     assert len(run(nano, source, tmp_path / "a", modality="image")) == 5
-    with pytest.raises(ValueError, match="engine ray"):
+    with pytest.raises(ValueError, match="With engine ray, model and data must be names"):
         run(nano, source, tmp_path / "b", engine="ray")
 
 
@@ -278,10 +278,10 @@ def test_embed_takes_a_source(nano, tmp_path):
     [
         ({"part_size": 0}, "part_size must be"),
         ({"batch_size": -1}, "batch_size must be"),
-        ({"max_bad_fraction": 2}, "max_bad_fraction must be"),
-        ({"engine": "spark"}, "'spark'"),
-        ({"precision": "bfloat16"}, "'bfloat16'"),
-        ({"modality": "sounds"}, "'sounds'"),
+        ({"max_bad_fraction": 2}, "max_bad_fraction must be a number from 0 to 1, not 2"),
+        ({"engine": "spark"}, "engine 'spark' is not one of"),
+        ({"precision": "bfloat16"}, "'bfloat16' is not one of"),
+        ({"modality": "sounds"}, "'sounds' is not one of"),
     ],
 )
 def test_embed_rejects_invalid_options(nano, tmp_path, options, message):
@@ -292,7 +292,7 @@ def test_embed_rejects_invalid_options(nano, tmp_path, options, message):
 def test_parts_on_another_disk_are_reported(nano, tmp_path, monkeypatch):
     """As on a cluster whose machines share no disk."""
     monkeypatch.setattr(worker, "write_part", lambda folder, number, rows: None)
-    with pytest.raises(OSError, match="2 parts were written"):
+    with pytest.raises(OSError, match="2 parts were written, but are not visible"):
         run(nano, "scenes:simple,length=8,size=32", tmp_path / "out")
 
 

@@ -38,11 +38,14 @@ def test_header_write_and_read(tmp_path):
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "here"),
+        ("[]", "here must be an object with named values"),
         ('{"version": 1, "what": "both"}', "here has format version 1, but .* version 2"),
-        (HEADER.to_json().replace('"full"', '"half"'), "'half'"),
-        (HEADER.to_json().replace('"modality": null', '"modality": "sounds"'), "'sounds'"),
-        (HEADER.to_json().replace('"dim"', '"dims"'), "dims"),
+        (HEADER.to_json().replace('"full"', '"half"'), "variances 'half' is not one of"),
+        (
+            HEADER.to_json().replace('"modality": null', '"modality": "sounds"'),
+            "modality 'sounds' is not one of",
+        ),
+        (HEADER.to_json().replace('"dim"', '"dims"'), r"unknown keys \['dims'\]"),
         ("[" * 100_000, "not JSON"),
     ],
 )

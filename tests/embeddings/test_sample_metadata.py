@@ -53,7 +53,7 @@ def test_collect_metadata_never_loads_pickles():
 
 
 def test_collect_metadata_requires_integer_labels():
-    with pytest.raises(BadSampleError, match="cat"):
+    with pytest.raises(BadSampleError, match="b'cat', not an integer"):
         extra(cls=b"cat")
 
 

@@ -62,5 +62,5 @@ def test_storage_write_is_atomic(storage):
 
 
 def test_open_storage_rejects_names_that_are_not_utf8(tmp_path):
-    with pytest.raises(ValueError, match="UTF-8"):
+    with pytest.raises(ValueError, match="must be valid UTF-8"):
         open_storage(str(tmp_path) + "/\udcff")

@@ -57,7 +57,7 @@ def test_open_source_of_texts_needs_no_images(tmp_path):
     for name in ("captions.txt", "captions.json"):
         source = open_source(str(tmp_path / name), None, None, "text")
         assert [source.read(n).captions for n in range(2)] == [("a cat",), ("a dog",)]
-    with pytest.raises(ValueError, match=r"captions\.txt"):
+    with pytest.raises(ValueError, match=r"captions\.txt: the format of the data is not recognized"):
         open_source(str(tmp_path / "captions.txt"), None, None, None)
 
 

@@ -1,4 +1,4 @@
-"""BPRW against the release's whole run, planted mixtures, and its own laws."""
+"""BPRW against a run of the release, planted mixtures, and its invariants."""
 
 import pytest
 import torch
@@ -40,17 +40,17 @@ class TestGolden:
     def prompts(self, golden):
         return Gaussian(golden["full.classifier_all"].double(), golden["full.text_vars_all"].double().log())
 
-    def test_weights_are_the_releases(self, golden, prompts):
+    def test_weights_match_the_release(self, golden, prompts):
         found = fit_weights_to_samples(prompts, golden["full.samples"].double(), ZERO_SHOT_CONFIG)
         assert found.converged.all()
         torch.testing.assert_close(found.weights, golden["full.pi"].double(), atol=2e-6, rtol=0)
 
-    def test_classes_are_pooled_as_the_release_pools(self, golden, prompts):
+    def test_pooled_classes_match_the_release(self, golden, prompts):
         pooled = pool(prompts, golden["full.pi"].double(), variance="independent", normalize=False)
         torch.testing.assert_close(pooled.mean.T, golden["full.classifier"].double(), atol=2e-7, rtol=0)
         torch.testing.assert_close(pooled.var.T, golden["full.text_vars"].double(), atol=1e-9, rtol=1e-5)
 
-    def test_it_learned_from_the_ten_nearest_images_by_cosine(self, golden, prompts):
+    def test_nearest_images_by_cosine_match_the_release(self, golden, prompts):
         """Ten draws of an image, which stand together, have it as the image nearest to their mean."""
         images = Gaussian(golden["full.image_mean"].double(), golden["full.image_logvar"].double())
         centres = golden["full.samples"].double().reshape(4, 10, 10, 24).mean(2)
@@ -64,7 +64,7 @@ class TestGolden:
 
 
 class TestReweigh:
-    def test_weights_are_a_distribution_and_permute_with_classes(self, problem):
+    def test_weights_sum_to_one_and_permute_with_classes(self, problem):
         prompts, images, _ = problem
         observed = Gaussian(images.mean.reshape(4, 6, 8), images.log_var.reshape(4, 6, 8))
         found = fit_prompt_weights(prompts, observed, few_shot_config(6), seeded())
@@ -75,7 +75,7 @@ class TestReweigh:
         again = fit_prompt_weights(prompts[order], observed[order], few_shot_config(6), seeded())
         torch.testing.assert_close(again.weights, found.weights[order], atol=1e-12, rtol=0)
 
-    def test_it_is_em_on_widened_prompts_and_draws(self, problem):
+    def test_fit_equals_em_on_widened_prompts_and_samples(self, problem):
         prompts, images, _ = problem
         observed = Gaussian(images.mean.reshape(4, 6, 8), images.log_var.reshape(4, 6, 8))
         settings = BPRWConfig(alpha=3.0, samples_per_image=2, extra_variance=0.1)
@@ -100,7 +100,7 @@ class TestReweigh:
         found = fit_prompt_weights(prompts, observed, BPRWConfig(alpha=1.0, samples_per_image=3), generator)
         torch.testing.assert_close(found.weights, shares.double(), atol=1e-3, rtol=0)
 
-    def test_blocks_change_nothing(self, problem, monkeypatch):
+    def test_block_size_does_not_change_weights(self, problem, monkeypatch):
         prompts, images, _ = problem
         observed = Gaussian(images.mean.reshape(4, 6, 8), images.log_var.reshape(4, 6, 8))
         whole = fit_prompt_weights(prompts, observed, few_shot_config(6), seeded())
@@ -110,7 +110,7 @@ class TestReweigh:
             torch.testing.assert_close(parts.weights, whole.weights, atol=1e-12, rtol=0)
             assert torch.equal(parts.iterations, whole.iterations)
 
-    def test_the_two_readings_of_the_prior(self):
+    def test_prior_initial_and_dirichlet_differ(self):
         """A prior so strong that one observation moves nothing: its mode is what is left."""
         flat = Gaussian(torch.zeros(4, 5, 8).double(), torch.full((4, 5, 8), -4.0).double())
         flat.log_var[:, 0] -= 1.0  # a narrower prompt
@@ -124,7 +124,7 @@ class TestReweigh:
         torch.testing.assert_close(dirichlet, inverse_uncertainty_weights(flat), atol=1e-4, rtol=0)
         assert dirichlet[0, 0] > 1.5 * dirichlet[0, 1]
 
-    def test_a_model_without_uncertainty_is_told(self, problem):
+    def test_model_without_uncertainty_is_rejected(self, problem):
         prompts, images, labels = problem
         points = Gaussian.point(prompts.mean)
         with pytest.raises(ValueError, match="BPRW weights prompts by their uncertainty"):
@@ -132,7 +132,7 @@ class TestReweigh:
         with pytest.raises(ValueError, match="BPRW weights prompts by their uncertainty"):
             bprw.few_shot_weights(points, images, labels, 2, few_shot_config(2), seeded())
 
-    def test_shapes_are_named(self, problem):
+    def test_invalid_shapes_are_rejected(self, problem):
         prompts, images, _ = problem
         with pytest.raises(ValueError, match=r"\(C, M, D\)"):
             fit_prompt_weights(prompts, images, ZERO_SHOT_CONFIG, seeded())
@@ -141,7 +141,7 @@ class TestReweigh:
 
 
 class TestNearest:
-    def test_it_is_the_smallest_csd_to_the_pooled_prompts(self, problem):
+    def test_nearest_images_have_smallest_csd_to_pooled_prompts(self, problem):
         prompts, images, _ = problem
         pooled = pool(prompts)
         for c in range(4):
@@ -151,18 +151,18 @@ class TestNearest:
             wanted = sorted(range(24), key=lambda i: distance[i])[:7]
             assert find_nearest_images(prompts, images, 7)[c].tolist() == wanted
 
-    def test_few_images_are_all_taken(self, problem):
+    def test_nearest_images_of_few_images_are_all(self, problem):
         prompts, images, _ = problem
         assert find_nearest_images(prompts, images[:3], 10).sort().values.tolist() == [[0, 1, 2]] * 4
 
-    def test_no_images_is_an_error(self, problem):
+    def test_nearest_images_without_images_raises(self, problem):
         prompts, images, _ = problem
-        with pytest.raises(ValueError, match="items"):
+        with pytest.raises(ValueError, match="items are empty"):
             find_nearest_images(prompts, images[:0], 10)
 
 
 class TestFewShot:
-    def test_without_labels_it_is_the_same_if_the_nearest_images_are_the_true_ones(self, draw):
+    def test_zero_shot_equals_few_shot_if_nearest_images_are_true_ones(self, draw):
         """Classes far apart: all six images of a class are its six nearest. The order of images doesn't matter much:
         draws are narrow, so that weights agree closely."""
         centres = torch.eye(4, 8).double()
@@ -179,7 +179,7 @@ class TestFewShot:
         assert (zero.amax(-1) > 0.3).all(), "they are not just the prior"
         assert few.image_indices.sort().values.tolist() == torch.arange(24).reshape(4, 6).tolist()
 
-    def test_the_images_that_are_told_are_the_ones_used(self, problem):
+    def test_image_indices_are_the_images_used(self, problem):
         """Replacing all others by nonsense changes nothing."""
         prompts, images, labels = problem
         first = bprw.few_shot_weights(prompts, images, labels, 3, few_shot_config(3), seeded())
@@ -191,7 +191,7 @@ class TestFewShot:
         assert torch.equal(first.weights, again.weights)
 
     @pytest.mark.parametrize("prior", ["initial", "dirichlet"])
-    def test_a_class_without_images_keeps_the_priors_weights(self, problem, prior):
+    def test_class_without_images_has_the_weights_of_the_prior(self, problem, prior):
         prompts, images, labels = problem
         known = labels != 2
         settings = BPRWConfig(alpha=2.0, samples_per_image=4, prior=prior)
@@ -204,14 +204,14 @@ class TestFewShot:
         assert (found.image_indices[[0, 1, 3]] >= 0).all()
         torch.testing.assert_close(found.weights.sum(-1), torch.ones(4).double())
 
-    def test_no_images_at_all(self, problem):
+    def test_few_shot_weights_without_images(self, problem):
         prompts, images, labels = problem
         found = bprw.few_shot_weights(prompts, images[:0], labels[:0], 3, few_shot_config(3), seeded())
         torch.testing.assert_close(found.weights, torch.full((4, 5), 0.2).double())
 
 
 class TestSettings:
-    def test_the_papers(self):
+    def test_settings_of_the_paper(self):
         assert (
             ZERO_SHOT_CONFIG.alpha,
             ZERO_SHOT_CONFIG.nearest_images,
@@ -237,17 +237,17 @@ class TestSettings:
             ({"prior": "dirichlet", "alpha": 0.5}, "alpha >= 1"),
         ],
     )
-    def test_bad_ones_are_named(self, change, message):
+    def test_invalid_settings_are_rejected(self, change, message):
         with pytest.raises(ValueError, match=message):
             BPRWConfig(**{"alpha": 2.0, "samples_per_image": 1, **change})
 
-    def test_without_labels_the_number_of_images_is_needed(self, problem):
+    def test_zero_shot_requires_nearest_images(self, problem):
         prompts, images, _ = problem
-        with pytest.raises(ValueError, match="nearest_images"):
+        with pytest.raises(ValueError, match="nearest_images must be set"):
             bprw.zero_shot_weights(prompts, images, few_shot_config(5), seeded())
 
 
-def test_a_single_prompt_without_uncertainty_is_named(draw, generator):
+def test_single_prompt_without_uncertainty_is_rejected(draw, generator):
     prompts = draw(2, 3, 4)
     log_var = prompts.log_var.clone()
     log_var[1, 2] = -torch.inf

@@ -7,7 +7,7 @@ from prolip.zeroshot import class_names
 from prolip.zeroshot.class_names import read_class_names
 
 
-def test_imagenets_names_are_complete_and_in_order():
+def test_imagenet_class_names_are_complete_and_in_order():
     found = class_names.imagenet_class_names()
     assert len(found) == 1000
     assert all(name == name.strip() and name for name in found)
@@ -22,7 +22,7 @@ def test_imagenets_names_are_complete_and_in_order():
     assert {number: found[number] for number in anchors} == anchors
 
 
-def test_the_eighty_templates_hold_the_name_once():
+def test_imagenet_templates_hold_the_placeholder_once():
     found = class_names.imagenet_templates()
     assert len(found) == len(set(found)) == 80
     assert all(template.count("{c}") == 1 and template == template.strip() for template in found)
@@ -31,7 +31,7 @@ def test_the_eighty_templates_hold_the_name_once():
     assert found[-1] == "a tattoo of the {c}."
 
 
-def test_own_lists_are_read_with_both_placeholders(tmp_path):
+def test_read_templates_accepts_both_placeholders(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("a {c}.\n  the {} here \n", encoding="utf-8")
     assert class_names.read_templates(path) == ("a {c}.", "the {c} here")
@@ -48,7 +48,7 @@ def test_own_lists_are_read_with_both_placeholders(tmp_path):
         (b"", "empty"),
     ],
 )
-def test_bad_lists_are_told_in_a_sentence(tmp_path, content, message):
+def test_read_templates_rejects_invalid_files(tmp_path, content, message):
     path = tmp_path / "list.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message) as error:
@@ -56,18 +56,18 @@ def test_bad_lists_are_told_in_a_sentence(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
-def test_a_missing_list_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt is not a file"):
+def test_read_class_names_of_missing_file_raises(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.txt is not a file; .* one class name per line"):
         class_names.read_class_names(tmp_path / "nowhere.txt")
 
 
-def test_templates_are_a_list_of_at_least_one():
+def test_check_templates_rejects_empty_lists_and_strings():
     for wrong in ([], "a {c}"):
         with pytest.raises(ValueError, match="a list of at least one template"):
             check_templates(wrong)
 
 
-def test_home_is_known(tmp_path, monkeypatch):
+def test_read_class_names_expands_home(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "names.txt").write_text("cat\ndog\n")
     assert read_class_names("~/names.txt") == ("cat", "dog")

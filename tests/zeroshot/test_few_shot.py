@@ -1,4 +1,4 @@
-"""Images to learn from: of the right class, in turn, and never among those that are scored."""
+"""Images to learn from: of the right class, in turn, and never among those that are test."""
 
 import hypothesis.strategies as st
 import pytest
@@ -17,7 +17,7 @@ def seeded(seed):
 
 
 @given(LABELS, st.integers(1, 7), SEEDS)
-def test_shots_are_different_images_of_their_class(labels, shots, seed):
+def test_choose_shots_draws_different_images_of_each_class(labels, shots, seed):
     chosen = choose_shots(labels, CLASSES, shots, seeded(seed))
     assert chosen.shape == (CLASSES, shots)
     for number, row in enumerate(chosen.tolist()):
@@ -31,17 +31,17 @@ def test_shots_are_different_images_of_their_class(labels, shots, seed):
 
 
 @given(LABELS, st.integers(0, 7), SEEDS)
-def test_the_scored_never_contain_the_kept(labels, most, seed):
-    scored, kept = split_few_shot(labels, CLASSES, most, seeded(seed))
-    assert not set(scored.tolist()) & set(kept.tolist())
-    assert sorted([*scored.tolist(), *kept.tolist()]) == list(range(len(labels)))
-    assert scored.tolist() == sorted(scored.tolist())
-    assert kept.tolist() == sorted(kept.tolist())
-    counts, own = torch.bincount(labels, minlength=CLASSES), torch.bincount(labels[kept], minlength=CLASSES)
+def test_split_few_shot_is_disjoint_and_complete(labels, most, seed):
+    test, train = split_few_shot(labels, CLASSES, most, seeded(seed))
+    assert not set(test.tolist()) & set(train.tolist())
+    assert sorted([*test.tolist(), *train.tolist()]) == list(range(len(labels)))
+    assert test.tolist() == sorted(test.tolist())
+    assert train.tolist() == sorted(train.tolist())
+    counts, own = torch.bincount(labels, minlength=CLASSES), torch.bincount(labels[train], minlength=CLASSES)
     assert own.tolist() == [min(count // 2, most) for count in counts.tolist()]
 
 
-def test_every_image_gets_its_turn():
+def test_split_few_shot_may_choose_every_image():
     labels = torch.tensor([0] * 8 + [1] * 8)
     seen = {int(n) for seed in range(60) for n in choose_shots(labels, 2, 1, seeded(seed)).flatten()}
     assert seen == set(range(16))
@@ -49,7 +49,7 @@ def test_every_image_gets_its_turn():
     assert seen == set(range(16))
 
 
-def test_the_same_seed_chooses_the_same():
+def test_choose_shots_is_reproducible():
     labels = torch.arange(40) % 4
     first, again, other = (choose_shots(labels, 4, 3, seeded(seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
@@ -57,7 +57,7 @@ def test_the_same_seed_chooses_the_same():
 
 
 @pytest.mark.parametrize("labels", [[0, 5], [-1, 0], [[0, 1]], [0.0, 1.0]])
-def test_bad_labels_are_named(labels):
+def test_invalid_labels_are_rejected(labels):
     for function in (choose_shots, split_few_shot):
         with pytest.raises(ValueError, match=r"int64 \(N,\) in 0\.\.4"):
             function(torch.tensor(labels), CLASSES, 1, seeded(0))

@@ -1,4 +1,4 @@
-"""Each rule against a loop over classes, the release's filters, and what all rules share."""
+"""Prompt weights against loops over classes and the filters of the release, and their invariants."""
 
 import math
 
@@ -29,10 +29,10 @@ TABLES = st.integers(1, 5).flatmap(
 )
 
 
-def shares(kept, row):
-    """Equal weights of the kept ones; the least uncertain one if there is none."""
-    kept = kept or [row.index(min(row))]
-    return [1.0 / len(kept) if i in kept else 0.0 for i in range(len(row))]
+def equal_weights(selected, row):
+    """Equal weights of the selected prompts; the least uncertain one if there is none."""
+    selected = selected or [row.index(min(row))]
+    return [1.0 / len(selected) if i in selected else 0.0 for i in range(len(row))]
 
 
 def limit_of(values, k):
@@ -49,41 +49,44 @@ def close(found, wanted):
 
 
 @given(TABLES, st.sampled_from([-1.0, 0.0, 0.5, 2.0]))
-def test_spread_filters_are_the_loops(rows, k):
+def test_std_filters_equal_loops(rows, k):
     prompts = with_uncertainties(rows)
     close(
         prompt_weights.class_std_filter(prompts, k),
-        [shares(below(row, limit_of(row, k)), row) for row in rows],
+        [equal_weights(below(row, limit_of(row, k)), row) for row in rows],
     )
     overall = limit_of([value for row in rows for value in row], k)
-    close(prompt_weights.global_std_filter(prompts, k), [shares(below(row, overall), row) for row in rows])
+    close(
+        prompt_weights.global_std_filter(prompts, k),
+        [equal_weights(below(row, overall), row) for row in rows],
+    )
 
 
 @given(TABLES, st.sampled_from([0.0, 0.15, 0.6, 10.0]))
-def test_a_threshold_keeps_what_is_below_it(rows, threshold):
+def test_threshold_filter_equals_loop(rows, threshold):
     close(
         prompt_weights.threshold_filter(with_uncertainties(rows), threshold),
-        [shares(below(row, threshold), row) for row in rows],
+        [equal_weights(below(row, threshold), row) for row in rows],
     )
 
 
 @given(TABLES, st.data())
-def test_lowest_k_takes_the_first_of_equal_ones(rows, data):
+def test_top_k_filter_selects_the_first_of_equal_prompts(rows, data):
     k = data.draw(st.integers(1, len(rows[0])))
-    wanted = [shares(sorted(range(len(row)), key=lambda i: (row[i], i))[:k], row) for row in rows]
+    wanted = [equal_weights(sorted(range(len(row)), key=lambda i: (row[i], i))[:k], row) for row in rows]
     close(prompt_weights.top_k_filter(with_uncertainties(rows), k), wanted)
 
 
 @given(TABLES, st.data())
-def test_lowest_of_all_ranks_over_classes(rows, data):
+def test_global_top_k_filter_ranks_over_classes(rows, data):
     every = [(value, c, t) for c, row in enumerate(rows) for t, value in enumerate(row)]
     count = data.draw(st.integers(1, len(every)))
     chosen = sorted(every)[:count]
-    wanted = [shares([t for _, own, t in chosen if own == c], row) for c, row in enumerate(rows)]
+    wanted = [equal_weights([t for _, own, t in chosen if own == c], row) for c, row in enumerate(rows)]
     close(prompt_weights.global_top_k_filter(with_uncertainties(rows), count), wanted)
 
 
-def test_equal_uncertainties_all_stay_at_the_mean():
+def test_std_filters_select_all_of_equal_uncertainty():
     """0.1 has no exact mean in floating point: the limit must not fall below the values by rounding."""
     for count in range(2, 40):
         prompts = with_uncertainties([[0.1] * count])
@@ -91,7 +94,7 @@ def test_equal_uncertainties_all_stay_at_the_mean():
         assert (prompt_weights.global_std_filter(prompts, 0.0) > 0).all()
 
 
-def test_uniform_and_single(draw):
+def test_uniform_and_single_template_weights(draw):
     prompts = draw(3, 4, 5)
     close(prompt_weights.uniform_weights(prompts), [[0.25] * 4] * 3)
     close(prompt_weights.single_template_weights(prompts, 2), [[0.0, 0.0, 1.0, 0.0]] * 3)
@@ -114,7 +117,7 @@ def test_permuting_classes_permutes_weights(draw):
         assert torch.equal(rule(prompts[order]), rule(prompts)[order])
 
 
-def test_a_model_without_uncertainty_is_told(draw):
+def test_model_without_uncertainty_is_rejected(draw):
     points = Gaussian.point(draw(2, 3, 4).mean)
     for rule, option in (
         (prompt_weights.class_std_filter, 0.0),
@@ -128,7 +131,7 @@ def test_a_model_without_uncertainty_is_told(draw):
     close(prompt_weights.uniform_weights(points), [[1 / 3] * 3] * 2)
 
 
-def test_impossible_counts_and_shapes_are_named(draw):
+def test_invalid_counts_and_shapes_are_rejected(draw):
     prompts = draw(2, 3, 4)
     for rule, wrong, most in (
         (prompt_weights.top_k_filter, 0, 3),
@@ -158,7 +161,7 @@ def test_entropy_and_effective_count():
         ("by_abs_value", prompt_weights.threshold_filter, 0.16725285351276398),
     ],
 )
-def test_filters_are_the_releases(name, rule, option):
+def test_filters_match_the_release(name, rule, option):
     golden = load_file(FIXTURES / "analysis" / "bprw.safetensors")
     prompts = Gaussian(golden["full.classifier_all"], golden["full.text_vars_all"].log())
     pooled = pool(prompts, rule(prompts, option))
@@ -166,7 +169,7 @@ def test_filters_are_the_releases(name, rule, option):
     torch.testing.assert_close(pooled.var.T, golden[f"filter.{name}.vars"], atol=1e-8, rtol=1e-5)
 
 
-def test_the_spread_of_all_is_of_c_times_t_not_one_less():
+def test_std_filters_use_the_population_standard_deviation():
     """Uncertainties 1 and 3: mean 2, spread 1 (with one less it would be the square root of 2)."""
     prompts = Gaussian(torch.tensor([[[1.0], [1.0]]]), torch.tensor([[[1.0], [3.0]]]).log())
     assert prompt_weights.global_std_filter(prompts, 0.99).tolist() == [[1.0, 0.0]]
@@ -174,6 +177,6 @@ def test_the_spread_of_all_is_of_c_times_t_not_one_less():
     assert prompt_weights.class_std_filter(prompts, 0.8).tolist() == [[1.0, 0.0]]
 
 
-def test_a_prompt_without_uncertainty_among_others_is_the_least_uncertain():
+def test_top_k_filter_selects_a_prompt_without_uncertainty():
     prompts = Gaussian(torch.ones(1, 3, 1), torch.tensor([[[1.0], [0.0], [3.0]]]).log())
     assert prompt_weights.top_k_filter(prompts, 1).tolist() == [[0.0, 1.0, 0.0]]

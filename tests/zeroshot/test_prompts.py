@@ -10,7 +10,7 @@ NAMES = ("circle", "star", "square")
 TEMPLATES = ("a {c}", "a red {}")
 
 
-def test_texts_run_through_the_templates_of_one_class_first():
+def test_prompt_texts_are_ordered_by_class():
     wanted = ["a circle", "a red circle", "a star", "a red star", "a square", "a red square"]
     assert prompt_texts(NAMES, TEMPLATES) == wanted
     assert prompt_texts(["{}"], ["a {c}", "{c} and {c}"]) == ["a {}", "{} and {}"], (
@@ -18,12 +18,12 @@ def test_texts_run_through_the_templates_of_one_class_first():
     )
 
 
-def test_no_class_is_an_error():
-    with pytest.raises(ValueError, match="one class name"):
+def test_prompt_texts_without_classes_raises():
+    with pytest.raises(ValueError, match="At least one class name"):
         prompt_texts([], TEMPLATES)
 
 
-def test_each_gaussian_is_that_of_its_own_text(nano):
+def test_embed_class_prompts_equals_embed_texts(nano):
     found = embed_class_prompts(nano, NAMES, TEMPLATES, batch_size=4, progress=False)
     assert found.shape == (3, 2, 32)
     for row, name in enumerate(NAMES):
@@ -33,7 +33,7 @@ def test_each_gaussian_is_that_of_its_own_text(nano):
             torch.testing.assert_close(found.log_var[row, column], alone.log_var[0], atol=1e-5, rtol=1e-4)
 
 
-def test_the_cache_gives_the_same(nano, tmp_path):
+def test_cached_prompts_are_equal(nano, tmp_path):
     first = embed_class_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
     again = embed_class_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
@@ -43,11 +43,11 @@ def test_the_cache_gives_the_same(nano, tmp_path):
 
 
 @pytest.mark.parametrize("variance", ["average", "independent"])
-def test_a_class_is_the_pool_of_its_prompts(nano, tmp_path, variance):
+def test_embed_classes_pools_prompts(nano, tmp_path, variance):
     found = embed_classes(Embedder(model=nano, cache=tmp_path, progress=False), NAMES, TEMPLATES, variance)
     assert found.shape == (3, 32)
     prompts = embed_class_prompts(nano, NAMES, TEMPLATES, cache=tmp_path, progress=False)
     mean = prompts.mean.mean(1)
     torch.testing.assert_close(found.mean, mean / mean.norm(dim=-1, keepdim=True))
-    share = 1.0 if variance == "average" else 1 / len(TEMPLATES)
-    torch.testing.assert_close(found.var, prompts.var.mean(1) * share)
+    scale = 1.0 if variance == "average" else 1 / len(TEMPLATES)
+    torch.testing.assert_close(found.var, prompts.var.mean(1) * scale)

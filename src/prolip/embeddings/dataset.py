@@ -131,11 +131,14 @@ class EmbeddingDataset:
     def iter_parts(
         self, modality: Modality | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """Iterate over (part index, pyarrow table).
+        """Iterate over the parts that exist, in order.
 
         Args:
             modality: Rows to return; None: images and texts.
             columns: Columns to return; None: all.
+
+        Yields:
+            (part index, pyarrow table).
         """
         compute = import_extra("pyarrow.compute", "data")
         needed = columns if columns is None or modality is None else [*dict.fromkeys([*columns, "modality"])]
@@ -146,7 +149,17 @@ class EmbeddingDataset:
             yield index, rows if columns is None else rows.select(list(columns))
 
     def footer(self, index: int) -> PartFooter:
-        """The footer of a part, as it was when the first footer was requested."""
+        """Metadata of a part, as it was when the first footer was requested.
+
+        Args:
+            index: Of the part.
+
+        Returns:
+            The footer.
+
+        Raises:
+            DamagedFileError: The file is damaged.
+        """
         footer = self._footers[index]
         if isinstance(footer, DamagedFileError):
             raise footer
@@ -202,7 +215,14 @@ class EmbeddingDataset:
 
 
 def get_part_name(index: int) -> str:
-    """File name of a part."""
+    """File name of a part.
+
+    Args:
+        index: Of the part.
+
+    Returns:
+        The name, without a folder.
+    """
     return f"part-{index:09d}.parquet"
 
 
@@ -230,6 +250,11 @@ def read_footers(
     storage: Storage, header: DatasetHeader, indices: Iterable[int]
 ) -> dict[int, PartFooter | DamagedFileError]:
     """Read the footers of parts concurrently.
+
+    Args:
+        storage: Of the data set.
+        header: Of the data set.
+        indices: Of the parts.
 
     Returns:
         The footer of each part, or the error where the file is damaged.

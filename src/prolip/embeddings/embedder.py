@@ -185,7 +185,20 @@ def encode_images(
     max_bad_fraction: float = 0.01,
     progress: bool | None = None,
 ) -> EncodedImages:
-    """Embed all images of a source; see `Embedder`."""
+    """Embed all images of a source; `Embedder.embed_images` for a model that is used once.
+
+    Args:
+        model: The model.
+        source: The data.
+        transform: Applied to every image; None: none.
+        cache: Folder of the cache; None: nothing is cached.
+        batch_size: Images per forward pass.
+        max_bad_fraction: Bad samples are skipped and reported; a larger fraction of them is an error.
+        progress: Whether to show a progress bar on stderr; None: if that is a terminal.
+
+    Returns:
+        The Gaussians of all good samples, in the order of the source.
+    """
     embedder = Embedder(
         model=model, cache=cache, batch_size=batch_size, max_bad_fraction=max_bad_fraction, progress=progress
     )
@@ -200,7 +213,18 @@ def encode_texts(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Gaussian:
-    """Embed texts; see `Embedder`. Returns a Gaussian (N, D)."""
+    """Embed texts; `Embedder.embed_texts` for a model that is used once.
+
+    Args:
+        model: The model.
+        texts: N texts.
+        cache: Folder of the cache; None: nothing is cached.
+        batch_size: Texts per forward pass.
+        progress: Whether to show a progress bar on stderr; None: if that is a terminal.
+
+    Returns:
+        Gaussian (N, D), on the CPU.
+    """
     return Embedder(model=model, cache=cache, text_batch_size=batch_size, progress=progress).embed_texts(
         texts
     )

@@ -39,7 +39,15 @@ def write_image_part(folder: Path, start: int, part: EncodedPart) -> Path:
 
 
 def read_image_part(folder: Path, indices: range) -> EncodedPart | None:
-    """The part with these sample indices; None if its file does not exist or is damaged."""
+    """Read the encoded images of a part.
+
+    Args:
+        folder: Of the model and the data in the cache.
+        indices: Indices of the part's samples.
+
+    Returns:
+        The part; None if its file does not exist or is damaged.
+    """
     found = _read(folder / _get_image_file(indices.start))
     if found is None:
         return None
@@ -60,12 +68,30 @@ def read_image_part(folder: Path, indices: range) -> EncodedPart | None:
 
 
 def write_text_part(folder: Path, name: str, z: Gaussian) -> Path:
-    """Write the Gaussians of texts (N, D) under a name atomically."""
+    """Write the Gaussians of texts atomically.
+
+    Args:
+        folder: Of the model in the cache.
+        name: Identity of the texts.
+        z: Gaussian (N, D).
+
+    Returns:
+        The file.
+    """
     return _write(folder / f"texts-{name}.safetensors", z, "")
 
 
 def read_text_part(folder: Path, name: str, count: int) -> Gaussian | None:
-    """The Gaussians (count, D) of a name; None if their file does not exist or is damaged."""
+    """Read the Gaussians of texts.
+
+    Args:
+        folder: Of the model in the cache.
+        name: Identity of the texts.
+        count: N, the number of texts.
+
+    Returns:
+        Gaussian (N, D); None if their file does not exist or is damaged.
+    """
     found = _read(folder / f"texts-{name}.safetensors")
     return found[0] if found is not None and len(found[0]) == count else None
 

@@ -78,6 +78,9 @@ class DatasetHeader:
             text: JSON.
             name: Its file, for error messages.
 
+        Returns:
+            The header.
+
         Raises:
             ValueError: Not JSON, another format version, or keys and values that a header does not have.
         """
@@ -111,7 +114,14 @@ class DatasetHeader:
 
 
 def has_embeddings(location: str | Path | Storage) -> bool:
-    """Whether there is a data set of embeddings at a path or URI. The address of input shards is none."""
+    """Whether there is a data set of embeddings at a path or URI.
+
+    Args:
+        location: A folder, a URI or a storage. The address of input shards is not opened.
+
+    Returns:
+        Whether it has a header.
+    """
     if isinstance(location, str) and DATA_URI.search(location):
         return False
     return HEADER_FILE in open_storage(location).list_names()

@@ -21,6 +21,9 @@ def model_identity(model: ProLIP) -> str:
 
     Reads all weights, at about a gigabyte per second.
 
+    Args:
+        model: The model.
+
     Returns:
         16 hexadecimal digits: hash of weights, config and tokenizer.
     """
@@ -39,6 +42,9 @@ def data_identity(source: Source, transform: str | None) -> str:
     Args:
         source: The data: its fingerprint, folders, file sizes and modification times are hashed.
         transform: Name of the transform of its images; None: there is none.
+
+    Returns:
+        16 hexadecimal digits.
     """
     stamps = []
     for file in source.files() if isinstance(source, FileBacked) else ():
@@ -48,7 +54,14 @@ def data_identity(source: Source, transform: str | None) -> str:
 
 
 def texts_identity(texts: Sequence[str]) -> str:
-    """Identity of a list of texts."""
+    """Identity of a list of texts.
+
+    Args:
+        texts: The texts, in order.
+
+    Returns:
+        16 hexadecimal digits.
+    """
     return compute_fingerprint(VERSION, json.dumps(list(texts)))
 
 

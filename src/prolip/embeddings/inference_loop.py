@@ -89,7 +89,14 @@ class EncodedPart:
 
 
 def get_file_stamp(image: object) -> FileStamp:
-    """The stamp of an image that has a file of its own; None for other images."""
+    """State of an image file, by which changes are noticed.
+
+    Args:
+        image: `Sample.image`.
+
+    Returns:
+        Path, size and modification time; None if the image has no file of its own.
+    """
     if not isinstance(image, Path):
         return None
     try:
@@ -106,6 +113,9 @@ def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> 
         sample: From a source.
         preprocessing: Of the model's images; None: the image is not read.
 
+    Returns:
+        Its pixels and metadata.
+
     Raises:
         BadSampleError: The sample can't be used.
     """
@@ -119,7 +129,14 @@ def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> 
 
 
 def prepare_or_error(prepare: Callable[[], PreparedSample]) -> PreparedSample | SampleError:
-    """What `prepare` returns, or the record of the bad sample."""
+    """Prepare a sample, with a bad sample as a value instead of an exception.
+
+    Args:
+        prepare: Returns the sample, or raises BadSampleError.
+
+    Returns:
+        The sample, or the record of its error.
+    """
     try:
         return prepare()
     except BadSampleError as error:

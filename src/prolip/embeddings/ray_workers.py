@@ -48,11 +48,17 @@ class RayCluster:
     def run(
         self, config: WorkerConfig, header: DatasetHeader
     ) -> Callable[[Sequence[int], Callable[[int], None]], Iterator[TaskResult]]:
-        """A function like `Worker.run`: task indices and progress callback -> results, in any order.
+        """Make a function like `Worker.run` that runs tasks on the cluster.
 
         Args:
             config: What the workers open.
             header: Of the data set.
+
+        Returns:
+            Task indices and progress callback -> results, in any order.
+
+        Raises:
+            ValueError: The resources per actor are invalid.
         """
         if self.workers is not None:
             require_positive_int(self.workers, "workers")
@@ -94,7 +100,7 @@ class RayCluster:
             num_cpus=self.cpus,
             num_gpus=gpus,
         )
-        rows: Iterator[dict[str, Any]] = done.iter_iter_rows()
+        rows: Iterator[dict[str, Any]] = done.iter_rows()
         return rows
 
 

@@ -34,12 +34,25 @@ class SampleMetadata(NamedTuple):
 
 
 def hash_pixels(pixels: Tensor) -> str:
-    """16 hexadecimal digits: hash of pixels, uint8 (3, S, S)."""
+    """Hash the pixels that the model sees.
+
+    Args:
+        pixels: uint8 (3, S, S).
+
+    Returns:
+        16 hexadecimal digits.
+    """
     return hashlib.blake2b(pixels.contiguous().numpy().data, digest_size=8).hexdigest()
 
 
 def collect_metadata(sample: Sample) -> SampleMetadata:
-    """Metadata of a sample, without its pixel digest.
+    """Collect the metadata of a sample, without its pixel digest.
+
+    Args:
+        sample: From a source.
+
+    Returns:
+        The metadata.
 
     Raises:
         BadSampleError: Its class label (.cls) is not an integer.
@@ -50,10 +63,10 @@ def collect_metadata(sample: Sample) -> SampleMetadata:
     )
 
 
-def _to_json_value(name: str, value: object, where: str) -> Any:
+def _to_json_value(name: str, value: object, location: str) -> Any:
     """The value as JSON holds it; None if it is too large or of another type."""
     if isinstance(value, bytes):
-        return _parse_member(name.rpartition(".")[2], value, where)
+        return _parse_member(name.rpartition(".")[2], value, location)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str | int | float | bool | list | dict):
@@ -65,9 +78,9 @@ def _to_json_value(name: str, value: object, where: str) -> Any:
     return None
 
 
-def _parse_member(extension: str, content: bytes, where: str) -> Any:
+def _parse_member(extension: str, content: bytes, location: str) -> Any:
     if extension == "cls":
-        return _parse_label(content, where)
+        return _parse_label(content, location)
     if extension == "npy":
         return _parse_array(content)
     if len(content) > (MAX_JSON_BYTES if extension == "json" else MAX_TEXT_BYTES):
@@ -79,12 +92,12 @@ def _parse_member(extension: str, content: bytes, where: str) -> Any:
         return None
 
 
-def _parse_label(content: bytes, where: str) -> int:
+def _parse_label(content: bytes, location: str) -> int:
     try:
         return int(content)
     except ValueError:
         raise BadSampleError(
-            "unreadable row", where, f"its .cls holds {content[:40]!r}, not an integer"
+            "unreadable row", location, f"its .cls holds {content[:40]!r}, not an integer"
         ) from None
 
 

@@ -163,6 +163,9 @@ def open_tasks(
         captions, image: As for `open_data`.
         modality: What is to be embedded; None: images and texts.
         part_size: Samples per task of a source.
+
+    Returns:
+        The tasks.
     """
     if not isinstance(data, str):
         return SourceTasks(data, part_size)
@@ -183,6 +186,12 @@ def open_source(
         data: What `open_data` takes; for texts alone also a file of captions without images.
         captions, image: As for `open_data`.
         modality: What is to be embedded; None: images and texts.
+
+    Returns:
+        The source.
+
+    Raises:
+        ValueError: The data is a stream, or of an unknown format.
     """
     if is_stream(data):
         raise ValueError(

@@ -125,14 +125,32 @@ class WorkerConfig:
     storage: Storage
 
     def open_worker(self, header: DatasetHeader, threads: int) -> Worker:
-        """Load the model, open the data, and make a worker in this process."""
+        """Load the model, open the data, and make a worker in this process.
+
+        Args:
+            header: Of the data set.
+            threads: Threads that read and decode.
+
+        Returns:
+            The worker.
+        """
         tasks = open_tasks(self.data, self.captions, self.image, self.modality, self.part_size)
         return self.make_worker(load(self.model, device=self.device).eval(), tasks, header, threads)
 
     def make_worker(
         self, model: ProLIP, tasks: Tasks, header: DatasetHeader, threads: int | None = None
     ) -> Worker:
-        """A worker for a model and data that are open already."""
+        """Make a worker for a model and data that are open already.
+
+        Args:
+            model: The model.
+            tasks: The data, split into tasks.
+            header: Of the data set.
+            threads: Threads that read and decode; None: one per core.
+
+        Returns:
+            The worker.
+        """
         return Worker(
             model=model,
             tasks=tasks,

@@ -29,8 +29,8 @@ Prior = Literal["initial", "dirichlet"]
 """Use of 1/tr(Sigma) of the prompts. `initial`: initial weights of EM (the appendix; for alpha above 1 the result does
 not depend on them). `dirichlet`: concentrations of the prior (text of section 3.4)."""
 
-MIN_LOG_VAR_MAGNITUDE = 80.0
-"""A log-variance of at least -80 gives a variance above 0 in float32."""
+MIN_SAFE_LOG_VAR = -80.0
+"""From here on, a log-variance gives a variance above 0 in float32."""
 
 BLOCK_ELEMENTS = 2**22
 """Coordinates of observations in memory at a time: 16 MiB in float32. More would not fit the CPU cache."""
@@ -74,7 +74,14 @@ ZERO_SHOT_CONFIG = BPRWConfig(alpha=5.0, samples_per_image=10, nearest_images=10
 
 
 def few_shot_config(shots: int) -> BPRWConfig:
-    """Settings of the paper with `shots` labeled images per class: about 100 observations in all."""
+    """Settings of the paper with labeled images: about 100 observations per class.
+
+    Args:
+        shots: Labeled images per class.
+
+    Returns:
+        The settings.
+    """
     require_positive_int(shots, "shots")
     return BPRWConfig(alpha=2.0, samples_per_image=max(1, 100 // shots))
 
@@ -110,12 +117,15 @@ def fit_prompt_weights(
 
 
 def fit_weights_to_samples(prompts: Gaussian, observations: Tensor, settings: BPRWConfig) -> MixingWeights:
-    """Fit the weights of the prompts to samples of images.
+    """Fit the weights of the prompts to samples of images (Algorithm 1).
 
     Args:
         prompts: Gaussian (C, T, D).
         observations: (C, N, D).
         settings: Of BPRW.
+
+    Returns:
+        Mixing weights (C, T) and the state of EM.
     """
     _check_prompts(prompts)
     widened = Gaussian(prompts.mean, (prompts.var + settings.extra_variance).log())
@@ -158,6 +168,9 @@ def zero_shot_weights(
         settings: Of BPRW, with `nearest_images`.
         generator: Of the samples.
         metric: Similarity for the nearest images.
+
+    Returns:
+        Mixing weights (C, T) and the state of EM.
     """
     if settings.nearest_images is None:
         raise ValueError("Without labels, BPRWConfig.nearest_images must be set")
@@ -166,7 +179,12 @@ def zero_shot_weights(
 
 
 class FewShotWeights(NamedTuple):
-    """weights: (C, T), float64. image_indices: int64 (C, shots), the images used; -1 for a class without images."""
+    """Weights fitted to labeled images.
+
+    Attributes:
+        weights: (C, T), float64.
+        image_indices: int64 (C, shots), the images used; -1 for a class without images.
+    """
 
     weights: Tensor
     image_indices: Tensor
@@ -192,6 +210,9 @@ def few_shot_weights(
         shots: Images per class.
         settings: Of BPRW.
         generator: Of images and samples.
+
+    Returns:
+        Weights (C, T), and the images used.
     """
     image_indices = choose_shots(labels, len(prompts), shots, generator)
     weights = _prior_weights(prompts, settings)
@@ -232,6 +253,6 @@ def _check_prompts(prompts: Gaussian) -> None:
     prompts.check_shapes("prompts")  # EM looks at the values
     if prompts.mean.ndim != 3 or 0 in prompts.shape:
         raise ValueError(f"prompts must be (C, T, D), none of them 0, not {tuple(prompts.shape)}")
-    has_tiny_variance = not is_in_range(prompts.log_var, -MIN_LOG_VAR_MAGNITUDE, torch.inf)
+    has_tiny_variance = not is_in_range(prompts.log_var, MIN_SAFE_LOG_VAR, torch.inf)
     if has_tiny_variance and not bool((prompts.uncertainty > 0).all()):
         raise ValueError("BPRW weights prompts by their uncertainty, but this model has none")

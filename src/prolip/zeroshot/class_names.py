@@ -19,12 +19,26 @@ def imagenet_templates() -> tuple[str, ...]:
 
 
 def read_class_names(path: str | Path) -> tuple[str, ...]:
-    """Read a text file with one class name per line, in the order of labels."""
+    """Read a text file with one class name per line, in the order of labels.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        The names.
+    """
     return read_lines(_require_text_file(path, "class name"))
 
 
 def read_templates(path: str | Path) -> tuple[str, ...]:
-    """Read a text file with one template per line; {c} or {} stands for the class name. Returned with {c}."""
+    """Read a text file with one template per line; {c} or {} stands for the class name.
+
+    Args:
+        path: Of the file.
+
+    Returns:
+        The templates, with {c}.
+    """
     return check_templates(read_lines(_require_text_file(path, "template")), str(path))
 
 

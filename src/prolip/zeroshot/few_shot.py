@@ -11,7 +11,12 @@ from prolip.checks import require_positive_int
 
 
 class FewShotSplit(NamedTuple):
-    """Indices of images, int64, increasing: test images, and images to learn from."""
+    """Images split for few-shot classification.
+
+    Attributes:
+        test: Indices of test images, int64, increasing.
+        train: Indices of images to learn from, int64, increasing.
+    """
 
     test: Tensor
     train: Tensor
@@ -47,6 +52,9 @@ def split_few_shot(
         num_classes: C.
         max_per_class: Images to learn from per class; never more than half of the class.
         generator: Of the choice.
+
+    Returns:
+        Indices of both; every image is in one of them.
     """
     order, counts = _shuffle_by_class(labels, num_classes, generator)
     own = labels[order]

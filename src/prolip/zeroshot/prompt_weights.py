@@ -20,13 +20,28 @@ ROUNDING = 1e-9
 
 
 def uniform_weights(prompts: Gaussian) -> Tensor:
-    """Equal weights: the prompt ensemble."""
+    """Equal weights: the prompt ensemble.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+
+    Returns:
+        Weights (C, T), float64.
+    """
     classes, count = _shape(prompts)
     return prompts.log_var.new_full((classes, count), 1.0 / count, dtype=torch.float64)
 
 
 def single_template_weights(prompts: Gaussian, index: int) -> Tensor:
-    """Weight 1 for one template; index: from 0."""
+    """Weight 1 for one template.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        index: Of the template, from 0.
+
+    Returns:
+        Weights (C, T), float64.
+    """
     classes, count = _shape(prompts)
     if not 0 <= index < count:
         raise ValueError(f"There are {count} templates, so the index must be in 0..{count - 1}, not {index}")
@@ -36,26 +51,58 @@ def single_template_weights(prompts: Gaussian, index: int) -> Tensor:
 
 
 def class_std_filter(prompts: Gaussian, k: float) -> Tensor:
-    """Prompts whose uncertainty is at most their class's mean + k standard deviations (of its T, not T - 1)."""
+    """Select prompts whose uncertainty is at most their class's mean + k standard deviations.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        k: Number of standard deviations (over the T prompts of the class, divided by T, not T - 1).
+
+    Returns:
+        Weights (C, T), float64.
+    """
     uncertainty = _uncertainty(prompts)
     spread = uncertainty.std(-1, correction=0, keepdim=True)
     return _select_below(uncertainty, uncertainty.mean(-1, keepdim=True) + k * spread)
 
 
 def global_std_filter(prompts: Gaussian, k: float) -> Tensor:
-    """Prompts whose uncertainty is at most mean + k standard deviations of all C x T prompts."""
+    """Select prompts whose uncertainty is at most mean + k standard deviations of all C x T prompts.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        k: Number of standard deviations.
+
+    Returns:
+        Weights (C, T), float64.
+    """
     uncertainty = _uncertainty(prompts)
     return _select_below(uncertainty, uncertainty.mean() + k * uncertainty.std(correction=0))
 
 
 def threshold_filter(prompts: Gaussian, threshold: float) -> Tensor:
-    """Prompts whose uncertainty is at most a threshold."""
+    """Select prompts whose uncertainty is at most a threshold.
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        threshold: Largest tr(Sigma).
+
+    Returns:
+        Weights (C, T), float64.
+    """
     uncertainty = _uncertainty(prompts)
     return _select_below(uncertainty, uncertainty.new_tensor(threshold))
 
 
 def top_k_filter(prompts: Gaussian, k: int) -> Tensor:
-    """The k least uncertain prompts of each class ("top-K"); of equal ones, those whose template comes first."""
+    """Select the k least uncertain prompts of each class ("top-K").
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        k: From 1 to T. Of equally uncertain prompts, those whose template comes first are selected.
+
+    Returns:
+        Weights (C, T), float64.
+    """
     uncertainty = _uncertainty(prompts)
     _check_count(k, uncertainty.shape[1], "templates")
     rank = uncertainty.argsort(dim=-1, stable=True).argsort(dim=-1)
@@ -63,7 +110,15 @@ def top_k_filter(prompts: Gaussian, k: int) -> Tensor:
 
 
 def global_top_k_filter(prompts: Gaussian, count: int) -> Tensor:
-    """The `count` least uncertain of all C x T prompts (what the release's `by_std_values_all` does)."""
+    """Select the least uncertain of all C x T prompts (what the release's `by_std_values_all` does).
+
+    Args:
+        prompts: Gaussian (C, T, D).
+        count: Prompts to select, from 1 to C x T.
+
+    Returns:
+        Weights (C, T), float64.
+    """
     uncertainty = _uncertainty(prompts)
     _check_count(count, uncertainty.numel(), "prompts")
     rank = uncertainty.flatten().argsort(stable=True).argsort().reshape(uncertainty.shape)
@@ -71,12 +126,26 @@ def global_top_k_filter(prompts: Gaussian, count: int) -> Tensor:
 
 
 def effective_prompt_count(weights: Tensor) -> Tensor:
-    """Effective number of prompts: exp(entropy), from 1 to T. (..., T) -> (...,)."""
+    """Effective number of prompts: exp(entropy).
+
+    Args:
+        weights: (..., T), summing to 1.
+
+    Returns:
+        (...,), float64, from 1 to T.
+    """
     return entropy(weights).exp()
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """- sum pi log pi in nats, from 0 to ln T. (..., T) -> (...,)."""
+    """Entropy of prompt weights: - sum pi log pi.
+
+    Args:
+        weights: (..., T), summing to 1.
+
+    Returns:
+        (...,), float64, in nats, from 0 to ln T.
+    """
     value: Tensor = torch.special.entr(weights.double()).sum(-1)
     return value
 

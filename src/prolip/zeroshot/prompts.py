@@ -15,6 +15,10 @@ from prolip.model.prolip import ProLIP
 def prompt_texts(class_names: Sequence[str], templates: Sequence[str]) -> list[str]:
     """Fill every template with every class name.
 
+    Args:
+        class_names: C names.
+        templates: T templates, with {c} for the class name.
+
     Returns:
         C x T texts: all prompts of the first class, then of the second, ...
 
@@ -36,7 +40,7 @@ def embed_class_prompts(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> Gaussian:
-    """Embed the prompts of every class; see `embed_prompts`.
+    """Embed the prompts of every class; `embed_prompts` for a model that is used once.
 
     Args:
         model: The model.
@@ -44,7 +48,10 @@ def embed_class_prompts(
         templates: T templates.
         cache: Cache folder of the embeddings; None: no cache.
         batch_size: Texts per forward pass.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        Gaussian (C, T, D), on the CPU.
     """
     embedder = Embedder(model=model, cache=cache, text_batch_size=batch_size, progress=progress)
     return embed_prompts(embedder, class_names, templates)
@@ -52,6 +59,11 @@ def embed_class_prompts(
 
 def embed_prompts(embedder: Embedder, class_names: Sequence[str], templates: Sequence[str]) -> Gaussian:
     """Embed the prompts of every class.
+
+    Args:
+        embedder: The embedder.
+        class_names: C names.
+        templates: T templates.
 
     Returns:
         Gaussian (C, T, D), on the CPU.
