@@ -40,7 +40,7 @@ def test_the_account(pair):
         assert set(left) == {"logit_scale"}
     else:
         assert set(left) == {name for name in old.state_dict() if name.startswith("image.pool.")}
-        assert set(left.values()) == {"attention pooling: [CLS] takes its place"}
+        assert set(left.values()) == {"attention pooling, which [CLS] replaces"}
     assert set(account.loaded) | (
         set(account.initialized) - {n for n in account.initialized if " " in n}
     ) == set(new.state_dict())

@@ -34,12 +34,12 @@ def index(
         recall: Recall@10 that approximate searches must reach. If no index reaches it, searches are exact.
         as_json: Print JSON instead of text.
     """
+    from prolip.checks import require_fraction
     from prolip.embeddings.dataset import EmbeddingDataset
     from prolip.retrieval.index.append import index_embeddings
     from prolip.retrieval.index.build import build_index
-    from prolip.retrieval.index.tune import require_recall
 
-    require_recall(recall)
+    require_fraction(recall, "recall", exclude_zero=True)
     database = index_embeddings(out, [EmbeddingDataset.open(path) for path in embeddings])
     settings = build_index(database, kind, recall=recall)
     metadata = {key: value for key, value in asdict(settings).items() if key != "quantiles"}

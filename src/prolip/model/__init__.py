@@ -1,1 +1,1 @@
-"""The network: configs, sizes, two towers that map pixels and token ids to Gaussians, ProLIP, its folder."""
+"""The network: configs, sizes, two towers (pixels or token ids to Gaussians), ProLIP, its folder."""

@@ -47,7 +47,7 @@ class TransformerConfig:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
         if not 0.0 < self.norm_eps < 1.0:
-            raise ValueError(f"norm_eps {self.norm_eps} must lie between 0 and 1")
+            raise ValueError(f"norm_eps {self.norm_eps} must be between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)

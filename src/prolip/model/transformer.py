@@ -1,7 +1,7 @@
 """Pre-norm transformer blocks on scaled_dot_product_attention, and the float32 output head.
 
 Module names are stable: `blocks.{i}.attention.qkv`, `.attention.out`, `.mlp.up`, `.mlp.down` are plain `nn.Linear`
-modules that are always called as modules, so that a LoRA wrapper or a parametrisation in their place takes effect.
+modules that are always called as modules, so that a LoRA wrapper or a parametrization in their place takes effect.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Tokenizer:
         ids: list[int] = encoding.ids
         if self._special_ids.isdisjoint(ids):
             return ids
-        # Unigram and word-level models know special tokens by their spelling, whatever encode_special_tokens says.
+        # Unigram and word-level models know special tokens by their spelling, whatever the value of encode_special_tokens.
         added = encoding.special_tokens_mask
         return [i for i, ours in zip(ids, added, strict=True) if ours or i not in self._special_ids]
 
@@ -272,10 +272,10 @@ def _check_special_tokens(backend: tokenizers.Tokenizer, config: TokenizerConfig
         )
 
 
-def _require_id(value: object, size: int, what: str) -> None:
+def _require_id(value: object, size: int, name: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
         raise ValueError(
-            f"{what} must be a whole number from 0 to vocab_size - 1 = {size - 1}, not {value!r}"
+            f"{name} must be a whole number from 0 to vocab_size - 1 = {size - 1}, not {value!r}"
         )
 
 

@@ -100,7 +100,7 @@ def _concatenate_trained(
 
 def _make_report(old: dict[str, Tensor], fresh: dict[str, Tensor], used: set[str]) -> LoadingReport:
     reasons: dict[str, Callable[[str], bool]] = {
-        "attention pooling: [CLS] takes its place": lambda name: name.startswith("image.pool."),
+        "attention pooling, which [CLS] replaces": lambda name: name.startswith("image.pool."),
         "trained for a softmax: the scale starts at that of sigmoids": lambda name: name == "logit_scale",
     }
     left = [name for name in old if name not in used]

@@ -189,7 +189,7 @@ def test_older_configs_say_it_twice(tmp_path):
     ("kind", "edit", "sentence"),
     [
         ("siglip", lambda c: c["vision_config"].update(vision_use_head=False), "without its pooling head"),
-        ("clip", lambda c: c.update(quantization_config={"bits": 8}), "quantised weights are not supported"),
+        ("clip", lambda c: c.update(quantization_config={"bits": 8}), "quantized weights are not supported"),
     ],
 )
 def test_models_that_we_can_not_hold(kind, edit, sentence, tmp_path):

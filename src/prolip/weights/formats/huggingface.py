@@ -54,7 +54,7 @@ def _matches(source: ForeignModel) -> bool:
 
 def _read_config(source: ForeignModel) -> ModelConfig:
     if source.config.get("quantization_config"):
-        raise ValueError(f"{source.path}: quantised weights are not supported; take the original ones")
+        raise ValueError(f"{source.path}: quantized weights are not supported; take the original ones")
     return (
         _parse_siglip_config(source)
         if source.config["model_type"] == "siglip"
@@ -67,7 +67,7 @@ def _parse_clip_config(source: ForeignModel) -> ModelConfig:
         _get_tower_config(source, name, defaults)
         for name, defaults in (("text", CLIP_TEXT), ("vision", CLIP_VISION))
     )
-    # configs before 2023 say eos_token_id 2 by mistake, and transformers then reads the largest id
+    # configs before 2023 have eos_token_id 2 by mistake, and transformers then reads the largest id
     end = text["vocab_size"] - 1 if text["eos_token_id"] == 2 else text["eos_token_id"]
     size = vision["image_size"]
     return ModelConfig(

@@ -24,19 +24,19 @@ def from_open_clip(values: Mapping[str, Any], size: int) -> ImagePreprocessing:
     Returns:
         Our config.
     """
-    fits: dict[str, ResizeMode] = {"shortest": "shortest", "squash": "squash"}
+    modes: dict[str, ResizeMode] = {"shortest": "shortest", "squash": "squash"}
     mode = values.get("resize_mode", "shortest")
-    if mode not in fits:
+    if mode not in modes:
         raise ValueError(
-            f"preprocess_cfg: resize_mode {mode!r} is not supported; supported are {sorted(fits)}"
+            f"preprocess_cfg: resize_mode {mode!r} is not supported; supported are {sorted(modes)}"
         )
     default = ImagePreprocessing(size=size)
     return ImagePreprocessing(
         size=size,
         mean=tuple(values.get("mean") or default.mean),
         std=tuple(values.get("std") or default.std),
-        resize_mode=fits[mode],
-        interpolation=_resampling(values.get("interpolation", "bicubic")),
+        resize_mode=modes[mode],
+        interpolation=_parse_interpolation(values.get("interpolation", "bicubic")),
     )
 
 
@@ -72,12 +72,12 @@ def from_transformers(
         size=size,
         mean=tuple(values.get("image_mean") or default.mean),
         std=tuple(values.get("image_std") or default.std),
-        resize_mode=_transformers_fit(values, size, default.resize_mode),
+        resize_mode=_get_resize_mode(values, size, default.resize_mode),
         interpolation=names[resample],
     )
 
 
-def _transformers_fit(values: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:
+def _get_resize_mode(values: Mapping[str, Any], size: int, default: ResizeMode) -> ResizeMode:
     """Shortest edge and center crop, or both edges at once; each must end at the tower's size."""
     crop = values.get("do_center_crop", default == "shortest")
     edges, cut = values.get("size", {}), values.get("crop_size", size)
@@ -95,7 +95,7 @@ def _transformers_fit(values: Mapping[str, Any], size: int, default: ResizeMode)
     )
 
 
-def _resampling(name: str) -> Interpolation:
+def _parse_interpolation(name: str) -> Interpolation:
     known: dict[str, Interpolation] = {"bicubic": "bicubic", "bilinear": "bilinear"}
     if name not in known:
         raise ValueError(

@@ -220,10 +220,10 @@ def _make_new_config(config: ModelConfig, tokenizer: str | None) -> dict[str, An
         "embed_unc": image.uncertainty == "token", "init_unc_bias": config.init.log_var,
         **({} if image.pre_norm else {"no_ln_pre": True}), **_get_mlp_ratio(image), **_get_activation(image),
     }  # fmt: skip
-    whole: dict[str, Any] = {"embed_dim": config.embed_dim, "vision_cfg": vision, "text_cfg": tower}
+    content: dict[str, Any] = {"embed_dim": config.embed_dim, "vision_cfg": vision, "text_cfg": tower}
     if config.contrastive_loss == "sigmoid":
-        whole["init_logit_bias"] = config.init.logit_bias or -10.0
-    return {**whole, "quick_gelu": True} if image.blocks.activation == "quick_gelu" else whole
+        content["init_logit_bias"] = config.init.logit_bias or -10.0
+    return {**content, "quick_gelu": True} if image.blocks.activation == "quick_gelu" else content
 
 
 def _get_mlp_ratio(tower: ImageConfig | TextConfig) -> dict[str, float]:
