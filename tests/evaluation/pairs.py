@@ -1,4 +1,4 @@
-"""Pictures with captions, embedded, for tests."""
+"""Images with captions, embedded, for tests."""
 
 import torch
 

@@ -33,7 +33,7 @@ def shown(result):
     return console.export_text()
 
 
-def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
+def test_image_bad_in_one_source_is_dropped_from_both(two, nano):
     folder, _, _ = two
     with pytest.raises(ValueError, match="bad"):
         background.evaluate_background(Embedder(model=nano), folder / "instances.json", folder, untrained=0)
@@ -45,7 +45,7 @@ def test_a_picture_that_fails_once_is_left_out_of_both_and_told(two, nano):
     assert len(result["before"]) == len(result["after"]) == result["model"]["images"] == 1
 
 
-def test_numbers_are_those_of_the_pictures(folder, nano):
+def test_background_result_matches_direct_embedding(folder, nano):
     result = background.evaluate_background(
         Embedder(model=nano), folder / "instances.json", folder / "images", canvas=200, untrained=2
     )
@@ -89,14 +89,14 @@ def test_compare_against_a_loop(draw):
     assert compare_backgrounds(whole[:1], wider[:1])["cosine_negatives"] is None
 
 
-def test_what_untrained_models_make_is_not_kept(folder, nano, tmp_path):
+def test_embeddings_of_untrained_models_are_not_cached(folder, nano, tmp_path):
     background.evaluate_background(
         Embedder(model=nano, cache=tmp_path), folder / "instances.json", folder / "images", untrained=2
     )
     assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)]
 
 
-def test_a_wrong_number_of_controls_is_told(folder, nano):
+def test_invalid_number_of_untrained_models(folder, nano):
     with pytest.raises(ValueError, match="untrained"):
         background.evaluate_background(
             Embedder(model=nano), folder / "instances.json", folder / "images", untrained=-1

@@ -49,7 +49,7 @@ def test_chains_become_captions_with_levels_and_the_column_is_the_truth(model, f
     )
 
 
-def test_shards_of_scenes_tell_levels_and_truth(model, folder):
+def test_shards_of_scenes_have_levels_and_ambiguity(model, folder):
     source = open_data(folder / "train", captions=["json:captions"])
     captions = embed_pairs(Embedder(model=model), source).captions
     record = json.loads(source.read(2).extra["json"])
@@ -59,15 +59,17 @@ def test_shards_of_scenes_tell_levels_and_truth(model, folder):
     assert captions.log_ambiguity[own].tolist() == record["log_ambiguity"]
 
 
-def test_scenes_that_are_drawn_tell_both(model):
+def test_drawn_scenes_have_levels_and_ambiguity(model):
     source = scenes.Scenes("simple", length=5, size=32, captions=3)
     captions = embed_pairs(Embedder(model=model), source, limit=2).captions  # numbers 0 and 4
-    told = [*source.captions(0), *source.captions(4)]
-    assert captions.levels.tolist() == [caption.level for caption in told]
-    assert captions.log_ambiguity.tolist() == [scenes.log_ambiguity(c.meaning, source.world) for c in told]
+    annotated = [*source.captions(0), *source.captions(4)]
+    assert captions.levels.tolist() == [caption.level for caption in annotated]
+    assert captions.log_ambiguity.tolist() == [
+        scenes.log_ambiguity(c.meaning, source.world) for c in annotated
+    ]
 
 
-def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
+def test_world_annotates_captions_without_annotations(model, tmp_path):
     source = write_table(tmp_path, ["a red circle", "what a lovely day", "something round"])
     captions = embed_pairs(Embedder(model=model), source).captions
     assert captions.levels is None
@@ -82,12 +84,12 @@ def test_a_world_fills_in_what_the_data_does_not_tell(model, tmp_path):
 
 def test_a_world_does_not_overrule_the_data(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv")
-    told = embed_pairs(Embedder(model=model), source).captions.log_ambiguity
+    annotated = embed_pairs(Embedder(model=model), source).captions.log_ambiguity
     assert torch.equal(
         embed_pairs(
             Embedder(model=model), source, log_ambiguity=open_data("scenes:hard").log_ambiguity
         ).captions.log_ambiguity,
-        told,
+        annotated,
     )
 
 
@@ -97,7 +99,7 @@ def test_other_words_and_a_world_are_a_mistake(model, tmp_path):
         embed_pairs(Embedder(model=model), source, log_ambiguity=open_data("scenes:simple").log_ambiguity)
 
 
-def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
+def test_separator_in_a_single_caption_makes_no_chain(model, tmp_path):
     captions = embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c"])).captions
     assert captions.texts == ("a => b", "c")
     captions = embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c => d => e"])).captions
@@ -106,12 +108,12 @@ def test_an_arrow_in_one_caption_is_no_chain(model, tmp_path):
     assert captions.levels is None, "without an arrow there is no chain"
 
 
-def test_a_chain_with_a_hole_is_told(model, tmp_path):
+def test_chain_with_empty_level_is_rejected(model, tmp_path):
     with pytest.raises(ValueError, match="empty caption"):
         embed_pairs(Embedder(model=model), write_table(tmp_path, ["a => b", "c => "]))
 
 
-def test_a_source_without_captions_is_told(model, folder):
+def test_source_without_captions_is_rejected(model, folder):
     source = open_data(folder / "hierarcaps" / "test.csv", captions=())
     with pytest.raises(ValueError, match="no captions"):
         embed_pairs(Embedder(model=model), source)
@@ -134,7 +136,7 @@ def test_tokens_are_those_between_start_and_end(model):
     assert tokens[:3].tolist() == tokens[4:].tolist()
 
 
-def test_what_does_not_fit_together_is_told(draw):
+def test_mismatched_arguments_are_rejected(draw):
     def captions(**change):
         plain = {"texts": ("a", "b"), "image_index": torch.tensor([0, 1])}
         plain |= {"tokens": torch.tensor([1, 2, 3]), "lengths": torch.tensor([1, 2])}

@@ -23,10 +23,10 @@ def indices(rows, columns):
 
 
 @given(visited=indices(5, 6), chains=indices(5, 4))
-def test_walks_are_scored_as_sets_of_texts_are(visited, chains):
+def test_traversal_scores_match_sets_of_texts(visited, chains):
     precision = recall = some = 0.0
-    for walk, chain in zip(visited, chains, strict=True):
-        seen, own = {WORDS[i] for i in walk}, [WORDS[i] for i in chain]
+    for path, chain in zip(visited, chains, strict=True):
+        seen, own = {WORDS[i] for i in path}, [WORDS[i] for i in chain]
         precision += len(seen & set(own)) / len(seen) / 5
         recall += sum(text in seen for text in own) / 4 / 5
         some += bool(seen & set(own)) / 5
@@ -96,7 +96,7 @@ def test_hierarcaps_protocol_by_a_loop_over_images_and_thresholds(draw, generato
     assert found["d_corr"] == pytest.approx(scores.kendall_by_level(radius[chains]))
 
 
-def test_a_perfect_space_is_recalled_wholly():
+def test_perfect_embeddings_have_full_recall():
     """Captions on a ray from the root to the image, each nearer to the image than the one before."""
     root, image = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
     angles = torch.tensor([0.3, 0.7, 1.1, 1.5])

@@ -11,7 +11,7 @@ from prolip.evaluation.corruptions import CORRUPTIONS, SEVERITIES, make_corrupti
 
 @pytest.fixture
 def pixels(generator):
-    """A smooth picture with some texture, uint8 (3, 48, 48)."""
+    """A smooth image with some texture, uint8 (3, 48, 48)."""
     across = torch.linspace(0, 3, 48)
     waves = torch.sin(across[:, None] * 5) + torch.cos(across[None] * 7)
     base = torch.stack([waves - 0.6, waves.flip(0), waves.flip(1) + 0.6]) * 40 + 128
@@ -27,27 +27,27 @@ def test_a_severer_corruption_is_further_away(kind, pixels):
     before = pixels.clone()
     done = [make_corruption(kind, severity).apply(pixels, 3) for severity in range(1, 6)]
     assert all(one.shape == pixels.shape and one.dtype == torch.uint8 for one in done)
-    assert torch.equal(pixels, before), "the picture itself is not touched"
+    assert torch.equal(pixels, before), "the image itself is not changed"
     away = [distance(one, pixels) for one in done]
     assert away[0] > 0
     assert away == sorted(set(away))
     again = make_corruption(kind, 4).apply(pixels, 3)
     assert torch.equal(again, done[3])
     names = {make_corruption(kind, severity).name for severity in range(1, 6)}
-    assert len(names) == 5, "names tell cached results apart"
+    assert len(names) == 5, "cached results are stored by these names"
 
 
 def test_noise_is_the_samples_own_of_the_sigma_that_is_asked_for():
-    grey = torch.full((3, 96, 96), 128, dtype=torch.uint8)
-    first, second = (make_corruption("gaussian_noise", 1).apply(grey, number) for number in (0, 1))
+    gray = torch.full((3, 96, 96), 128, dtype=torch.uint8)
+    first, second = (make_corruption("gaussian_noise", 1).apply(gray, number) for number in (0, 1))
     assert not torch.equal(first, second)
-    assert not torch.equal(first, make_corruption("gaussian_noise", 1, seed=1).apply(grey, 0))
+    assert not torch.equal(first, make_corruption("gaussian_noise", 1, seed=1).apply(gray, 0))
     sigma = (first.double() - 128).std().item() / 255
     assert sigma == pytest.approx(SEVERITIES["gaussian_noise"][0], rel=0.03)
 
 
 @pytest.mark.parametrize("severity", [1, 5])
-def test_contrast_keeps_the_mean_colour_and_brightness_the_hue(pixels, severity):
+def test_contrast_preserves_mean_color_and_brightness_hue(pixels, severity):
     flat = make_corruption("contrast", severity).apply(pixels, 0).double()
     factor = SEVERITIES["contrast"][severity - 1]
     assert torch.allclose(flat.mean((1, 2)), pixels.double().mean((1, 2)), atol=0.6)
@@ -61,17 +61,17 @@ def test_contrast_keeps_the_mean_colour_and_brightness_the_hue(pixels, severity)
 
 
 def test_pixels_that_are_alike_stay_alike():
-    grey = torch.full((3, 32, 32), 90, dtype=torch.uint8)
+    gray = torch.full((3, 32, 32), 90, dtype=torch.uint8)
     for kind in ("gaussian_blur", "pixelate", "contrast"):
-        assert torch.equal(make_corruption(kind, 5).apply(grey, 0), grey)
+        assert torch.equal(make_corruption(kind, 5).apply(gray, 0), gray)
 
 
-@pytest.mark.parametrize("share", [0.025, 0.05, 0.075, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("fraction", [0.025, 0.05, 0.075, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("side", [32, 33])
-def test_occlusion_changes_nothing_but_the_centre(share, side, generator):
-    pixels = torch.randint(0, 128, (3, side, side), generator=generator).to(torch.uint8)  # nowhere grey
-    hidden = make_occlusion(share).apply(pixels, 0)
-    box = round(side * math.sqrt(share))
+def test_occlusion_changes_only_the_center(fraction, side, generator):
+    pixels = torch.randint(0, 128, (3, side, side), generator=generator).to(torch.uint8)  # nowhere gray
+    hidden = make_occlusion(fraction).apply(pixels, 0)
+    box = round(side * math.sqrt(fraction))
     start = (side - box) // 2
     wanted = pixels.clone()
     wanted[:, start : start + box, start : start + box] = GRAY
@@ -80,13 +80,13 @@ def test_occlusion_changes_nothing_but_the_centre(share, side, generator):
     assert abs(start - (side - start - box)) <= 1, "it is in the middle"
 
 
-def test_occlusion_of_nothing_and_with_another_grey(pixels):
+def test_occlusion_of_nothing_and_with_another_gray(pixels):
     assert torch.equal(make_occlusion(0.0).apply(pixels, 0), pixels)
     assert make_occlusion(1.0, level=7).apply(pixels, 0).unique().tolist() == [7]
     assert len({make_occlusion(*rule).name for rule in [(0.1,), (0.05,), (0.1, 7)]}) == 3
 
 
-def test_what_is_wrong_is_said(pixels):
+def test_invalid_arguments_are_reported(pixels):
     with pytest.raises(ValueError, match=r"severity .* from 1 to 5, not 6"):
         make_corruption("jpeg", 6)
     with pytest.raises(ValueError, match="is not one of"):

@@ -48,13 +48,23 @@ def golden():
     }
 
 
+@pytest.fixture(scope="module")
+def ends(golden):
+    """start: the caption nearest to each image; null, inclusion: the captions at its roots, with or without null."""
+    images, captions = golden["images"], golden["captions"]
+    roots = {root: find_roots(images, captions, root, "published") for root in ("null", "inclusion")}
+    few = find_roots(images[:5], captions, "inclusion+null", "published")
+    assert torch.equal(few, roots["inclusion"][:5])
+    return {"start": find_nearest(images, captions, 1, metric="cosine")[1][:, 0], **roots}
+
+
 def in_percent(row, *keys):
     return {
         name: 100 * row[key] for name, key in zip(("precision", "recall", "any_recall"), keys, strict=True)
     }
 
 
-WALK = ("precision", "recall", "any_recall")
+TRAVERSAL = ("precision", "recall", "any_recall")
 ROOT = (
     "root_recall",
     "root_mean_recall",
@@ -76,45 +86,48 @@ ROOT = (
         ),  # adds the same caption three times
     ],
 )
-def test_the_release_in_its_own_mode(golden, name, settings):
-    images, captions, null = (golden[part] for part in ("images", "captions", "null"))
-    start = find_nearest(images, captions, 1, metric="cosine")[1][:, 0]
-    roots = find_roots(images, captions, settings["root"], "published")
-    walks = traverse_to_roots(captions, null, start, roots, rank_by="cosine", **settings)
-    found = scores.traversal_scores(walks.visited, golden["chains"])
-    assert in_percent(found, *WALK) == pytest.approx(golden["results"][name], rel=1e-6)
+def test_the_release_in_its_own_mode(golden, ends, name, settings):
+    captions, null = golden["captions"], golden["null"]
+    start, roots = ends["start"], ends[settings["root"].removesuffix("+null")]
+    traversals = traverse_to_roots(captions, null, start, roots, rank_by="cosine", **settings)
+    found = scores.traversal_scores(traversals.visited, golden["chains"])
+    assert in_percent(found, *TRAVERSAL) == pytest.approx(golden["results"][name], rel=1e-6)
     if f"{name}_root_only" in golden["results"]:
         found = scores.root_scores(
-            find_captions_at_roots(walks, golden["captions"], "cosine"), golden["chains"]
+            find_captions_at_roots(traversals, golden["captions"], "cosine"), golden["chains"]
         )
         assert in_percent(found, *ROOT) == pytest.approx(golden["results"][f"{name}_root_only"], rel=1e-6)
 
 
 def test_the_release_start_and_root_of_every_image(golden):
-    walks = traverse(golden["images"], golden["every"], golden["null"], rank_by="cosine", form="published")
-    assert torch.equal(walks.start, golden["trace"]["start_idx"])
-    assert torch.equal(walks.roots, golden["trace"]["root_idx_inc"])
+    traversals = traverse(
+        golden["images"], golden["every"], golden["null"], rank_by="cosine", form="published", steps=3
+    )
+    assert torch.equal(traversals.start, golden["trace"]["start_idx"])
+    assert torch.equal(traversals.roots, golden["trace"]["root_idx_inc"])
 
 
 def test_the_order_of_the_golden_levels(golden):
     found = hierarcaps.evaluate_chain_uncertainty(golden["captions"].uncertainty[golden["chains"]])
     assert 100 * found["adjacent_order"] == pytest.approx(golden["results"]["level_order_metric"], rel=1e-6)
-    neighbours = [found["level_pairs"][i][i + 1] for i in range(3)]
-    assert sum(neighbours) / 3 == pytest.approx(found["adjacent_order"])
+    adjacent = [found["level_pairs"][i][i + 1] for i in range(3)]
+    assert sum(adjacent) / 3 == pytest.approx(found["adjacent_order"])
     assert [sum(counts) for counts in found["histogram"]["counts"]] == [1000] * 4
     assert found["ambiguity"] is None
 
 
 @pytest.mark.parametrize("mode", [{}, {"metric": "cosine", "form": "published"}])
-def test_traversal_rows_are_those_of_their_walks(golden, mode):
+def test_traversal_rows_match_traverse(golden, mode):
     few = [golden["images"][:60], golden["captions"][:400], golden["null"], golden["chains"][:60] % 400]
     rows = hierarcaps.evaluate_traversal(*few, steps=9, **mode)
     assert len({(row["root"], row["root_of"]) for row in rows}) == 9
     ranked = {"rank_by" if key == "metric" else key: value for key, value in mode.items()}
     for row in rows:
-        walks = traverse(*few[:3], root=row["root"], root_of=row["root_of"] or "image", steps=9, **ranked)
-        assert row.items() >= scores.traversal_scores(walks.visited, few[3]).items()
-        found = find_captions_at_roots(walks, few[1], mode.get("metric", "csd"))
+        traversals = traverse(
+            *few[:3], root=row["root"], root_of=row["root_of"] or "image", steps=9, **ranked
+        )
+        assert row.items() >= scores.traversal_scores(traversals.visited, few[3]).items()
+        found = find_captions_at_roots(traversals, few[1], mode.get("metric", "csd"))
         assert row.items() >= scores.root_scores(found, few[3]).items()
     assert len({row["precision"] for row in rows}) > 4, "roots differ"
 
@@ -150,16 +163,16 @@ def test_the_whole_evaluation_on_scenes(nano, scenes, tmp_path):
     assert result["uncertainty"]["adjacent_order"] == scores.adjacent_order(captions.uncertainty[data.chains])
     wanted = spearman(captions.uncertainty[data.chains].flatten(), data.log_ambiguity.flatten())
     assert result["uncertainty"]["ambiguity"]["spearman"] == pytest.approx(wanted)
-    walks = traverse(images, captions, null, root="inclusion", steps=10)
+    traversals = traverse(images, captions, null, root="inclusion", steps=10)
     row = next(row for row in result["traversal"] if (row["root"], row["root_of"]) == ("inclusion", "image"))
-    assert row["recall"] == scores.traversal_scores(walks.visited, data.chains)["recall"]
+    assert row["recall"] == scores.traversal_scores(traversals.visited, data.chains)["recall"]
     assert result["radial"]["d_corr"] == pytest.approx(
         scores.kendall_by_level((captions.mean - null.mean).norm(dim=-1)[data.chains])
     )
     assert hierarcaps.evaluate_hierarcaps(Embedder(model=nano, cache=tmp_path), data, steps=10) == result
 
 
-def test_chains_without_a_picture_are_judged_by_their_texts(nano, scenes, tmp_path, monkeypatch):
+def test_chains_without_image_are_scored_by_texts(nano, scenes, tmp_path, monkeypatch):
     data = read_hierarcaps(scenes)
     few = tmp_path / "test.csv"
     few.write_text(scenes.read_text())
@@ -213,14 +226,14 @@ def test_tables_show_our_numbers_beside_the_papers(nano, scenes):
 
 
 def test_chains_of_other_lengths_have_no_pairs_in_the_paper(generator):
-    told = hierarcaps.evaluate_chain_uncertainty(torch.rand(20, 3, generator=generator))
-    [table] = hierarcaps.hierarcaps_tables({"uncertainty": told, "traversal": None})
+    order = hierarcaps.evaluate_chain_uncertainty(torch.rand(20, 3, generator=generator))
+    [table] = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})
     assert not any("(" in cell for column in table.columns for cell in column.cells)
 
 
-def test_a_bad_picture_is_told_and_its_chain_is_judged_by_its_texts(nano, scenes, tmp_path):
+def test_bad_image_is_reported_and_its_chain_scored_by_texts(nano, scenes, tmp_path):
     shutil.copytree(scenes.parent, tmp_path / "data")
-    (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not a picture")
+    (tmp_path / "data" / "images" / "000004.png").write_bytes(b"not an image")
     data = read_hierarcaps(tmp_path / "data" / "test.csv")
     with pytest.raises(ValueError, match="bad"):
         hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, steps=5)
@@ -256,8 +269,8 @@ def test_evaluate_traversal_searches_each_root_once(golden, monkeypatch):
 def test_quartiles_are_numpys(generator):
     values = torch.rand(37, 3, generator=generator, dtype=torch.float64)
     found = hierarcaps.evaluate_chain_uncertainty(values)["by_level"]
-    for level, told in enumerate(found):
-        assert told["quartiles"] == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
+    for level, order in enumerate(found):
+        assert order["quartiles"] == pytest.approx(np.quantile(values[:, level], [0.25, 0.5, 0.75]).tolist())
 
 
 def test_the_modes_and_the_root_reach_every_score(nano, scenes):
@@ -265,17 +278,21 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
     data, seen = read_hierarcaps(scenes), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            hierarcaps, "evaluate_traversal", lambda *parts, **told: seen.update(walk=(parts, told)) or []
+            hierarcaps,
+            "evaluate_traversal",
+            lambda *parts, **options: seen.update(traversal=(parts, options)) or [],
         )
         patch.setattr(
-            hierarcaps.scores, "radial_scores", lambda *parts, **told: seen.update(radial=(parts, told)) or {}
+            hierarcaps.scores,
+            "radial_scores",
+            lambda *parts, **options: seen.update(radial=(parts, options)) or {},
         )
         hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, metric="cosine", form="published", steps=7)
     null = nano.embed_texts([""])
     for parts, _ in seen.values():
         torch.testing.assert_close(parts[2].mean, null.mean)
         assert torch.equal(parts[3], data.chains)
-    assert seen["walk"][1] == {"metric": "cosine", "form": "published", "steps": 7}
+    assert seen["traversal"][1] == {"metric": "cosine", "form": "published", "steps": 7}
     assert seen["radial"][1] == {"steps": 7}
     assert torch.equal(seen["radial"][0][4], data.image_index)
 
@@ -283,6 +300,6 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
 @pytest.mark.parametrize("wrong", [True, False])
 def test_the_table_says_when_uncertainty_points_the_wrong_way(wrong):
     levels = torch.tensor([[1.0, 2.0, 3.0], [1.0, 3.0, 4.0]])
-    told = hierarcaps.evaluate_chain_uncertainty(levels if wrong else levels.flip(1))
-    (drawn,) = hierarcaps.hierarcaps_tables({"uncertainty": told, "traversal": None})
+    order = hierarcaps.evaluate_chain_uncertainty(levels if wrong else levels.flip(1))
+    (drawn,) = hierarcaps.hierarcaps_tables({"uncertainty": order, "traversal": None})
     assert ("contrary to what is expected" in drawn.caption) == wrong

@@ -17,39 +17,43 @@ from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
 def test_every_number_by_a_loop(draw):
-    original, level = draw(30, 5), draw(30, 5)
+    count = 12
+    original, level = draw(count, 5), draw(count, 5)
     result = hierarimgs.compute_inclusion_metrics(original, [level, original])
     row = result["by_level"][0]
-    h = [public.inclusion(original[i], level[i]).item() for i in range(30)]
-    assert row["included"] == sum(value > 0 for value in h) / 30
-    assert row["inverse"] == sum(public.inclusion(level[i], original[i]).item() > 0 for i in range(30)) / 30
-    assert row["H"]["mean"] == pytest.approx(sum(h) / 30)
+    h = [public.inclusion(original[i], level[i]).item() for i in range(count)]
+    assert row["included"] == sum(value > 0 for value in h) / count
+    assert (
+        row["inverse"]
+        == sum(public.inclusion(level[i], original[i]).item() > 0 for i in range(count)) / count
+    )
+    assert row["H"]["mean"] == pytest.approx(sum(h) / count)
     assert row["uncertainty"] - result["uncertainty"] == pytest.approx(row["difference"])
     assert row["more_uncertain"] == (level.uncertainty > original.uncertainty).double().mean().item()
-    assert result["failures"] == sorted((i for i in range(30) if h[i] <= 0), key=lambda i: h[i])
-    own = [i == j for i in range(30) for j in range(30)]
+    assert result["failures"] == sorted((i for i in range(count) if h[i] <= 0), key=lambda i: h[i])
+    own = [i == j for i in range(count) for j in range(count)]
     for name, measure in (
         ("H", public.inclusion),
         ("log_inclusion", public.log_inclusion),
         ("log_containment", public.log_containment),
     ):
-        values = [measure(original[i], level[j]).item() for i in range(30) for j in range(30)]
+        values = [measure(original[i], level[j]).item() for i in range(count) for j in range(count)]
         assert row["own_level_auroc"][name] == pytest.approx(roc_auc_score(own, values), abs=1e-9)
-    distances = [-public.csd(original[i], level[j]).item() for i in range(30) for j in range(30)]
+    distances = [-public.csd(original[i], level[j]).item() for i in range(count) for j in range(count)]
     assert row["own_level_auroc_csd"] == pytest.approx(roc_auc_score(own, distances), abs=1e-9)
     same = result["by_level"][1]
     assert (same["included"], same["inverse"], same["more_uncertain"]) == (0.0, 0.0, 0.0), "H of equals is 0"
-    assert hierarimgs.compute_inclusion_metrics(original, [original])["failures"] == list(range(30))
+    assert hierarimgs.compute_inclusion_metrics(original, [original])["failures"] == list(range(count))
 
 
-def test_a_wider_copy_includes_every_original_and_h_cannot_tell_whose_it_is(draw):
+def test_wider_copy_includes_original_but_h_auroc_is_low(draw):
     original = draw(40, 16, low=-9.0, high=-7.0)
     level = Gaussian(original.mean, original.log_var + 1.0)
     row = hierarimgs.compute_inclusion_metrics(original, [level])["by_level"][0]
     assert (row["included"], row["inverse"]) == (1.0, 0.0)
     assert row["own_level_auroc"]["log_inclusion"] == 1.0
     assert row["own_level_auroc"]["log_containment"] == 1.0
-    assert row["own_level_auroc"]["H"] < 0.5, "H grows with distance: strangers score higher"
+    assert row["own_level_auroc"]["H"] < 0.5, "H grows with distance: negatives score higher"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,7 @@ def levels(tmp_path_factory):
 def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     data = read_hierarimgs(levels)
     result = hierarimgs.evaluate_hierarimgs(Embedder(model=nano, cache=tmp_path), data, untrained=2)
-    assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not kept"
+    assert [path.name for path in tmp_path.iterdir()] == [model_identity(nano)], "controls are not cached"
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["levels"], result["bad"]) == (len(data.originals), 3, 0)
     assert hierarimgs.hierarimgs_tables(result)[0].caption is None
@@ -94,10 +98,10 @@ def test_the_whole_evaluation_with_its_control(nano, levels, tmp_path):
     assert hierarimgs.evaluate_hierarimgs(Embedder(model=nano), data, untrained=0)["untrained"] is None
 
 
-def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
+def test_image_with_unreadable_level_is_dropped_from_all_levels(nano, levels, tmp_path):
     data = read_hierarimgs(levels)
     broken = tmp_path / "broken.png"
-    broken.write_bytes(b"not a picture")
+    broken.write_bytes(b"not an image")
     files = list(data.levels[1])
     files[2] = broken
     broken_data = HierarImgs(
@@ -117,7 +121,7 @@ def test_a_damaged_level_costs_its_picture_everywhere(nano, levels, tmp_path):
         assert row["included"] == (h > 0).double().mean().item()
     h = public.inclusion(original, nano.embed_images([data.levels[0][i] for i in rest])).tolist()
     failed = sorted((value, i) for value, i in zip(h, rest, strict=True) if value <= 0)
-    assert failed, "the control says little of nano: some originals are not included"
+    assert failed, "the test needs originals that are not included"
     assert result["failures"] == [i for _, i in failed]
 
 
@@ -142,7 +146,7 @@ def test_both_directions_of_the_logarithms_are_medians(draw):
         assert there != pytest.approx(back)
 
 
-def test_strangers_are_spread_over_all_pictures_and_stay_pairs(draw, monkeypatch):
+def test_negatives_are_spread_over_all_images(draw, monkeypatch):
     monkeypatch.setattr(hierarimgs, "MAX_NEGATIVES", 5)
     original, level = draw(17, 5), draw(17, 5)
     row = hierarimgs.compute_inclusion_metrics(original, [level])["by_level"][0]

@@ -8,7 +8,7 @@ from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, get_group_task
 FIVE_COLUMNS = {**paper_numbers.MAIN.rows, **paper_numbers.FINE_TUNED.rows}
 
 
-def test_all_tables_are_whole():
+def test_paper_tables_have_a_value_per_column():
     for table in paper_numbers.TABLES:
         assert all(len(row) == len(table.columns) for row in table.rows.values()), table.label
         assert table.percent <= set(table.columns)
@@ -52,7 +52,7 @@ def test_rows_that_stand_in_two_tables_are_the_same():
     )
 
 
-def test_percent_becomes_a_share():
+def test_percent_becomes_a_fraction():
     assert paper_numbers.MAIN.value("CLIP B/16 1.28B", "vtab") == pytest.approx(0.569)
     assert paper_numbers.FILTERING.value("ProLIP distance 20 %", "average") == 0.154
     assert paper_numbers.SMALL_ABLATION.row("PCME++, [UNC]") == pytest.approx(

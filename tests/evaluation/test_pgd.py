@@ -19,7 +19,7 @@ def pixels(generator):
 
 @pytest.fixture
 def task(nano, pixels, draw):
-    """Classes about the middle of the pictures' embeddings, and the model's own clean predictions as labels."""
+    """Classes about the center of the images' embeddings, and the model's own clean predictions as labels."""
     with torch.no_grad():
         images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))
     offsets = draw(6, 32, low=-8.0, high=-6.0, dtype=torch.float32)
@@ -146,7 +146,7 @@ def test_a_deterministic_model_and_cosine(nano, pixels, task, generator):
 
 
 @pytest.mark.parametrize(
-    ("facts", "message"),
+    ("options", "message"),
     [
         ({"epsilon": 8}, "fraction of full scale"),
         ({"step_size": 0}, "fraction of full scale"),
@@ -156,12 +156,12 @@ def test_a_deterministic_model_and_cosine(nano, pixels, task, generator):
         ({"metric": "l2"}, "is not one of"),
     ],
 )
-def test_an_attack_that_cannot_be(facts, message):
+def test_an_attack_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
-        PGDAttack(**facts)
+        PGDAttack(**options)
 
 
-def test_what_is_wrong_with_the_pictures_is_said(nano, pixels, task):
+def test_invalid_images_or_labels_are_rejected(nano, pixels, task):
     classes, labels = task
     with pytest.raises(ValueError, match="uint8"):
         attack_batch(nano, pixels.float(), labels, classes, PGDAttack())

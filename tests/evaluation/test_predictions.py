@@ -1,4 +1,4 @@
-"""A row for each picture: what the model answers, and how far to trust it."""
+"""Predictions image by image, with their confidence."""
 
 import csv
 
@@ -35,7 +35,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
-def test_rows_say_what_the_model_answers(model, data, tmp_path, by):
+def test_rows_match_the_model_predictions(model, data, tmp_path, by):
     result = zeroshot.evaluate_zeroshot(
         Embedder(model=model), data, metric=by, predictions_csv=tmp_path / "a.csv"
     )
@@ -72,7 +72,7 @@ def test_without_uncertainty_its_cell_is_empty(data, tmp_path, model, monkeypatc
     assert {row["uncertainty"] for row in read(tmp_path / "a.csv")} == {""}
 
 
-def test_the_surest_wrong_answers(model, data, tmp_path):
+def test_most_confident_errors(model, data, tmp_path):
     result = zeroshot.evaluate_zeroshot(Embedder(model=model), data, predictions_csv=tmp_path / "a.csv")
     wrong = sorted(
         (row for row in read(tmp_path / "a.csv") if row["correct"] == "0"),

@@ -33,12 +33,12 @@ def unit(values):
 
 
 def made(seed=0, per_class=12, noise=0.8):
-    """Prompts (4, 6, 8), images (48, 8) scattered about each class's centre, labels."""
+    """Prompts (4, 6, 8), images (48, 8) scattered about each class's center, labels."""
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.eye(CLASSES, DIM)
+    centers = torch.eye(CLASSES, DIM)
     scatter = torch.randn(CLASSES, TEMPLATES + per_class, DIM, generator=generator)
     spread = torch.rand(CLASSES, TEMPLATES + per_class, DIM, generator=generator)
-    means = unit(centres[:, None] + noise * scatter / DIM**0.5)
+    means = unit(centers[:, None] + noise * scatter / DIM**0.5)
     z = Gaussian(means, -6.0 + 2.0 * spread)
     images = z[:, TEMPLATES:]
     flat = Gaussian(images.mean.flatten(0, 1), images.log_var.flatten(0, 1))
@@ -92,7 +92,7 @@ def test_rows_are_what_a_loop_finds(metric, variance):
     assert 0.3 < rows["all prompts"]["accuracy"] < 1.0, "neither trivial nor hopeless"
 
 
-def test_without_shots_everything_is_scored_and_nothing_kept():
+def test_without_shots_all_images_are_scored():
     prompts, images, labels = made()
     result = compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(), runs=1))
     assert (result["images"], result["train_images"], result["training_source"]) == (48, 0, "split")
@@ -131,8 +131,8 @@ def test_the_papers_numbers_stand_beside():
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=40), st.integers(1, 4), st.integers(0, 999))
-def test_what_is_learned_from_is_never_scored(labels, most, seed):
-    """Watched from outside: the images that are scored, and the images that EM sees, share no row."""
+def test_images_fitted_to_are_never_scored(labels, most, seed):
+    """Watched from outside: the images that are scored, and the images that EM sees, have no row in common."""
     labels = torch.tensor(labels)
     prompts, _, _ = made()
     generator = torch.Generator().manual_seed(seed)
@@ -164,7 +164,7 @@ def test_what_is_learned_from_is_never_scored(labels, most, seed):
     assert bool(learned) == (result["train_images"] > 0)
 
 
-def test_a_second_set_is_learned_from_and_all_of_the_first_is_scored():
+def test_training_data_leaves_all_test_images_scored():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5)
     result = compare_strategies(prompts, images, labels, train=train, train_labels=train_labels, config=QUICK)
@@ -305,7 +305,9 @@ class TestOnData:
 
     def test_the_plain_template_stands_alone(self, nano, data):
         templates = ("{c}", "the {c}", "a photo of a {}.")
-        result = evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, templates=templates)
+        result = evaluation.evaluate_prompts(
+            Embedder(model=nano, progress=False), data, templates=templates, config=QUICK
+        )
         assert result["single_template"] == 2
         assert "one prompt: a photo of a {c}." in rendered(result)
 
@@ -316,7 +318,7 @@ class TestOnData:
         )
         assert result["templates_per_class"] == len(result["templates"]) == 80
 
-    def test_the_scored_data_cannot_be_learned_from(self, nano, data):
+    def test_scored_data_is_rejected_as_training_data(self, nano, data):
         with pytest.raises(ValueError, match="is the data that is tested"):
             evaluation.evaluate_prompts(Embedder(model=nano, progress=False), data, train=data)
 
@@ -336,8 +338,8 @@ class TestOnData:
         with pytest.raises(ValueError, match="has other classes than"):
             evaluation.evaluate_prompts(Embedder(model=nano, progress=False), val, train=train)
 
-    def test_copies_of_scored_pictures_are_not_learned_from(self, nano, data, tmp_path):
-        """By their pixels: in a batch of another shape the same picture has not quite the same Gaussian."""
+    def test_copies_of_scored_images_are_not_fitted_to(self, nano, data, tmp_path):
+        """By their pixels: in a batch of another shape the same image has not quite the same Gaussian."""
         for number in range(len(data.source)):
             sample = data.source.read(number)
             folder = tmp_path / "val" / f"c{int(sample.extra['cls'])}"
@@ -505,7 +507,7 @@ def test_the_plain_template_is_found_with_or_without_its_stop(nano, folder, monk
     assert configs[0].single_template == 1
 
 
-def test_the_very_first_image_is_an_image_too():
+def test_index_zero_is_a_valid_image():
     prompts, images, labels = made()
     _, train, train_labels = made(seed=5, per_class=1)
     plan = StrategyConfig(shots=(1,), runs=1)
@@ -530,7 +532,7 @@ def test_the_papers_numbers_stand_beside_imagenets_classes_only():
     assert "paper" in rendered({**result, "classes": 1000})
 
 
-def test_the_table_tells_of_classes_with_too_few_images():
+def test_table_reports_classes_with_too_few_images():
     prompts, images, labels = made()
     assert "fewer images" in rendered(
         compare_strategies(prompts, images, labels, config=StrategyConfig(shots=(50,), runs=1))

@@ -45,9 +45,9 @@ def planted(seed=0, n=600):
 def test_wording_is_a_count_of_tokens():
     rows = [[3, 3, 5], [5], [7, 3], []]
     found = compute_caption_features(captions_of(rows))
-    share = {3: 3 / 6, 5: 2 / 6, 7: 1 / 6}
+    frequency = {3: 3 / 6, 5: 2 / 6, 7: 1 / 6}
     for values, row in zip(found.values[:3], rows[:3], strict=True):
-        logs = [np.log(share[i]) for i in row]
+        logs = [np.log(frequency[i]) for i in row]
         expected = [len(row), np.log(len(row)), np.mean(logs), min(logs)]
         np.testing.assert_allclose(values.numpy(), expected, rtol=1e-12)
     assert found.values[3, 2:].isnan().all()
@@ -235,7 +235,7 @@ def test_ties_and_near_constant_columns_never_break_it(target, seed):
     assert (found["r2_with"] is None) == (len(set(target)) == 1)
 
 
-def test_bad_rows_are_told():
+def test_bad_rows_are_reported():
     columns, uncertainty, target = planted(7, n=20)
     with pytest.raises(ValueError, match="as many targets"):
         compare_regressions(columns, uncertainty, target[:-1], torch.arange(19))
@@ -243,7 +243,7 @@ def test_bad_rows_are_told():
         compare_regressions(columns, uncertainty, target.log(), torch.arange(20))
 
 
-def test_analyse_takes_each_text_once_for_the_truth_and_leaves_out_empty_captions(draw):
+def test_analyze_uses_each_text_once_and_skips_empty_captions(draw):
     rows = [[1, 2], [1, 2], [3], []] + [[i % 4 + 1] * (i % 5 + 1) for i in range(40)]
     texts = ["same", "same", "other", "empty", *(f"text {i}" for i in range(40))]
     truth = torch.linspace(-5, 0, 44, dtype=torch.float64)

@@ -123,7 +123,7 @@ def test_blocks_of_queries_change_nothing(draw, monkeypatch):
     assert not whole.all()
 
 
-def test_a_query_with_many_positives_makes_no_other_wide(draw, monkeypatch):
+def test_query_with_many_positives_does_not_widen_others(draw, monkeypatch):
     queries, items = draw(60, 8), draw(50, 8)
     truth = [{q % 50, (q * 7 + 1) % 50} for q in range(60)]
     truth[17], truth[40] = set(range(40)), set()
@@ -221,11 +221,11 @@ def test_evaluate_on_scenes(model, scenes, tmp_path):
     json.dumps(result)
 
 
-def fake(captions, bads=()):
-    facts = tuple(SampleMetadata(key, tuple(texts), {}) for key, texts in captions.items())
-    z = Gaussian.point(torch.eye(len(facts)))
+def fake(captions, errors=()):
+    metadata = tuple(SampleMetadata(key, tuple(texts), {}) for key, texts in captions.items())
+    z = Gaussian.point(torch.eye(len(metadata)))
     return EncodedImages(
-        images=z, indices=torch.arange(len(facts)), metadata=facts, errors=bads, name="photos"
+        images=z, indices=torch.arange(len(metadata)), metadata=metadata, errors=errors, name="photos"
     )
 
 
@@ -277,7 +277,7 @@ def test_positives_that_make_no_sense(tmp_path, name, content, message):
 
 def test_names_of_bad_samples_are_counted(tmp_path):
     (tmp_path / "p.json").write_text('{"a": ["a cat"], "c": ["a cat"]}')
-    table, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",)))
+    table, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, errors=("broken",)))
     assert (as_pairs(table), unknown) == ({(0, 0)}, 1)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_positives(tmp_path / "q.json", fake(CAPTIONS))
@@ -286,26 +286,26 @@ def test_names_of_bad_samples_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("table", "bad"),
     [
-        ({f"stranger {n}": ["a cat"] for n in range(100)}, 1),
-        ({"a": ["a cat"], **{f"stranger {n}": ["a cat"] for n in range(3)}}, 2),
+        ({f"unknown {n}": ["a cat"] for n in range(100)}, 1),
+        ({"a": ["a cat"], **{f"unknown {n}": ["a cat"] for n in range(3)}}, 2),
         ({"a": ["a cow"], "b": ["a horse"]}, 1),
-        ({"stranger": ["a cat"]}, 1),
+        ({"unknown": ["a cat"]}, 1),
     ],
 )
 def test_bad_samples_excuse_no_more_names_than_they_had(tmp_path, table, bad):
     (tmp_path / "p.json").write_text(json.dumps(table))
     with pytest.raises(ValueError, match=f"not in photos.*{bad} bad samples"):
-        read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",) * bad))
+        read_positives(tmp_path / "p.json", fake(CAPTIONS, errors=("broken",) * bad))
 
 
 def test_a_bad_sample_with_many_captions_is_one(tmp_path):
     table = {"a": ["a cat"], "c": ["a cat", "a cow", "a horse"], "b": ["a dog", "c#0", "c#1"]}
     (tmp_path / "p.json").write_text(json.dumps(table))
-    found, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, bads=("broken",)))
+    found, unknown = read_positives(tmp_path / "p.json", fake(CAPTIONS, errors=("broken",)))
     assert (as_pairs(found), unknown) == ({(0, 0), (1, 2)}, 5)
 
 
-def test_no_captions_is_a_sentence():
+def test_no_captions_is_an_error():
     with pytest.raises(ValueError, match="photos has no captions"):
         flatten_captions(fake({"a": [], "b": []}))
 

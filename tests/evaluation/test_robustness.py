@@ -19,7 +19,7 @@ from prolip.preprocessing.images import normalize, read_image, resize_and_crop
 
 @pytest.fixture
 def folder(tmp_path, generator):
-    """Nine pictures in three classes' folders, and two templates."""
+    """Nine images in three classes' folders, and two templates."""
     for number in range(9):
         place = tmp_path / "data" / f"{['red', 'green', 'blue'][number % 3]}_star"
         place.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def by_hand(model, folder, change=None, count=None):
     return pixels, labels, classes, images
 
 
-def told(images, labels, classes):
+def accuracy_and_uncertainty(images, labels, classes):
     correct = similarity(images, classes).argmax(1) == labels
     return pytest.approx(
         {"accuracy": correct.double().mean().item(), "uncertainty": images.uncertainty.mean().item()},
@@ -61,7 +61,7 @@ def without(row, *keys):
     return {key: value for key, value in row.items() if key not in keys}
 
 
-def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_path):
+def test_every_transform_matches_direct_encoding(nano, folder, tmp_path):
     settings = {
         "occlusion_fractions": (0, 0.1),
         "corruptions": ("gaussian_noise", "jpeg"),
@@ -74,23 +74,23 @@ def test_every_kind_of_damage_against_the_model_asked_by_hand(nano, folder, tmp_
     assert json.loads(json.dumps(result)) == result
     assert (result["images"], result["classes"], result["metric"]) == (9, 3, "csd")
     pixels, labels, classes, images = by_hand(nano, folder)
-    assert result["clean"] == told(images, labels, classes)
+    assert result["clean"] == accuracy_and_uncertainty(images, labels, classes)
     assert [row["fraction"] for row in result["occlusion"]] == [0, 0.1]
     assert without(result["occlusion"][0], "fraction") == result["clean"]
     hidden = by_hand(nano, folder, make_occlusion(0.1))[3]
-    assert without(result["occlusion"][1], "fraction") == told(hidden, labels, classes)
+    assert without(result["occlusion"][1], "fraction") == accuracy_and_uncertainty(hidden, labels, classes)
     for kind, rows in result["corruptions"].items():
         for row in rows:
             worse = by_hand(nano, folder, make_corruption(kind, row["severity"]))[3]
-            assert without(row, "severity") == told(worse, labels, classes)
+            assert without(row, "severity") == accuracy_and_uncertainty(worse, labels, classes)
     few = [0, 3, 5, 8]
     attacked = attack_batch(nano, pixels[few], labels[few], classes, PGDAttack(steps=(2, 1)), few)
     rows = result["pgd"]["rows"]
     assert [row["steps"] for row in rows] == [2, 0, 1]
     assert result["pgd"]["images"] == 4
-    assert without(rows[0], "steps") == told(attacked[0].images, labels[few], classes)
-    assert without(rows[1], "steps") == told(images[few], labels[few], classes)
-    assert without(rows[2], "steps") == told(attacked[1].images, labels[few], classes)
+    assert without(rows[0], "steps") == accuracy_and_uncertainty(attacked[0].images, labels[few], classes)
+    assert without(rows[1], "steps") == accuracy_and_uncertainty(images[few], labels[few], classes)
+    assert without(rows[2], "steps") == accuracy_and_uncertainty(attacked[1].images, labels[few], classes)
     assert robustness.evaluate_robustness(embedder, open_labeled(folder), **settings) == result, (
         "from the cache"
     )
@@ -104,7 +104,7 @@ def test_parts_can_be_left_out(nano, folder):
     assert robustness.robustness_tables(result) == []
 
 
-def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
+def test_invalid_arguments_are_rejected_before_any_work(nano, folder, monkeypatch):
     monkeypatch.setattr(robustness.Embedder, "embed_images", lambda *_, **__: pytest.fail("work was done"))
     monkeypatch.setattr(robustness, "embed_classes", lambda *_, **__: pytest.fail("work was done"))
     data = open_labeled(folder)
@@ -115,7 +115,7 @@ def test_what_is_wrong_is_told_before_any_work(nano, folder, monkeypatch):
         {"pgd_images": 0},
         {"pgd_steps": (-1,)},
     ):
-        with pytest.raises(ValueError):  # noqa: PT011 (each part's own tests know its sentence)
+        with pytest.raises(ValueError):  # noqa: PT011 (each component's own tests check its message)
             robustness.evaluate_robustness(Embedder(model=nano), data, **wrong)
 
 
@@ -144,7 +144,7 @@ def test_bad_images_are_skipped_and_counted(nano, folder):
     whole = robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
     assert whole["bad"] == 0
     assert [table.caption for table in robustness.robustness_tables(whole)] == [None] * 4
-    (folder / "red_star" / "0.png").write_bytes(b"not a picture")
+    (folder / "red_star" / "0.png").write_bytes(b"not an image")
     with pytest.raises(ValueError, match="bad"):
         robustness.evaluate_robustness(Embedder(model=nano), open_labeled(folder), **settings)
     result = robustness.evaluate_robustness(
@@ -181,7 +181,7 @@ def test_what_is_asked_for_reaches_the_attack_and_every_row(nano, folder, monkey
 def test_unreadable_image_does_not_shift_pgd_labels(nano, folder):
     """PGD reads by the numbers of the source, and labels go with them."""
     bad = sorted(folder.rglob("*.png"), key=lambda path: str(path.relative_to(folder)))[1]
-    bad.write_bytes(b"no picture")
+    bad.write_bytes(b"not an image")
     data = open_labeled(folder)
     with pytest.MonkeyPatch.context() as patch:
         seen = {}

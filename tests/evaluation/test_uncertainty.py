@@ -117,12 +117,12 @@ def test_the_truth_is_compared_over_different_texts(pairs, result):
     assert found["n"] == len(rows)
     assert found["spearman"] == pytest.approx(spearmanr(truth[rows], text[rows]).statistic, abs=1e-12)
     of_length = {n: [i for i in rows if captions.lengths[i] == n] for n in range(1, 7)}
-    told = {n: spearmanr(truth[i], text[i]).statistic for n, i in of_length.items() if len(i) >= 50}
-    assert len(told) > 2
+    expected = {n: spearmanr(truth[i], text[i]).statistic for n, i in of_length.items() if len(i) >= 50}
+    assert len(expected) > 2
     assert {e["length"]: e["spearman"] for e in found["within_length"]["lengths"]} == pytest.approx(
-        told, abs=1e-12
+        expected, abs=1e-12
     )
-    assert found["within_length"]["mean"] == pytest.approx(np.mean(list(told.values())), abs=1e-12)
+    assert found["within_length"]["mean"] == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
     level = [i for i in rows if captions.levels[i] == 2]
     assert found["within_level"][2]["spearman"] == pytest.approx(
         spearmanr(truth[level], text[level]).statistic, abs=1e-12
@@ -223,7 +223,7 @@ def test_one_image_with_one_caption(draw):
     uncertainty.uncertainty_tables(result)
 
 
-def test_deterministic_models_are_told_at_once(draw, pairs):
+def test_deterministic_models_are_rejected_first(draw, pairs):
     points = Gaussian.point(pairs.images.mean)
     still = EmbeddedPairs(
         images=points,
@@ -260,7 +260,7 @@ def test_a_model_without_uncertainty_is_refused_before_anything_is_read(tokenize
         uncertainty.evaluate_uncertainty(Embedder(model=ProLIP(config)), None)
 
 
-def test_bad_samples_are_told(tmp_path):
+def test_bad_samples_are_reported(tmp_path):
     model = create("nano", scenes.make_tokenizer(32), seed=0).eval()
     lines = [f"{name}.png,a red circle {name}" for name in "abcd"]
     (tmp_path / "data.csv").write_text("\n".join(["filepath,caption", *lines]))
@@ -270,7 +270,7 @@ def test_bad_samples_are_told(tmp_path):
     whole = uncertainty.evaluate_uncertainty(Embedder(model=model), source)
     assert whole["bad"] == 0
     assert "bad" not in uncertainty.uncertainty_tables(whole)[0].caption
-    (tmp_path / "c.png").write_bytes(b"not a picture")
+    (tmp_path / "c.png").write_bytes(b"not an image")
     with pytest.raises(ValueError, match="bad"):
         uncertainty.evaluate_uncertainty(Embedder(model=model), source)
     result = uncertainty.evaluate_uncertainty(Embedder(model=model, max_bad_fraction=0.5), source)

@@ -24,6 +24,6 @@ def test_controls_are_of_the_seeds_from_0(nano):
 
 
 @pytest.mark.parametrize("count", [-1, MAX_MODELS + 1, 1.0, True, "3", None])
-def test_a_wrong_number_of_controls_is_told_before_any_is_made(nano, count):
+def test_invalid_number_of_untrained_models_is_rejected_first(nano, count):
     with pytest.raises(ValueError, match="integer from 0 to 1000"):
         untrained_models(nano, count)

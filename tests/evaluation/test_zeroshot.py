@@ -22,7 +22,7 @@ TEMPERATURE = (20.0, -12.0)
 
 @pytest.fixture
 def task(draw, generator):
-    """60 images near their classes, the first of them more uncertain and more often wrong; 40 strangers."""
+    """60 images near their classes, the first of them more uncertain and more often wrong; 40 images of no class."""
     classes = draw(6, 8, low=-5.0, high=-4.0, dtype=torch.float32)
     labels = torch.arange(60) % 6
     noise = torch.linspace(1.0, 0.1, 60)[:, None] * torch.randn(60, 8, generator=generator)
@@ -70,7 +70,7 @@ def test_accuracy_is_that_of_the_nearest_class_by_csd(task):
     )
 
 
-def test_uncertainty_tells_of_errors_where_the_data_are_made_so(task):
+def test_uncertainty_predicts_errors_of_constructed_data(task):
     result = judge(task)
     assert result["uncertainty"]["mean"] == pytest.approx(task[0].uncertainty.mean().item())
     assert len(result["uncertainty"]["deciles"]) == 10
@@ -97,7 +97,7 @@ def test_confidences_are_what_they_are_called(task):
         assert found.ranking[name].argsort().tolist() == shown.argsort().tolist()
 
 
-def test_sure_answers_are_ranked_where_probabilities_are_one(task):
+def test_confident_predictions_are_ranked_where_probabilities_saturate(task):
     images, _, classes, _ = task
     found = Confidences.from_scores(images, similarity(images, classes), (1e5, 0.0))
     assert (found.display["max_softmax"] == 1).sum() > 30
@@ -159,7 +159,7 @@ def test_no_label_of_the_judged_half_reaches_a_fit(task):
 
 
 def test_fit_to_predictions_differs_from_fit_to_pairs(generator):
-    """All pairs are told honestly by one scale and bias, but not the best pair of each image."""
+    """One scale and bias calibrate all pairs, but not the best pair of each image."""
     classes = torch.nn.functional.normalize(torch.randn(200, 32, generator=generator), dim=-1)
     labels = torch.randint(200, (3000,), generator=generator)
     noise = 0.3 * torch.randn(3000, 32, generator=generator)
@@ -180,7 +180,7 @@ def test_results_are_json_and_the_same_again(task):
     assert write(judge(task)) == write(judge(task))
 
 
-def test_the_tables_say_the_numbers(task):
+def test_tables_show_the_numbers(task):
     result = judge(task)
     text = printed(result)
     assert f"{100 * result['top1']:.1f}" in text
@@ -227,7 +227,7 @@ def test_degenerate_tasks_have_none_where_nothing_is_defined(task):
     assert two["top5"] is None
 
 
-def test_bad_input_ends_in_a_sentence(task):
+def test_bad_input_is_reported(task):
     images, labels, classes, _ = task
     with pytest.raises(ValueError, match="two classes"):
         zeroshot.compute_zeroshot_metrics(images, labels * 0, classes[:1], logits=TEMPERATURE)
@@ -241,18 +241,18 @@ def test_bad_input_ends_in_a_sentence(task):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three classes of three pictures, one of them broken."""
+    """Three classes of three images, one of them broken."""
     random = np.random.default_rng(0)
     for name in ("red_circle", "blue_star", "green_square"):
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(3):
             pixels = random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "data" / name / f"{number}.png")
-    (tmp_path / "data" / "red_circle" / "1.png").write_bytes(b"no picture")
+    (tmp_path / "data" / "red_circle" / "1.png").write_bytes(b"not an image")
     return tmp_path / "data"
 
 
-def test_a_folder_of_pictures_from_end_to_end(nano, folder, tmp_path):
+def test_evaluate_zeroshot_on_a_folder_of_images(nano, folder, tmp_path):
     data = open_labeled(folder, templates=["a {c}", "a small {c}"])
     result = zeroshot.evaluate_zeroshot(
         Embedder(model=nano, cache=tmp_path / "cache", max_bad_fraction=0.5, progress=False),
@@ -263,7 +263,7 @@ def test_a_folder_of_pictures_from_end_to_end(nano, folder, tmp_path):
     assert (result["n"], result["bad"], result["classes"]) == (8, 1, 3)
     assert result["templates"] == ["a {c}", "a small {c}"]
     assert result["ood"]["n"] == 8
-    assert result["ood"]["match"]["auroc"] == pytest.approx(0.5), "the same pictures inside and outside"
+    assert result["ood"]["match"]["auroc"] == pytest.approx(0.5), "the same images inside and outside"
     names = [name.replace("_", " ") for name in sorted(path.name for path in folder.iterdir())]
     prompts = nano.embed_texts([t.format(c=name) for name in names for t in ("a {c}", "a small {c}")])
     classes = pool(Gaussian(prompts.mean.reshape(3, 2, -1), prompts.log_var.reshape(3, 2, -1)))

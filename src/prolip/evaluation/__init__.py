@@ -1,1 +1,1 @@
-"""Evaluation: metrics as pure functions, one file a family of tasks, the suite. Each gives one JSON-able dict."""
+"""Evaluation: metrics, one evaluator per family of tasks, DataComp's suite; results are JSON-able."""

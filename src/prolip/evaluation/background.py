@@ -107,10 +107,14 @@ def _embed_both(
 ) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
     """Images, objects, the fraction of the area that objects cover, and indices: of images good in both sources."""
     originals, objects = (embedder.embed_images(source) for source in sources)
-    first, second = (torch.isin(a.indices, b.indices) for a, b in ((originals, objects), (objects, originals)))
+    first, second = (
+        torch.isin(a.indices, b.indices) for a, b in ((originals, objects), (objects, originals))
+    )
     if not bool(first.any()):
         raise ValueError(f"{originals.name}: no image can be used both with and without its background")
-    area = torch.tensor([sample.extra["object_fraction"] for sample in objects.metadata], dtype=torch.float64)[second]
+    area = torch.tensor(
+        [sample.extra["object_fraction"] for sample in objects.metadata], dtype=torch.float64
+    )[second]
     return originals.images[first], objects.images[second], area, originals.indices[first]
 
 

@@ -1,4 +1,4 @@
-"""Embedded images and captions of a source, with the tokens, level and true ambiguity of each caption."""
+"""Embedded images and captions of a source; tokens, level and true ambiguity of each caption."""
 
 from __future__ import annotations
 

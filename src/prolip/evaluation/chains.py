@@ -1,4 +1,4 @@
-"""Scores of caption chains (general to specific): order of uncertainty, precision and recall of traversals.
+"""Scores of caption chains: order of uncertainty, precision and recall of traversals.
 
 Pure functions of Gaussians and tensors. A chain is a row of indices into the captions, of which each text occurs once.
 """

@@ -1,4 +1,4 @@
-"""Selects examples for the uncertainty report: most and least uncertain samples, corners, long captions."""
+"""Selects examples for the uncertainty report: most and least uncertain samples, corners."""
 
 from __future__ import annotations
 

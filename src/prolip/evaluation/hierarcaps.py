@@ -1,4 +1,4 @@
-"""HierarCaps: does uncertainty fall along caption chains, and what does a traversal find of a chain?
+"""HierarCaps: order of uncertainty along caption chains; precision and recall of traversals.
 
 A chain is the captions of an image from general to specific. Measured are the order of uncertainty along chains, the
 paper's traversal from an image to a root, and the data set's own protocol (by radius). The scores are in `chains`.

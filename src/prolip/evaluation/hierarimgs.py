@@ -1,4 +1,4 @@
-"""HierarImgs: is an image included in the image of only some of its segments?
+"""HierarImgs: inclusion of an image in the images of only some of its segments.
 
 The paper's test is H(original in level k) > 0. The sign of H depends on the variances only; the distance of the means
 only scales it. So two more things are measured: the same test for untrained models, and whether a measure separates an

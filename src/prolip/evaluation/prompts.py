@@ -1,4 +1,4 @@
-"""Compares prompt strategies: one prompt, the ensemble, uncertainty filters, top-K, BPRW, and controls.
+"""Compares prompt strategies: one prompt, the ensemble, uncertainty filters, top-K, BPRW.
 
 All are weights for `prolip.mixture.pool`, and all are tested on the same images. Labeled images that BPRW is fitted to
 are never among them: they come from a second data set, or from a seeded split.

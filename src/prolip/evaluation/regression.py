@@ -87,7 +87,7 @@ def own_image_ranks(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tens
         image_index: int64 (T,), the row of each text's image.
 
     Returns:
-        float64 (T,), 1 for the nearest; ties share the mean of their ranks.
+        float64 (T,), 1 for the nearest; ties get the mean of their ranks.
     """
     # -CSD / 2 is mu_c . mu_i - (|mu_i|^2 + tr_i) / 2 plus a term of the caption alone, so each block of captions and
     # images is one matrix product. Scores that differ by rounding only count as ties: the same image may occur in two

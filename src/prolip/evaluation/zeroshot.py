@@ -1,4 +1,4 @@
-"""Zero-shot classification: accuracy, uncertainty, calibration, selective prediction, out-of-distribution data.
+"""Zero-shot classification: accuracy, calibration, selective prediction, out-of-distribution data.
 
 `compute_zeroshot_metrics` returns one dict (fractions from 0 to 1; None where a value is undefined):
 

@@ -80,7 +80,7 @@ def test_the_worst_group_takes_top_5(generator):
 
 
 @pytest.mark.parametrize(
-    ("scores", "labels", "sentence"),
+    ("scores", "labels", "message"),
     [
         (torch.zeros(2, 3), torch.tensor([0, 3]), "from 0 to 2"),
         (torch.zeros(2, 3), torch.tensor([-1, 0]), "from 0 to 2"),
@@ -90,8 +90,8 @@ def test_the_worst_group_takes_top_5(generator):
         (torch.full((1, 3), torch.nan), torch.tensor([0]), "NaN"),
     ],
 )
-def test_bad_input_ends_in_a_sentence(scores, labels, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_input_is_reported(scores, labels, message):
+    with pytest.raises(ValueError, match=message):
         accuracy.top_k_accuracy(scores, labels)
 
 

@@ -26,7 +26,7 @@ def test_equal_values_share_a_bin(values, count):
     assert place == first
 
 
-def test_deciles_are_means_of_the_sorted_tenths(generator):
+def test_deciles_are_means_of_sorted_values(generator):
     uncertainty, correct = torch.rand(2, 100, generator=generator, dtype=torch.float64)
     correct = correct < uncertainty
     rows = bins.accuracy_by_uncertainty(correct, uncertainty)

@@ -113,7 +113,7 @@ def test_saturated_logits_have_finite_losses():
     assert math.isfinite(pairs["ece"])
 
 
-def test_bad_input_ends_in_a_sentence():
+def test_bad_input_is_reported():
     right = torch.tensor([True, False])
     with pytest.raises(ValueError, match="probability"):
         cal.bin_by_confidence(torch.tensor([0.5, 1.1]), right)

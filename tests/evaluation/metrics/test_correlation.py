@@ -48,7 +48,7 @@ def test_too_few_samples_have_none(n):
     assert spearman(torch.zeros(n), torch.zeros(n)) is None
 
 
-def test_what_is_no_number_is_refused():
+def test_nan_and_different_shapes_are_rejected():
     with pytest.raises(ValueError, match="finite"):
         pearson(torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 2.0]))
     with pytest.raises(ValueError, match="must both be"):

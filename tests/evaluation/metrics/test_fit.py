@@ -34,7 +34,7 @@ def test_scale_and_bias_are_those_of_a_logistic_regression(pairs, weighted, gene
     assert (blocks.scale, blocks.bias) == pytest.approx((found.scale, found.bias), rel=1e-6)
 
 
-def test_the_mean_probability_is_the_share_of_matches(pairs):
+def test_mean_probability_is_the_fraction_of_matches(pairs):
     x, match = pairs
     found = fit.fit_scale_and_bias(x, match)
     p = torch.sigmoid(found.scale * x + found.bias)
@@ -74,7 +74,7 @@ def test_any_data_with_both_kinds_has_a_finite_fit_that_no_step_betters(samples)
         assert loss(found.scale + scale, found.bias + bias) >= best - 1e-12
 
 
-def test_separable_pairs_are_told_apart_with_a_finite_scale():
+def test_separable_pairs_have_a_finite_scale():
     x = torch.tensor([0.1, 0.2, 0.3, 0.4])
     found = fit.fit_scale_and_bias(x, x > 0.25)
     assert found.converged
@@ -123,16 +123,16 @@ def test_any_task_has_a_finite_temperature(rows, data):
     assert found.loss <= math.log(3) + 1e-12
 
 
-def test_bad_input_ends_in_a_sentence():
+def test_bad_input_is_reported():
     x, match = torch.zeros(2), torch.tensor([True, False])
-    for arguments, sentence in (
+    for arguments, message in (
         ((x, match[:1]), "one shape"),
         ((x, match.long()), "bool"),
         ((torch.tensor([0.0, torch.inf]), match), "finite"),
         ((x, match, torch.tensor([1.0, -1.0])), "negative"),
         ((x, match, torch.tensor([1.0, 0.0])), "pairs that don't"),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=message):
             fit.fit_scale_and_bias(*arguments)
     with pytest.raises(ValueError, match=r"\(N, C\)"):
         fit.fit_temperature(x, torch.tensor([0, 1]))

@@ -1,4 +1,4 @@
-"""The 38 tasks judged anew by loops, from the files on disk: what the suite's numbers are held against."""
+"""Reference implementation of the 38 tasks: loops over the files on disk, to compare the suite's numbers with."""
 
 import io
 import tarfile
@@ -24,7 +24,7 @@ def samples_of(folder):
 
 
 def embed(model, contents):
-    """mean and variance, float64 (N, D), of pictures (bytes) or texts."""
+    """mean and variance, float64 (N, D), of images (bytes) or texts."""
     if isinstance(contents[0], bytes):
         z = model.embed_images([Image.open(io.BytesIO(content)) for content in contents])
     else:
@@ -79,9 +79,9 @@ def classification(model, folder, key, by):
     return (best == truth).mean()
 
 
-def retrieval(model, pictures, captions, by):
+def retrieval(model, images, captions, by):
     texts = [(number, text) for number, some in enumerate(captions) for text in some]
-    near = scores(embed(model, pictures), embed(model, [text for _, text in texts]), by)
+    near = scores(embed(model, images), embed(model, [text for _, text in texts]), by)
     to_text = np.mean([texts[int(row.argmax())][0] == number for number, row in enumerate(near)])
     to_image = np.mean(
         [int(column.argmax()) == number for column, (number, _) in zip(near.T, texts, strict=True)]

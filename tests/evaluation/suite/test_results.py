@@ -23,7 +23,7 @@ def write_many(path, writer, start):
         append_result(path, line(f"{writer} {number}", padding="x" * (1 + 997 * number % 5000)))
 
 
-def test_runs_at_one_time_lose_no_line_of_each_other(tmp_path):
+def test_concurrent_writers_lose_no_line(tmp_path):
     path = tmp_path / "out" / "results.jsonl"
     context = multiprocessing.get_context("spawn")
     start = context.Barrier(WRITERS)
@@ -38,7 +38,7 @@ def test_runs_at_one_time_lose_no_line_of_each_other(tmp_path):
     assert all(set(one["padding"]) == {"x"} for one in found.values())
 
 
-def test_what_another_run_wrote_meanwhile_stays(tmp_path, monkeypatch):
+def test_line_written_in_between_is_preserved(tmp_path, monkeypatch):
     """Another run writes between this one's look at the file and its write."""
     path = tmp_path / "results.jsonl"
     dumps = json.dumps
@@ -54,7 +54,7 @@ def test_what_another_run_wrote_meanwhile_stays(tmp_path, monkeypatch):
     assert [one["key"] for one in read_results(path)] == ["first", "other", "mine"]
 
 
-def test_behind_a_torn_line_a_new_one_is_begun(tmp_path):
+def test_append_result_starts_a_new_line_after_an_incomplete_one(tmp_path):
     path = tmp_path / "results.jsonl"
     append_result(path, line("first"))
     append_result(path, line("torn"))
@@ -79,7 +79,7 @@ def test_garbage_is_dropped(tmp_path, garbage):
     assert [one["key"] for one in read_results(path)] == ["first", "second"]
 
 
-def test_of_one_task_the_later_result_counts(tmp_path):
+def test_read_results_returns_the_latest_of_each_subject(tmp_path):
     path = tmp_path / "results.jsonl"
     assert read_results(path) == []
     for one in (line(data="old"), line("stl10"), line(metric="cosine"), line(data="new")):
@@ -95,7 +95,7 @@ def test_of_one_task_the_later_result_counts(tmp_path):
     assert find_result(found, line("stl10", version=2)) is None
 
 
-def test_a_full_disk_is_told(tmp_path, monkeypatch):
+def test_append_result_reports_full_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("prolip.evaluation.suite.results.os.write", lambda _, text: len(text) - 1)
     with pytest.raises(OSError, match="disk full"):
         append_result(tmp_path / "results.jsonl", line())

@@ -11,7 +11,7 @@ import pytest
 
 from prolip.embeddings.embedder import Embedder
 from prolip.evaluation.suite.results import read_results
-from prolip.evaluation.suite.run import evaluate_suite, list_failures
+from prolip.evaluation.suite.run import SCORING_VERSION, evaluate_suite, list_failures
 from prolip.evaluation.suite.table import summarize_columns
 from prolip.gaussian import Gaussian
 from tests.evaluation.suite import reference, tree
@@ -39,9 +39,9 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lines(model, data, out, cache):
-    told = []
-    results = evaluate_suite(Embedder(model=model, cache=cache), data, out, report=told.append)
-    assert len(told) == 38
+    messages = []
+    results = evaluate_suite(Embedder(model=model, cache=cache), data, out, report=messages.append)
+    assert len(messages) == 38
     return results
 
 
@@ -60,16 +60,16 @@ def mains(results):
     return {line["key"]: line["metrics"]["main_metric"] for line in results}
 
 
-def test_every_task_is_right_by_hand(model, data, lines):
+def test_every_main_metric_matches_the_reference(model, data, lines):
     expected = {key: reference.main_metric(model, data, key, "csd") for key in tree.IDS}
     found = mains(lines)
     assert found.keys() == expected.keys()
     for key, value in expected.items():
         assert found[key] == pytest.approx(value, abs=1e-6), key
-    assert len({round(value, 6) for value in expected.values()}) > 10  # the tree tells tasks apart
+    assert len({round(value, 6) for value in expected.values()}) > 10  # the tasks differ
 
 
-def test_the_five_columns_are_right_by_hand(lines):
+def test_columns_are_means_of_their_tasks(lines):
     found, columns = mains(lines), summarize_columns(lines)["columns"]
     retrieval = [tree.FLICKR, tree.COCO, tree.WINO]
     for column, keys in (
@@ -82,15 +82,15 @@ def test_the_five_columns_are_right_by_hand(lines):
         assert columns[column]["value"] == pytest.approx(np.mean([found[key] for key in keys])), column
 
 
-def test_a_line_is_json_and_says_what_it_is_of(lines, out, model):
+def test_results_file_holds_the_returned_results(lines, out, model):
     stored = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     assert stored == lines
     for line in stored:
         assert (line["metric"], line["bad"]["count"]) == ("csd", 0)
-        assert line["n"] == (7 if line["key"] == tree.WINO else tree.PICTURES)
+        assert line["n"] == (7 if line["key"] == tree.WINO else tree.NUM_IMAGES)
     geode = next(line for line in stored if line["key"] == tree.GEODE)["metrics"]
     assert geode["main_metric"] == min(group["value"] for group in geode["groups"].values())
-    assert sum(group["n"] for group in geode["groups"].values()) == tree.PICTURES
+    assert sum(group["n"] for group in geode["groups"].values()) == tree.NUM_IMAGES
     four = next(
         line for line in stored if len(line["metrics"].get("groups", "")) == 0 and "acc5" in line["metrics"]
     )
@@ -117,13 +117,15 @@ def test_without_a_cache_only_results_are_written(model, small, tmp_path):
     assert [path.name for path in (tmp_path / "out").rglob("*")] == ["results.jsonl"]
 
 
-def test_a_torn_line_is_dropped_and_redone(model, small, tmp_path):
+def test_incomplete_line_is_computed_again(model, small, tmp_path):
     first = evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=THREE)
     path = tmp_path / "out" / "results.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    told = []
-    again = evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=THREE, report=told.append)
+    messages = []
+    again = evaluate_suite(
+        Embedder(model=model), small, tmp_path / "out", tasks=THREE, report=messages.append
+    )
     assert mains(again) == mains(first)
     assert again[:2] == first[:2]
     assert [line["key"] for line in read_results(path)] == list(THREE)
@@ -133,7 +135,21 @@ def test_a_torn_line_is_dropped_and_redone(model, small, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_other_data_another_model_and_other_templates_are_scored_anew(model, small, tmp_path):
+def test_results_of_another_scoring_version_are_computed_again(model, small, tmp_path):
+    first = evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=["mnist"])
+    path = tmp_path / "out" / "results.jsonl"
+    old = {**first[0], "version": SCORING_VERSION - 1, "metrics": {"main_metric": -1.0}}
+    path.write_text(json.dumps(old) + "\n")
+    again = evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=["mnist"])
+    assert mains(again) == mains(first)
+    assert again[0]["version"] == SCORING_VERSION
+    assert read_results(path) == again  # it replaces the old one
+    before = path.read_bytes()
+    assert evaluate_suite(Embedder(model=model), small, tmp_path / "out", tasks=["mnist"]) == again
+    assert path.read_bytes() == before
+
+
+def test_changed_data_model_or_templates_are_computed_again(model, small, tmp_path):
     out = tmp_path / "out"
     first = evaluate_suite(Embedder(model=model), small, out, tasks=["mnist"])
     other = evaluate_suite(Embedder(model=model), small, out, tasks=["mnist"], templates=["{c}"])
@@ -153,45 +169,45 @@ def test_other_data_another_model_and_other_templates_are_scored_anew(model, sma
     assert (
         evaluate_suite(Embedder(model=another), small, out, tasks=["mnist"])[0]["model"] != first[0]["model"]
     )
-    assert another.calls["images"] == tree.PICTURES
+    assert another.calls["images"] == tree.NUM_IMAGES
     assert len(read_results(out / "results.jsonl")) == 3
 
 
-def test_what_is_missing_or_broken_stops_no_other(model, small, tmp_path):
+def test_missing_or_failed_task_does_not_stop_others(model, small, tmp_path):
     (small / tree.folder_of("mnist") / "test" / "1.tar").unlink()
-    told = []
+    messages = []
     results = evaluate_suite(
-        Embedder(model=model), small, tmp_path / "out", tasks=["cifar10", *THREE], report=told.append
+        Embedder(model=model), small, tmp_path / "out", tasks=["cifar10", *THREE], report=messages.append
     )
     assert results[0]["missing"].endswith("wds_cifar10_test")
     assert "1.tar" in results[1]["error"]
     assert all(line["metrics"]["main_metric"] is not None for line in results[2:])
     assert list_failures(results) == [f"mnist: {results[1]['error']}"]
-    assert "missing" in told[0]
-    assert "failed" in told[1]
+    assert "missing" in messages[0]
+    assert "failed" in messages[1]
     assert len(read_results(tmp_path / "out" / "results.jsonl")) == 2
     column = summarize_columns(results)["columns"]["average"]
     assert (column["value"], column["finished"], column["total"]) == (None, 2, 38)
 
 
-def test_a_bad_picture_is_counted(model, small, tmp_path):
+def test_evaluate_suite_counts_bad_images(model, small, tmp_path):
     folder = small / tree.folder_of("mnist")
     samples = reference.samples_of(folder)
-    samples[3]["png"] = b"no picture"
+    samples[3]["png"] = b"not an image"
     tree.write_shards(folder, samples)
     line = evaluate_suite(
         Embedder(model=model, max_bad_fraction=0.2), small, tmp_path / "out", tasks=["mnist"]
     )[0]
-    assert (line["n"], line["bad"]["count"]) == (tree.PICTURES - 1, 1)
+    assert (line["n"], line["bad"]["count"]) == (tree.NUM_IMAGES - 1, 1)
     assert (
         "bad"
         in evaluate_suite(Embedder(model=model), small, tmp_path / "strict", tasks=["mnist"])[0]["error"]
     )
 
 
-def test_a_riddle_that_lost_a_picture_is_left_out(model, tmp_path):
-    rows = tree.riddle_rows(tree.Drawn())
-    rows[2]["candidate_images"][4] = {"bytes": b"no picture", "path": None}
+def test_winogavil_instance_with_unreadable_image_is_dropped(model, tmp_path):
+    rows = tree.winogavil_rows(tree.RenderedScenes())
+    rows[2]["candidate_images"][4] = {"bytes": b"not an image", "path": None}
     folder = tmp_path / "data" / tree.folder_of(tree.WINO)
     folder.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
@@ -203,11 +219,11 @@ def test_a_riddle_that_lost_a_picture_is_left_out(model, tmp_path):
     assert line["metrics"]["main_metric"] == pytest.approx(left)
 
 
-def test_riddles_count_associations_as_the_public_evaluator_does(model, tmp_path):
+def test_winogavil_counts_associations_like_the_public_evaluator(model, tmp_path):
     """Twice named ones and those that are no candidate add nothing; a candidate that stands twice counts twice."""
-    rows = tree.riddle_rows(tree.Drawn())
+    rows = tree.winogavil_rows(tree.RenderedScenes())
     for row in rows:
-        row["associations"] = [*row["associations"], row["associations"][0], "a stranger"]
+        row["associations"] = [*row["associations"], row["associations"][0], "not a candidate"]
         row["candidates"][-1] = row["associations"][0]
     folder = tmp_path / "data" / tree.folder_of(tree.WINO)
     folder.mkdir(parents=True)
@@ -238,7 +254,7 @@ def test_bad_arguments(model, tmp_path):
         evaluate_suite(Embedder(model=model), tmp_path, tmp_path, metric="euclid")
 
 
-def test_data_behind_a_link_is_data(model, small, tmp_path):
+def test_symlinked_data_is_fingerprinted(model, small, tmp_path):
     """As large sets often lie: the task's `test` links to another disk."""
     task = small / "wds_mnist_test"
     shutil.move(task / "test", tmp_path / "elsewhere")

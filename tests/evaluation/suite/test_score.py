@@ -1,11 +1,11 @@
-"""What each kind of task is judged by, against scikit-learn and loops."""
+"""Metrics of each kind of task, against scikit-learn and loops."""
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import balanced_accuracy_score, f1_score, jaccard_score
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from prolip.embeddings.sample_metadata import SampleMetadata
 from prolip.evaluation.suite import score
@@ -14,7 +14,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.public import csd_matrix
 
 
-def facts(rows):
+def make_metadata(rows):
     return [SampleMetadata(f"k{number}", (), {"npy": row}) for number, row in enumerate(rows)]
 
 
@@ -72,23 +72,24 @@ def test_fewer_than_five_classes_have_no_top_five(draw):
 def test_metadata_picks_fields_by_name():
     task = get_task("wilds/fmow")
     rows = [[3, 2016, 7], [0, 2017, 8.0]]
-    assert score.read_metadata(task, facts(rows), ["region"]).tolist() == [[3], [0]]
-    assert score.read_metadata(task, facts(rows), ["y", "year"]).tolist() == [[7, 2016], [8, 2017]]
+    assert score.read_metadata(task, make_metadata(rows), ["region"]).tolist() == [[3], [0]]
+    assert score.read_metadata(task, make_metadata(rows), ["y", "year"]).tolist() == [[7, 2016], [8, 2017]]
     for row, message in (([], "no .npy"), (None, "no .npy"), ([-1, 2], "region"), ([0.5], "region")):
         with pytest.raises(ValueError, match=rf"k0.*{message}"):
-            score.read_metadata(task, facts([row]), ["region"])
+            score.read_metadata(task, make_metadata([row]), ["region"])
 
 
 # -- WinoGAViL ----------------------------------------------------------------------------------------------------
 
 
-def slow_riddles(near, sizes, associated):
+def winogavil_by_loop(near, sizes, associated):
     """near: of every candidate, in order."""
     found, start = [], 0
     for size in sizes:
         own, truth = near[start : start + size], associated[start : start + size]
         chosen = sorted(range(size), key=lambda i: (-own[i], i))[: sum(truth)]
-        found.append(jaccard_score(truth, [i in chosen for i in range(size)]))
+        true = [i for i in range(size) if truth[i]]
+        found.append(len({*true} & {*chosen}) / len({*true, *chosen}))
         start += size
     return np.array(found)
 
@@ -103,7 +104,7 @@ def test_winogavil_metrics_against_a_loop(sizes, seed, by, ties):
     generator = torch.Generator().manual_seed(seed)
     count = sum(sizes)
     rows = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    pictures = torch.randint(0, 2 if ties else 30, (count,), generator=generator)
+    image_rows = torch.randint(0, 2 if ties else 30, (count,), generator=generator)
     associated = torch.rand(count, generator=generator) < 0.4
     associated[torch.tensor(sizes).cumsum(0) - 1] = True
 
@@ -113,12 +114,12 @@ def test_winogavil_metrics_against_a_loop(sizes, seed, by, ties):
         return Gaussian(torch.nn.functional.normalize(mean, dim=-1), log_var)
 
     cues, images = make(len(sizes)), make(30)
-    found = score.winogavil_metrics(cues, images, rows, pictures, associated, by)
+    found = score.winogavil_metrics(cues, images, rows, image_rows, associated, by)
     near = []
-    for row, picture in zip(rows.tolist(), pictures.tolist(), strict=True):
-        value = cues.mean[row] @ images.mean[picture]
-        near.append((value - images.uncertainty[picture] / 2 if by == "csd" else value).item())
-    expected, sizes = slow_riddles(np.round(near, 9), sizes, associated.tolist()), np.array(sizes)
+    for row, image_row in zip(rows.tolist(), image_rows.tolist(), strict=True):
+        value = cues.mean[row] @ images.mean[image_row]
+        near.append((value - images.uncertainty[image_row] / 2 if by == "csd" else value).item())
+    expected, sizes = winogavil_by_loop(np.round(near, 9), sizes, associated.tolist()), np.array(sizes)
     assert found["jaccard_all"] == pytest.approx(expected.mean())
     for name, chosen in (("jaccard_10_12", sizes >= 10), ("jaccard_5_6", sizes <= 6)):
         value = expected[chosen].mean() if chosen.any() else None
@@ -139,28 +140,28 @@ def test_pairs_come_in_blocks(draw, monkeypatch):
 
 
 def test_instances_with_unreadable_images_are_dropped():
-    rows, pictures = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2, 3, 0])
+    rows, image_rows = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 2, 3, 0])
     associated = np.array([True, False, True, False, False, True])
-    kept, row, picture, true = score.drop_unreadable_instances(
-        rows, pictures, associated, torch.tensor([0, 1, 3])
+    complete, row, image_row, true = score.drop_unreadable_instances(
+        rows, image_rows, associated, torch.tensor([0, 1, 3])
     )
-    assert kept.tolist() == [0, 2]
+    assert complete.tolist() == [0, 2]
     assert row.tolist() == [0, 0, 1, 1]
-    assert picture.tolist() == [0, 1, 2, 0]
+    assert image_row.tolist() == [0, 1, 2, 0]
     assert true.tolist() == [True, False, False, True]
-    everything = score.drop_unreadable_instances(rows, pictures, associated, torch.arange(4))
+    everything = score.drop_unreadable_instances(rows, image_rows, associated, torch.arange(4))
     assert [part.tolist() for part in everything] == [
         [0, 1, 2],
         rows.tolist(),
-        pictures.tolist(),
+        image_rows.tolist(),
         associated.tolist(),
     ]
-    nothing = score.drop_unreadable_instances(rows, pictures, associated, torch.tensor([1]))
+    nothing = score.drop_unreadable_instances(rows, image_rows, associated, torch.tensor([1]))
     with pytest.raises(ValueError, match="no instance"):
         score.winogavil_metrics(Gaussian.point(torch.eye(3)), Gaussian.point(torch.eye(1, 3)), *nothing[1:])
 
 
-def test_a_riddle_without_association_is_an_error(draw):
+def test_winogavil_instance_without_association_is_an_error(draw):
     with pytest.raises(ValueError, match="no association"):
         score.winogavil_metrics(
             draw(1, 4), draw(3, 4), torch.zeros(3).long(), torch.arange(3), torch.zeros(3).bool()
@@ -174,7 +175,7 @@ def test_faces_against_a_loop(draw):
     task, images = get_task("fairness/fairface"), draw(80, 6)
     classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
     rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(80)]
-    found = score.face_metrics(task, images, classes, facts(rows))
+    found = score.face_metrics(task, images, classes, make_metadata(rows))
     said = {about: (-csd_matrix(images, one)).argmax(1).tolist() for about, one in classes.items()}
     right = {
         "race": [int(said["race"][n] != 1) == row[3] for n, row in enumerate(rows)],
@@ -207,9 +208,9 @@ def test_cosine_looks_at_means_alone(draw):
     assert (found["acc1"], bool((near.argmax(1) == best.numpy()).all())) == (1.0, False)
     rows = [[n % 9, n % 2, n % 7, int(n % 7 != 1)] for n in range(60)]
     classes = {"race": draw(7, 6), "gender": draw(2, 6), "age": draw(9, 6), "toxic": draw(22, 6)}
-    told = score.face_metrics(get_task("fairness/fairface"), images, classes, facts(rows), "cosine")
+    faces = score.face_metrics(get_task("fairness/fairface"), images, classes, make_metadata(rows), "cosine")
     age = (images.mean @ classes["age"].mean.mT).argmax(1).tolist()
-    assert told["acc_age"]["all"] == pytest.approx(
+    assert faces["acc_age"]["all"] == pytest.approx(
         np.mean([a == row[0] for a, row in zip(age, rows, strict=True)])
     )
     texts = draw(60, 6)
@@ -223,9 +224,9 @@ def test_cosine_looks_at_means_alone(draw):
     )
 
 
-def test_a_row_of_numbers_that_is_one_short_is_named():
+def test_read_metadata_names_the_sample_with_too_few_fields():
     with pytest.raises(ValueError, match=r"k0 has no \.npy"):
-        score.read_metadata(get_task("wilds/fmow"), facts([[3, 2016]]), ["y"])
+        score.read_metadata(get_task("wilds/fmow"), make_metadata([[3, 2016]]), ["y"])
 
 
 @pytest.mark.parametrize(("cue", "text"), [("Apple", "An apple"), ("UFO", "An ufo"), ("Yard", "A yard")])

@@ -73,7 +73,7 @@ def test_two_results_of_a_task_are_refused():
         summarize_columns([*lines(), *lines(keys=["mnist"])])
 
 
-def test_all_is_shown():
+def test_tables_show_all_tasks_and_columns():
     results = lines()
     average = 100 * sum(range(38)) / 38 / 100
     text = shown(results, "[my] model")

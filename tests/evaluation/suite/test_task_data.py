@@ -21,7 +21,7 @@ from tests.evaluation.suite import tree
 
 @pytest.fixture(scope="module")
 def drawn():
-    return tree.Drawn()
+    return tree.RenderedScenes()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def mnist(tmp_path, drawn):
 def test_classification(mnist):
     opened = open_task(get_task("mnist"), mnist)
     assert isinstance(opened, LabeledData)
-    assert len(opened.source) == tree.PICTURES
+    assert len(opened.source) == tree.NUM_IMAGES
     assert opened.templates == tree.TEMPLATES
     assert open_task(get_task("mnist"), mnist, ["only {c}"]).templates == ("only {c}",)
 
@@ -64,7 +64,7 @@ def test_classification(mnist):
         (lambda folder: (folder / "test").rename(folder / "train"), "test is missing"),
     ],
 )
-def test_classification_that_is_not_whole(mnist, spoil, message):
+def test_incomplete_classification_task_is_rejected(mnist, spoil, message):
     spoil(mnist)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         open_task(get_task("mnist"), mnist)
@@ -78,7 +78,7 @@ def test_shards_with_a_caption_a_line(tmp_path):
     opened = open_task(get_task(tree.FLICKR), tmp_path)
     assert isinstance(opened, CaptionedImages)
     captions = {opened.source.read(index).captions for index in range(len(opened.source))}
-    assert captions == {tuple(tree.captions_of(index)[1]) for index in range(tree.PICTURES)}
+    assert captions == {tuple(tree.captions_of(index)[1]) for index in range(tree.NUM_IMAGES)}
 
 
 @pytest.mark.parametrize("layout", ["parquet", "data", "test", "saved", "split", "cached"])
@@ -120,9 +120,9 @@ def test_tables_that_are_not_there(tmp_path, rows):
 
 
 @pytest.mark.parametrize("entries", ["[{}]", "[3]", '[{"filename": null}]'])
-def test_a_state_without_file_names_is_told_and_the_suite_goes_on(tmp_path, drawn, mnist, entries):
+def test_invalid_state_json_fails_one_task_only(tmp_path, drawn, mnist, entries):
     folder = tmp_path / get_task(tree.WINO).folder
-    tree.save_to_disk(folder, tree.riddle_rows(drawn))
+    tree.save_to_disk(folder, tree.winogavil_rows(drawn))
     (folder / "state.json").write_text(f'{{"_data_files": {entries}}}')
     lines = evaluate_suite(
         Embedder(model=tree.varied_model()), tmp_path, tmp_path / "out", tasks=[tree.WINO, "mnist"]
@@ -148,7 +148,7 @@ def test_splits_that_make_no_sense(tmp_path, splits, message):
 # -- WinoGAViL ----------------------------------------------------------------------------------------------------
 
 
-def check_riddles(opened, rows):
+def check_winogavil(opened, rows):
     assert opened.cues == tuple(row["cue"] for row in rows)
     assert opened.instances.tolist() == [n for n, row in enumerate(rows) for _ in row["candidates"]]
     names = [name for row in rows for name in row["candidates"]]
@@ -156,13 +156,13 @@ def check_riddles(opened, rows):
         name in row["associations"] for row in rows for name in row["candidates"]
     ]
     seen = dict.fromkeys(names)
-    assert len(opened.source) == len(seen)  # a picture that stands in several riddles is read once
-    assert [list(seen)[picture] for picture in opened.image_indices] == names
+    assert len(opened.source) == len(seen)  # an image of several instances is read once
+    assert [list(seen)[index] for index in opened.image_indices] == names
 
 
 @pytest.mark.parametrize("layout", ["parquet", "saved", "cached"])
-def test_riddles(tmp_path, drawn, layout):
-    rows = tree.riddle_rows(drawn)
+def test_open_winogavil(tmp_path, drawn, layout):
+    rows = tree.winogavil_rows(drawn)
     if layout == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=2)
     elif layout == "saved":
@@ -170,7 +170,7 @@ def test_riddles(tmp_path, drawn, layout):
     else:
         write_stream(tmp_path / "0.0.0" / "winogavil-test.arrow", rows)
     opened = open_task(get_task(tree.WINO), tmp_path)
-    check_riddles(opened, rows)
+    check_winogavil(opened, rows)
     contents = {image["bytes"] for row in rows for image in row["candidate_images"]}
     order = np.random.default_rng(0).permutation(len(opened.source))
     assert {opened.source.read(int(index)).image for index in order} == contents
@@ -181,7 +181,7 @@ def test_riddles(tmp_path, drawn, layout):
 
 @pytest.mark.parametrize("place", [".", "images"])
 def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
-    rows = copy.deepcopy(tree.riddle_rows(drawn))
+    rows = copy.deepcopy(tree.winogavil_rows(drawn))
     (tmp_path / place).mkdir(exist_ok=True)
     for row in rows:
         for image in row["candidate_images"]:
@@ -189,7 +189,7 @@ def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
         row["candidate_images"] = [image["path"] for image in row["candidate_images"]]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     opened = open_winogavil(tmp_path)
-    check_riddles(opened, rows)
+    check_winogavil(opened, rows)
     assert opened.source.read(0).image == tmp_path / place / rows[0]["candidate_images"][0]
     (tmp_path / place / rows[0]["candidate_images"][0]).unlink()
     with pytest.raises(BadSampleError, match="missing file"):
@@ -200,12 +200,12 @@ def test_candidates_by_name_with_files_beside(tmp_path, drawn, place):
     ("change", "message"),
     [
         ({"cue": " "}, "row 2 .*cue is missing"),
-        ({"associations": ["a stranger"]}, "no association"),
+        ({"associations": ["not a candidate"]}, "no association"),
         ({"candidates": ["one"]}, "1 candidates, but 6 images"),
     ],
 )
 def test_open_winogavil_rejects_invalid_rows(tmp_path, drawn, change, message):
-    rows = tree.riddle_rows(drawn)
+    rows = tree.winogavil_rows(drawn)
     rows[1] |= change
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match=message):
@@ -213,14 +213,14 @@ def test_open_winogavil_rejects_invalid_rows(tmp_path, drawn, change, message):
 
 
 def test_a_column_that_is_missing(tmp_path, drawn):
-    rows = [{name: row[name] for name in row if name != "cue"} for row in tree.riddle_rows(drawn)]
+    rows = [{name: row[name] for name in row if name != "cue"} for row in tree.winogavil_rows(drawn)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="no column 'cue'"):
         open_winogavil(tmp_path)
 
 
 def test_a_selection_of_rows_is_refused(tmp_path, drawn):
-    tree.save_to_disk(tmp_path / "data", tree.riddle_rows(drawn))
+    tree.save_to_disk(tmp_path / "data", tree.winogavil_rows(drawn))
     (tmp_path / "data" / "state.json").write_text(
         '{"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": [{"filename": "i.arrow"}]}'
     )
@@ -280,17 +280,17 @@ def test_faces_may_be_called_classification_and_texts_may_have_colons(faces):
     assert opened.prompts["age"][1] == ("a {c}",)
 
 
-def test_pictures_are_told_apart_by_what_they_hold_not_by_their_names(tmp_path, drawn):
-    rows = tree.riddle_rows(drawn)
+def test_images_with_equal_paths_are_distinguished_by_content(tmp_path, drawn):
+    rows = tree.winogavil_rows(drawn)
     for row in rows:
         for image in row["candidate_images"]:
             image["path"] = "image.png"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    check_riddles(open_winogavil(tmp_path), rows)
+    check_winogavil(open_winogavil(tmp_path), rows)
 
 
 def test_cues_are_stripped(tmp_path, drawn):
-    rows = tree.riddle_rows(drawn)
+    rows = tree.winogavil_rows(drawn)
     rows[0]["cue"] = " Orange\n"
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert open_winogavil(tmp_path).cues[0] == "Orange"

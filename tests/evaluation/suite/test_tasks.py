@@ -49,7 +49,7 @@ def test_groups():
     assert [len(get_group_tasks(group)) for group in GROUPS] == [1, 6, 13, 3]
 
 
-def test_sizes_that_everyone_knows():
+def test_public_task_sizes():
     sizes = {task.key: (task.size, task.classes) for task in TASKS}
     assert sizes["imagenet1k"] == (50_000, 1000)
     assert sizes["sun397"] == (108_754, 397)
@@ -74,7 +74,7 @@ def test_folders(key, folder):
     assert get_task(key).folder == folder
 
 
-def test_where_a_task_may_lie(tmp_path):
+def test_find_folder_accepts_all_layouts(tmp_path):
     wino, digits = get_task("misc/winogavil"), get_task("mnist")
     assert wino.find_folder(tmp_path) is None
     for name in ("hf_cache/nlphuji___winogavil", "winogavil", "wds_misc-winogavil_test"):

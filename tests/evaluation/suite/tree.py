@@ -1,4 +1,4 @@
-"""A tree in the layout of the 38 tasks, out of scenes: tiny, with every kind of metric. And a model to judge on it."""
+"""A tiny tree of scenes in the layout of the 38 tasks, with every kind of metric; and a model to evaluate on it."""
 
 import io
 import json
@@ -35,7 +35,7 @@ SHIFTS = ["imagenet-a", "imagenet-o", "imagenet-r", "imagenetv2", "imagenet_sket
 VTAB = [key for key in IDS if key.startswith("vtab/")] + ["sun397"]
 FIELDS = {F1: 9, FMOW: 3, DOLLAR: 3, GEODE: 2, "wilds/camelyon17": 3}  # numbers in the .npy
 
-PICTURES, SIZE = 12, 32
+NUM_IMAGES, SIZE = 12, 32
 TEMPLATES = ("a {c}", "a picture of a {c}", "here is a {c}")
 WORLD = get_world("simple")
 
@@ -69,22 +69,22 @@ def write_shards(folder, samples, shards=2):
         write_tar(folder / "test" / f"{shard}.tar", named[shard::shards])
 
 
-class Drawn:
-    """Pictures of each scenes task, drawn once: the 38 share them, each with labels of its own."""
+class RenderedScenes:
+    """Images of each scenes task, rendered once; the 38 tasks use the same images with different labels."""
 
     def __init__(self):
         self.tasks = [
             task for task in make_tasks(WORLD) if task.name in ("shape", "color", "position", "count")
         ]
         self.scenes = {
-            task.name: [task.sample(WORLD, 7, index) for index in range(PICTURES)] for task in self.tasks
+            task.name: [task.sample(WORLD, 7, index) for index in range(NUM_IMAGES)] for task in self.tasks
         }
         self.pngs = {name: [png(scene) for scene, _ in pairs] for name, pairs in self.scenes.items()}
 
 
 def write_classification(folder, key, number, drawn):
     """Class names are turned by the task's number, so that no two tasks have the same labels; class 0 of each task has
-    no picture, others have several."""
+    no image, others have several."""
     task = drawn.tasks[number % len(drawn.tasks)]
     count = len(task.class_names)
     write_lines(folder / "classnames.txt", np.roll(task.class_names, number))
@@ -106,14 +106,14 @@ def captions_of(index, count=3):
 
 def write_retrieval(folder):
     write_lines(folder / "dataset_type.txt", ["retrieval"])
-    pairs = [captions_of(index) for index in range(PICTURES)]
+    pairs = [captions_of(index) for index in range(NUM_IMAGES)]
     write_shards(folder, [{"png": png(scene), "txt": "\n".join(texts).encode()} for scene, texts in pairs])
 
 
 def write_retrieval_parquet(folder):
     """As Hugging Face has it: data/test-00000-of-00001.parquet beside another split, which doesn't count."""
     (folder / "data").mkdir(parents=True)
-    pairs = [captions_of(100 + index, 1 + index % 3) for index in range(PICTURES)]
+    pairs = [captions_of(100 + index, 1 + index % 3) for index in range(NUM_IMAGES)]
     rows = [{"image": {"bytes": png(scene), "path": None}, "caption": texts} for scene, texts in pairs]
     pq.write_table(
         pa.Table.from_pylist(rows), folder / "data" / "test-00000-of-00001.parquet", row_group_size=5
@@ -121,15 +121,15 @@ def write_retrieval_parquet(folder):
     pq.write_table(pa.Table.from_pylist(rows[:1]), folder / "data" / "train-00000-of-00001.parquet")
 
 
-def riddle_rows(drawn, sizes=(5, 6, 10, 12, 10, 5, 12)):
-    pictures = [
+def winogavil_rows(drawn, sizes=(5, 6, 10, 12, 10, 5, 12)):
+    images = [
         (f"{task.name} {index}", drawn.pngs[task.name][index])
         for task in drawn.tasks
-        for index in range(PICTURES)
+        for index in range(NUM_IMAGES)
     ]
     rows = []
     for number, size in enumerate(sizes):
-        chosen = [pictures[i] for i in RandomDraws(3, number).sample(len(pictures), size)]
+        chosen = [images[i] for i in RandomDraws(3, number).sample(len(images), size)]
         names = [name for name, _ in chosen]
         rows.append(
             {
@@ -144,7 +144,7 @@ def riddle_rows(drawn, sizes=(5, 6, 10, 12, 10, 5, 12)):
 
 
 def write_tree(data, keys=IDS):
-    drawn = Drawn()
+    drawn = RenderedScenes()
     for number, key in enumerate(IDS):
         folder = data / folder_of(key)
         if key not in keys:
@@ -155,7 +155,9 @@ def write_tree(data, keys=IDS):
             write_retrieval_parquet(folder)
         elif key == WINO:
             folder.mkdir(parents=True)
-            pq.write_table(pa.Table.from_pylist(riddle_rows(drawn)), folder / "a.parquet", row_group_size=3)
+            pq.write_table(
+                pa.Table.from_pylist(winogavil_rows(drawn)), folder / "a.parquet", row_group_size=3
+            )
         else:
             write_classification(folder, key, number, drawn)
     return data
@@ -171,10 +173,10 @@ def save_to_disk(folder, rows):
 
 
 def varied_model():
-    """A model with fresh weights says nearly the same of all pictures. This one's towers are random maps of pixels and
-    of bags of words, so that rankings differ. `calls` counts pictures and texts that went through it."""
+    """An untrained model gives all images nearly the same embedding. The towers of this one are random maps of pixels
+    and of bags of words, so that rankings differ. `calls` counts the images and texts that it encoded."""
     names = [name for task in make_tasks(WORLD) for name in task.class_names]
-    texts = [text for index in range(3 * PICTURES) for text in captions_of(index)[1]]
+    texts = [text for index in range(3 * NUM_IMAGES) for text in captions_of(index)[1]]
     model = create(
         "nano",
         train_word_level(

@@ -14,7 +14,7 @@ from prolip.evaluation.metrics.correlation import pearson, spearman
 def equal_mass_bins(values: Tensor, bins: int) -> Tensor:
     """Assign samples to bins of equal size by their values.
 
-    Bins differ by at most one sample if all values differ. Equal values share the bin of the first of them, so bins
+    Bins differ by at most one sample if all values differ. Equal values are in the bin of the first of them, so bins
     don't depend on the order of the samples; some are then larger and some may be empty.
 
     Args:

@@ -1,4 +1,4 @@
-"""Calibration of zero-shot probabilities before and after a fit; one half of the data fits, the other tests."""
+"""Calibration of zero-shot probabilities before and after a fit to one half of the data."""
 
 from __future__ import annotations
 

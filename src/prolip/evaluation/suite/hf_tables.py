@@ -1,4 +1,4 @@
-"""Tasks stored as Hugging Face data sets (Parquet, save_to_disk, the datasets cache): files, parts, images."""
+"""Tasks stored as Hugging Face data sets: Parquet, save_to_disk, the datasets cache."""
 
 from __future__ import annotations
 

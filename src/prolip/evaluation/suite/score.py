@@ -225,8 +225,8 @@ def drop_unreadable_instances(
     lost = torch.bincount(instance, (readable[rows] != torch.from_numpy(image_indices)).double()) > 0
     stays = ~lost[instance]
     renumbered = (~lost).cumsum(0) - 1
-    kept = (~lost).nonzero()[:, 0]
-    return kept, renumbered[instance[stays]], rows[stays], torch.from_numpy(associated)[stays]
+    complete = (~lost).nonzero()[:, 0]
+    return complete, renumbered[instance[stays]], rows[stays], torch.from_numpy(associated)[stays]
 
 
 def face_metrics(

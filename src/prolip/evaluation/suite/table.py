@@ -1,4 +1,4 @@
-"""Tables of the suite: the five columns of the paper's main table, and all tasks with the paper's values."""
+"""Tables of the suite: the five columns of the paper's main table, and all tasks."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _column(tasks: Sequence[SuiteTask], found: Mapping[str, float]) -> dict[str, Any]:
     values = [found[task.key] for task in tasks if task.key in found]
-    whole = len(values) == len(tasks)
+    is_complete = len(values) == len(tasks)
     return {
-        "value": sum(values) / len(values) if whole else None,
+        "value": sum(values) / len(values) if is_complete else None,
         "finished": len(values),
         "total": len(tasks),
         "missing": [task.key for task in tasks if task.key not in found],

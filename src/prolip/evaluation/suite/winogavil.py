@@ -1,4 +1,4 @@
-"""WinoGAViL: a cue word and about ten candidate images, of which some are associated with the cue."""
+"""WinoGAViL: a cue word and candidate images, some of which are associated with it."""
 
 from __future__ import annotations
 
