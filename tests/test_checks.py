@@ -6,13 +6,13 @@ import torch
 from prolip import checks
 
 
-def test_a_choice_is_named_with_what_there_is():
+def test_require_choice_lists_the_choices():
     checks.require_choice("exact", ("exact", "published"), "form")
     with pytest.raises(ValueError, match=r"form 'printed' is not one of \('exact', 'published'\)"):
         checks.require_choice("printed", ("exact", "published"), "form")
 
 
-def test_the_first_bad_value_is_shown():
+def test_require_all_names_the_first_invalid_value():
     values = torch.tensor([[1.0, 2.0], [float("inf"), float("nan")]])
     with pytest.raises(
         ValueError, match=r"x must be finite; 2 of 4 values are not, the first at index \(1, 0\) is inf"
@@ -20,7 +20,7 @@ def test_the_first_bad_value_is_shown():
         checks.require_all(values, torch.isfinite, "x", "finite")
 
 
-def test_points_are_vectors():
+def test_check_points_requires_vectors():
     points = torch.zeros(2, 3)
     assert checks.check_points(points, "x") is points
     with pytest.raises(ValueError, match=r"x must have the shape \(\.\.\., D\)"):
@@ -31,7 +31,7 @@ def test_points_are_vectors():
         checks.check_points(points.long(), "x")
 
 
-def test_second_derivatives_are_refused_only_where_they_are_asked_for():
+def test_forbid_double_backward_raises_only_under_create_graph():
     with torch.no_grad():
         checks.forbid_double_backward("this")
     with pytest.raises(RuntimeError, match="this: create_graph"):
@@ -39,7 +39,7 @@ def test_second_derivatives_are_refused_only_where_they_are_asked_for():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3.0, -2.5])
-def test_within_sees_what_is_not(bad):
+def test_is_in_range_detects_values_outside(bad):
     good = torch.linspace(-2, 2, 50)
     assert checks.is_in_range(good, -2, 2)
     assert checks.is_in_range(good[:0], 0, 0)
@@ -50,7 +50,7 @@ def test_within_sees_what_is_not(bad):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_what_is_not_finite_is_named(bad, dtype):
+def test_require_finite_names_the_value(bad, dtype):
     values = torch.zeros(3, 4, dtype=dtype)
     checks.require_finite(values, "x")
     checks.require_finite(torch.full((2,), torch.finfo(dtype).max, dtype=dtype), "x")

@@ -31,7 +31,7 @@ class Outer:
         Outer(Inner(), several=(Inner(1), Inner(2)), pair=(2.0, 3.0), maybe=("x", "y"), kind="b", on=True),
     ],
 )
-def test_the_inverse_of_asdict_with_lists_for_tuples(value):
+def test_build_dataclass_inverts_asdict(value):
     plain = asdict(value)
     listed = {name: list(v) if isinstance(v, tuple) else v for name, v in plain.items()}
     assert build_dataclass(Outer, plain, "it") == build_dataclass(Outer, listed, "it") == value
@@ -49,6 +49,6 @@ def test_the_inverse_of_asdict_with_lists_for_tuples(value):
         ({"inner": {}, "on": "yes"}, "on must be true or false"),
     ],
 )
-def test_errors_say_where(values, message):
+def test_build_dataclass_errors_name_the_field(values, message):
     with pytest.raises(ValueError, match=message):
         build_dataclass(Outer, values, "it")

@@ -8,12 +8,12 @@ from prolip import extras
 PROJECT = Path(__file__).parent.parent
 
 
-def test_a_missing_part_names_its_extra():
+def test_import_extra_names_the_missing_extra():
     with pytest.raises(extras.MissingExtraError, match=r"pip install -c constraints.txt -e '\.\[app\]'"):
         extras.import_extra("no_such_module_here", "app")
 
 
-def test_a_broken_part_is_not_called_missing(tmp_path, monkeypatch):
+def test_import_extra_raises_other_import_errors(tmp_path, monkeypatch):
     (tmp_path / "half_installed.py").write_text("import not_there_at_all\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_there_at_all") as caught:
@@ -21,11 +21,11 @@ def test_a_broken_part_is_not_called_missing(tmp_path, monkeypatch):
     assert not isinstance(caught.value, extras.MissingExtraError)
 
 
-def test_what_is_there_is_returned():
+def test_import_extra_returns_the_module():
     assert extras.import_extra("json", "app").dumps({}) == "{}"
 
 
-def test_the_table_is_that_of_pyproject():
+def test_extras_match_pyproject():
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for name, modules in extras.EXTRAS.items():
         packages = {line.split(">")[0].split("[")[0] for line in declared[name]}

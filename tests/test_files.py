@@ -16,13 +16,13 @@ from prolip.files import (
 )
 
 
-def test_it_makes_folders_and_leaves_nothing_else(tmp_path):
+def test_atomic_write_creates_folders_and_no_other_files(tmp_path):
     path = atomic_write(tmp_path / "a" / "b.txt", lambda aside: aside.write_text("new"))
     assert path.read_text() == "new"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_failure_keeps_the_old_file(tmp_path):
+def test_failed_atomic_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "b.txt"
     path.write_text("old")
 
@@ -36,7 +36,7 @@ def test_a_failure_keeps_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+def test_remove_temporary_files_removes_those_of_dead_processes_only(tmp_path):
     (tmp_path / "deep").mkdir()
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
@@ -49,7 +49,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     assert all(path.exists() for path in kept)
 
 
-def test_a_full_disk_names_the_file(tmp_path):
+def test_full_disk_error_names_the_file(tmp_path):
     def full(aside):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -76,7 +76,7 @@ def whole(text):
     return {"a.txt": text, "deep/b.txt": text}
 
 
-def test_a_folder_takes_the_place_of_the_old_one_whole(tmp_path):
+def test_atomic_write_folder_replaces_the_old_folder(tmp_path):
     folder = tmp_path / "model"
     assert atomic_write_folder(folder, fill("old")) == folder
     assert texts(folder) == whole("old")
@@ -86,7 +86,7 @@ def test_a_folder_takes_the_place_of_the_old_one_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_failure_keeps_the_old_folder(tmp_path):
+def test_failed_atomic_write_folder_leaves_the_old_folder(tmp_path):
     folder = atomic_write_folder(tmp_path / "model", fill("old"))
 
     def half(aside):
@@ -136,7 +136,7 @@ def killed_at(patch, moment, work):
     return False
 
 
-def test_whenever_the_process_dies_the_old_folder_or_the_new_one_is_recovered(tmp_path, monkeypatch):
+def test_recover_folder_after_a_kill_at_any_step(tmp_path, monkeypatch):
     outcomes = []
     for moment in range(100):
         folder = atomic_write_folder(tmp_path / str(moment) / "model", fill("old"))
@@ -156,7 +156,7 @@ def test_whenever_the_process_dies_the_old_folder_or_the_new_one_is_recovered(tm
     assert outcomes[-1] == "new"
 
 
-def test_there_may_be_nothing_to_recover(tmp_path):
+def test_recover_folder_without_an_old_folder(tmp_path):
     recover_folder(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
     folder = atomic_write_folder(tmp_path / "model", fill("new"))
@@ -167,7 +167,7 @@ def test_there_may_be_nothing_to_recover(tmp_path):
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_file_is_no_empty_folder(tmp_path):
+def test_require_empty_folder_rejects_files(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="not an empty folder"):
         require_empty_folder(tmp_path / "file")
@@ -176,7 +176,7 @@ def test_a_file_is_no_empty_folder(tmp_path):
     require_empty_folder(tmp_path / "none")
 
 
-def test_a_number_that_no_process_can_have_is_no_leftover_of_ours(tmp_path):
+def test_remove_temporary_files_ignores_invalid_process_ids(tmp_path):
     path = tmp_path / f".a.{10**30}.1"
     path.write_text("")
     remove_temporary_files(tmp_path)

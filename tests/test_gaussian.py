@@ -15,7 +15,7 @@ def test_quantities_are_functions_of_the_log_variance(draw):
     assert (z.shape, z.dim, len(z)) == ((3, 5), 5, 3)
 
 
-def test_it_is_frozen(draw):
+def test_gaussian_is_frozen(draw):
     z = draw(2, 3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         z.mean = torch.zeros(2, 3)
@@ -36,13 +36,13 @@ def test_it_is_frozen(draw):
         ((..., None), (2, 3, 1, 4)),
     ],
 )
-def test_indexing_touches_the_batch_axes_only(draw, index, shape):
+def test_indexing_applies_to_batch_axes_only(draw, index, shape):
     z = draw(2, 3, 4)
     assert z[index].mean.shape == shape
     assert z[index].log_var.shape == shape
 
 
-def test_indexing_into_the_dimensions_is_an_error(draw):
+def test_indexing_the_last_axis_raises(draw):
     with pytest.raises(IndexError):
         draw(2, 4)[0, 1]
 
@@ -68,7 +68,7 @@ def test_cat_and_stack_undo_indexing(draw):
         assert torch.equal(joined.log_var, z.log_var)
 
 
-def test_cat_says_what_does_not_fit(draw):
+def test_cat_rejects_other_shapes(draw):
     with pytest.raises(ValueError, match="dimensions differ"):
         Gaussian.cat([draw(2, 3), draw(2, 4)])
     with pytest.raises(ValueError, match="at least one"):
@@ -95,7 +95,7 @@ def test_samples_have_the_stated_moments(generator):
     torch.testing.assert_close(samples.var(0), z.var, atol=0.02, rtol=0)
 
 
-def test_sampling_is_the_generators_and_carries_gradients(draw):
+def test_sample_uses_the_generator_and_has_gradients(draw):
     z = draw(2, 3)
     first, second = (z.sample(torch.Generator().manual_seed(7)) for _ in range(2))
     assert torch.equal(first, second)
@@ -106,14 +106,14 @@ def test_sampling_is_the_generators_and_carries_gradients(draw):
     assert (z.log_var.grad != 0).all()
 
 
-def test_noise_is_as_fine_as_the_variance(draw):
+def test_sample_draws_noise_in_the_dtype_of_log_var(draw):
     half = draw(2, 3, dtype=torch.float32).to(torch.bfloat16)
     full = Gaussian(half.mean.float(), half.log_var)
     first, second = (z.sample(torch.Generator().manual_seed(7)) for z in (half, full))
     assert torch.equal(first, second)
 
 
-def test_detached_copies_share_values_and_have_no_past(draw):
+def test_detach_shares_values_without_gradients(draw):
     z = draw(2, 3)
     z.mean.requires_grad_()
     copy = z.detach()
@@ -121,7 +121,7 @@ def test_detached_copies_share_values_and_have_no_past(draw):
     assert not copy.mean.requires_grad
 
 
-def test_form_is_checked_without_reading_data():
+def test_check_shapes_reads_no_data():
     broken = Gaussian(torch.full((2, 3), float("nan")), torch.zeros(2, 3))
     assert broken.check_shapes() is broken
     meta = Gaussian(torch.zeros(2, 3, device="meta"), torch.zeros(2, 3, device="meta"))
@@ -136,7 +136,7 @@ def test_a_point_has_no_variance(draw, generator):
     assert z.check() is z
 
 
-def test_it_is_a_pytree_node(draw):
+def test_gaussian_is_a_pytree_node(draw):
     z = draw(2, 3)
     doubled = _pytree.tree_map(lambda t: 2 * t, {"images": z, "other": [z]})
     assert isinstance(doubled["images"], Gaussian)
@@ -149,7 +149,7 @@ def test_it_is_a_pytree_node(draw):
     assert isinstance(_pytree.tree_map(lambda t: t, z.mean_trace()), MeanTrace)
 
 
-def test_it_survives_full_graph_compilation(draw):
+def test_gaussian_survives_full_graph_compilation(draw):
     def shift(z):
         return Gaussian(z.mean + 1, z.log_var[..., :]).check()[0], z.uncertainty
 
@@ -184,13 +184,13 @@ def test_it_survives_full_graph_compilation(draw):
         (torch.zeros(1, 2).to(torch.float8_e4m3fn), torch.zeros(1, 2), TypeError, "16 bits"),
     ],
 )
-def test_check_says_what_is_wrong(mean, log_var, error, message):
+def test_check_names_the_invalid_part(mean, log_var, error, message):
     with pytest.raises(error, match=message) as caught:
         Gaussian(mean, log_var).check("images")
     assert str(caught.value).startswith("images: ")
 
 
-def test_the_repr_is_short(draw):
+def test_repr_is_short(draw):
     z = Gaussian(torch.zeros(2, 4), torch.log(torch.tensor([[0.25], [0.5]])).expand(2, 4))
     assert repr(z) == "Gaussian(2 x 4, float32, uncertainty 1 to 2)"
     assert repr(z[0]) == "Gaussian(4, float32, uncertainty 1)"

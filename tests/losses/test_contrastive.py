@@ -61,7 +61,7 @@ def batch(draw, temperature):
 
 
 @pytest.mark.parametrize("name", PAIRWISE)
-def test_values_and_gradients_are_the_loops(batch, temperature, name):
+def test_losses_equal_a_double_loop(batch, temperature, name):
     images, texts = batch
     got, wanted = PAIRWISE[name](images, texts, temperature), loop(name, images, texts, temperature)
     torch.testing.assert_close(got, wanted)
@@ -73,7 +73,7 @@ def test_values_and_gradients_are_the_loops(batch, temperature, name):
 
 @pytest.mark.parametrize("name", PAIRWISE)
 @pytest.mark.parametrize("chunk", [1, 2, 4, 5, 6, 100])
-def test_chunks_change_nothing(batch, temperature, name, chunk):
+def test_chunk_does_not_change_the_loss(batch, temperature, name, chunk):
     images, texts = batch
     whole, chunked = (PAIRWISE[name](images, texts, temperature, chunk=c) for c in (6, chunk))
     torch.testing.assert_close(chunked, whole)
@@ -85,7 +85,7 @@ def test_chunks_change_nothing(batch, temperature, name, chunk):
 
 @pytest.mark.parametrize("name", PAIRWISE)
 @pytest.mark.parametrize("sizes", [(6,), (3, 3), (1, 5), (2, 1, 3), (4, 0, 2)])
-def test_shares_of_the_ranks_add_up(batch, temperature, name, sizes):
+def test_parts_of_ranks_add_up(batch, temperature, name, sizes):
     images, texts = batch
     whole = PAIRWISE[name](images, texts, temperature)
     shares, offset = [], 0
@@ -215,7 +215,7 @@ def test_large_logits_are_exact_in_float64():
     torch.testing.assert_close(got, wanted, rtol=1e-14, atol=0)
 
 
-def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature):
+def test_gradients_are_computed_only_if_required(batch, temperature):
     images, texts = batch
     with torch.no_grad(), Watch() as seen:
         contrastive.ppcl(images, texts, temperature, chunk=6)
@@ -225,7 +225,7 @@ def test_gradients_are_not_computed_when_nobody_wants_them(batch, temperature):
     assert seen.products == 3
 
 
-def test_traces_are_computed_once_and_only_where_they_count(batch, temperature):
+def test_traces_are_computed_once_and_only_if_used(batch, temperature):
     """Of two Gaussians: an exponential of (rows, D) each for PPCL and PML, none for SigLIP and CLIP."""
     images, texts = batch
     for loss, wanted in (
@@ -239,7 +239,7 @@ def test_traces_are_computed_once_and_only_where_they_count(batch, temperature):
         assert seen.exponentials == wanted
 
 
-def test_second_derivatives_are_refused_and_not_taken_for_zero(batch, temperature):
+def test_second_derivatives_raise(batch, temperature):
     images, texts = batch
     value = contrastive.ppcl(images, texts, temperature)
     with pytest.raises(RuntimeError, match="first derivatives only"):
@@ -257,7 +257,7 @@ def test_a_temperature_of_one_element_is_a_scalar(batch, temperature):
     assert gradient.shape == (1,)
 
 
-def test_wrong_shapes_are_named(batch, temperature):
+def test_losses_reject_wrong_shapes(batch, temperature):
     images, texts = batch
     for name, loss in {**PAIRWISE, "clip": contrastive.clip}.items():
         with pytest.raises(ValueError, match=r"log_var \(6, 1\)"):
@@ -280,7 +280,7 @@ def test_wrong_shapes_are_named(batch, temperature):
 
 
 @pytest.mark.parametrize(("scale", "bias"), [(0.0, 0.0), (-1.0, 0.0), (math.inf, 0.0), (1.0, math.nan)])
-def test_a_temperature_starts_somewhere(scale, bias):
+def test_temperature_create_rejects_invalid_values(scale, bias):
     with pytest.raises(ValueError, match="scale must be positive"):
         Temperature.create(scale, bias)
 
@@ -317,7 +317,7 @@ def test_any_chunk_and_offset_give_the_plain_sum(sizes, dims, chunk, log_var, sc
     assert all(torch.isfinite(g).all() for g in gradients)
 
 
-def test_the_temperature_starts_and_stops_where_the_paper_says():
+def test_temperature_has_the_papers_initial_value_and_limit():
     temperature = Temperature.create()
     assert (temperature.scale.item(), temperature.logit_bias.item()) == pytest.approx((10.0, -10.0))
     for start, end in ((math.log(1000.0), 100.0), (-3.0, 1.0)):
@@ -327,7 +327,7 @@ def test_the_temperature_starts_and_stops_where_the_paper_says():
         assert temperature.scale.item() == pytest.approx(end)
 
 
-def test_an_offset_beyond_the_texts_is_named(batch, temperature):
+def test_offset_beyond_the_texts_raises(batch, temperature):
     images, texts = batch
     with pytest.raises(ValueError, match="offset 1 on need texts 1 to 7, but there are 6"):
         contrastive.ppcl(images, texts, temperature, offset=1)
@@ -335,7 +335,7 @@ def test_an_offset_beyond_the_texts_is_named(batch, temperature):
         contrastive.ppcl(images, texts, temperature, chunk=0)
 
 
-def test_mean_trace_is_all_that_a_text_must_send(batch, temperature):
+def test_losses_accept_mean_trace(batch, temperature):
     images, texts = batch
     sent = MeanTrace(texts.mean, texts.uncertainty)
     torch.testing.assert_close(
@@ -343,7 +343,7 @@ def test_mean_trace_is_all_that_a_text_must_send(batch, temperature):
     )
 
 
-def test_it_compiles_to_the_same_numbers(batch, temperature):
+def test_compiled_losses_are_equal(batch, temperature):
     images, texts = batch
     compiled = torch.compile(contrastive.ppcl, backend="aot_eager", fullgraph=True)
     got, wanted = compiled(images, texts, temperature), contrastive.ppcl(images, texts, temperature)

@@ -26,7 +26,7 @@ NAMES = {
 
 @pytest.mark.parametrize("precision", ["f64", "f32"])
 @pytest.mark.parametrize("case", GOLDEN)
-def test_it_gives_the_releases_losses_and_gradients(case, precision):
+def test_objective_equals_the_release(case, precision):
     """All but the VIB term, in which the release puts sigma where sigma^2 belongs (the docs say so)."""
     dtype = torch.float64 if precision == "f64" else torch.float32
     with safe_open(FIXTURES / "loss" / f"{case}.safetensors", "pt") as file:
@@ -48,14 +48,14 @@ def test_it_gives_the_releases_losses_and_gradients(case, precision):
         vib=options["vib_beta"], c=options["inclusion_loss_scale"], eps=float(options["inclusion_loss_eps"]),
     )  # fmt: skip
     images, texts, count = gaussian("image"), gaussian("text"), hp["n_masked"]
-    twins = {}
+    masked = {}
     if count:
-        twins = {
+        masked = {
             f"masked_{name}s": MaskedPairs(whole[:count], gaussian(f"masked_{name}"))
             for name, whole in (("image", images), ("text", texts))
         }
     temperature = Temperature(leaves["logit_scale"].log()[0], leaves["logit_bias"][0])
-    terms = objective(images, texts, temperature, **twins)
+    terms = objective(images, texts, temperature, **masked)
     tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 1e-6}
     for ours, value in terms.weighted.items():
         if not ours.startswith("vib"):
@@ -82,8 +82,8 @@ def test_it_gives_the_releases_losses_and_gradients(case, precision):
 @pytest.fixture
 def batch(draw):
     images, texts = draw(8, 5, low=-6, high=-2), draw(8, 5, low=-6, high=-2)
-    twins = MaskedPairs(images[:2], draw(2, 5)), MaskedPairs(texts[:3], draw(3, 5))
-    return images, texts, {"masked_images": twins[0], "masked_texts": twins[1]}
+    masked = MaskedPairs(images[:2], draw(2, 5)), MaskedPairs(texts[:3], draw(3, 5))
+    return images, texts, {"masked_images": masked[0], "masked_texts": masked[1]}
 
 
 def test_the_default_is_the_papers_headline_recipe():
@@ -99,9 +99,9 @@ def test_the_default_is_the_papers_headline_recipe():
 
 
 def test_every_term_is_reported_and_the_total_is_their_weighted_sum(batch):
-    images, texts, twins = batch
+    images, texts, masked = batch
     objective = Objective(siglip=0.5, pml=0.25, clip=2.0, inclusion=0.1, masked=0.2, vib=0.3)
-    terms = objective(images, texts, objective.temperatures(), **twins)
+    terms = objective(images, texts, objective.temperatures(), **masked)
     weights = {
         "ppcl": 1.0, "siglip": 0.5, "pml": 0.25, "clip": 2.0, "inclusion": 0.1,
         "masked_images": 0.2, "masked_texts": 0.2, "vib_images": 0.3, "vib_texts": 0.3,
@@ -142,34 +142,34 @@ def test_a_batch_that_spans_ranks_adds_up(batch):
         torch.testing.assert_close(sum(share.values[name] for share in shares), value)
 
 
-def test_what_is_missing_is_named(batch):
-    images, texts, twins = batch
+def test_objective_rejects_missing_inputs(batch):
+    images, texts, masked = batch
     objective, temperature = Objective(), Temperature.create()
     with pytest.raises(ValueError, match="masked_images is None"):
         objective(images, texts, temperature)
     with pytest.raises(ValueError, match=r"masked_images=\.\.\.\): the number of masked views"):
-        objective(images, texts, temperature, **twins, batch=GlobalBatch(texts=texts))
+        objective(images, texts, temperature, **masked, batch=GlobalBatch(texts=texts))
     with pytest.raises(ValueError, match=r"images \(8, 5\) and texts \(7, 5\)"):
-        objective(images, texts[:7], temperature, **twins)
+        objective(images, texts[:7], temperature, **masked)
     with pytest.raises(ValueError, match="images of all ranks"):
         Objective(clip=1, masked=0)(images, texts, temperature, batch=GlobalBatch(texts=texts))
 
 
-def test_a_missing_temperature_is_named(batch):
-    images, texts, twins = batch
+def test_missing_temperature_raises(batch):
+    images, texts, masked = batch
     with pytest.raises(ValueError, match="temperature has no 'clip'"):
-        Objective(clip=1)(images, texts, Objective().temperatures(), **twins)
+        Objective(clip=1)(images, texts, Objective().temperatures(), **masked)
 
 
 @pytest.mark.parametrize(
     "setting", [{"form": "printed"}, {"reduction": "sum"}, {"c": -1.0}, {"c": math.inf}, {"eps": math.nan}]
 )
-def test_bad_settings_are_named(setting):
+def test_objective_rejects_invalid_settings(setting):
     with pytest.raises(ValueError, match=next(iter(setting))):
         Objective(**setting)
 
 
-def test_the_chunk_reaches_the_losses(batch):
+def test_objective_passes_chunk_to_the_losses(batch):
     images, texts, _ = batch
     values = [
         Objective(siglip=1, pml=1, inclusion=0, masked=0, chunk=chunk)(
@@ -184,17 +184,17 @@ def test_the_chunk_reaches_the_losses(batch):
 
 
 @pytest.mark.parametrize("weights", [{"ppcl": -1.0}, {"vib": math.nan}, {"inclusion": math.inf}])
-def test_bad_weights_are_named(weights):
+def test_objective_rejects_invalid_weights(weights):
     with pytest.raises(ValueError, match=next(iter(weights))):
         Objective(**weights)
 
 
-def test_an_objective_without_terms_is_an_error():
+def test_objective_without_terms_raises():
     with pytest.raises(ValueError, match="every weight is 0"):
         Objective(ppcl=0, inclusion=0, masked=0, vib=0)
 
 
-def test_a_loss_that_is_not_finite_is_named(batch):
+def test_nonfinite_loss_raises(batch):
     images, texts, _ = batch
     objective = Objective(inclusion=0, masked=0)
     broken = Gaussian(images.mean, images.log_var + math.inf)
@@ -215,14 +215,14 @@ def test_a_loss_that_is_not_finite_is_named(batch):
         ),
     ],
 )
-def test_the_whole_objective_compiles_in_full(batch, backend):
-    images, texts, twins = batch
+def test_objective_compiles_as_a_full_graph(batch, backend):
+    images, texts, masked = batch
     objective = Objective(clip=1.0, inclusion=0.1, masked=0.1)
     temperature = Temperature(torch.tensor(2.0).double(), torch.tensor(-3.0).double())
     leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
 
     def total(images, texts):
-        return objective(images, texts, temperature, **twins).total
+        return objective(images, texts, temperature, **masked).total
 
     compiled = torch.compile(total, backend=backend, fullgraph=True)
     got, wanted = compiled(images, texts), total(images, texts)

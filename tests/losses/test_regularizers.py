@@ -23,7 +23,7 @@ def test_inclusion_is_the_mean_over_dimensions_and_pairs(draw, c, eps, form):
     assert got.item() == pytest.approx(total / 12, rel=1e-12)
 
 
-def test_the_summed_reduction_has_one_logit_a_pair(draw):
+def test_summed_reduction_has_one_logit_per_pair(draw):
     inner, outer = draw(3, 4), draw(3, 4)
     h = formulas.inclusion(inner.mean, inner.log_var, outer.mean, outer.log_var, "published", -2.0).sum(-1)
     got = regularizers.inclusion(inner, outer, c=3.0, eps=-2.0, reduction="summed")
@@ -42,7 +42,7 @@ def test_gradients(draw, eps):
     assert torch.autograd.gradcheck(lambda m, v: regularizers.vib(Gaussian(m, v)), tensors[:2])
 
 
-def test_bad_input_is_named(draw):
+def test_regularizers_reject_invalid_input(draw):
     a, b = draw(5, 4), draw(5, 4)
     with pytest.raises(ValueError, match=r"inner \(1, 4\) and outer \(5, 4\)"):
         regularizers.inclusion(a[:1], b)
@@ -72,7 +72,7 @@ def test_tiny_epsilon_leaves_float32_finite(draw):
     assert all(torch.isfinite(g).all() for g in torch.autograd.grad(loss, tensors))
 
 
-def test_training_on_it_widens_the_outer_and_narrows_the_inner(draw):
+def test_training_on_inclusion_increases_outer_and_decreases_inner_variance(draw):
     inner, outer = (
         Gaussian(draw(1, 4).mean, torch.full((1, 4), -5.0).double().requires_grad_()) for _ in range(2)
     )
@@ -87,7 +87,7 @@ def test_vib_is_the_mean_kl(draw):
     torch.testing.assert_close(regularizers.vib(z), wanted)
 
 
-def test_shares_add_up_and_nothing_gives_zero(draw):
+def test_parts_add_up_and_an_empty_batch_gives_zero(draw):
     a, b = draw(5, 4), draw(5, 4)
     for function in (
         lambda s, **k: regularizers.inclusion(a[s], b[s], **k),

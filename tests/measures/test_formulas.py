@@ -44,7 +44,7 @@ def test_log_inclusion_is_the_integral_of_p1_squared_p2(pair):
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_h_is_the_difference_of_the_two_integrals(pair):
+def test_inclusion_is_the_difference_of_the_two_integrals(pair):
     there = formulas.log_inclusion(*tensors(*pair), "exact", 0.0)
     back = formulas.log_inclusion(*tensors(*reversed(pair)), "exact", 0.0)
     torch.testing.assert_close(formulas.inclusion(*tensors(*pair), "exact", 0.0), there - back)
@@ -60,7 +60,7 @@ def paper_log_inclusion(m1, l1, m2, l2, form, eps):
 
 @pytest.mark.parametrize("eps", [0.0, -5.0, -20.0])
 @pytest.mark.parametrize("form", FORMS)
-def test_the_closed_forms_are_the_papers_abc_form(draw, form, eps):
+def test_closed_forms_equal_the_papers_abc_form(draw, form, eps):
     a, b = draw(50, 4, low=-4, high=2), draw(50, 4, low=-4, high=2)
     there, back = (a.mean, a.log_var, b.mean, b.log_var), (b.mean, b.log_var, a.mean, a.log_var)
     wanted = paper_log_inclusion(*there, form, eps)
@@ -69,7 +69,7 @@ def test_the_closed_forms_are_the_papers_abc_form(draw, form, eps):
     torch.testing.assert_close(formulas.inclusion(*there, form, eps), wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_the_abc_form_loses_its_digits_in_float32_and_ours_does_not(draw):
+def test_closed_forms_are_more_accurate_than_the_abc_form(draw):
     """Why the closed form exists: B^2/4A - C is a small difference of numbers of size mean^2/s."""
     a, b = (draw(200, 64, low=-20, high=2, dtype=torch.float32) for _ in range(2))
     near = (a.mean, a.log_var, a.mean + 0.01 * (b.mean - a.mean), b.log_var)
@@ -85,7 +85,7 @@ def test_the_abc_form_loses_its_digits_in_float32_and_ours_does_not(draw):
 
 @pytest.mark.parametrize("eps", [0.0, -10.0, -100.0])
 @pytest.mark.parametrize("form", FORMS)
-def test_h_is_antisymmetric_to_the_last_bit(draw, form, eps):
+def test_inclusion_is_exactly_antisymmetric(draw, form, eps):
     a, b = (draw(100, 8, low=-20, high=2, dtype=torch.float32) for _ in range(2))
     there = formulas.inclusion(a.mean, a.log_var, b.mean, b.log_var, form, eps)
     back = formulas.inclusion(b.mean, b.log_var, a.mean, a.log_var, form, eps)
@@ -93,7 +93,7 @@ def test_h_is_antisymmetric_to_the_last_bit(draw, form, eps):
     assert torch.equal(there.sign(), (b.log_var - a.log_var).sign()), "the sign is that of s2 - s1"
 
 
-def test_h_stays_accurate_for_nearly_equal_widths():
+def test_inclusion_is_accurate_for_nearly_equal_variances():
     """x = 1e-6: H is x/3, where a ratio of widths in float32 would leave noise of 1e-7."""
     narrow, wide = torch.tensor(-3.0), torch.tensor(-3.0 + 2**-20)
     value = formulas.inclusion(torch.tensor(0.0), narrow, torch.tensor(0.0), wide, "exact", 0.0)

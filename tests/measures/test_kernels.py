@@ -67,7 +67,7 @@ def test_products_of_extreme_rows_never_leave_float32(extreme):
         torch.testing.assert_close(kernel(*leaves(z, z), "exact", 0.0).double(), wanted, rtol=1e-5, atol=1e-3)
 
 
-def test_nothing_is_kept_for_the_backward_pass_but_the_inputs(draw, monkeypatch):
+def test_backward_stores_the_inputs_only(draw, monkeypatch):
     monkeypatch.setitem(all_pairs.BLOCK_ELEMENTS, "cpu", 1024)
     a, b = draw(20, 64), draw(20, 64)
     a.mean.requires_grad_()
@@ -82,14 +82,14 @@ def test_nothing_is_kept_for_the_backward_pass_but_the_inputs(draw, monkeypatch)
     assert sum(kept.values()) <= 4 * 20 * 64
 
 
-def test_the_mills_ratio_is_scipys():
+def test_mills_ratio_equals_scipy():
     t = torch.cat([torch.zeros(1), torch.logspace(-6, 18, 5000)])
     wanted = 0.5 * special.erfcx(t.double().numpy() / math.sqrt(2))
     got = containment_kernel._mills_(t.clone(), torch.empty_like(t)).double()
     torch.testing.assert_close(got, torch.from_numpy(wanted), rtol=4e-7, atol=0)
 
 
-def test_no_n_m_d_tensor_is_made(draw, monkeypatch):
+def test_kernels_make_no_n_m_d_tensor(draw, monkeypatch):
     """The largest tensor that any kernel allocates is a block, however many pairs there are."""
     monkeypatch.setitem(all_pairs.BLOCK_ELEMENTS, "cpu", 1024)
     a, b = draw(40, 64), draw(50, 64)
@@ -108,7 +108,7 @@ def test_no_n_m_d_tensor_is_made(draw, monkeypatch):
 
 
 @pytest.mark.parametrize("formula", [formulas.inclusion, formulas.log_inclusion])
-def test_blocks_carry_the_gradients_of_the_definition(draw, monkeypatch, formula):
+def test_blocks_have_the_gradients_of_the_definition(draw, monkeypatch, formula):
     monkeypatch.setitem(all_pairs.BLOCK_ELEMENTS, "cpu", 60)
     a, b = draw(5, 6), draw(7, 6)
     tensors = [t.requires_grad_() for t in leaves(a, b)]

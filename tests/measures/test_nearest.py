@@ -29,7 +29,7 @@ def test_cosine_similarity_ignores_lengths_and_variances(draw):
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])
 @pytest.mark.parametrize("k", [1, 3, 11, 40])
-def test_as_a_sort_of_all_pairs(draw, monkeypatch, by, k):
+def test_nearest_equals_a_sort_of_all_pairs(draw, monkeypatch, by, k):
     monkeypatch.setattr(module, "BLOCK", (4, 5))
     queries, items = draw(10, 6), draw(11, 6)
     values, places = find_nearest(queries, items, k, metric=by)
@@ -41,7 +41,7 @@ def test_as_a_sort_of_all_pairs(draw, monkeypatch, by, k):
 @hypothesis.given(
     st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8)
 )
-def test_of_equal_ones_the_first_come_first(rows, k):
+def test_nearest_orders_ties_by_index(rows, k):
     scores = torch.tensor(rows, dtype=torch.float32)
     values, places = stable_topk(scores, k)
     for row, best, where in zip(rows, values.tolist(), places.tolist(), strict=True):
@@ -50,19 +50,19 @@ def test_of_equal_ones_the_first_come_first(rows, k):
         assert best == [row[i] for i in order]
 
 
-def test_equal_items_over_several_blocks(draw, monkeypatch):
+def test_nearest_orders_ties_across_blocks(draw, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", (2, 3))
     one = draw(1, 4)
     items = Gaussian.cat([one] * 8)
     assert find_nearest(draw(5, 4), items, 4)[1].tolist() == [[0, 1, 2, 3]] * 5
 
 
-def test_deterministic_models(draw):
+def test_nearest_of_points(draw):
     points = Gaussian.point(draw(6, 4).mean)
     assert torch.equal(find_nearest(points, points, 1)[1][:, 0], torch.arange(6))
 
 
-def test_bad_input(draw):
+def test_nearest_rejects_invalid_input(draw):
     with pytest.raises(ValueError, match="different models"):
         find_nearest(draw(2, 3), draw(2, 4), 1)
     with pytest.raises(ValueError, match="items are empty"):

@@ -24,7 +24,7 @@ def double(z):
 
 
 @pytest.mark.parametrize(("paired", "crossed"), ALL_PAIRS)
-def test_the_matrix_form_is_the_paired_form_of_every_pair(draw, paired, crossed):
+def test_matrix_form_equals_paired_form(draw, paired, crossed):
     a, b = draw(4, 6, low=-2), draw(5, 6, low=-2)
     matrix = getattr(prolip, crossed)(a, b)
     assert matrix.shape == (4, 5)
@@ -67,7 +67,7 @@ def test_published_inclusion_is_the_releases(case, eps):
         torch.testing.assert_close(got, golden[f"{case}.{key}_eps{eps}.f64"], rtol=1e-9, atol=1e-7)
 
 
-def test_the_papers_claim_of_h_for_disjoint_gaussians_holds_for_log_inclusion_only():
+def test_disjoint_gaussians_have_negative_log_inclusion_but_not_inclusion():
     narrow, wide = (
         Gaussian(torch.tensor([[m]]), torch.tensor([[2 * math.log(sd)]]))
         for m, sd in ((-9.0, 0.5), (9.0, 2.0))
@@ -310,7 +310,7 @@ def test_gradients_at_equal_gaussians(draw):
     scale=st.sampled_from([0.0, 1e-6, 1.0, 10.0, 1000.0]),
     seed=st.integers(0, 999),
 )
-def test_finite_in_finite_out(rows, columns, dims, centres, scale, seed):
+def test_measures_of_finite_values_are_finite(rows, columns, dims, centres, scale, seed):
     generator = torch.Generator().manual_seed(seed)
 
     def make(count, centre):
@@ -347,7 +347,7 @@ def test_log_density_matrix_is_log_density_of_every_pair(draw):
 
 @pytest.mark.parametrize("log_var", [-30.0, -40.0, -60.0, -80.0])
 @pytest.mark.parametrize("centre", [1.0, 1000.0])
-def test_log_density_matrix_of_narrow_gaussians_is_not_lost_in_the_square(draw, log_var, centre):
+def test_log_density_matrix_is_accurate_for_small_variances(draw, log_var, centre):
     mean = centre * draw(2, 3, 16).mean
     z = Gaussian(mean, torch.full_like(mean, log_var))
     x = torch.cat([mean[:, :1] + z.std[:, :1], mean[:, 1:]], dim=1)
@@ -368,7 +368,7 @@ def test_kl_is_zero_only_for_equals(draw):
     torch.testing.assert_close(prolip.kl_standard(a), prolip.kl_divergence(a, standard))
 
 
-def test_mixed_types_meet_in_the_better_one(draw):
+def test_mixed_dtypes_are_promoted(draw):
     a, b = draw(2, 3), draw(2, 3).to(torch.float32)
     assert prolip.csd(a, b).dtype == torch.float64
     assert prolip.inclusion_matrix(b, a).dtype == torch.float64
@@ -377,7 +377,7 @@ def test_mixed_types_meet_in_the_better_one(draw):
 
 
 @pytest.mark.parametrize("name", [*PAIRED, *(f"{n}_matrix" for n in PAIRED)])
-def test_bad_input_is_named(draw, name):
+def test_measures_reject_invalid_gaussians(draw, name):
     function, good = getattr(prolip, name), draw(2, 3)
     with pytest.raises(ValueError, match="a has 3 dimensions, b has 4"):
         function(good, draw(2, 4))
@@ -387,7 +387,7 @@ def test_bad_input_is_named(draw, name):
         function(good, Gaussian(good.mean * float("nan"), good.log_var))
 
 
-def test_bad_input_of_the_others_is_named(draw):
+def test_densities_and_divergences_reject_invalid_input(draw):
     good, nan = draw(2, 3), Gaussian(draw(2, 3).mean * float("nan"), draw(2, 3).log_var)
     for function in (prolip.kl_standard, lambda z: prolip.kl_divergence(z, good)):
         with pytest.raises(TypeError, match="must be a Gaussian"):
@@ -419,7 +419,7 @@ def test_eps_is_a_logarithm(draw, eps):
 @pytest.mark.parametrize("spread", [1.0, 0.1, 1e-2, 1e-3])
 @pytest.mark.parametrize("apart", [0.0, 0.02, 1.0])
 @pytest.mark.parametrize("form", ["exact", "published"])
-def test_h_of_nearly_equal_widths_keeps_its_digits_and_its_sign(draw, form, spread, apart):
+def test_inclusion_of_nearly_equal_variances_is_accurate(draw, form, spread, apart):
     """Sums of 768 log-variances about -9 must not be subtracted from each other in float32."""
     a = draw(20, 768, low=-9 - spread, high=-9 + spread)
     mean = a.mean + apart * (draw(20, 768).mean - a.mean)
@@ -437,7 +437,7 @@ def test_h_of_nearly_equal_widths_keeps_its_digits_and_its_sign(draw, form, spre
 
 
 @pytest.mark.parametrize("spread", [1e-3, 1e-4, 1e-5])
-def test_h_of_nearly_equal_widths_in_few_dimensions(generator, spread):
+def test_inclusion_of_nearly_equal_variances_in_few_dimensions(generator, spread):
     """Errors of single dimensions, which many would average away."""
 
     def make():
@@ -458,7 +458,7 @@ def test_squared_distances_are_never_negative(generator):
 
 
 @pytest.mark.parametrize("name", ["csd", "inclusion", "log_inclusion", "kl_divergence"])
-def test_mixed_types_are_raised_before_anything_is_computed(draw, name):
+def test_mixed_dtypes_are_promoted_before_computing(draw, name):
     a, b = draw(4, 5), draw(4, 5).to(torch.float32)
     function = getattr(prolip, name)
     torch.testing.assert_close(function(a, b), function(a, double(b)), rtol=1e-12, atol=0)
@@ -471,7 +471,7 @@ def test_devices_must_agree(draw, monkeypatch):
         prolip.csd(draw(2, 3), draw(2, 3).to("meta"))
 
 
-def test_autocast_does_not_reach_into_measures(draw):
+def test_measures_ignore_autocast(draw):
     a = draw(6, 64, dtype=torch.float32)
     near = Gaussian(a.mean + 0.01 * draw(6, 64, dtype=torch.float32).mean, a.log_var)
     for name in [*PAIRED, *(f"{n}_matrix" for n in PAIRED)]:
@@ -481,7 +481,7 @@ def test_autocast_does_not_reach_into_measures(draw):
 
 
 @pytest.mark.parametrize("name", [f"{n}_matrix" for n in PAIRED])
-def test_no_rows_give_no_numbers_and_a_place_in_the_graph(draw, name):
+def test_empty_batches_give_empty_results_with_gradients(draw, name):
     function = getattr(prolip, name)
     for n, m in ((0, 3), (3, 0), (0, 0)):
         a, b = draw(n, 4), draw(m, 4)
@@ -492,20 +492,20 @@ def test_no_rows_give_no_numbers_and_a_place_in_the_graph(draw, name):
 
 
 @pytest.mark.parametrize("name", [*PAIRED, *(f"{n}_matrix" for n in PAIRED)])
-def test_measures_compile_in_full(draw, name):
+def test_measures_compile_as_full_graphs(draw, name):
     a, b = draw(3, 4, dtype=torch.float32), draw(3, 4, dtype=torch.float32)
     compiled = torch.compile(getattr(prolip, name), fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(a, b), getattr(prolip, name)(a, b))
 
 
-def test_rows_that_do_not_pair_up_are_pointed_to_the_matrix_form(draw):
+def test_unequal_row_counts_suggest_the_matrix_form(draw):
     with pytest.raises(ValueError, match="_matrix"):
         prolip.csd(draw(2, 3), draw(4, 3))
     with pytest.raises(ValueError, match="all pairs need"):
         prolip.csd_matrix(draw(2, 2, 3), draw(4, 3))
 
 
-def test_points_have_no_inclusion(draw):
+def test_inclusion_rejects_points(draw):
     with pytest.raises(ValueError, match="zero variance"):
         prolip.inclusion(draw(2, 3), Gaussian.point(draw(2, 3).mean))
     with pytest.raises(ValueError, match="zero variance"):
@@ -514,14 +514,14 @@ def test_points_have_no_inclusion(draw):
         prolip.containment(*[Gaussian(torch.zeros(1, 1), torch.full((1, 1), -90.0))] * 2)
 
 
-def test_the_form_is_one_of_two(draw):
+def test_inclusion_rejects_unknown_form(draw):
     with pytest.raises(ValueError, match="published"):
         prolip.inclusion(draw(2, 3), draw(2, 3), form="printed")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["log_inclusion", "inclusion", "log_containment"])
-def test_a_million_pairs_are_those_of_float64(draw, name):
+def test_a_million_pairs_match_float64(draw, name):
     """All-pairs kernels at the size at which they are used: nothing depends on where a block ends."""
     a, b = (
         draw(1000, 96, low=-12, high=-6, dtype=torch.float32),

@@ -1,4 +1,4 @@
-"""Configs: to JSON and back, and a sentence for everything that is unknown or impossible."""
+"""Configs: to JSON and back, and a message for everything that is unknown or impossible."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ BLOCKS = TransformerConfig(width=32, layers=2, heads=4, mlp_width=64)
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_through_json_and_back(name):
+def test_config_survives_json(name):
     config = get_config(name, TOKENS)
     assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
@@ -35,7 +35,7 @@ def changed(config, path, value):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "sentence"),
+    ("path", "value", "message"),
     [
         ("embed_dim", 0, "embed_dim must be a whole number of at least 1"),
         ("embed_dim", True, "embed_dim must be a whole number"),
@@ -67,8 +67,8 @@ def changed(config, path, value):
         ("init.scale", 0.0, "scale must be positive"),
     ],
 )
-def test_bad_values_are_named_with_their_place(path, value, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_values_are_named_with_their_field(path, value, message):
+    with pytest.raises(ValueError, match=message):
         ModelConfig.from_dict(changed(get_config("nano", TOKENS), path, value))
 
 
@@ -92,7 +92,7 @@ def test_a_patch_may_fill_the_image():
     assert ImageConfig(preprocessing=ImagePreprocessing(size=8), patch_size=8, blocks=BLOCKS).patches == 1
 
 
-def test_what_pooling_needs():
+def test_pooling_requirements():
     with pytest.raises(ValueError, match="class_norm"):
         image(pooling="attention", uncertainty="none", class_norm="twice")
     with pytest.raises(ValueError, match="end_id"):
@@ -113,7 +113,7 @@ def test_what_pooling_needs():
         )
 
 
-def test_the_text_tower_too():
+def test_text_tower_requirements():
     with pytest.raises(ValueError, match="text tower has no projection, so its width 32"):
         ModelConfig(embed_dim=16, image=image(), text=text(projection=False))
     with pytest.raises(ValueError, match="needs the projections"):
@@ -133,6 +133,6 @@ def test_another_source_of_variances():
     assert config.with_uncertainty("multihead").image.uncertainty == "multihead"
 
 
-def test_start_must_be_finite():
+def test_init_config_must_be_finite():
     with pytest.raises(ValueError, match="finite"):
         InitConfig(logit_bias=float("nan"))

@@ -286,7 +286,7 @@ def test_load_names_missing_files(saved):
     with pytest.raises(FileNotFoundError, match=r"model.safetensors is missing"):
         prolip.load(saved)
     (saved / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match="model"):
+    with pytest.raises(FileNotFoundError, match="is not a model in a known format"):
         prolip.load(saved)
 
 

@@ -51,7 +51,7 @@ TEXT = {
 
 
 @pytest.mark.parametrize("name", [f"image.{name}" for name in IMAGE] + [f"text.{name}" for name in TEXT])
-def test_spreads(name, state):
+def test_standard_deviations_of_new_weights(name, state):
     side, rest = name.split(".", maxsplit=1)
     wanted = (IMAGE if side == "image" else TEXT)[rest]
     values = state[name]
@@ -69,7 +69,7 @@ def test_norms_are_the_identity_and_biases_zero(state):
             assert (values == 0).all(), name
 
 
-def test_log_var_starts_where_the_config_says():
+def test_log_var_starts_at_the_configs_value():
     for kind in ("token", "multihead"):
         config = get_config("miniature", TOKENS).with_uncertainty(kind)
         state = ProLIP(config).init_weights(torch.Generator().manual_seed(0)).state_dict()

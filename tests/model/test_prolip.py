@@ -25,8 +25,8 @@ TEXTS = ["a red circle", "a thing", "two yellow stars and a circle above a small
 
 
 @pytest.fixture
-def pictures(generator):
-    """Five pictures of different sizes."""
+def pil_images(generator):
+    """Five images of different sizes."""
     return [
         Image.fromarray(
             torch.randint(256, (40 + i, 60 - 5 * i, 3), dtype=torch.uint8, generator=generator).numpy()
@@ -41,8 +41,8 @@ def deterministic(model):
     return ProLIP(config, model.tokenizer).init_weights(torch.Generator().manual_seed(1)).eval()
 
 
-def test_embeddings_are_gaussians_of_unit_means(nano, pictures):
-    images, texts = nano.embed_images(pictures), nano.embed_texts(TEXTS)
+def test_embeddings_are_gaussians_of_unit_means(nano, pil_images):
+    images, texts = nano.embed_images(pil_images), nano.embed_texts(TEXTS)
     assert isinstance(images, Gaussian)
     assert images.shape == (5, 32)
     assert texts.shape == (4, 32)
@@ -52,78 +52,78 @@ def test_embeddings_are_gaussians_of_unit_means(nano, pictures):
         assert not z.mean.requires_grad
 
 
-def test_log_var_starts_near_minus_ten(nano, pictures):
-    for z in (nano.embed_images(pictures), nano.embed_texts(TEXTS)):
+def test_log_var_starts_near_minus_ten(nano, pil_images):
+    for z in (nano.embed_images(pil_images), nano.embed_texts(TEXTS)):
         assert z.log_var.mean() == pytest.approx(-10.0, abs=0.5)
         assert 0.3 < z.log_var.std() < 2.0
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
-def test_batches_change_nothing(nano, pictures, batch_size):
+def test_batch_size_does_not_change_embeddings(nano, pil_images, batch_size):
     for found, wanted in (
-        (nano.embed_images(pictures, batch_size=batch_size), nano.embed_images(pictures)),
+        (nano.embed_images(pil_images, batch_size=batch_size), nano.embed_images(pil_images)),
         (nano.embed_texts(TEXTS, batch_size=batch_size), nano.embed_texts(TEXTS)),
     ):
         torch.testing.assert_close(found.mean, wanted.mean, rtol=0, atol=1e-6)
         torch.testing.assert_close(found.log_var, wanted.log_var, rtol=0, atol=1e-5)
 
 
-def test_it_is_preprocess_and_encode(nano, pictures):
-    pixels = torch.stack([nano.preprocess(picture) for picture in pictures])
+def test_embed_equals_preprocess_and_encode(nano, pil_images):
+    pixels = torch.stack([nano.preprocess(image) for image in pil_images])
     with torch.no_grad():
         wanted = nano.encode_image(pixels)
-    torch.testing.assert_close(nano.embed_images(pictures).mean, wanted.mean, rtol=0, atol=1e-6)
+    torch.testing.assert_close(nano.embed_images(pil_images).mean, wanted.mean, rtol=0, atol=1e-6)
     with torch.no_grad():
         wanted = nano.encode_text(nano.tokenize(TEXTS))
     torch.testing.assert_close(nano.embed_texts(TEXTS).mean, wanted.mean, rtol=0, atol=1e-6)
 
 
-def test_paths_arrays_and_pil_are_the_same(nano, pictures, tmp_path):
-    file = tmp_path / "picture.png"
-    pictures[0].save(file)
-    array = np.asarray(pictures[0])
+def test_paths_arrays_and_pil_are_the_same(nano, pil_images, tmp_path):
+    file = tmp_path / "image.png"
+    pil_images[0].save(file)
+    array = np.asarray(pil_images[0])
     tensor = torch.from_numpy(array.copy()).permute(2, 0, 1)
-    found = nano.embed_images([str(file), file, file.read_bytes(), pictures[0], array, tensor])
+    found = nano.embed_images([str(file), file, file.read_bytes(), pil_images[0], array, tensor])
     for z in found:
         torch.testing.assert_close(z.mean, found[0].mean, rtol=0, atol=1e-6)
 
 
-def test_a_single_input_is_a_batch_of_one(nano, pictures):
-    assert nano.embed_images(pictures[0]).shape == (1, 32)
-    assert nano.embed_images(np.asarray(pictures[0])).shape == (1, 32)
+def test_a_single_input_is_a_batch_of_one(nano, pil_images):
+    assert nano.embed_images(pil_images[0]).shape == (1, 32)
+    assert nano.embed_images(np.asarray(pil_images[0])).shape == (1, 32)
     assert nano.embed_texts("a thing").shape == (1, 32)
     assert nano.embed_images(np.zeros((2, 20, 20, 3), dtype=np.uint8)).shape == (2, 32)
 
 
-def test_nothing_gives_nothing(nano):
+def test_empty_input_gives_empty_gaussian(nano):
     assert nano.embed_images([]).shape == (0, 32)
     assert nano.embed_texts([]).shape == (0, 32)
 
 
-def test_a_bad_picture_is_named(nano, pictures, tmp_path):
+def test_embed_images_names_the_bad_image(nano, pil_images, tmp_path):
     bad = tmp_path / "bad.jpg"
-    bad.write_bytes(b"no picture")
+    bad.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"image 1: .*bad.jpg"):
-        nano.embed_images([pictures[0], bad, pictures[1]])
+        nano.embed_images([pil_images[0], bad, pil_images[1]])
     with pytest.raises(FileNotFoundError, match=r"image 2: .*nowhere.png"):
-        nano.embed_images([pictures[0], pictures[1], "nowhere.png"])
+        nano.embed_images([pil_images[0], pil_images[1], "nowhere.png"])
     with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1, not 0"):
-        nano.embed_images(pictures, batch_size=0)
+        nano.embed_images(pil_images, batch_size=0)
 
 
-def test_a_bad_text_is_named_by_its_own_place(nano):
+def test_embed_texts_names_the_bad_text_by_its_index(nano):
     with pytest.raises(TypeError, match=r"texts\[2\] must be a str, not int"):
         nano.embed_texts(["a", "a thing here and more", 3, "a red circle"])
 
 
-def test_one_lazily_opened_picture_may_stand_twice(nano, pictures, tmp_path):
-    pictures[0].resize((900, 700)).save(tmp_path / "big.jpg")
-    with Image.open(tmp_path / "big.jpg") as picture:
-        found = nano.embed_images([picture] * 16)
+def test_lazily_opened_image_may_occur_twice(nano, pil_images, tmp_path):
+    pil_images[0].resize((900, 700)).save(tmp_path / "big.jpg")
+    with Image.open(tmp_path / "big.jpg") as image:
+        found = nano.embed_images([image] * 16)
     assert (found.mean - found.mean[0]).abs().max() < 1e-6
 
 
-def test_an_error_does_not_wait_for_the_rest(nano, pictures, monkeypatch):
+def test_embed_images_raises_without_reading_the_rest(nano, pil_images, monkeypatch):
     read = []
     reader = inference.read_image
 
@@ -136,16 +136,16 @@ def test_an_error_does_not_wait_for_the_rest(nano, pictures, monkeypatch):
 
     monkeypatch.setattr(inference, "read_image", slow)
     with pytest.raises(ValueError, match="image 0: bad"):
-        nano.embed_images([np.asarray(pictures[0])] * 600, batch_size=200)
+        nano.embed_images([np.asarray(pil_images[0])] * 600, batch_size=200)
     assert len(read) < 100
 
 
-def test_names_that_no_file_can_have(nano):
+def test_embed_images_rejects_impossible_file_names(nano):
     with pytest.raises(ValueError, match="image 0: "):
         nano.embed_images(["\ud800.png"])
 
 
-def test_a_model_without_weights_says_so(nano):
+def test_model_without_weights_raises(nano):
     model = ProLIP(nano.config, nano.tokenizer)
     with pytest.raises(ValueError, match="this model has no weights yet"):
         model.embed_texts("a")
@@ -153,7 +153,7 @@ def test_a_model_without_weights_says_so(nano):
         model.save("nowhere")
 
 
-def test_making_a_model_leaves_torchs_own_chance_alone(tokenizer):
+def test_create_does_not_use_the_global_generator(tokenizer):
     before = torch.get_rng_state()
     prolip.create("nano", tokenizer)
     assert torch.equal(torch.get_rng_state(), before)
@@ -175,7 +175,7 @@ def test_a_bad_text_is_named(nano):
         nano.embed_texts(["a", None])
 
 
-def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
+def test_few_images_are_read_ahead(nano, pil_images, monkeypatch):
     """Never more than three batches in memory, however long the list."""
     read, encoded, most = 0, 0, 0
     reader, encoder = inference.read_image, ProLIP.encode_image
@@ -193,7 +193,7 @@ def test_few_pictures_are_read_ahead(nano, pictures, monkeypatch):
 
     monkeypatch.setattr(inference, "read_image", counted)
     monkeypatch.setattr(ProLIP, "encode_image", counting)
-    nano.embed_images(pictures * 6, batch_size=2)
+    nano.embed_images(pil_images * 6, batch_size=2)
     assert read == encoded == 30
     assert 2 < most <= 8
 
@@ -246,9 +246,9 @@ def test_match_probability_rejects_invalid_input(nano, draw):
         deterministic(nano).match_probability(draw(3, 32), draw(3, 32))
 
 
-def test_a_deterministic_model_gives_points(nano, pictures):
+def test_a_deterministic_model_gives_points(nano, pil_images):
     model = deterministic(nano)
-    z = model.embed_images(pictures)
+    z = model.embed_images(pil_images)
     assert (z.log_var == -torch.inf).all()
     assert (z.uncertainty == 0).all()
     distance = prolip.csd_matrix(z, model.embed_texts(TEXTS))
@@ -256,8 +256,8 @@ def test_a_deterministic_model_gives_points(nano, pictures):
     assert model.temperature.logit_bias == 0
 
 
-def test_both_at_once(nano, pictures):
-    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures]), nano.tokenize(TEXTS)
+def test_forward_encodes_images_and_texts(nano, pil_images):
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pil_images]), nano.tokenize(TEXTS)
     images, texts = nano(pixels, ids)
     torch.testing.assert_close(images.mean, nano.encode_image(pixels).mean)
     torch.testing.assert_close(texts.log_var, nano.encode_text(ids).log_var)
@@ -265,9 +265,9 @@ def test_both_at_once(nano, pictures):
 
 
 @pytest.mark.parametrize("half", ["autocast", "model"])
-def test_half_precision_stays_near(nano, pictures, half):
+def test_half_precision_stays_near(nano, pil_images, half):
     """Products in bfloat16; log-variances and means come out in float32."""
-    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures]), nano.tokenize(TEXTS)
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pil_images]), nano.tokenize(TEXTS)
     wanted = nano.encode_image(pixels), nano.encode_text(ids)
     model = copy.deepcopy(nano).to(torch.bfloat16) if half == "model" else nano
     with torch.autocast("cpu", torch.bfloat16, enabled=half == "autocast"):
@@ -280,28 +280,28 @@ def test_half_precision_stays_near(nano, pictures, half):
         assert (z.mean - exact.mean).abs().max() > 1e-5  # it did compute in bfloat16
 
 
-def test_double_stays_double(nano, pictures):
-    z = nano.double().embed_images(pictures)
+def test_double_stays_double(nano, pil_images):
+    z = nano.double().embed_images(pil_images)
     assert z.mean.dtype == z.log_var.dtype == torch.float64
 
 
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
-def test_the_whole_graph_can_be_traced(nano, pictures, uncertainty):
+def test_model_compiles_as_a_full_graph(nano, pil_images, uncertainty):
     """torch.compile sees no break; real compilation is the slow test below."""
     model = ProLIP(nano.config.with_uncertainty(uncertainty), nano.tokenizer).init_weights(
         torch.Generator().manual_seed(2)
     )
-    _same_compiled(model, pictures, "eager", sizes=(4,))
+    _same_compiled(model, pil_images, "eager", sizes=(4,))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile's inductor needs a C++ compiler")
-def test_compiled_gives_the_same_numbers(nano, pictures):
-    _same_compiled(nano, pictures, "inductor", sizes=(4, 2))
+def test_compiled_gives_the_same_numbers(nano, pil_images):
+    _same_compiled(nano, pil_images, "inductor", sizes=(4, 2))
 
 
-def _same_compiled(model, pictures, backend, sizes):
-    pixels, ids = torch.stack([model.preprocess(p) for p in pictures]), model.tokenize(TEXTS)
+def _same_compiled(model, pil_images, backend, sizes):
+    pixels, ids = torch.stack([model.preprocess(p) for p in pil_images]), model.tokenize(TEXTS)
     torch._dynamo.reset()
     for encode, batch in ((model.encode_image, pixels), (model.encode_text, ids)):
         compiled = torch.compile(encode, backend=backend, fullgraph=True)
@@ -311,8 +311,8 @@ def _same_compiled(model, pictures, backend, sizes):
             torch.testing.assert_close(found.log_var, wanted.log_var, rtol=0, atol=2e-5)
 
 
-def test_checkpointing_is_switched_for_both_towers(nano, pictures):
-    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures[:4]]), nano.tokenize(TEXTS)
+def test_checkpointing_is_switched_for_both_towers(nano, pil_images):
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pil_images[:4]]), nano.tokenize(TEXTS)
 
     def gradients():
         nano.zero_grad()
@@ -388,9 +388,9 @@ class LowRank(torch.nn.Module):
         return weight + self.up @ self.down
 
 
-def test_lora_through_names(nano, pictures):
+def test_lora_through_names(nano, pil_images):
     """Low-rank additions to every block's maps: nothing changes at first, only they learn, they take effect."""
-    pixels = torch.stack([nano.preprocess(p) for p in pictures])
+    pixels = torch.stack([nano.preprocess(p) for p in pil_images])
     before = nano.encode_image(pixels).mean.detach()
     nano.requires_grad_(False)
     layers = [(n, m) for n, m in nano.named_modules() if isinstance(m, torch.nn.Linear) and ".blocks." in n]
@@ -411,16 +411,16 @@ def test_lora_through_names(nano, pictures):
     assert (nano.encode_image(pixels).mean - before).abs().max() > 1e-3
 
 
-def test_a_frozen_tower_stays(nano, pictures):
+def test_a_frozen_tower_stays(nano, pil_images):
     """LiT: the image tower is locked, the text tower learns."""
-    pixels, ids = torch.stack([nano.preprocess(p) for p in pictures[:4]]), nano.tokenize(TEXTS)
+    pixels, ids = torch.stack([nano.preprocess(p) for p in pil_images[:4]]), nano.tokenize(TEXTS)
     nano.image.requires_grad_(False)
     ppcl(*nano(pixels, ids), nano.temperature).backward()
     assert all(p.grad is None for p in nano.image.parameters())
     assert all(p.grad is not None for p in nano.text.parameters())
 
 
-def test_without_a_tokenizer_there_is_a_sentence(nano):
+def test_embed_texts_without_tokenizer_raises(nano):
     model = ProLIP(nano.config).init_weights(torch.Generator().manual_seed(0))
     with pytest.raises(ValueError, match=r"this model has no tokenizer: put tokenizer.json into its folder"):
         model.embed_texts(["a"])
@@ -432,7 +432,7 @@ def test_a_tokenizer_must_fit(nano):
         nano.set_tokenizer(other)
 
 
-def test_a_tokenizers_ids_become_the_towers(nano):
+def test_set_tokenizer_takes_over_its_ids(nano):
     """Padding is masked by the new id from then on."""
     rules = replace(nano.tokenizer.config, pad_id=5)
     before = nano.encode_text(torch.tensor([[7, 5, 5]])).mean
@@ -457,17 +457,17 @@ def test_texts_alone(nano):
     assert texts.shape == (4, 32)
 
 
-def test_probabilities_of_half_precision_and_of_strangers(nano, draw):
+def test_match_probability_of_half_precision(nano, draw):
     images, texts = (draw(3, 32, low=-9, high=-3, dtype=torch.float32) for _ in range(2))
     halves = images.to(torch.bfloat16), texts.to(torch.bfloat16)
     exact = Gaussian(halves[0].mean.float(), images.log_var), Gaussian(halves[1].mean.float(), texts.log_var)
-    for ask in (nano.match_probability, nano.match_probability_matrix):
-        assert ask(*halves).dtype == torch.float32
-        assert ask(*exact).min() > 0
-        torch.testing.assert_close(ask(*halves), ask(*exact), rtol=1e-5, atol=0)
-        assert not ask(*exact).requires_grad
+    for probability in (nano.match_probability, nano.match_probability_matrix):
+        assert probability(*halves).dtype == torch.float32
+        assert probability(*exact).min() > 0
+        torch.testing.assert_close(probability(*halves), probability(*exact), rtol=1e-5, atol=0)
+        assert not probability(*exact).requires_grad
         with pytest.raises(TypeError, match="texts must be a Gaussian"):
-            ask(images, texts.mean)
+            probability(images, texts.mean)
     wider = draw(2, 32, low=-2, high=0)
     found = nano.match_probability_matrix(draw(3, 32, low=-30, high=-20), wider)
     assert found.shape == (3, 2)
@@ -477,7 +477,7 @@ def test_probabilities_of_half_precision_and_of_strangers(nano, draw):
     torch.testing.assert_close(nano.match_probability_matrix(images.to(torch.float64), wider), one_by_one)
 
 
-def test_a_bar_only_for_more_than_one_batch(nano, pictures, monkeypatch):
+def test_progress_bar_only_for_several_batches(nano, pil_images, monkeypatch):
     asked, counted = [], []
 
     @contextmanager
@@ -486,26 +486,26 @@ def test_a_bar_only_for_more_than_one_batch(nano, pictures, monkeypatch):
         yield counted.append
 
     monkeypatch.setattr(inference, "progress_bar", bar)
-    nano.embed_images(pictures)
-    nano.embed_images(pictures, batch_size=2)
+    nano.embed_images(pil_images)
+    nano.embed_images(pil_images, batch_size=2)
     nano.embed_texts(TEXTS)
     nano.embed_texts(TEXTS, batch_size=3)
     assert asked == [(5, "images", False), (5, "images", None), (4, "texts", False), (4, "texts", None)]
     assert counted == [5, 2, 2, 1, 4, 3, 1]
 
 
-def test_repr_says_what_it_is(nano):
+def test_repr_describes_the_model(nano):
     count = sum(p.numel() for p in nano.parameters())
     assert repr(nano).startswith(f"ProLIP({count / 1e6:.4g}M parameters")
     assert "32 dimensions, images of 32, texts of 16, uncertainty token, float32 on cpu" in repr(nano)
 
 
-def test_deep_copies_and_pickles(nano, pictures):
+def test_deep_copies_and_pickles(nano, pil_images):
     import pickle
 
-    wanted = nano.embed_images(pictures).mean
+    wanted = nano.embed_images(pil_images).mean
     for other in (copy.deepcopy(nano), pickle.loads(pickle.dumps(nano))):
-        torch.testing.assert_close(other.embed_images(pictures).mean, wanted)
+        torch.testing.assert_close(other.embed_images(pil_images).mean, wanted)
         assert other.embed_texts("a thing").shape == (1, 32)
 
 

@@ -20,7 +20,7 @@ def linear_interpolation(values, count):
     return torch.stack(out)
 
 
-def test_longprolips_stretch(generator):
+def test_text_positions_are_extended_as_in_longprolip(generator):
     """64 -> 256: the first 20 and the two of [UNC], [CLS] stay, 44 become 236."""
     positions = torch.randn(66, 8, generator=generator)
     found = resize_text_positions(positions, 2, 256)
@@ -32,7 +32,7 @@ def test_longprolips_stretch(generator):
     )
 
 
-def test_shorter_is_cut(generator):
+def test_shorter_context_truncates_positions(generator):
     positions = torch.randn(66, 8, generator=generator)
     assert torch.equal(resize_text_positions(positions, 2, 10), torch.cat([positions[:10], positions[-2:]]))
     assert torch.equal(resize_text_positions(positions, 0, 10), positions[:10])
@@ -90,13 +90,13 @@ def test_load_resizes(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_types_stay(dtype, generator):
+def test_resize_keeps_the_dtype(dtype, generator):
     positions = torch.randn(66, 8, generator=generator).to(dtype)
     assert resize_text_positions(positions, 2, 256).dtype == dtype
     assert resize_image_positions(positions, 2, 4).dtype == dtype
 
 
-def test_the_same_length_is_the_same(generator):
+def test_resize_to_the_same_length_changes_nothing(generator):
     positions = torch.randn(66, 8, generator=generator)
     assert torch.equal(resize_text_positions(positions, 2, 64), positions)
     assert torch.equal(resize_image_positions(positions, 2, 8), positions)
@@ -114,6 +114,6 @@ def test_models_without_added_tokens():
     assert larger.image.positions.shape == (1 + 25, 32)
 
 
-def test_nothing_to_do_is_nothing_done(nano):
+def test_resize_to_the_same_size_returns_the_model(nano):
     assert resize_model(nano) is nano
     assert resize_model(nano, image_size=32, context_length=16) is nano

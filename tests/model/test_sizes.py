@@ -117,7 +117,7 @@ def test_the_release_b16_has_311_tensors():
         ("ViT-SO400M-14", "SO400M-14"),
     ],
 )
-def test_our_sizes_are_the_releases(ours, theirs):
+def test_sizes_equal_those_of_the_release(ours, theirs):
     """Text: its map from mean to log-variance is E x E, ours from [UNC] W x E: the same number where W = E."""
     assert count(get_config(ours, SIGLIP)) == RELEASED[theirs][1]
 
@@ -126,7 +126,7 @@ def test_the_release_h14_is_ours():
     assert count(get_config("ViT-H-14", CLIP)) == RELEASED["H-14"][1]
 
 
-def test_the_miniature_is_as_small_as_the_trials():
+def test_miniature_has_few_parameters():
     """MINIATURE.md: 243k parameters."""
     tokens = TokenizerConfig(vocab_size=54, context_length=24, pad_id=0)
     assert count(get_config("miniature", tokens)) == pytest.approx(243e3, rel=0.01)

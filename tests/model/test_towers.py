@@ -128,7 +128,7 @@ def test_masked_padding_changes_nothing(name, ids, generator):
             close(alone, [None if t is None else t[i : i + 1] for t in together])
 
 
-def test_attended_padding_does_change_it(ids, generator):
+def test_attended_padding_changes_the_embedding(ids, generator):
     tower = filled(TextTower(TEXTS["release"], EMBED), generator)
     assert (tower(ids)[0][1] - tower(ids[1:2, :4])[0][0]).abs().max() > 1e-3
 
@@ -175,7 +175,7 @@ def test_each_image_drops_its_own_patches(pixels, generator):
     assert (mean[0] - mean[2]).abs().max() > 1e-3
 
 
-def test_nobody_computes_what_nobody_reads(pixels, generator):
+def test_last_image_block_computes_needed_rows_only(pixels, generator):
     """The last block's MLP sees [CLS] and [UNC] only: 2 of 11 tokens."""
     tower = filled(ImageTower(IMAGE, EMBED), generator)
     seen = []
@@ -188,7 +188,7 @@ def test_nobody_computes_what_nobody_reads(pixels, generator):
 @pytest.mark.parametrize(
     ("name", "read"), [("paper", 2), ("release", 1), ("deterministic", 1), ("multihead", 10)]
 )
-def test_the_last_block_of_texts_too(name, read, ids, generator):
+def test_last_text_block_computes_needed_rows_only(name, read, ids, generator):
     tower = filled(TextTower(TEXTS[name], EMBED), generator)
     seen = []
     tower.blocks[-1].mlp.register_forward_hook(lambda module, args, out: seen.append(args[0].shape[1]))
@@ -196,7 +196,7 @@ def test_the_last_block_of_texts_too(name, read, ids, generator):
     assert seen == [read]
 
 
-def test_short_whole_numbers_will_do(ids, generator):
+def test_text_tower_accepts_int32_ids(ids, generator):
     tower = filled(TextTower(TEXT, EMBED), generator)
     close(tower(ids.int()), tower(ids))
 
@@ -218,7 +218,7 @@ def test_heads_are_exact_under_autocast(generator):
 
 
 @pytest.mark.parametrize(
-    ("patch_indices", "sentence"),
+    ("patch_indices", "message"),
     [
         (torch.zeros(2, 4, dtype=torch.int64), r"patch_indices must be int64 of shape \(3, K\)"),
         (torch.zeros(3, 4), "patch_indices must be int64"),
@@ -226,8 +226,8 @@ def test_heads_are_exact_under_autocast(generator):
         (torch.zeros(3, 0, dtype=torch.int64), "K from 1 to 9"),
     ],
 )
-def test_wrong_patches_are_refused(patch_indices, sentence, pixels, generator):
-    with pytest.raises(ValueError, match=sentence):
+def test_wrong_patches_are_refused(patch_indices, message, pixels, generator):
+    with pytest.raises(ValueError, match=message):
         filled(ImageTower(IMAGE, EMBED), generator)(pixels, patch_indices)
 
 

@@ -78,7 +78,7 @@ def test_areas_and_ratios_are_inside_their_bounds_and_uniform(generator):
     assert abs(np.corrcoef(area, log_ratio)[0, 1]) < 0.13
 
 
-def test_places_are_uniform_with_both_ends(generator):
+def test_crop_positions_are_uniform_with_both_ends(generator):
     augmentation = Augmentation(scale=(0.25, 0.25), ratio=(1, 1))
     crops = torch.tensor([draw_crop(8, 8, augmentation, generator) for _ in range(2500)])
     assert (crops[:, 2:] == 4).all()
@@ -98,11 +98,11 @@ def test_places_are_uniform_with_both_ends(generator):
         ((1, 10000), (0, 4999, 1, 1)),
     ],
 )
-def test_an_image_that_no_crop_fits_gives_its_middle(size, crop):
+def test_image_that_fits_no_crop_gives_its_center(size, crop):
     assert draw_crop(*size, Augmentation(), seeded(0)) == crop
 
 
-def test_a_crop_that_never_fits_but_whose_ratio_does_is_the_whole(monkeypatch):
+def test_draw_crop_without_a_fitting_try_gives_the_full_image(monkeypatch):
     monkeypatch.setattr(module, "CROP_TRIES", 0)
     assert draw_crop(100, 90, Augmentation(), seeded(0)) == (0, 0, 100, 90)
 
@@ -149,12 +149,12 @@ def test_a_factor_of_one_changes_nothing(change):
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0, -1.0, 2.0, 0.001])
-def test_no_turn_and_a_full_turn_change_nothing(shift):
+def test_hue_shift_of_0_and_1_changes_nothing(shift):
     assert np.abs(floats(adjust_hue(noise(20, 20), shift)) - floats(noise(20, 20))).max() <= 1
 
 
 @pytest.mark.parametrize("turns", [2, 3, 5, 17])
-def test_small_turns_add_up_to_a_full_one(turns):
+def test_small_hue_shifts_add_up(turns):
     image = smooth(32)
     turned = image
     for _ in range(turns):
@@ -166,12 +166,12 @@ def test_small_turns_add_up_to_a_full_one(turns):
     ("shift", "wanted"),
     [(1 / 3, (0, 200, 0)), (-1 / 3, (0, 0, 200)), (1 / 2, (0, 200, 200)), (1 / 6, (200, 200, 0))],
 )
-def test_red_turns_to_what_stands_there_on_the_circle(shift, wanted):
+def test_hue_shift_rotates_red(shift, wanted):
     red = Image.new("RGB", (2, 2), (200, 0, 0))
     assert np.abs(floats(adjust_hue(red, shift)) - wanted).max() <= 3
 
 
-def test_a_turn_keeps_value_and_greys():
+def test_hue_shift_keeps_value_and_grays():
     image = smooth(32)
     for shift in (-0.08, 0.03, 0.4):
         turned = floats(adjust_hue(image, shift))
@@ -209,14 +209,14 @@ def test_factors_are_uniform_and_orders_all_occur(generator):
 # All of it
 
 
-def test_what_is_still_is_the_plain_resize():
+def test_augmentation_without_randomness_is_the_plain_resize():
     assert torch.equal(
         augment(noise(50, 50), ImagePreprocessing(size=32), STILL, seeded(0)),
         resize_and_crop(noise(50, 50), ImagePreprocessing(size=32)),
     )
 
 
-def test_the_crop_that_was_drawn_is_what_is_seen():
+def test_augment_shows_the_drawn_crop():
     image = smooth(256)
     augmentation = Augmentation(scale=(0.1, 0.3), jitter_probability=0, grayscale_probability=0)
     left, top, wide, high = draw_crop(256, 256, augmentation, seeded(3))
@@ -266,7 +266,7 @@ def test_probabilities_are_frequencies(generator):
     assert abs(len(grays) / 1000 - 0.2) < 5 * (0.16 / 1000) ** 0.5
 
 
-def test_the_generator_is_the_only_source_of_chance():
+def test_augment_depends_on_the_generator_only():
     image, preprocessing, generator = noise(60, 80), ImagePreprocessing(size=32), seeded(7)
     state = generator.get_state()
     draws = [augment(image, preprocessing, Augmentation(), generator) for _ in range(8)]

@@ -37,7 +37,7 @@ UPRIGHT = {
     7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
     8: lambda a: np.rot90(a, 1),
 }
-"""The EXIF standard on arrays: 6 says that the camera was held so that the picture must turn clockwise."""
+"""The EXIF standard on arrays: 6 says that the camera was held so that the image must be rotated clockwise."""
 
 
 def noise(height, width, channels=3, seed=0):
@@ -353,7 +353,7 @@ def test_orientation_of_jpeg_grey_and_xmp():
 
 
 @pytest.mark.parametrize("number", [0, 9, 65535])
-def test_an_orientation_that_does_not_exist_is_none(number):
+def test_invalid_exif_orientation_is_ignored(number):
     stored = noise(5, 7)
     assert np.array_equal(
         np.asarray(read_image(with_orientation(Image.fromarray(stored), number, "PNG"))), stored
@@ -374,7 +374,7 @@ def test_corrupt_exif_leaves_the_pixels():
 @pytest.mark.parametrize(
     ("kind", "options"), [("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {}), ("TIFF", {})]
 )
-def test_only_the_first_frame_counts(kind, options, tmp_path):
+def test_read_image_takes_the_first_frame(kind, options, tmp_path):
     frames = [Image.new("RGB", (6, 4), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))]
     path = tmp_path / "frames"
     path.write_bytes(encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options))
@@ -408,7 +408,7 @@ def test_arrays_and_tensors_of_every_form(channels, dtype):
         assert np.array_equal(np.asarray(read_image(tensor)), wanted)
 
 
-def test_tensors_of_brain_floats_that_need_a_gradient():
+def test_read_image_of_bfloat16_tensor_that_requires_grad():
     values = torch.tensor([[0.0, 0.5, 1.0]], dtype=torch.bfloat16, requires_grad=True)
     assert grey_levels(read_image(values)) == [0, 128, 255]
 
@@ -511,7 +511,7 @@ def test_read_image_names_missing_and_empty_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [b"a text, not a picture", b"\x00" * 1000, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"]
+    "data", [b"a text, not an image", b"\x00" * 1000, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"]
 )
 def test_read_image_rejects_other_files(data):
     with pytest.raises(ValueError, match="image bytes can't be read as an image: the format is unknown"):
@@ -528,7 +528,7 @@ def test_images_without_pixels_and_closed_images(tmp_path):
         read_image(image)
 
 
-def test_a_bomb_is_refused_from_its_header():
+def test_decompression_bomb_is_refused_from_its_header():
     limit = Image.MAX_IMAGE_PIXELS
     bomb = png_header(50_000, 50_000) + b"\0\0\0\x08IDAT"
     assert len(bomb) < 50
@@ -539,7 +539,7 @@ def test_a_bomb_is_refused_from_its_header():
     assert limit == Image.MAX_IMAGE_PIXELS
 
 
-def test_the_limit_is_ours_and_not_that_of_pillow(monkeypatch):
+def test_max_pixels_replaces_pillows_limit(monkeypatch):
     data = encoded(Image.fromarray(noise(4, 5)), "PNG")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -550,7 +550,7 @@ def test_the_limit_is_ours_and_not_that_of_pillow(monkeypatch):
 
 
 @pytest.mark.parametrize("source", ["bytes", "path", "pil", "array", "tensor"])
-def test_the_limit_counts_pixels_of_every_source(source, tmp_path):
+def test_max_pixels_applies_to_every_source(source, tmp_path):
     values = noise(4, 5)
     data = encoded(Image.fromarray(values), "PNG")
     (tmp_path / "x.png").write_bytes(data)
@@ -649,7 +649,7 @@ def test_a_jpeg_is_decoded_smaller_but_never_below_the_short_side(size, min_shor
     assert read_image(jpeg(*size), min_short_side=min_short_side).size == expected
 
 
-def test_decoded_smaller_it_is_the_same_picture():
+def test_reduced_decoding_gives_the_same_image():
     content = jpeg(1200, 900)
     preprocessing = ImagePreprocessing(size=224)
     whole = resize_and_crop(read_image(content), preprocessing).float()
@@ -657,7 +657,7 @@ def test_decoded_smaller_it_is_the_same_picture():
     assert 0 < (whole - quick).abs().mean() < 2
 
 
-def test_decoded_smaller_it_is_still_turned_upright_and_checked():
+def test_reduced_decoding_applies_exif_and_checks():
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     assert read_image(jpeg(800, 600, exif=exif), min_short_side=300).size == (300, 400)
@@ -665,6 +665,6 @@ def test_decoded_smaller_it_is_still_turned_upright_and_checked():
         read_image(jpeg(800, 600), min_short_side=10, max_pixels=400_000)
 
 
-def test_other_formats_are_decoded_whole(tmp_path):
+def test_other_formats_are_decoded_in_full_size(tmp_path):
     Image.new("RGB", (800, 600)).save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", min_short_side=10).size == (800, 600)

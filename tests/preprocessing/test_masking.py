@@ -19,7 +19,7 @@ def seeded(seed):
 
 
 @given(st.integers(0, 5), st.integers(1, 60), st.floats(0.001, 1.0), st.integers(0, 9))
-def test_kept_patches_are_so_many_sorted_and_different(batch, patches, keep_fraction, seed):
+def test_patch_indices_are_sorted_and_distinct(batch, patches, keep_fraction, seed):
     kept = draw_patch_indices(batch, patches, keep_fraction, seeded(seed))
     assert kept.dtype == torch.int64
     assert kept.shape == (batch, max(1, round(keep_fraction * patches)))

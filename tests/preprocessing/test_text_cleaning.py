@@ -33,7 +33,7 @@ def whole_way(text, how):
 
 @pytest.mark.parametrize("how", CLEANINGS)
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair["in"][:12])
-def test_the_pairs_of_the_release(pair, how):
+def test_clean_text_equals_the_release(pair, how):
     assert clean_text(pair["in"], how) == pair[how]
 
 
@@ -54,7 +54,7 @@ def test_printable_ascii_needs_no_ftfy(how, text):
 @example("Ã\xa0 la carte &amp;amp;lt; <b>")
 @example("cats &lt;3")
 @example("a\x00b\x7f")
-def test_the_shortcut_is_the_whole_way(how, text):
+def test_ascii_shortcut_equals_full_cleaning(how, text):
     assert clean_text(text, how) == whole_way(text, how)
 
 
@@ -74,7 +74,7 @@ def test_only_texts_are_cleaned(text):
         clean_text(text, "lower")
 
 
-def test_a_wrong_choice_is_named():
+def test_clean_text_rejects_unknown_cleaning():
     with pytest.raises(
         ValueError, match=r"cleaning 'upper' is not one of \('canonicalize', 'whitespace', 'lower'\)"
     ):

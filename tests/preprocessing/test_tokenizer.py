@@ -83,7 +83,7 @@ def test_batch_is_padded_to_its_longest_text():
 
 
 @pytest.mark.parametrize(("pad_to", "width"), [("longest", 1), ("context", 12)])
-def test_no_text_and_no_token(pad_to, width):
+def test_empty_batch_and_empty_text(pad_to, width):
     assert replaced(words(), pad_to=pad_to, context_length=12)([]).shape == (0, width)
     empty = replaced(words(), pad_to=pad_to, context_length=12)("")
     assert empty.tolist() == [[0] * width]
@@ -133,14 +133,14 @@ def test_names_of_special_tokens_in_captions_are_text(make, name):
         )
 
 
-def test_a_name_in_a_caption_is_spelt():
+def test_special_token_name_in_a_caption_is_tokenized_as_text():
     tokenizer = bpe("whitespace")
     ids = tokenizer("a [MASK] cat")
     assert ids.shape[1] > 5
     assert tokenizer.decode(ids) == ["a [MASK] cat"]
 
 
-def test_without_care_the_name_would_be_the_token():
+def test_tokenizers_library_would_parse_special_token_names():
     """What this package guards against; if tokenizers changes it, the care can go."""
     assert bpe("whitespace").copy_backend().encode("[MASK]").ids == [1]
     assert siglip().copy_backend().encode("</s>").ids == [1, 1]
@@ -224,7 +224,7 @@ def test_saved_pickled_and_copied_tokenizers_are_equal(tokenizer, tmp_path):
         assert other.save(tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
-def test_a_foreign_file_s_padding_and_truncation_are_put_aside(tmp_path):
+def test_padding_and_truncation_of_a_file_are_ignored(tmp_path):
     backend = words().copy_backend()
     backend.enable_truncation(2, direction="left", stride=1)
     backend.enable_padding(pad_id=2, length=9, direction="left")
@@ -238,7 +238,7 @@ def test_a_foreign_file_s_padding_and_truncation_are_put_aside(tmp_path):
     assert kept["padding"] is None
 
 
-def test_the_given_core_is_left_alone():
+def test_tokenizer_does_not_change_the_given_backend():
     backend = words().copy_backend()
     backend.enable_padding(pad_id=2, length=9)
     tokenizer = Tokenizer(backend, words().config)
@@ -250,7 +250,7 @@ def test_the_given_core_is_left_alone():
     assert torch.equal(tokenizer("the red car"), words()("the red car"))
 
 
-def test_forked_workers_say_nothing_and_do_the_same(capfd):
+def test_forked_workers_give_the_same_ids_without_warnings(capfd):
     tokenizer = bpe()
     expected = tokenizer(CAPTIONS)
     before = dict(os.environ)
@@ -393,7 +393,7 @@ def test_tokenizer_rejects_wrong_types():
         Tokenizer(words().copy_backend(), {"pad_id": 0})
 
 
-def test_wrong_ids_to_decode():
+def test_decode_rejects_invalid_ids():
     with pytest.raises(TypeError, match="must be an integer tensor, not list"):
         words().decode([[1, 2]])
     with pytest.raises(TypeError, match=r"must be an integer tensor, not a torch\.float32 tensor"):
@@ -402,7 +402,7 @@ def test_wrong_ids_to_decode():
         words().decode(torch.tensor([1, 2, 3]))
 
 
-def test_cleaning_is_the_rules():
+def test_tokenizer_cleans_as_its_config():
     raw, lower = bpe("whitespace"), bpe("canonicalize")
     assert raw.decode(raw("It's  a CAT!")) == ["It's a CAT!"]
     assert lower.decode(lower("It's  a CAT!")) == [clean_text("It's  a CAT!", "canonicalize")]

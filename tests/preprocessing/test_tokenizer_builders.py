@@ -51,7 +51,7 @@ RAW, CLEANED, CLIP = bpe("whitespace"), bpe(), build_clip_tokenizer(MERGES)
 @given(ANY)
 @example("[MASK] [PAD] </w>")
 @example("naïve ☕️ 日本 \U0001f469‍\U0001f467")
-def test_bpe_loses_nothing(tokenizer, text):
+def test_bpe_round_trip_is_lossless(tokenizer, text):
     ids = tokenizer(text)
     assert int(ids.max()) < tokenizer.config.vocab_size
     assert tokenizer.decode(ids) == [clean_text(text, tokenizer.config.cleaning)]
@@ -161,7 +161,7 @@ class TestMistakes:
             train(never(), context_length=3, cleaning="upper")
 
 
-def test_sizes_that_are_too_small():
+def test_builders_reject_small_sizes():
     with pytest.raises(ValueError, match=r"vocab_size 257 is too small: .* are 258"):
         bpe(vocab_size=257)
     with pytest.raises(ValueError, match="max_words must be at least 1, or None for all, not 0"):
@@ -171,7 +171,7 @@ def test_sizes_that_are_too_small():
 # CLIP's BPE
 
 
-def test_clip_by_hand():
+def test_clip_tokens_computed_by_hand():
     """Bytes 0 to 255 start at "!"; the same that end a word at 256; merges at 512; start, end."""
     tokenizer = build_clip_tokenizer(MERGES)
     assert tokenizer.config.vocab_size == 512 + len(MERGES) + 2
@@ -220,7 +220,7 @@ def test_clip_s_own_lower_case_changes_nothing_that_python_lowered():
 @example("It's THE cat's, we'll don't I'VE 'S 3x 100% <|start|> \u00a0 \u3000 …")
 @example("👩‍👩‍👧 日本語テキスト Ⅳ ½ ²")
 @example("cat " * 90)
-def test_clip_is_that_of_transformers(text):
+def test_clip_tokenizer_equals_transformers(text):
     text = clean_text(text, "lower")
     assume("<|startoftext|>" not in text and "<|endoftext|>" not in text)  # they take these for the tokens
     assert CLIP(text).tolist() == [their_clip()(text, truncation=True, max_length=77)["input_ids"]]
@@ -299,7 +299,7 @@ def test_damaged_merges(tmp_path, content, message):
 # What a folder has
 
 
-def test_folders(tmp_path):
+def test_read_folder_tokenizer_finds_each_format(tmp_path):
     assert read_folder_tokenizer(tmp_path) is None
     expected = build_clip_tokenizer(MERGES)
     texts = ["a cat's dog", "the end!"]
@@ -373,7 +373,7 @@ def test_foreign_json_in_a_folder(tmp_path):
         read_folder_tokenizer(tmp_path)
 
 
-def test_special_names(tmp_path):
+def test_read_special_tokens(tmp_path):
     assert read_special_tokens(tmp_path) == {}
     (tmp_path / "special_tokens_map.json").write_text(
         json.dumps(

@@ -87,7 +87,7 @@ def test_a_tokenizer_named_by_the_config_is_fetched(cache, tmp_path):
     assert other.tokenize("").shape == (1, 256)
 
 
-def test_what_is_asked_for(monkeypatch, tmp_path):
+def test_fetch_requests_the_needed_files(monkeypatch, tmp_path):
     """Every file of the same revision, and no more than a model needs."""
     asked = []
 
@@ -124,7 +124,7 @@ def test_a_repository_without_a_model(cache, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("raised", "sentence"),
+    ("raised", "message"),
     [
         (
             errors.RepositoryNotFoundError,
@@ -135,14 +135,14 @@ def test_a_repository_without_a_model(cache, tmp_path):
         (errors.HfHubHTTPError, "hub repository me/it could not be downloaded: it failed"),
     ],
 )
-def test_what_the_hub_says_is_a_sentence(raised, sentence, monkeypatch):
+def test_hub_errors_become_one_message(raised, message, monkeypatch):
     def fail(*args, **kwargs):
         error = raised.__new__(raised)
         Exception.__init__(error, "it failed\nwith a long story")
         raise error
 
     monkeypatch.setattr(hub, "hf_hub_download", fail)
-    with pytest.raises(OSError, match=sentence) as caught:
+    with pytest.raises(OSError, match=message) as caught:
         prolip.load("me/it")
     assert "\n" not in str(caught.value)
 
@@ -186,14 +186,14 @@ def test_push_sends_the_folder_and_a_card(nano, monkeypatch, tmp_path):
     )
 
 
-def test_push_says_where_and_who(nano, monkeypatch):
+def test_push_passes_revision_and_token(nano, monkeypatch):
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
     prolip.push(nano, "me/nano", private=True, revision="v2", token="secret", license="mit")
     assert PretendedHub.seen == {"private": True, "token": "secret", "revision": "v2", "card_of": "v2"}
     assert b"license: mit" in PretendedHub.sent["README.md"]
 
 
-def test_push_without_a_network_is_a_sentence(nano, monkeypatch):
+def test_push_without_a_network_raises(nano, monkeypatch):
     class NoNetworkError(Exception):
         """As the hub's HTTP library has it: no OSError."""
 
@@ -206,14 +206,14 @@ def test_push_without_a_network_is_a_sentence(nano, monkeypatch):
         prolip.push(nano, "me/nano")
 
 
-def test_push_leaves_someones_card_alone(nano, monkeypatch):
+def test_push_does_not_overwrite_a_model_card(nano, monkeypatch):
     monkeypatch.setattr(hub, "HfApi", PretendedHub)
     monkeypatch.setattr(PretendedHub, "existing", {"README.md"})
     prolip.push(nano, "me/nano")
     assert "README.md" not in PretendedHub.sent
 
 
-def test_push_without_a_token_is_a_sentence(nano, monkeypatch):
+def test_push_without_a_token_raises(nano, monkeypatch):
     def refuse(self, *args, **kwargs):
         raise errors.LocalTokenNotFoundError("no token")
 
@@ -225,7 +225,7 @@ def test_push_without_a_token_is_a_sentence(nano, monkeypatch):
         prolip.push(nano, "me/nano")
 
 
-def test_the_card_says_what_is_known(nano):
+def test_model_card_describes_the_model(nano):
     from huggingface_hub import ModelCard
 
     text = make_model_card(nano, "me/nano", "mit")
@@ -245,7 +245,7 @@ def test_the_card_says_what_is_known(nano):
     assert "| weights started from | open_clip |" in make_model_card(nano, "me/nano")
 
 
-def test_the_card_of_a_deterministic_model_promises_no_variances():
+def test_model_card_of_a_deterministic_model():
     assert "points (no variances)" in make_model_card(
         prolip.load(FIXTURES / "open_clip" / "clip", device="cpu"), "me/clip"
     )

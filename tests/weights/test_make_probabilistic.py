@@ -32,7 +32,7 @@ def pair(request, generator):
     return request.param, old, new, account
 
 
-def test_the_account(pair):
+def test_make_probabilistic_reports_all_tensors(pair):
     kind, old, new, account = pair
     assert set(account.initialized) == NEW[kind] | COMMON
     left = dict(account.unused)
@@ -69,7 +69,7 @@ def test_trained_tensors_are_untouched(pair):
     )
 
 
-def test_it_is_the_papers_model(pair):
+def test_make_probabilistic_gives_the_papers_architecture(pair):
     kind, _, new, _ = pair
     config = new.config
     assert config.image.uncertainty == config.text.uncertainty == "token"
@@ -85,7 +85,7 @@ def test_it_is_the_papers_model(pair):
         )  # 0 is a word of CLIP's, and would be masked
 
 
-def test_it_starts_small_and_learns(pair):
+def test_probabilistic_model_starts_with_small_variance_and_trains(pair):
     kind, _, new, _ = pair
     io = load_file(FIXTURES / "open_clip" / kind / "io.safetensors")
     images, texts = new(io["pixels"], io["ids"])
@@ -149,7 +149,7 @@ def test_half_precision_stays_half(generator):
     assert {p.dtype for p in new.parameters()} == {torch.float16}
 
 
-def test_the_old_model_is_left_alone(generator):
+def test_make_probabilistic_does_not_change_the_model(generator):
     old = open_model(FIXTURES / "open_clip" / "clip").model
     new, _ = make_probabilistic(old, generator)
     before = old.image.norm_post.weight.clone()
@@ -158,7 +158,7 @@ def test_the_old_model_is_left_alone(generator):
     assert torch.equal(old.image.norm_post.weight, before)
 
 
-def test_the_seed_decides_what_is_new():
+def test_make_probabilistic_seed_determines_new_weights():
     old = open_model(FIXTURES / "open_clip" / "clip").model
     a, b, c = (make_probabilistic(old, torch.Generator().manual_seed(s))[0] for s in (0, 0, 1))
     assert torch.equal(a.image.log_var.weight, b.image.log_var.weight)

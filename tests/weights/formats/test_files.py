@@ -46,7 +46,7 @@ def test_prefixes_of_ddp_and_compile(prefix, tmp_path):
     assert "visual.proj" in read_foreign_model(tmp_path).tensors
 
 
-def test_a_tensor_that_is_there_twice(tmp_path):
+def test_duplicate_tensor_names_are_refused(tmp_path):
     shutil.copy(CLIP / "open_clip_config.json", tmp_path)
     tensors = load_file(CLIP / "open_clip_model.safetensors")
     tensors["module.visual.proj"] = torch.ones_like(tensors["visual.proj"])
@@ -69,7 +69,7 @@ def test_preprocessing_old_and_new(tmp_path):
     assert read_foreign_model(tmp_path).preprocessing == {"resample": 3}
 
 
-def test_a_given_config_counts(tmp_path):
+def test_given_config_is_used(tmp_path):
     config = json.loads((CLIP / "open_clip_config.json").read_text())
     config["model_cfg"]["vision_cfg"]["head_width"] = 16
     (tmp_path / "other.json").write_text(json.dumps(config))
@@ -78,14 +78,14 @@ def test_a_given_config_counts(tmp_path):
     assert prolip.load(CLIP / "open_clip_model.safetensors", device="cpu").config.image.blocks.heads == 4
 
 
-def test_a_folder_of_ours_has_its_config(nano, tmp_path):
+def test_prolip_folder_takes_no_other_config(nano, tmp_path):
     nano.save(tmp_path / "model")
     with pytest.raises(ValueError, match="which has its own config"):
         prolip.load(tmp_path / "model", config=tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_damaged_torch_files_are_one_sentence(seed, tmp_path):
+def test_damaged_torch_files_raise_value_error(seed, tmp_path):
     generator = torch.Generator().manual_seed(seed)
     shutil.copy(CLIP / "open_clip_config.json", tmp_path)
     path = tmp_path / "open_clip_pytorch_model.bin"

@@ -97,7 +97,7 @@ def test_probabilities_are_siglips(tmp_path, batch):
     torch.testing.assert_close(found, logits.sigmoid(), rtol=1e-4, atol=1e-6)
 
 
-def test_positions_that_are_no_weights_are_left_over(tmp_path):
+def test_position_ids_are_unused(tmp_path):
     build("clip", tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["text_model.embeddings.position_ids"] = torch.arange(10)[None]
@@ -150,7 +150,7 @@ def test_read_config_applies_the_defaults_of_transformers(kind, tmp_path):
         ("SiglipVisionConfig", huggingface.SIGLIP_VISION),
     ],
 )
-def test_our_defaults_are_the_librarys(config, ours):
+def test_defaults_equal_those_of_transformers(config, ours):
     theirs = getattr(transformers, config)()
     assert {name: getattr(theirs, name) for name in ours} == ours
 
@@ -178,7 +178,7 @@ def edited(folder, edit):
     path.write_text(json.dumps(config))
 
 
-def test_older_configs_say_it_twice(tmp_path):
+def test_text_config_dict_overrides_text_config(tmp_path):
     """`text_config_dict` wins over `text_config`."""
     build("clip", tmp_path)
     edited(tmp_path, lambda c: c.update(text_config_dict={"layer_norm_eps": 1e-3}))
@@ -186,16 +186,16 @@ def test_older_configs_say_it_twice(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "edit", "sentence"),
+    ("kind", "edit", "message"),
     [
         ("siglip", lambda c: c["vision_config"].update(vision_use_head=False), "without its pooling head"),
         ("clip", lambda c: c.update(quantization_config={"bits": 8}), "quantized weights are not supported"),
     ],
 )
-def test_models_that_we_can_not_hold(kind, edit, sentence, tmp_path):
+def test_unsupported_models_are_refused(kind, edit, message, tmp_path):
     build(kind, tmp_path)
     edited(tmp_path, edit)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(tmp_path)
 
 
@@ -231,7 +231,7 @@ def test_preprocessing_is_read(values, fit, resampling, tmp_path):
     assert rules.mean == tuple(values["image_mean"])
 
 
-def test_what_we_do_not_have_is_refused(tmp_path):
+def test_unsupported_preprocessing_is_refused(tmp_path):
     build("clip", tmp_path)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())

@@ -38,7 +38,7 @@ def test_every_tensor_is_accounted_for(golden):
     assert sum(p.numel() for p in loaded.model.parameters()) == count
 
 
-def test_what_the_configs_mean():
+def test_read_config_of_each_model():
     clip, quick, siglip, siglip2 = (open_model(FIXTURES / "open_clip" / name).model.config for name in GOLDEN)
     assert (clip.image.blocks.activation, quick.image.blocks.activation) == ("gelu", "quick_gelu")
     assert (siglip.image.blocks.activation, siglip2.image.blocks.activation) == ("gelu", "gelu_tanh")
@@ -59,14 +59,14 @@ def test_what_the_configs_mean():
     assert siglip2.image.blocks.heads == 16
 
 
-def test_our_folder_keeps_it(golden, tmp_path):
+def test_save_and_load_keep_the_outputs(golden, tmp_path):
     io, model = load_file(golden / "io.safetensors"), prolip.load(golden, device="cpu")
     other = prolip.load(model.save(tmp_path), device="cpu")
     assert other.config == model.config
     assert torch.equal(other.encode_text(io["ids"]).mean, model.encode_text(io["ids"]).mean)
 
 
-def test_openais_extra_numbers_are_left_over_with_a_reason(tmp_path):
+def test_openais_extra_scalars_are_unused_with_a_reason(tmp_path):
     def add(tensors):
         tensors.update(context_length=torch.tensor(10), attn_mask=torch.zeros(10, 10))
 
@@ -78,7 +78,7 @@ def test_openais_extra_numbers_are_left_over_with_a_reason(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "edit", "sentence"),
+    ("name", "edit", "message"),
     [
         ("clip", lambda t: t.pop("ln_final.bias"), r"1 tensors are missing: ln_final\.bias"),
         ("clip", lambda t: t.update(extra=torch.zeros(1)), "1 tensors are not known in this format: extra"),
@@ -94,14 +94,14 @@ def test_openais_extra_numbers_are_left_over_with_a_reason(tmp_path):
         ),
     ],
 )
-def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
+def test_unfit_tensors_are_refused(name, edit, message, tmp_path):
     folder = altered(FIXTURES / "open_clip" / name, tmp_path / "altered", edit)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(folder)
 
 
 @pytest.mark.parametrize(
-    ("name", "edit", "sentence"),
+    ("name", "edit", "message"),
     [
         (
             "clip",
@@ -133,28 +133,28 @@ def test_tensors_that_do_not_fit(name, edit, sentence, tmp_path):
         ),
     ],
 )
-def test_configs_that_we_do_not_understand(name, edit, sentence, tmp_path):
+def test_unsupported_configs_are_refused(name, edit, message, tmp_path):
     folder = altered(
         FIXTURES / "open_clip" / name, tmp_path / "altered", edit_config=lambda c: edit(c["model_cfg"])
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(folder)
 
 
 @pytest.mark.parametrize(
-    ("preprocess", "sentence"),
+    ("preprocess", "message"),
     [
         ({"resize_mode": "longest"}, "resize_mode 'longest'"),
         ({"interpolation": "random"}, "interpolation 'random'"),
     ],
 )
-def test_preprocessing_that_we_do_not_have(preprocess, sentence, tmp_path):
+def test_unsupported_preprocessing_is_refused(preprocess, message, tmp_path):
     folder = altered(
         FIXTURES / "open_clip" / "clip",
         tmp_path / "altered",
         edit_config=lambda c: c.update(preprocess_cfg=preprocess),
     )
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(folder)
 
 
@@ -171,7 +171,7 @@ def test_openais_weights_need_quick_gelu(tmp_path):
     }
 
 
-def test_settings_that_are_off_are_no_settings(tmp_path):
+def test_unset_unknown_settings_are_accepted(tmp_path):
     edit = {"attentional_pool": False, "ls_init_value": None}
     folder = altered(
         FIXTURES / "open_clip" / "clip",

@@ -28,11 +28,11 @@ CLIP, SIGLIP = (
         ({"size": {"height": 24, "width": 24}}, "squash"),
     ],
 )
-def test_how_images_are_fitted(values, fit):
+def test_resize_mode_of_transformers(values, fit):
     assert from_transformers(values, 24, CLIP).resize_mode == fit
 
 
-def test_what_is_not_said_is_the_classs_own():
+def test_absent_keys_take_the_defaults_of_the_class():
     assert from_transformers({}, 24, SIGLIP) == SIGLIP
     assert from_transformers({}, 24, CLIP) == CLIP
     values = {"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "resample": 2}
@@ -41,7 +41,7 @@ def test_what_is_not_said_is_the_classs_own():
 
 
 @pytest.mark.parametrize(
-    ("values", "sentence"),
+    ("values", "message"),
     [
         ({"resample": 0}, "resample 0"),
         ({"do_normalize": False}, "do_normalize false"),
@@ -56,8 +56,8 @@ def test_what_is_not_said_is_the_classs_own():
         ({"do_center_crop": "false"}, "do_center_crop 'false'"),
     ],
 )
-def test_what_we_do_not_do(values, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_unsupported_settings_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
         from_transformers(values, 24, CLIP)
 
 
@@ -68,13 +68,13 @@ def test_pixels_are_those_of_transformers(saved):
         theirs = transformers.CLIPImageProcessorPil(size={"shortest_edge": 24}, crop_size=24, **saved)
     except (AttributeError, ImportError):
         pytest.skip("this transformers has no Pillow image processor")
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 72, 3), dtype=np.uint8))
-    wanted = torch.as_tensor(np.asarray(theirs(picture)["pixel_values"][0]))
-    found = preprocess(picture, from_transformers(saved, 24, CLIP))
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 72, 3), dtype=np.uint8))
+    wanted = torch.as_tensor(np.asarray(theirs(image)["pixel_values"][0]))
+    found = preprocess(image, from_transformers(saved, 24, CLIP))
     assert (found - wanted).abs().max() < 1.01 / 255 / 0.25  # a grey level
 
 
-def test_open_clips():
+def test_from_open_clip():
     assert from_open_clip({}, 24) == CLIP
     values = {
         "mean": [0.1, 0.2, 0.3],

@@ -85,7 +85,7 @@ def test_float64_outputs(golden, io):
         "padding masked",
     ],
 )
-def test_the_bounds_tell_wrong_readings_apart(wrong):
+def test_tolerances_detect_wrong_forward_passes(wrong):
     golden = FIXTURES / "models" / "b16_tiny"
     io, model = load_file(golden / "io.safetensors"), prolip.load(golden, device="cpu")
     other = ProLIP.from_tensors(wrong(model.config), model.state_dict(), "test")
@@ -94,7 +94,7 @@ def test_the_bounds_tell_wrong_readings_apart(wrong):
         close(images, io, "out", "image") or close(texts, io, "out", "text")
 
 
-def test_through_our_folder_and_back_bit_for_bit(golden, tmp_path):
+def test_convert_and_export_are_bit_exact(golden, tmp_path):
     prolip.load(golden, device="cpu").save(tmp_path / "ours")
     release.export_release(prolip.load(tmp_path / "ours", device="cpu"), tmp_path / "theirs")
     for name in ("config.json", "model.safetensors"):
@@ -110,7 +110,7 @@ def test_every_tensor_is_accounted_for(golden):
 
 
 @pytest.mark.parametrize(
-    ("edit", "sentence"),
+    ("edit", "message"),
     [
         (lambda t: t.pop("visual.ln_post.bias"), "1 tensors are missing: visual.ln_post.bias"),
         (
@@ -123,14 +123,14 @@ def test_every_tensor_is_accounted_for(golden):
         ),
     ],
 )
-def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentence):
+def test_missing_tensors_raise(tmp_path, edit, message):
     folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path / "altered", edit)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(folder)
 
 
 @pytest.mark.parametrize(
-    ("edit", "sentence"),
+    ("edit", "message"),
     [
         (lambda c: c.pop("embed_dim"), "embed_dim is missing"),
         (lambda c: c.update(strange=3), "unknown settings: strange"),
@@ -142,9 +142,9 @@ def test_what_the_release_would_leave_random_is_an_error(tmp_path, edit, sentenc
         (lambda c: c["vision_cfg"].update(width="wide"), "its config is not valid|integer|whole number"),
     ],
 )
-def test_configs_that_we_do_not_understand(tmp_path, edit, sentence):
+def test_unsupported_configs_are_refused(tmp_path, edit, message):
     folder = altered(FIXTURES / "models" / "b16_tiny", tmp_path / "altered", edit_config=edit)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         prolip.load(folder)
 
 
@@ -221,7 +221,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_every_variant_comes_back(name, tmp_path, generator):
+def test_export_inverts_load_for_every_variant(name, tmp_path, generator):
     """Written with the config it came with, and with one made anew: either says the same, and loads."""
     config = release.parse_config(VARIANTS[name])
     model = ProLIP(config).init_weights(generator)
@@ -256,7 +256,7 @@ def test_a_half_precision_model_is_written_in_float32(tmp_path, generator):
     assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.float32}
 
 
-def test_a_start_of_zero_still_has_its_bias():
+def test_export_of_zero_init_bias_keeps_the_logit_bias():
     """init_logit_bias 0 would mean that there is none."""
     config = release.parse_config(tiny())
     model = ProLIP(replace(config, init=replace(config.init, logit_bias=0.0)))
@@ -342,7 +342,7 @@ def test_uneven_mlp_widths_survive_the_ratio():
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         (
             lambda i, t: (i, replace(t, uncertainty="token")),
@@ -362,11 +362,11 @@ def test_uneven_mlp_widths_survive_the_ratio():
         ),
     ],
 )
-def test_models_that_the_release_can_not_hold(change, sentence, tmp_path):
+def test_export_release_rejects_other_forward_passes(change, message, tmp_path):
     config = open_model(FIXTURES / "models" / "b16_tiny").model.config
     image, text = change(config.image, config.text)
     model = ProLIP(replace(config, image=image, text=text)).init_weights(torch.Generator().manual_seed(0))
-    with pytest.raises(ValueError, match=f"The release can't represent this model: .*{sentence}"):
+    with pytest.raises(ValueError, match=f"The release can't represent this model: .*{message}"):
         release.export_release(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -390,7 +390,7 @@ def known_picture():
 
 
 @pytest.mark.hub
-def test_the_released_b16_on_a_known_picture(known_picture):
+def test_released_b16_on_a_known_image(known_picture):
     """SPEC section 8."""
     model = prolip.load(RELEASED_B16, device="cpu")
     image, text = model.embed_images(known_picture), model.embed_texts(CATS)

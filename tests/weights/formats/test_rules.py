@@ -68,12 +68,12 @@ def test_apply_rules_truncates_long_lists():
 
 
 @pytest.mark.parametrize(
-    ("rule", "sentence"),
+    ("rule", "message"),
     [
         (convolution_rule("B", "b", 2), r"b \(3,\)"),
         (reshape_rule("C", "b", 7), r"b \(3,\) can't be converted to C"),
     ],
 )
-def test_apply_rules_rejects_wrong_shapes(rule, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_apply_rules_rejects_wrong_shapes(rule, message):
+    with pytest.raises(ValueError, match=message):
         apply_rules([rule], {"b": torch.zeros(3)}, {}, "file")
