@@ -34,7 +34,7 @@ def test_image_sheet_shows_images_notes_and_captions(tmp_path):
         assert image.width >= 1280
         colors = image.convert("RGB").getcolors(2**24)
     areas = {color: count for count, color in colors}
-    assert areas[(255, 0, 0)] > 500_000 / 4, "small pictures are drawn large"
+    assert areas[(255, 0, 0)] > 500_000 / 4, "small images are drawn large"
     assert areas[(0, 128, 0)] * 0.9 < areas[(255, 0, 0)] / 9 * 1.1, "an aspect of nine is kept"
 
 

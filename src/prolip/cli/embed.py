@@ -75,7 +75,8 @@ def embed(
     if summary["bad"]:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["bad"].items())
         print(
-            f"skipped {sum(summary['bad'].values()):,} of {summary['samples']:,} samples ({reasons}); see {out}/{embed.ERRORS_FILE}",
+            f"skipped {sum(summary['bad'].values()):,} of {summary['samples']:,} samples ({reasons}); "
+            f"see {out}/{embed.ERRORS_FILE}",
             file=sys.stderr,
         )
 

@@ -12,7 +12,7 @@ from tests.reports.page.runs import LIMIT, SCENES, fresh_model, make_run
 
 CLAIM = {
     "claim": "texts are more uncertain",
-    "definition": "share",
+    "definition": "fraction",
     "ours": "98 %",
     "paper": "99 %",
     "controls": "50 %",
@@ -49,9 +49,9 @@ def scenes_page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """Pictures with captions; one of them is an attack."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory):
+    """Images with captions; one of them is an attack."""
+    folder = tmp_path_factory.mktemp("images")
     for number in range(6):
         Image.new("RGB", (40 + 60 * number, 40), (40 * number, 0, 99)).save(folder / f"{number}.png")
         (folder / f"{number}.txt").write_text(EVIL if number == 0 else f"a red circle {number}")
@@ -59,9 +59,9 @@ def pictures(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def captions_page(pictures, tmp_path_factory):
-    """Of a run whose held-out data is pictures with captions, and nothing else."""
-    return page_of(make_run(tmp_path_factory.mktemp("captions") / "run", held_out=str(pictures)), None)
+def captions_page(images, tmp_path_factory):
+    """Of a run whose held-out data is images with captions, and nothing else."""
+    return page_of(make_run(tmp_path_factory.mktemp("captions") / "run", held_out=str(images)), None)
 
 
 @pytest.fixture
@@ -118,10 +118,10 @@ def test_images_and_plots_have_alternative_text(scenes_page):
 
 def test_header_has_metadata_and_comparisons(scenes_page):
     text = ParsedPage(scenes_page.read_text()).text
-    for told in ("nano", "samples seen", "untrained", "other", "Zero-shot accuracy", "Retrieval R@1"):
-        assert told in text
-    for told in ("ρ with ambiguity", "Text above image", "f00d", "prolip report run"):
-        assert told in text
+    for part in ("nano", "samples seen", "untrained", "other", "Zero-shot accuracy", "Retrieval R@1"):
+        assert part in text
+    for part in ("ρ with ambiguity", "Text above image", "f00d", "prolip report run"):
+        assert part in text
 
 
 def test_claims_have_verdict_and_sign(scenes_page):
@@ -153,13 +153,13 @@ def test_captions_isolate_text_direction(captions_page):
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_labeled_images_add_classification(tmp_path, pictures):
+def test_labeled_images_add_classification(tmp_path, images):
     for number in range(8):
         folder = tmp_path / "classes" / ("<b>red" if number % 2 else "blue")
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 40), (30 * number, 9, 200 - 20 * number)).save(folder / f"{number}.png")
     page = page_of(
-        make_run(tmp_path / "run"), tmp_path / "page.html", data=pictures, labeled=tmp_path / "classes"
+        make_run(tmp_path / "run"), tmp_path / "page.html", data=images, labeled=tmp_path / "classes"
     )
     assert {"zeroshot", "robustness"} <= set(page.sections)
     assert "hierarimgs" not in page.sections

@@ -1,4 +1,4 @@
-"""Sentences and points of the training curves."""
+"""Descriptions and points of the training curves."""
 
 from prolip.reports.page import curves
 

@@ -1,4 +1,4 @@
-"""Numbers of the page's sentences."""
+"""Formats of the page's numbers."""
 
 import pytest
 

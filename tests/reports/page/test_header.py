@@ -1,4 +1,4 @@
-"""HeadlineMetrics numbers."""
+"""Headline numbers."""
 
 from prolip.reports.page.header import build_tiles
 from prolip.reports.page.results import HeadlineMetrics, PageResults

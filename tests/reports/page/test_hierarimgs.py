@@ -1,4 +1,4 @@
-"""Sentences on HierarImgs."""
+"""Descriptions on HierarImgs."""
 
 from prolip.reports.page.hierarimgs import describe_level
 

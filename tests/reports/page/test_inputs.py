@@ -1,4 +1,4 @@
-"""What a model is judged on."""
+"""The data on which a model is evaluated."""
 
 import pytest
 from PIL import Image
@@ -51,14 +51,14 @@ def test_find_inputs_uses_named_classes(tmp_path):
 
 def test_find_inputs_limits_sets_evenly(tmp_path):
     config = make_config(tmp_path, held_out="scenes:simple,size=32,length=50")
-    whole = find_inputs(config, limit=9, progress=False).hierarimgs
-    some = find_inputs(config, limit=3, hierarimgs=whole.path, progress=False).hierarimgs
+    every = find_inputs(config, limit=9, progress=False).hierarimgs
+    some = find_inputs(config, limit=3, hierarimgs=every.path, progress=False).hierarimgs
     assert some.originals == (
-        whole.originals[0],
-        whole.originals[len(whole.originals) // 2],
-        whole.originals[-1],
+        every.originals[0],
+        every.originals[len(every.originals) // 2],
+        every.originals[-1],
     )
-    assert [len(level) for level in some.levels] == [3] * len(whole.levels)
+    assert [len(level) for level in some.levels] == [3] * len(every.levels)
 
 
 def test_find_inputs_skips_run_data_without_images(tmp_path):

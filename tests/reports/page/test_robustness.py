@@ -1,4 +1,4 @@
-"""Sentences on robustness."""
+"""Descriptions on robustness."""
 
 import pytest
 

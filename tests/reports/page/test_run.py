@@ -1,4 +1,4 @@
-"""What a run folder tells."""
+"""Reading of a run folder."""
 
 import json
 

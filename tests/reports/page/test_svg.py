@@ -1,4 +1,4 @@
-"""Drawings follow the colors of the page."""
+"""Plots follow the colors of the page."""
 
 import re
 
@@ -18,7 +18,7 @@ def draw(axes):
 
 @pytest.fixture(scope="module")
 def drawn():
-    return render_panel(draw, 'says "5 < 6"')
+    return render_panel(draw, 'holds "5 < 6"')
 
 
 def test_inline_svg_uses_css_colors(drawn):
@@ -37,7 +37,7 @@ def test_inline_svg_keeps_text_and_escapes_it(drawn):
     assert "a &lt; b &amp; c" in drawn
     assert ">0.123456<" in drawn  # numbers of paths are cut, labels are not
     assert "left out" not in drawn
-    assert 'aria-label="says &quot;5 &lt; 6&quot;"' in drawn
+    assert 'aria-label="holds &quot;5 &lt; 6&quot;"' in drawn
 
 
 def test_inline_svg_is_an_element(drawn):
@@ -45,7 +45,7 @@ def test_inline_svg_is_an_element(drawn):
     assert drawn.endswith("</svg>")
     assert "xmlns" not in drawn
     assert "http" not in drawn
-    assert "<style" not in drawn  # it would be of the whole page
+    assert "<style" not in drawn  # it would apply to the page
     assert not re.match(r"<svg[^>]*\s(width|height)=", drawn)
 
 
@@ -62,7 +62,7 @@ def test_inline_svg_ids_are_unique(drawn):
 
 
 def test_render_panel_is_deterministic(drawn):
-    assert render_panel(draw, 'says "5 < 6"') == drawn
+    assert render_panel(draw, 'holds "5 < 6"') == drawn
 
 
 def test_inline_svg_keeps_backslashes_in_alt():

@@ -1,9 +1,9 @@
-"""Sentences and cards of traversals."""
+"""Descriptions and cards of traversals."""
 
 import pytest
 
 from prolip.reports.page import traversal
-from tests.reports.page.test_sentences import path
+from tests.reports.page.test_descriptions import path
 
 
 def test_describe_paths_reports_true_captions():

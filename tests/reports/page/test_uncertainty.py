@@ -1,4 +1,4 @@
-"""Sentences on uncertainty."""
+"""Descriptions of uncertainty."""
 
 import pytest
 
@@ -21,11 +21,11 @@ def test_describe_levels_names_levels_out_of_order():
     )
 
 
-def test_sentences_report_untrained_models_that_do_as_well():
-    share = {"text_above_own_image": 0.95}
-    assert "anything was learned" in uncertainty.describe_pairs(share, [0.94])
-    assert "anything was learned" not in uncertainty.describe_pairs(share, [0.4])
-    assert "40.0\u00a0%" in uncertainty.describe_pairs(share, [0.4])
+def test_descriptions_report_untrained_models_that_do_as_well():
+    result = {"text_above_own_image": 0.95}
+    assert "anything was learned" in uncertainty.describe_pairs(result, [0.94])
+    assert "anything was learned" not in uncertainty.describe_pairs(result, [0.4])
+    assert "40.0\u00a0%" in uncertainty.describe_pairs(result, [0.4])
     truth = {"spearman": 0.6, "within_length": {"mean": None}}
     assert "untrained models: +0.17." in uncertainty.describe_truth(truth, [0.17])
     assert "anything was learned" in uncertainty.describe_truth(truth, [-0.3, 0.55])

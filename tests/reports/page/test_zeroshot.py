@@ -1,9 +1,9 @@
-"""Sentences on zero-shot classification."""
+"""Descriptions on zero-shot classification."""
 
 import pytest
 
 from prolip.reports.page import zeroshot
-from tests.reports.page.test_sentences import prompts
+from tests.reports.page.test_descriptions import prompts
 
 NAMES = {"uncertainty": "image uncertainty", "match": "match", "max_softmax": "softmax"}
 

@@ -1,4 +1,4 @@
-"""What is said of a figure follows from the numbers: it turns when they turn."""
+"""Descriptions of figures follow from the numbers: they change when the numbers do."""
 
 import pytest
 
@@ -45,7 +45,7 @@ PAIRS = {
         uncertainty.describe_modalities({"image": {"mean": image}, "text": {"mean": text}})
         for image, text in ((1, 2), (2, 1))
     ],
-    "pairs": [uncertainty.describe_pairs({"text_above_own_image": share}) for share in (0.9, 0.1)],
+    "pairs": [uncertainty.describe_pairs({"text_above_own_image": fraction}) for fraction in (0.9, 0.1)],
     "length": [uncertainty.describe_length({"by_length": {"spearman": rho}}) for rho in (-0.5, 0.5)],
     "levels": [uncertainty.describe_levels(levels(*medians)) for medians in ((3, 2, 1), (1, 2, 3))],
     "truth": [uncertainty.describe_truth(truth(rho)) for rho in (0.6, -0.6)],
@@ -55,9 +55,9 @@ PAIRS = {
     ],
     "training": [curves.describe_uncertainty(image, text) for image, text in ((1, 2), (2, 1))],
     "plane": [plane.describe_plane(image, text, 0.5) for image, text in ((1, 2), (2, 1))],
-    "hierarimgs": [hierarimgs.describe_level(share, []) for share in (0.9, 0.1)],
+    "hierarimgs": [hierarimgs.describe_level(fraction, []) for fraction in (0.9, 0.1)],
     "paths": [traversal.describe_paths([path(*values)], []) for values in ((1, 2), (2, 1))],
-    "order": [traversal.describe_order(share, 10) for share in (0.9, 0.1)],
+    "order": [traversal.describe_order(fraction, 10) for fraction in (0.9, 0.1)],
     "deciles": [zeroshot.describe_deciles(rho) for rho in (-0.5, 0.5)],
     "strategies": [zeroshot.describe_strategies(prompts(gain)) for gain in (0.2, -0.2)],
     "robustness": [robustness.describe_uncertainty(rows(*ends)) for ends in ((0.1, 0.2), (0.2, 0.1))],
