@@ -21,7 +21,7 @@ def shard(tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["", "pipe:cat "])
-def test_what_is_bad_is_counted_from_disk_and_from_a_stream(shard, prefix):
+def test_check_data_counts_bad_samples_from_disk_and_from_a_stream(shard, prefix):
     found = check_data(f"{prefix}{shard}", size=32)
     assert found.good == 10
     assert found.error_counts.tried == 12
@@ -71,7 +71,7 @@ def test_a_caption_of_which_nothing_is_left_is_bad_here_too(tmp_path, prefix):
     assert (alone.good, alone.error_counts.bad, "captions" in alone.summary()) == (4, 0, False)
 
 
-def test_where_there_is_nothing_it_says_so(tmp_path):
+def test_check_data_refuses_data_without_samples(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar_bytes([]))
     with pytest.raises(ValueError, match="no samples"):
         check_data(f"pipe:cat {tmp_path}/a.tar")
@@ -86,10 +86,10 @@ def test_check_refuses_max_bad_fraction_out_of_range(shard, limit, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["data", "check", str(shard), "--max-bad-fraction", limit])
     assert end.value.code == 2
-    assert "max_bad_fraction must be a number from 0 to 1" in capsys.readouterr().err
+    assert "max_bad_fraction must be a fraction from 0 to 1" in capsys.readouterr().err
 
 
-def test_names_of_any_bytes_can_be_told_and_saved(tmp_path):
+def test_check_prints_and_saves_names_that_are_not_utf8(tmp_path):
     name = os.fsdecode(b"\xe9.jpg")
     (tmp_path / name).write_bytes(JPEG[:40])
     (tmp_path / "\udce9.txt").write_text("a thing")

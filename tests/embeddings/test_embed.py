@@ -278,7 +278,7 @@ def test_embed_takes_a_source(nano, tmp_path):
     [
         ({"part_size": 0}, "part_size must be"),
         ({"batch_size": -1}, "batch_size must be"),
-        ({"max_bad_fraction": 2}, "max_bad_fraction must be a number from 0 to 1, not 2"),
+        ({"max_bad_fraction": 2}, "max_bad_fraction must be a fraction from 0 to 1, not 2"),
         ({"engine": "spark"}, "engine 'spark' is not one of"),
         ({"precision": "bfloat16"}, "'bfloat16' is not one of"),
         ({"modality": "sounds"}, "'sounds' is not one of"),

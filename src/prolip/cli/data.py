@@ -110,10 +110,10 @@ def check(
         max_bad_fraction: Exit with code 1 if a larger fraction of samples is bad, or of shards is broken.
         as_json: Print JSON instead of a table.
     """
+    from prolip.checks import require_fraction
     from prolip.data import check
-    from prolip.data.base_loader import require_max_bad_fraction
 
-    require_max_bad_fraction(max_bad_fraction)
+    require_fraction(max_bad_fraction, "max_bad_fraction")
     checked = check.check_data(source, captions=captions, image=image, size=image_size, num_workers=workers)
     print(json.dumps(checked.as_dict(), indent=2) if as_json else checked.summary())
     if failure := checked.describe_failure(max_bad_fraction):

@@ -249,16 +249,6 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def require_max_bad_fraction(max_bad_fraction: float) -> None:
-    """Raise ValueError unless a limit of bad samples is a number from 0 to 1.
-
-    Args:
-        max_bad_fraction: the limit, as a fraction of the samples tried.
-    """
-    if not isinstance(max_bad_fraction, int | float) or not 0 <= max_bad_fraction <= 1:
-        raise ValueError(f"max_bad_fraction must be a number from 0 to 1, not {max_bad_fraction!r}")
-
-
 DIGEST_MESSAGES = {
     "fingerprint": "the data has changed",
     "preprocessor": "the preprocessing has changed (pixels, augmentation, captions or tokenizer)",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from prolip.checks import require_choice, require_positive_int
+from prolip.checks import require_choice, require_fraction, require_positive_int
 from prolip.data.sample import BadSampleError, Sample
 from prolip.data.source import compute_fingerprint
 from prolip.preprocessing.augmentation import Augmentation, augment, required_short_side
@@ -137,8 +137,7 @@ class Preprocessor:
     drop_words: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.drop_words <= 1:
-            raise ValueError(f"drop_words must be a fraction from 0 to 1, not {self.drop_words!r}")
+        require_fraction(self.drop_words, "drop_words")
         require_choice(self.caption, get_args(CaptionChoice), "caption")
         require_positive_int(self.max_pixels, "max_pixels", maximum=2**40)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch.utils.data import Dataset
 
-from prolip.checks import require_choice, require_positive_int
+from prolip.checks import require_choice, require_fraction, require_positive_int
 from prolip.data.base_loader import (
     BaseLoader,
     WorkerResult,
@@ -23,7 +23,6 @@ from prolip.data.base_loader import (
     iter_results,
     make_worker_pool,
     read_count,
-    require_max_bad_fraction,
     require_same_stream,
     resolve_rank,
     shut_down_workers,
@@ -88,7 +87,7 @@ class Loader(BaseLoader):
         super().__init__()
         require_choice(on_bad, get_args(OnBad), "on_bad")
         require_positive_int(global_batch_size, "global_batch_size")
-        require_max_bad_fraction(max_bad_fraction)
+        require_fraction(max_bad_fraction, "max_bad_fraction")
         seed = as_index(seed)  # JSON can't hold NumPy's integers
         rank, world_size = resolve_rank(rank, world_size)
         if global_batch_size % world_size:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from prolip.checks import require_positive_int
+from prolip.checks import require_fraction, require_positive_int
 from prolip.data.base_loader import (
     BaseLoader,
     WorkerFailure,
@@ -24,7 +24,6 @@ from prolip.data.base_loader import (
     iter_results,
     make_worker_pool,
     read_count,
-    require_max_bad_fraction,
     require_same_stream,
     resolve_rank,
     shut_down_workers,
@@ -91,7 +90,7 @@ class StreamLoader(BaseLoader):
             (batch_size, "batch_size"), (num_readers, "num_readers"), (buffer_size, "buffer_size"),
         ):  # fmt: skip
             require_positive_int(value, name)
-        require_max_bad_fraction(max_bad_fraction)
+        require_fraction(max_bad_fraction, "max_bad_fraction")
         seed = as_index(seed)  # JSON can't hold NumPy's integers
         rank, world_size = resolve_rank(rank, world_size)
         if len(stream.shards) < world_size:

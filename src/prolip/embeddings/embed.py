@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
-from prolip.checks import require_choice, require_positive_int
-from prolip.data.base_loader import require_max_bad_fraction
+from prolip.checks import require_choice, require_fraction, require_positive_int
 from prolip.data.open import is_generated, is_stream
 from prolip.data.sample import BadSampleError
 from prolip.data.sample_errors import ErrorCounts
@@ -101,7 +100,7 @@ def embed(
     sizes = {"part_size": part_size, "batch_size": batch_size, "text_batch_size": text_batch_size}
     for name, size in sizes.items():
         require_positive_int(size, name)
-    require_max_bad_fraction(max_bad_fraction)
+    require_fraction(max_bad_fraction, "max_bad_fraction")
     config = WorkerConfig(
         model=_get_model_name(model), data=data.name if isinstance(data, Source) else _make_absolute(str(data)),
         captions=None if captions is None else tuple(captions), modality=modality,
