@@ -279,21 +279,6 @@ def test_changed_caption_invalidates_the_cache(nano, images_folder, tmp_path, ca
     assert [fact.captions for fact in again.metadata][3:6] == [("old",), ("new",), ("old",)]
 
 
-def test_long_metadata_is_cached(nano, images_folder, tmp_path, calls, monkeypatch):
-    """A safetensors header may not be so long as 4096 samples with much JSON."""
-
-    class Wordy(ImageFolder):
-        def read(self, index):
-            sample = super().read(index)
-            return type(sample)(sample.key, sample.location, sample.image, (), {"words": "x" * 11_000_000})
-
-    monkeypatch.setattr("prolip.embeddings.sample_metadata.MAX_JSON_BYTES", 2**25)
-    source = Wordy(images_folder, captions=False)
-    first = encode_images(nano, source, cache=tmp_path / "cache")
-    assert encode_images(nano, source, cache=tmp_path / "cache").metadata == first.metadata
-    assert sum(calls) == 10
-
-
 def test_flipped_bit_in_the_cache_is_detected(nano, images_folder, tmp_path, calls):
     source = ImageFolder(images_folder, captions=False)
     first = encode_images(nano, source, cache=tmp_path / "cache")

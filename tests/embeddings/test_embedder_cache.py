@@ -36,6 +36,13 @@ def test_write_and_read_image_part(part, tmp_path):
     )
 
 
+def test_image_part_with_more_metadata_than_a_safetensors_header_holds(part, tmp_path):
+    """A header may have 100 MB; 4096 samples with much JSON have more."""
+    part.metadata[1] = part.metadata[1]._replace(extra={"words": "x" * 101_000_000})
+    write_image_part(tmp_path, 4, part)
+    assert read_image_part(tmp_path, range(4, 8)).metadata == part.metadata
+
+
 @pytest.mark.parametrize("indices", [range(4, 7), range(4, 9), range(5, 8)])
 def test_read_image_part_of_other_indices_returns_none(part, tmp_path, indices):
     write_image_part(tmp_path, 4, part)

@@ -1,4 +1,4 @@
-"""Cache of the Embedder: safetensors files, one per part of a source. (`prolip embed` writes Parquet instead.)"""
+"""Cache of the Embedder: safetensors files, one per part of a source or list of texts."""
 
 from __future__ import annotations
 
