@@ -160,7 +160,7 @@ def written_out(module, objective, batch, twins):
             model.encode_text(twins.masked_ids),
         )
         terms["masked_images"] = sure_of_inclusion(images[twins.image_rows], masked[0], c, eps)
-        found = len(twins.text_rows) / twins.texts  # what has no twin counts as nothing lost
+        found = len(twins.text_rows) / twins.total_texts  # what has no twin counts as nothing lost
         terms["masked_texts"] = found * sure_of_inclusion(texts[twins.text_rows], masked[1], c, eps)
         weights["masked_images"] = weights["masked_texts"] = objective.masked
     if objective.vib:
@@ -192,7 +192,9 @@ def computed(name, draw, rank=0, world=1, parts=1, frozen=(), autocast=None, par
     batch = whole_batch()
     own, twins = share_of(batch, whole_twins(batch, *TWINS[draw]), rank, world)
     twins = twins if objective.masked else None
-    return module, compute_gradients(towers, module, objective, own, twins, parts=parts, autocast=autocast)
+    return module, compute_gradients(
+        towers, module, objective, own, twins, accumulation_steps=parts, autocast=autocast
+    )
 
 
 def furthest(got, wanted):

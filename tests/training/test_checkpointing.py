@@ -151,7 +151,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_is_passed_over_by_name(tmp_path, caplog, damage):
+def test_find_latest_skips_a_damaged_checkpoint_and_names_it(tmp_path, caplog, damage):
     save(tmp_path, 5)
     last = save(tmp_path, 10)
     assert checkpointing.find_latest(tmp_path) == last
@@ -161,9 +161,20 @@ def test_a_damaged_checkpoint_is_passed_over_by_name(tmp_path, caplog, damage):
     assert found.name == "step-000000005"
     assert is_of(found, 5)
     (said,) = warnings(caplog)
-    assert f"{last} is passed over: " in said
+    assert f"{last} is not used: " in said
     assert checkpointing.find_problem(last)
     assert checkpointing.find_problem(found) is None
+
+
+def test_a_checkpoint_of_the_old_format_is_not_used_and_says_so(tmp_path, caplog):
+    """Format 1 had no version number."""
+    last = save(tmp_path, 10)
+    content = json.loads((last / "complete.json").read_text())
+    assert content.pop("version") == checkpointing.VERSION == 2
+    (last / "complete.json").write_text(json.dumps(content))
+    assert checkpointing.find_latest(tmp_path) is None
+    (message,) = warnings(caplog)
+    assert f"{last} is not used: it has checkpoint format 1; this version of prolip reads format 2" in message
 
 
 def test_if_all_are_damaged_there_is_none(tmp_path, caplog):

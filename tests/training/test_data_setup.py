@@ -87,7 +87,9 @@ def test_ranks_share_the_batch(model):
 
 
 def test_preparation_follows_the_choices(model):
-    plain = load(config(SIMPLE, augment=False, caption="first", max_pixels=5000), model)._reader.preprocessor
+    plain = load(
+        config(SIMPLE, augment=False, caption_choice="first", max_pixels=5000), model
+    )._reader.preprocessor
     assert (plain.augmentation, plain.caption, plain.max_pixels) == (None, "first", 5000)
     assert plain.pixels == model.config.image.preprocessing
     run = config(SIMPLE)
@@ -98,7 +100,7 @@ def test_words_are_dropped_from_as_many_captions_as_asked_for(model):
     """The same samples and captions; a caption that lost words has some of its tokens, in order."""
     whole = next(iter(load(config(SIMPLE, augment=False), model)))
     for share in (0.5, 1.0):
-        fewer = next(iter(load(config(SIMPLE, augment=False, drop_words=share), model)))
+        fewer = next(iter(load(config(SIMPLE, augment=False, token_dropout=share), model)))
         assert (fewer.keys, fewer.captions) == (whole.keys, whole.captions)
         shorter = 0
         for ids, less in zip(whole.token_ids.tolist(), fewer.token_ids.tolist(), strict=True):
@@ -169,7 +171,7 @@ def test_workers_are_shared_among_streams(model, streams):
     run = config(*streams)
     for workers, expected in ((0, 0), (1, 1), (5, 2)):
         loader = load(replace(run, data=replace(run.data, workers=workers)), model)
-        assert [one._pool_settings["workers"] for one in loader.loaders] == [expected] * 2
+        assert [one._worker_settings["num_workers"] for one in loader.loaders] == [expected] * 2
 
 
 def test_captions_and_images_of_streams_can_be_named(model, tmp_path):
@@ -185,16 +187,16 @@ def test_captions_and_images_of_streams_can_be_named(model, tmp_path):
     ("run", "world_size", "message"),
     [
         (config(), 1, "there is no data to train on: set data.source"),
-        (config(SIMPLE), 3, "batch 16 can't be shared evenly by 3 ranks"),
+        (config(SIMPLE), 3, "batch_size 16 is not a multiple of the 3 ranks"),
         (
             config("scenes:simple,length=8"),
             1,
-            "^batch 16 is more than the 8 samples of the data: make batch smaller",
+            "^batch_size 16 is more than the 8 samples of the data: reduce it",
         ),
         (
             config("pipe:cat a", SIMPLE, weights=(1.0, 99.0)),
             1,
-            "share of a rank's batch of 16 is less than one",
+            "part of a rank's batch of 16 is less than one",
         ),
         (config("pipe:cat a", SIMPLE, weights=(-1.0, 1.0)), 1, "a weight must be a positive number"),
     ],
@@ -274,7 +276,7 @@ def test_loaders_get_the_limit_of_bad_samples_and_the_window(model, streams, mon
         monkeypatch.setattr(
             f"prolip.training.data_setup.{name}", lambda *a, name=name, **o: asked.update({name: o})
         )
-    load(config(SIMPLE, max_bad_fraction=0.5, window=3), model)
+    load(config(SIMPLE, max_bad_fraction=0.5, shuffle_window=3), model)
     load(config(streams[0], max_bad_fraction=0.5), model)
     assert (asked["Loader"]["max_bad_fraction"], asked["Loader"]["window"]) == (0.5, 3)
     assert asked["StreamLoader"]["max_bad_fraction"] == 0.5

@@ -123,8 +123,8 @@ def test_a_git_that_hangs_or_fails_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "git").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("prolip.training.environment.SECONDS_FOR_GIT", 0.05)
+    monkeypatch.setattr("prolip.training.environment.GIT_TIMEOUT", 0.05)
     assert get_git_state() is None
     (tmp_path / "git").write_text("#!/bin/sh\nexit 3\n")
-    monkeypatch.setattr("prolip.training.environment.SECONDS_FOR_GIT", 10)
+    monkeypatch.setattr("prolip.training.environment.GIT_TIMEOUT", 10)
     assert get_git_state() is None

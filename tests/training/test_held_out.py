@@ -5,7 +5,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.model.create import create
 from prolip.preprocessing.images import normalize
-from prolip.training.held_out import HeldOutEvaluator, match_captions, retrieval, uncertainty
+from prolip.training.held_out import HeldOutEvaluator, match_captions, compute_retrieval, compute_uncertainty
 
 CAPTIONS = ["a red circle", "a thing", "a thing", "a small green square", "two yellow stars"]
 
@@ -25,7 +25,7 @@ def test_retrieval_against_a_loop(draw):
 
     to_text = sum(bool(right[i, nearest(images[i], texts)]) for i in range(30)) / 30
     to_image = sum(bool(right[nearest(texts[j], images), j]) for j in range(30)) / 30
-    found = retrieval(images, texts, right)
+    found = compute_retrieval(images, texts, right)
     assert found["held_out/image_to_text_r1"] == pytest.approx(to_text)
     assert found["held_out/text_to_image_r1"] == pytest.approx(to_image)
     assert found["held_out/r1"] == pytest.approx((to_text + to_image) / 2)
@@ -37,19 +37,21 @@ def test_retrieval_is_by_csd_not_by_cosine():
     texts = Gaussian(means[[0, 0]], torch.tensor([[0.0, 0.0], [-20.0, -20.0]]))
     images = Gaussian(means[[0, 0]], torch.full((2, 2), -20.0))
     assert (
-        retrieval(images, texts, torch.tensor([[False, True], [False, True]]))["held_out/image_to_text_r1"]
+        compute_retrieval(images, texts, torch.tensor([[False, True], [False, True]]))[
+            "held_out/image_to_text_r1"
+        ]
         == 1
     )
 
 
 def test_uncertainty_is_the_trace(draw):
     images, texts = draw(20, 4), draw(20, 4)
-    found = uncertainty(images, texts)
+    found = compute_uncertainty(images, texts)
     assert found["held_out/image_uncertainty"] == pytest.approx(images.log_var.exp().sum(-1).mean().item())
     assert found["held_out/text_uncertainty"] == pytest.approx(texts.log_var.exp().sum(-1).mean().item())
     above = [float(t) > float(i) for t, i in zip(texts.uncertainty, images.uncertainty, strict=True)]
     assert found["held_out/text_above_image"] == pytest.approx(sum(above) / 20)
-    assert uncertainty(Gaussian.point(images.mean), Gaussian.point(texts.mean)) == {}
+    assert compute_uncertainty(Gaussian.point(images.mean), Gaussian.point(texts.mean)) == {}
 
 
 def check(held_out):
@@ -67,7 +69,7 @@ def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
     with torch.no_grad():
         images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))
     texts = nano.embed_texts(CAPTIONS)
-    expected = retrieval(images, texts, match_captions(CAPTIONS)) | uncertainty(images, texts)
+    expected = compute_retrieval(images, texts, match_captions(CAPTIONS)) | compute_uncertainty(images, texts)
     assert found == pytest.approx(expected, abs=1e-6)
 
 
@@ -89,4 +91,4 @@ def test_a_deterministic_model_has_retrieval_only(tokenizer, pixels):
 
 def test_one_kind_may_be_certain(draw):
     z = draw(4, 3)
-    assert uncertainty(Gaussian.point(z.mean), z)["held_out/text_above_image"] == 1
+    assert compute_uncertainty(Gaussian.point(z.mean), z)["held_out/text_above_image"] == 1

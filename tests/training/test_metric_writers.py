@@ -86,8 +86,8 @@ def test_readers_skip_a_half_written_line_only_at_the_end(tmp_path):
         read_metrics(tmp_path)
 
 
-def test_no_file_is_a_sentence(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no folder of a run"):
+def test_read_metrics_without_a_file_says_the_folder_is_no_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a run folder"):
         read_metrics(tmp_path)
 
 

@@ -58,16 +58,19 @@ def test_choices_of_a_fresh_model():
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"size": "nano"}, "needs a tokenizer: set model.tokenizer"),
-        ({"size": "huge", "tokenizer": "scenes"}, "no size is called 'huge'"),
-        ({"size": "nano", "tokenizer": "scenes", "contrastive_loss": "softmax", "logit_bias": 1.0}, "no bias"),
+        ({"size": "nano"}, "need a tokenizer: set model.tokenizer"),
+        ({"size": "huge", "tokenizer": "scenes"}, "size 'huge'"),
+        (
+            {"size": "nano", "tokenizer": "scenes", "contrastive_loss": "softmax", "init_logit_bias": 1.0},
+            "no bias",
+        ),
         ({"size": "nano", "tokenizer": "scenes", "uncertainty": "mean"}, "text towers"),
         (
             {"size": "nano", "tokenizer": "scenes", "image_size": 44},
-            "image_size 44 .* patches of 8 .* as 48 is",
+            "image_size 44 .* patch size 8; 48 is",
         ),
-        ({"pretrained": "x", "uncertainty": "none"}, "model.uncertainty is for fresh weights"),
-        ({"pretrained": "x", "contrastive_loss": "softmax"}, "model.contrast is for fresh weights"),
+        ({"pretrained": "x", "uncertainty": "none"}, "model.uncertainty applies to new weights"),
+        ({"pretrained": "x", "contrastive_loss": "softmax"}, "model.contrastive_loss applies to new weights"),
     ],
 )
 def test_choices_that_cannot_be(choice, message):

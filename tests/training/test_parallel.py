@@ -25,9 +25,9 @@ from prolip.training.config import (
     OptimizerConfig,
     ParallelConfig,
 )
-from prolip.training.held_out import HeldOutEvaluator, match_captions, retrieval, uncertainty
+from prolip.training.held_out import HeldOutEvaluator, match_captions, compute_retrieval, compute_uncertainty
 from prolip.training.optimizer import make_optimizer, step_unless_nonfinite
-from prolip.training.parallel import _device, full_tensor, get_peak_memory, init_processes, parallelize
+from prolip.training.parallel import _choose_device, full_tensor, get_peak_memory, init_processes, parallelize
 from prolip.training.recipes import nano
 from prolip.training.state import consolidate
 from prolip.training.trainer import train
@@ -133,7 +133,7 @@ def check_same_embeddings(plain, sharded, rank):
     held_out = HeldOutEvaluator(sharded, batch.pixels[:5], CAPTIONS)
     found = held_out.compute_metrics(*held_out.embed())
     images, texts = plain.encode_image(pixels[:5]), plain.encode_text(plain.tokenize(CAPTIONS))
-    right = retrieval(images, texts, match_captions(CAPTIONS)) | uncertainty(images, texts)
+    right = compute_retrieval(images, texts, match_captions(CAPTIONS)) | compute_uncertainty(images, texts)
     assert found == pytest.approx(right, rel=1e-6)
 
 
@@ -332,28 +332,28 @@ def test_the_device_of_a_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setenv("LOCAL_RANK", "1")
     names = (None, "cuda", "cuda:0", "cpu")
-    assert [str(_device(name)) for name in names] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
+    assert [str(_choose_device(name)) for name in names] == ["cuda:1", "cuda:1", "cuda:0", "cpu"]
     assert chosen == [1, 1, 0]
-    with pytest.raises(ValueError, match=r"parallel\.device: there is no GPU 2, as this machine has 2"):
-        _device("cuda:2")
+    with pytest.raises(ValueError, match=r"parallel\.device: there is no GPU 2: this machine has 2"):
+        _choose_device("cuda:2")
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(ValueError, match="start at most 2 processes"):
-        _device(None)
+        _choose_device(None)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cuda", "cuda, but PyTorch finds no GPU here; set parallel.device=cpu"),
-        ("cuda:0", "cuda:0, but PyTorch finds no GPU"),
+        ("cuda", ": cuda, but PyTorch finds no GPU; set parallel.device=cpu"),
+        ("cuda:0", ": cuda:0, but PyTorch finds no GPU"),
         *(
-            (name, f"{name!r} is none of cpu, cuda and cuda:N")
+            (name, rf" must be cpu, cuda or cuda:N .* not {name!r}")
             for name in ("foo", "meta", "cuda:", "cuda:x", "")
         ),
     ],
 )
 def test_devices_that_are_not_there(name, message, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert _device(None) == CPU
-    with pytest.raises(ValueError, match=f"^parallel.device: {message}"):
-        _device(name)
+    assert _choose_device(None) == CPU
+    with pytest.raises(ValueError, match=f"^parallel.device{message}"):
+        _choose_device(name)

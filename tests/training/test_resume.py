@@ -132,15 +132,15 @@ class Crash(BaseException):
 
 def at_step(patch, number, act):
     """Let something happen before the batch of a step (from 0) is taken, once."""
-    take, done = BatchStream.take, []
+    next_batch, done = BatchStream.next_batch, []
 
     def acting(self, step):
         if step == number and not done:
             done.append(step)
             act()
-        return take(self, step)
+        return next_batch(self, step)
 
-    patch.setattr(BatchStream, "take", acting)
+    patch.setattr(BatchStream, "next_batch", acting)
 
 
 def crash():
@@ -165,7 +165,7 @@ def test_the_run_that_all_others_are_compared_with_is_worth_it(wanted):
     assert "loss/clip" not in lines[2]
     assert [line["step"] for line in lines if "held_out/r1" in line] == [4, 8, 12, 14]
     assert len({line["loss"] for line in lines}) == STEPS
-    assert {name.split(".")[0] for name in wanted["tensors"]} == {"module", "optimizer", "average"}
+    assert {name.split(".")[0] for name in wanted["tensors"]} == {"module", "optimizer", "ema"}
     assert wanted["model/model.safetensors"] != wanted["best/model.safetensors"], "the best one is another"
 
 
@@ -228,7 +228,7 @@ def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monke
         terminate()
 
     with monkeypatch.context() as inside:
-        inside.setattr(checkpointing, "save", noting)
+        inside.setattr(checkpointing, "save_checkpoint", noting)
         train(run)
         inside.setattr(trainer.TrainState, "load", read)
         train(run, resume=True)
@@ -258,7 +258,7 @@ def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(tmp_path, mo
     said = [
         r.getMessage() for r in caplog.records if r.name == "prolip.training" and r.levelno == logging.WARNING
     ]
-    assert any(f"{damaged} is passed over" in text for text in said)
+    assert any(f"{damaged} is not used" in text for text in said)
     assert any(".step-000000010.partial was not finished" in text for text in said)
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, 6]
 
@@ -287,13 +287,13 @@ def test_a_run_that_dies_at_its_very_end_still_gets_its_model(tmp_path, monkeypa
             real = checkpointing.save_checkpoint
             inside.setattr(
                 checkpointing,
-                "save",
+                "save_checkpoint",
                 lambda f, step, *rest: crash() if step == STEPS else real(f, step, *rest),
             )
         else:
-            real = trainer.export
+            real = trainer.export_model
             inside.setattr(
-                trainer, "export", lambda *args: crash() if args[-1].name == "model" else real(*args)
+                trainer, "export_model", lambda *args: crash() if args[-1].name == "model" else real(*args)
             )
         with pytest.raises(Crash):
             train(run)
@@ -324,16 +324,16 @@ def drive(out, resume=False, pause=0.0, die=None, **options):
         for number in (1, 2):
             os.dup2(log.fileno(), number)
     torch.set_num_threads(1)
-    take = BatchStream.take
+    next_batch = BatchStream.next_batch
 
     def slowly(self, step):
         time.sleep(pause)
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
         if die == [distributed.rank(), step] and not again:
             os.kill(os.getpid(), signal.SIGKILL)
-        return take(self, step)
+        return next_batch(self, step)
 
-    BatchStream.take = slowly
+    BatchStream.next_batch = slowly
     train(config(out, **options), resume=resume)
 
 
@@ -391,7 +391,7 @@ def test_killed_twice_and_terminated_it_is_still_the_same_run(tmp_path):
     done = last_step(out)
     assert done < steps
     assert int(checkpointing.find_latest(out / "checkpoints").name[5:]) == done
-    assert f"stopped at step {done}; to go on: prolip train {out} --resume" in said(out)
+    assert f"stopped at step {done}; to continue: prolip train {out} --resume" in said(out)
     train(config(out, steps=steps), resume=True)
     assert_same(out, story(train(config(tmp_path / "whole", steps=steps)), steps), steps)
     assert len(list(read_sessions(out))) == 4
@@ -453,12 +453,12 @@ def check_stop_on_one_rank(rank, folder):
     for moment in ("before", "between"):
         run = config(folder / moment)
         with pytest.MonkeyPatch.context() as patch:
-            if rank == 1 and moment == "initial_stages":
+            if rank == 1 and moment == "before":
                 at_step(patch, 4, terminate)
             elif rank == 1:
                 patch.setattr(
                     checkpointing,
-                    "save",
+                    "save_checkpoint",
                     lambda *args, save=checkpointing.save_checkpoint: (save(*args), terminate()),
                 )
             train(run)

@@ -75,7 +75,7 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path, config):
 )
 def test_a_folder_of_other_things_is_left_alone(tmp_path, config, resume, name, text):
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=r"holds other things; .*out="):
+    with pytest.raises(ValueError, match=r"holds other files.*out="):
         require_usable_folder(tmp_path, config, resume)
     assert not is_run(tmp_path)
 
@@ -93,7 +93,7 @@ def test_a_run_is_gone_on_with_only_if_asked(tmp_path, config, nano):
     require_usable_folder(tmp_path, config, resume=False)  # nothing was saved yet
     saved(tmp_path)
     require_usable_folder(tmp_path, config, resume=True)
-    with pytest.raises(ValueError, match="holds a run already: --resume goes on with it"):
+    with pytest.raises(ValueError, match="already holds a run: continue it with --resume"):
         require_usable_folder(tmp_path, config, resume=False)
 
 
@@ -111,11 +111,11 @@ def test_another_run_is_refused_with_every_difference(tmp_path, config, nano):
         objective=Objective(vib=0.5),
         optimizer=OptimizerConfig(ema_decay=None, frozen=("image",)),
     )
-    with pytest.raises(ValueError, match="is another run") as caught:
+    with pytest.raises(ValueError, match="holds a run with another config") as caught:
         require_usable_folder(tmp_path, other, resume=True)
     said = str(caught.value)
     for part in (
-        "seed was 0, now it is 4", "objective.vib was 0.0001, now it is 0.5", "optimizer.ema was 0.9, now it is None"
+        "seed was 0, now it is 4", "objective.vib was 0.0001, now it is 0.5", "optimizer.ema_decay was 0.9, now it is None"
     ):  # fmt: skip
         assert part in said
     assert said.count(" was ") == 3, "and nothing that is the same"
@@ -172,7 +172,7 @@ def test_the_config_comes_back(tmp_path, config, nano):
     content = json.loads((tmp_path / "config.json").read_text())
     assert content["data"] == [{"source": "scenes:simple", "samples": 7, "fingerprint": "ab"}]
     (tmp_path / "config.json").write_text('{"format": "prolip-run"}')
-    with pytest.raises(ValueError, match="is not that of a training run"):
+    with pytest.raises(ValueError, match="is not the config of a training run"):
         read_config(tmp_path)
 
 
@@ -239,7 +239,7 @@ def test_nobody_else_trains_in_the_folder(tmp_path, config):
                 with run_folder.lock_folder(tmp_path):
                     os._exit(0)
             except ValueError as error:
-                os._exit(7 if "another process trains in" in str(error) else 1)
+                os._exit(7 if "another process is training in" in str(error) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     with run_folder.lock_folder(tmp_path):
         require_usable_folder(tmp_path, config, resume=False)  # the lock itself is no other thing
@@ -269,8 +269,21 @@ def test_a_config_with_a_hole_is_not_filled_with_defaults(tmp_path, config, nano
     content = json.loads((tmp_path / "config.json").read_text())
     del content["config"]["samples"]
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="its config has no samples"):
+    with pytest.raises(ValueError, match="its config lacks samples"):
         read_config(tmp_path)
+
+
+def test_a_run_of_the_old_format_is_refused_with_both_versions(tmp_path, config, nano):
+    start(tmp_path, config, nano)
+    saved(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["version"] == run_folder.VERSION == 2
+    (tmp_path / "config.json").write_text(json.dumps({**content, "version": 1, "config": {"batch": 8}}))
+    message = f"{tmp_path} has run format 1; this version of prolip reads format 2. .*out="
+    with pytest.raises(ValueError, match=message):
+        read_config(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        require_usable_folder(tmp_path, config, resume=True)
 
 
 def test_a_run_that_is_put_aside_keeps_all_it_has_and_makes_room(tmp_path, config, nano):

@@ -55,9 +55,9 @@ def state_of(config, tokenizer, seed=0):
     freeze_parameters(module, config.optimizer.frozen)
     optimizer = make_optimizer(module, config.optimizer)
     init_optimizer_state(optimizer)
-    average = None if config.optimizer.ema is None else ModelEma(module, config.optimizer.ema)
+    ema = None if config.optimizer.ema_decay is None else ModelEma(module, config.optimizer.ema_decay)
     state = TrainState(
-        module=module, optimizer=optimizer, average=average, batches=BatchStream(config, model), best_of=[]
+        module=module, optimizer=optimizer, ema=ema, batches=BatchStream(config, model), best_of=[]
     )
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, name, 
     state.step = 3
     run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
     path = state.save(tmp_path / "run" / "checkpoints")
-    export_model(state.module, state.average, tmp_path / "exported")
+    export_model(state.module, state.ema, tmp_path / "exported")
     for number, source in enumerate((tmp_path / "run", path)):
         out = consolidate(source, tmp_path / f"consolidated{number}")
         for file in ("config.json", "model.safetensors", "tokenizer.json"):
@@ -102,11 +102,11 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
 
 
 def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):
-    with pytest.raises(ValueError, match="neither a run nor a checkpoint of one"):
+    with pytest.raises(ValueError, match="neither a run"):
         consolidate(tmp_path, tmp_path / "out")
     config = config_of(Objective())
     run_folder.write_run_files(tmp_path / "run", config, create("nano", tokenizer, seed=0), [], 0)
-    with pytest.raises(ValueError, match="there is no whole checkpoint in it"):
+    with pytest.raises(ValueError, match="run is neither a run with a complete checkpoint"):
         consolidate(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -115,10 +115,10 @@ def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):
 def test_the_average_is_exported_if_there_is_one(tmp_path, tokenizer, frozen):
     """What is frozen is its own average."""
     state = state_of(config_of(Objective(), ema=0.9, frozen=frozen), tokenizer)
-    export_model(state.module, state.average, tmp_path / "averaged")
+    export_model(state.module, state.ema, tmp_path / "averaged")
     export_model(state.module, None, tmp_path / "last")
     own = {name.removeprefix("model."): value for name, value in state.module.state_dict().items()}
-    averages = {name.removeprefix("model."): value for name, value in state.average.tensors().items()}
+    averages = {name.removeprefix("model."): value for name, value in state.ema.tensors().items()}
     assert equal(weights(tmp_path / "last"), own)
     assert equal(weights(tmp_path / "averaged"), {**own, **averages})
     assert any(name.startswith("image.") for name in averages) is (not frozen)
@@ -168,7 +168,7 @@ def test_a_state_comes_back_from_its_checkpoint(tmp_path, tokenizer):
         assert ours.keys == theirs.keys
         assert torch.equal(ours.pixels, theirs.pixels)
     names = {name.split(".")[0] for name in state.tensors()}
-    assert names == {"module", "optimizer", "average"}
+    assert names == {"module", "optimizer", "ema"}
 
 
 @pytest.mark.parametrize("other", ["ppcl", "siglip"])

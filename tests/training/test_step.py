@@ -232,7 +232,7 @@ def test_an_objective_with_masked_terms_wants_twins():
     objective = OBJECTIVES["full"]
     module = learner_of(objective)
     own, _ = share_of(whole_batch(), whole_twins(whole_batch(), (0,), (0,)), 0, 1)
-    with pytest.raises(ValueError, match="no twins were drawn"):
+    with pytest.raises(ValueError, match="there are no masked views"):
         compute_gradients(Towers(module.model), module, objective, own, None)
 
 

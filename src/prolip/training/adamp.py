@@ -16,7 +16,14 @@ MIN_LENGTH = 1e-12
 
 
 def init_state(parameter: Tensor) -> dict[str, Tensor]:
-    """Initial state of AdamP and of torch's fused AdamW for a parameter: no steps, both moments zero."""
+    """Initial state of AdamP and of torch's fused AdamW for a parameter: no steps, both moments zero.
+
+    Args:
+        parameter: Of any shape; the moments get its shape, dtype and device.
+
+    Returns:
+        step (), exp_avg and exp_avg_sq, by name.
+    """
     return {
         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),

@@ -28,6 +28,12 @@ def find_spans(config: TrainConfig) -> list[Span]:
     """Group consecutive stages with the same data: the next stage continues in it instead of starting over.
 
     A later stage that returns to earlier data sees it in another order.
+
+    Args:
+        config: The run.
+
+    Returns:
+        The spans, in order; their steps add up to those of the run.
     """
     sources = [stage.source or config.data.source for stage in config.stages]
     pairs = zip(sources, config.stage_steps, strict=True)
@@ -37,12 +43,28 @@ def find_spans(config: TrainConfig) -> list[Span]:
 
 
 def get_stage_index(config: TrainConfig, step: int) -> int:
-    """Index of the stage of a step; both count from 0."""
+    """Index of the stage of a step; both count from 0.
+
+    Args:
+        config: The run.
+        step: Less than `config.steps`.
+
+    Returns:
+        Index in `config.stages`.
+    """
     return _find_interval(step, config.stage_steps)
 
 
 def get_stage(config: TrainConfig, step: int) -> Stage:
-    """The stage of a step, which counts from 0."""
+    """The stage of a step, which counts from 0.
+
+    Args:
+        config: The run.
+        step: Less than `config.steps`.
+
+    Returns:
+        Its element of `config.stages`.
+    """
     return config.stages[get_stage_index(config, step)]
 
 

@@ -89,6 +89,10 @@ def save_checkpoint(
 def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Read a checkpoint, written by any number of ranks, into `tensors`, in place. All ranks call it.
 
+    Args:
+        path: The checkpoint's folder.
+        tensors: By name; all must be in the checkpoint, with the same shapes. They are overwritten.
+
     Returns:
         The JSON of this rank; that of rank 0 if fewer ranks wrote the checkpoint.
     """
@@ -113,18 +117,40 @@ def load_checkpoint(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]
 
 
 def list_tensor_names(path: Path, prefix: str) -> list[str]:
-    """Names of the tensors that begin with a prefix, without the prefix."""
+    """Names of the tensors that begin with a prefix, without the prefix.
+
+    Args:
+        path: The checkpoint's folder.
+        prefix: For example "ema.".
+
+    Returns:
+        The names, in the order of the checkpoint.
+    """
     known = FileSystemReader(path).read_metadata().state_dict_metadata
     return [name.removeprefix(prefix) for name in known if name.startswith(prefix)]
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Content of complete.json: version, step, world_size, files, and the state of the run."""
+    """Content of complete.json: version, step, world_size, files, and the state of the run.
+
+    Args:
+        path: The checkpoint's folder.
+
+    Returns:
+        The JSON object.
+    """
     return read_json(path / COMPLETE)
 
 
 def find_latest(folder: Path) -> Path | None:
-    """The last complete checkpoint of a run. A later one that is damaged is skipped with a warning."""
+    """The last complete checkpoint of a run. A later one that is damaged is skipped with a warning.
+
+    Args:
+        folder: The run's folder of checkpoints; it need not exist.
+
+    Returns:
+        The checkpoint's folder; None if there is no complete one.
+    """
     for path in reversed(list_checkpoints(folder)):
         if problem := find_problem(path):
             log.warning("%s is not used: %s", path, problem)
@@ -134,7 +160,14 @@ def find_latest(folder: Path) -> Path | None:
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """All checkpoints with a final name, by step."""
+    """All checkpoints with a final name, by step.
+
+    Args:
+        folder: The run's folder of checkpoints; it need not exist.
+
+    Returns:
+        Their folders, the earliest step first; some may be damaged.
+    """
     found = [path for path in folder.glob("step-*") if NAME.fullmatch(path.name)]
     return sorted(found, key=_get_step)
 
@@ -144,7 +177,14 @@ def _get_step(path: Path) -> int:
 
 
 def find_problem(path: Path) -> str | None:
-    """What is missing or damaged in a checkpoint; None if nothing is. Reads all of its files."""
+    """What is missing or damaged in a checkpoint; None if nothing is. Reads all of its files.
+
+    Args:
+        path: The checkpoint's folder.
+
+    Returns:
+        A clause for a message, such as "rank-00000.json is missing"; None if the checkpoint is complete.
+    """
     try:
         content = read_metadata(path)
         version = content.get("version", 1)
@@ -163,7 +203,14 @@ def find_problem(path: Path) -> str | None:
 
 
 def compute_checksum(path: Path) -> str:
-    """Size and CRC-32 of a file."""
+    """Size and CRC-32 of a file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        "BYTES-CRC", the CRC with 8 hexadecimal digits.
+    """
     value = 0
     with open(path, "rb") as file:
         while block := file.read(2**22):
@@ -175,6 +222,11 @@ def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
     """Keep the last checkpoints up to that of `step`, which was just saved. For rank 0.
 
     Checkpoints of later steps are removed: they were damaged, and training went on from an earlier one.
+
+    Args:
+        folder: The run's folder of checkpoints.
+        keep_last: How many to keep, at least 1.
+        step: Of the checkpoint that was just saved.
     """
     found = list_checkpoints(folder)
     kept = [path for path in found if _get_step(path) <= step][-keep_last:]
@@ -195,7 +247,14 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def list_unfinished(folder: Path) -> list[Path]:
-    """Checkpoints that a killed process had not finished writing or removing."""
+    """Checkpoints that a killed process had not finished writing or removing.
+
+    Args:
+        folder: The run's folder of checkpoints; it need not exist.
+
+    Returns:
+        Their folders, by name.
+    """
     return sorted(folder.glob(".step-*.partial"))
 
 
@@ -205,7 +264,11 @@ def get_rng_state() -> str:
 
 
 def set_rng_state(digits: str) -> None:
-    """Restore what `get_rng_state` returned."""
+    """Restore what `get_rng_state` returned.
+
+    Args:
+        digits: Hexadecimal.
+    """
     torch.set_rng_state(torch.tensor(list(bytes.fromhex(digits)), dtype=torch.uint8))
 
 

@@ -36,7 +36,8 @@ def make_loader(
     """Make the loader of a stage.
 
     Files are mixed sample by sample. If one source is a stream, each source has a fixed part of every batch. The
-    weights of the run apply to its own data only: other sources of a stage are mixed by size, or evenly if one is a stream.
+    weights of the run apply to its own data only: other sources of a stage are mixed by size, or evenly if one is a
+    stream.
 
     Args:
         config: The run.
@@ -45,6 +46,9 @@ def make_loader(
         steps: Of the stage.
         rank: Of this process.
         world_size: Number of ranks; batch_size must be a multiple of it.
+
+    Returns:
+        A loader of this rank's batches; a combined one if there are several sources and one is a stream.
     """
     specs = source or config.data.source
     if not specs:
@@ -77,6 +81,10 @@ def make_loader(
 
 def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, list[str]] | None:
     """Read the first `held_out.samples` good samples of the held-out data, preprocessed as for evaluation.
+
+    Args:
+        config: `held_out` names the data; `data` says how to read it.
+        model: For its preprocessing and tokenizer.
 
     Returns:
         Pixels, uint8 (n, 3, S, S), and the longest caption of each sample; None if there is no held-out data.
@@ -112,6 +120,9 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
 
 def describe_data(config: TrainConfig) -> list[dict[str, Any]]:
     """Describe each source of each stage for the run folder.
+
+    Args:
+        config: The run.
 
     Returns:
         Dicts with the source (without secrets), its number of samples (None for a stream) and its fingerprint.

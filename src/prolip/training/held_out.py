@@ -40,7 +40,15 @@ class HeldOutEvaluator:
         return images, self._embed(len(self._ids), self._embed_texts)
 
     def compute_metrics(self, images: Gaussian, texts: Gaussian) -> dict[str, float]:
-        """Metrics (`HELD_OUT_METRICS`) of the result of `embed`."""
+        """Metrics (`HELD_OUT_METRICS`) of the result of `embed`.
+
+        Args:
+            images: (n, D).
+            texts: (n, D).
+
+        Returns:
+            Metrics by name; without those of uncertainty if the model has no variances.
+        """
         return compute_retrieval(images, texts, self._is_match) | compute_uncertainty(images, texts)
 
     def _embed_images(self, rows: Tensor) -> Gaussian:
@@ -62,7 +70,14 @@ class HeldOutEvaluator:
 
 
 def match_captions(captions: Sequence[str]) -> Tensor:
-    """(n, n) bool: whether samples i and j have the same caption, so that either image matches it."""
+    """(n, n) bool: whether samples i and j have the same caption, so that either image matches it.
+
+    Args:
+        captions: n captions.
+
+    Returns:
+        The symmetric matrix; its diagonal is True.
+    """
     indices = {caption: index for index, caption in enumerate(dict.fromkeys(captions))}
     unique = torch.tensor([indices[caption] for caption in captions])
     return unique[:, None] == unique
@@ -75,6 +90,9 @@ def compute_retrieval(images: Gaussian, texts: Gaussian, is_match: Tensor) -> di
         images: (n, D).
         texts: (n, D).
         is_match: (n, n) bool, rows are images.
+
+    Returns:
+        held_out/r1, which is the mean of both directions, and each direction; fractions from 0 to 1.
     """
     distance = csd_matrix(images, texts)
     rows = torch.arange(len(distance))
@@ -88,7 +106,15 @@ def compute_retrieval(images: Gaussian, texts: Gaussian, is_match: Tensor) -> di
 
 
 def compute_uncertainty(images: Gaussian, texts: Gaussian) -> dict[str, float]:
-    """Mean uncertainty of images and texts, and how often a text's is above its image's; {} if all are 0."""
+    """Mean uncertainty of images and texts, and how often a text's is above its image's; {} if all are 0.
+
+    Args:
+        images: (n, D).
+        texts: (n, D), in the same order.
+
+    Returns:
+        Metrics by name: traces of the covariances, and a fraction from 0 to 1.
+    """
     image, text = images.uncertainty, texts.uncertainty
     if not image.any() and not text.any():
         return {}

@@ -154,6 +154,9 @@ def compute_step_metrics(
         record: Of the step.
         weights: Of the loss terms.
         module: For its temperatures.
+
+    Returns:
+        Metrics by name.
     """
     terms = dict(zip(record.term_names, record.terms.tolist(), strict=True))
     found = {"loss": sum(weights[name] * value for name, value in terms.items())}
@@ -176,6 +179,9 @@ def compute_uncertainty_metrics(images: Gaussian, texts: Gaussian, module: Train
         images: (n, D), this rank's.
         texts: (n, D), this rank's.
         module: Towers without variances are left out.
+
+    Returns:
+        Metrics by name, the same on all ranks.
     """
     found: dict[str, float] = {}
     config = module.model.config

@@ -87,14 +87,27 @@ def draw_masked_views(
 
 
 def count_masked_views(masking: MaskingConfig, batch_size: int) -> tuple[int, int]:
-    """Numbers of images and of texts in a global batch that get a masked view."""
+    """Numbers of images and of texts in a global batch that get a masked view.
+
+    Args:
+        masking: Fractions of images and of texts.
+        batch_size: Rows of the global batch.
+
+    Returns:
+        (images, texts), each at least 1.
+    """
     return max(1, round(masking.image_fraction * batch_size)), max(
         1, round(masking.text_fraction * batch_size)
     )
 
 
 def require_mask_token(masking: MaskingConfig, tokenizer: TokenizerConfig) -> None:
-    """Raise a ValueError if lost tokens are to become mask tokens but the tokenizer has none."""
+    """Raise a ValueError if lost tokens are to become mask tokens but the tokenizer has none.
+
+    Args:
+        masking: For its method.
+        tokenizer: For its mask id.
+    """
     if masking.method == "mask" and tokenizer.mask_id is None:
         raise ValueError(
             "the tokenizer has no mask token: add one with add_mask_token, or set masking.method=drop"

@@ -66,14 +66,24 @@ class MetricWriter:
             raise
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Write a line of metrics. NaN and infinity are written as null, because JSON has neither."""
+        """Write a line of metrics. NaN and infinity are written as null, because JSON has neither.
+
+        Args:
+            step: Steps done.
+            values: By metric name.
+        """
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
         self._append({"step": step, **finite})
         for writer in self._writers:
             writer.write(step, values)
 
     def write_message(self, step: int, text: str) -> None:
-        """Write a warning."""
+        """Write a warning.
+
+        Args:
+            step: Steps done.
+            text: One line.
+        """
         self._append({"step": step, "message": text})
         for writer in self._writers:
             writer.write_message(step, text)

@@ -41,7 +41,15 @@ class StepRecord:
 
 
 def flag_nonfinite(terms: Tensor, grad_norm: Tensor) -> Tensor:
-    """Whether a loss term or the gradient norm is not finite: float32 (), 1 or 0. Doesn't wait for the GPU."""
+    """Whether a loss term or the gradient norm is not finite: float32 (), 1 or 0. Doesn't wait for the GPU.
+
+    Args:
+        terms: Loss terms, (k,).
+        grad_norm: ().
+
+    Returns:
+        The flag, on the device of `terms`.
+    """
     return (~(torch.isfinite(terms).all() & torch.isfinite(grad_norm))).float()
 
 

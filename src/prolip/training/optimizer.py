@@ -43,6 +43,9 @@ def compute_learning_rate(step: int, steps: int, config: OptimizerConfig) -> flo
         steps: Of the whole run.
         config: `lr`, which the last warm-up step has, `warmup_steps`, `schedule` and `final_lr_fraction`.
 
+    Returns:
+        The learning rate, before the multipliers of parameter groups.
+
     >>> config = OptimizerConfig(lr=1.0, warmup_steps=2)
     >>> [compute_learning_rate(step, 6, config) for step in (0, 1, 2, 4)]
     [0.5, 1.0, 1.0, 0.5]
@@ -119,20 +122,36 @@ def make_optimizer(module: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the run's learning rate; each group gets it times its multiplier."""
+    """Set the run's learning rate; each group gets it times its multiplier.
+
+    Args:
+        optimizer: Of `make_optimizer`.
+        lr: Of `compute_learning_rate`.
+    """
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_multiplier"]
 
 
 def init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
-    """Create the state that the optimizer would create in its first step: a checkpoint is loaded into these tensors."""
+    """Create the state that the optimizer would create in its first step: a checkpoint is loaded into these tensors.
+
+    Args:
+        optimizer: Of `make_optimizer`; state that exists is left as it is.
+    """
     for _, parameter in _iter_parameters(optimizer):
         if not optimizer.state[parameter]:
             optimizer.state[parameter].update(init_state(parameter))
 
 
 def get_optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """{"model.logit_bias.exp_avg": ..., ...}: the state's tensors themselves, so writing to them changes it."""
+    """{"model.logit_bias.exp_avg": ..., ...}: the state's tensors themselves, so writing to them changes it.
+
+    Args:
+        optimizer: With its state initialized.
+
+    Returns:
+        Tensors by parameter name and state key.
+    """
     return {
         f"{name}.{key}": value
         for name, parameter in _iter_parameters(optimizer)

@@ -65,6 +65,13 @@ def seeded_rng(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generators, differently on each rank, and restore their state at the end.
 
     Nothing in prolip draws from them; a user's module may.
+
+    Args:
+        seed: Of the run.
+        device: Of this process; a GPU's generator is seeded too.
+
+    Yields:
+        Nothing.
     """
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive_seed(seed, "torch", distributed.rank()))
@@ -153,17 +160,38 @@ def _shard(model: ProLIP, blocks: list[Block], device: torch.device) -> None:
 
 
 def get_weight_dtype(config: ParallelConfig) -> torch.dtype:
-    """dtype of the weights. (bfloat16 is a matter of autocast alone.)"""
+    """dtype of the weights. (bfloat16 is a matter of autocast alone.)
+
+    Args:
+        config: For its precision.
+
+    Returns:
+        torch.float64 or torch.float32.
+    """
     return torch.float64 if config.precision == "float64" else torch.float32
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """A sharded tensor gathered on all ranks, which must all call this; another tensor unchanged."""
+    """A sharded tensor gathered on all ranks, which must all call this; another tensor unchanged.
+
+    Args:
+        tensor: A DTensor or a plain tensor.
+
+    Returns:
+        The plain tensor, on the same device.
+    """
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def get_peak_memory(device: torch.device) -> float:
-    """Peak memory of this process so far, in GiB: of the GPU, or the resident set on the CPU."""
+    """Peak memory of this process so far, in GiB: of the GPU, or the resident set on the CPU.
+
+    Args:
+        device: Of this process.
+
+    Returns:
+        GiB.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     import resource

@@ -111,7 +111,14 @@ def raise_on_any_rank(work: Callable[[], T]) -> T:
 
 
 def broadcast_from_rank_zero(work: Callable[[], T]) -> T:
-    """Run `work` on rank 0 and return its result on all ranks; its error is raised on all."""
+    """Run `work` on rank 0 and return its result on all ranks; its error is raised on all.
+
+    Args:
+        work: Its result must be picklable.
+
+    Returns:
+        The result of rank 0.
+    """
     found: list[T | None] = [None]
     on_rank_zero(lambda: found.__setitem__(0, work()))
     if distributed.world_size() > 1:
@@ -120,5 +127,9 @@ def broadcast_from_rank_zero(work: Callable[[], T]) -> T:
 
 
 def on_rank_zero(work: Callable[[], object]) -> None:
-    """Run `work` on rank 0 while the others wait; its error is raised on all."""
+    """Run `work` on rank 0 while the others wait; its error is raised on all.
+
+    Args:
+        work: Its result is dropped. It must not contain collectives.
+    """
     raise_on_any_rank(work if distributed.rank() == 0 else lambda: None)

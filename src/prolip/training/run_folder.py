@@ -39,7 +39,14 @@ RESUME_KEYS = (
 
 
 def is_torchrun_restart(folder: Path) -> bool:
-    """Whether torchrun restarted this process, after a failure, in the run that the same torchrun started."""
+    """Whether torchrun restarted this process, after a failure, in the run that the same torchrun started.
+
+    Args:
+        folder: Run folder; it need not exist.
+
+    Returns:
+        Whether the run is to be resumed without being asked to.
+    """
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0" or not (folder / SESSIONS).is_file():
         return False
     *_, last = read_sessions(folder)
@@ -47,14 +54,28 @@ def is_torchrun_restart(folder: Path) -> bool:
 
 
 def format_resume_command(folder: Path) -> str:
-    """The shell command that resumes a run. A bare name becomes ./NAME: it could be that of a recipe."""
+    """The shell command that resumes a run. A bare name becomes ./NAME: it could be that of a recipe.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        The command, quoted for a shell.
+    """
     name = str(folder) if folder.parent != Path() else f"./{folder}"
     return f"prolip train {shlex.quote(name)} --resume"
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run folder. For rank 0. File systems without locks are accepted."""
+    """Hold the lock of a run folder. For rank 0. File systems without locks are accepted.
+
+    Args:
+        folder: Run folder; created if it doesn't exist.
+
+    Yields:
+        Nothing.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+b") as file:
         try:
@@ -70,7 +91,14 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether the folder is a run folder, of any format version."""
+    """Whether the folder is a run folder, of any format version.
+
+    Args:
+        folder: Any path.
+
+    Returns:
+        Whether its config.json is that of a run.
+    """
     try:
         return read_json(folder / CONFIG).get("format") == FORMAT
     except (OSError, ValueError):
@@ -79,6 +107,12 @@ def is_run(folder: Path) -> bool:
 
 def read_config(folder: Path) -> TrainConfig:
     """The config that a run was started with.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        The config.
 
     Raises:
         ValueError: The file is of something else, of another format version, or damaged.
@@ -98,7 +132,14 @@ def read_config(folder: Path) -> TrainConfig:
 
 
 def read_empty_model(folder: Path) -> ProLIP:
-    """The model of a run with its tokenizer; its weights are allocated, but not read."""
+    """The model of a run with its tokenizer; its weights are allocated, but not read.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        The model, on the CPU.
+    """
     content = read_json(folder / CONFIG)
     model = ProLIP(ModelConfig.from_dict(content["model"]))
     model.origin = content["origin"]
@@ -108,7 +149,13 @@ def read_empty_model(folder: Path) -> ProLIP:
 
 
 def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
-    """Raise a ValueError if the folder holds something else, or a run that this config can't resume."""
+    """Raise a ValueError if the folder holds something else, or a run that this config can't resume.
+
+    Args:
+        folder: Where to train; it need not exist.
+        config: The run that is to start or resume.
+        resume: Whether a run in the folder is to be continued.
+    """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, but a run needs its own folder: out=...")
     if not is_run(folder):
@@ -131,7 +178,14 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
 
 
 def move_aside(folder: Path) -> Path:
-    """Rename a run folder to NAME.old, NAME.old2, ..., so that its name is free; returns the new path."""
+    """Rename a run folder to NAME.old, NAME.old2, ..., so that its name is free; returns the new path.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        The new path.
+    """
     numbers = (folder.with_name(f"{folder.name}.old{number if number > 1 else ''}") for number in count(1))
     return folder.rename(next(name for name in numbers if not name.exists()))
 
@@ -149,6 +203,9 @@ def compare_configs(
         old: Of `TrainConfig.to_dict`.
         new: Of `TrainConfig.to_dict`.
         prefix: Of the keys, with a final dot.
+
+    Returns:
+        (key, old value, new value), sorted by key; a missing value is None.
     """
     found = []
     for name in sorted({*old, *new}):
@@ -188,7 +245,14 @@ def write_run_files(
 
 
 def read_sessions(folder: Path) -> Iterator[dict[str, Any]]:
-    """Environment of each start of the run, and the step it started from."""
+    """Environment of each start of the run, and the step it started from.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        An iterator over JSON objects, one per start.
+    """
     for line in (folder / SESSIONS).read_text(encoding="utf-8").splitlines():
         yield json.loads(line)
 

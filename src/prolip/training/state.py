@@ -79,7 +79,13 @@ class TrainState:
 
 
 def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> None:
-    """Write the weights, or their average if there is one, as a model folder. All ranks call it, rank 0 writes."""
+    """Write the weights, or their average if there is one, as a model folder. All ranks call it, rank 0 writes.
+
+    Args:
+        module: The trained parameters, perhaps sharded.
+        ema: Of the run; None if it has none.
+        folder: Model folder; replaced if it exists.
+    """
     found = module.state_dict() | (ema.tensors() if ema is not None else {})
     # one by one: the full tensors of a sharded model may not fit on a GPU together
     tensors = {name: _gather_on_rank_zero(value) for name, value in found.items()}
@@ -98,6 +104,9 @@ def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
     Args:
         module: For its config and tokenizer.
         tensors: By their names in the module ("model.image....", "pml.logit_bias").
+
+    Returns:
+        The model on the CPU, with copies of the tensors.
     """
     model = ProLIP(module.model.config, module.model.tokenizer)
     model.origin = module.model.origin

@@ -202,7 +202,15 @@ class MaskedRows:
 
     @classmethod
     def from_views(cls, views: MaskedViews, device: torch.device | str) -> MaskedRows:
-        """Move the row numbers of `views` to the device."""
+        """Move the row numbers of `views` to the device.
+
+        Args:
+            views: Of this rank's rows.
+            device: Where the embeddings are.
+
+        Returns:
+            The rows.
+        """
         images, texts = (_to_device(rows, device) for rows in (views.image_rows, views.text_rows))
         return cls(images, texts, views.total_images, views.total_texts)
 
@@ -217,6 +225,9 @@ def compute_local_loss(
         objective: The loss.
         outputs: Embeddings of all rows of this rank.
         rows: Which rows have masked views; needed if the objective has masked terms.
+
+    Returns:
+        The terms of this rank, unweighted, with their weights.
     """
     images, texts = outputs.images, outputs.texts
     pairs = {}
@@ -241,7 +252,17 @@ def compute_local_loss(
 def split_batch(
     batch: Batch, masked_views: MaskedViews | None, count: int, device: torch.device | str
 ) -> list[MicroBatch]:
-    """Split a rank's rows into `count` micro-batches of consecutive rows, each with its masked views, on the device."""
+    """Split a rank's rows into `count` micro-batches of consecutive rows, each with its masked views, on the device.
+
+    Args:
+        batch: This rank's rows.
+        masked_views: Masked views of these rows; None if the objective has no masked terms.
+        count: Number of micro-batches, at most the number of rows.
+        device: Where the towers are.
+
+    Returns:
+        `count` micro-batches, in the order of the rows; their sizes differ by at most one.
+    """
     if len(batch) < count:
         raise ValueError(f"{len(batch)} rows can't be split into {count} micro-batches")
     bounds = [len(batch) * i // count for i in range(count + 1)]
@@ -266,12 +287,23 @@ def _to_device(value: Tensor, device: torch.device | str) -> Tensor:
 
 
 def concat_outputs(outputs: Sequence[TowerOutputs]) -> TowerOutputs:
-    """Concatenate the embeddings of micro-batches."""
+    """Concatenate the embeddings of micro-batches.
+
+    Args:
+        outputs: Of consecutive micro-batches.
+
+    Returns:
+        Embeddings of all of their rows, in order.
+    """
     return TowerOutputs(*(Gaussian.cat(column) for column in zip(*outputs, strict=True)))
 
 
 def average_scalar_gradients(scalars: Sequence[nn.Parameter]) -> None:
-    """Average the gradients of 0-d parameters over ranks, as DDP does for the towers."""
+    """Average the gradients of 0-d parameters over ranks, as DDP does for the towers.
+
+    Args:
+        scalars: The parameters; their gradients are replaced. One without a gradient counts as 0.
+    """
     if distributed.world_size() == 1 or not scalars:
         return
     gradients = torch.stack([torch.zeros_like(p) if p.grad is None else p.grad for p in scalars])
