@@ -82,7 +82,7 @@ def test_the_global_generator_is_left_alone(plain):
         (Image.new("F", (2, 2), 1e9), "unreadable image"),
     ],
 )
-def test_bad_pictures_have_their_reason(plain, image, reason):
+def test_process_raises_bad_sample_error_with_its_reason(plain, image, reason):
     assert reason_of(plain, sample(image)) == reason
 
 
@@ -91,7 +91,7 @@ def test_a_path_that_leads_nowhere_is_a_missing_file(plain, tmp_path):
     assert reason_of(plain, sample(tmp_path)) == "unreadable image"
 
 
-def test_large_pictures_are_refused_before_decoding(plain):
+def test_large_images_are_refused_before_decoding(plain):
     small = replace(plain, max_pixels=12 * 16 - 1)
     assert reason_of(small, sample(png()[:60])) == "image too large"  # a header is all there is
     replace(plain, max_pixels=12 * 16).process(sample(png()), 0)
@@ -106,7 +106,7 @@ def test_a_failing_disk_is_not_the_samples_fault(plain, monkeypatch):
         plain.process(sample(), 0)
 
 
-def test_reading_tells_empty_and_large_pictures_by_type():
+def test_read_image_has_exceptions_for_empty_and_large_images():
     with pytest.raises(EmptyImageError, match=r"image bytes .*the file is empty"):
         read_image(b"")
     with pytest.raises(EmptyImageError, match="no pixels"):
@@ -257,18 +257,18 @@ def test_general_captions_of_a_batch_are_as_wide_as_its_ids(plain, tokenizer):
 
 def test_concat_batches_keeps_their_general_captions(plain, tokenizer):
     pad = tokenizer.config.pad_id
-    told = plain.collate([plain.process(replace(sample(), general_captions=("a circle",)), 0)], [0])
-    untold = plain.collate(
+    with_general = plain.collate([plain.process(replace(sample(), general_captions=("a circle",)), 0)], [0])
+    without_general = plain.collate(
         [plain.process(sample(captions=("a small red circle above a blue star",)), 0)], [1]
     )
-    one = batch_module.concat_batches([told, untold], pad)
+    one = batch_module.concat_batches([with_general, without_general], pad)
     assert one.general_token_ids.shape == one.token_ids.shape
     assert (
-        one.general_token_ids[0].tolist()[: told.general_token_ids.shape[1]]
-        == told.general_token_ids[0].tolist()
+        one.general_token_ids[0].tolist()[: with_general.general_token_ids.shape[1]]
+        == with_general.general_token_ids[0].tolist()
     )
     assert (one.general_token_ids[1] == pad).all()
-    assert batch_module.concat_batches([untold, untold], pad).general_token_ids is None
+    assert batch_module.concat_batches([without_general, without_general], pad).general_token_ids is None
 
 
 # Captions that lose words

@@ -174,7 +174,7 @@ def test_close_closes_all(monkeypatch):
     assert closed == [0, 1]
 
 
-def test_states_of_different_places_are_refused():
+def test_load_state_dict_refuses_loaders_at_different_positions():
     state = together().state_dict()
     state["loaders"][1]["batch"] = 2
     with pytest.raises(ValueError, match=r"saved positions \(epoch, batch\) differ"):

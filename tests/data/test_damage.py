@@ -193,7 +193,7 @@ def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
     assert np.isfinite(losses).all()
 
 
-def test_the_usual_limit_stops_it_and_says_why(shards, tokenizer):
+def test_default_limit_ends_loading_with_reasons(shards, tokenizer):
     folder, expected, _ = shards
     loader = Loader(
         open_data(folder, captions=KEYS),

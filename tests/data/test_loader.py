@@ -55,21 +55,21 @@ class FakeSource:
 
 
 @pytest.fixture
-def lively(tokenizer):
+def preprocessor(tokenizer):
     return Preprocessor(pixels=ImagePreprocessing(size=4), tokenizer=tokenizer, augmentation=Augmentation())
 
 
 @pytest.fixture
-def loader(lively):
+def loader(preprocessor):
     def make(source=None, **options):
         return Loader(
-            source or FakeSource(10, 7, 7), lively, **{"global_batch_size": 6, "seed": 3, **options}
+            source or FakeSource(10, 7, 7), preprocessor, **{"global_batch_size": 6, "seed": 3, **options}
         )
 
     return make
 
 
-def facts(batch):
+def batch_rows(batch):
     """All of a batch, to compare bit for bit."""
     return [
         (number, key, caption, pixels.tobytes(), ids.tolist())
@@ -89,7 +89,7 @@ def numbers(batches):
 
 
 def streams(batches):
-    return [facts(batch) for batch in batches]
+    return [batch_rows(batch) for batch in batches]
 
 
 def without_ids(stream):
@@ -163,7 +163,7 @@ def test_unshuffled_is_as_the_sources_lie(loader):
     ]
 
 
-def test_weights_give_each_source_its_share_and_each_sample_its_turn(loader):
+def test_weights_set_the_fraction_of_each_source_and_each_sample_comes_once_per_pass(loader):
     sources = [FakeSource(5, name="a"), FakeSource(40, name="b")]
     one = loader(sources, weights=[1, 3], samples_per_epoch=120)
     met = numbers(one) + numbers(one)
@@ -174,12 +174,12 @@ def test_weights_give_each_source_its_share_and_each_sample_its_turn(loader):
     assert all(sorted(of_b[start : start + 40]) == list(range(40)) for start in range(0, len(of_b) - 39, 40))
 
 
-def test_a_sample_is_seen_anew_in_each_epoch_but_not_in_each_run(loader):
+def test_augmentation_differs_by_epoch_but_not_by_run(loader):
     one, again = loader(), loader()
-    first, second = ({row[0]: row[3] for batch in one for row in facts(batch)} for _ in range(2))
-    assert {row[0]: row[3] for batch in again for row in facts(batch)} == first
+    first, second = ({row[0]: row[3] for batch in one for row in batch_rows(batch)} for _ in range(2))
+    assert {row[0]: row[3] for batch in again for row in batch_rows(batch)} == first
     assert sum(first[number] == second[number] for number in first) < 3
-    other = {row[0]: row[3] for batch in loader(seed=4) for row in facts(batch)}
+    other = {row[0]: row[3] for batch in loader(seed=4) for row in batch_rows(batch)}
     assert sum(first[number] == other[number] for number in first) < 3
 
 
@@ -193,7 +193,7 @@ def test_the_global_generator_is_left_alone(loader):
 
 
 @pytest.mark.parametrize("bad", [(), (3, 9, 20)])
-def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, bad):
+def test_resume_from_any_batch_gives_the_same_stream(loader, bad):
     def make():
         return loader(FakeSource(10, 7, 7, bad=bad), max_bad_fraction=0.5)
 
@@ -228,7 +228,7 @@ def test_going_on_with_other_ranks(loader):
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ({"seed": 4}, "seed was 3, and is 4 now"),
         ({"global_batch_size": 8}, "global_batch_size was 6"),
@@ -240,11 +240,11 @@ def test_going_on_with_other_ranks(loader):
         ({"source": FakeSource(12, 6, 6)}, "the data has changed"),
     ],
 )
-def test_a_position_of_another_stream_is_refused(loader, change, sentence):
+def test_a_position_of_another_stream_is_refused(loader, change, message):
     one = loader()
     next(iter(one))
     other = loader(**change)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         other.load_state_dict(through_json(one.state_dict()))
     assert (other.epoch, other.position) == (0, 0)
 
@@ -252,7 +252,7 @@ def test_a_position_of_another_stream_is_refused(loader, change, sentence):
 @pytest.mark.parametrize(
     "change", [{"epoch": -1}, {"batch": 5}, {"batch": "1"}, {"batch": None}, {"error_counts": 3}]
 )
-def test_a_position_that_is_none_is_refused(loader, change):
+def test_load_state_dict_refuses_invalid_values(loader, change):
     one = loader()
     with pytest.raises(ValueError, match=r"[Ss]aved (position|state)|state of the error counts|saved state"):
         one.load_state_dict({**one.state_dict(), **change})
@@ -401,7 +401,7 @@ def test_a_failing_disk_stays_an_os_error(loader, workers):
     assert not multiprocessing.active_children()
 
 
-def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
+def test_loader_raises_worker_errors_that_cant_be_pickled(loader, monkeypatch):
     class OddError(ValueError):
         def __init__(self, what, where):
             super().__init__(f"{what} in {where}")
@@ -418,7 +418,7 @@ def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"global_batch_size": 0}, "global_batch_size must be"),
         ({"world_size": 4, "rank": 0}, "global_batch_size 6 .* 4 ranks"),
@@ -433,13 +433,13 @@ def test_an_error_that_cant_be_sent_is_told_all_the_same(loader, monkeypatch):
         ({"source": [FakeSource(24), FakeSource(0, name="none.csv")]}, "none.csv"),
     ],
 )
-def test_settings_are_checked(loader, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_settings_are_checked(loader, options, message):
+    with pytest.raises(ValueError, match=message):
         loader(**options)
 
 
-def test_twins_of_two_sources_are_augmented_differently(lively):
-    loader = Loader([FakeSource(6), FakeSource(6)], lively, global_batch_size=12, seed=3)
+def test_equal_samples_of_two_sources_are_augmented_differently(preprocessor):
+    loader = Loader([FakeSource(6), FakeSource(6)], preprocessor, global_batch_size=12, seed=3)
     (batch,) = loader
     pixels = dict(zip(batch.sample_indices.tolist(), batch.pixels.numpy(), strict=True))
     assert any((pixels[n] != pixels[n + 6]).any() for n in range(6))
@@ -449,9 +449,9 @@ def test_twins_of_two_sources_are_augmented_differently(lively):
 def test_with_bad_samples_too_the_ranks_share_one_stream(loader, world_size):
     source = FakeSource(60, 60, 60, 60, bad=range(0, 240, 7))
     options = {"global_batch_size": 24, "max_bad_fraction": 1.0}
-    one = [facts(batch) for batch in loader(source, **options)]
+    one = [batch_rows(batch) for batch in loader(source, **options)]
     ranks = [list(loader(source, **options, rank=rank, world_size=world_size)) for rank in range(world_size)]
-    together = [[row for part in parts for row in facts(part)] for parts in zip(*ranks, strict=True)]
+    together = [[row for part in parts for row in batch_rows(part)] for parts in zip(*ranks, strict=True)]
     assert together == one
     for batch in one:
         assert len(batch) == 24
@@ -503,11 +503,11 @@ def test_broken_shards_have_a_limit_of_their_own(loader):
 @pytest.mark.parametrize(
     "change", [{"caption": "first"}, {"augmentation": None}, {"max_pixels": 99}, {"tokenizer": None}]
 )
-def test_a_position_in_samples_that_were_prepared_otherwise_is_refused(lively, change):
-    state = Loader(FakeSource(12), lively, global_batch_size=6).state_dict()
-    Loader(FakeSource(12), replace(lively), global_batch_size=6).load_state_dict(state)
+def test_a_position_in_samples_that_were_prepared_otherwise_is_refused(preprocessor, change):
+    state = Loader(FakeSource(12), preprocessor, global_batch_size=6).state_dict()
+    Loader(FakeSource(12), replace(preprocessor), global_batch_size=6).load_state_dict(state)
     with pytest.raises(ValueError, match="preprocessing has changed"):
-        Loader(FakeSource(12), replace(lively, **change), global_batch_size=6).load_state_dict(state)
+        Loader(FakeSource(12), replace(preprocessor, **change), global_batch_size=6).load_state_dict(state)
 
 
 def test_a_seed_is_a_whole_number_of_any_kind(loader):
@@ -518,7 +518,7 @@ def test_a_seed_is_a_whole_number_of_any_kind(loader):
             loader(seed=wrong)
 
 
-def test_a_worker_that_is_killed_is_told_in_a_sentence(loader):
+def test_killed_worker_raises_child_process_error(loader):
     one = loader(FakeSource(600), num_workers=1, prefetch_factor=1)
     with pytest.raises(ChildProcessError, match="was killed"):  # noqa: PT012
         for _ in one:
@@ -539,11 +539,11 @@ def test_regular_damage_doesnt_starve_the_substitutes(loader, every):
     assert one.error_counts.bad / one.error_counts.tried == pytest.approx(1 / every, rel=0.25)
 
 
-def test_what_is_no_source_is_told_what_to_do(lively):
+def test_loader_refuses_what_is_not_a_source(preprocessor):
     with pytest.raises(TypeError, match=r"open_data\('some/path'\)"):
-        Loader("some/path", lively, global_batch_size=4)
+        Loader("some/path", preprocessor, global_batch_size=4)
     with pytest.raises(TypeError, match="StreamLoader"):
-        Loader(TarStream(["pipe:true"]), lively, global_batch_size=4)
+        Loader(TarStream(["pipe:true"]), preprocessor, global_batch_size=4)
 
 
 def test_a_batch_shows_itself_without_its_pixels(loader):
@@ -581,7 +581,7 @@ def test_with_weights_nothing_is_left_out(loader):
     assert all(sorted(of_b[start : start + 18]) == list(range(18)) for start in range(0, len(of_b) - 17, 18))
 
 
-def test_keep_has_all_samples_of_a_given_epoch(loader):
+def test_without_drop_last_all_samples_of_an_epoch_come(loader):
     one = loader(FakeSource(29), samples_per_epoch=14, drop_last=False)
     assert [len(batch) for batch in one] == [6, 6, 2]
     assert [len(batch) for batch in loader(FakeSource(4), drop_last=False)] == [4]
@@ -590,7 +590,7 @@ def test_keep_has_all_samples_of_a_given_epoch(loader):
 
 
 @pytest.mark.parametrize(("world_size", "count", "borne"), [(1, 3, True), (3, 4, False)])
-def test_a_rank_bears_its_share_of_broken_shards(loader, world_size, count, borne):
+def test_limit_of_broken_shards_is_divided_among_ranks(loader, world_size, count, borne):
     one = loader(
         broken(count, of=30), on_bad="drop", drop_last=False, shuffle=False, global_batch_size=300,
         world_size=world_size, rank=0, max_bad_fraction=0.1,
@@ -650,7 +650,7 @@ def test_without_weights_substitutes_come_from_all_sources(loader):
     assert min(substitutes) < 50 <= max(substitutes)
 
 
-def test_a_place_gets_other_substitutes_in_other_batches_and_epochs(loader):
+def test_substitutes_differ_by_batch_and_epoch(loader):
     """Unshuffled, the bad ones stand at the same places of every second batch."""
     bad = [number for number in range(0, 800, 5) if number // 40 % 2 == 0]
     one = loader(FakeSource(800, bad=bad), global_batch_size=40, max_bad_fraction=1.0, shuffle=False)
@@ -659,7 +659,7 @@ def test_a_place_gets_other_substitutes_in_other_batches_and_epochs(loader):
     assert sum(a == b for a, b in zip(*epochs, strict=True)) < 3
 
 
-def test_an_error_of_a_worker_says_where_it_was(loader):
+def test_worker_error_has_the_worker_traceback(loader):
     with pytest.raises(PermissionError) as error:
         numbers(loader(FakeSource(24, failing=[13]), num_workers=1, shuffle=False))
     (note,) = error.value.__notes__

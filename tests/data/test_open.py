@@ -117,7 +117,7 @@ def test_shards(tmp_path):
 # Images
 
 
-def test_a_folder_of_pictures(tmp_path):
+def test_open_data_opens_a_folder_of_images(tmp_path):
     lay(tmp_path, "deep/a.jpg", "deep/a.txt")
     source = open_data(tmp_path)
     assert isinstance(source, ImageFolder)
@@ -170,7 +170,7 @@ def test_what_is_not_there_is_named(tmp_path, spec):
         open_data(tmp_path / spec)
 
 
-def test_what_does_not_fit_is_told_with_what_was_found(tmp_path):
+def test_open_data_error_names_what_was_found(tmp_path):
     with pytest.raises(ValueError, match=r"the folder is empty.*.tar shards"):
         open_data(tmp_path)
     lay(tmp_path, *(f"{i}.xyz" for i in range(9)), "notes.txt", ".hidden")
@@ -224,16 +224,16 @@ SETTINGS = {
 }
 
 
-def same_data(text, **facts):
-    made = Scenes(**{"world": "hard", "length": scenes_source.DEFAULT_LENGTH, **facts})
+def same_data(text, **options):
+    made = Scenes(**{"world": "hard", "length": scenes_source.DEFAULT_LENGTH, **options})
     return open_data(text).fingerprint() == made.fingerprint()
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_of_scenes(name):
-    word, facts = SETTINGS[name]
+    word, options = SETTINGS[name]
     assert same_data("scenes:hard")
-    assert same_data(f"scenes:hard,{name}={word}", **facts)
+    assert same_data(f"scenes:hard,{name}={word}", **options)
     assert not same_data(f"scenes:hard,{name}={word}")
 
 
@@ -241,7 +241,7 @@ def test_all_settings_of_scenes_together():
     assert set(SETTINGS) == set(scenes_source.SETTINGS)
     words = ",".join(f"{name}={word}" for name, (word, _) in SETTINGS.items())
     assert same_data(
-        f"scenes:hard,{words}", **{k: v for _, facts in SETTINGS.values() for k, v in facts.items()}
+        f"scenes:hard,{words}", **{k: v for _, options in SETTINGS.values() for k, v in options.items()}
     )
     assert same_data("scenes:hard,general=false,unseen=0")
 
@@ -281,6 +281,6 @@ def test_a_setting_of_scenes_that_can_not_be(setting, message):
         open_data(f"scenes:simple,{setting}")
 
 
-def test_a_world_that_is_none():
+def test_open_data_refuses_unknown_worlds():
     with pytest.raises(ValueError, match="world 'harder' is not one of"):
         open_data("scenes:harder,unseen=8")

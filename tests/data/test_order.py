@@ -40,8 +40,8 @@ def epoch_of(schedule, epoch):
 # Keys
 
 
-def test_mixed_depends_on_every_fact_and_on_their_order():
-    facts = [
+def test_derive_seed_depends_on_every_value_and_their_order():
+    values = [
         (),
         (0,),
         (1,),
@@ -56,16 +56,16 @@ def test_mixed_depends_on_every_fact_and_on_their_order():
         ("a,b",),
         ("a", "b"),
     ]
-    assert len({derive_seed(*fact) for fact in facts}) == len(facts)
+    assert len({derive_seed(*value) for value in values}) == len(values)
 
 
-def test_mixed_takes_numpy_integers_for_what_they_are():
+def test_derive_seed_accepts_numpy_integers():
     assert derive_seed(np.int64(5), np.uint64(7)) == derive_seed(5, 7)
     with pytest.raises(TypeError, match="float"):
         derive_seed(1.5)
 
 
-def test_mixed_is_the_same_in_every_process_and_version():
+def test_derive_seed_is_the_same_in_every_process_and_version():
     assert derive_seed(0, "order", 1) == 15579956257927454432
 
 
@@ -78,7 +78,7 @@ def test_mixed_is_the_same_in_every_process_and_version():
 @example(3, 2)
 @example(64, 3)
 @example(65, 3)
-def test_it_is_a_permutation(size, key):
+def test_permute_is_a_permutation(size, key):
     assert sorted(permute(np.arange(size), size, key)) == list(range(size))
 
 
@@ -106,7 +106,7 @@ def test_each_position_may_have_its_own_permutation():
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 8, 9, 33])
-def test_every_pair_of_places_is_as_likely_as_any_other(size):
+def test_permutation_makes_all_pairs_equally_likely(size):
     count = 20_000
     results = permute(np.tile([0, size - 1], count), size, np.repeat(keys(count), 2)).reshape(count, 2)
     pairs = np.bincount(results[:, 0] * size + results[:, 1], minlength=size * size).reshape(size, size)
@@ -119,7 +119,7 @@ def test_shuffled_is_a_permutation_too(count):
     assert sorted(random_permutation(count, 2**64 - 1)) == list(range(count))
 
 
-def test_shuffled_favours_none():
+def test_random_permutation_is_uniform():
     orders = Counter(tuple(random_permutation(4, int(key)).tolist()) for key in keys(12_000))
     assert len(orders) == 24
     assert chisquare(list(orders.values())).pvalue > 1e-3
@@ -161,8 +161,8 @@ def test_unshuffled_is_as_it_lies():
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"pass_number": 1}])
 def test_another_seed_or_pass_is_another_order(other):
-    facts = {"seed": 0, "pass_number": 0, "window": 4, "shuffle": True}
-    one, two = (Order(np.full(10, 10), **{**facts, **change})[np.arange(100)] for change in ({}, other))
+    values = {"seed": 0, "pass_number": 0, "window": 4, "shuffle": True}
+    one, two = (Order(np.full(10, 10), **{**values, **change})[np.arange(100)] for change in ({}, other))
     assert (one == two).sum() < 20
 
 
@@ -212,7 +212,7 @@ def test_unshuffled_joined_sources_come_one_after_another():
     )
 
 
-def test_weighted_sources_have_their_exact_share_of_each_block():
+def test_weighted_sources_have_their_exact_fraction_of_each_block():
     schedule = Schedule([Lengths(1000), Lengths(70_000)], weights=[3, 1], samples_per_epoch=2 * BLOCK, seed=1)
     sources = epoch_of(schedule, 0).sources.reshape(2, BLOCK)
     assert (sources == 0).sum(axis=1).tolist() == [BLOCK * 3 // 4] * 2
@@ -245,7 +245,7 @@ def test_unshuffled_weighted_sources_are_each_in_order():
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=8))
-def test_shares_are_the_nearest_counts_that_add_up(weights):
+def test_apportion_gives_the_nearest_counts_that_add_up(weights):
     counts = count_per_block(weights, [f"source {i}" for i in range(len(weights))])
     exact = np.array(weights) / sum(weights) * BLOCK
     assert counts.sum() == BLOCK
@@ -273,7 +273,7 @@ def test_memory_is_that_of_the_chunks():
 
 
 @pytest.mark.parametrize(
-    ("sources", "options", "sentence"),
+    ("sources", "options", "message"),
     [
         ([], {}, "source"),
         ([Lengths(3), Lengths(0, name="cats.tar")], {}, "cats.tar"),
@@ -285,8 +285,8 @@ def test_memory_is_that_of_the_chunks():
         ([Lengths(3)], {"window": 0}, "window must be"),
     ],
 )  # fmt: skip
-def test_what_cant_be_scheduled(sources, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_what_cant_be_scheduled(sources, options, message):
+    with pytest.raises(ValueError, match=message):
         Schedule(sources, **options)
 
 
@@ -325,7 +325,7 @@ def test_a_chunk_of_less_than_nothing_is_refused():
         Schedule([Lengths(5, -2, name="odd")])
 
 
-def test_orders_are_kept_between_batches(monkeypatch):
+def test_orders_are_cached_between_batches(monkeypatch):
     """Two passes of each source are at hand: to draw one anew costs as much as there are chunks."""
     built = []
 

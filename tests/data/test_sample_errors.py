@@ -56,7 +56,7 @@ def test_its_state_goes_through_json():
         {"reasons": {"no caption": 1}}, {"examples": {"no caption": ["x"]}}, {"examples": None},
     ],
 )  # fmt: skip
-def test_a_state_that_is_none_is_refused_and_changes_nothing(change):
+def test_load_state_dict_refuses_invalid_states_and_changes_nothing(change):
     counts = counts_of(9, errors(1))
     with pytest.raises(ValueError, match="state of the error counts"):
         counts.load_state_dict({**counts.state_dict(), **change})
@@ -93,7 +93,7 @@ def test_a_limit_of_zero_bears_nothing_and_of_one_everything():
     counts_of(5000, errors(5000)).check(1.0, final=True)
 
 
-def test_the_error_says_how_much_why_where_and_what_to_do():
+def test_error_message_has_counts_reason_location_and_remedy():
     counts = counts_of(3000, errors(2, "no caption", "b.tar"), errors(400))
     with pytest.raises(TooManyBadSamplesError) as error:
         counts.check(0.1)

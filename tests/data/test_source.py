@@ -31,19 +31,19 @@ def test_concat_source_reads_sources_one_after_another():
     assert joined.name == "scenes:simple + scenes:simple + scenes:simple"
 
 
-def test_the_fingerprint_of_a_join_tells_parts_and_order():
+def test_concat_source_fingerprint_depends_on_sources_and_order():
     one, two = Scenes("simple", length=3), Scenes("hard", length=3)
     prints = {ConcatSource(parts).fingerprint() for parts in ([one], [one, two], [two, one], [one, one])}
     assert len(prints) == 4
 
 
 @pytest.mark.parametrize("index", [-1, 9])
-def test_numbers_outside_a_join(index):
+def test_concat_source_refuses_indices_out_of_range(index):
     with pytest.raises(IndexError, match="out of range"):
         ConcatSource([Scenes("simple", length=9)]).read(index)
 
 
-def test_nothing_to_join():
+def test_concat_source_refuses_no_sources():
     with pytest.raises(ValueError, match="no source"):
         ConcatSource([])
 
@@ -127,7 +127,7 @@ def test_subset_reaches_from_the_first_to_the_last_sample():
         Subset(source, 0)
 
 
-def test_a_part_of_files_that_changed_is_other_data(folder, tmp_path):
+def test_subset_of_changed_files_is_other_data(folder, tmp_path):
     shutil.copytree(folder / "train", tmp_path / "train")
     source = open_data(tmp_path / "train", captions=["json:captions"])
     part = Subset(source, 2)

@@ -18,7 +18,7 @@ from prolip.data.source import compute_fingerprint
 from prolip.data.stream_loader import StreamLoader
 from prolip.preprocessing.augmentation import Augmentation
 from prolip.preprocessing.images import ImagePreprocessing
-from tests.data.test_loader import facts, streams, through_json
+from tests.data.test_loader import batch_rows, streams, through_json
 
 LENGTHS = (5, 0, 9, 3, 7, 1, 8, 4, 6, 2)
 
@@ -58,12 +58,14 @@ def keys(batches):
 
 @pytest.fixture
 def loader(tokenizer):
-    lively = Preprocessor(pixels=ImagePreprocessing(size=4), tokenizer=tokenizer, augmentation=Augmentation())
+    preprocessor = Preprocessor(
+        pixels=ImagePreprocessing(size=4), tokenizer=tokenizer, augmentation=Augmentation()
+    )
 
     def make(stream=None, **options):
         return StreamLoader(
             stream or FakeShards(),
-            lively,
+            preprocessor,
             **{"batch_size": 4, "num_readers": 3, "buffer_size": 5, "seed": 3, **options},
         )
 
@@ -84,13 +86,13 @@ def test_one_pass_has_every_sample_once(loader, world_size, num_readers):
         assert all((rank.epoch, rank.position) == (epoch + 1, 0) for rank in ranks)
 
 
-def test_each_pass_is_in_another_order_and_seen_anew(loader):
+def test_each_pass_has_another_order_and_augmentation(loader):
     one, again = loader(), loader()
-    first, second = ([row for batch in one for row in facts(batch)] for _ in range(2))
+    first, second = ([row for batch in one for row in batch_rows(batch)] for _ in range(2))
     assert [row[1] for row in first] != [row[1] for row in second]
-    pixels, anew = ({row[1]: row[3] for row in rows} for rows in (first, second))
-    assert sum(pixels[key] == anew[key] for key in pixels) < 5
-    assert [row for batch in again for row in facts(batch)] == first
+    pixels, repeated = ({row[1]: row[3] for row in rows} for rows in (first, second))
+    assert sum(pixels[key] == repeated[key] for key in pixels) < 5
+    assert [row for batch in again for row in batch_rows(batch)] == first
 
 
 def test_shards_and_windows_are_shuffled_differently_each_time(loader):
@@ -128,7 +130,7 @@ def test_unshuffled_readers_keep_the_order_of_shards(loader):
     ]
 
 
-def test_sample_numbers_name_shard_and_place(loader):
+def test_sample_indices_hold_shard_and_index_in_shard(loader):
     for batch in loader():
         assert [f"{n >> 32}/{n & 0xFFFFFFFF}" for n in batch.sample_indices.tolist()] == list(batch.keys)
 
@@ -165,7 +167,7 @@ def test_training_sees_each_sample_about_equally_often_over_readers_and_ranks(lo
 
 
 @pytest.mark.parametrize("samples_per_epoch", [None, 40])
-def test_stopping_anywhere_and_going_on_is_as_if_nothing_had_happened(loader, samples_per_epoch):
+def test_resume_from_any_batch_gives_the_same_stream(loader, samples_per_epoch):
     def make():
         return loader(
             FakeShards(bad=[(2, 4), (4, 0), (6, 7)]),
@@ -198,7 +200,7 @@ def test_resuming_reads_one_window_again_not_the_shard(loader):
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ({"seed": 4}, "seed was 3"),
         ({"batch_size": 5}, "batch_size was 4"),
@@ -210,10 +212,10 @@ def test_resuming_reads_one_window_again_not_the_shard(loader):
         ({"stream": FakeShards((5, 5, 5))}, "the data has changed"),
     ],
 )
-def test_a_position_of_another_stream_is_refused(loader, change, sentence):
+def test_a_position_of_another_stream_is_refused(loader, change, message):
     one = loader()
     next(iter(one))
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         loader(**change).load_state_dict(through_json(one.state_dict()))
 
 
@@ -224,7 +226,7 @@ def test_a_position_of_another_stream_is_refused(loader, change, sentence):
         {"readers": ["0000"] * 3}, {"next_reader": 3}, {"next_reader": True}, {"epoch": 1.5},
     ],
 )  # fmt: skip
-def test_a_position_that_is_none_is_refused(loader, change):
+def test_load_state_dict_refuses_invalid_values(loader, change):
     one = loader()
     with pytest.raises(ValueError, match=r"saved state|reader state"):
         one.load_state_dict({**one.state_dict(), **change})
@@ -263,7 +265,7 @@ def test_bad_samples_are_left_out_and_counted_and_batches_filled_up(loader, capl
 
 
 @pytest.mark.parametrize("samples_per_epoch", [None, 10**6])
-def test_where_everything_is_bad_it_ends(loader, samples_per_epoch):
+def test_loading_ends_if_every_sample_is_bad(loader, samples_per_epoch):
     lengths = (50,) * 4
     bad = [(s, n) for s in range(4) for n in range(50)]
     one = loader(FakeShards(lengths, bad=bad), samples_per_epoch=samples_per_epoch)
@@ -278,7 +280,7 @@ def test_where_everything_is_bad_it_ends(loader, samples_per_epoch):
             list(borne)
 
 
-def test_where_there_is_nothing_it_ends(loader):
+def test_loading_ends_if_all_shards_are_empty(loader):
     assert list(loader(FakeShards((0, 0, 0)))) == []
     with pytest.raises(ValueError, match="reader 0 are empty"):
         list(loader(FakeShards((0, 0, 0)), samples_per_epoch=100))
@@ -345,7 +347,7 @@ def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size must be"),
         ({"num_readers": 0}, "num_readers must be"),
@@ -357,8 +359,8 @@ def test_after_a_failure_of_the_disk_one_can_go_on(loader, workers):
         ({"num_workers": -2}, "num_workers must be"),
     ],
 )
-def test_settings_are_checked(loader, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_settings_are_checked(loader, options, message):
+    with pytest.raises(ValueError, match=message):
         loader(**options)
 
 
@@ -386,7 +388,7 @@ def test_training_never_gets_a_batch_that_is_not_full(loader):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_every_lane_has_a_shard_where_ranks_dont_divide_them(loader, rank):
+def test_every_reader_has_a_shard_if_ranks_dont_divide_them(loader, rank):
     made = loader(FakeShards((4,) * 5), num_readers=12, samples_per_epoch=40, rank=rank, world_size=2)
     assert len(made.state_dict()["readers"]) == 2
     assert [len(batch) for batch in made] == [4] * 5

@@ -256,7 +256,7 @@ def test_columns_that_cannot_be_used(tmp_path, kind, columns, message):
 
 
 @both
-def test_a_caption_that_is_a_number_is_told(tmp_path, kind):
+def test_number_as_caption_is_an_unreadable_caption(tmp_path, kind):
     assert bad(opened(kind, tmp_path, {"image": [b"x"], "text": [3]}), 0).reason == "unreadable caption"
 
 
@@ -298,7 +298,7 @@ def test_pyarrow_is_asked_for_by_name(tmp_path, kind, monkeypatch):
 
 
 @both
-def test_flipped_bytes_end_in_a_sentence(tmp_path, kind):
+def test_flipped_bytes_give_bad_samples_or_a_clear_error(tmp_path, kind):
     images = [{"bytes": b"picture", "path": "a.jpg"}] * 6
     table = pa.table(
         {"image": pa.array(images, STRUCT), "caption": [["one", "two"]] * 6, "n": [True, None] * 3}
@@ -343,7 +343,7 @@ def test_files_of_a_folder_or_a_glob_come_by_name(tmp_path):
     assert ParquetTable(tmp_path).fingerprint() != ParquetTable(f"{tmp_path}/[ab].parquet").fingerprint()
 
 
-def test_endings_in_capitals_are_found_in_a_folder(tmp_path):
+def test_uppercase_extensions_are_found_in_a_folder(tmp_path):
     write_parquet(tmp_path / "a.PARQUET", rows(2))
     write_parquet(tmp_path / "b.parquet", rows(2, 2))
     assert [ParquetTable(tmp_path).read(i).extra["number"] for i in range(4)] == [0, 1, 2, 3]
@@ -385,7 +385,7 @@ def test_a_damaged_file_is_named_when_it_is_opened(tmp_path, damage):
         ParquetTable(path)
 
 
-def test_a_damaged_row_group_is_told_of_each_row_and_spoils_no_other(tmp_path, monkeypatch):
+def test_damaged_row_group_makes_its_rows_bad_and_no_other(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "t.parquet", rows(6))
     raw = path.read_bytes()
     path.write_bytes(raw[:4] + b"\xff" * 60 + raw[64:])
@@ -399,7 +399,7 @@ def test_a_damaged_row_group_is_told_of_each_row_and_spoils_no_other(tmp_path, m
     assert len(loads) == 1
 
 
-def test_a_flipped_bit_in_a_caption_is_told_where_the_file_has_checksums(tmp_path):
+def test_flipped_bit_in_a_caption_is_found_by_checksums(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table(rows(3)), path, compression="none", use_dictionary=False, write_statistics=False,
                    write_page_checksum=True)  # fmt: skip
@@ -409,7 +409,7 @@ def test_a_flipped_bit_in_a_caption_is_told_where_the_file_has_checksums(tmp_pat
     assert bad(ParquetTable(path), 1).reason == "unreadable row"
 
 
-def test_a_file_that_was_exchanged_is_told(tmp_path):
+def test_replaced_file_gives_bad_samples(tmp_path):
     source = ParquetTable(write_parquet(tmp_path / "t.parquet", rows(6)))
     write_parquet(tmp_path / "t.parquet", rows(2))
     assert bad(source, 0).reason == "unreadable row"
@@ -547,7 +547,7 @@ def test_a_damaged_stream_is_named_when_it_is_opened(tmp_path, damage):
 
 
 @pytest.mark.parametrize("ends", [[0, 100, 2**30], [0, 2**30, 2**30 + 100], [0, 100, -5]])
-def test_bytes_that_lie_outside_the_file_are_told_and_not_read(tmp_path, ends):
+def test_buffers_outside_the_file_are_not_read(tmp_path, ends):
     """An Arrow file says where each value ends. Believed blindly, a flipped bit there ends the process."""
     save_to_disk(tmp_path, [{"image": [b"a" * 100, b"b" * 100], "caption": ["one", "two"]}])
     path = tmp_path / "data-00000-of-00001.arrow"
@@ -565,7 +565,7 @@ def caption_after_a_cut(source, path, size):
 
 
 @pytest.mark.parametrize("size", [0, 10_000])
-def test_a_file_that_became_shorter_is_told_and_not_read(tmp_path, size):
+def test_truncated_file_is_not_read(tmp_path, size):
     """In a process of its own: it would end by SIGBUS."""
     columns = {"image": [bytes(100_000)] * 3, "caption": ["one"] * 3}
     source = ArrowDataset(save_to_disk(tmp_path, [columns]))

@@ -157,7 +157,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
         table_of(tmp_path, "caption\na cat\n" + 40 * "x")
 
 
-def test_a_table_that_changes_is_told(tmp_path):
+def test_changed_table_gives_bad_samples(tmp_path):
     source = table_of(tmp_path, "caption,id\na cat,1\na dog,2\n")
     (tmp_path / "a.csv").write_text('caption,id\n"a"t,1\n')
     assert "changed" in bad(source, 0).detail

@@ -70,7 +70,7 @@ def test_several_captions_a_row(tmp_path):
     assert both.fingerprint() != source.fingerprint()
 
 
-def test_pictures_are_not_read_and_other_columns_come_along(tmp_path):
+def test_image_files_are_not_read_and_other_columns_are_extra(tmp_path):
     pictures = pa.array([{"bytes": b"png", "path": "a.png"}] * 2)
     columns = {"image": pictures, "jpg": [b"x", b"y"], "caption": ["a cat", "a dog"], "width": [3, 4]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
@@ -89,7 +89,7 @@ def test_text_that_is_not_utf8_spoils_its_row_alone(tmp_path):
         assert caught.value.record.reason == "unreadable caption"
 
 
-def test_a_damaged_row_group_and_a_changed_file_are_told(tmp_path):
+def test_damaged_row_groups_and_changed_files_raise(tmp_path):
     path = write(tmp_path / "a.parquet", ["a cat"] * 6)
     source = open_captions(path)
     write(path, ["a cat"] * 3)

@@ -329,7 +329,7 @@ def test_names_that_no_file_can_have_are_not_there(tmp_path):
             CocoCaptions(written(tmp_path, content))
 
 
-def test_a_file_without_images_says_so(tmp_path):
+def test_coco_refuses_a_file_without_images(tmp_path):
     for options in ({}, {"images": tmp_path}):
         with pytest.raises(ValueError, match=r"instances.json: .*images is empty"):
             CocoCaptions(written(tmp_path, {"images": [], "annotations": []}), **options)
@@ -365,7 +365,7 @@ def test_bad_captions_have_reasons(tmp_path, caption, reason):
     assert bad(CocoCaptions(path), 0).reason == reason
 
 
-def test_an_unknown_image_is_told(tmp_path):
+def test_annotation_of_an_unknown_image_raises(tmp_path):
     pictures(tmp_path, "30.jpg")
     with pytest.raises(ValueError, match="annotation 3: there is no image 4"):
         CocoCaptions(written(tmp_path, changed(captions(), "annotations", 2, "image_id", to=4)))

@@ -102,7 +102,7 @@ def test_the_delimiter_of_a_txt_is_sniffed_from_its_header(folder, delimiter):
 
 
 @pytest.mark.parametrize("delimiter", "\t;|")
-def test_the_delimiter_is_sniffed_where_that_of_the_ending_is_not_in_the_header(folder, delimiter):
+def test_delimiter_is_detected_if_that_of_the_extension_is_not_in_the_header(folder, delimiter):
     content = f"\nimage{delimiter}caption\na.jpg{delimiter}one, two\n"
     assert table(folder, content).read(0).captions == ("one, two",)
     assert table(folder, "image\na;b.jpg\n", captions=()).columns == ("image", ())
@@ -211,7 +211,7 @@ def test_bad_rows_have_a_reason_and_spoil_no_other(folder, row, reason, detail):
     assert [source.read(0).captions, source.read(2).captions] == [("before",), ("after",)]
 
 
-def test_an_open_quote_is_told_and_not_taken_for_a_caption(folder):
+def test_unclosed_quote_is_a_bad_sample(folder):
     source = table(folder, 'image,caption\na.jpg,one\na.jpg,"two\na.jpg,three\nb.jpg,"four"\na.jpg,five\n')
     assert len(source) == 5  # it costs its own row, not those after it
     assert source.read(0).captions == ("one",)
@@ -234,7 +234,7 @@ def test_an_open_quote_that_a_later_row_closes_costs_its_own_row_only(folder, or
     assert bad(source, 3).reason == "empty caption"
 
 
-def test_an_open_quote_among_images_of_other_endings(folder):
+def test_unclosed_quote_among_images_of_other_extensions(folder):
     (folder / "a").touch()
     for name in ("a", "a.ppm"):
         (folder / name).write_bytes(b"x")
@@ -267,7 +267,7 @@ def test_a_blank_caption_among_several_is_left_out(folder):
     assert source.read(0).captions == ("two",)
 
 
-def test_a_table_that_shrank_is_told(folder):
+def test_truncated_table_gives_bad_samples(folder):
     source = table(folder, "image,caption\na.jpg,one\na.jpg,two\n")
     (folder / "t.csv").write_text("image,caption\n")
     assert bad(source, 1).reason == "unreadable row"
@@ -315,7 +315,7 @@ def test_an_open_quote_before_a_row_in_capitals(folder):
     assert source.read(1).image == folder / "B.JPG"
 
 
-def test_a_missing_file_whose_name_is_not_utf8_can_be_told(folder):
+def test_missing_file_with_a_name_that_is_not_utf8_is_reported(folder):
     found = bad(table(folder, b"image,caption\n\xff.jpg,one\n"), 0)
     assert found.reason == "missing file"
     found.detail.encode()

@@ -34,7 +34,7 @@ def outcomes(source):
     return [outcome(source, index) for index in range(len(source))]
 
 
-def test_pictures_come_by_name_with_the_text_beside_them(tmp_path):
+def test_image_folder_sorts_images_and_reads_their_captions(tmp_path):
     lay(tmp_path, **{
         "b.PNG": "x", "b.txt": "bee\n", "a.jpg": "x", "a.txt": "\ufeffay", "sub/a.webp": "x", "sub/a.TXT": "sub ay",
         "sub/deep/c.v2.jpeg": "x", "sub/deep/c.v2.txt": "sea", "notes.md": "x", ".hidden.jpg": "x", ".git/a.jpg": "x",
@@ -65,7 +65,7 @@ def test_one_caption_a_line(tmp_path):
     assert outcomes(ImageFolder(tmp_path, lines=True)) == [("one", "two \u2028 three"), "empty caption"]
 
 
-def test_two_pictures_share_a_text(tmp_path):
+def test_two_images_may_have_one_text_file(tmp_path):
     lay(tmp_path, **{"a.jpg": "x", "a.png": "x", "a.txt": "ay"})
     assert outcomes(ImageFolder(tmp_path)) == [("ay",), ("ay",)]
 

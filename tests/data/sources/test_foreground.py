@@ -51,7 +51,7 @@ def test_other_objects_are_other_data(folder):
     assert len(found) == 6
 
 
-def test_a_picture_edited_in_place_is_embedded_anew(two, nano, tmp_path):
+def test_edited_image_is_embedded_again(two, nano, tmp_path):
     folder, pictures, _ = two
 
     def encoded():
@@ -64,7 +64,7 @@ def test_a_picture_edited_in_place_is_embedded_anew(two, nano, tmp_path):
     assert not torch.allclose(encoded().images.mean, first.images.mean)
 
 
-def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
+def test_another_image_folder_has_another_fingerprint(two, nano, tmp_path):
     folder, pictures, _ = two
     other = tmp_path / "other"
     other.mkdir()
@@ -81,7 +81,7 @@ def test_another_folder_of_pictures_is_other_data(two, nano, tmp_path):
         assert not torch.allclose(first.images.mean, second.images.mean)
 
 
-def test_files_are_the_annotations_and_the_pictures_that_are_there(two):
+def test_files_are_the_annotations_and_existing_images(two):
     folder, _, _ = two
     assert isinstance(ForegroundImages(folder / "instances.json", folder), FileBacked)
     (folder / "2.png").unlink()
@@ -90,7 +90,7 @@ def test_files_are_the_annotations_and_the_pictures_that_are_there(two):
     data_identity(source, None)
 
 
-def test_mistakes_are_told(folder, two):
+def test_foreground_images_refuses_invalid_arguments(folder, two):
     with pytest.raises(FileNotFoundError, match="no such folder"):
         ForegroundImages(folder / "instances.json", folder / "nowhere")
     with pytest.raises(ValueError, match="canvas"):

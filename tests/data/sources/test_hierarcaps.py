@@ -22,7 +22,7 @@ def table(tmp_path, text, *pictures):
     return path
 
 
-def test_the_published_table_with_its_pictures_in_a_folder(tmp_path):
+def test_hierarcaps_reads_the_published_table_with_an_image_folder(tmp_path):
     path = table(tmp_path, PUBLISHED, "COCO_1.jpg", "COCO_2.jpg")
     data = read_hierarcaps(path, tmp_path / "imgs")
     texts = [[data.captions[i] for i in chain] for chain in data.chains]
@@ -35,7 +35,7 @@ def test_the_published_table_with_its_pictures_in_a_folder(tmp_path):
     assert data.log_ambiguity is None
 
 
-def test_pictures_that_are_not_there_are_told(tmp_path):
+def test_read_hierarcaps_lists_missing_images(tmp_path):
     path = table(tmp_path, PUBLISHED, "COCO_2.jpg")
     data = read_hierarcaps(path, tmp_path / "imgs")
     assert data.image_index.tolist() == [-1, 0, -1]
@@ -44,7 +44,7 @@ def test_pictures_that_are_not_there_are_told(tmp_path):
     assert (texts_only.images, texts_only.image_index.tolist()) == ((), [-1, -1, -1])
 
 
-def test_a_folder_without_any_of_the_pictures_is_a_mistake(tmp_path):
+def test_read_hierarcaps_refuses_a_folder_without_its_images(tmp_path):
     path = table(tmp_path, PUBLISHED)
     with pytest.raises(FileNotFoundError, match="none of the 3 images"):
         read_hierarcaps(path, tmp_path / "imgs")

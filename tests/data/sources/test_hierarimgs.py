@@ -70,7 +70,7 @@ def test_the_image_is_not_written_to():
         (noise(), [rectangle(0, 0, 1, 1)] * 3, {"levels": 0}, "levels"),
     ],
 )
-def test_pictures_that_cannot_be_pasted(image, masks, options, message):
+def test_paste_levels_refuses_images_that_cant_be_pasted(image, masks, options, message):
     with pytest.raises(ValueError, match=message):
         paste_levels(image, masks, **options)
 

@@ -18,7 +18,7 @@ from prolip.data.sources.labeled import (
 from prolip.scenes.writer import SceneDatasetSpec, write_dataset
 
 
-def told(key, **extra):
+def sample_info(key, **extra):
     return SimpleNamespace(key=key, extra=extra)
 
 
@@ -42,7 +42,7 @@ def test_a_task(task):
     assert len(data.source) == 5
     assert len(data.class_names) == 8
     assert all("{c}" in template for template in data.templates)
-    assert data.labels([told("a", cls=3), told("b", cls=0)]).tolist() == [3, 0]
+    assert data.labels([sample_info("a", cls=3), sample_info("b", cls=0)]).tolist() == [3, 0]
 
 
 def test_a_folder_for_each_class(folder):
@@ -50,7 +50,7 @@ def test_a_folder_for_each_class(folder):
     assert data.class_names == ("dog", "grey cat")
     assert data.templates == DEFAULT_TEMPLATES
     keys = [data.source.read(i).key for i in range(2)]
-    assert data.labels([told(key) for key in keys]).tolist() == [0, 1]
+    assert data.labels([sample_info(key) for key in keys]).tolist() == [0, 1]
 
 
 def test_other_names_and_templates(folder, task):
@@ -66,9 +66,9 @@ def test_other_names_and_templates(folder, task):
 def test_bad_labels(task):
     data = open_labeled(task)
     with pytest.raises(ValueError, match="label 8, but there are 8 class names"):
-        data.labels([told("a", cls=8)])
+        data.labels([sample_info("a", cls=8)])
     with pytest.raises(ValueError, match="a has no label"):
-        data.labels([told("a")])
+        data.labels([sample_info("a")])
 
 
 def test_missing_things(folder, task, tmp_path):
@@ -117,7 +117,7 @@ def test_names_beside_folders_must_be_as_many(folder):
     assert open_labeled(folder).class_names == ("hound", "feline")
 
 
-def test_folders_without_pictures_are_no_classes(folder):
+def test_folders_without_images_are_not_classes(folder):
     (folder / "__pycache__").mkdir()
     assert open_labeled(folder).class_names == ("dog", "grey cat")
 
@@ -152,12 +152,12 @@ def test_a_folder_may_bring_names_and_templates_and_hide_folders(folder):
     assert data.folders == ("dog", "grey_cat")
 
 
-def test_the_first_folder_is_the_class_however_deep_a_picture_lies(folder):
+def test_class_is_the_first_folder_at_any_depth(folder):
     (folder / "dog" / "grey_cat").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "dog" / "grey_cat" / "2.png")
     data = open_labeled(folder)
-    facts = [told(data.source.read(i).key) for i in range(3)]
-    assert data.labels(facts).tolist() == [0, 0, 1]
+    samples = [sample_info(data.source.read(i).key) for i in range(3)]
+    assert data.labels(samples).tolist() == [0, 0, 1]
 
 
 def test_as_many_names_as_classes(folder):

@@ -59,7 +59,7 @@ def test_no_captions_wanted():
     assert sample.extra == {"cls": b"7", "txt": b""}
 
 
-def test_the_first_image_ending_that_is_there_is_the_picture():
+def test_first_image_extension_present_is_the_image():
     picks = SampleFields((), ("webp", "PNG", "jpg"))
     sample = picks.make_sample("k", "here", {"jpg": b"j", "png": b"p", "json": b"{}"})
     assert (sample.key, sample.location, sample.image) == ("k", "here", b"p")
@@ -73,7 +73,7 @@ def test_no_image():
 
 
 @pytest.mark.parametrize("keys", [("txt",), ("json:text",), ("json:caption.en",), ("json:n.x", "txt:lines")])
-def test_no_caption_says_what_was_wanted_and_what_is_there(keys):
+def test_no_caption_error_names_expected_and_found_fields(keys):
     said = reason({"jpg": b"x", "json": JSON, "npy": b""}, *keys)
     assert said == (
         "no caption",
@@ -116,7 +116,7 @@ def test_a_lone_text_is_one_key():
         SampleFields("txt", ())
 
 
-def test_a_leading_dot_is_no_part_of_an_ending():
+def test_leading_dots_of_extensions_are_ignored():
     dotted, plain = (
         SampleFields((".txt:lines", ".json:caption"), (".JPG", "png")),
         SampleFields(("txt:lines", "json:caption"), ("JPG", "png")),
@@ -129,7 +129,7 @@ def test_a_leading_dot_is_no_part_of_an_ending():
     assert SampleFields(".txt", ".jpg").images == ("jpg",)
 
 
-def test_no_ending_twice():
+def test_require_unique_extensions_refuses_duplicates():
     require_unique_extensions(["jpg", "txt"], "here")
     with pytest.raises(BadSampleError, match=r"here: two files of one kind \(two txt\)"):
         require_unique_extensions(["txt", "jpg", "txt"], "here")

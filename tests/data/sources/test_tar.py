@@ -229,8 +229,8 @@ def test_the_last_used_files_stay_open(tmp_path, monkeypatch):
     monkeypatch.setattr(tar, "MAX_OPEN_FILES", 2)
     stamps = {}
     for name in "abc":
-        facts = os.stat(write_tar(tmp_path / name, pairs(1)))
-        stamps[name] = (facts.st_size, facts.st_mtime_ns)
+        status = os.stat(write_tar(tmp_path / name, pairs(1)))
+        stamps[name] = (status.st_size, status.st_mtime_ns)
     files = FileCache()
     opened = [files.open(str(tmp_path / name), stamps[name]) for name in "abacb"]
     assert opened[0] is opened[2]
@@ -267,7 +267,7 @@ def test_a_file_name_that_is_not_utf8(tmp_path):
 # Fail early
 
 
-def test_captions_in_another_place_are_found_out_at_once(tmp_path):
+def test_opening_fails_if_captions_are_in_another_field(tmp_path):
     for n in range(3):
         write_tar(
             tmp_path / f"{n}.tar",
@@ -282,13 +282,13 @@ def test_captions_in_another_place_are_found_out_at_once(tmp_path):
     assert len(TarShards(str(tmp_path / "*.tar"), captions=("json:caption",))) == 3
 
 
-def test_pictures_of_another_ending_are_found_out_at_once(tmp_path):
+def test_opening_fails_if_images_have_another_extension(tmp_path):
     with pytest.raises(ValueError, match=re.escape("no image (expected jpg; found png, txt)")):
         TarShards(write_tar(tmp_path / "1.tar", [("1.png", PNG), ("1.txt", b"a")]), images=("jpg",))
 
 
 @pytest.mark.parametrize("kind", ["jpg", "txt"])
-def test_files_of_a_sample_that_stand_apart_are_told(kind, tmp_path):
+def test_hint_names_scattered_files_of_a_sample(kind, tmp_path):
     files = sorted(pairs(3), key=lambda file: (not file[0].endswith(kind), file[0]))  # d/*.jpg d/*.txt
     reason, there = ("no caption", "jpg") if kind == "jpg" else ("no image", "txt")
     hint = f"found {there}; keys are repeated in this shard, .*"
@@ -296,7 +296,7 @@ def test_files_of_a_sample_that_stand_apart_are_told(kind, tmp_path):
         TarShards(write_tar(tmp_path / "1.tar", files))
 
 
-def test_pictures_that_are_links_are_told(tmp_path):
+def test_hint_names_images_that_are_links(tmp_path):
     link = member("1.jpg", type=tarfile.LNKTYPE, linkname="0.jpg")
     source = TarShards(
         write_tar(tmp_path / "1.tar", [("0.jpg", PNG), ("0.txt", b"a"), link, ("1.txt", b"b")])

@@ -285,7 +285,7 @@ def test_iter_samples_keeps_the_first_of_two_files_with_one_extension():
         (b"", None),
     ],
 )
-def test_keys_and_endings(name, parts):
+def test_split_name_gives_key_and_extension(name, parts):
     assert split_name(name) == parts
 
 
@@ -335,7 +335,7 @@ def test_a_cut_anywhere_leaves_the_samples_before_it(tmp_path):
         (gzip.compress(np.random.default_rng(0).bytes(5000)), "a gzip file, not a tar"),
     ],
 )
-def test_what_is_no_tar_is_said(content, what, tmp_path):
+def test_content_that_is_not_a_tar_is_damage(content, what, tmp_path):
     samples, damage = damaged(content, tmp_path)
     assert samples == []
     assert damage.startswith(what)
@@ -374,7 +374,7 @@ def sparse():
         (sparse(), "a sparse file"),
     ],
 )  # fmt: skip
-def test_each_damage_is_told_after_the_samples_before_it(rest, what, tmp_path):
+def test_damage_is_reported_after_the_samples_before_it(rest, what, tmp_path):
     before = tar_bytes(pairs(3))[: 12 * BLOCK]
     samples, damage = damaged(before + rest, tmp_path)
     assert damage.startswith(what)

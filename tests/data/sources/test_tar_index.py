@@ -36,7 +36,7 @@ def assert_same(a, b):
 
 
 @pytest.mark.parametrize("cut", [None, 5000, 0], ids=["whole", "damaged", "empty"])
-def test_a_kept_index_is_the_fresh_one(cut, tmp_path, scans, cache):
+def test_cached_index_equals_a_fresh_one(cut, tmp_path, scans, cache):
     files = [
         ("日本/a.jpg", b"1"),
         ("日本/a.txt", b"2"),
@@ -114,7 +114,7 @@ def test_an_old_index_that_can_not_be_replaced_is_no_error(tmp_path, cache):
     ],
     ids=["again", "link", "link without ending", "good"],
 )  # fmt: skip
-def test_a_hint_is_kept(files, wanted, tmp_path, scans):
+def test_hint_is_cached(files, wanted, tmp_path, scans):
     path = write_tar(tmp_path / "1.tar", files)
     fresh, kept = load_index(path)[0], load_index(path)[0]
     assert len(scans) == 1
@@ -177,7 +177,7 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch, cache):
     assert list(cache.iterdir()) == []
 
 
-def test_no_home_is_no_error(tmp_path, monkeypatch):
+def test_missing_home_folder_is_not_an_error(tmp_path, monkeypatch):
     def homeless(name):
         raise RuntimeError("Could not determine home directory.")
 

@@ -59,7 +59,7 @@ def command(path, name="cat", rest=""):
     return f"pipe:{name} {shlex.quote(path)}{rest}"
 
 
-def told(items):
+def outcomes(items):
     """Keys of the good, reasons of the bad."""
     return [item.key if isinstance(item, Sample) else item.reason for item in items]
 
@@ -69,7 +69,9 @@ def told(items):
 def test_a_stream_has_the_samples_of_the_shard(address, skip, tar):
     stream, source = TarStream(address(tar)), TarShards(tar)
     items = list(stream.read(0, skip))
-    assert told(items) == ["00000", "00001", "no caption", "two files of one kind", "no image", "5"][skip:]
+    assert (
+        outcomes(items) == ["00000", "00001", "no caption", "two files of one kind", "no image", "5"][skip:]
+    )
     for number, item in enumerate(items, skip):
         if isinstance(item, Sample):
             wanted = source.read(number)
@@ -103,7 +105,7 @@ def test_a_stream_that_ends_early(skip, tar):
 
 @pytest.mark.parametrize("code", [1, 23, 141])
 def test_a_command_that_fails(code):
-    """Not one byte came: that is no damage to the data, and no sample is told to be bad."""
+    """Not one byte came: that is no damage to the data, and no sample is counted as bad."""
     stream = TarStream(f"pipe:exit {code}")
     with pytest.raises(
         OSError, match=rf"pipe:exit {code}: the command .* failed \(exit code {code}\), tried 1 times"
@@ -115,7 +117,7 @@ def test_a_shard_that_cannot_be_reached_is_tried_again(tar, tmp_path, monkeypatc
     monkeypatch.setattr(tar_stream, "RETRY_SECONDS", (0.0, 0.01))
     tried = f"mv {tmp_path}/tried1 {tmp_path}/tried2 2>/dev/null || touch {tmp_path}/tried1"
     once = f"pipe:if [ -e {tmp_path}/tried2 ]; then cat {shlex.quote(tar)}; else {tried}; exit 6; fi"
-    assert told(TarStream(once).read(0)) == told(TarStream(tar).read(0))
+    assert outcomes(TarStream(once).read(0)) == outcomes(TarStream(tar).read(0))
     (tmp_path / "tried2").unlink()
     monkeypatch.setattr(tar_stream, "RETRY_SECONDS", (0.0,))
     with pytest.raises(OSError, match="tried 2 times"):
@@ -131,7 +133,7 @@ def test_a_command_that_does_not_exist(capfd):
 def test_what_a_failing_command_gave_before_is_read_to_its_end(tar):
     """The exit code is known long before the last byte is read."""
     items = list(TarStream(command(tar, rest="; exit 3")).read(0))
-    assert told(items[:-1]) == told(TarStream(tar).read(0))
+    assert outcomes(items[:-1]) == outcomes(TarStream(tar).read(0))
     assert items[-1].detail.startswith("the command that reads it failed (exit code 3)")
     assert items[-1].detail.endswith("good samples before it: 6")
 
@@ -139,9 +141,9 @@ def test_what_a_failing_command_gave_before_is_read_to_its_end(tar):
 def test_a_failure_between_two_files_does_not_make_a_sample_of_half(tar):
     """After 00000.txt, 00001.jpg: the bytes alone look like a tar that only lacks its end."""
     good = TarStream(command(tar, "head -c 3072"))
-    assert told(good.read(0)) == ["00000", "no caption"]
+    assert outcomes(good.read(0)) == ["00000", "no caption"]
     failing = TarStream(command(tar, "head -c 3072", "; exit 1"))
-    assert told(failing.read(0)) == ["00000", "broken shard"]
+    assert outcomes(failing.read(0)) == ["00000", "broken shard"]
 
 
 def test_a_process_behind_a_stream_that_is_left_is_gone(tmp_path):
@@ -212,7 +214,7 @@ def test_no_child_is_left_after_silence(tar, tmp_path, monkeypatch):
 def test_no_child_is_left_after_the_end(tar, tmp_path):
     mark = tmp_path / "child"
     address = f"pipe:{child(mark, '> /dev/null')} & while [ ! -s {mark} ]; do :; done; cat {shlex.quote(tar)}"
-    assert told(TarStream(address).read(0)) == told(TarStream(tar).read(0))
+    assert outcomes(TarStream(address).read(0)) == outcomes(TarStream(tar).read(0))
     assert ended(mark)
 
 
@@ -242,7 +244,7 @@ def test_a_fork_leaves_the_command_of_its_parent_alone(tar):
     worker.start()
     worker.join(60)
     assert worker.exitcode == 0
-    assert told([first, *items]) == told(TarStream(tar).read(0))
+    assert outcomes([first, *items]) == outcomes(TarStream(tar).read(0))
 
 
 @needs_proc
@@ -265,14 +267,14 @@ def test_silence_ends_a_shard(tar, monkeypatch):
     start = time.monotonic()
     items = list(TarStream(command(tar, "head -c 2700", "; exec sleep 30")).read(0))
     assert time.monotonic() - start < 10
-    assert told(items) == ["00000", "broken shard"]
+    assert outcomes(items) == ["00000", "broken shard"]
     assert items[1].detail == "no data for 0.3 s at byte 2700; good samples before it: 1"
 
 
 def test_a_command_that_does_not_end(tar, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
     items = list(TarStream(command(tar, rest="; exec 1>&-; exec sleep 30")).read(0))
-    assert told(items)[-2:] == ["5", "broken shard"]
+    assert outcomes(items)[-2:] == ["5", "broken shard"]
     assert "did not end within 0.3 s" in items[-1].detail
 
 
@@ -299,7 +301,7 @@ def test_braces_make_shards(tmp_path):
     )
     several = TarStream([str(tmp_path / "{0..1}.tar"), f"pipe:cat {tmp_path}/2.tar", str(tmp_path / "0.tar")])
     assert len(several.shards) == 3
-    assert told(several.read(2)) == ["00020", "00021"]
+    assert outcomes(several.read(2)) == ["00020", "00021"]
     assert TarStream("s3://b/{0..1}.tar").shards == ("s3://b/0.tar", "s3://b/1.tar")
 
 
@@ -320,7 +322,7 @@ def test_what_is_no_address(pattern, said):
 
 def test_schemes_may_be_written_large(tar):
     large = TarStream(command(tar).replace("pipe:", "PIPE:"))
-    assert told(large.read(0)) == told(TarStream(tar).read(0))
+    assert outcomes(large.read(0)) == outcomes(TarStream(tar).read(0))
     assert large.fingerprint() == TarStream(command(tar)).fingerprint()
     assert TarStream("S3://Bucket/{0..1}.tar").shards == ("s3://Bucket/0.tar", "s3://Bucket/1.tar")
 
@@ -411,7 +413,7 @@ def host(monkeypatch):
 @needs_curl
 def test_http(host, tar):
     items = list(TarStream(f"http://me:hidden@{host}/1.tar?token=hidden").read(0))
-    assert told(items) == told(TarStream(tar).read(0))
+    assert outcomes(items) == outcomes(TarStream(tar).read(0))
     assert items[0].location == f"http://***@{host}/1.tar?token=***: 00000"
     assert items[2].location == f"http://***@{host}/1.tar?token=***: 2"
 
@@ -419,7 +421,7 @@ def test_http(host, tar):
 @needs_curl
 def test_http_that_breaks_off(host):
     items = list(TarStream(f"http://{host}/cut").read(0))
-    assert told(items) == ["00000", "broken shard"]
+    assert outcomes(items) == ["00000", "broken shard"]
     assert "exit code 18" in items[1].detail
 
 
@@ -443,7 +445,7 @@ def test_s3_is_read_by_the_aws_tool(monkeypatch, tmp_path, tar):
     aws.write_text(f'#!/bin/sh\n[ "$*" = "s3 cp s3://bucket/a b.tar -" ] && cat {shlex.quote(tar)}\n')
     aws.chmod(0o755)
     monkeypatch.setenv("PATH", f"{aws.parent}:{os.environ['PATH']}")
-    assert told(TarStream("s3://bucket/a b.tar").read(0)) == told(TarStream(tar).read(0))
+    assert outcomes(TarStream("s3://bucket/a b.tar").read(0)) == outcomes(TarStream(tar).read(0))
 
 
 @pytest.mark.parametrize(
@@ -472,9 +474,9 @@ def test_a_token_for_the_hub_is_sent(monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfFileSystem", FileSystem)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co")
     wanted = "https://huggingface.co/datasets/me/data/resolve/v1/a/1.tar"
-    command, told = tar_stream._make_command("hf://datasets/me/data@v1/a/1.tar")
+    command, stdin = tar_stream._make_command("hf://datasets/me/data@v1/a/1.tar")
     assert command == [*tar_stream.CURL, "-K", "-", wanted]
-    assert told == b'header = "Authorization: Bearer hidden"\n'
+    assert stdin == b'header = "Authorization: Bearer hidden"\n'
 
 
 def test_gs_is_read_by_gsutil():
@@ -482,4 +484,4 @@ def test_gs_is_read_by_gsutil():
 
 
 def test_a_command_has_nothing_to_read_from_us(tar):
-    assert told(TarStream(f"pipe:cat - {shlex.quote(tar)}").read(0)) == told(TarStream(tar).read(0))
+    assert outcomes(TarStream(f"pipe:cat - {shlex.quote(tar)}").read(0)) == outcomes(TarStream(tar).read(0))

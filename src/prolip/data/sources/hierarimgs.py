@@ -253,7 +253,7 @@ def _check_folders(entries: Sequence[SegmentedImage], annotations: Path, images:
     stems: Counter[str] = Counter(Path(entry.file_name).stem for entry in entries)
     if stems and (most := stems.most_common(1)[0])[1] > 1:
         raise ValueError(
-            f"{annotations}: {most[1]} images are called {most[0]!r}; they would share one folder"
+            f"{annotations}: {most[1]} images are called {most[0]!r}; they would be written to one folder"
         )
     if odd := stems.keys() & {"", ".", "..", "index.json"}:
         raise ValueError(
