@@ -78,7 +78,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def screen_of(
+def make_panel(
     clock, width=80, steps=2000, batch_size=128, first_step=0, name="runs/tiny", redraw=lambda: None
 ):
     console = Console(width=width, file=io.StringIO(), force_terminal=True, color_system=None)
@@ -90,25 +90,25 @@ def screen_of(
     ), console
 
 
-def drawn(screen, console):
+def draw(screen, console):
     with console.capture() as capture:
         console.print(screen.draw())
     return capture.get()
 
 
-def test_speed_and_time_left_count_from_where_the_process_began(clock):
-    pace = ProgressTracker(steps=1000, batch_size=32, first_step=600, clock=clock)
-    assert (pace.samples, pace.speed, pace.left) == (600 * 32, None, None)
+def test_speed_and_time_left_count_from_the_start_of_the_process(clock):
+    progress = ProgressTracker(steps=1000, batch_size=32, first_step=600, clock=clock)
+    assert (progress.speed, progress.seconds_left) == (None, None)
     for step in range(601, 701):
         clock.now += 0.5
-        pace.reach(step)
-    assert pace.speed == pytest.approx(64.0)
-    assert pace.left == pytest.approx(300 * 0.5)
-    assert pace.elapsed == pytest.approx(50.0)
-    assert pace.samples == 700 * 32
+        progress.reach(step)
+    assert progress.speed == pytest.approx(64.0)
+    assert progress.seconds_left == pytest.approx(300 * 0.5)
+    assert progress.elapsed == pytest.approx(50.0)
+    assert progress.describe({}) == ["step 700/1,000", "22,400 samples", "64 samples/s", "left 2:30"]
 
 
-def test_slow_first_steps_are_forgotten(clock):
+def test_speed_ignores_slow_first_steps(clock):
     pace = ProgressTracker(steps=10_000, batch_size=10, first_step=0, clock=clock)
     clock.now = 3600.0
     for step in range(1, 502):
@@ -117,7 +117,7 @@ def test_slow_first_steps_are_forgotten(clock):
     assert pace.speed == pytest.approx(10.0)
 
 
-def test_a_sparkline_is_the_rank_among_eight_levels():
+def test_sparkline_scales_values_to_eight_levels():
     values = [3.0, -1.0, 0.5, 7.0, 6.9]
     expected = "".join(BLOCKS[round((value + 1) / 8 * 7)] for value in values)
     assert sparkline(values) == expected
@@ -129,27 +129,27 @@ def test_a_sparkline_is_the_rank_among_eight_levels():
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("phase", ["early", "middle", "end"])
-def test_the_panel_fits_and_nothing_is_cut_off(clock, width, phase):
-    screen, console = screen_of(clock, width, steps=781_250, batch=16_384)
+def test_panel_fits_the_width_and_cuts_nothing_off(clock, width, phase):
+    screen, console = make_panel(clock, width, steps=781_250, batch_size=16_384)
     last = {"early": 0, "middle": 100, "end": 110}[phase]
     for number in range(1, last + 1):
         clock.now += 700.0
         screen.update(number * 7_000, {**line(number), "skipped_steps": 9})
     if phase == "end":
         screen.update(781_250, CHECK)
-    rows = drawn(screen, console).splitlines()
+    rows = draw(screen, console).splitlines()
     assert {len(row) for row in rows} == {width}
     assert len(rows) <= 23
     assert not any("…" in row for row in rows)
 
 
-def test_the_panel_shows_everything(clock):
-    screen, console = screen_of(clock)
+def test_panel_shows_every_metric(clock):
+    screen, console = make_panel(clock)
     for step in range(10, 610, 10):
         clock.now += 2.0
-        screen.update(step, line(step))
+        screen.update(step, line(step) | {"loss": 4 + math.sin(step)})
     screen.update(600, CHECK)
-    text = drawn(screen, console)
+    text = draw(screen, console)
     for part in (
         "runs/tiny",
         "30.0%",
@@ -158,43 +158,43 @@ def test_the_panel_shows_everything(clock):
         "step 600/2,000",
         "76,800 samples",
         "612 samples/s",
-        "loss                4.812",
-        "masked images",
-        "vib texts",
-        "0.03010 .. 0.04120",
-        "scale 10.20",
-        "bias -9.800",
-        "gradient norm 3.100",
-        "learning rate 0.0005",
+        "masked images 4.044",
+        "vib texts 4.044",
+        "image uncertainty   0.03560",
+        "scale 10.2",
+        "logit bias -9.8",
+        "grad norm 3.1",
+        "lr 0.0005",
         "waiting for data 3%",
         "memory 1.23 GiB",
-        "held out at step 600   R@1 43.1%   to text 42.0%   to image 44.2%",
+        "held-out at step 600",
+        "R@1 43.1%   to text 42.0%   to image 44.2%",
         "uncertainty of images 0.03510   of texts 0.03720   text above image 71.2%",
     ):
         assert part in text
     assert "skipped" not in text
-    trend = next(row for row in text.splitlines() if "ppcl" in row)
-    assert sparkline([4 + math.sin(step) for step in range(10, 610, 10)][-49:]) in trend
+    trend = next(row for row in text.splitlines() if row.startswith("│ loss"))
+    assert sparkline([4 + math.sin(step) for step in range(10, 610, 10)][-47:]) in trend
     screen.update(610, {**line(610), "skipped_steps": 3})
-    assert "steps skipped 3" in drawn(screen, console)
+    assert "skipped steps 3" in draw(screen, console)
 
 
-def test_a_check_stays_and_terms_of_an_older_stage_go(clock):
-    screen, console = screen_of(clock)
+def test_panel_keeps_held_out_results_and_drops_terms_of_earlier_stages(clock):
+    screen, console = make_panel(clock)
     screen.update(10, {"loss": 1.0, "loss/pml": 1.0} | CHECK)
     screen.update(20, {"loss": 1.0, "loss/ppcl": 1.0})
-    text = drawn(screen, console)
-    assert "held out at step 10 " in text
+    text = draw(screen, console)
+    assert "held-out at step 10 " in text
     assert "ppcl" in text
     assert "pml" not in text
 
 
 @pytest.mark.parametrize("missing", [*line(1), None])
-def test_any_value_may_be_missing(clock, missing):
+def test_displays_accept_missing_metrics(clock, missing):
     values = {name: value for name, value in line(1).items() if name != missing and missing is not None}
-    screen, console = screen_of(clock)
+    screen, console = make_panel(clock)
     screen.update(1, values)
-    assert "step 1/2,000" in drawn(screen, console)
+    assert "step 1/2,000" in draw(screen, console)
     file = io.StringIO()
     PlainDisplay(file, "x", ProgressTracker(steps=10, batch_size=1, first_step=0, clock=clock)).update(
         1, values
@@ -205,26 +205,26 @@ def test_any_value_may_be_missing(clock, missing):
 @pytest.mark.parametrize(
     "check", [{"held_out/r1": 0.5}, {"held_out/text_above_image": 0.5}, {"held_out/x": 1.0}]
 )
-def test_part_of_a_check(clock, check):
-    screen, console = screen_of(clock)
+def test_panel_shows_partial_held_out_results(clock, check):
+    screen, console = make_panel(clock)
     screen.update(1, check)
-    assert ("50.0%" in drawn(screen, console)) == ("held_out/x" not in check)
+    assert ("50.0%" in draw(screen, console)) == ("held_out/x" not in check)
 
 
-def test_a_deterministic_model_has_no_uncertainty(clock):
-    screen, console = screen_of(clock)
+def test_panel_of_a_deterministic_model_has_no_uncertainty(clock):
+    screen, console = make_panel(clock)
     screen.update(1, {"loss": 3.0, "loss/siglip": 3.0, "scale": 10.0, "logit_bias": -10.0})
-    assert "uncertainty" not in drawn(screen, console)
+    assert "uncertainty" not in draw(screen, console)
 
 
-def test_numbers_that_are_not_finite_are_shown(clock):
-    screen, console = screen_of(clock)
+def test_panel_shows_nonfinite_values(clock):
+    screen, console = make_panel(clock)
     for bad in (math.nan, math.inf):
         screen.update(1, dict.fromkeys([*line(1), *CHECK], bad))
-        assert str(bad) in drawn(screen, console)
+        assert str(bad) in draw(screen, console)
 
 
-def test_only_ascii_where_the_screen_knows_no_more(clock):
+def test_panel_is_ascii_on_an_ascii_terminal(clock):
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     console = Console(width=80, file=file, force_terminal=True, color_system=None)
     screen = LiveDisplay(
@@ -232,14 +232,14 @@ def test_only_ascii_where_the_screen_knows_no_more(clock):
     )
     screen.update(1, line(1))
     screen.update(2, line(2) | CHECK)
-    text = drawn(screen, console)
+    text = draw(screen, console)
     assert text.isascii()
     assert ASCII_BLOCKS[0] + ASCII_BLOCKS[-1] in text
 
 
-def test_it_is_drawn_at_most_four_times_a_second(clock):
+def test_panel_is_drawn_at_most_four_times_per_second(clock):
     frames = []
-    screen, _ = screen_of(clock, redraw=lambda: frames.append(clock.now))
+    screen, _ = make_panel(clock, redraw=lambda: frames.append(clock.now))
     for step in range(1, 1001):
         clock.now += 1 / 128
         screen.tick(step)
@@ -248,7 +248,7 @@ def test_it_is_drawn_at_most_four_times_a_second(clock):
     assert all(after - before >= 0.25 for before, after in pairwise(frames))
 
 
-def test_what_is_said_stays_above_and_brackets_are_no_markup(clock):
+def test_messages_stay_above_the_panel_without_markup(clock):
     file = Terminal()
     console = Console(width=80, file=file, force_terminal=True, color_system=None)
     pace = ProgressTracker(steps=20, batch_size=4, first_step=0, clock=clock)
@@ -265,7 +265,7 @@ def test_what_is_said_stays_above_and_brackets_are_no_markup(clock):
     assert text.endswith("\x1b[?25h")  # the cursor is back
 
 
-def test_an_error_leaves_the_panel_and_the_cursor(clock):
+def test_error_restores_the_cursor(clock):
     file = Terminal()
     console = Console(width=80, file=file, force_terminal=True)
     pace = ProgressTracker(steps=20, batch_size=4, first_step=0, clock=clock)
@@ -274,7 +274,7 @@ def test_an_error_leaves_the_panel_and_the_cursor(clock):
     assert "\x1b[?25h" in file.getvalue()
 
 
-def test_a_plain_line(clock):
+def test_plain_display_prints_one_line_per_update(clock):
     file = io.StringIO()
     lines = PlainDisplay(
         file, "runs/tiny", ProgressTracker(steps=2000, batch_size=128, first_step=100, clock=clock)
@@ -289,10 +289,11 @@ def test_a_plain_line(clock):
     lines.print_message("saved")
     assert file.getvalue().splitlines() == [
         "runs/tiny: 2,000 steps of 128 samples, after step 100",
-        "step 120/2,000  15,360 samples  612/s  data 3%  left 3:08  loss 4.812  a 10.2 b -9.8  "
-        "unc image 0.03512 text 0.03512  grad 3.1  lr 0.0005  skipped 2",
-        "step 120/2,000  15,360 samples  1,280/s  left 3:08  loss 4.812 (ppcl 4.800 inclusion 0.6900)",
-        "held out at step 120:  R@1 43.1%  to text 42.0%  to image 44.2%  uncertainty of images 0.03510  "
+        "step 120/2,000  15,360 samples  612 samples/s  left 3:08  loss 4.812  image uncertainty 0.03512  "
+        "text uncertainty 0.03512  scale 10.2  logit bias -9.8  grad norm 3.1  lr 0.0005  waiting for data 3%  "
+        "memory 1.23 GiB  skipped steps 2",
+        "step 120/2,000  15,360 samples  1,280 samples/s  left 3:08  loss 4.812  ppcl 4.800  inclusion 0.6900",
+        "held-out at step 120:  R@1 43.1%  to text 42.0%  to image 44.2%  uncertainty of images 0.03510  "
         "of texts 0.03720  text above image 71.2%",
         "saved",
     ]
@@ -302,10 +303,10 @@ def test_a_plain_line(clock):
     ("seconds", "text"),
     [(0, "0:00"), (190, "3:10"), (3599.6, "1:00:00"), (7390, "2:03:10"), (439_300, "5d 2h")],
 )
-def test_spans(clock, seconds, text):
-    screen, console = screen_of(clock)
+def test_panel_formats_durations(clock, seconds, text):
+    screen, console = make_panel(clock)
     clock.now = seconds
-    assert f"elapsed {text} " in drawn(screen, console)
+    assert f"elapsed {text} " in draw(screen, console)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_spans(clock, seconds, text):
         ("none", "xterm", "none", False),
     ],
 )
-def test_who_sees_what(choice, terminal, kind, seen, monkeypatch, capsys):
+def test_open_display_chooses_by_mode_and_terminal(choice, terminal, kind, seen, monkeypatch, capsys):
     stderr = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", terminal or "")
@@ -357,7 +358,7 @@ class Broken(Terminal):
 @pytest.mark.parametrize("good", [0, 1, 3])
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "x"), OSError(28, "x"), ValueError("closed file")])
 @pytest.mark.parametrize("choice", ["plain", "rich"])
-def test_a_run_goes_on_though_nobody_looks(choice, error, good, monkeypatch):
+def test_displays_survive_a_broken_stderr(choice, error, good, monkeypatch):
     stderr = Broken(error, good)
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr("prolip.training.display.SECONDS_PER_FRAME", 0.0)
@@ -370,19 +371,16 @@ def test_a_run_goes_on_though_nobody_looks(choice, error, good, monkeypatch):
     assert sys.stderr is stderr
 
 
-def test_letters_that_a_file_does_not_know_are_escaped():
+def test_plain_display_escapes_characters_the_file_cannot_encode(monkeypatch):
     raw = io.BytesIO()
-    lines = PlainDisplay(
-        io.TextIOWrapper(raw, encoding="ascii"),
-        "Läufe/ü",
-        ProgressTracker(steps=1, batch_size=1, first_step=0),
-    )
-    lines.print_message("then")
-    assert raw.getvalue() == b"L\\xe4ufe/\\xfc: 1 steps of 1 samples\nthen\n"
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(raw, encoding="ascii"))
+    with open_display("plain", name="Läufe/ü", steps=1, batch_size=1, first_step=0) as display:
+        display.print_message("then")
+        assert raw.getvalue() == b"L\\xe4ufe/\\xfc: 1 steps of 1 samples\nthen\n"
 
 
 @pytest.mark.parametrize("choice", ["plain", "rich"])
-def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
+def test_closed_pipe_keeps_exit_code_zero(choice):
     code = (
         "import time\nfrom prolip.training.display import open_display\n"
         f"with open_display({choice!r}, name='x', steps=9, batch_size=1, first_step=0) as watch:\n"
@@ -394,7 +392,7 @@ def test_a_closed_pipe_does_not_spoil_the_exit_code(choice):
     assert (run.stdout, run.returncode) == ("done\n", 0)
 
 
-def test_what_is_said_last_is_below_the_panel(clock):
+def test_final_message_is_printed_below_the_panel(clock):
     file = io.StringIO()
     console = Console(width=80, file=file, force_terminal=True, color_system=None)
     with open_live_display(

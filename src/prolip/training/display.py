@@ -1,4 +1,4 @@
-"""Progress of a run for people: a live panel on a terminal, plain lines elsewhere, or nothing."""
+"""Display of a run while it trains: a live panel on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from prolip.training.config import DisplayMode
@@ -19,12 +20,32 @@ if TYPE_CHECKING:
 
 SECONDS_PER_FRAME = 0.25
 MAX_TREND = 80
-"""Values in the longest sparkline; 80 columns have room for the last 40 or so."""
+"""Values of a sparkline; a terminal of 80 columns shows the last 50 or so."""
 RECENT_STEPS = 500
 """Steps over which the speed is measured: the slow first ones drop out, evaluations and checkpoints stay in."""
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
 HELD_OUT, TERM = "held_out/", "loss/"
 FRAME_WIDTH = 4
+"""Columns of the panel's border and padding."""
+
+TRENDS = {"loss": "loss", "image/uncertainty": "image uncertainty", "text/uncertainty": "text uncertainty"}
+"""Metrics that the panel draws as sparklines, and their labels."""
+LINES = (
+    {"scale": "scale {:.4g}", "logit_bias": "logit bias {:.4g}", "grad_norm": "grad norm {:.4g}", "lr": "lr {:.3g}"},
+    {
+        "data_wait": "waiting for data {:.0%}", "peak_memory": "memory {:.3g} GiB",
+        "skipped_steps": "skipped steps {:.0f}",
+    },
+)  # fmt: skip
+HELD_OUT_LINES = (
+    {"r1": "R@1 {:.1%}", "image_to_text_r1": "to text {:.1%}", "text_to_image_r1": "to image {:.1%}"},
+    {
+        "image_uncertainty": "uncertainty of images {:#.4g}",
+        "text_uncertainty": "of texts {:#.4g}",
+        "text_above_image": "text above image {:.1%}",
+    },
+)
+"""Metrics that are shown as text, a line each, with their formats."""
 
 
 class Display:
@@ -159,23 +180,12 @@ class PlainDisplay(Display):
         self._progress.reach(step)
         training, held_out = _split_metrics(values)
         if training:
-            terms = {
-                name.removeprefix(TERM): value for name, value in training.items() if name.startswith(TERM)
-            }
-            spread = {
-                m: training[f"{m}/uncertainty"] for m in ("image", "text") if f"{m}/uncertainty" in training
-            }
-            loss = _describe(training, {"loss": "loss {}"})
-            parts = [
-                " ".join([*loss, f"({_join_values(terms)})"] if terms else loss),
-                f"uncertainty {_join_values(spread)}" if spread else "",
-                *_describe_optimization(training),
-                *_describe_resources(training),
-            ]
-            self.print_message("  ".join(filter(None, [*self._progress.describe(training), *parts])))
+            trends = [f"{label} {training[name]:#.4g}" for name, label in TRENDS.items() if name in training]
+            lines = [self._progress.describe(training), trends, *format_metrics(training)]
+            self.print_message("  ".join(part for line in lines for part in line))
         if held_out:
-            retrieval, uncertainty = _describe_held_out(held_out)
-            self.print_message("  ".join([f"held-out at step {step:,}:", *retrieval, *uncertainty]))
+            parts = [part for line in format_held_out(held_out) for part in line]
+            self.print_message("  ".join([f"held-out at step {step:,}:", *parts]))
 
     def tick(self, step: int) -> None:
         self._progress.reach(step)
@@ -206,7 +216,7 @@ def open_live_display(console: Console, name: str, progress: ProgressTracker) ->
 
 
 class LiveDisplay(Display):
-    """The live panel: progress bar, metrics with sparklines, held-out results.
+    """The live panel: progress bar, sparklines, metrics, held-out results.
 
     The training thread draws it, at most four times per second. A drawing thread might hold the console's lock when a
     worker process is forked, and the worker could then never print.
@@ -219,18 +229,17 @@ class LiveDisplay(Display):
         self.final_messages: list[str] = []
         self._last_drawn = progress.clock()
         self._values: dict[str, float] = {}
-        self._held_out: dict[str, float] = {}
-        self._held_out_step = 0
+        self._held_out: tuple[int, dict[str, float]] = (0, {})
         self._trends: dict[str, deque[float]] = {}
 
     def update(self, step: int, values: Mapping[str, float]) -> None:
         training, held_out = _split_metrics(values)
         if training:
             self._values = training
-            for name, value in training.items():
-                self._trends.setdefault(name, deque(maxlen=MAX_TREND)).append(value)
+            for name in TRENDS.keys() & training.keys():
+                self._trends.setdefault(name, deque(maxlen=MAX_TREND)).append(training[name])
         if held_out:
-            self._held_out, self._held_out_step = held_out, step
+            self._held_out = step, held_out
         self.tick(step)
 
     def tick(self, step: int) -> None:
@@ -256,53 +265,35 @@ class LiveDisplay(Display):
         from rich.table import Table
         from rich.text import Text
 
-        progress = self._progress
+        progress, (held_out_step, held_out) = self._progress, self._held_out
+        line = partial(_make_line, width=self._console.width - FRAME_WIDTH)
+        done = [f"{progress.step / progress.steps:.1%}", f"elapsed {_format_duration(progress.elapsed)}"]
         bar = Table.grid(expand=True, padding=(0, 2))
         bar.add_column(ratio=1)
         bar.add_row(
             ProgressBar(total=progress.steps, completed=progress.step, finished_style="green"),
-            _make_line(
-                f"{progress.step / progress.steps:.1%}", f"elapsed {_format_duration(progress.elapsed)}"
-            ),
+            _make_line(done),
         )
-        rows: list[RenderableType] = [bar, _make_line(*progress.describe(self._values))]
-        for section in (self._draw_losses(), self._draw_uncertainty(), self._draw_lines()):
-            rows += [Text(), *section] if section else []
+        rows: list[RenderableType] = [
+            bar,
+            line(progress.describe(self._values)),
+            *(self._draw_trend(name) for name in TRENDS if name in self._values),
+            *map(line, format_metrics(self._values)),
+        ]
+        if lines := format_held_out(held_out):
+            rows += [Text(), line([f"held-out at step {held_out_step:,}"]), *map(line, lines)]
         return Panel(Group(*rows), title=Text(self._name), title_align="left", border_style="bright_black")
 
-    def _draw_losses(self) -> list[Text]:
-        names = [name for name in self._values if name == "loss" or name.startswith(TERM)]
-        labels = [name.replace(TERM, "  ").replace("_", " ") for name in names]
-        return [self._draw_trend(name, label, "cyan") for name, label in zip(names, labels, strict=True)]
-
-    def _draw_uncertainty(self) -> list[Text]:
-        rows = []
-        for modality in ("image", "text"):
-            name = f"{modality}/uncertainty"
-            ends = _describe(self._values, {f"{name}_q05": "{}", f"{name}_q95": "{}"})
-            if name in self._values:
-                note = " .. ".join(ends) if len(ends) == 2 else ""
-                rows.append(self._draw_trend(name, f"  {modality}", "magenta", note))
-        has_range = any("uncertainty_q95" in name for name in self._values)
-        return [_make_row("uncertainty", "mean", "5% .. 95%" if has_range else ""), *rows] if rows else []
-
-    def _draw_lines(self) -> list[Text]:
-        lines = [_describe_optimization(self._values), _describe_resources(self._values)]
-        retrieval, uncertainty = _describe_held_out(self._held_out)
-        if retrieval or uncertainty:
-            lines += [[f"held-out at step {self._held_out_step:,}", *retrieval], uncertainty]
-        return [_make_line(*parts) for parts in lines if parts]
-
-    def _draw_trend(self, name: str, label: str, color: str, note: str = "") -> Text:
+    def _draw_trend(self, name: str) -> Text:
         """A value and its sparkline, which fills the rest of the width."""
-        row = _make_row(label, _format_value(self._values[name]), f"{note:<20}" if note else "")
-        width = max(0, self._console.width - FRAME_WIDTH - row.cell_len - 2)
+        from rich.text import Text
+
+        row = Text(f"{TRENDS[name]:<18}", no_wrap=True, overflow="ellipsis")
+        row.append(f"{self._values[name]:>#9.4g}  ", style="bold")
+        width = max(0, self._console.width - FRAME_WIDTH - row.cell_len)
         values = list(self._trends[name])[-width:] if width else []
         blocks = ASCII_BLOCKS if self._console.options.ascii_only else BLOCKS
-        width = min(
-            width, max(map(len, self._trends.values()))
-        )  # trends that started later end with the others
-        return row.append("  ").append(sparkline(values, blocks).rjust(width), style=color)
+        return row.append(sparkline(values, blocks), style="cyan")
 
 
 def sparkline(values: Sequence[float], blocks: str = BLOCKS) -> str:
@@ -317,77 +308,48 @@ def sparkline(values: Sequence[float], blocks: str = BLOCKS) -> str:
     return "".join(blocks[round(scale * (v - low))] if math.isfinite(v) else "!" for v in values)
 
 
+def format_metrics(values: Mapping[str, float]) -> list[list[str]]:
+    """Training metrics as text: a line of loss terms, then those of `LINES`. Missing metrics are left out."""
+    terms = [
+        f"{name.removeprefix(TERM).replace('_', ' ')} {value:#.4g}"
+        for name, value in values.items()
+        if name.startswith(TERM)
+    ]
+    shown = {name: value for name, value in values.items() if name != "skipped_steps" or value}
+    return [line for line in (terms, *_format_lines(shown, LINES)) if line]
+
+
+def format_held_out(values: Mapping[str, float]) -> list[list[str]]:
+    """Held-out metrics as text, by the lines of `HELD_OUT_LINES`."""
+    short = {name.removeprefix(HELD_OUT): value for name, value in values.items()}
+    return _format_lines(short, HELD_OUT_LINES)
+
+
+def _format_lines(values: Mapping[str, float], lines: Sequence[Mapping[str, str]]) -> list[list[str]]:
+    formatted = [
+        [form.format(values[name]) for name, form in line.items() if name in values] for line in lines
+    ]
+    return [line for line in formatted if line]
+
+
 def _split_metrics(values: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
     """Metrics of training, and of held-out data."""
     training = {name: value for name, value in values.items() if not name.startswith(HELD_OUT)}
     return training, {name: value for name, value in values.items() if name.startswith(HELD_OUT)}
 
 
-def _describe(values: Mapping[str, float], templates: Mapping[str, str]) -> list[str]:
-    """The templates of the metrics that are there; {} takes the value with four digits."""
-    found = {template: values.get(name) for name, template in templates.items()}
-    return [
-        template.format(_format_value(value) if "{}" in template else value)
-        for template, value in found.items()
-        if value is not None
-    ]
-
-
-def _describe_optimization(values: Mapping[str, float]) -> list[str]:
-    labels = {
-        "scale": "scale {}",
-        "logit_bias": "logit bias {}",
-        "grad_norm": "grad norm {}",
-        "lr": "lr {:.3g}",
-    }
-    return _describe(values, labels)
-
-
-def _describe_resources(values: Mapping[str, float]) -> list[str]:
-    labels = {"data_wait": "waiting for data {:.0%}", "peak_memory": "memory {:.3g} GiB"}
-    skipped = {"skipped_steps": "skipped steps {:.0f}"} if values.get("skipped_steps") else {}
-    return _describe(values, labels | skipped)
-
-
-def _describe_held_out(values: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """Retrieval; uncertainty."""
-    retrieval = {
-        "r1": "R@1 {:.1%}",
-        "image_to_text_r1": "to text {:.1%}",
-        "text_to_image_r1": "to image {:.1%}",
-    }
-    uncertainty = {
-        "image_uncertainty": "uncertainty of images {}", "text_uncertainty": "of texts {}",
-        "text_above_image": "text above image {:.1%}",
-    }  # fmt: skip
-    plain = {name.removeprefix(HELD_OUT): value for name, value in values.items()}
-    return _describe(plain, retrieval), _describe(plain, uncertainty)
-
-
-def _make_line(*parts: str) -> Text:
-    """Labels and values on one line; what doesn't fit is cut off."""
+def _make_line(parts: Sequence[str], width: int = 1000) -> Text:
+    """Labels and values; a part that doesn't fit into `width` columns begins a new line."""
     from rich.text import Text
 
-    line = Text("   ".join(parts), no_wrap=True, overflow="ellipsis")
-    line.highlight_regex(r"(?<!\S)-?\d\S*", "bold")
-    line.highlight_regex(r"skipped steps \d+", "yellow")
-    return line
-
-
-def _make_row(label: str, value: str, note: str = "") -> Text:
-    from rich.text import Text
-
-    row = Text(f"{label:<16}", no_wrap=True, overflow="ellipsis").append(f"{value:>9}", style="bold")
-    return row.append(f"  {note}" if note else "", style="bright_black")
-
-
-def _join_values(values: Mapping[str, float]) -> str:
-    return " ".join(f"{name} {_format_value(value)}" for name, value in values.items())
-
-
-def _format_value(value: float) -> str:
-    """Four significant digits."""
-    return f"{value:#.4g}"
+    lines = [""]
+    for part in parts:
+        joined = f"{lines[-1]}   {part}".strip()
+        lines = [*lines[:-1], joined] if len(joined) <= width else [*lines, part]
+    text = Text("\n".join(lines))
+    text.highlight_regex(r"(?<!\S)-?\d\S*", "bold")
+    text.highlight_regex(r"skipped steps \d+", "yellow")
+    return text
 
 
 def _format_duration(seconds: float) -> str:

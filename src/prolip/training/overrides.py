@@ -1,4 +1,4 @@
-"""A config changed by words of the command line: key=value or --key value, where a key is a path into the config."""
+"""Overrides of a training config from the command line: key=value or --key value."""
 
 from __future__ import annotations
 
@@ -14,50 +14,69 @@ import tyro
 from prolip.configs import union_members
 from prolip.training.config import TrainConfig
 
-NAMED = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
-"""key=value. Not "scenes:simple,size=48" or an address with a query, which are values."""
+KEY_VALUE = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+"""key=value. "scenes:simple,size=48" and an address with a query don't match: they are values."""
 
 
 def apply_overrides(config: TrainConfig, args: Sequence[str], prog: str = "prolip train") -> TrainConfig:
-    """The config with these keys changed. Later words win.
+    """Change keys of a config. Later arguments win.
 
-    optimizer.lr=1e-3 and --optimizer.lr 1e-3 are the same. Of a key that takes several values, key=value is split at
-    spaces, but not in quotes, nor after "pipe:", whose command has spaces of its own.
+    optimizer.lr=1e-3 and --optimizer.lr 1e-3 are the same. If a key takes several values, key=value is split at spaces,
+    but not inside quotes, and not after "pipe:", because the command after it may hold spaces.
+
+    Args:
+        config: The config of the recipe.
+        args: Arguments of the command line.
+        prog: The program's name in error messages.
+
+    Returns:
+        The changed config.
+
+    Raises:
+        ValueError: A key doesn't exist (the message suggests similar ones), or a value can't be parsed.
     """
     known = list_keys(config)
     words: list[str] = []
-    for key, values in _pairs(args, known):
-        words += [f"--{key}", *_spelt(known[key], values)]
-    return _tyro(config, words, prog) if words else config
+    for key, values in _iter_pairs(args, known):
+        words += [f"--{key}", *_spell_for_tyro(known[key], values)]
+    return _parse_with_tyro(config, words, prog) if words else config
 
 
 def print_keys(config: TrainConfig, prog: str) -> None:
     """Print every key with its meaning and its value in this config."""
     print("Each --key value below may also be written key=value; several values: key='a b'.\n")
     try:
-        _tyro(config, ["--help"], prog)
-    except SystemExit:  # tyro ends so after its help
+        _parse_with_tyro(config, ["--help"], prog)
+    except SystemExit:  # tyro exits after it has printed help
         return
 
 
 def list_keys(config: TrainConfig) -> dict[str, Any]:
     """Every key that can be set, with its type: {"optimizer.lr": float, "initial_stages.0.samples": int, ...}."""
-    return dict(_keys(config, ""))
+    return dict(_iter_keys(config, ""))
 
 
 def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The values of those arguments that have one of these names, and the other words as they are."""
+    """Split arguments into those with the given names and the rest.
+
+    Args:
+        args: Arguments of the command line.
+        names: Keys to take out.
+
+    Returns:
+        The values of these keys, and all other arguments unchanged.
+    """
     taken: dict[str, str] = {}
     rest: list[str] = []
     words = list(args)
     while words:
         word = words.pop(0)
-        match = NAMED.fullmatch(word.removeprefix("--"))
+        match = KEY_VALUE.fullmatch(word.removeprefix("--"))
         if match and match[1] in names:
             taken[match[1]] = match[2]
         elif word.startswith("--") and word[2:] in names:
             if not words:
-                raise ValueError(f"{word} has no value: write {word[2:]}=...")
+                raise ValueError(f"{word} needs a value: {word[2:]}=...")
             taken[word[2:]] = words.pop(0)
         else:
             rest.append(word)
@@ -65,10 +84,10 @@ def take_keys(args: Sequence[str], names: Sequence[str]) -> tuple[dict[str, str]
 
 
 def make_unknown_key_error(key: str, known: Sequence[str]) -> ValueError:
-    """The error that names the keys most like this one: of like spelling, or with the same last part."""
+    """An error that suggests keys with a similar spelling or the same last part."""
     if key.startswith("initial_stages.") and not any(name.startswith("initial_stages.") for name in known):
         return ValueError(
-            f"there is no key {key!r}: stages are added in a recipe, and here those that are there change"
+            f"there is no key {key!r}: this recipe has no initial stages; stages are added in a recipe file"
         )
     last = key.rpartition(".")[2]
     close = [*get_close_matches(key, known, n=3), *(name for name in known if name.split(".")[-1] == last)]
@@ -79,59 +98,59 @@ def make_unknown_key_error(key: str, known: Sequence[str]) -> ValueError:
     )
 
 
-def _tyro(config: TrainConfig, words: Sequence[str], prog: str) -> TrainConfig:
+def _parse_with_tyro(config: TrainConfig, words: Sequence[str], prog: str) -> TrainConfig:
     return tyro.cli(
         TrainConfig, default=config, args=words, prog=prog, use_underscores=True,
         config=(tyro.conf.FlagConversionOff,),
     )  # fmt: skip
 
 
-def _keys(part: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def _iter_keys(part: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     hints = get_type_hints(type(part))
     for name in (field.name for field in fields(part)):
         value, key = getattr(part, name), prefix + name
         if is_dataclass(value):
-            yield from _keys(value, f"{key}.")
-        elif is_dataclass(next(iter(get_args(hints[name])), None)):  # stages: those that are there
+            yield from _iter_keys(value, f"{key}.")
+        elif is_dataclass(next(iter(get_args(hints[name])), None)):  # stages of the recipe
             for number, stage in enumerate(value):
-                yield from _keys(stage, f"{key}.{number}.")
+                yield from _iter_keys(stage, f"{key}.{number}.")
         else:
             yield key, hints[name]
 
 
-def _pairs(args: Sequence[str], known: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _iter_pairs(args: Sequence[str], known: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Each key with its values, in the order given."""
     words = list(args)
     while words:
         word = words.pop(0)
-        match = NAMED.fullmatch(word.removeprefix("--"))
+        match = KEY_VALUE.fullmatch(word.removeprefix("--"))
         if match:
-            key = _known(match[1], known)
+            key = _require_known(match[1], known)
             yield key, _split(match[2]) if _takes_several(known[key]) else [match[2]]
         elif word.startswith("--"):
-            key = _known(word[2:], known)
-            most = None if _takes_several(known[key]) else 1
-            yield key, _values(words, known, most)
+            key = _require_known(word[2:], known)
+            max_values = None if _takes_several(known[key]) else 1
+            yield key, _take_values(words, known, max_values)
         else:
             raise ValueError(f"{word!r} is neither key=value nor --key value")
 
 
-def _values(words: list[str], known: Mapping[str, Any], most: int | None) -> list[str]:
-    """Take from `words` what belongs to the key before them: up to the next key."""
+def _take_values(words: list[str], known: Mapping[str, Any], max_values: int | None) -> list[str]:
+    """Remove the values of the current key from the front of `words`: up to the next key."""
     found: list[str] = []
-    while words and len(found) != most and not words[0].startswith("--"):
-        match = NAMED.fullmatch(words[0])
+    while words and len(found) != max_values and not words[0].startswith("--"):
+        match = KEY_VALUE.fullmatch(words[0])
         if match and match[1].replace("-", "_") in known:
             break
         found.append(words.pop(0))
     return found
 
 
-def _known(key: str, known: Mapping[str, Any]) -> str:
-    spelt = key.replace("-", "_")
-    if spelt not in known:
+def _require_known(key: str, known: Mapping[str, Any]) -> str:
+    normalized = key.replace("-", "_")
+    if normalized not in known:
         raise make_unknown_key_error(key, list(known))
-    return spelt
+    return normalized
 
 
 def _split(value: str) -> list[str]:
@@ -143,8 +162,8 @@ def _split(value: str) -> list[str]:
         raise ValueError(f"{value!r} can't be split into values: {error}") from None
 
 
-def _spelt(hint: Any, values: list[str]) -> list[str]:
-    """As tyro wants them: True and False with a capital, and a switch alone is True."""
+def _spell_for_tyro(hint: Any, values: list[str]) -> list[str]:
+    """Booleans as tyro expects them: True and False; a flag without a value is True."""
     if bool not in union_members(hint):
         return values
     return [value.capitalize() for value in values] or ["True"]

@@ -18,21 +18,21 @@ from prolip.training.run_folder import compare_configs
 
 SOFTMAX, INCLUDING = ("clip",), ("ppcl", "inclusion", "masked", "vib")
 WHOLE = (SOFTMAX, SOFTMAX, ("clip", "inclusion", "masked"), INCLUDING)
-POINTS = {"model.uncertainty", "optimizer.temperature_rate"}
+POINTS = {"model.uncertainty", "optimizer.temperature_lr_multiplier"}
 VARIANTS = {
     "prolip": (WHOLE, set()),
     "mask": (WHOLE, {"masking.method"}),
     "drop": (WHOLE, {"masking.method", "data.token_dropout"}),
-    "clip": ((SOFTMAX,) * 3, POINTS | {"model.contrast", "model.bias"}),
+    "clip": ((SOFTMAX,) * 3, POINTS | {"model.contrastive_loss", "model.init_logit_bias"}),
     "siglip": ((*(SOFTMAX,) * 3, ("siglip",)), POINTS),
     "no-inclusion": ((*(SOFTMAX,) * 3, ("ppcl", "vib")), set()),
     "image-in-text": ((SOFTMAX, SOFTMAX, ("clip", "inclusion"), ("ppcl", "inclusion", "vib")), set()),
     "whole-in-masked": ((SOFTMAX, SOFTMAX, ("clip", "masked"), ("ppcl", "masked", "vib")), set()),
-    "ppcl-alone": ((("ppcl", "vib"),) * 3, {"optimizer.temperature_rate"}),
-    "pml-alone": ((("pml", "vib"),) * 3, {"optimizer.temperature_rate"}),
+    "ppcl-alone": ((("ppcl", "vib"),) * 3, {"optimizer.temperature_lr_multiplier"}),
+    "pml-alone": ((("pml", "vib"),) * 3, {"optimizer.temperature_lr_multiplier"}),
 }
 """Of each variant the terms of every stage, and the keys beside objective and stages that differ from the headline."""
-SHARES = (0.12, 0.18, 0.15)
+FRACTIONS = (0.12, 0.18, 0.15)
 
 
 def config(*args):
@@ -56,7 +56,7 @@ def test_a_variant_differs_from_the_headline_in_what_it_says(variant):
     terms, keys = VARIANTS[variant]
     assert tuple(stage.objective.active for stage in run.stages) == terms
     changed = {key for key, *_ in compare_configs(whole.to_dict(), run.to_dict())}
-    assert {key for key in changed if key != "before" and not key.startswith("objective.")} == keys
+    assert {key for key in changed if key != "initial_stages" and not key.startswith("objective.")} == keys
     for objective in (stage.objective for stage in run.stages):
         assert (objective.c, objective.eps) == (whole.objective.c, whole.objective.eps)
         for name in objective.active:
@@ -67,10 +67,13 @@ def test_a_variant_differs_from_the_headline_in_what_it_says(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_stages_have_shares_of_its_samples(variant):
+def test_stages_have_fractions_of_the_samples(variant):
     run = config(f"variant={variant}", "samples=128000")
-    shares = SHARES[: len(VARIANTS[variant][0]) - 1]
-    assert run.stage_steps == (*(round(1000 * share) for share in shares), round(1000 * (1 - sum(shares))))
+    fractions = FRACTIONS[: len(VARIANTS[variant][0]) - 1]
+    assert run.stage_steps == (
+        *(round(1000 * fraction) for fraction in fractions),
+        round(1000 * (1 - sum(fractions))),
+    )
 
 
 def test_variants_that_are_meant_to_be_points_are():
@@ -87,7 +90,7 @@ def test_masked_texts():
         "mask": "mask", "drop": "drop"
     }  # fmt: skip
     dropped = {variant: config(f"variant={variant}").data.token_dropout for variant in VARIANTS}
-    assert {variant: share for variant, share in dropped.items() if share} == {"drop": 0.5}
+    assert {variant: fraction for variant, fraction in dropped.items() if fraction} == {"drop": 0.5}
 
 
 @pytest.mark.parametrize("level", ["simple", "hard"])
@@ -100,22 +103,22 @@ def test_no_stage_shows_an_unseen_pair(variant, level):
     assert len(unseen) == 8
     for world in set(worlds):
         drawn = [world.draw_scene(0, index) for index in range(300)]
-        assert not unseen & {(thing.colour, thing.shape) for scene in drawn for thing in scene.things}
+        assert not unseen & {(item.color, item.shape) for scene in drawn for item in scene.objects}
 
 
-def only_a_place(meaning):
-    (thing, *others) = meaning.things or (None,)
+def states_only_a_position(meaning):
+    (thing, *others) = meaning.objects or (None,)
     silent = not others and (meaning.background, meaning.style, meaning.count) == (None, None, None)
-    return silent and thing is not None and thing.place is not None and thing.shape is thing.colour is None
+    return silent and thing is not None and thing.position is not None and thing.shape is thing.color is None
 
 
-def test_the_first_stage_dwells_on_places():
+def test_first_stage_has_captions_that_state_only_a_position():
     """Half of its captions tell nothing else; of the other half as many as of the next stage's."""
-    told = [
-        [only_a_place(source.captions(index)[0].meaning) for index in range(600)]
+    found = [
+        [states_only_a_position(source.captions(index)[0].meaning) for index in range(600)]
         for source in sources(config())[:2]
     ]
-    first, plain = (sum(found) / len(found) for found in told)
+    first, plain = (sum(one) / len(one) for one in found)
     assert plain < 0.15
     assert first == pytest.approx(0.5 + plain / 2, abs=0.08)
 
@@ -129,7 +132,7 @@ def test_every_caption_fits_its_context():
         assert max(lengths) <= words.config.context_length, source.name
 
 
-def test_held_out_captions_tell_everything():
+def test_held_out_captions_are_complete():
     for level in ("simple", "hard"):
         run = config(f"level={level}")
         source = open_data(run.held_out.source)
@@ -137,8 +140,8 @@ def test_held_out_captions_tell_everything():
         assert source.seed != sources(run)[-1].seed
         for index in range(50):
             scene = source.world.draw_scene(source.seed, index)
-            told = make_complete_caption(scene, RandomDraws(0), source.world).meaning
-            assert all(caption.meaning == told for caption in source.captions(index))
+            complete = make_complete_caption(scene, RandomDraws(0), source.world).meaning
+            assert all(caption.meaning == complete for caption in source.captions(index))
 
 
 @pytest.mark.parametrize(
@@ -147,8 +150,8 @@ def test_held_out_captions_tell_everything():
 def test_scales(scale, samples):
     run = config(f"scale={scale}")
     assert run.samples == samples
-    for stage, share in zip(run.initial_stages, SHARES, strict=True):
-        assert stage.samples == pytest.approx(share * samples, abs=1)
+    for stage, fraction in zip(run.initial_stages, FRACTIONS, strict=True):
+        assert stage.samples == pytest.approx(fraction * samples, abs=1)
     assert compare_configs(run.to_dict(), config(f"samples={samples}").to_dict()) == []
     assert len(sources(run)[-1]) > samples, "no scene comes twice"
 

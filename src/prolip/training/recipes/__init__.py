@@ -1,6 +1,6 @@
-"""Recipes: each file here is a run by name, with its command and the paper's result. A user's own file is one, too.
+"""Recipes: training configurations by name, each a file with its launch command; a user's file is one, too.
 
-Names and first lines are read without running anything, so that help is quick.
+Names and first lines are read without importing the recipes, so that help is fast.
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ if TYPE_CHECKING:
     from prolip.training.config import TrainConfig
 
 FOLDER = Path(__file__).parent
-_NUMBERS = count()
+_MODULE_NUMBERS = count()
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A run by name: `make` is the function `recipe` of its file, whose keyword arguments are its own choices."""
+    """A training configuration by name.
+
+    Attributes:
+        name: Its name, or the path of a run folder.
+        doc: The docstring of its file.
+        make: The function `recipe` of its file; its keyword arguments are the keys of the recipe itself.
+        file: The file, if it is a user's; errors in it are reported with their line.
+    """
 
     name: str
     doc: str
     make: Callable[..., Any]
     file: Path | None = None
-    """Of a user's own recipe: its errors are told with their line."""
 
     @property
     def parameters(self) -> dict[str, tuple[Any, Any]]:
@@ -43,29 +49,36 @@ class Recipe:
         return {p.name: (hints.get(p.name, str), p.default) for p in parameters}
 
     def build_config(self, args: Sequence[str] = ()) -> TrainConfig:
-        """The run. args: key=value or --key value; the recipe's own keys choose, all others change what it made."""
+        """Make the config of a run.
+
+        Args:
+            args: key=value or --key value. Keys of the recipe are passed to it; all others change the config it made.
+
+        Returns:
+            The config.
+        """
         from prolip.training import overrides
 
         own, rest = overrides.take_keys(args, list(self.parameters))
-        return overrides.apply_overrides(self._made(own), rest, f"prolip train {self.name}")
+        return overrides.apply_overrides(self._make_config(own), rest, f"prolip train {self.name}")
 
     def print_help(self) -> None:
-        """Print what it is, its own keys, and those of every run."""
+        """Print the description of the recipe, its own keys, and the keys of every run."""
         from prolip.training import overrides
 
         print(f"{self.doc}\n")
         for name, (kind, default) in self.parameters.items():
-            print(f"{name}={default}   ({', '.join(_words(kind))})")
+            print(f"{name}={default}   ({', '.join(_list_choices(kind))})")
         print()
-        overrides.print_keys(self._made({}), f"prolip train {self.name}")
+        overrides.print_keys(self._make_config({}), f"prolip train {self.name}")
 
-    def _made(self, own: dict[str, str]) -> TrainConfig:
+    def _make_config(self, own: dict[str, str]) -> TrainConfig:
         from dataclasses import replace
 
         from prolip.training.config import TrainConfig
 
-        chosen = {name: _value(value, self.parameters[name][0], name) for name, value in own.items()}
-        with _told_of(self.file):
+        chosen = {name: _parse_value(value, self.parameters[name][0], name) for name, value in own.items()}
+        with _reported_with_line(self.file):
             made = self.make(**chosen)
         if not isinstance(made, TrainConfig):
             raise ValueError(
@@ -75,24 +88,29 @@ class Recipe:
 
 
 def list_recipes() -> list[str]:
-    """Of the recipes that come with the package."""
+    """Names of the recipes that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 
 
 def read_summary(name: str) -> str:
-    """The first line of what a recipe of the package says of itself."""
-    return _doc(FOLDER / f"{name}.py").partition("\n")[0]
+    """The first line of the docstring of a recipe of the package."""
+    return _read_docstring(FOLDER / f"{name}.py").partition("\n")[0]
 
 
 def load_recipe(name_or_path: str) -> Recipe:
-    """A recipe of the package by its name, or a file of the user's.
+    """Load a recipe.
 
-    "recipes/NAME.py" is the package's, if there is no such file here.
+    Args:
+        name_or_path: The name of a recipe of the package, or a .py file. "recipes/NAME.py" names a recipe of the
+            package if there is no such file.
+
+    Returns:
+        The recipe.
     """
-    path = _find(name_or_path)
-    ours = path.parent == FOLDER
-    file = None if ours else path
-    module = import_module(f"prolip.training.recipes.{path.stem}") if ours else _run(path)
+    path = _find_file(name_or_path)
+    is_packaged = path.parent == FOLDER
+    file = None if is_packaged else path
+    module = import_module(f"prolip.training.recipes.{path.stem}") if is_packaged else _execute(path)
     make = getattr(module, "recipe", None)
     if not callable(make):
         raise ValueError(f"{path} has no function recipe() that returns a TrainConfig")
@@ -100,20 +118,20 @@ def load_recipe(name_or_path: str) -> Recipe:
         if parameter.default is parameter.empty:
             raise ValueError(f"{path}: the argument {parameter.name} of recipe() needs a default")
     recipe = Recipe(path.stem, inspect.cleandoc(module.__doc__ or ""), make, file)
-    with _told_of(file):
+    with _reported_with_line(file):
         for name, (kind, _) in recipe.parameters.items():
-            _require_kind(kind, name)
+            _require_supported_type(kind, name)
     return recipe
 
 
-def _run(path: Path) -> ModuleType:
-    """The module of a file that lies anywhere. It is among sys.modules, where dataclasses look for theirs."""
-    module = ModuleType(f"recipe {next(_NUMBERS)} {path.stem}")
+def _execute(path: Path) -> ModuleType:
+    """Execute a file as a module. It is put into sys.modules, where dataclasses look up their module."""
+    module = ModuleType(f"recipe {next(_MODULE_NUMBERS)} {path.stem}")
     module.__file__ = str(path)
     content = path.read_bytes()
     sys.modules[module.__name__] = module
     try:
-        with _told_of(path):
+        with _reported_with_line(path):
             exec(compile(content, str(path), "exec"), module.__dict__)
     except BaseException:
         del sys.modules[module.__name__]
@@ -122,29 +140,30 @@ def _run(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _told_of(file: Path | None) -> Iterator[None]:
-    """Any error of a user's file, even that it ends the program, becomes a sentence with its line."""
+def _reported_with_line(file: Path | None) -> Iterator[None]:
+    """Turn any error in a user's file, also SystemExit, into a ValueError that names file and line."""
     try:
         yield
     except (Exception, SystemExit) as error:
         if file is None:
             raise
-        line, story = _line_and_story(error, str(file))
-        place = f"{file}, line {line}" if line else str(file)
-        raise ValueError(f"{place}: {story}") from error
+        line, message = _locate_error(error, str(file))
+        location = f"{file}, line {line}" if line else str(file)
+        raise ValueError(f"{location}: {message}") from error
 
 
-def _line_and_story(error: BaseException, file: str) -> tuple[int | None, str]:
+def _locate_error(error: BaseException, file: str) -> tuple[int | None, str]:
+    """The line of the file where an error was raised, and its message."""
     if isinstance(error, SyntaxError) and error.filename in (file, None, "<string>"):
         return error.lineno, error.msg
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     kind, text = type(error).__name__, " ".join(str(error).split())
-    story = text if type(error) is ValueError and text else f"{kind}: {text}".removesuffix(": ")
-    return lines[-1] if lines else None, story
+    message = text if type(error) is ValueError and text else f"{kind}: {text}".removesuffix(": ")
+    return lines[-1] if lines else None, message
 
 
 def load_run_recipe(folder: Path) -> Recipe:
-    """The recipe that a run folder is: the config that it was started with, in the folder where it lies now."""
+    """The config that a run was started with, as a recipe that continues in the same folder."""
     from dataclasses import replace
 
     from prolip.training.run_folder import read_config
@@ -153,7 +172,7 @@ def load_run_recipe(folder: Path) -> Recipe:
     return Recipe(str(folder), f"The run in {folder}.", lambda: config)
 
 
-def _find(name_or_path: str) -> Path:
+def _find_file(name_or_path: str) -> Path:
     known = list_recipes()
     if name_or_path in known:
         return FOLDER / f"{name_or_path}.py"
@@ -167,11 +186,11 @@ def _find(name_or_path: str) -> Path:
     )
 
 
-def _doc(path: Path) -> str:
+def _read_docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
-def _require_kind(kind: Any, name: str) -> None:
+def _require_supported_type(kind: Any, name: str) -> None:
     plain, _ = _without_none(kind)
     if get_origin(plain) is not Literal and plain not in (bool, int, float, str):
         raise ValueError(
@@ -187,30 +206,30 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
     return kind, False
 
 
-def _words(kind: Any) -> list[str]:
-    """What may be written for a value of this type."""
+def _list_choices(kind: Any) -> list[str]:
+    """The values that the command line accepts for this type."""
     kind, may_be_none = _without_none(kind)
     if may_be_none:
-        return [*_words(kind), "None"]
+        return [*_list_choices(kind), "None"]
     if get_origin(kind) is Literal:
         return [str(choice) for choice in get_args(kind)]
     return ["true", "false"] if kind is bool else [kind.__name__]
 
 
-def _value(text: str, kind: Any, name: str) -> Any:
-    """A word of the command line as a recipe's own value: one of a Literal's, bool, int, float or str, or None."""
+def _parse_value(text: str, kind: Any, name: str) -> Any:
+    """Parse an argument: one of a Literal's choices, a bool, int, float, str, or None."""
     kind, may_be_none = _without_none(kind)
     if may_be_none and text == "None":
         return None
     if get_origin(kind) is Literal:
-        by_word: dict[str, Any] = {str(choice): choice for choice in get_args(kind)}
+        choices: dict[str, Any] = {str(choice): choice for choice in get_args(kind)}
     elif kind is bool:
-        by_word, text = {"true": True, "false": False}, text.lower()
+        choices, text = {"true": True, "false": False}, text.lower()
     else:
         try:
             return kind(text)
         except ValueError:
-            raise ValueError(f"{name}={text}: this is no {kind.__name__}") from None
-    if text not in by_word:
-        raise ValueError(f"{name}={text}: it must be one of {', '.join(by_word)}")
-    return by_word[text]
+            raise ValueError(f"{name}={text}: expected a value of type {kind.__name__}") from None
+    if text not in choices:
+        raise ValueError(f"{name}={text}: it must be one of {', '.join(choices)}")
+    return choices[text]

@@ -6,7 +6,7 @@ On 32 GPUs (4 nodes of 8; on each node, with the first one's name for HOST):
         -m prolip train b16_1_28b data.source='pipe:cat /data/datacomp/{00000000..00139827}.tar'
 
 512 samples per GPU, 78,125 steps. Fewer GPUs: parallel.accumulation_steps=4 and the like; the loss is the same. The
-shards are read as streams: an index of a billion samples, which data.source='/data/{0..9}.tar' needs, takes 47 bytes a sample.
+shards are read as streams: reading them as files would need an index of 47 bytes per sample.
 
 The paper (zero-shot classification results; the same row, eps -10 and c 10, is in "Impact of eps and c"): ImageNet
 67.8, shifts 55.3, VTAB 58.5, retrieval 53.0, average of 38 tasks 57.9. CLIP in the same setting: 67.2, 55.1,

@@ -5,24 +5,29 @@
     prolip train miniature variant=mask
     torchrun --nproc-per-node 2 -m prolip train miniature
 
-Not in the paper, and so without a result of it; docs/miniature.md tells what was tried and what came out.
+Not a recipe of the paper. docs/miniature.md reports what was tried and what came out.
 
-Four stages. First CLIP's softmax on the means, on scenes of a single thing, and half of the captions tell a place and
-nothing else: later, when colours and shapes tell the pictures of a batch apart, places are not learned any more. Then
-all captions; a softmax learns shapes several times faster than sigmoids do. Then, on all scenes, the inclusion terms
-beside it. Then PPCL in its place. The scale stays near 10: a larger one lets cosines be small, and then widths, not
-distances, decide what includes what. The inclusion terms weigh more than the paper's, whose tiny ones need a longer
-run.
+It has four stages:
 
-A masked text is a true, more general caption (variant=prolip). The other variants each change one thing:
+1. CLIP's softmax on the means, on scenes of one object; half of the captions describe only a position. Later, when
+   color and shape distinguish the images of a batch, positions are no longer learned.
+2. The same with all captions. A softmax learns shapes several times faster than the sigmoid losses do.
+3. All scenes, the softmax with the inclusion terms.
+4. PPCL instead of the softmax.
 
-    mask             the paper's own masking: three of four tokens become [MASK]
-    drop             they are left out instead, and so they are, less or more, of half of all captions: no lexicon
+The scale stays near 10: with a larger one cosines may be small, and then variances, not distances, decide what includes
+what. The inclusion terms have larger weights than the paper's, which need a longer run.
+
+A masked text is a true, more general caption (variant=prolip). Each other variant changes one thing:
+
+    mask             the paper's masking: three of four tokens become [MASK]
+    drop             three of four tokens are dropped, and some tokens of half of all captions: no lexicon
     clip, siglip     the same towers without variances; siglip after the same first stages
-    no-inclusion, image-in-text, whole-in-masked      the terms of the inclusion loss that are there
-    ppcl-alone, pml-alone      no softmax before, no inclusion beside: what each loss can do by itself
+    no-inclusion, image-in-text, whole-in-masked      only the named terms of the inclusion loss
+    ppcl-alone, pml-alone      no softmax before, no inclusion terms: each loss by itself
 
-samples and batch are keys of this recipe, because the stages and the first bias, -ln batch, follow them.
+samples and batch_size are keys of this recipe, because the stages and the initial logit bias, -ln(batch size), depend
+on them.
 """
 
 import math
@@ -46,14 +51,13 @@ Variant = Literal[
     "pml-alone",
 ]  # fmt: skip
 SAMPLES = {"minutes": 250_000, "hour": 1_200_000, "night": 12_000_000}
-"""By scale. One core sees 500 to 700 a second."""
-PLACES, PLAIN, SOFT = 0.12, 0.18, 0.15
-"""Shares of the samples: of the stage that dwells on places, of the softmax alone, of the softmax beside inclusion."""
-FREE = ("clip", "siglip", "ppcl-alone", "pml-alone")
-"""Variants that learn their scale, as they are meant to; that of the others, which are compared with the headline,
-stays."""
+"""By scale. One core processes 500 to 700 per second."""
+POSITION_STAGE, SOFTMAX_STAGE, INCLUSION_STAGE = 0.12, 0.18, 0.15
+"""Fractions of the samples: the first stage (positions), the softmax alone, the softmax with inclusion terms."""
+LEARNED_SCALE = ("clip", "siglip", "ppcl-alone", "pml-alone")
+"""Variants that learn their scale. That of the others stays fixed: they are compared with the headline variant."""
 UNSEEN = 8
-"""Pairs of a colour and a shape that no training scene shows."""
+"""Pairs of a color and a shape that no training scene shows."""
 
 
 def recipe(
@@ -79,7 +83,7 @@ def recipe(
         masking=MaskingConfig(image_fraction=1 / 8, text_fraction=1 / 2, method=_masking_method(variant)),
         optimizer=OptimizerConfig(
             lr=2e-3, betas=(0.9, 0.98), weight_decay=0.05, warmup_steps=50, final_lr_fraction=0.02, grad_clip_norm=1.0,
-            temperature_lr_multiplier=10.0 if variant in FREE else 0.03,
+            temperature_lr_multiplier=10.0 if variant in LEARNED_SCALE else 0.03,
         ),
         log=LogConfig(every_steps=20),
         held_out=HeldOutConfig(source=held_out, samples=1000, every_steps=250),
@@ -99,20 +103,20 @@ def _scenes(level: str, *more: str) -> tuple[str, ...]:
 
 
 def _model(variant: Variant, batch_size: int) -> ModelSpec:
-    choice = ModelSpec(
+    spec = ModelSpec(
         size="miniature", tokenizer="scenes", init_scale=10.0, init_logit_bias=-math.log(batch_size)
     )
     match variant:
         case "clip":
-            return replace(choice, uncertainty="none", contrastive_loss="softmax", init_logit_bias=None)
+            return replace(spec, uncertainty="none", contrastive_loss="softmax", init_logit_bias=None)
         case "siglip":
-            return replace(choice, uncertainty="none")
-    return choice
+            return replace(spec, uncertainty="none")
+    return spec
 
 
 def _objective(variant: Variant) -> Objective:
-    whole = Objective(inclusion=1e-2, masked=1e-1, vib=1e-3, c=50.0, eps=-100.0)
-    alone = replace(whole, inclusion=0.0, masked=0.0)
+    full = Objective(inclusion=1e-2, masked=1e-1, vib=1e-3, c=50.0, eps=-100.0)
+    alone = replace(full, inclusion=0.0, masked=0.0)
     match variant:
         case "clip":
             return replace(alone, ppcl=0.0, clip=1.0, vib=0.0)
@@ -123,22 +127,26 @@ def _objective(variant: Variant) -> Objective:
         case "ppcl-alone" | "no-inclusion":
             return alone
         case "image-in-text":
-            return replace(whole, masked=0.0)
+            return replace(full, masked=0.0)
         case "whole-in-masked":
-            return replace(whole, inclusion=0.0)
-    return whole
+            return replace(full, inclusion=0.0)
+    return full
 
 
 def _stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
     objective = _objective(variant if variant in ("ppcl-alone", "pml-alone") else "clip")
     first = (
-        Stage(samples=round(PLACES * samples), objective=objective, source=_scenes("single", "placed=0.5")),
-        Stage(samples=round(PLAIN * samples), objective=objective, source=_scenes("single")),
+        Stage(
+            samples=round(POSITION_STAGE * samples),
+            objective=objective,
+            source=_scenes("single", "placed=0.5"),
+        ),
+        Stage(samples=round(SOFTMAX_STAGE * samples), objective=objective, source=_scenes("single")),
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
         return first
-    beside = replace(_objective(variant), ppcl=0.0, siglip=0.0, clip=1.0, vib=0.0)
-    return *first, Stage(samples=round(SOFT * samples), objective=beside)
+    softmax_with_inclusion = replace(_objective(variant), ppcl=0.0, siglip=0.0, clip=1.0, vib=0.0)
+    return *first, Stage(samples=round(INCLUSION_STAGE * samples), objective=softmax_with_inclusion)
 
 
 def _masking_method(variant: Variant) -> Literal["mask", "drop", "general"]:
