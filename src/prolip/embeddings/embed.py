@@ -155,7 +155,7 @@ def _write_or_check_header(
     header = DatasetHeader(
         model=config.model, identity=model_identity(model), dim=towers.embed_dim,
         scale=None if temperature is None else temperature.scale.item(),
-        bias=None if temperature is None else temperature.logit_bias.item(),
+        logit_bias=None if temperature is None else temperature.logit_bias.item(),
         variances=variances or ("full" if has_uncertainty else "trace"), precision=precision,
         modality=config.modality, data=redact_secrets(config.data), captions=config.captions, image=config.image,
         fingerprint=tasks.fingerprint(), part_size=config.part_size, parts=len(tasks),

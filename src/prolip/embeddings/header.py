@@ -34,7 +34,7 @@ class DatasetHeader:
         model: What `prolip.load` takes.
         identity: 16 hexadecimal digits: hash of weights, config and tokenizer.
         dim: D, the embedding dimension.
-        scale, bias: Of the match probability sigmoid(scale (1 - CSD / 2) + bias); None for a softmax model.
+        scale, logit_bias: Match probability sigmoid(scale (1 - CSD / 2) + logit_bias); None for a softmax model.
         variances, precision: How Gaussians are stored.
         modality: The modality that was embedded; None: images and texts.
         data, captions, image: What `open_data` takes.
@@ -49,7 +49,7 @@ class DatasetHeader:
     identity: str
     dim: int
     scale: float | None
-    bias: float | None
+    logit_bias: float | None
     variances: Variances
     precision: Precision
     modality: Modality | None
