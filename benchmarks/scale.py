@@ -231,8 +231,8 @@ class _StoredPart:
     def create(cls, dim: int, photos: int, folder: Path, variances: Any, precision: Any) -> _StoredPart:
         header = DatasetHeader(
             model="bench", identity="0" * 16, dim=dim, scale=10.0, logit_bias=-10.0, variances=variances,
-            precision=precision, modality=None, data="bench", captions=None, image=None, fingerprint="", part_size=photos, parts=1,
-            columns={"uid": "string"},
+            precision=precision, modality=None, data="bench", captions=None, image=None, fingerprint="",
+            part_size=photos, parts=1, columns={"uid": "string"},
         )  # fmt: skip
         metadata = [
             SampleMetadata(f"{i:08d}", (CAPTION,), {"json": {"uid": f"{i:032x}"}}, f"{i:016x}")
