@@ -66,8 +66,10 @@ def evaluate_background(
         "after": after.tolist(),
         "model": compare_backgrounds(originals, objects),
         "untrained": [
-            compare_backgrounds(*_embed_both(replace(embedder, model=fresh, cache=None), sources)[:2])
-            for fresh in fresh_models
+            compare_backgrounds(
+                *_embed_both(replace(embedder, model=untrained_model, cache=None), sources)[:2]
+            )
+            for untrained_model in fresh_models
         ],
         "paper": dict(zip(("before", "after"), paper_numbers.BACKGROUND_REMOVED, strict=True)),
         "largest_increases": order.flip(0)[:NUM_EXAMPLES].tolist(),

@@ -58,8 +58,8 @@ def evaluate_hierarimgs(
     untrained_result = None
     if untrained and result["by_level"][0]["included"] is not None:
         untrained_result = _group_by_level([
-            _included_fractions(*_embed_levels(replace(embedder, model=fresh, cache=None), data)[:2])
-            for fresh in fresh_models
+            _included_fractions(*_embed_levels(replace(embedder, model=untrained_model, cache=None), data)[:2])
+            for untrained_model in fresh_models
         ])  # fmt: skip
     return {
         "data": str(data.path),

@@ -81,7 +81,7 @@ class StrategyInputs:
     config: StrategyConfig
 
     @cached_property
-    def uncertain(self) -> bool:
+    def has_uncertainty(self) -> bool:
         return bool((self.prompts.uncertainty > 0).all())
 
     def accuracy(self, classes: Gaussian) -> float:
@@ -134,35 +134,35 @@ def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
     Yields:
         One result per strategy.
     """
-    prompts, plan = inputs.prompts, inputs.config
-    single = rules.single_template_weights(prompts, plan.single_template or 0)
+    prompts, config = inputs.prompts, inputs.config
+    single = rules.single_template_weights(prompts, config.single_template or 0)
     yield StrategyResult(inputs.make_row("one prompt", "one", [single], "a photo of a {c}"))
     yield StrategyResult(
         inputs.make_row("all prompts", "ensemble", [rules.uniform_weights(prompts)], "80 prompts")
     )
     paper_rows = {"filter": "filtered by uncertainty", "top": "top-K by uncertainty"}
-    for name, family, rule in _uncertainty_rules(prompts, plan):
-        if inputs.uncertain:
+    for name, family, rule in _uncertainty_rules(prompts, config):
+        if inputs.has_uncertainty:
             yield StrategyResult(inputs.make_row(name, family, [rule(prompts)], paper_rows.get(family)))
         else:
             yield StrategyResult(_row(name, family, (), paper_rows.get(family), skipped=NO_UNCERTAINTY))
 
 
 def _uncertainty_rules(
-    prompts: Gaussian, plan: StrategyConfig
+    prompts: Gaussian, config: StrategyConfig
 ) -> Iterator[tuple[str, str, Callable[[Gaussian], Tensor]]]:
     """Name, family and weight function of the strategies that use the prompts' uncertainty."""
     classes, count = prompts.shape[:2]
     yield "all prompts by 1/uncertainty", "ensemble", inverse_uncertainty_weights
-    for k in plan.std_multiples:
+    for k in config.std_multiples:
         yield f"class mean + {k:g} std", "filter", partial(rules.class_std_filter, k=k)
-    for k in plan.std_multiples:
+    for k in config.std_multiples:
         yield f"global mean + {k:g} std", "filter", partial(rules.global_std_filter, k=k)
-    for limit in plan.max_uncertainties:
+    for limit in config.max_uncertainties:
         yield f"uncertainty up to {limit:g}", "filter", partial(rules.threshold_filter, threshold=limit)
     half = max(1, classes * count // 2)
     yield "least uncertain half of all prompts", "filter", partial(rules.global_top_k_filter, count=half)
-    for number in plan.top_k:
+    for number in config.top_k:
         if number < count:
             yield f"top-{number} of each class", "top", partial(rules.top_k_filter, k=number)
 
@@ -180,7 +180,7 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
     if len(inputs.train_labels):
         sources.append(("BPRW, 0 images, fitted to others", inputs.train_images, None))
     for name, images, paper_row in sources:
-        if not inputs.uncertain:
+        if not inputs.has_uncertainty:
             yield StrategyResult(_row(name, "bprw", (), paper_row, skipped=NO_UNCERTAINTY))
             continue
         settings = replace(
@@ -234,8 +234,8 @@ def _fit_bprw(
     train_images: Gaussian,
     paper_row: str | None,
 ) -> StrategyResult:
-    if not len(inputs.train_labels) or not inputs.uncertain:
-        why = NO_SHOTS if inputs.uncertain else NO_UNCERTAINTY
+    if not len(inputs.train_labels) or not inputs.has_uncertainty:
+        why = NO_SHOTS if inputs.has_uncertainty else NO_UNCERTAINTY
         return StrategyResult(_row(name, family, (), paper_row, skipped=why))
     settings = replace(few_shot_config(shots), prior=inputs.config.prior)
     found = [

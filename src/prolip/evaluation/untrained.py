@@ -38,5 +38,5 @@ def make_untrained(model: ProLIP, seed: int) -> ProLIP:
     Returns:
         The untrained model, on the same device, in eval mode.
     """
-    fresh = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
-    return fresh.to(model.device).eval()
+    untrained = ProLIP(model.config, model.tokenizer).init_weights(torch.Generator().manual_seed(seed))
+    return untrained.to(model.device).eval()

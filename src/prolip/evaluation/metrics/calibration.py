@@ -127,7 +127,7 @@ def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> d
     blocks = zip(*(values.split(_block_rows(similarities)) for values in (similarities, labels)), strict=True)
     parts = [_softmax_losses(x, label, scale) for x, label in blocks]
     confidence, brier, loss = (torch.cat(part) for part in zip(*parts, strict=True))
-    return _reliability_of(confidence, similarities.argmax(1) == labels) | {
+    return _summarize_reliability(confidence, similarities.argmax(1) == labels) | {
         "brier": brier.mean().item(),
         "log_loss": loss.mean().item(),
     }
@@ -156,7 +156,7 @@ def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias
     correct = predicted == labels
     logit = scale * best.double() + bias
     brier, loss = _binary_losses(logit, correct)
-    chosen = _reliability_of(torch.sigmoid(logit), correct) | {
+    chosen = _summarize_reliability(torch.sigmoid(logit), correct) | {
         "brier": brier.mean().item(),
         "log_loss": loss.mean().item(),
     }
@@ -184,7 +184,7 @@ def _binary_losses(logit: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:
     return (torch.sigmoid(logit) - match.double()).square(), -logsigmoid(torch.where(match, logit, -logit))
 
 
-def _reliability_of(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
+def _summarize_reliability(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
     width = bin_by_confidence(confidence, correct)
     return {
         "ece": width.error,

@@ -57,7 +57,11 @@ def append_result(path: Path, result: TaskResult) -> None:
     new = not path.exists()
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        text = b"\n" * _ends_amid_line(descriptor) + json.dumps(result, ensure_ascii=False).encode() + b"\n"
+        text = (
+            b"\n" * _ends_with_incomplete_line(descriptor)
+            + json.dumps(result, ensure_ascii=False).encode()
+            + b"\n"
+        )
         if os.write(descriptor, text) < len(text):
             raise OSError(f"{path}: a result was written only in part; is the disk full?")
         os.fsync(descriptor)
@@ -80,7 +84,7 @@ def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult
     return next((line for line in results if all(line[key] == wanted[key] for key in IDENTITY_KEYS)), None)
 
 
-def _ends_amid_line(descriptor: int) -> bool:
+def _ends_with_incomplete_line(descriptor: int) -> bool:
     """Whether the last line of a file is incomplete."""
     if not os.fstat(descriptor).st_size:
         return False
