@@ -204,7 +204,7 @@ def test_training_decodes_no_more_than_its_crops_need_and_evaluation_everything(
     assert asked == [None, 2 * plain.pixels.size]
 
 
-def test_the_fingerprint_tells_of_whatever_may_change_a_batch():
+def test_fingerprint_depends_on_whatever_changes_a_batch():
     words, same_size = ["a red star", "a blue circle"], ["a red moon", "a blue circle"]
     base = Preprocessor(
         pixels=ImagePreprocessing(size=4), tokenizer=train_word_level(words, context_length=16),

@@ -51,7 +51,7 @@ def test_each_batch_is_made_of_the_loaders_batches():
 
 
 @pytest.mark.parametrize("stop", range(6))
-def test_stopped_and_resumed_it_gives_the_rest(stop):
+def test_combined_loader_resumes_exactly(stop):
     whole = [rows(batch) for batch in together()]
     mixture = together()
     first = [rows(batch) for batch in islice(iter(mixture), stop)]
@@ -62,7 +62,7 @@ def test_stopped_and_resumed_it_gives_the_rest(stop):
     assert first + [rows(batch) for batch in resumed] == whole
 
 
-def test_after_a_break_it_goes_on():
+def test_combined_loader_continues_after_a_break():
     mixture = together(workers=1)
     whole = [rows(batch) for batch in together()]
     found = []
@@ -127,7 +127,7 @@ class Failing:
         return self.source.fingerprint()
 
 
-def test_after_a_failure_all_stand_where_they_stood():
+def test_failure_leaves_all_loaders_at_their_positions():
     whole = [rows(batch) for batch in together()]
     first, second = loaders()
     source = second._reader.sources[0]
@@ -181,7 +181,7 @@ def test_load_state_dict_refuses_loaders_at_different_positions():
         together().load_state_dict(state)
 
 
-def test_no_state_at_all_is_refused():
+def test_load_state_dict_refuses_an_empty_state():
     for state in ({}, {"loaders": None}, {"loaders": 2}):
         with pytest.raises(ValueError, match="2 combined loaders"):
             together().load_state_dict(state)
@@ -205,13 +205,13 @@ def test_states_of_different_epochs_are_refused():
         together().load_state_dict(state)
 
 
-def test_states_that_are_none_are_refused():
+def test_load_state_dict_refuses_invalid_states():
     for states in ([1, 2], ["a", "b"], [None, None]):
         with pytest.raises(ValueError, match="2 combined loaders"):
             together().load_state_dict({"loaders": states})
 
 
-def test_if_one_loader_refuses_its_state_none_moves():
+def test_no_loader_moves_if_one_refuses_its_state():
     mixture = together()
     list(islice(iter(mixture), 2))
     state = mixture.state_dict()

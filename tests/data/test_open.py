@@ -145,7 +145,7 @@ def test_coco(tmp_path):
         open_data(path, captions=["caption"])
 
 
-def test_the_home_folder_can_be_written_short(tmp_path, monkeypatch):
+def test_open_data_expands_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     write_table(tmp_path / "t.csv")
     assert open_data("~/t.csv").read(0).captions == ("one",)
@@ -155,7 +155,7 @@ def test_the_home_folder_can_be_written_short(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("spec", ["pipe:cat a.tar", "s3://bucket/{0..3}.tar", "https://example.org/a.tar"])
-def test_streams_are_opened_elsewhere(spec):
+def test_open_data_refuses_streams(spec):
     with pytest.raises(ValueError, match=r"prolip.data.TarStream"):
         open_data(spec)
 
@@ -253,7 +253,7 @@ def test_all_settings_of_scenes_together():
         "placed=", "levels=a/b/c/d", "levels=", "general=yes", "general=1", "colour=red", "", "seed=0=1",
     ],
 )  # fmt: skip
-def test_a_setting_of_scenes_that_can_not_be_read(setting):
+def test_open_data_refuses_settings_of_scenes_that_cant_be_parsed(setting):
     with pytest.raises(ValueError, match="length=, size=, seed=, unseen= and captions=") as error:
         open_data(f"scenes:simple,seed=1,{setting}")
     assert str(error.value).startswith(
@@ -276,7 +276,7 @@ def test_a_setting_of_scenes_that_can_not_be_read(setting):
         ("size=16", "size must be at least 32"),
     ],
 )
-def test_a_setting_of_scenes_that_can_not_be(setting, message):
+def test_open_data_refuses_settings_of_scenes_out_of_range(setting, message):
     with pytest.raises(ValueError, match=message):
         open_data(f"scenes:simple,{setting}")
 

@@ -83,19 +83,19 @@ def test_permute_is_a_permutation(size, key):
 
 
 @pytest.mark.parametrize("size", [2**31 + 1, 1_400_000_000, 2**52 - 3])
-def test_huge_ranges_cost_only_the_positions_asked_for(size):
+def test_permute_of_huge_ranges_costs_only_the_positions_given(size):
     first = permute(np.arange(1000), size, 7)
     assert len(set(first.tolist())) == 1000
     assert first.min() >= 0
     assert size / 2 < first.max() < size
 
 
-def test_a_position_doesnt_depend_on_what_else_is_asked():
+def test_permute_treats_each_position_alone():
     alone = [int(permute(np.array([i]), 77, 5)[0]) for i in range(77)]
     assert permute(np.arange(77), 77, 5).tolist() == alone
 
 
-def test_each_position_may_have_its_own_permutation():
+def test_permute_takes_one_key_per_position():
     sizes, own = np.array([1, 2, 100, 5000]), keys(4)
     together = permute(np.array([0, 1, 50, 4999]), sizes, own)
     apart = [
@@ -115,7 +115,7 @@ def test_permutation_makes_all_pairs_equally_likely(size):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
-def test_shuffled_is_a_permutation_too(count):
+def test_random_permutation_is_a_permutation(count):
     assert sorted(random_permutation(count, 2**64 - 1)) == list(range(count))
 
 
@@ -132,13 +132,13 @@ CHUNKS = st.lists(st.integers(0, 9), min_size=1, max_size=30)
 
 
 @given(CHUNKS, st.integers(1, 5), st.integers(0, 3))
-def test_each_sample_comes_once_a_pass(chunks, window, pass_number):
+def test_order_has_each_sample_once_per_pass(chunks, window, pass_number):
     order = Order(np.array(chunks), seed=1, pass_number=pass_number, window=window, shuffle=True)
     assert sorted(order[np.arange(sum(chunks))]) == list(range(sum(chunks)))
 
 
 @given(CHUNKS, st.integers(1, 5))
-def test_a_window_of_chunks_is_read_at_a_time(chunks, window):
+def test_order_reads_a_window_of_chunks_at_a_time(chunks, window):
     order = Order(np.array(chunks), seed=2, pass_number=0, window=window, shuffle=True)
     chunk_of = np.repeat(np.arange(len(chunks)), chunks)
     met = chunk_of[order[np.arange(sum(chunks))]].tolist()
@@ -146,7 +146,7 @@ def test_a_window_of_chunks_is_read_at_a_time(chunks, window):
     assert all(sum(first <= place < end for first, end in spans) <= window for place in range(len(met)))
 
 
-def test_positions_may_be_asked_in_any_order_and_number():
+def test_order_takes_positions_in_any_order_and_number():
     order = Order(np.array([5, 0, 7, 3]), seed=3, pass_number=1, window=2, shuffle=True)
     whole = order[np.arange(15)]
     places = np.array([14, 0, 7, 7])
@@ -154,13 +154,13 @@ def test_positions_may_be_asked_in_any_order_and_number():
     assert order[np.array([], dtype=np.int64)].tolist() == []
 
 
-def test_unshuffled_is_as_it_lies():
+def test_unshuffled_order_is_that_of_the_source():
     order = Order(np.array([4, 0, 3]), seed=3, pass_number=1, window=2, shuffle=False)
     assert order[np.arange(7)].tolist() == list(range(7))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"pass_number": 1}])
-def test_another_seed_or_pass_is_another_order(other):
+def test_order_differs_by_seed_and_pass(other):
     values = {"seed": 0, "pass_number": 0, "window": 4, "shuffle": True}
     one, two = (Order(np.full(10, 10), **{**values, **change})[np.arange(100)] for change in ({}, other))
     assert (one == two).sum() < 20
@@ -176,7 +176,7 @@ def test_any_sample_may_come_first():
     assert chisquare(np.bincount([first(seed) for seed in range(400)]), 400 * np.array(chance)).pvalue > 1e-3
 
 
-def test_a_position_outside_is_an_error():
+def test_order_refuses_positions_out_of_range():
     order = Order(np.array([4]), seed=0, pass_number=0, window=1, shuffle=True)
     for place in (-1, 4):
         with pytest.raises(IndexError, match="4 samples"):
@@ -186,7 +186,7 @@ def test_a_position_outside_is_an_error():
 # The schedule of an epoch
 
 
-def test_joined_sources_come_once_each_in_an_epoch():
+def test_schedule_has_each_sample_of_all_sources_once_per_epoch():
     schedule = Schedule([Lengths(3, 4), Lengths(5), Lengths(1, 0, 1)], seed=1, window=2)
     for epoch in range(3):
         places = epoch_of(schedule, epoch)
@@ -199,14 +199,14 @@ def test_joined_sources_come_once_each_in_an_epoch():
 
 
 @pytest.mark.parametrize("samples", [1, 4, 10, 23])
-def test_shorter_or_longer_epochs_go_on_through_the_passes(samples):
+def test_schedule_continues_through_passes_with_other_epoch_lengths(samples):
     whole, cut = (Schedule([Lengths(6, 4)], samples_per_epoch=count, seed=5) for count in (None, samples))
     endless = np.concatenate([epoch_of(whole, epoch).samples for epoch in range(10)])
     epochs = np.concatenate([epoch_of(cut, epoch).samples for epoch in range(100 // samples)])
     assert epochs.tolist() == endless[: len(epochs)].tolist()
 
 
-def test_unshuffled_joined_sources_come_one_after_another():
+def test_unshuffled_schedule_has_sources_one_after_another():
     assert epoch_of(Schedule([Lengths(2, 1), Lengths(4)], shuffle=False), 3).samples.tolist() == list(
         range(7)
     )
@@ -264,7 +264,7 @@ def test_schedule_samples_of_source():
     assert indices.tolist() == [0, 1, 2, 0, 1, 2, 3, 0, 1]
 
 
-def test_memory_is_that_of_the_chunks():
+def test_order_memory_is_proportional_to_chunks():
     schedule = Schedule(
         [Lengths(*[10_000] * 1000) for _ in range(2)], weights=[1, 1], samples_per_epoch=10**12
     )
@@ -285,7 +285,7 @@ def test_memory_is_that_of_the_chunks():
         ([Lengths(3)], {"window": 0}, "window must be"),
     ],
 )  # fmt: skip
-def test_what_cant_be_scheduled(sources, options, message):
+def test_schedule_refuses_invalid_settings(sources, options, message):
     with pytest.raises(ValueError, match=message):
         Schedule(sources, **options)
 
@@ -320,7 +320,7 @@ def test_each_pool_of_chunks_has_its_own_order():
     assert len({tuple(row % 20) for row in order[np.arange(240)].reshape(12, 20)}) == 12
 
 
-def test_a_chunk_of_less_than_nothing_is_refused():
+def test_negative_chunks_are_refused():
     with pytest.raises(ValueError, match=r"odd: .*3 samples.* 3"):
         Schedule([Lengths(5, -2, name="odd")])
 

@@ -3,7 +3,7 @@ import pytest
 from prolip.data.sample import BadSampleError, parse_captions, read_json_field
 
 
-def test_half_a_character_is_no_text():
+def test_lone_surrogate_is_not_text():
     with pytest.raises(BadSampleError) as error:
         parse_captions(["\ud800"], "here")
     assert error.value.record.reason == "unreadable caption"

@@ -53,7 +53,7 @@ def test_a_fingerprint_is_the_same_everywhere():
     assert compute_fingerprint("a", 1) != compute_fingerprint("a1")
 
 
-def test_an_index_is_from_zero_to_the_length():
+def test_require_index_refuses_indices_out_of_range():
     require_index(0, 1)
     for index in (-1, 1):
         with pytest.raises(IndexError, match=f"{index} .* 1 samples"):
@@ -78,13 +78,13 @@ class Counted:
         return Sample("k", "w", b"", ("a",))
 
 
-def test_the_first_good_sample_is_enough():
+def test_require_captions_stops_at_the_first_good_sample():
     source = Counted(10_000, good=0)
     require_captions(source)
     assert source.asked == [0]
 
 
-def test_samples_from_all_over_are_tried():
+def test_require_captions_tries_samples_from_all_over_the_source():
     source = Counted(10_000, good=9_999)
     require_captions(source)
     assert len(source.asked) == 100
@@ -93,14 +93,14 @@ def test_samples_from_all_over_are_tried():
         require_captions(Counted(10_000, good=5))
 
 
-def test_few_samples_are_all_tried():
+def test_require_captions_tries_all_samples_of_a_small_source():
     source = Counted(7, good=5)
     require_captions(source)
     assert source.asked == [0, 1, 2, 3, 4, 5]
     require_captions(Counted(0, good=0))
 
 
-def test_other_faults_are_left_to_the_loader():
+def test_require_captions_ignores_damaged_files():
     require_captions(Counted(10, good=None, reason="broken shard"))
 
 

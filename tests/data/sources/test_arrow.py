@@ -234,7 +234,7 @@ def test_a_table_without_rows(tmp_path, kind):
 
 @both
 @pytest.mark.parametrize("index", [-1, 10])
-def test_numbers_outside_are_refused(tmp_path, kind, index):
+def test_read_refuses_indices_out_of_range(tmp_path, kind, index):
     with pytest.raises(IndexError, match="10 samples"):
         opened(kind, tmp_path, rows(10)).read(index)
 
@@ -281,7 +281,7 @@ def test_a_copy_does_not_carry_loaded_rows(tmp_path, kind):
 
 
 @both
-def test_the_fingerprint_tells_of_other_rows_and_columns(tmp_path, kind):
+def test_fingerprint_depends_on_rows_and_columns(tmp_path, kind):
     first = opened(kind, tmp_path / "a", rows(10)).fingerprint()
     assert opened(kind, tmp_path / "b", rows(10)).fingerprint() == first
     assert opened(kind, tmp_path / "c", rows(11)).fingerprint() != first
@@ -349,7 +349,7 @@ def test_uppercase_extensions_are_found_in_a_folder(tmp_path):
     assert [ParquetTable(tmp_path).read(i).extra["number"] for i in range(4)] == [0, 1, 2, 3]
 
 
-def test_the_fingerprint_tells_of_files_of_the_same_size(tmp_path):
+def test_fingerprint_differs_for_files_of_the_same_size(tmp_path):
     fingerprints = []
     for caption in ("one", "two"):
         path = tmp_path / caption / "t.parquet"

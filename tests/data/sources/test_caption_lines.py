@@ -84,7 +84,7 @@ def test_a_sample_of_a_line(tmp_path):
     assert len(lines_of(tmp_path, "")) == len(lines_of(tmp_path, "\n\n\r\n")) == 0
 
 
-def test_bad_lines_spoil_themselves_alone(tmp_path, monkeypatch):
+def test_bad_line_is_one_bad_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(caption_lines, "MAX_TEXT_BYTES", 10)
     source = lines_of(tmp_path, b"a cat\n\xff\xfe\na\0b\n \n" + b"x" * 11 + b"\n0123456789")
     assert bad(source, 1).reason == bad(source, 2).reason == bad(source, 4).reason == "unreadable caption"
@@ -146,7 +146,7 @@ def test_bad_rows(tmp_path):
         (b"caption\ra cat\ra dog\r", "end in CR"),
     ],
 )
-def test_what_is_no_table(tmp_path, content, message):
+def test_files_that_are_not_tables_are_refused(tmp_path, content, message):
     with pytest.raises(ValueError, match=message):
         table_of(tmp_path, content)
 

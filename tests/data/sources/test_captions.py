@@ -78,7 +78,7 @@ def test_image_files_are_not_read_and_other_columns_are_extra(tmp_path):
     assert open_captions(tmp_path / "a.parquet", ["jpg"]).read(1).captions == ("y",)
 
 
-def test_text_that_is_not_utf8_spoils_its_row_alone(tmp_path):
+def test_text_that_is_not_utf8_makes_only_its_row_bad(tmp_path):
     column = pa.array([b"a cat", b"\xff\xfe", b"a\0b"]).view(pa.string())
     pq.write_table(pa.table({"caption": column}), tmp_path / "a.parquet")
     source = open_captions(tmp_path / "a.parquet")

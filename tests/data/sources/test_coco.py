@@ -63,12 +63,12 @@ long_masks = st.builds(
 
 
 @given(masks)
-def test_run_lengths_are_the_definition(mask):
+def test_encode_rle_equals_the_definition(mask):
     assert encode_rle(mask) == {"counts": runs(mask), "size": list(mask.shape)}
 
 
 @given(masks | long_masks)
-def test_run_lengths_give_the_mask_back(mask):
+def test_decode_mask_inverts_encode_rle(mask):
     plain = encode_rle(mask)
     packed = {"counts": compressed(plain["counts"]), "size": plain["size"]}
     for form in (json.loads(json.dumps(plain)), packed):
@@ -103,7 +103,7 @@ corner = st.tuples(*[st.integers(-30, 150).map(lambda n: n / 10 + 0.03)] * 2)
 
 
 @given(st.lists(st.lists(corner, min_size=3, max_size=7), min_size=1, max_size=3))
-def test_polygons_hold_the_pixels_whose_centre_is_inside_one_of_them(polygons):
+def test_polygon_masks_have_the_pixels_with_centers_inside(polygons):
     flat = [[value for point in polygon for value in point] for polygon in polygons]
     found = decode_mask(segment(flat), 9, 11)
     wanted = [[any(is_inside(x + 0.5, y + 0.5, p) for p in polygons) for x in range(11)] for y in range(9)]
@@ -143,13 +143,13 @@ def test_a_square_has_its_area():
         ({"counts": "H>", "size": [2, 3]}, "integers"),
     ],
 )
-def test_segmentations_that_make_no_sense(form, message):
+def test_decode_mask_refuses_invalid_segmentations(form, message):
     with pytest.raises(ValueError, match=f"annotation 7: .*{message}"):
         decode_mask(segment(form), 2, 3)
 
 
 @given(masks)
-def test_an_annotation_says_where_its_mask_is(mask):
+def test_make_annotation_has_the_box_and_area_of_its_mask(mask):
     if not mask.any():
         with pytest.raises(ValueError, match=r"annotation 3: .*no pixels"):
             make_annotation(mask, id=3, image_id=1, category_id=2)
@@ -238,7 +238,7 @@ def changed(content, *keys, to):
         (("annotations", 1, "area"), 10**400, "annotation 10: the bbox"),
     ],
 )
-def test_instances_that_make_no_sense(tmp_path, keys, to, message):
+def test_read_instances_refuses_invalid_files(tmp_path, keys, to, message):
     path = written(tmp_path, changed(instances(), *keys, to=to))
     with pytest.raises(ValueError, match=rf"instances.json.*{message}"):
         read_instances(path)
@@ -335,7 +335,7 @@ def test_coco_refuses_a_file_without_images(tmp_path):
             CocoCaptions(written(tmp_path, {"images": [], "annotations": []}), **options)
 
 
-def test_the_folder_that_is_given_counts(tmp_path):
+def test_coco_captions_prefers_the_given_folder(tmp_path):
     path = written(tmp_path, captions())
     pictures(tmp_path / "images", "30.jpg")
     assert (
@@ -384,7 +384,7 @@ def test_copies_and_fingerprints(tmp_path):
         assert CocoCaptions(written(tmp_path, content)).fingerprint() != source.fingerprint()
 
 
-def test_the_fingerprint_tells_of_other_files_and_ids(tmp_path):
+def test_fingerprint_depends_on_files_and_ids(tmp_path):
     pictures(tmp_path, "30.jpg")
     prints = {CocoCaptions(written(tmp_path, captions())).fingerprint()}
     content = captions()

@@ -90,7 +90,7 @@ def test_a_header_alone_is_an_empty_table(folder):
 
 
 @pytest.mark.parametrize("index", [-1, 1])
-def test_numbers_outside_are_refused(folder, index):
+def test_read_refuses_indices_out_of_range(folder, index):
     with pytest.raises(IndexError, match="1 samples"):
         table(folder, "image,caption\na.jpg,one\n").read(index)
 
@@ -252,7 +252,7 @@ def test_line_ends_within_a_caption_are_no_open_quote(folder):
     assert [len(source), bad(source, 1).reason] == [2, "missing file"]
 
 
-def test_many_open_quotes_take_no_time(folder):
+def test_many_unclosed_quotes_are_read_in_linear_time(folder):
     rows = 'a.jpg,"one\n' * 3 + "".join(f'a.jpg,"{n}\n' for n in range(20_000))
     source = table(folder, "image,caption\n" + rows)
     assert [len(source), bad(source, 20_002).reason] == [20_003, "unreadable row"]
@@ -290,7 +290,7 @@ def test_a_copy_reads_the_same(folder):
     assert copy.fingerprint() == source.fingerprint()
 
 
-def test_the_fingerprint_tells_of_any_change(folder, tmp_path_factory):
+def test_fingerprint_depends_on_content(folder, tmp_path_factory):
     content = "image,caption,text\na.jpg,one,x\nb.jpg,two,y\n"
     first = table(folder, content).fingerprint()
     assert table(tmp_path_factory.mktemp("moved"), content).fingerprint() == first

@@ -47,7 +47,7 @@ def test_image_folder_sorts_images_and_reads_their_captions(tmp_path):
     np.testing.assert_array_equal(source.chunks, [4])
 
 
-def test_what_is_alone_is_counted(tmp_path):
+def test_images_and_texts_without_partner_are_bad_samples(tmp_path):
     lay(tmp_path, **{"a.jpg": "x", "b.txt": "bee", "c.jpg": "x", "c.txt": "sea", "sub/c.jpg": "x"})
     assert outcomes(ImageFolder(tmp_path)) == ["no caption", "no image", ("sea",), "no caption"]
 
@@ -57,7 +57,7 @@ def test_without_captions_texts_do_not_matter(tmp_path):
     assert outcomes(ImageFolder(tmp_path, captions=False)) == [(), ()]
 
 
-def test_one_caption_a_line(tmp_path):
+def test_image_folder_reads_one_caption_per_line(tmp_path):
     lay(
         tmp_path,
         **{"a.jpg": "x", "a.txt": "\ufeffone\r\n\n two \u2028 three \n", "b.jpg": "x", "b.txt": "\n"},
@@ -106,7 +106,7 @@ def test_names_are_taken_as_they_are(tmp_path):
     source.fingerprint()
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path):
+def test_image_folder_follows_links_but_not_in_cycles(tmp_path):
     lay(tmp_path, **{"data/a.jpg": "x", "elsewhere/b.jpg": "x"})
     (tmp_path / "data" / "other").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "data" / "back").symlink_to(tmp_path / "data")
@@ -124,7 +124,7 @@ def test_folders_that_cannot_be_used(tmp_path):
 
 
 @pytest.mark.parametrize("index", [-1, 1])
-def test_numbers_outside_are_refused(tmp_path, index):
+def test_read_refuses_indices_out_of_range(tmp_path, index):
     with pytest.raises(IndexError, match="1 samples"):
         ImageFolder(lay(tmp_path, **{"a.jpg": "x"})).read(index)
 
@@ -139,7 +139,7 @@ def test_copies_and_fingerprints(tmp_path):
     assert ImageFolder(tmp_path).fingerprint() != source.fingerprint()
 
 
-def test_the_fingerprint_tells_of_other_names_and_pairs(tmp_path):
+def test_fingerprint_depends_on_names_and_pairs(tmp_path):
     kinds = [
         {"a.jpg": "x", "a.txt": "ay"}, {"b.jpg": "x", "b.txt": "ay"}, {"a.png": "x", "a.txt": "ay"}, {"a.jpg": "x"},
     ]  # fmt: skip

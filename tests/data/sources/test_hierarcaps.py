@@ -75,7 +75,7 @@ def test_paths_beside_the_table_and_known_truths(tmp_path):
         ("id,captions,url,log_ambiguity\n0,a => b,x,0 much\n", "row 1: log_ambiguity: .*much"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_row(tmp_path, text, message):
+def test_invalid_rows_raise_with_their_number(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read_hierarcaps(table(tmp_path, text))
 

@@ -157,7 +157,7 @@ def test_what_is_built_and_what_is_left_out(tmp_path):
         )
 
 
-def test_the_index_says_it_all(tmp_path):
+def test_index_has_settings_counts_and_images(tmp_path):
     annotations, images, out = world(tmp_path)
     built = build_hierarimgs(annotations, images, out, min_pixels=10)
     index = json.loads(built.index.read_text())
@@ -215,7 +215,7 @@ def test_annotations_that_make_no_sense_are_named(tmp_path, change, message):
     assert not (out / "index.json").exists()
 
 
-def test_rules_and_folders_are_checked_first(tmp_path):
+def test_build_checks_settings_and_folders_first(tmp_path):
     annotations, images, out = world(tmp_path)
     with pytest.raises(ValueError, match="canvas"):
         build_hierarimgs(annotations, images, out, canvas=-1)
@@ -229,7 +229,7 @@ def test_rules_and_folders_are_checked_first(tmp_path):
     assert not out.exists()
 
 
-def test_the_bar_counts_every_image(tmp_path, capsys):
+def test_progress_bar_counts_every_image(tmp_path, capsys):
     annotations, images, out = world(tmp_path)
     build_hierarimgs(annotations, images, out, show=True)
     assert "9/9" in capsys.readouterr().err
@@ -253,7 +253,7 @@ def test_files_are_by_level_and_lie_beside_the_index(tmp_path):
         ({"images": [{"original": "a", "levels": ["b"]}, {"original": "a", "levels": []}]}, "same number"),
     ],
 )
-def test_what_is_wrong_with_an_index_is_said(tmp_path, content, message):
+def test_invalid_index_raises_with_the_problem(tmp_path, content, message):
     (tmp_path / "index.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
         read_hierarimgs(tmp_path)

@@ -104,7 +104,7 @@ def test_json_that_nests_too_deep_is_no_crash():
 
 
 @pytest.mark.parametrize("key", ["", ":lines", "txt:", "txt:line", "json", "json:", "meta.json", ":"])
-def test_keys_that_mean_nothing(key):
+def test_caption_field_refuses_invalid_keys(key):
     with pytest.raises(ValueError, match=r"caption field '.*' must be"):
         CaptionField.parse(key)
 

@@ -65,7 +65,7 @@ def test_samples_are_those_of_tarfile_in_order(three, tmp_path):
 
 
 @pytest.mark.parametrize("index", [-1, 11])
-def test_there_are_no_other_numbers(three, index):
+def test_tar_shards_refuses_indices_out_of_range(three, index):
     with pytest.raises(IndexError, match=f"index {index} .* 11 samples"):
         TarShards(three).read(index)
 
@@ -99,12 +99,12 @@ def test_a_damaged_shard_ends_in_one_bad_sample(tmp_path):
     assert [source.read(n).key for n in (6, 8, 11)] == ["00002", "00000", "00003"]
 
 
-def test_only_damage_is_no_reason_to_refuse(tmp_path):
+def test_tar_shards_opens_shards_with_damage_only(tmp_path):
     (tmp_path / "1.tar").write_bytes(b"")
     assert bad(TarShards(str(tmp_path / "1.tar")), 0).reason == "broken shard"
 
 
-def test_shards_of_nothing(tmp_path):
+def test_tar_shards_opens_empty_shards(tmp_path):
     assert len(TarShards(write_tar(tmp_path / "1.tar", []))) == 0
 
 
@@ -394,7 +394,7 @@ def test_what_is_missing_is_named(pattern, said):
         ("PIPE:cat 1.tar", "a PIPE: address is not a file on disk"),
     ],
 )
-def test_what_is_no_pattern(pattern, said):
+def test_expand_paths_refuses_invalid_patterns(pattern, said):
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         TarShards(pattern)
     assert "secret" not in str(caught.value)

@@ -172,7 +172,7 @@ def test_any_tar_is_read_as_tarfile_reads_it(tmp_path_factory, files, form):
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 20, 3000])
-def test_a_tar_of_nothing_is_whole(blocks, tmp_path):
+def test_empty_tar_is_complete(blocks, tmp_path):
     assert by_index(bytes(blocks * BLOCK), tmp_path) == ([], "")
     assert by_stream(bytes(blocks * BLOCK)) == ([], "")
 

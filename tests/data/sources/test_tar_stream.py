@@ -262,7 +262,7 @@ def test_an_interrupt_ends_the_command_too(tar, tmp_path):
     assert ended(mark)
 
 
-def test_silence_ends_a_shard(tar, monkeypatch):
+def test_stalled_stream_is_a_broken_shard(tar, monkeypatch):
     monkeypatch.setattr(tar_stream, "STALL_SECONDS", 0.3)
     start = time.monotonic()
     items = list(TarStream(command(tar, "head -c 2700", "; exec sleep 30")).read(0))
@@ -314,13 +314,13 @@ def test_braces_make_shards(tmp_path):
         ("https://a:hidden@host/{1.tar", "braces are not balanced"),
     ],
 )
-def test_what_is_no_address(pattern, said):
+def test_tar_stream_refuses_invalid_addresses(pattern, said):
     with pytest.raises(ValueError, match=said) as caught:
         TarStream(pattern)
     assert "hidden" not in str(caught.value)
 
 
-def test_schemes_may_be_written_large(tar):
+def test_schemes_may_be_uppercase(tar):
     large = TarStream(command(tar).replace("pipe:", "PIPE:"))
     assert outcomes(large.read(0)) == outcomes(TarStream(tar).read(0))
     assert large.fingerprint() == TarStream(command(tar)).fingerprint()
