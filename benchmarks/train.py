@@ -338,7 +338,7 @@ class PlainStep:
 class _PaddedTextTower(TextTower):
     """A text tower that also computes padding; it is masked, so that the result is the same."""
 
-    def _cut(self, ids: Tensor) -> Tensor:
+    def _trim_padding(self, ids: Tensor) -> Tensor:
         return ids
 
 

@@ -1,11 +1,11 @@
-"""`python -m reproduction`: tests the paper's claims in miniature."""
+"""`python -m reproduction`: tests the claims of the paper in miniature."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 from tyro.conf import arg
@@ -21,7 +21,7 @@ def reproduce(
     show: bool = False,
     overwrite: bool = False,
     docs: Path | None = None,
-    to_json: Annotated[bool, arg(name="json")] = False,
+    as_json: Annotated[bool, arg(name="json")] = False,
 ) -> None:
     """Test the paper's claims in miniature, each with controls and a verdict; train and measure what is missing.
 
@@ -39,11 +39,11 @@ def reproduce(
         docs: A page whose part between two markers is replaced by the table (docs/miniature.md).
         as_json: Print JSON instead of tables.
     """
+    from prolip.console import print_tables
     from prolip.files import atomic_write, write_json
     from reproduction import run
     from reproduction.cell import COMMITTED, read_cells
-    from reproduction.document import read_generated, write_generated
-    from reproduction.table import ClaimsTable
+    from reproduction.table import ClaimsTable, read_generated, write_generated
 
     out = out.expanduser()
     workspace = run.Workspace(
@@ -56,10 +56,10 @@ def reproduce(
     if not show:
         run.run_missing(workspace, scale, run.choose_cells(variants, seeds))
     table = ClaimsTable.from_cells(read_cells([workspace.cells, COMMITTED]))
-    if to_json:
+    if as_json:
         print(json.dumps(table.to_json(), indent=2, ensure_ascii=False))
     else:
-        _print(table.make_tables())
+        print_tables(table.make_tables(), width=160)
     paths = [write_json(out / "table.json", table.to_json())]
     text = table.to_markdown()
     paths.append(
@@ -67,15 +67,7 @@ def reproduce(
     )
     if docs is not None:
         paths.append(write_generated(docs.expanduser(), text))
-    print(*paths, sep="\n", file=sys.stderr if to_json else sys.stdout)
-
-
-def _print(tables: list[Any]) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if Console().is_terminal else 160)
-    for table in tables:
-        console.print(table)
+    print(*paths, sep="\n", file=sys.stderr if as_json else sys.stdout)
 
 
 def main(args: list[str] | None = None) -> None:

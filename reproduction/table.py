@@ -1,19 +1,21 @@
-"""The table of claims: as JSON, as terminal tables, and as Markdown."""
+"""The table of claims: as JSON, as terminal tables, and as Markdown, also inside a page."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from prolip.console import format_number
+from prolip.console import format_number, make_table
+from prolip.files import atomic_write
 from prolip.reports.page.components import VERDICT_SIGNS
+from reproduction import claims_training, claims_uncertainty, claims_use
 from reproduction.cell import Cell
-from reproduction.claims import CLAIMS
 from reproduction.evidence import Evidence
 from reproduction.formatting import format_count
 from reproduction.rows import Row, make_row
@@ -21,6 +23,11 @@ from reproduction.targets import evaluate_targets
 from reproduction.variants import get_variant
 from reproduction.verdict import RULE, Verdict
 
+CLAIMS = (*claims_training.CLAIMS, *claims_uncertainty.CLAIMS, *claims_use.CLAIMS)
+"""All claims, in the order of the table."""
+BEGIN = "<!-- python -m reproduction --docs: generated from here -->"
+END = "<!-- to here -->"
+"""Markers of the generated part of a hand-written page."""
 COLORS: dict[Verdict, str] = {"shown": "green", "not shown": "yellow", "reversed": "red", "not run": "dim"}
 
 
@@ -62,7 +69,7 @@ class ClaimsTable:
 
     def make_tables(self) -> list[Table]:
         """Tables of claims and of targets for a terminal."""
-        return [_claims(self.rows), _targets(self.targets)]
+        return [_make_claims_table(self.rows), _make_targets_table(self.targets)]
 
     def to_markdown(self) -> str:
         """Claims, targets, definitions and the rule, without a heading."""
@@ -78,28 +85,25 @@ class ClaimsTable:
         return "\n\n".join(parts) + "\n"
 
 
-def _claims(rows: Sequence[Row]) -> Table:
-    table = Table(title="The paper's claims, on scenes", caption=_summary(rows), show_lines=True)
-    for heading in ("claim", "ours", "paper", "controls", "verdict"):
-        table.add_column(heading, overflow="fold")
+def _make_claims_table(rows: Sequence[Row]) -> Table:
+    headings = ("claim", "ours", "paper", "controls", "verdict")
+    table = make_table("The paper's claims, on scenes", headings, caption=_summary(rows))
+    table.show_lines = True
     for row in rows:
-        verdict = f"[{COLORS[row.verdict]}]{VERDICT_SIGNS[row.verdict]} {row.verdict}[/]"
-        why = f"\n{escape(row.why)}" if row.why else ""
+        verdict = Text(f"{VERDICT_SIGNS[row.verdict]} {row.verdict}", style=COLORS[row.verdict])
+        if row.why:
+            verdict = Text.assemble(verdict, f"\n{row.why}")
         ours = "\n".join(part for part in (row.ours, row.scope and f"({row.scope})") if part)
-        table.add_row(escape(row.claim), escape(ours), escape(row.paper), escape(row.controls), verdict + why)
+        table.add_row(row.claim, ours, row.paper, row.controls, verdict)
     return table
 
 
-def _targets(targets: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="Targets of the headline recipe")
-    for heading in ("target", "above", "by seed", "untrained", "reached"):
-        table.add_column(heading, overflow="fold")
-    for target in targets:
-        table.add_row(*map(escape, _target_cells(target)))
-    return table
+def _make_targets_table(targets: Sequence[dict[str, Any]]) -> Table:
+    headings = ("target", "above", "by seed", "untrained", "reached")
+    return make_table("Targets of the headline recipe", headings, rows=map(_format_target, targets))
 
 
-def _target_cells(target: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def _format_target(target: dict[str, Any]) -> tuple[str, str, str, str, str]:
     reached = {True: "yes", False: "no", None: "not run"}[target["reached"]]
     by_seed, fresh = (_values(target[key]) for key in ("by_seed", "untrained"))
     return target["target"], f"{target['above']:.2f}", by_seed, fresh, reached
@@ -125,7 +129,7 @@ def _markdown_claims(rows: Sequence[Row]) -> str:
 
 def _markdown_targets(targets: Sequence[dict[str, Any]]) -> str:
     lines = ["| target | above | by seed | untrained | reached |", "|---|---|---|---|---|"]
-    return "\n".join([*lines, *(_line(*_target_cells(target)) for target in targets)])
+    return "\n".join([*lines, *(_line(*_format_target(target)) for target in targets)])
 
 
 def _definitions(rows: Sequence[Row]) -> str:
@@ -139,3 +143,28 @@ def _variants(cells: dict[str, dict[str, int]]) -> str:
 
 def _line(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def write_generated(page: Path, content: str) -> Path:
+    """Replace the text between the markers of a page; returns the page."""
+    before, _, after = _split_page(page)
+    new = f"{before}{BEGIN}\n\n{content.strip()}\n\n{END}{after}"
+    return atomic_write(page, lambda temporary: temporary.write_text(new, encoding="utf-8"))
+
+
+def read_generated(page: Path) -> str:
+    """Read the text between the markers of a page.
+
+    Raises:
+        ValueError: The page has no markers.
+    """
+    return _split_page(page)[1].strip() + "\n"
+
+
+def _split_page(page: Path) -> tuple[str, str, str]:
+    """The text before, between and after the markers."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    content, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no markers for the table: add the lines {BEGIN} and {END}")
+    return before, content, after

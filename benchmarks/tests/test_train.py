@@ -50,7 +50,7 @@ def test_package_step_equals_trainer_step_bitwise(tmp_path, size):
     config, model, given = setting(size=size)
     config = replace(config, initial_stages=(), held_out=HeldOutConfig())
     trainer = Trainer(config, tmp_path, torch.device("cpu"), [])
-    trainer.parallelize()
+    trainer.setup()
     ours = train.PackageStep(config, model, given)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_mask_pixels_keeps_only_given_patches(generator):
     patch_indices = train.draw_patch_indices(3, 16, 0.25, generator)
     shown = train.mask_pixels(patch_indices, model.config)
     assert shown.shape == (3, 1, 32, 32)
-    patches = model.image._patches(shown.expand(-1, 3, -1, -1))
+    patches = model.image._split_patches(shown.expand(-1, 3, -1, -1))
     for row, indices in zip(patches, patch_indices, strict=True):
         assert row.mean(1).nonzero()[:, 0].tolist() == indices.tolist()
         assert set(row.unique().tolist()) == {0.0, 1.0}

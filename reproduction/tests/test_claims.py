@@ -1,18 +1,18 @@
 import pytest
 
-from reproduction.claims import CLAIMS
 from reproduction.evidence import Evidence
 from reproduction.rows import make_row
+from reproduction.table import CLAIMS
 from reproduction.tests.factories import cell
 from reproduction.variants import VARIANTS
 
 
-def test_ids_are_unique():
+def test_claim_ids_are_unique():
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
-def test_a_claim_says_what_is_measured_and_whose(claim):
+def test_claim_has_definition_source_and_known_variants(claim):
     assert "Effect: " in claim.definition
     assert claim.paper
     assert claim.where
@@ -20,7 +20,7 @@ def test_a_claim_says_what_is_measured_and_whose(claim):
         assert name is None or name in VARIANTS
 
 
-def test_without_cells_nothing_is_run():
+def test_claims_without_cells_are_not_run():
     assert {make_row(claim, Evidence([])).verdict for claim in CLAIMS} == {"not run"}
 
 
@@ -29,12 +29,12 @@ def trained(variant, accuracy):
 
 
 @pytest.mark.parametrize(("ppcl", "word"), [(0.9, "shown"), (0.02, "not shown")])
-def test_pml_fails_only_where_ppcl_does_not(ppcl, word):
+def test_pml_claim_is_shown_only_if_ppcl_trains(ppcl, word):
     (pml,) = [claim for claim in CLAIMS if claim.id == "pml"]
     assert make_row(pml, Evidence([trained("pml-alone", 0.02), trained("ppcl-alone", ppcl)])).verdict == word
 
 
-def test_the_papers_values_are_those_of_its_tables():
+def test_claims_state_the_values_of_the_papers_tables():
     papers = {claim.id: claim.paper for claim in CLAIMS}
     assert papers["zero-shot-clip"] == "67.8 % against 67.2 %"
     assert papers["pml"] == "0.1 %"

@@ -4,7 +4,7 @@ import pytest
 
 from reproduction.__main__ import reproduce
 from reproduction.cell import write_cell
-from reproduction.document import BEGIN, END
+from reproduction.table import BEGIN, END
 from reproduction.tests.factories import cell
 
 
@@ -16,18 +16,18 @@ def out(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_show_runs_nothing_and_writes_the_table(out, capsys):
+def test_show_writes_the_table_without_running(out, capsys):
     reproduce(show=True, out=out)
-    paper_values = capsys.readouterr().out
-    assert "✓ shown" in paper_values
-    assert str(out / "table.md") in paper_values
+    printed = capsys.readouterr().out
+    assert "✓ shown" in printed
+    assert str(out / "table.md") in printed
     content = json.loads((out / "table.json").read_text())
     assert content["verdicts"]["shown"] == 1
     assert not (out / "runs").exists()
 
 
-def test_json_is_all_that_is_printed(out, capsys):
-    reproduce(show=True, out=out, to_json=True)
+def test_json_output_is_the_table(out, capsys):
+    reproduce(show=True, out=out, as_json=True)
     assert json.loads(capsys.readouterr().out) == json.loads((out / "table.json").read_text())
 
 
@@ -41,7 +41,7 @@ def test_page_without_markers_fails_before_running(out, monkeypatch):
         reproduce(out=out, docs=out / "missing.md")
 
 
-def test_a_page_gets_the_table(out, capsys):
+def test_docs_option_writes_the_table_into_a_page(out, capsys):
     page = out / "page.md"
     page.write_text(f"# Before\n{BEGIN}\n{END}\n")
     reproduce(show=True, out=out, docs=page)

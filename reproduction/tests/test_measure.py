@@ -6,8 +6,8 @@ import torch
 
 from prolip.model.prolip import ProLIP
 from prolip.scenes import make_tokenizer
-from reproduction.claims import CLAIMS
 from reproduction.measure import MEASURES, measure_model, round_floats
+from reproduction.table import CLAIMS
 from reproduction.targets import TARGETS
 from reproduction.variants import COST
 
@@ -31,29 +31,29 @@ def test_numbers_are_plain_and_finite(numbers):
     assert set(numbers) == {"parameters", *MEASURES}
 
 
-def test_a_cell_is_small(numbers):
+def test_measurements_of_a_cell_are_small(numbers):
     assert len(json.dumps(numbers)) < 6000
 
 
 @pytest.mark.parametrize("claim", [one for one in CLAIMS if one.variant != COST], ids=lambda claim: claim.id)
-def test_every_claim_and_its_controls_can_be_read(claim, numbers):
-    for read in (claim.observe, claim.rival_observe, *(control.observe for control in claim.controls)):
-        if read is not None:
-            found = read(numbers)
+def test_every_claim_and_control_can_be_observed(claim, numbers):
+    for observe in (claim.observe, claim.rival_observe, *(control.observe for control in claim.controls)):
+        if observe is not None:
+            found = observe(numbers)
             assert found is None or math.isfinite(found.effect + found.error)
 
 
-def test_every_target_can_be_read(numbers):
+def test_every_target_has_a_value(numbers):
     for target in TARGETS:
         target.value(numbers)
 
 
-def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, evaluation_data, numbers):
+def test_measure_model_of_deterministic_model_has_no_uncertainty(scenes_model, evaluation_data, numbers):
     config = scenes_model.config.with_uncertainty("none")
     model = ProLIP(config, make_tokenizer(16))
     found = measure_model(model.init_weights(torch.Generator().manual_seed(0)), evaluation_data, show=False)
     assert set(found) == set(numbers)
-    assert found["truth"] is None
+    assert found["ambiguity"] is None
     assert found["masked"] is None
     assert found["filtering"]["csd"]["precision"] == found["filtering"]["cosine"]["precision"]
     assert 0 <= found["zero_shot"]["color_shape"]["one_prompt"] <= 1
@@ -62,5 +62,5 @@ def test_a_deterministic_model_has_accuracies_and_no_uncertainty(scenes_model, e
             claim.observe(found)
 
 
-def test_rounding_keeps_six_digits():
+def test_round_floats_keeps_six_digits():
     assert round_floats({"a": [1 / 3, None, 7, 1234567.0]}) == {"a": [0.333333, None, 7, 1234570.0]}
