@@ -81,7 +81,8 @@ def whole_twins(batch, image_rows, text_rows, texts=None):
     ids = batch.token_ids[text_rows]
     third = (torch.arange(ids.shape[1]) + text_rows[:, None]) % 3 == 0
     return MaskedViews(
-        image_rows=image_rows, patch_indices=keep, text_rows=text_rows, masked_ids=ids.masked_fill(third & (ids != 0), 1),
+        image_rows=image_rows, patch_indices=keep, text_rows=text_rows,
+        masked_ids=ids.masked_fill(third & (ids != 0), 1),
         total_images=len(image_rows), total_texts=texts or len(text_rows),
     )  # fmt: skip
 

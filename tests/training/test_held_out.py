@@ -5,7 +5,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.public import csd
 from prolip.model.create import create
 from prolip.preprocessing.images import normalize
-from prolip.training.held_out import HeldOutEvaluator, match_captions, compute_retrieval, compute_uncertainty
+from prolip.training.held_out import HeldOutEvaluator, compute_retrieval, compute_uncertainty, match_captions
 
 CAPTIONS = ["a red circle", "a thing", "a thing", "a small green square", "two yellow stars"]
 

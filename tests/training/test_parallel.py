@@ -25,7 +25,7 @@ from prolip.training.config import (
     OptimizerConfig,
     ParallelConfig,
 )
-from prolip.training.held_out import HeldOutEvaluator, match_captions, compute_retrieval, compute_uncertainty
+from prolip.training.held_out import HeldOutEvaluator, compute_retrieval, compute_uncertainty, match_captions
 from prolip.training.optimizer import make_optimizer, step_unless_nonfinite
 from prolip.training.parallel import _choose_device, full_tensor, get_peak_memory, init_processes, parallelize
 from prolip.training.recipes import nano
@@ -193,7 +193,7 @@ def run_all(rank, folder, ports):
 
 def history(folder):
     """What a run said of each step, but for time and memory."""
-    timed = {"samples_per_second", "data_wait", "memory", "time", "seconds"}
+    timed = {"samples_per_second", "data_wait", "peak_memory", "time", "seconds"}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         line["step"]: {k: v for k, v in line.items() if k not in timed and isinstance(v, int | float)}

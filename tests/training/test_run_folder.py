@@ -115,7 +115,8 @@ def test_another_run_is_refused_with_every_difference(tmp_path, config, nano):
         require_usable_folder(tmp_path, other, resume=True)
     said = str(caught.value)
     for part in (
-        "seed was 0, now it is 4", "objective.vib was 0.0001, now it is 0.5", "optimizer.ema_decay was 0.9, now it is None"
+        "seed was 0, now it is 4", "objective.vib was 0.0001, now it is 0.5",
+        "optimizer.ema_decay was 0.9, now it is None"
     ):  # fmt: skip
         assert part in said
     assert said.count(" was ") == 3, "and nothing that is the same"
@@ -132,7 +133,8 @@ def test_keys_that_change_nothing_may_differ(tmp_path, config, nano):
     saved(tmp_path)
     other = replace(
         config, out="elsewhere", log=LogConfig(every_steps=7), held_out=HeldOutConfig(source=None),
-        checkpoint=replace(config.checkpoint, every_steps=9, keep_last=1), nonfinite=replace(config.nonfinite, max_skipped_steps=3),
+        checkpoint=replace(config.checkpoint, every_steps=9, keep_last=1),
+        nonfinite=replace(config.nonfinite, max_skipped_steps=3),
         data=replace(config.data, workers=3, max_bad_fraction=0.5),
         parallel=ParallelConfig(
             strategy="ddp", accumulation_steps=4, activation_checkpointing=True, compile=True, device="cpu"

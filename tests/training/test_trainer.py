@@ -36,7 +36,7 @@ GOLDEN = [
 ]  # fmt: skip
 """The total loss of each of the twenty steps of the recipe nano."""
 
-TIMES = {"samples_per_second", "data_wait", "memory"}
+TIMES = {"samples_per_second", "data_wait", "peak_memory"}
 
 
 def nano(folder, **changes) -> TrainConfig:
@@ -85,7 +85,7 @@ def test_a_line_of_metrics_says_it_all(plain):
     assert 0 <= line["data_wait"] <= 1
     assert all(math.isfinite(value) for value in line.values())
     names = {"loss/ppcl", "loss/inclusion", "loss/masked_images", "loss/masked_texts", "loss/vib_images"}
-    names |= {"loss/vib_texts", "scale", "bias", "grad_norm", "rate", "samples_per_second", "memory"}
+    names |= {"loss/vib_texts", "scale", "logit_bias", "grad_norm", "lr", "samples_per_second", "peak_memory"}
     names |= {f"{k}/uncertainty{q}" for k in ("image", "text") for q in ("", "_q05", "_q50", "_q95")}
     assert names <= set(line)
 
@@ -536,8 +536,8 @@ def test_a_batch_that_is_too_small_is_an_error(tmp_path, monkeypatch):
         batch = next_batch(self, step)
         keep = slice(0, 31)
         return replace(
-            batch, pixels=batch.pixels[keep], ids=batch.token_ids[keep], captions=batch.captions[keep], keys=batch.keys[keep],
-            samples=batch.sample_indices[keep],
+            batch, pixels=batch.pixels[keep], token_ids=batch.token_ids[keep], captions=batch.captions[keep],
+            keys=batch.keys[keep], sample_indices=batch.sample_indices[keep],
         )  # fmt: skip
 
     monkeypatch.setattr(BatchStream, "next_batch", fewer)

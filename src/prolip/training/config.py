@@ -1,4 +1,4 @@
-"""Frozen configs of a training run: made by recipes, overridden by the command line, saved with the run.
+"""Frozen configs of a run: made by recipes, overridden by the command line, saved with the run.
 
 The docstring below each field is its help text. A value that is impossible raises a ValueError that names its field.
 """

@@ -83,7 +83,7 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
     """Read the first `held_out.samples` good samples of the held-out data, preprocessed as for evaluation.
 
     Args:
-        config: `held_out` names the data; `data` says how to read it.
+        config: `held_out` names the data; `data` defines how to read it.
         model: For its preprocessing and tokenizer.
 
     Returns:

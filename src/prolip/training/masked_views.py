@@ -1,4 +1,4 @@
-"""Masked views of some samples of a batch: which samples get one, and which patches and tokens they lose.
+"""Masked views: which samples of a batch get one, and which patches and tokens they lose.
 
 Everything is drawn from (seed, step, row of the global batch), so the draw doesn't depend on the number of ranks or
 micro-batches.

@@ -54,7 +54,7 @@ class MetricWriter:
             if first_step
             else b""
         )
-        atomic_write(self.path, lambda aside: aside.write_bytes(kept))
+        atomic_write(self.path, lambda temporary: temporary.write_bytes(kept))
         self._writers: list[_ServiceWriter] = []
         try:
             if log.tensorboard or (log.tensorboard is None and find_spec("tensorboard") is not None):
@@ -185,7 +185,7 @@ def _get_wandb_id(folder: Path, first_step: int) -> str:
         return path.read_text(encoding="utf-8").strip()
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", folder.resolve().name)[:64]
     new_id = f"{plain}-{uuid.uuid4().hex[:8]}"
-    atomic_write(path, lambda aside: aside.write_text(new_id + "\n", encoding="utf-8"))
+    atomic_write(path, lambda temporary: temporary.write_text(new_id + "\n", encoding="utf-8"))
     return new_id
 
 

@@ -1,4 +1,4 @@
-"""NaN and infinite losses and gradients: detected without waiting for the GPU, then reported with their samples."""
+"""NaN and infinite losses and gradients: detected without a GPU sync, reported with their samples."""
 
 from __future__ import annotations
 

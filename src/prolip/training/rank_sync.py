@@ -1,4 +1,4 @@
-"""Decisions that all ranks take together: stop, save, and end if one rank failed; requests to stop by signal."""
+"""Decisions that all ranks take together: stop on a signal, save, end if one rank failed."""
 
 from __future__ import annotations
 

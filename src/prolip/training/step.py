@@ -1,4 +1,4 @@
-"""Gradients of one training step: the loss of the global batch, over any number of ranks and micro-batches.
+"""Gradients of a step: the loss of the global batch, over any number of ranks and micro-batches.
 
 A rank's rows go through the towers at once, or in micro-batches that fit into memory. With micro-batches, all
 embeddings are first computed without a graph; the loss, which needs all of them, gives the gradient of each embedding;

@@ -1,4 +1,4 @@
-"""Training: `train(config)` and the Trainer, with its loop of steps, logging, evaluation and checkpoints."""
+"""`train(config)` and the Trainer: the loop of steps, logging, evaluation and checkpoints."""
 
 from __future__ import annotations
 
