@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/screenshots.py runs/miniature/report.html docs/figures/report
 
-writes report-1280-light.png, report-1280-dark.png, report-400-light.png and report-400-dark.png, of the whole page.
+writes report-1280-light.png, report-1280-dark.png, report-400-light.png and report-400-dark.png, of the full page.
 Needs the extra test-more, and a browser: `playwright install chromium`, or Debian's package chromium.
 """
 
@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Playwright, sync_playwright
 
 WIDTHS = (1280, 400)
 SCHEMES = ("light", "dark")
-PATIENCE = 300_000
-"""Milliseconds: a long page on a busy machine takes its time."""
+TIMEOUT = 300_000
+"""Timeout in milliseconds: a long page on a busy machine is slow."""
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     )
     parser.add_argument("page", type=Path)
     parser.add_argument("out", type=Path, help="file names begin with it")
-    parser.add_argument("--height", type=int, help="pixels from the top; by default the whole page")
+    parser.add_argument("--height", type=int, help="pixels from the top; default: the full page")
     asked = parser.parse_args()
     with sync_playwright() as playwright:
         browser = launch(playwright)
@@ -40,15 +40,15 @@ def launch(playwright: Playwright) -> Browser:
 
 
 def shoot(browser: Browser, page: Path, out: Path, width: int, scheme: str, height: int | None) -> Path:
-    """Write one picture. A page that is wider than its window is an error: it would scroll sideways."""
+    """Write one screenshot. A page that is wider than its window is an error: it would scroll sideways."""
     tab = browser.new_page(viewport={"width": width, "height": height or 900}, color_scheme=scheme)
-    tab.goto(page.resolve().as_uri(), timeout=PATIENCE)
+    tab.goto(page.resolve().as_uri(), timeout=TIMEOUT)
     wide = tab.evaluate("document.documentElement.scrollWidth")
     if wide > width:
         raise SystemExit(f"{page} is {wide} pixels wide in a window of {width}")
     path = out.with_name(f"{out.name}-{width}-{scheme}.png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    tab.screenshot(path=path, full_page=height is None, timeout=PATIENCE)
+    tab.screenshot(path=path, full_page=height is None, timeout=TIMEOUT)
     tab.close()
     return path
 
