@@ -1,5 +1,7 @@
 """Tests of traversal with a model: captions from files, embeddings and databases."""
 
+import shutil
+
 import pytest
 import torch
 from PIL import Image
@@ -95,9 +97,10 @@ def test_caption_path_note():
     assert "mean of" in falling.note
 
 
-@pytest.fixture
-def on_disk(nano, tmp_path):
-    """The captions, some of them many times, as embeddings and in a database."""
+@pytest.fixture(scope="module")
+def on_disk(tokenizer, tmp_path_factory):
+    """The captions, some of them many times, as embeddings and in a database, by the model of the fixture `nano`."""
+    nano, tmp_path = create("nano", tokenizer, seed=0).eval(), tmp_path_factory.mktemp("captions")
     (tmp_path / "captions.txt").write_text("\n".join(CAPTIONS * 60))
     embeddings = embed(
         nano, tmp_path / "captions.txt", tmp_path / "embeddings", modality="text", part_size=50
@@ -124,15 +127,16 @@ def test_traverse_images_gives_equal_paths_for_all_caption_stores(nano, images, 
         assert one.uncertainty == other.uncertainty
 
 
-def test_traverse_images_with_candidate_search(nano, images, on_disk):
-    build_index(Database.open(on_disk / "database"), "ivf-sq", recall=0.01)
-    few = open_caption_search(on_disk / "database")
+def test_traverse_images_with_candidate_search(nano, images, on_disk, tmp_path):
+    shutil.copytree(on_disk / "database", tmp_path / "database")  # the fixture has no index
+    build_index(Database.open(tmp_path / "database"), "ivf-sq", recall=0.01)
+    few = open_caption_search(tmp_path / "database")
     assert isinstance(few, CandidateSearch)
     found, wanted = traverse_images(nano, images, few), traverse_images(nano, images, CAPTIONS)
     for one, other in zip(found, wanted, strict=True):
         assert [step.caption for step in one.steps] == [step.caption for step in other.steps]
         assert one.root.caption == other.root.caption
-    assert isinstance(open_caption_search(on_disk / "database", scan=True), ExactSearch)
+    assert isinstance(open_caption_search(tmp_path / "database", scan=True), ExactSearch)
 
 
 def test_traverse_images_rejects_captions_of_another_model(tokenizer, images, on_disk):

@@ -26,9 +26,9 @@ def make_table(folder, texts, *, images=30, **options):
     return DatabaseCaptions(database)
 
 
-@pytest.fixture
-def table(tmp_path):
-    return make_table(tmp_path, make_gaussians(600, seed=1))
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    return make_table(tmp_path_factory.mktemp("candidates"), make_gaussians(600, seed=1))
 
 
 @pytest.mark.parametrize("by", ["csd", "cosine"])

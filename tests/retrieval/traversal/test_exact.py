@@ -15,8 +15,9 @@ from tests.retrieval.embedding_files import make_gaussians, write_embeddings
 QUERIES, TEXTS = make_gaussians(6, seed=5, low=-7.0, high=-4.0), make_gaussians(90, seed=1, high=-3.0)
 
 
-@pytest.fixture(params=["folder", "database"])
-def scan(request, tmp_path):
+@pytest.fixture(scope="module", params=["folder", "database"])
+def scan(request, tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("scan")
     embeddings = write_embeddings(tmp_path / "e", make_gaussians(10), TEXTS, parts=7)
     folder = EmbeddedCaptions(embeddings)
     return ExactSearch(
