@@ -162,7 +162,7 @@ def test_suite_on_two_tasks(run, folder, tmp_path, capsys):
     assert "stl10: missing" in captured.err
     (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
     assert json.loads(line)["key"] == "mnist"
-    assert json.loads((tmp_path / "suite.json").read_text())["result"]["columns"]["average"]["have"] == 1
+    assert json.loads((tmp_path / "suite.json").read_text())["result"]["columns"]["average"]["finished"] == 1
 
 
 def test_suite_exits_with_1_if_a_task_fails(run, tmp_path, capsys):
@@ -194,7 +194,7 @@ def test_traverse_prints_and_writes_paths(run, capsys, tmp_path):
         (["evaluate", "zeroshot", "nowhere"], "no such folder"),
         (["evaluate", "hierarcaps", "hierarimgs/instances.json"], "must have the columns captions"),
         (["evaluate", "suite", "--data", ".", "--tasks", "mnits"], "mnits"),
-        (["traverse", "none.png", "--captions", "hierarcaps/test.csv"], "no such file"),
+        (["traverse", "none.png", "--captions", "hierarcaps/test.csv"], "none.png does not exist"),
         (["traverse", "none.png", "--captions", "none.txt"], "no such file of captions"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ TICKS = (
     tuple(1 + 0.2 * k for k in range(45)),
 )
 """Leading digits of the ticks of a logarithmic axis, from few to many."""
+MAX_TICKS = 6
+"""More labels would overlap."""
 
 
 def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
@@ -364,5 +367,7 @@ def _set_log_ticks(axes: Any, low: float, high: float) -> None:
         ]
         if len(ticks) >= 3:
             break
+    if len(ticks) > MAX_TICKS:
+        ticks = ticks[:: math.ceil(len(ticks) / MAX_TICKS)]
     axes.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     axes.minorticks_off()

@@ -65,7 +65,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_sentence_reports_a_reversed_result(name):
+def test_description_reports_a_reversed_result(name):
     expected, reversed_ = PAIRS[name]
     assert REVERSED not in expected
     assert REVERSED in reversed_

@@ -171,8 +171,14 @@ def _terms(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
 def _draw_terms(axes: Any, terms: Mapping[str, Points]) -> None:
     for name, line in terms.items():
         color, dash = LINE_STYLES[name]
+        marker = "o" if len(line) == 1 else ""  # one point makes no line
         axes.plot(
-            *zip(*line, strict=True), dash, color=color, linewidth=1.4, label=TERM_LABELS.get(name, name)
+            *zip(*line, strict=True),
+            linestyle=dash,
+            marker=marker,
+            color=color,
+            linewidth=1.4,
+            label=TERM_LABELS.get(name, name),
         )
 
 
@@ -244,7 +250,10 @@ def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:
                     alpha=0.15,
                     linewidth=0,
                 )
-            axes.plot(*zip(*means[name], strict=True), color=color, linewidth=1.4, label=f"{name}s")
+            marker = "o" if len(means[name]) == 1 else ""
+            axes.plot(
+                *zip(*means[name], strict=True), color=color, linewidth=1.4, marker=marker, label=f"{name}s"
+            )
         axes.set_ylabel("uncertainty, tr Σ (5 to 95 %)")
         axes.set_ylim(bottom=0)
         _finish_axes(axes, run)
