@@ -163,7 +163,7 @@ class Tokenizer:
         ids: list[int] = encoding.ids
         if self._special_ids.isdisjoint(ids):
             return ids
-        # Unigram and word-level models know special tokens by their spelling, whatever the value of encode_special_tokens.
+        # Unigram and word-level models know special tokens by their spelling, whatever encode_special_tokens is.
         added = encoding.special_tokens_mask
         return [i for i, ours in zip(ids, added, strict=True) if ours or i not in self._special_ids]
 
