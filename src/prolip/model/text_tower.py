@@ -20,7 +20,10 @@ class TextTower(nn.Module):
         super().__init__()
         self.config = config
         blocks, tokens = config.blocks, config.tokenizer
-        self.tokens = nn.Embedding(tokens.vocab_size, blocks.width)
+        # Embedding's own constructor would draw weights with normal_, which on the meta device imports torch._dynamo:
+        # two seconds in every process that makes a model. `init_weights` draws them.
+        weight = torch.empty(tokens.vocab_size, blocks.width)
+        self.tokens = nn.Embedding.from_pretrained(weight, freeze=False)
         if config.added_tokens == 2:
             self.uncertainty_token = nn.Parameter(torch.empty(blocks.width))
         if config.added_tokens:
