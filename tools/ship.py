@@ -1,6 +1,6 @@
 """Exports a finished run as a model that ships with the package: its folder, its numbers, its card.
 
-python tools/ship.py runs/miniature scenes-tiny
+python tools/ship.py runs/reproduction hour prolip-0 scenes-tiny
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("out", type=Path, help="where python -m reproduction has its cells and runs")
+    parser.add_argument("out", type=Path, help="folder of the cells and runs of python -m reproduction")
     parser.add_argument("scale")
     parser.add_argument("cell", help="VARIANT-SEED")
     parser.add_argument("name")
