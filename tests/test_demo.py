@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,7 @@ def finished_demo(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(demo, "recipes", SimpleNamespace(load_recipe=load_small_recipe))
         patch.setattr(demo, "LONGER_TRAINED", str(folder / "out" / "scenes-demo"))
+        patch.setattr(demo, "build_report", partial(demo.build_report, controls=1))  # faster than three
         patch.setattr(demo, "print_tables", lambda tables: printed.extend(tables))
         patch.setattr(Console, "print", lambda _, text, **__: printed.append(text))
         printed = []
@@ -155,7 +157,7 @@ def test_missing_page_is_built_from_the_existing_run(recorded_demo, answer):
     assert (recorded_demo.trained, recorded_demo.built) == ([], 1)
 
 
-def test_overwrite_moves_the_old_run_aside_without_asking(recorded_demo, answer):
+def test_overwrite_renames_the_old_run_without_asking(recorded_demo, answer):
     questions = answer("y")
     recorded_demo(overwrite=True)
     assert questions == []
