@@ -11,7 +11,7 @@ FILES = sorted(path for folder in PACKAGES for path in folder.rglob("*.py") if "
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 RETIRED = {
-    "told", "twin", "twins", "sureness", "riddle", "riddles", "strangers", "tenths", "bads", "tally", "anew", "aside",
+    "told", "twin", "twins", "sureness", "riddle", "riddles", "strangers", "tenths", "bads", "tally", "anew",
     "colour", "colours", "optimiser", "normalise", "normalised", "labelled", "grey", "centre", "neighbour",
     "neighbours", "generalise", "regularise",
 }  # fmt: skip
