@@ -60,7 +60,8 @@ def start_run():
 
 def wait_for_parts(folder, count, process):
     deadline = time.monotonic() + 300
-    while len(list(folder.glob("part-*.parquet"))) < count and process.poll() is None:
+    while len(list(folder.glob("part-*.parquet"))) < count:
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
