@@ -1,4 +1,4 @@
-"""Results of the evaluators on the written sets, reduced to the indices that the table needs."""
+"""Results of the evaluators on the written sets, reduced to the numbers that the table needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims on losses and towers: zero-shot accuracy, what trains, what the inclusion terms do, what [UNC] costs."""
+"""Claims on losses and towers: accuracy, what trains, the effect of inclusion terms, the cost of [UNC]."""
 
 from __future__ import annotations
 

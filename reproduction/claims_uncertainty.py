@@ -1,4 +1,4 @@
-"""Claims on what uncertainty means: texts and images, length, generality; masked, hidden and attacked inputs."""
+"""Claims on the meaning of uncertainty: modality, length, generality, masked and attacked inputs."""
 
 from __future__ import annotations
 

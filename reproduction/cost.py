@@ -1,4 +1,4 @@
-"""The cost of [UNC]: time of a training step against deterministic towers and PCME++'s multi-head ones."""
+"""The cost of [UNC]: time of a training step against deterministic and multi-head (PCME++) towers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection of cells: of a variant's largest complete scale, or of the largest scale that variants share."""
+"""Selection of cells: the largest complete scale of a variant, or the largest common one of several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filtering of noisy pairs: the best image-caption pairs by a score are kept, some captions are false."""
+"""Filtering of pairs of which some captions are false: precision of the pairs selected by a score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked inputs: do they include the whole inputs, and their own rather than negatives?"""
+"""Masked inputs: do they include the unmasked ones, and their own rather than negatives?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and captions: which are more uncertain, and do inclusion scores separate true from false captions?"""
+"""Images and captions: which are more uncertain, and do inclusion scores separate true captions?"""
 
 from __future__ import annotations
 
