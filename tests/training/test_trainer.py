@@ -216,7 +216,7 @@ def broken_at(monkeypatch):
 def test_a_loss_that_is_not_finite_stops_with_its_reason(broken_at, tmp_path):
     broken_at(6)
     with pytest.raises(
-        FloatingPointError, match=r"step 6: .*ppcl is nan.*not finite: 0-\d+.*did not reach the weights"
+        FloatingPointError, match=r"step 6: .*ppcl is nan.*not finite: 0-\d+.*The weights were not changed"
     ):
         trainer.train(nano(tmp_path / "run", checkpoint=CheckpointConfig(every_steps=5)))
     assert checkpointing.find_latest(tmp_path / "run" / "checkpoints").name == "step-000000005"
@@ -244,7 +244,7 @@ def test_or_is_left_out_and_counted(broken_at, plain, tmp_path):
 
 def test_too_many_skips_end_the_run(broken_at, tmp_path):
     broken_at(2, 3, 4)
-    with pytest.raises(FloatingPointError, match="That makes 3 such steps"):
+    with pytest.raises(FloatingPointError, match=r"3 steps were skipped, more than .* = 2"):
         trainer.train(nano(tmp_path / "run", nonfinite=NonFinitePolicy(action="skip", max_skipped_steps=2)))
 
 
@@ -281,7 +281,7 @@ def test_a_mask_token_is_wanted_where_tokens_are_masked(tmp_path, monkeypatch):
 
 def test_errors_before_the_first_step_leave_no_run_behind(tmp_path):
     config = nano(tmp_path / "run")
-    with pytest.raises(ValueError, match="no parameter is or lies below"):
+    with pytest.raises(ValueError, match="no parameter has the prefix 'images'"):
         trainer.train(replace(config, optimizer=OptimizerConfig(frozen=("images",))))
     with pytest.raises(ValueError, match="there is no data to train on"):
         trainer.train(replace(config, data=replace(config.data, source=())))
@@ -411,7 +411,7 @@ def test_skips_are_counted_over_resumes(tmp_path, monkeypatch, broken_at):
 
         inside.setattr(BatchStream, "next_batch", stopping)
         trainer.train(config)
-    with pytest.raises(FloatingPointError, match="That makes 2 such steps"):
+    with pytest.raises(FloatingPointError, match=r"2 steps were skipped, more than .* = 1"):
         trainer.train(config, resume=True)
 
 
