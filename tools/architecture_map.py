@@ -26,7 +26,7 @@ LAYERS: list[set[str]] = [
     {"evaluation"},
     {"reports", "app", "demo", "doctor", "cli", "__main__"},
 ]  # fmt: skip
-"""Modules and packages of src/prolip, from the bottom up: each imports only from lower layers. (`app` is still to come.)"""
+"""Modules and packages of src/prolip, from the bottom up: each imports only from lower layers."""
 
 BESIDE = ("benchmarks", "reproduction")
 """Packages beside src: not in the wheel, and nothing in src imports them."""

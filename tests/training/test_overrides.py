@@ -123,7 +123,7 @@ def test_take_keys_splits_arguments():
     taken, rest = overrides.take_keys(args, ["row", "level"])
     assert taken == {"row": "c", "level": "hard"}
     assert rest == ["seed=1", "rows=2", "--seed", "2"]
-    with pytest.raises(ValueError, match="--row.*row="):
+    with pytest.raises(ValueError, match=r"--row.*row="):
         overrides.take_keys(["--row"], ["row"])
 
 

@@ -216,7 +216,7 @@ def test_recipe_keys_may_be_none(tmp_path, capsys):
         5,
         7,
     ]
-    with pytest.raises(ValueError, match="a=many.*int"):
+    with pytest.raises(ValueError, match=r"a=many.*int"):
         recipe.build_config(["a=many"])
     recipe.print_help()
     text = capsys.readouterr().out
