@@ -151,7 +151,7 @@ def make_photo(width: int, height: int, seed: int) -> bytes:
 
     Args:
         width, height: Pixels.
-        seed: Of the noise.
+        seed: Seed of the noise.
 
     Returns:
         The encoded file.

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid, normalize
 from benchmarks.timing import compare_implementations
 from prolip.console import MISSING, make_table, print_tables
 from prolip.gaussian import Gaussian
-from prolip.losses.contrastive import Temperature, ppcl
+from prolip.losses.contrastive import LogitScaleBias, ppcl
 from prolip.measures import all_pairs, formulas, public
 from prolip.mixture import fit_mixing_weights
 from prolip.progress import progress_bar
@@ -104,7 +104,7 @@ def random_gaussians(*shape: int, generator: torch.Generator, log_var: float = -
     return Gaussian(mean, log_var + torch.randn(shape, generator=generator))
 
 
-def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
+def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: LogitScaleBias) -> Tensor:
     """PPCL (eq. 2) by its definition: the differences of all pairs in a (B, B, D) tensor."""
     distance = (images.mean[:, None] - texts.mean[None]).square() + images.var[:, None] + texts.var[None]
     logits = temperature.scale * (1.0 - 0.5 * distance.sum(-1)) + temperature.logit_bias
@@ -112,7 +112,7 @@ def broadcast_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) 
     return -logsigmoid(signs * logits).sum() / len(images)
 
 
-def product_ppcl(images: Gaussian, texts: Gaussian, temperature: Temperature) -> Tensor:
+def product_ppcl(images: Gaussian, texts: Gaussian, temperature: LogitScaleBias) -> Tensor:
     """PPCL (eq. 2) as one matrix product, with all (B, B) logits kept for autograd."""
     trace = images.uncertainty[:, None] + texts.uncertainty
     logits = temperature.scale * (images.mean @ texts.mean.mT - 0.5 * trace) + temperature.logit_bias
@@ -168,7 +168,7 @@ def class_by_class_em(observations: Tensor, components: Gaussian, alpha: float, 
 
 
 def _compare_ppcl(
-    reference: Callable[[Gaussian, Gaussian, Temperature], Tensor],
+    reference: Callable[[Gaussian, Gaussian, LogitScaleBias], Tensor],
     description: str,
     batch: int,
     repeats: int,
@@ -177,7 +177,7 @@ def _compare_ppcl(
     generator = torch.Generator().manual_seed(0)
     images, texts = (random_gaussians(batch, dims, generator=generator) for _ in range(2))
     leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
-    temperature = Temperature.create()
+    temperature = LogitScaleBias.create()
 
     def work(loss: Any) -> None:
         torch.autograd.grad(loss(images, texts, temperature), [*leaves, temperature.logit_scale])

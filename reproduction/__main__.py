@@ -31,8 +31,8 @@ def reproduce(
 
     Args:
         scale: The budget of each run: minutes, an hour or a night.
-        variants: Of the recipe "miniature", or untrained or cost. None: all.
-        seeds: Of each variant. None: three of the headline and of untrained, one of the others.
+        variants: Variants of the recipe "miniature", or untrained or cost. None: all.
+        seeds: Seeds of each variant. None: three of the headline and of untrained, one of the others.
         out: The folder for cells, runs and the table.
         show: Run nothing; print the table of the existing cells.
         overwrite: Run also what has a committed cell.

@@ -21,10 +21,10 @@ class Cell:
     """What was measured of one model.
 
     Attributes:
-        scale: Of SCALES.
-        variant: Of the recipe, or "untrained" or "cost".
-        seed: Of the training.
-        fingerprint: Of the recipe.
+        scale: Scale of SCALES.
+        variant: Variant of the recipe, or "untrained" or "cost".
+        seed: Seed of the training.
+        fingerprint: Fingerprint of the recipe.
         provenance: Versions, threads, seconds and training samples.
         numbers: The result of `measure.measure_model`; of the variant "cost", of `cost.measure_cost`.
     """

@@ -18,7 +18,7 @@ class Control:
 
     Attributes:
         name: For people.
-        variant: Of its cells; None: those of the claim itself.
+        variant: Variant of its cells; None: those of the claim itself.
         observe: What is observed; None: as in the claim.
         against: If it shows the claim as well, the claim is not shown. False: it is only shown for comparison.
     """
@@ -41,7 +41,7 @@ class Claim:
         paper: The paper's value.
         observe: Observation of a cell of `variant`.
         form: Format of the value.
-        variant: Of the recipe.
+        variant: Variant of the recipe.
         rival: Another variant at the same scale; the effect is then that of `variant` minus that of the rival.
         rival_observe: Observation of a cell of the rival; None: as `observe`.
         controls: What is shown beside it.

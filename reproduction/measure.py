@@ -37,7 +37,7 @@ def measure_model(model: ProLIP, data: EvaluationData, *, show: bool | None = No
     """Measure a model on evaluation data.
 
     Args:
-        model: Of any variant.
+        model: Model of any variant.
         data: Written by `EvaluationData.prepare`.
         show: Show a progress bar; None: if stderr is a terminal.
 

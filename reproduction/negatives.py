@@ -43,7 +43,7 @@ def compute_discrimination(true: Tensor, false: Tensor) -> dict[str, float | Non
     """Compare the scores of true pairs with those of negatives, each (K,).
 
     Returns:
-        auroc: of all true scores against all false ones. wins: fraction of rows whose true score is larger.
+        auroc: Auroc of all true scores against all false ones. wins: fraction of rows whose true score is larger.
     """
     if not len(true):
         return {"auroc": None, "wins": None}

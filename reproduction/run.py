@@ -33,7 +33,7 @@ class Workspace:
 
     Attributes:
         out: Parent of cells/, runs/ and scenes/.
-        sizes: Of the evaluation data.
+        sizes: Sizes of the evaluation data.
         committed: Cells that count as done, too; None: none do.
         report: Receives a line of each cell that is run.
     """
@@ -80,7 +80,7 @@ def run_missing(workspace: Workspace, scale: str, wanted: Sequence[tuple[str, in
 
     Args:
         workspace: Folders and settings.
-        scale: Of SCALES.
+        scale: Scale of SCALES.
         wanted: Pairs (variant, seed).
 
     Returns:

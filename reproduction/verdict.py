@@ -92,7 +92,7 @@ def judge(effect: Effect, controls: Mapping[str, Sequence[float]]) -> tuple[Verd
     """Judge a claim.
 
     Args:
-        effect: Of the claim.
+        effect: Effect of the claim.
         controls: Effects by seed, by control, that must not show the claim as well.
 
     Returns:

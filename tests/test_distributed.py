@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from prolip import distributed
 from prolip.gaussian import Gaussian
-from prolip.losses.contrastive import Temperature
+from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import GlobalBatch, MaskedPairs, Objective
 
 OBJECTIVES = {
@@ -33,7 +33,7 @@ class Model(nn.Module):
         torch.manual_seed(0)
         self.temperatures = {}
         for name, start in objective.temperatures().items():
-            own = Temperature(
+            own = LogitScaleBias(
                 *(nn.Parameter(p.detach().double()) for p in (start.logit_scale, start.logit_bias))
             )
             self.temperatures[name] = own

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks import measures, timing
-from prolip.losses.contrastive import Temperature, ppcl
+from prolip.losses.contrastive import LogitScaleBias, ppcl
 from prolip.measures import public
 from prolip.mixture import fit_mixing_weights
 
@@ -12,7 +12,7 @@ from prolip.mixture import fit_mixing_weights
 def test_each_reference_gives_our_numbers(generator):
     a = measures.random_gaussians(5, 12, generator=generator)
     b = measures.random_gaussians(5, 12, generator=generator)
-    temperature = Temperature.create()
+    temperature = LogitScaleBias.create()
     for reference in (measures.broadcast_ppcl, measures.product_ppcl):
         torch.testing.assert_close(reference(a, b, temperature), ppcl(a, b, temperature))
     torch.testing.assert_close(

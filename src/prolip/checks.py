@@ -14,7 +14,7 @@ def require_float_tensor(values: object, name: str) -> None:
 
     Args:
         values: Checked.
-        name: Of the values, for the message.
+        name: Name of the values, for the message.
     """
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.dtype.itemsize < 2:
         raise TypeError(
@@ -26,9 +26,9 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, req
     """Raise ValueError unless every value satisfies a rule. Reads the data (synchronizes a GPU).
 
     Args:
-        values: Of any shape.
+        values: Values of any shape.
         rule: values -> bool tensor of the same shape.
-        name: Of the values, for the message.
+        name: Name of the values, for the message.
         requirement: What the rule demands, for the message: "finite".
     """
     valid = rule(values)
@@ -45,7 +45,7 @@ def is_in_range(values: Tensor, low: float, high: float) -> bool:
     """Whether all values lie in [low, high] and none is NaN. One pass, without a temporary tensor.
 
     Args:
-        values: Of any shape; an empty tensor is in range.
+        values: Values of any shape; an empty tensor is in range.
         low: Smallest valid value.
         high: Largest valid value.
 
@@ -62,10 +62,10 @@ def require_in_range(values: Tensor, low: float, high: float, name: str, require
     """`require_all` for the range [low, high]; looks for the first invalid value only if there is one.
 
     Args:
-        values: Of any shape.
+        values: Values of any shape.
         low: Smallest valid value.
         high: Largest valid value.
-        name: Of the values, for the message.
+        name: Name of the values, for the message.
         requirement: For the message, as for `require_all`.
     """
     if not is_in_range(values, low, high):
@@ -76,8 +76,8 @@ def require_finite(values: Tensor, name: str) -> None:
     """Raise ValueError if any value is NaN or infinite.
 
     Args:
-        values: Of any shape, floating-point.
-        name: Of the values, for the message.
+        values: Values of any shape, floating-point.
+        name: Name of the values, for the message.
     """
     largest = torch.finfo(values.dtype).max
     require_in_range(values, -largest, largest, name, "finite")
@@ -90,7 +90,7 @@ def require_positive_int(value: object, name: str, maximum: int = 2**24) -> None
 
     Args:
         value: Checked.
-        name: Of the value, for the message.
+        name: Name of the value, for the message.
         maximum: Largest valid value.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -104,7 +104,7 @@ def require_positive(value: object, name: str) -> None:
 
     Args:
         value: Checked.
-        name: Of the value, for the message.
+        name: Name of the value, for the message.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite, not {value!r}")
@@ -115,7 +115,7 @@ def require_fraction(value: object, name: str, *, exclude_zero: bool = False) ->
 
     Args:
         value: Checked.
-        name: Of the value, for the message.
+        name: Name of the value, for the message.
         exclude_zero: Whether 0 is invalid.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -130,7 +130,7 @@ def require_choice(value: str, choices: Sequence[str], name: str) -> None:
     Args:
         value: Checked.
         choices: Valid values; the arguments of a Literal type.
-        name: Of the value, for the message.
+        name: Name of the value, for the message.
     """
     if value not in choices:
         raise ValueError(f"{name} {value!r} is not one of {tuple(choices)}")

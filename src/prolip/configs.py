@@ -16,7 +16,7 @@ def build_dataclass(cls: type, values: object, name: str) -> Any:
     Args:
         cls: The dataclass.
         values: A mapping of its fields; lists become tuples.
-        name: Of the config, for messages: "config" gives "config.image.patch_size".
+        name: Name of the config, for messages: "config" gives "config.image.patch_size".
 
     Returns:
         An instance of `cls`.

@@ -69,7 +69,7 @@ def print_tables(tables: Iterable[Table], *, stderr: bool = False, width: int = 
     """Print tables one after another.
 
     Args:
-        tables: Of `make_table`.
+        tables: Tables of `make_table`.
         stderr, width: As for `make_console`.
     """
     console = make_console(stderr=stderr, width=width)

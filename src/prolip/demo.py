@@ -36,7 +36,7 @@ def run_demo(
 
     Args:
         out: Folder for the run (scenes-demo) and report.html.
-        seed: Of the initial weights and of the batches.
+        seed: Seed of the initial weights and of the batches.
         samples: Number of training samples.
         overwrite: Train again without asking.
         limit: Number of images per evaluation set.

@@ -37,7 +37,7 @@ def gather_batch_sizes(local: int, device: torch.device | str = "cpu") -> list[i
 
     Args:
         local: Rows on this rank.
-        device: Of the exchange.
+        device: Device of the exchange.
 
     Returns:
         Rows on each rank, in rank order.
@@ -90,7 +90,7 @@ def sum_over_ranks(value: Tensor) -> Tensor:
     """The sum of a detached value over ranks, for logging.
 
     Args:
-        value: Of any shape, the same on each rank.
+        value: Value of any shape, the same on each rank.
 
     Returns:
         A detached tensor of the same shape.

@@ -31,7 +31,7 @@ def list_advice(installation: dict[str, Any]) -> list[str]:
     """What the user may want to change.
 
     Args:
-        installation: Of `inspect_installation`.
+        installation: Installation of `inspect_installation`.
 
     Returns:
         One sentence per item.
@@ -56,7 +56,7 @@ def print_installation(installation: dict[str, Any]) -> None:
     """Print a table, and advice below it.
 
     Args:
-        installation: Of `inspect_installation`.
+        installation: Installation of `inspect_installation`.
     """
     from prolip.console import make_console, make_table
 

@@ -127,7 +127,7 @@ def get_cache_folder(name: str) -> Path:
     """The folder for cached files of a kind: $XDG_CACHE_HOME/prolip/NAME, or below ~/.cache.
 
     Args:
-        name: Of the kind: "shards", "embeddings".
+        name: Name of the kind: "shards", "embeddings".
 
     Returns:
         Its path; it may not exist yet.
@@ -158,7 +158,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(content).__name__}")
+        raise ValueError(f"{path} must hold a JSON object, not {type(content).__name__}")
     return content
 
 

@@ -135,7 +135,7 @@ class Gaussian:
         """Check types, shapes and devices. Reads no data, so that it can run in the hot loop.
 
         Args:
-            name: Of the Gaussian, for messages.
+            name: Name of the Gaussian, for messages.
 
         Returns:
             The Gaussian itself.
@@ -203,7 +203,7 @@ def check_gaussian(z: Gaussian, name: str) -> Gaussian:
 
     Args:
         z: Checked.
-        name: Of the Gaussian, for messages.
+        name: Name of the Gaussian, for messages.
 
     Returns:
         z.

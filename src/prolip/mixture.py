@@ -143,7 +143,7 @@ def fit_mixing_weights(
     Args:
         observations: (C, M, D), points.
         components: (C, T, D); a minimal variance (0.02 in Algorithm 1) must have been added before.
-        alpha: Of the prior: a number, or concentrations (C, T) or (T,).
+        alpha: Alpha of the prior: a number, or concentrations (C, T) or (T,).
         initial: Initial weights (C, T) or (T,), positive; None: uniform.
         tolerance: Largest change of a weight at convergence.
         max_iterations: Steps per class.

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from prolip.cli import main
-from prolip.cli.common import EvaluateOptions, make_folder_name, replace_nonfinite
+from prolip.cli.common import CliEvaluationOptions, make_folder_name, replace_nonfinite
 from prolip.model.create import create
 from prolip.scenes.source import make_tokenizer
 from prolip.scenes.writer import SceneDatasetSpec, write_dataset
@@ -79,7 +79,7 @@ def test_make_folder_separates_data_models_and_metrics(run, folder, capsys, tmp_
     assert json.loads((results / "retrieval.json").read_text())["command"] == "retrieval"
     for one, other in (("data/val", "more/val"), ("m1/model", "m2/model")):
         assert make_folder_name(one) != make_folder_name(other)
-    options = EvaluateOptions(model="owner/name")
+    options = CliEvaluationOptions(model="owner/name")
     assert options.make_folder("a/val") != options.make_folder("a/val", "cosine")
 
 

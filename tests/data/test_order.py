@@ -10,7 +10,7 @@ from scipy.stats import chisquare
 
 from prolip.data.order import (
     BLOCK,
-    Order,
+    SampleOrder,
     Schedule,
     count_per_block,
     derive_seed,
@@ -133,13 +133,13 @@ CHUNKS = st.lists(st.integers(0, 9), min_size=1, max_size=30)
 
 @given(CHUNKS, st.integers(1, 5), st.integers(0, 3))
 def test_order_has_each_sample_once_per_pass(chunks, window, pass_number):
-    order = Order(np.array(chunks), seed=1, pass_number=pass_number, window=window, shuffle=True)
+    order = SampleOrder(np.array(chunks), seed=1, pass_number=pass_number, window=window, shuffle=True)
     assert sorted(order[np.arange(sum(chunks))]) == list(range(sum(chunks)))
 
 
 @given(CHUNKS, st.integers(1, 5))
 def test_order_reads_a_window_of_chunks_at_a_time(chunks, window):
-    order = Order(np.array(chunks), seed=2, pass_number=0, window=window, shuffle=True)
+    order = SampleOrder(np.array(chunks), seed=2, pass_number=0, window=window, shuffle=True)
     chunk_of = np.repeat(np.arange(len(chunks)), chunks)
     met = chunk_of[order[np.arange(sum(chunks))]].tolist()
     spans = [(met.index(chunk), len(met) - met[::-1].index(chunk)) for chunk in set(met)]
@@ -147,7 +147,7 @@ def test_order_reads_a_window_of_chunks_at_a_time(chunks, window):
 
 
 def test_order_takes_positions_in_any_order_and_number():
-    order = Order(np.array([5, 0, 7, 3]), seed=3, pass_number=1, window=2, shuffle=True)
+    order = SampleOrder(np.array([5, 0, 7, 3]), seed=3, pass_number=1, window=2, shuffle=True)
     whole = order[np.arange(15)]
     places = np.array([14, 0, 7, 7])
     assert order[places].tolist() == whole[places].tolist()
@@ -155,20 +155,22 @@ def test_order_takes_positions_in_any_order_and_number():
 
 
 def test_unshuffled_order_is_that_of_the_source():
-    order = Order(np.array([4, 0, 3]), seed=3, pass_number=1, window=2, shuffle=False)
+    order = SampleOrder(np.array([4, 0, 3]), seed=3, pass_number=1, window=2, shuffle=False)
     assert order[np.arange(7)].tolist() == list(range(7))
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"pass_number": 1}])
 def test_order_differs_by_seed_and_pass(other):
     values = {"seed": 0, "pass_number": 0, "window": 4, "shuffle": True}
-    one, two = (Order(np.full(10, 10), **{**values, **change})[np.arange(100)] for change in ({}, other))
+    one, two = (
+        SampleOrder(np.full(10, 10), **{**values, **change})[np.arange(100)] for change in ({}, other)
+    )
     assert (one == two).sum() < 20
 
 
 def test_any_sample_may_come_first():
     def first(seed):
-        order = Order(np.array([30, 20, 40]), seed=seed, pass_number=0, window=2, shuffle=True)
+        order = SampleOrder(np.array([30, 20, 40]), seed=seed, pass_number=0, window=2, shuffle=True)
         return int(np.searchsorted([30, 50, 90], order[np.array([0])], side="right")[0])
 
     # Two of three chunks share the first pool, each two with the same chance; there, by their lengths.
@@ -177,7 +179,7 @@ def test_any_sample_may_come_first():
 
 
 def test_order_refuses_positions_out_of_range():
-    order = Order(np.array([4]), seed=0, pass_number=0, window=1, shuffle=True)
+    order = SampleOrder(np.array([4]), seed=0, pass_number=0, window=1, shuffle=True)
     for place in (-1, 4):
         with pytest.raises(IndexError, match="4 samples"):
             order[np.array([place])]
@@ -316,7 +318,7 @@ def test_sources_take_other_turns_in_each_block_and_with_each_seed():
 
 
 def test_each_pool_of_chunks_has_its_own_order():
-    order = Order(np.full(12, 20), seed=1, pass_number=0, window=1, shuffle=True)
+    order = SampleOrder(np.full(12, 20), seed=1, pass_number=0, window=1, shuffle=True)
     assert len({tuple(row % 20) for row in order[np.arange(240)].reshape(12, 20)}) == 12
 
 
@@ -329,7 +331,7 @@ def test_orders_are_cached_between_batches(monkeypatch):
     """Two passes of each source are at hand: to draw one anew costs as much as there are chunks."""
     built = []
 
-    class Counted(Order):
+    class Counted(SampleOrder):
         def __init__(self, *args, **options):
             built.append(options["pass_number"])
             super().__init__(*args, **options)

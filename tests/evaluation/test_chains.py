@@ -48,7 +48,7 @@ def test_the_order_of_levels_by_loops_with_ties(rows):
     values = torch.tensor(rows, dtype=torch.float64)
     falling = [row[i] > row[i + 1] for row in rows for i in range(3)]
     assert scores.adjacent_order(values) == pytest.approx(sum(falling) / len(falling))
-    pairs = scores.level_pairs(values)
+    pairs = scores.compare_level_pairs(values)
     for i in range(4):
         assert pairs[i][i] is None
         for j in set(range(4)) - {i}:
@@ -67,7 +67,7 @@ def test_a_single_level_has_no_order():
     values = torch.ones(3, 1)
     assert scores.adjacent_order(values) is None
     assert scores.kendall_by_level(values) is None
-    assert scores.level_pairs(values) == [[None]]
+    assert scores.compare_level_pairs(values) == [[None]]
 
 
 @pytest.mark.parametrize("steps", [1, 7, 50])
@@ -90,7 +90,7 @@ def test_hierarcaps_protocol_by_a_loop_over_images_and_thresholds(draw, generato
         own = [chains[row].tolist() for row in range(11) if image_of[row] == number]
         precisions.append(len(taken & {i for chain in own for i in chain}) / len(taken))
         recalls.append(sum(any(chain[level] in taken for chain in own) for level in range(4)) / 4)
-    found = scores.radial_scores(images, captions, null, chains, image_of, steps=steps)
+    found = scores.score_radial_protocol(images, captions, null, chains, image_of, steps=steps)
     assert found["precision"] == pytest.approx(sum(precisions) / 8, abs=1e-12)
     assert found["recall"] == pytest.approx(sum(recalls) / 8, abs=1e-12)
     assert found["d_corr"] == pytest.approx(scores.kendall_by_level(radius[chains]))
@@ -102,7 +102,7 @@ def test_perfect_embeddings_have_full_recall():
     angles = torch.tensor([0.3, 0.7, 1.1, 1.5])
     captions = Gaussian.point(torch.stack([angles.cos(), angles.sin()], 1))
     chain, first = torch.arange(4)[None], torch.zeros(1, dtype=torch.int64)
-    found = scores.radial_scores(
+    found = scores.score_radial_protocol(
         Gaussian.point(image[None]), captions, Gaussian.point(root[None]), chain, first
     )
     assert (found["precision"], found["recall"], found["d_corr"]) == (1.0, 1.0, 1.0)
@@ -114,5 +114,5 @@ def test_captions_at_the_threshold_itself_are_within_it():
     captions = Gaussian.point(torch.stack([angles.cos(), angles.sin()], 1))
     root = Gaussian.point(torch.tensor([[1.0, 0.0]]))
     first = torch.zeros(1, dtype=torch.int64)
-    found = scores.radial_scores(captions[1:2], captions, root, torch.tensor([[1]]), first, steps=2)
+    found = scores.score_radial_protocol(captions[1:2], captions, root, torch.tensor([[1]]), first, steps=2)
     assert (found["precision"], found["recall"]) == (1.0, 1.0)

@@ -284,7 +284,7 @@ def test_the_modes_and_the_root_reach_every_score(nano, scenes):
         )
         patch.setattr(
             hierarcaps.scores,
-            "radial_scores",
+            "score_radial_protocol",
             lambda *parts, **options: seen.update(radial=(parts, options)) or {},
         )
         hierarcaps.evaluate_hierarcaps(Embedder(model=nano), data, metric="cosine", form="published", steps=7)

@@ -11,10 +11,10 @@ from sklearn.model_selection import KFold, PredefinedSplit, cross_val_predict
 from prolip.evaluation import regression
 from prolip.evaluation.captions import TokenizedCaptions
 from prolip.evaluation.regression import (
-    Features,
+    RegressionFeatures,
     compare_regressions,
     compute_caption_features,
-    own_image_ranks,
+    rank_paired_images,
 )
 from prolip.measures.public import csd_matrix
 
@@ -36,7 +36,7 @@ def planted(seed=0, n=600):
     values = torch.randn(n, 3, generator=g, dtype=torch.float64)
     values[:, 1] = values[:, 0] ** 2
     return (
-        Features(names=("a", "b", "c"), values=values * torch.tensor([5.0, 0.1, 1.0]) + 3),
+        RegressionFeatures(names=("a", "b", "c"), values=values * torch.tensor([5.0, 0.1, 1.0]) + 3),
         torch.randn(n, generator=g, dtype=torch.float64) - 2,
         torch.randn(n, generator=g, dtype=torch.float64),
     )
@@ -58,7 +58,7 @@ def test_own_image_rank_is_a_count(draw, monkeypatch, block):
     monkeypatch.setattr(regression, "BLOCK", block)
     images, texts = draw(7, 4), draw(11, 4)
     owner = torch.arange(11) % 7
-    found = own_image_ranks(images, texts, owner)
+    found = rank_paired_images(images, texts, owner)
     distance = csd_matrix(texts, images)
     expected = [1 + sum(d < row[own] for d in row) for row, own in zip(distance, owner, strict=True)]
     assert found.tolist() == [float(v) for v in expected]
@@ -67,7 +67,7 @@ def test_own_image_rank_is_a_count(draw, monkeypatch, block):
 def test_equal_images_share_their_ranks(draw):
     image, text = draw(1, 4), draw(1, 4)
     five = image[torch.zeros(5, dtype=torch.int64)]
-    assert own_image_ranks(five, text, torch.tensor([2])).tolist() == [3.0]
+    assert rank_paired_images(five, text, torch.tensor([2])).tolist() == [3.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -80,7 +80,7 @@ def test_ranks_and_ties_are_scipys_wherever_blocks_end(draw, monkeypatch, dtype,
     owner = torch.arange(50) * 7 % 90
     distance = csd_matrix(texts.to(torch.float64), images[:30].to(torch.float64)).repeat(1, 3)
     expected = rankdata(distance.numpy(), axis=1)[torch.arange(50), owner]
-    assert own_image_ranks(images, texts, owner).tolist() == expected.tolist()
+    assert rank_paired_images(images, texts, owner).tolist() == expected.tolist()
 
 
 def test_means_of_any_length_are_ranked_by_their_distance(draw):
@@ -88,7 +88,7 @@ def test_means_of_any_length_are_ranked_by_their_distance(draw):
     images = type(images)(images.mean * torch.linspace(0.5, 2, 9)[:, None], images.log_var)
     owner = torch.arange(20) % 9
     expected = rankdata(csd_matrix(texts, images).numpy(), axis=1)[torch.arange(20), owner]
-    assert own_image_ranks(images, texts, owner).tolist() == expected.tolist()
+    assert rank_paired_images(images, texts, owner).tolist() == expected.tolist()
 
 
 def test_images_are_made_ready_once_however_many_blocks(draw, monkeypatch):
@@ -97,7 +97,7 @@ def test_images_are_made_ready_once_however_many_blocks(draw, monkeypatch):
     real = type(images).var.fget
     monkeypatch.setattr(type(images), "var", property(lambda z: asked.append(1) or real(z)))
     monkeypatch.setattr(regression, "BLOCK", 4)
-    own_image_ranks(images, texts, torch.arange(8) % 6)
+    rank_paired_images(images, texts, torch.arange(8) % 6)
     assert len(asked) == 1
 
 
@@ -105,7 +105,7 @@ def test_the_captions_own_uncertainty_does_not_change_the_rank(draw):
     images, texts = draw(30, 6), draw(30, 6)
     wider = type(texts)(texts.mean, texts.log_var + 3)
     owner = torch.arange(30)
-    assert torch.equal(own_image_ranks(images, texts, owner), own_image_ranks(images, wider, owner))
+    assert torch.equal(rank_paired_images(images, texts, owner), rank_paired_images(images, wider, owner))
 
 
 def test_the_same_as_scikit_learn():
@@ -175,7 +175,9 @@ def test_groups_are_held_out_together():
     # each group has a target and a column of its own: were a part of it fitted, the rest would be known exactly
     g = torch.Generator().manual_seed(0)
     target, uncertainty = (torch.randn(20, generator=g, dtype=torch.float64)[groups] for _ in range(2))
-    own = Features(names=tuple(map(str, range(20))), values=torch.nn.functional.one_hot(groups).double())
+    own = RegressionFeatures(
+        names=tuple(map(str, range(20))), values=torch.nn.functional.one_hot(groups).double()
+    )
     assert compare_regressions(own, uncertainty, target, groups)["r2_without"] < 0.1
     assert compare_regressions(own, uncertainty, target, torch.arange(100))["r2_without"] > 0.9
 
@@ -203,7 +205,7 @@ def test_constant_columns_are_named_and_change_nothing():
     target = uncertainty + noise
     groups = torch.arange(len(target))
     plain = compare_regressions(columns, uncertainty, target, groups)
-    more = Features(
+    more = RegressionFeatures(
         names=(*columns.names, "flat"),
         values=torch.cat([columns.values, torch.full((600, 1), 0.3).double()], 1),
     )
@@ -223,7 +225,7 @@ def test_ties_and_near_constant_columns_never_break_it(target, seed):
     values[0, 0] = 1.0  # constant in every fold but one
     uncertainty = torch.tensor([i % 2 for i in range(n)], dtype=torch.float64)
     found = compare_regressions(
-        Features(names=("once", "never"), values=values),
+        RegressionFeatures(names=("once", "never"), values=values),
         uncertainty,
         torch.tensor(target).double(),
         torch.arange(n),

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from prolip.filtering import greedy_dedup
-from prolip.filtering.greedy_dedup import NO_DUPLICATE, CosineAbove, SameGroup, remove_greedily
+from prolip.filtering.greedy_dedup import NO_DUPLICATE, CosineSimilarityTest, GroupSimilarity, remove_greedily
 
 
 def greedy_loop(count, similar):
@@ -35,7 +35,7 @@ def test_cosine_above_matches_greedy_loop(monkeypatch, min_cosine):
     monkeypatch.setattr(greedy_dedup, "BLOCK", (7, 5))
     z = means(120)
     cosines = (torch.from_numpy(z) @ torch.from_numpy(z).mT).numpy()
-    found = remove_greedily(120, [CosineAbove(z, min_cosine, [np.arange(120)])]).tolist()
+    found = remove_greedily(120, [CosineSimilarityTest(z, min_cosine, [np.arange(120)])]).tolist()
     check(found, lambda i, j: cosines[i, j] >= min_cosine)
     assert 0 < found.count(NO_DUPLICATE) < 120
 
@@ -43,7 +43,7 @@ def test_cosine_above_matches_greedy_loop(monkeypatch, min_cosine):
 def test_cosine_above_compares_only_within_clusters():
     z = np.tile(means(1), (6, 1))
     clusters = [np.array([0, 2, 4]), np.array([1, 3]), np.array([4, 5])]
-    assert remove_greedily(6, [CosineAbove(z, 0.9, clusters)]).tolist() == [-1, -1, 0, 1, 0, -1]
+    assert remove_greedily(6, [CosineSimilarityTest(z, 0.9, clusters)]).tolist() == [-1, -1, 0, 1, 0, -1]
 
 
 def test_same_group_and_cosine_above_combine():
@@ -53,15 +53,17 @@ def test_same_group_and_cosine_above_combine():
     def same(i, j):
         return groups[i] != NO_DUPLICATE and groups[i] == groups[j]
 
-    found = remove_greedily(80, [SameGroup(groups), CosineAbove(z, 0.95, [np.arange(80)])]).tolist()
+    found = remove_greedily(
+        80, [GroupSimilarity(groups), CosineSimilarityTest(z, 0.95, [np.arange(80)])]
+    ).tolist()
     check(found, lambda i, j: same(i, j) or cosines[i, j] >= 0.95)
-    check(remove_greedily(80, [SameGroup(groups)]).tolist(), same)
+    check(remove_greedily(80, [GroupSimilarity(groups)]).tolist(), same)
 
 
 def test_chain_of_similar_items_keeps_every_other_one():
     angles = np.arange(9) * 0.1
     z = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    found = remove_greedily(9, [CosineAbove(z, float(np.cos(0.15)), [np.arange(9)])])
+    found = remove_greedily(9, [CosineSimilarityTest(z, float(np.cos(0.15)), [np.arange(9)])])
     assert found.tolist() == [-1, 0, -1, 2, -1, 4, -1, 6, -1]
 
 
@@ -70,10 +72,10 @@ def test_remove_greedily_without_similar_items():
         remove_greedily(
             0,
             [
-                SameGroup(np.empty(0, np.int64)),
-                CosineAbove(np.empty((0, 3), np.float32), 0.9, [np.arange(0)]),
+                GroupSimilarity(np.empty(0, np.int64)),
+                CosineSimilarityTest(np.empty((0, 3), np.float32), 0.9, [np.arange(0)]),
             ],
         ).tolist()
         == []
     )
-    assert remove_greedily(3, [SameGroup(np.full(3, NO_DUPLICATE))]).tolist() == [NO_DUPLICATE] * 3
+    assert remove_greedily(3, [GroupSimilarity(np.full(3, NO_DUPLICATE))]).tolist() == [NO_DUPLICATE] * 3

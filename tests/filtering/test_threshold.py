@@ -7,8 +7,8 @@ from prolip.filtering.threshold import (
     NAN_KEY,
     Threshold,
     ThresholdFilter,
-    count_lower,
-    count_upper,
+    count_lower_key_halves,
+    count_upper_key_halves,
     find_threshold,
     from_sort_keys,
     to_sort_keys,
@@ -67,15 +67,15 @@ def test_sort_keys_preserve_order_and_round_trip(values):
 def test_nan_of_either_sign_has_nan_key():
     nans = np.array([0x7FC00000, 0xFFC00000, 0xFFFFFFFF], np.uint32).view(np.float32)
     assert (to_sort_keys(nans) == NAN_KEY).all()
-    assert count_upper(np.array([-np.inf], np.float32))[0] == 0
+    assert count_upper_key_halves(np.array([-np.inf], np.float32))[0] == 0
 
 
 def test_counts_of_parts_add_up():
     scores = np.random.default_rng(1).normal(size=300).astype(np.float32)
-    total = count_upper(scores)
-    assert (count_upper(scores[:100]) + count_upper(scores[100:]) == total).all()
+    total = count_upper_key_halves(scores)
+    assert (count_upper_key_halves(scores[:100]) + count_upper_key_halves(scores[100:]) == total).all()
     half = int(total.argmax())
-    assert count_lower(scores, half).sum() == total[half]
+    assert count_lower_key_halves(scores, half).sum() == total[half]
 
 
 def test_find_threshold_without_scores():

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 
 from prolip.gaussian import Gaussian
-from prolip.losses.contrastive import Temperature
+from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import GlobalBatch, MaskedPairs, Objective
 from prolip.losses.regularizers import vib
 from tests.golden import FIXTURES
@@ -54,7 +54,7 @@ def test_objective_equals_the_release(case, precision):
             f"masked_{name}s": MaskedPairs(whole[:count], gaussian(f"masked_{name}"))
             for name, whole in (("image", images), ("text", texts))
         }
-    temperature = Temperature(leaves["logit_scale"].log()[0], leaves["logit_bias"][0])
+    temperature = LogitScaleBias(leaves["logit_scale"].log()[0], leaves["logit_bias"][0])
     terms = objective(images, texts, temperature, **masked)
     tolerance = {"rtol": 1e-9, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 1e-6}
     for ours, value in terms.weighted.items():
@@ -144,7 +144,7 @@ def test_a_batch_that_spans_ranks_adds_up(batch):
 
 def test_objective_rejects_missing_inputs(batch):
     images, texts, masked = batch
-    objective, temperature = Objective(), Temperature.create()
+    objective, temperature = Objective(), LogitScaleBias.create()
     with pytest.raises(ValueError, match="masked_images is None"):
         objective(images, texts, temperature)
     with pytest.raises(ValueError, match=r"masked_images=\.\.\.\): the number of masked views"):
@@ -173,14 +173,14 @@ def test_objective_passes_chunk_to_the_losses(batch):
     images, texts, _ = batch
     values = [
         Objective(siglip=1, pml=1, inclusion=0, masked=0, chunk=chunk)(
-            images, texts, Temperature.create()
+            images, texts, LogitScaleBias.create()
         ).total
         for chunk in (None, 1, 3)
     ]
     torch.testing.assert_close(values[1], values[0])
     torch.testing.assert_close(values[2], values[0])
     with pytest.raises(ValueError, match="chunk"):
-        Objective(masked=0, chunk=0)(images, texts, Temperature.create())
+        Objective(masked=0, chunk=0)(images, texts, LogitScaleBias.create())
 
 
 @pytest.mark.parametrize("weights", [{"ppcl": -1.0}, {"vib": math.nan}, {"inclusion": math.inf}])
@@ -199,7 +199,7 @@ def test_nonfinite_loss_raises(batch):
     objective = Objective(inclusion=0, masked=0)
     broken = Gaussian(images.mean, images.log_var + math.inf)
     with pytest.raises(FloatingPointError, match=r"step 7: not finite.*vib_images"):
-        objective(broken, texts, Temperature.create()).check("step 7")
+        objective(broken, texts, LogitScaleBias.create()).check("step 7")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_nonfinite_loss_raises(batch):
 def test_objective_compiles_as_a_full_graph(batch, backend):
     images, texts, masked = batch
     objective = Objective(clip=1.0, inclusion=0.1, masked=0.1)
-    temperature = Temperature(torch.tensor(2.0).double(), torch.tensor(-3.0).double())
+    temperature = LogitScaleBias(torch.tensor(2.0).double(), torch.tensor(-3.0).double())
     leaves = [leaf.requires_grad_() for z in (images, texts) for leaf in (z.mean, z.log_var)]
 
     def total(images, texts):

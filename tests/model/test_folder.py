@@ -264,7 +264,7 @@ def test_load_rejects_weights_that_do_not_fit_the_config(saved, edit, message):
     [
         ("{", "config.json is not JSON"),
         ("[" * 200_000, "config.json is not JSON"),
-        ("[1]", "config.json must hold a JSON object, not a list"),
+        ("[1]", "config.json must hold a JSON object, not list"),
         ('{"format": "prolip", "version": 3}', "version 3; this prolip reads version 2. Update prolip"),
         ('{"format": "prolip"}', "version None; this prolip reads version 2"),
         ('{"format": "prolip", "version": 1}', "version 1; this prolip reads version 2. Convert or train"),

@@ -359,7 +359,7 @@ def test_foreign_json_in_a_folder(tmp_path):
     (tmp_path / "merges.txt").write_text(LINES)
     for content, message in {
         "{": "is not JSON",
-        "[]": "must hold a JSON object, not a list",
+        "[]": "must hold a JSON object, not list",
         '{"a": "b"}': "is not a voc",
     }.items():
         (tmp_path / "vocab.json").write_text(content)

@@ -29,7 +29,7 @@ from prolip.training.held_out import HeldOutEvaluator, compute_retrieval, comput
 from prolip.training.optimizer import make_optimizer, step_unless_nonfinite
 from prolip.training.parallel import _choose_device, full_tensor, get_peak_memory, init_processes, parallelize
 from prolip.training.recipes import nano
-from prolip.training.state import consolidate
+from prolip.training.state import export_checkpoint
 from prolip.training.trainer import train
 from tests.training.ranks import (
     CASES,
@@ -240,12 +240,12 @@ def test_two_processes_train_as_one_and_what_they_save_is_for_any_number(tmp_pat
 
     for name in LAYOUTS:  # one process puts the shards together
         run = tmp_path / name
-        model = consolidate(run, tmp_path / "out" / name)
+        model = export_checkpoint(run, tmp_path / "out" / name)
         assert sorted(path.name for path in model.iterdir()) == sorted(
             path.name for path in (run / "model").iterdir()
         )
         require_same_weights(weights(model), weights(run / "model"), 0.0)
-        middle = consolidate(
+        middle = export_checkpoint(
             checkpointing.list_checkpoints(run / "checkpoints")[0], tmp_path / "middle" / name
         )
         with pytest.raises(AssertionError):

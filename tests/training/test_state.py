@@ -17,7 +17,7 @@ from prolip.training.config import OptimizerConfig, Stage
 from prolip.training.ema import ModelEma
 from prolip.training.optimizer import freeze_parameters, init_optimizer_state, make_optimizer
 from prolip.training.recipes.nano import recipe
-from prolip.training.state import TrainState, consolidate, export_model
+from prolip.training.state import TrainState, export_checkpoint, export_model
 from prolip.training.step import TrainModule
 
 PML = Objective(ppcl=0, pml=1, inclusion=0, masked=0, vib=0)
@@ -78,7 +78,7 @@ def test_export_and_consolidate_give_the_same_folder(tmp_path, tokenizer, name, 
     path = state.save(tmp_path / "run" / "checkpoints")
     export_model(state.module, state.ema, tmp_path / "exported")
     for number, source in enumerate((tmp_path / "run", path)):
-        out = consolidate(source, tmp_path / f"consolidated{number}")
+        out = export_checkpoint(source, tmp_path / f"consolidated{number}")
         for file in ("config.json", "model.safetensors", "tokenizer.json"):
             assert (out / file).read_bytes() == (tmp_path / "exported" / file).read_bytes(), file
     model = prolip.load(tmp_path / "exported")
@@ -94,20 +94,22 @@ def test_consolidate_takes_the_last_checkpoint_or_the_one_it_is_given(tmp_path, 
         run_folder.write_run_files(tmp_path / "run", config, state.module.model, [], 0)
         paths.append(state.save(tmp_path / "run" / "checkpoints"))
         export_model(state.module, None, tmp_path / f"exported{step}")
-    assert equal(weights(consolidate(tmp_path / "run", tmp_path / "last")), weights(tmp_path / "exported2"))
-    assert equal(weights(consolidate(paths[0], tmp_path / "first")), weights(tmp_path / "exported1"))
+    assert equal(
+        weights(export_checkpoint(tmp_path / "run", tmp_path / "last")), weights(tmp_path / "exported2")
+    )
+    assert equal(weights(export_checkpoint(paths[0], tmp_path / "first")), weights(tmp_path / "exported1"))
     with pytest.raises(ValueError, match="first exists and is not an empty folder"):
-        consolidate(paths[1], tmp_path / "first")
+        export_checkpoint(paths[1], tmp_path / "first")
     assert equal(weights(tmp_path / "first"), weights(tmp_path / "exported1"))
 
 
 def test_what_is_no_run_can_not_be_consolidated(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="neither a run"):
-        consolidate(tmp_path, tmp_path / "out")
+        export_checkpoint(tmp_path, tmp_path / "out")
     config = config_of(Objective())
     run_folder.write_run_files(tmp_path / "run", config, create("nano", tokenizer, seed=0), [], 0)
     with pytest.raises(ValueError, match="run is neither a run with a complete checkpoint"):
-        consolidate(tmp_path / "run", tmp_path / "out")
+        export_checkpoint(tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

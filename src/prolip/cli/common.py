@@ -24,7 +24,7 @@ command_line: list[str] = []
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
+class CliEvaluationOptions:
     """Options of every evaluation.
 
     Args:
@@ -102,8 +102,8 @@ class EvaluateOptions:
 
         Args:
             command: Name of the evaluation.
-            folder: Of the results.
-            result: Of the evaluator.
+            folder: Folder of the results.
+            result: Result of the evaluator.
             tables: To print unless --json.
             draw: Draws figures into a folder and returns their paths.
             other_files: Paths that the evaluator wrote, to be listed too.

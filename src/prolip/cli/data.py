@@ -36,7 +36,7 @@ def scenes(
         num_test: Images of each evaluation set.
         unseen: Pairs of color and shape that no training image shows, with a task of their own.
         shard_size: Images per tar.
-        seed: Of the scenes; no test image is a training image.
+        seed: Seed of the scenes; no test image is a training image.
         false_fraction: Fraction of training images whose caption is false, to test filters: then each has one caption,
             and `correct` in its json is the truth.
     """
@@ -136,7 +136,7 @@ def ambiguity(
         captions: Any number of captions.
         world: The distribution of scenes: simple or hard.
         unseen: Pairs of color and shape that are held out, as in prolip data scenes; all others are then more likely.
-        seed: Of the pairs.
+        seed: Seed of the pairs.
         as_json: Print JSON instead of a table; the log-ambiguity of a caption that is never true is null.
     """
     from prolip import scenes

@@ -25,7 +25,7 @@ def demo(
 
     Args:
         out: Folder for the run and the report.
-        seed: Of the initial weights and of the batches.
+        seed: Seed of the initial weights and of the batches.
         samples: Number of training samples. None: 160,000, about four minutes on two idle cores.
         overwrite: Train again without asking; an earlier run is renamed, not deleted.
         limit: Number of images per evaluation set.

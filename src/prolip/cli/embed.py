@@ -47,7 +47,7 @@ def embed(
         modality: Embed images, texts or both.
         variances: full: the log-variance of every dimension. trace: the sum of the variances, which is enough for CSD
             but not for inclusion, in half the space. None: full, if the model has variances.
-        precision: Of the means. float16 takes half the space and changes the fourth digit.
+        precision: Precision of the means. float16 takes half the space and changes the fourth digit.
         part_size: Samples per file; at most one file is lost if the run is killed.
         batch_size: Images per batch.
         max_bad_fraction: Fail if a larger fraction of samples is bad. Below it they are skipped and listed in bad.csv.

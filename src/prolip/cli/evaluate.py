@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from prolip.cli.common import EvaluateOptions, require_seed
+from prolip.cli.common import CliEvaluationOptions, require_seed
 
 if TYPE_CHECKING:
     from prolip.data.sources.labeled import LabeledData
@@ -19,7 +19,7 @@ RankBy = Literal["csd", "cosine"]
 
 def zeroshot(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     classes: Path | None = None,
     templates: Path | None = None,
     rank_by: RankBy = "csd",
@@ -36,9 +36,9 @@ def zeroshot(
         classes: Text file of class names, one per line, instead of the data's own; "imagenet": CLIP's 1000.
         templates: Text file of templates with {c} for the class name; "imagenet": CLIP's 80.
         rank_by: Assign the nearest class by CSD, or by the cosine of the means.
-        variance: Of pooled prompts: average of the variances, or variance of a mean of independent samples.
+        variance: Variance of pooled prompts: average of the variances, or variance of a mean of independent samples.
         ood: Images that belong to no class (any data that prolip reads), for out-of-distribution detection.
-        seed: Of the split into the halves that fit and test the calibration.
+        seed: Seed of the split into the halves that fit and test the calibration.
     """
     from prolip.data.open import open_data
     from prolip.evaluation import zeroshot as evaluation
@@ -63,7 +63,7 @@ def zeroshot(
 
 def retrieval(
     data: Annotated[Positional[str], arg(metavar="DATA")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
     positives: Path | None = None,
@@ -95,7 +95,7 @@ def retrieval(
 
 def suite(
     data: Path,
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     tasks: tuple[str, ...] | None = None,
     rank_by: RankBy = "csd",
     templates: Path | None = None,
@@ -135,7 +135,7 @@ def suite(
 
 def hierarcaps(
     data: Annotated[Positional[Path], arg(metavar="CSV")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     images: Path | None = None,
     rank_by: RankBy = "csd",
     form: Literal["exact", "published"] = "exact",
@@ -149,7 +149,7 @@ def hierarcaps(
         data: Table with the columns id, captions (general to specific, joined by =>) and url.
         images: Folder of images. None: urls are paths relative to the table.
         rank_by: Nearest by CSD, or by the cosine of the means (as the release does here).
-        form: Of log inclusion: exact, or as published.
+        form: Form of log inclusion: exact, or as published.
         steps: Points per traversal.
     """
     from prolip.data.sources.hierarcaps import read_hierarcaps
@@ -171,7 +171,7 @@ def hierarcaps(
 
 def hierarimgs(
     data: Annotated[Positional[Path], arg(metavar="FOLDER")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     controls: int = 3,
 ) -> None:
     """HierarImgs: does an image with fewer segments include the complete one? Compared with untrained models.
@@ -199,7 +199,7 @@ def hierarimgs(
 
 def robustness(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     classes: Path | None = None,
     templates: Path | None = None,
     rank_by: RankBy = "csd",
@@ -230,7 +230,7 @@ def robustness(
         pgd_steps: Numbers of PGD steps; 0 is no attack.
         epsilon: Maximum change of a pixel value, as a fraction of full scale.
         step_size: Change of a pixel value per step.
-        start: Of PGD: a random point of the epsilon ball, or the clean image.
+        start: Start of PGD: a random point of the epsilon ball, or the clean image.
         pgd_images: Number of images that are attacked.
     """
     from prolip.evaluation import robustness as evaluation
@@ -253,7 +253,7 @@ def robustness(
 
 def prompts(
     data: Annotated[Positional[Path], arg(metavar="DATA")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     train: Path | None = None,
     classes: Path | None = None,
     templates: Path | None = None,
@@ -282,7 +282,7 @@ def prompts(
         prior: Use of 1/uncertainty of a prompt in BPRW: initial weights, or concentrations of a Dirichlet prior.
         variance: Of pooled prompts: weighted average, or variance of a sum of independent samples (the release's).
         runs: Repetitions of random strategies.
-        seed: Of the random strategies.
+        seed: Seed of the random strategies.
     """
     from prolip.evaluation import prompts as evaluation
     from prolip.evaluation.strategies import StrategyConfig
@@ -313,7 +313,7 @@ def prompts(
 
 def uncertainty(
     data: Annotated[Positional[str], arg(metavar="DATA")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     captions: tuple[str, ...] | None = None,
     image: str | None = None,
     limit: int | None = None,
@@ -332,7 +332,7 @@ def uncertainty(
         limit: Maximum number of images, evenly spaced over the data. None: all.
         world: The captions describe scenes of this world: their true ambiguity is computed from the words.
         examples: Samples per sheet.
-        seed: Of random choices.
+        seed: Seed of random choices.
     """
     from prolip.data.open import open_data
     from prolip.data.source import AnnotatedSource
@@ -367,7 +367,7 @@ def uncertainty(
 def background(
     annotations: Annotated[Positional[Path], arg(metavar="INSTANCES")],
     images: Annotated[Positional[Path], arg(metavar="IMAGES")],
-    options: Annotated[EvaluateOptions, arg(name="")],
+    options: Annotated[CliEvaluationOptions, arg(name="")],
     limit: int | None = None,
     controls: int = 3,
 ) -> None:

@@ -72,7 +72,7 @@ def scenes(out: Path = Path("scenes"), world: Literal["simple", "hard"] = "hard"
     Args:
         out: File name without suffix, or an existing folder; .png and .svg are written.
         world: simple: one or two objects, drawn cleanly; hard: up to three, in eight drawing styles.
-        seed: Of the scenes.
+        seed: Seed of the scenes.
     """
     from prolip.reports.scenes import save_scene_sheet
 

@@ -29,7 +29,7 @@ def index(
     Args:
         embeddings: Folders or addresses in an object store that `prolip embed` wrote, all of one model.
         out: Folder, or address in an object store (s3://, gs://, az://).
-        kind: Of the approximate index. auto: the existing one; else none below 100,000 rows, and ivf-rq above, or
+        kind: Kind of the approximate index. auto: the existing one; else none below 100,000 rows, and ivf-rq above, or
             ivf-sq if that misses the recall.
         recall: Recall@10 that approximate searches must reach. If no index reaches it, searches are exact.
         as_json: Print JSON instead of text.
@@ -78,7 +78,7 @@ def search(
         k: Number of results.
         rank_by: csd: closed-form sampled distance. cosine: of the means. match: ranked by CSD, as match probabilities.
         where: SQL condition on the columns of the database, such as "uncertainty < 0.4 AND caption LIKE '%star%'".
-        modality: Of the results. None: images if there are any, else texts.
+        modality: Modality of the results. None: images if there are any, else texts.
         max_uncertainty: Quantile: 0.9 excludes the most uncertain tenth.
         rerank: Sort the nearest items by how much the query includes them.
         only_included: Show only items that the query includes more than the empty caption does.

@@ -36,7 +36,7 @@ def convert(
         tokenizer: Folder or hub id of a tokenizer, for weights without one.
         image_size: Resize the position embeddings to this image size in pixels.
         context_length: Resize the position embeddings to this number of tokens, as LongProLIP does.
-        seed: Of parameters that are newly initialized.
+        seed: Seed of parameters that are newly initialized.
         as_json: Print JSON instead of text.
     """
     from prolip.weights import convert
@@ -66,4 +66,4 @@ def export(
     """
     from prolip.training import state
 
-    print(state.consolidate(run.expanduser(), out.expanduser()))
+    print(state.export_checkpoint(run.expanduser(), out.expanduser()))

@@ -156,7 +156,7 @@ def iter_results(pool: Iterable[D]) -> Iterator[D]:
     """Iterate over the results of a pool.
 
     Args:
-        pool: of `make_worker_pool`, or an iterator over it.
+        pool: Pool of `make_worker_pool`, or an iterator over it.
 
     Yields:
         The results, in the order of the requests.
@@ -178,7 +178,7 @@ def unwrap(result: D | WorkerFailure) -> D:
     """Return a worker's result, or raise the exception that it sent.
 
     Args:
-        result: of `iter_results`.
+        result: Result of `iter_results`.
 
     Returns:
         The result, if it is no failure.
@@ -283,7 +283,7 @@ def read_count(state: Mapping[str, Any], name: str) -> int:
 
     Args:
         state: the saved state.
-        name: of the count in it.
+        name: Name of the count in it.
 
     Returns:
         An integer from 0 to 2**40.

@@ -102,12 +102,12 @@ def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
     return combined.pin_memory() if batches[0].pixels.is_pinned() else combined
 
 
-class ProcessedSample(NamedTuple):
+class TrainingSample(NamedTuple):
     """One sample of a batch.
 
     pixels:    uint8 (3, S, S).
-    token_ids: of the caption, not padded.
-    general_token_ids: of a more general caption; empty if none is known, None if the source has none.
+    token_ids: Token ids of the caption, not padded.
+    general_token_ids: General token ids of a more general caption; empty if none is known, None if the source has none.
     """
 
     pixels: Tensor
@@ -146,12 +146,12 @@ class Preprocessor:
         """Training needs no more decoded pixels than a crop has; evaluation is exact."""
         return required_short_side(self.pixels, self.augmentation) if self.augmentation else None
 
-    def process(self, sample: Sample, seed: int) -> ProcessedSample:
+    def process(self, sample: Sample, seed: int) -> TrainingSample:
         """Decode, augment and tokenize a sample.
 
         Args:
-            sample: of a source.
-            seed: of 64 bits; of the augmentation and the choice of a caption.
+            sample: Sample of a source.
+            seed: Seed of 64 bits; of the augmentation and the choice of a caption.
 
         Returns:
             The sample as tensors.
@@ -164,7 +164,7 @@ class Preprocessor:
         caption = "" if number is None else sample.captions[number]
         general = self._general(sample, number)
         pixels = self._pixels(sample, generator)
-        return ProcessedSample(pixels, self._drop_tokens(ids, generator), caption, sample.key, general)
+        return TrainingSample(pixels, self._drop_tokens(ids, generator), caption, sample.key, general)
 
     def fingerprint(self) -> str:
         """Return a digest that changes with everything that may change a batch."""
@@ -175,7 +175,7 @@ class Preprocessor:
             self.pixels, self.augmentation, self.caption, self.max_pixels, tokens, *fewer
         )
 
-    def collate(self, samples: Sequence[ProcessedSample], sample_indices: Sequence[int]) -> Batch:
+    def collate(self, samples: Sequence[TrainingSample], sample_indices: Sequence[int]) -> Batch:
         """Make a batch.
 
         Args:

@@ -29,7 +29,7 @@ class CheckResult:
     """What a pass over data found.
 
     shards:             or other chunks of files.
-    caption_characters: of the first captions of all good samples, summed.
+    caption_characters: Caption characters of the first captions of all good samples, summed.
     seconds:            of the whole pass.
     """
 
@@ -107,7 +107,7 @@ def check_data(
     Args:
         spec: as for `open_data`, or the address of a stream.
         captions, image: as for `open_data`.
-        size: of the resized images, pixels per side.
+        size: Size of the resized images, pixels per side.
         num_workers: processes.
         show: the progress bar; None: if stderr is a terminal.
 

@@ -13,7 +13,7 @@ from prolip.data.sources.labeled import LabeledData
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class EvaluationSets:
+class GeneratedEvaluationSets:
     """Sets of fresh samples of one generator, which no training has seen.
 
     Attributes:
@@ -37,20 +37,20 @@ class EvaluationSets:
 
 def prepare_evaluation_sets(
     spec: str, folder: Path, *, limit: int, seed: int, progress: bool | None = None
-) -> EvaluationSets:
+) -> GeneratedEvaluationSets:
     """Generate evaluation sets like the data of an address, with another seed.
 
     Args:
         spec: address of generated data ("scenes:hard,size=48").
         folder: parent of the sets; one that is there already is read, not written again.
         limit: samples of each set.
-        seed: of the fresh samples; must not be one that anybody trains on.
+        seed: Seed of the fresh samples; must not be one that anybody trains on.
         progress: show a progress bar; None: if stderr is a terminal.
 
     Returns:
         The sets.
     """
-    sets: EvaluationSets = import_generator(spec).prepare_evaluation_sets(
+    sets: GeneratedEvaluationSets = import_generator(spec).prepare_evaluation_sets(
         spec, folder, limit=limit, seed=seed, progress=progress
     )
     return sets

@@ -28,7 +28,7 @@ from prolip.data.base_loader import (
     shut_down_workers,
     unwrap,
 )
-from prolip.data.batch import Batch, Preprocessor, ProcessedSample
+from prolip.data.batch import Batch, Preprocessor, TrainingSample
 from prolip.data.order import SampleIndices, Schedule, derive_seed, permute
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
@@ -49,7 +49,7 @@ class Loader(BaseLoader):
         preprocessor: makes batches of samples.
         global_batch_size: samples of a batch over all ranks; each rank has its contiguous part of it.
         weights, samples_per_epoch, shuffle, window: see `Schedule`.
-        seed: of the order, the augmentation and the choice of captions.
+        seed: Seed of the order, the augmentation and the choice of captions.
         num_workers: processes that read ahead, `prefetch_factor` batches each; 0: no process, nothing ahead. They live
             until `close`, or as long as the loader.
         rank, world_size: None: those of the process group.
@@ -163,7 +163,7 @@ class Loader(BaseLoader):
         differ.
 
         Args:
-            state: of `state_dict`.
+            state: State of `state_dict`.
 
         Raises:
             ValueError: If it is the state of another stream.
@@ -202,7 +202,7 @@ class _BatchReader(Dataset[WorkerResult]):
     def __getitem__(self, request: tuple[int, int]) -> WorkerResult:
         epoch, batch = request
         indices = self.schedule.sample_indices(epoch, np.array(self.rank_positions(batch)))
-        found: dict[int, tuple[int, ProcessedSample]] = {}
+        found: dict[int, tuple[int, TrainingSample]] = {}
         errors: list[SampleError] = []
         rows = list(zip(*(column.tolist() for column in indices), strict=True))
         # In the order on disk, so that each chunk (a shard, a row group) is visited once.
@@ -231,7 +231,7 @@ class _BatchReader(Dataset[WorkerResult]):
 
     def _try_sample(
         self, slot: int, sample: int, source: int, index: int, pass_number: int,
-        found: dict[int, tuple[int, ProcessedSample]], errors: list[SampleError],
+        found: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
         """Read a sample into a slot of the batch, or record why it is bad."""
         seed = derive_seed(self.seed, "sample", pass_number, source, index)
@@ -242,7 +242,7 @@ class _BatchReader(Dataset[WorkerResult]):
 
     def _replace_bad(
         self, epoch: int, batch: int, indices: SampleIndices,
-        found: dict[int, tuple[int, ProcessedSample]], errors: list[SampleError],
+        found: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
         """Fill the empty slots with samples that no rank has in this batch."""
         positions, all_positions = self.rank_positions(batch), np.array(self.global_positions(batch))

@@ -52,7 +52,7 @@ def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray
     Args:
         positions: int64 (n,).
         size: length of the range; one for all positions, or (n,).
-        key: of 64 bits, chooses the permutation; one for all positions, or (n,).
+        key: Key of 64 bits, chooses the permutation; one for all positions, or (n,).
 
     Returns:
         int64 (n,).
@@ -70,11 +70,11 @@ def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray
 
 
 def random_permutation(count: int, key: int) -> np.ndarray:
-    """Make a pseudo-random permutation, stored as an array.
+    """Make a whole pseudo-random permutation, of chunks or shards: unlike `permute` it needs O(count) memory.
 
     Args:
-        count: its length.
-        key: of 64 bits; the same key gives the same permutation.
+        count: Length of the permutation.
+        key: Key of 64 bits; the same key gives the same permutation.
 
     Returns:
         int64 (count,): range(count) in random order.
@@ -82,7 +82,7 @@ def random_permutation(count: int, key: int) -> np.ndarray:
     return np.argsort(_derive_keys(count, key))
 
 
-class Order:
+class SampleOrder:
     """The order of one pass over samples that lie in chunks: order[positions] are the samples' indices.
 
     Shuffled, the chunks come in random order; every `window` consecutive chunks are pooled and their samples shuffled
@@ -90,7 +90,7 @@ class Order:
 
     Args:
         chunks: int64 (C,), the number of samples of each chunk; 0 is allowed.
-        seed: of the data.
+        seed: Seed of the data.
         pass_number: each pass has its own order.
         window: chunks that are pooled.
         shuffle: whether to shuffle.
@@ -157,7 +157,7 @@ class Schedule:
             number for each: every 65536 positions have each source in proportion to its weight, rounded, in random
             order, and each source has passes of its own.
         samples_per_epoch: None: the sum of the sources' lengths; without weights that is one pass.
-        seed: of all orders.
+        seed: Seed of all orders.
         shuffle: whether to shuffle.
         window: chunks that are shuffled together; see `Order`.
     """
@@ -187,7 +187,7 @@ class Schedule:
         )
         self._chunks = [np.concatenate(chunks)] if weights is None else chunks
         self._lengths = np.array([part.sum() for part in self._chunks])
-        self._orders: dict[tuple[int, int], Order] = {}
+        self._orders: dict[tuple[int, int], SampleOrder] = {}
         self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
@@ -228,11 +228,11 @@ class Schedule:
         """Return the indices of a source's samples, counted through all sources."""
         return range(int(self._source_ends[source - 1]) if source else 0, int(self._source_ends[source]))
 
-    def _order(self, pool: int, pass_number: int) -> Order:
+    def _order(self, pool: int, pass_number: int) -> SampleOrder:
         key = (pool, pass_number)
         if key not in self._orders:
             _drop_oldest(self._orders, 2 * len(self._chunks))
-            self._orders[key] = Order(
+            self._orders[key] = SampleOrder(
                 self._chunks[pool], seed=derive_seed(self._seed, "pool", pool), pass_number=pass_number,
                 window=self._window, shuffle=self._shuffle,
             )  # fmt: skip
@@ -266,7 +266,7 @@ def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarra
 
     Args:
         weights: positive, one per source; they needn't sum to 1.
-        names: of the sources, for errors.
+        names: Names of the sources, for errors.
 
     Returns:
         int64 (S,): positions of each source; their sum is 65536.

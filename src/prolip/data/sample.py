@@ -71,7 +71,7 @@ def parse_captions(values: Iterable[object], location: str) -> tuple[str, ...]:
 
     Args:
         values: texts, UTF-8 bytes, or (nested) lists of them.
-        location: of the sample, for the error.
+        location: Location of the sample, for the error.
 
     Returns:
         The captions, stripped; at least one.
@@ -97,7 +97,7 @@ def read_json_field(content: bytes, path: str, location: str) -> list[object]:
     Args:
         content: the JSON object, UTF-8.
         path: name of the field; dots lead into nested objects ("meta.captions").
-        location: of the sample, for the error.
+        location: Location of the sample, for the error.
 
     Returns:
         [value], or [] if the field is absent or null.

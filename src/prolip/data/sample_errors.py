@@ -26,7 +26,7 @@ def make_unfillable_error(tried: int, errors: Sequence[SampleError]) -> TooManyB
 
     Args:
         tried: samples tried for the batch.
-        errors: of the bad ones; at least one.
+        errors: Errors of the bad ones; at least one.
 
     Returns:
         The exception, to raise.

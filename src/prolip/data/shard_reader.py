@@ -85,11 +85,11 @@ class ShardReader:
         Args:
             stream: the shards.
             state: where to start.
-            number: of this reader among the rank's, from 0.
-            num_readers: of the rank.
+            number: Number of this reader among the rank's, from 0.
+            num_readers: Num readers of the rank.
             rank, world_size: of the loader.
             buffer_size: samples of a window.
-            seed: of the shuffles.
+            seed: Seed of the shuffles.
             shuffle: whether to shuffle shards and samples.
         """
         self._stream, self._buffer_size, self._seed, self._shuffle = stream, buffer_size, seed, shuffle

@@ -35,7 +35,7 @@ class Source(Protocol):
         """Read a sample.
 
         Args:
-            index: of the sample, from 0.
+            index: Index of the sample, from 0.
 
         Returns:
             The sample, its image not decoded.
@@ -75,7 +75,7 @@ class AnnotatedSource(Source, Protocol):
         """Return what is known of each caption of a sample.
 
         Args:
-            index: of the sample, from 0.
+            index: Index of the sample, from 0.
 
         Returns:
             One annotation per caption, in the order of `Sample.captions`.
@@ -88,7 +88,7 @@ class AnnotatedSource(Source, Protocol):
         """Return whether a caption is true of a sample.
 
         Args:
-            index: of the sample, from 0.
+            index: Index of the sample, from 0.
             text: any caption in the words of the source.
 
         Returns:
@@ -204,7 +204,7 @@ def require_index(index: int, length: int) -> None:
     """Raise IndexError unless 0 <= index < length.
 
     Args:
-        index: of a sample.
+        index: Index of a sample.
         length: number of samples.
     """
     if not 0 <= index < length:

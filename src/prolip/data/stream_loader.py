@@ -29,7 +29,7 @@ from prolip.data.base_loader import (
     shut_down_workers,
     unwrap,
 )
-from prolip.data.batch import Batch, Preprocessor, ProcessedSample
+from prolip.data.batch import Batch, Preprocessor, TrainingSample
 from prolip.data.order import derive_seed
 from prolip.data.sample import BadSampleError, SampleError
 from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
@@ -60,7 +60,7 @@ class StreamLoader(BaseLoader):
         num_readers: readers of a rank; as many as it has shards, if that is less.
         buffer_size: samples that a reader shuffles together. The bytes of their files are held in memory:
             num_readers * buffer_size samples.
-        seed: of the order, the augmentation and the choice of captions.
+        seed: Seed of the order, the augmentation and the choice of captions.
         shuffle: False: shards and samples in their order, though readers still take turns.
         num_workers: processes; a number that doesn't divide the number of readers is lowered to one that does.
         rank, world_size: None: those of the process group.
@@ -158,7 +158,7 @@ class StreamLoader(BaseLoader):
         """Continue from a saved state, with the same data, ranks and settings, and any number of workers.
 
         Args:
-            state: of `state_dict`, on the same rank.
+            state: State of `state_dict`, on the same rank.
 
         Raises:
             ValueError: If it is the state of another stream.
@@ -267,11 +267,9 @@ class _StreamBatchReader(Dataset[_StreamResult]):
             )  # fmt: skip
         return self._open[number]
 
-    def _read_samples(
-        self, reader: ShardReader
-    ) -> tuple[list[ProcessedSample], list[int], list[SampleError]]:
+    def _read_samples(self, reader: ShardReader) -> tuple[list[TrainingSample], list[int], list[SampleError]]:
         """Read a batch; less at the end of the one pass, or if too many are bad, or if the reader has no samples."""
-        processed: list[ProcessedSample] = []
+        processed: list[TrainingSample] = []
         samples: list[int] = []
         errors: list[SampleError] = []
         pass_ends = broken = 0
@@ -294,7 +292,7 @@ class _StreamBatchReader(Dataset[_StreamResult]):
                     break
         return processed, samples, errors
 
-    def _process(self, sample: ShardSample, pass_number: int) -> ProcessedSample:
+    def _process(self, sample: ShardSample, pass_number: int) -> TrainingSample:
         if isinstance(sample.content, SampleError):
             raise BadSampleError(*sample.content)
         seed = derive_seed(self.seed, "sample", pass_number, sample.shard, sample.sample_index)

@@ -107,7 +107,7 @@ class EmbeddingDataset:
         """Read a part, with its page checksums verified.
 
         Args:
-            index: Of the part.
+            index: Index of the part.
             columns: Columns to read; None: all.
 
         Returns:
@@ -152,7 +152,7 @@ class EmbeddingDataset:
         """Metadata of a part, as it was when the first footer was requested.
 
         Args:
-            index: Of the part.
+            index: Index of the part.
 
         Returns:
             The footer.
@@ -218,7 +218,7 @@ def get_part_name(index: int) -> str:
     """File name of a part.
 
     Args:
-        index: Of the part.
+        index: Index of the part.
 
     Returns:
         The name, without a folder.
@@ -230,8 +230,8 @@ def write_part(location: str | Path | Storage, index: int, table: Any) -> None:
     """Write a part atomically, with a checksum for every page.
 
     Args:
-        location: Of the data set.
-        index: Of the part.
+        location: Location of the data set.
+        index: Index of the part.
         table: pyarrow table from `schema.make_part_table`.
     """
     parquet = import_extra("pyarrow.parquet", "data")
@@ -252,9 +252,9 @@ def read_footers(
     """Read the footers of parts concurrently.
 
     Args:
-        storage: Of the data set.
-        header: Of the data set.
-        indices: Of the parts.
+        storage: Storage of the data set.
+        header: Header of the data set.
+        indices: Indices of the parts.
 
     Returns:
         The footer of each part, or the error where the file is damaged.

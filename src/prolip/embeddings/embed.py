@@ -34,7 +34,7 @@ from prolip.embeddings.identity import model_identity
 from prolip.embeddings.ray_workers import RayCluster
 from prolip.embeddings.sample_metadata import SampleMetadata, collect_metadata
 from prolip.embeddings.storage import LocalStorage, open_storage
-from prolip.embeddings.tasks import Tasks, open_tasks
+from prolip.embeddings.tasks import EmbeddingTasks, open_tasks
 from prolip.embeddings.worker import TaskResult, WorkerConfig
 from prolip.extras import import_extra
 from prolip.model.prolip import ProLIP
@@ -86,7 +86,7 @@ def embed(
         part_size: Samples per part, which a killed run loses at most. A stream has one part per shard.
         batch_size, text_batch_size: Images and texts per forward pass.
         max_bad_fraction: Bad samples are skipped and listed in errors.csv; a larger fraction of them is an error.
-        device: Of the model; None: a GPU if there is one.
+        device: Device of the model; None: a GPU if there is one.
         engine: ray: on the cluster of RAY_ADDRESS, or on Ray on this machine.
         workers: On Ray: number of workers; None: as many as fit.
         cpus, gpus: On Ray: CPUs and GPUs per worker; gpus None: one, if there are any.
@@ -143,7 +143,7 @@ RunTasks = Callable[[Sequence[int], Callable[[int], None]], Iterable[TaskResult]
 def _write_or_check_header(
     config: WorkerConfig,
     model: ProLIP,
-    tasks: Tasks,
+    tasks: EmbeddingTasks,
     variances: Variances | None,
     precision: Precision,
 ) -> DatasetHeader:
@@ -174,7 +174,7 @@ def _write_or_check_header(
     return header
 
 
-def _iter_example_metadata(tasks: Tasks) -> Iterator[SampleMetadata]:
+def _iter_example_metadata(tasks: EmbeddingTasks) -> Iterator[SampleMetadata]:
     for sample in tasks.iter_examples():
         with suppress(BadSampleError):
             yield collect_metadata(sample)
@@ -182,7 +182,7 @@ def _iter_example_metadata(tasks: Tasks) -> Iterator[SampleMetadata]:
 
 def _run_missing_tasks(
     run: RunTasks,
-    tasks: Tasks,
+    tasks: EmbeddingTasks,
     dataset: EmbeddingDataset,
     max_bad_fraction: float,
     progress: bool | None,

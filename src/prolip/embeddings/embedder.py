@@ -29,7 +29,7 @@ from prolip.embeddings.identity import data_identity, model_identity, texts_iden
 from prolip.embeddings.inference_loop import (
     EncodedPart,
     FileStamp,
-    PreparedSample,
+    InferenceSample,
     encode_tasks,
     get_file_stamp,
     prepare_or_error,
@@ -54,9 +54,9 @@ class EncodedImages:
     Attributes:
         images: Gaussian (N, D), on the CPU.
         indices: int64 (N,), increasing: index of each row's sample in its source.
-        metadata: Of each row's sample.
+        metadata: Metadata of each row's sample.
         errors: Bad samples, which have no row.
-        name: Of the source.
+        name: Name of the source.
     """
 
     images: Gaussian
@@ -274,10 +274,10 @@ class _SampleReader:
         self._source, self._transform = source, transform
         self._preprocessing = model.config.image.preprocessing
 
-    def __call__(self, index: int) -> tuple[int, PreparedSample | SampleError]:
+    def __call__(self, index: int) -> tuple[int, InferenceSample | SampleError]:
         return index, prepare_or_error(lambda: self._read(index))
 
-    def _read(self, index: int) -> PreparedSample:
+    def _read(self, index: int) -> InferenceSample:
         sample = prepare_sample(self._source.read(index), self._preprocessing)
         if self._transform is None:
             return sample

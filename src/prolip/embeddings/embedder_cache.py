@@ -20,7 +20,7 @@ def write_image_part(folder: Path, start: int, part: EncodedPart) -> Path:
     """Write the encoded images of a part atomically.
 
     Args:
-        folder: Of the model and the data in the cache.
+        folder: Folder of the model and the data in the cache.
         start: Index of the part's first sample.
         part: Its samples.
 
@@ -42,7 +42,7 @@ def read_image_part(folder: Path, indices: range) -> EncodedPart | None:
     """Read the encoded images of a part.
 
     Args:
-        folder: Of the model and the data in the cache.
+        folder: Folder of the model and the data in the cache.
         indices: Indices of the part's samples.
 
     Returns:
@@ -71,7 +71,7 @@ def write_text_part(folder: Path, name: str, z: Gaussian) -> Path:
     """Write the Gaussians of texts atomically.
 
     Args:
-        folder: Of the model in the cache.
+        folder: Folder of the model in the cache.
         name: Identity of the texts.
         z: Gaussian (N, D).
 
@@ -85,7 +85,7 @@ def read_text_part(folder: Path, name: str, count: int) -> Gaussian | None:
     """Read the Gaussians of texts.
 
     Args:
-        folder: Of the model in the cache.
+        folder: Folder of the model in the cache.
         name: Identity of the texts.
         count: N, the number of texts.
 

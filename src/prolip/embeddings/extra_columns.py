@@ -31,7 +31,7 @@ def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
     The fields of a JSON document become columns, except `url`, which has a builtin one.
 
     Args:
-        metadata: Of the sample.
+        metadata: Metadata of the sample.
 
     Returns:
         Value by column.
@@ -77,7 +77,7 @@ def find_url(metadata: SampleMetadata) -> str | None:
     """Find the URL that a sample was downloaded from.
 
     Args:
-        metadata: Of the sample.
+        metadata: Metadata of the sample.
 
     Returns:
         The URL; None if the metadata has none.
@@ -112,7 +112,7 @@ def count_unknown_columns(columns: Collection[str], metadata: SampleMetadata, in
 
     Args:
         columns: Extra columns of the data set.
-        metadata: Of a sample.
+        metadata: Metadata of a sample.
         invalid: Counter by column, updated.
     """
     for name, value in flatten_extra(metadata).items():
@@ -126,7 +126,7 @@ def build_column(
     """Values of an extra column.
 
     Args:
-        name: Of the column.
+        name: Name of the column.
         arrow_type: Its Arrow type.
         rows: What `flatten_extra` returned for each sample.
         invalid: Counter by column, updated with the values of another type.

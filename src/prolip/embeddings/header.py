@@ -38,7 +38,7 @@ class DatasetHeader:
         variances, precision: How Gaussians are stored.
         modality: The modality that was embedded; None: images and texts.
         data, captions, image: What `open_data` takes.
-        fingerprint: Of the data when it was opened.
+        fingerprint: Fingerprint of the data when it was opened.
         part_size: Samples per part; a stream has one part per shard.
         parts: Number of parts of the complete data set.
         columns: Extra columns and their Arrow types.
@@ -133,7 +133,7 @@ def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) 
     Args:
         old: Header of the data set.
         new: Header of the run.
-        storage: Of the data set, for messages.
+        storage: Storage of the data set, for messages.
 
     Raises:
         ValueError: Model, data or options differ; the message lists the differences.

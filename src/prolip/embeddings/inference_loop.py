@@ -27,7 +27,7 @@ FileStamp = tuple[str, int, int] | None
 """Of an image with a file of its own: path, size, modification time in ns. None: it is in a shard or a table."""
 
 
-class PreparedSample(NamedTuple):
+class InferenceSample(NamedTuple):
     """A sample, ready for the model.
 
     Attributes:
@@ -49,8 +49,8 @@ class EncodedPart:
         gaussians: Image Gaussians (n_i, D), one per batch, with as many rows in all as there are `indices`; empty if
             images were not encoded.
         indices: Index of each good sample in its source.
-        metadata: Of each good sample.
-        file_stamps: Of each good sample.
+        metadata: Metadata of each good sample.
+        file_stamps: File stamps of each good sample.
         errors: Bad samples, by index.
     """
 
@@ -70,7 +70,7 @@ class EncodedPart:
         """Samples that were read, good and bad."""
         return len(self.indices) + len(self.errors)
 
-    def add(self, z: Gaussian | None, samples: Sequence[tuple[int, PreparedSample | SampleError]]) -> None:
+    def add(self, z: Gaussian | None, samples: Sequence[tuple[int, InferenceSample | SampleError]]) -> None:
         """Add a batch.
 
         Args:
@@ -106,12 +106,12 @@ def get_file_stamp(image: object) -> FileStamp:
     return str(image.resolve()), status.st_size, status.st_mtime_ns
 
 
-def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> PreparedSample:
+def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> InferenceSample:
     """Decode a sample.
 
     Args:
         sample: From a source.
-        preprocessing: Of the model's images; None: the image is not read.
+        preprocessing: Preprocessing of the model's images; None: the image is not read.
 
     Returns:
         Its pixels and metadata.
@@ -123,12 +123,12 @@ def prepare_sample(sample: Sample, preprocessing: ImagePreprocessing | None) -> 
     stamp = get_file_stamp(sample.image)
     metadata = collect_metadata(sample)
     if preprocessing is None:
-        return PreparedSample(None, metadata, stamp)
+        return InferenceSample(None, metadata, stamp)
     pixels = Preprocessor(pixels=preprocessing, tokenizer=None, caption="first").process(sample, 0).pixels
-    return PreparedSample(pixels, metadata._replace(pixel_digest=hash_pixels(pixels)), stamp)
+    return InferenceSample(pixels, metadata._replace(pixel_digest=hash_pixels(pixels)), stamp)
 
 
-def prepare_or_error(prepare: Callable[[], PreparedSample]) -> PreparedSample | SampleError:
+def prepare_or_error(prepare: Callable[[], InferenceSample]) -> InferenceSample | SampleError:
     """Prepare a sample, with a bad sample as a value instead of an exception.
 
     Args:
@@ -146,7 +146,7 @@ def prepare_or_error(prepare: Callable[[], PreparedSample]) -> PreparedSample | 
 def encode_tasks(
     model: ProLIP,
     tasks: Iterable[tuple[Task, Iterable[Item]]],
-    read: Callable[[Item], tuple[int, PreparedSample | SampleError]],
+    read: Callable[[Item], tuple[int, InferenceSample | SampleError]],
     batch_size: int,
     advance: Callable[[int], None],
     threads: int | None = None,

@@ -52,7 +52,7 @@ class RayCluster:
 
         Args:
             config: What the workers open.
-            header: Of the data set.
+            header: Header of the data set.
 
         Returns:
             Task indices and progress callback -> results, in any order.

@@ -54,7 +54,7 @@ def schema(header: DatasetHeader) -> Any:
     """Schema of the parts of a data set.
 
     Args:
-        header: Of the data set.
+        header: Header of the data set.
 
     Returns:
         A pyarrow schema, with the header in its metadata.
@@ -82,8 +82,8 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
     """Make the table of a part.
 
     Args:
-        header: Of the data set.
-        index: Of the part.
+        header: Header of the data set.
+        index: Index of the part.
         part: Its samples, with image Gaussians (n, D) unless only texts are embedded.
         texts: Gaussians (m, D) of all captions of its samples, sample by sample; None if only images are embedded.
 
@@ -180,10 +180,10 @@ def check_part_metadata(
     """Check that a file is the part of a data set that its name implies.
 
     Args:
-        metadata: Of its schema; None: it has none.
-        header: Of the data set.
-        index: Of the part.
-        name: Of the file, for messages.
+        metadata: Metadata of its schema; None: it has none.
+        header: Header of the data set.
+        index: Index of the part.
+        name: Name of the file, for messages.
 
     Raises:
         ValueError: It is another Parquet file, or a part of another data set or index.
@@ -201,7 +201,7 @@ def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
     """Parse the metadata of a part.
 
     Args:
-        metadata: Of its schema, after `check_part_metadata`.
+        metadata: Metadata of its schema, after `check_part_metadata`.
 
     Returns:
         Digest, counts and errors.

@@ -28,7 +28,7 @@ CAPTION_FILES = (".txt", ".csv", ".tsv", ".tab", ".parquet")
 """Extensions of files whose captions can be read without images."""
 
 
-class Tasks(Protocol):
+class EmbeddingTasks(Protocol):
     """Data split into tasks.
 
     The main thread iterates over the items of a task, in order; reading threads turn items into samples.
@@ -155,7 +155,7 @@ def open_tasks(
     image: str | None,
     modality: Modality | None,
     part_size: int,
-) -> Tasks:
+) -> EmbeddingTasks:
     """Split data into tasks.
 
     Args:

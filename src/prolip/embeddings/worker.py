@@ -12,14 +12,14 @@ from prolip.embeddings.dataset import write_part
 from prolip.embeddings.header import DatasetHeader, Modality
 from prolip.embeddings.inference_loop import (
     EncodedPart,
-    PreparedSample,
+    InferenceSample,
     encode_tasks,
     prepare_or_error,
     prepare_sample,
 )
 from prolip.embeddings.schema import make_part_table
 from prolip.embeddings.storage import Storage
-from prolip.embeddings.tasks import Tasks, open_tasks
+from prolip.embeddings.tasks import EmbeddingTasks, open_tasks
 from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 from prolip.weights.load import load
@@ -48,15 +48,15 @@ class Worker:
     Attributes:
         model: The model.
         tasks: The data, split into tasks.
-        header: Of the data set.
-        storage: Of the data set.
+        header: Header of the data set.
+        storage: Storage of the data set.
         batch_size, text_batch_size: Images and texts per forward pass. They affect the last bits of the result, so all
             workers of a data set must use the same.
         threads: Threads that read and decode; None: one per core.
     """
 
     model: ProLIP
-    tasks: Tasks
+    tasks: EmbeddingTasks
     header: DatasetHeader
     storage: Storage
     batch_size: int
@@ -67,7 +67,7 @@ class Worker:
         """Read, decode, encode and write tasks, one after the other.
 
         Args:
-            indices: Of the tasks.
+            indices: Indices of the tasks.
             advance: Called with the number of samples that were finished.
 
         Yields:
@@ -92,7 +92,7 @@ class Worker:
         write_part(self.storage, index, table)
         return TaskResult(index, len(table), part.num_samples, tuple(part.errors.values()))
 
-    def _read(self, item: object) -> tuple[int, PreparedSample | SampleError]:
+    def _read(self, item: object) -> tuple[int, InferenceSample | SampleError]:
         preprocessing = None if self.header.modality == "text" else self.model.config.image.preprocessing
         return self.tasks.get_index(item), prepare_or_error(
             lambda: prepare_sample(self.tasks.read(item), preprocessing)
@@ -128,7 +128,7 @@ class WorkerConfig:
         """Load the model, open the data, and make a worker in this process.
 
         Args:
-            header: Of the data set.
+            header: Header of the data set.
             threads: Threads that read and decode.
 
         Returns:
@@ -138,14 +138,14 @@ class WorkerConfig:
         return self.make_worker(load(self.model, device=self.device).eval(), tasks, header, threads)
 
     def make_worker(
-        self, model: ProLIP, tasks: Tasks, header: DatasetHeader, threads: int | None = None
+        self, model: ProLIP, tasks: EmbeddingTasks, header: DatasetHeader, threads: int | None = None
     ) -> Worker:
         """Make a worker for a model and data that are open already.
 
         Args:
             model: The model.
             tasks: The data, split into tasks.
-            header: Of the data set.
+            header: Header of the data set.
             threads: Threads that read and decode; None: one per core.
 
         Returns:

@@ -30,11 +30,11 @@ def adjacent_order(uncertainty: Tensor) -> float | None:
     return falls.double().mean().item() if falls.numel() else None
 
 
-def level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
+def compare_level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
     """Compare the uncertainties of all pairs of levels.
 
     Args:
-        uncertainty: Of each chain's levels, (N, L).
+        uncertainty: Uncertainty of each chain's levels, (N, L).
 
     Returns:
         [i][j]: the fraction of chains whose level i is more uncertain than level j; None on the diagonal. With ties
@@ -107,7 +107,7 @@ def root_scores(found: Tensor, chains: Tensor) -> dict[str, float]:
     }
 
 
-def radial_scores(
+def score_radial_protocol(
     images: Gaussian,
     captions: Gaussian,
     null: Gaussian,

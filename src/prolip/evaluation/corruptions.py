@@ -66,7 +66,7 @@ def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
     """Make the occlusion of the center as an image transform.
 
     Args:
-        fraction: Of the area that is hidden, 0 to 1.
+        fraction: Fraction of the area that is hidden, 0 to 1.
         level: Gray level (0 to 255) that hides it.
 
     Returns:

@@ -56,7 +56,7 @@ def evaluate_hierarcaps(
     Returns:
         data, chains, captions, images, missing (counts); bad (images that could not be used: only the texts of their
         chains count); metric, form; uncertainty (`evaluate_chain_uncertainty`); traversal (`evaluate_traversal`) and
-        radial (`radial_scores`), both None without images.
+        radial (`score_radial_protocol`), both None without images.
     """
     texts = embedder.embed_texts([*data.captions, ""])
     captions, null = texts[:-1], texts[-1:]
@@ -70,7 +70,7 @@ def evaluate_hierarcaps(
         traversal = evaluate_traversal(
             encoded.images[image_rows], captions, null, chains, metric=metric, form=form, steps=steps
         )
-        radial = scores.radial_scores(encoded.images, captions, null, chains, image_rows, steps=steps)
+        radial = scores.score_radial_protocol(encoded.images, captions, null, chains, image_rows, steps=steps)
     return {
         "data": str(data.path),
         "chains": len(data.chains),
@@ -107,7 +107,7 @@ def evaluate_chain_uncertainty(
     edges = torch.linspace(float(values.min()), float(values.max()), BINS + 1, dtype=torch.float64)
     return {
         "adjacent_order": scores.adjacent_order(values),
-        "level_pairs": scores.level_pairs(values),
+        "level_pairs": scores.compare_level_pairs(values),
         "kendall": scores.kendall_by_level(-values),
         "by_level": [
             {"mean": mean, "quartiles": three}

@@ -75,10 +75,10 @@ def write_predictions(
 
     Args:
         path: The file.
-        predictions: Of the images.
+        predictions: Predictions of the images.
         encoded: The images; names their samples.
         data: Names the classes.
-        result: Of `compute_zeroshot_metrics`; holds the fitted scale.
+        result: Result of `compute_zeroshot_metrics`; holds the fitted scale.
 
     Returns:
         The path.

@@ -23,32 +23,32 @@ UNCERTAINTY = "log uncertainty"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Features:
+class RegressionFeatures:
     """Features of a regression: values float64 (R, C), and the names of the C columns."""
 
     names: tuple[str, ...]
     values: Tensor
 
-    def with_column(self, name: str, values: Tensor) -> Features:
+    def with_column(self, name: str, values: Tensor) -> RegressionFeatures:
         """Append a column.
 
         Args:
-            name: Of the column.
+            name: Name of the column.
             values: (R,).
 
         Returns:
             New features with one more column.
         """
-        return Features(
+        return RegressionFeatures(
             names=(*self.names, name), values=torch.cat([self.values, values.double()[:, None]], dim=1)
         )
 
-    def select(self, rows: Tensor) -> Features:
+    def select(self, rows: Tensor) -> RegressionFeatures:
         """Some of the rows."""
-        return Features(names=self.names, values=self.values[rows])
+        return RegressionFeatures(names=self.names, values=self.values[rows])
 
 
-def compute_caption_features(captions: TokenizedCaptions) -> Features:
+def compute_caption_features(captions: TokenizedCaptions) -> RegressionFeatures:
     """Features of captions that need no model: length and token frequency.
 
     Args:
@@ -68,13 +68,13 @@ def compute_caption_features(captions: TokenizedCaptions) -> Features:
     )
     mean = torch.zeros_like(lengths).index_add(0, owner, frequency) / lengths
     values = torch.stack([lengths, lengths.log(), mean, rarest], dim=1)
-    return Features(
+    return RegressionFeatures(
         names=("length", "log length", "mean log token frequency", "smallest log token frequency"),
         values=values,
     )
 
 
-def own_image_ranks(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
+def rank_paired_images(images: Gaussian, texts: Gaussian, image_of: Tensor) -> Tensor:
     """The rank of a caption's own image among all images by CSD.
 
     One more than the number of images that are nearer to the caption than its own: how ambiguous the caption is among
@@ -132,12 +132,12 @@ def analyze_regressions(
     Args:
         images: (N, D).
         texts: (T, D).
-        captions: Of the T texts.
+        captions: Captions of the T texts.
         max_captions: Random subset of captions for own_image.
         seed: Seed of the subset, the folds and the bootstrap.
 
     Returns:
-        own_image: target ln `own_image_ranks`. ambiguity: target the true log-ambiguity, one row per distinct text;
+        own_image: target ln `rank_paired_images`. ambiguity: target the true log-ambiguity, one row per distinct text;
         None if it is unknown. Each is a `compare_regressions`.
     """
     require_positive_int(max_captions, "max_captions", maximum=2**31)
@@ -145,7 +145,7 @@ def analyze_regressions(
     usable = captions.lengths > 0
     rows = _sample_rows(usable.nonzero()[:, 0], max_captions, seed)
     owner = captions.image_index[rows]
-    ranks = own_image_ranks(images, texts[rows], owner)
+    ranks = rank_paired_images(images, texts[rows], owner)
     result: dict[str, Any] = {
         "own_image": compare_regressions(
             columns.select(rows), log_uncertainty[rows], ranks.log(), owner, seed=seed
@@ -163,7 +163,7 @@ def analyze_regressions(
 
 
 def compare_regressions(
-    columns: Features, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
+    columns: RegressionFeatures, log_uncertainty: Tensor, target: Tensor, groups: Tensor, *, seed: int = 0
 ) -> dict[str, Any]:
     """Least squares of a target with and without log uncertainty, cross-validated.
 
@@ -209,7 +209,7 @@ def compare_regressions(
     }
 
 
-def _check(columns: Features, target: Tensor, groups: Tensor) -> None:
+def _check(columns: RegressionFeatures, target: Tensor, groups: Tensor) -> None:
     rows = len(columns.values)
     if target.shape != (rows,) or groups.shape != (rows,):
         raise ValueError(

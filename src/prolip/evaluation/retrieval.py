@@ -35,7 +35,7 @@ def find_hits(
     Args:
         queries: (Q, D).
         items: (M, D).
-        positives: Of Q queries and M items.
+        positives: Positives of Q queries and M items.
         k: Items per query.
         metric: Similarity that ranks items.
 
@@ -86,7 +86,7 @@ def recall_at_k(
     Args:
         queries: (Q, D).
         items: (M, D).
-        positives: Of Q queries and M items. Queries without positives don't count.
+        positives: Positives of Q queries and M items. Queries without positives don't count.
         ks: Values of k.
         metric: Similarity that ranks items.
 
@@ -108,7 +108,7 @@ def precision_metrics(
     Args:
         queries: (Q, D).
         items: (M, D).
-        positives: Of Q queries and M items.
+        positives: Positives of Q queries and M items.
         metric: Similarity that ranks items.
 
     Returns:

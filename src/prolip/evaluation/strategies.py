@@ -111,8 +111,8 @@ class StrategyInputs:
         """Score a strategy and make its row.
 
         Args:
-            name: Of the strategy.
-            family: Of the strategy.
+            name: Name of the strategy.
+            family: Family of the strategy.
             runs: Prompt weights of each run, (C, T) each.
             paper_row: Row of the paper's table to compare with; None: there is none.
 

@@ -75,7 +75,7 @@ def analyze_uncertainty(
     """The uncertainty report as one JSON-serializable dict.
 
     Args:
-        pairs: Of `embed_pairs`.
+        pairs: Pairs of `embed_pairs`.
         num_examples: Length of each list of examples.
         seed: Seed of random draws.
 

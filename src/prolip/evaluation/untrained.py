@@ -33,7 +33,7 @@ def make_untrained(model: ProLIP, seed: int) -> ProLIP:
 
     Args:
         model: The model to imitate; it is not changed.
-        seed: Of the weights.
+        seed: Seed of the weights.
 
     Returns:
         The untrained model, on the same device, in eval mode.

@@ -74,7 +74,7 @@ def evaluate_zeroshot(
         embedder: The model, and how to embed with it.
         data: Images, labels, class names and templates.
         classes: (C, D), already embedded; None: the class names in the templates, pooled with `variance`.
-        variance: Of pooled prompts, see `prolip.mixture.pool`.
+        variance: Variance of pooled prompts, see `prolip.mixture.pool`.
         metric: Similarity that finds the nearest class.
         ood_source: Images of none of the classes (out-of-distribution).
         seed: Seed of the split for calibration.

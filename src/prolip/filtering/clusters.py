@@ -53,9 +53,9 @@ def measure_cluster_recall(clusters: np.ndarray, means: np.ndarray, min_cosine: 
     """The fraction of similar pairs that share a cluster, over the pairs of a sample of items.
 
     Args:
-        clusters: Of `assign_clusters`.
+        clusters: Clusters of `assign_clusters`.
         means: float32 (n, D), of unit length.
-        min_cosine: Of a similar pair.
+        min_cosine: Min cosine of a similar pair.
 
     Returns:
         The fraction; None if the sample has no similar pair.

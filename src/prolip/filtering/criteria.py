@@ -11,7 +11,7 @@ CriterionName = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty"
 
 
 @dataclass(frozen=True)
-class Criterion:
+class FilterScore:
     """A score of pairs.
 
     column:      of the score table.
@@ -27,16 +27,16 @@ class Criterion:
     description: str
 
 
-CRITERIA: tuple[Criterion, ...] = (
-    Criterion("csd", "csd", -1, "an image and a caption", "CSD of image and caption: small is good"),
-    Criterion("cosine", "cosine", 1, "an image and a caption", "cosine of their means: large is good"),
-    Criterion(
+CRITERIA: tuple[FilterScore, ...] = (
+    FilterScore("csd", "csd", -1, "an image and a caption", "CSD of image and caption: small is good"),
+    FilterScore("cosine", "cosine", 1, "an image and a caption", "cosine of their means: large is good"),
+    FilterScore(
         "image-uncertainty", "image_uncertainty", -1, "an image", "uncertainty of the image: small is good"
     ),
-    Criterion(
+    FilterScore(
         "text-uncertainty", "text_uncertainty", -1, "a caption", "uncertainty of the caption: small is good"
     ),
-    Criterion(
+    FilterScore(
         "inclusion",
         "log_inclusion",
         1,
@@ -46,7 +46,7 @@ CRITERIA: tuple[Criterion, ...] = (
 )
 
 
-def get_criterion(name: CriterionName) -> Criterion:
+def get_criterion(name: CriterionName) -> FilterScore:
     """Get a criterion by its name.
 
     Args:

@@ -28,7 +28,7 @@ def write_datacomp_ids(path: Path, selection: Selection) -> Path:
     Memory: 16 bytes per kept sample, and as many to sort them.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         selection: The outcome of every sample.
 
     Returns:

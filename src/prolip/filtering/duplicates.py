@@ -21,11 +21,11 @@ from prolip.embeddings.dataset import EmbeddingDataset
 from prolip.embeddings.schema import column_to_tensor
 from prolip.extras import import_extra
 from prolip.filtering.clusters import assign_clusters, group_by_cluster, measure_cluster_recall
-from prolip.filtering.criteria import Criterion
+from prolip.filtering.criteria import FilterScore
 from prolip.filtering.greedy_dedup import (
     NO_DUPLICATE,
-    CosineAbove,
-    SameGroup,
+    CosineSimilarityTest,
+    GroupSimilarity,
     SimilarityRelation,
     remove_greedily,
 )
@@ -87,7 +87,7 @@ class NearDuplicates:
 def find_near_duplicates(
     embeddings: EmbeddingDataset,
     scores: ScoreCache,
-    criterion: Criterion,
+    criterion: FilterScore,
     threshold: Threshold,
     *,
     kind: DuplicateKind,
@@ -98,7 +98,7 @@ def find_near_duplicates(
 
     Args:
         embeddings: What `prolip embed` wrote.
-        scores: Of these embeddings.
+        scores: Scores of these embeddings.
         criterion: What ranks pairs.
         threshold: Above which pairs are compared.
         kind: What is compared.
@@ -114,7 +114,7 @@ def find_near_duplicates(
     relations: list[SimilarityRelation] = []
     recall: dict[str, float | None] = {}
     for one in kinds:
-        relations.append(SameGroup(group_equal_texts(kept.copy_keys[one])[order]))
+        relations.append(GroupSimilarity(group_equal_texts(kept.copy_keys[one])[order]))
         means = _load_means(embeddings, kept.part, kept.rows[one], order, temp_folder)
         if len(order) <= MAX_EXACT:
             groups = [np.arange(len(order))]
@@ -122,7 +122,7 @@ def find_near_duplicates(
             clusters = assign_clusters(means)
             groups = group_by_cluster(clusters)
             recall[one] = measure_cluster_recall(clusters, means, min_cosine)
-        relations.append(CosineAbove(means, min_cosine, groups))
+        relations.append(CosineSimilarityTest(means, min_cosine, groups))
     return NearDuplicates(kept.part[order], kept.index[order], remove_greedily(len(order), relations), recall)
 
 
@@ -138,7 +138,7 @@ class _Kept:
 
 
 def _read_kept(
-    scores: ScoreCache, criterion: Criterion, threshold: Threshold, kinds: tuple[str, ...]
+    scores: ScoreCache, criterion: FilterScore, threshold: Threshold, kinds: tuple[str, ...]
 ) -> _Kept:
     arrow = import_extra("pyarrow", "data")
     threshold_filter = ThresholdFilter(threshold)

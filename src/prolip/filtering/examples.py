@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from prolip.filtering.score_cache import select_best_captions
-from prolip.filtering.selection import PartOutcomes, SampleOutcome, Selection
+from prolip.filtering.selection import PartFilterOutcomes, SampleOutcome, Selection
 
 COUNT = 12
 
 
 @dataclass(frozen=True)
-class Example:
+class FilterExample:
     """A sample: its part, and all columns of its best row of the scores (filtering/scores.py)."""
 
     part: int
@@ -24,17 +24,17 @@ class Example:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class FilterExamples:
     """Each list is sorted by score, the best first; duplicates: (dropped sample, better one that is kept)."""
 
-    best: list[Example]
-    just_kept: list[Example]
-    just_dropped: list[Example]
-    worst: list[Example]
-    duplicates: list[tuple[Example, Example]]
+    best: list[FilterExample]
+    just_kept: list[FilterExample]
+    just_dropped: list[FilterExample]
+    worst: list[FilterExample]
+    duplicates: list[tuple[FilterExample, FilterExample]]
 
 
-def find_examples(selection: Selection, count: int = COUNT) -> Examples:
+def find_examples(selection: Selection, count: int = COUNT) -> FilterExamples:
     """Select examples in one pass over the scores, then read their rows.
 
     Args:
@@ -55,7 +55,7 @@ def find_examples(selection: Selection, count: int = COUNT) -> Examples:
     pairs = [] if selection.duplicates is None else selection.duplicates.list_pairs(count)
     wanted = [key for group in (best, just_kept, just_dropped, worst) for key in group.list_samples()]
     rows = _read_examples(selection, [*wanted, *(key for pair in pairs for key in pair)])
-    return Examples(
+    return FilterExamples(
         best=[rows[key] for key in best.list_samples()],
         just_kept=[rows[key] for key in just_kept.list_samples()[::-1]],
         just_dropped=[rows[key] for key in just_dropped.list_samples()],
@@ -73,7 +73,7 @@ class _Top:
     sign: int
     found: list[tuple[float, int, int]] = field(default_factory=list)  # -sign * score, part, index
 
-    def add(self, part_outcomes: PartOutcomes) -> None:
+    def add(self, part_outcomes: PartFilterOutcomes) -> None:
         rows = np.flatnonzero(part_outcomes.outcome == self.outcome)
         rows = rows[np.argsort(-self.sign * part_outcomes.score[rows], kind="stable")[: self.count]]
         indices = part_outcomes.rows["index"].to_numpy()[rows].tolist()
@@ -86,7 +86,9 @@ class _Top:
         return [(part, index) for _, part, index in self.found]
 
 
-def _read_examples(selection: Selection, keys: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Example]:
+def _read_examples(
+    selection: Selection, keys: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], FilterExample]:
     by_part: dict[int, list[int]] = {}
     for part, index in dict.fromkeys(keys):
         by_part.setdefault(part, []).append(index)
@@ -97,7 +99,7 @@ def _read_examples(selection: Selection, keys: Iterable[tuple[int, int]]) -> dic
     }
 
 
-def _read_part_examples(selection: Selection, part: int, indices: Sequence[int]) -> list[Example]:
+def _read_part_examples(selection: Selection, part: int, indices: Sequence[int]) -> list[FilterExample]:
     best = select_best_captions(selection.scores.read_part(part), part, selection.criterion)
     wanted = np.flatnonzero(np.isin(best.rows["index"].to_numpy(), indices))
-    return [Example(part, row) for row in best.rows.take(wanted).to_pylist()]
+    return [FilterExample(part, row) for row in best.rows.take(wanted).to_pylist()]

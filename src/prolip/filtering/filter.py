@@ -17,7 +17,7 @@ from prolip.embeddings.embed import BATCH_SIZE, ERRORS_FILE, MAX_BAD_FRACTION, e
 from prolip.embeddings.header import Precision, Variances, has_embeddings
 from prolip.embeddings.storage import LocalStorage, open_storage
 from prolip.files import remove_temporary_files, write_json
-from prolip.filtering.criteria import Criterion, CriterionName, get_criterion
+from prolip.filtering.criteria import CriterionName, FilterScore, get_criterion
 from prolip.filtering.datacomp_ids import has_uids, write_datacomp_ids
 from prolip.filtering.duplicates import DuplicateKind, find_near_duplicates
 from prolip.filtering.kept_samples import require_readable
@@ -38,7 +38,7 @@ SHARD_SIZE = 10_000
 class FilterResult:
     """What was decided, and what was written.
 
-    embeddings: of the samples.
+    embeddings: Embeddings of the samples.
     selection:  the outcome of every sample.
     counts:     of outcomes, and the distribution of scores.
     errors:     samples that could not be embedded, by reason.
@@ -164,7 +164,7 @@ def filter_pairs(
 
 
 def _select(
-    embeddings: EmbeddingDataset, folder: Path, criterion: Criterion, keep_fraction: float,
+    embeddings: EmbeddingDataset, folder: Path, criterion: FilterScore, keep_fraction: float,
     duplicates: DuplicateKind | None, duplicate_cosine: float, progress: bool | None,
 ) -> Selection:  # fmt: skip
     """Compute the scores, the threshold among them, and the near-duplicates above it."""
@@ -216,7 +216,7 @@ def _require_column(embeddings: EmbeddingDataset, column: str | None) -> None:
 
 
 def _find_threshold(
-    scores: ScoreCache, criterion: Criterion, keep_fraction: float, embeddings: EmbeddingDataset
+    scores: ScoreCache, criterion: FilterScore, keep_fraction: float, embeddings: EmbeddingDataset
 ) -> Threshold:
     threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), keep_fraction)
     if threshold.nan_count == threshold.total:

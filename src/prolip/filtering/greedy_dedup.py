@@ -56,7 +56,7 @@ def remove_greedily(count: int, relations: Sequence[SimilarityRelation]) -> np.n
 
 
 @dataclass(frozen=True, eq=False)
-class SameGroup:
+class GroupSimilarity:
     """Similar: in the same group. groups: int64 (n,) from 0; NO_DUPLICATE: similar to no other item."""
 
     groups: np.ndarray
@@ -84,7 +84,7 @@ class SameGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class CosineAbove:
+class CosineSimilarityTest:
     """Similar: a cosine of at least `min_cosine`, of items that share a cluster.
 
     means:    float32 (n, D), of unit length; may be a memory map.

@@ -50,7 +50,7 @@ def iter_kept_samples(
 
     Args:
         selection: The outcome of every sample.
-        embeddings: Of these samples.
+        embeddings: Embeddings of these samples.
         data: The data that was embedded, with its passwords if it is a stream.
         skip: The number of first kept samples to leave out.
 

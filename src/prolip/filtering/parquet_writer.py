@@ -19,7 +19,7 @@ def write_parquet(path: Path, selection: Selection) -> Path:
     """Write the rows of kept samples, one part at a time.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         selection: The outcome of every sample.
 
     Returns:

@@ -15,7 +15,7 @@ from prolip.embeddings.dataset import EmbeddingDataset, get_part_name
 from prolip.embeddings.schema import DIGEST
 from prolip.extras import import_extra
 from prolip.files import atomic_write, read_json, remove_temporary_files, write_json
-from prolip.filtering.criteria import Criterion
+from prolip.filtering.criteria import FilterScore
 from prolip.filtering.scores import compute_scores, get_score_columns
 from prolip.filtering.threshold import to_sort_keys
 from prolip.progress import progress_bar
@@ -47,7 +47,7 @@ class ScoreCache:
         with arrow_errors(path):
             return import_extra("pyarrow.parquet", "data").read_table(path, columns=columns)
 
-    def iter_best(self, criterion: Criterion, columns: Sequence[str] = ()) -> Iterator[BestScores]:
+    def iter_best(self, criterion: FilterScore, columns: Sequence[str] = ()) -> Iterator[BestScores]:
         """Read the scores one part at a time, with one row per sample: that of its best caption.
 
         Args:
@@ -74,11 +74,11 @@ class BestScores:
     rows: Any
 
 
-def select_best_captions(table: Any, part: int, criterion: Criterion) -> BestScores:
+def select_best_captions(table: Any, part: int, criterion: FilterScore) -> BestScores:
     """Select the best caption of each sample of a part; of equally good captions the first one.
 
     Args:
-        table: Of `ScoreCache.read_part`, with `index` and the criterion's column.
+        table: Table of `ScoreCache.read_part`, with `index` and the criterion's column.
         part: Its index.
         criterion: What ranks captions.
 
@@ -114,7 +114,7 @@ def cache_scores(embeddings: EmbeddingDataset, folder: Path, progress: bool | No
 
     Args:
         embeddings: What `prolip embed` wrote.
-        folder: Of the cache, for one embedding data set.
+        folder: Folder of the cache, for one embedding data set.
         progress: Show a progress bar; None: if stderr is a terminal.
 
     Returns:

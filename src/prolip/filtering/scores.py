@@ -61,7 +61,7 @@ def compute_scores(part: Any) -> Any:
         **values,
         **{
             own: part[name].take(arrow.array(owner))
-            for name, own in map_extra_columns(part.schema.names).items()
+            for name, own in find_extra_columns(part.schema.names).items()
         },
     }
     return arrow.table(columns)
@@ -71,12 +71,12 @@ def get_score_columns(header: DatasetHeader) -> list[str]:
     """List the columns of the scores of an embedding data set.
 
     Args:
-        header: Of the embedding data set.
+        header: Header of the embedding data set.
 
     Returns:
         The names, in the order of the table.
     """
-    extra = map_extra_columns(schema(header).names).values()
+    extra = find_extra_columns(schema(header).names).values()
     return [
         "id",
         "index",
@@ -91,22 +91,22 @@ def get_score_columns(header: DatasetHeader) -> list[str]:
     ]
 
 
-def map_extra_columns(names: list[str]) -> dict[str, str]:
-    """Map each extra column of the data to its name in the scores.
+def find_extra_columns(names: list[str]) -> dict[str, str]:
+    """Find the extra columns of an embedding part and their names in the table of scores.
 
     Args:
-        names: Of the extra columns.
+        names: All columns of the part.
 
     Returns:
-        The new name of each: underscores are appended to a name that is taken.
+        The new name of each extra column: underscores are appended to a name that is taken.
     """
-    usual = ("id", "index", "caption", "path", "url", "pixel_digest", *REPLACED_COLUMNS)
-    found: dict[str, str] = {}
+    builtin = ("id", "index", "caption", "path", "url", "pixel_digest", *REPLACED_COLUMNS)
+    renamed: dict[str, str] = {}
     for name in names:
-        if name not in usual:
-            others = {*RESERVED_COLUMNS, *usual, *found.values(), *(set(names) - {name})}
-            found[name] = make_unique_name(name, others)
-    return found
+        if name not in builtin:
+            others = {*RESERVED_COLUMNS, *builtin, *renamed.values(), *(set(names) - {name})}
+            renamed[name] = make_unique_name(name, others)
+    return renamed
 
 
 def pair_images_with_texts(part: Any) -> tuple[np.ndarray, np.ndarray]:

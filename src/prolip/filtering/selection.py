@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.filtering.criteria import Criterion
+from prolip.filtering.criteria import FilterScore
 from prolip.filtering.duplicates import NearDuplicates
 from prolip.filtering.score_cache import ScoreCache
 from prolip.filtering.threshold import Threshold, ThresholdFilter
@@ -33,7 +33,7 @@ OUTCOME_NAMES = {
 
 
 @dataclass(frozen=True, eq=False)
-class PartOutcomes:
+class PartFilterOutcomes:
     """The n samples of a part, by index.
 
     score:   float32 (n,), larger is better; NaN: none.
@@ -57,11 +57,11 @@ class Selection:
     """The samples above the threshold without near-duplicates. duplicates: None: they were not searched."""
 
     scores: ScoreCache
-    criterion: Criterion
+    criterion: FilterScore
     threshold: Threshold
     duplicates: NearDuplicates | None = None
 
-    def iter_parts(self, columns: Sequence[str] = ()) -> Iterator[PartOutcomes]:
+    def iter_parts(self, columns: Sequence[str] = ()) -> Iterator[PartFilterOutcomes]:
         """The outcomes of one part at a time, with these columns of the scores."""
         threshold_filter = ThresholdFilter(self.threshold)
         for best in self.scores.iter_best(self.criterion, columns):
@@ -71,4 +71,4 @@ class Selection:
             if self.duplicates is not None:
                 dropped = self.duplicates.dropped_in_part(best.part)
                 outcome[np.isin(best.rows["index"].to_numpy(), dropped)] = SampleOutcome.DUPLICATE
-            yield PartOutcomes(best.part, best.score, outcome, best.rows)
+            yield PartFilterOutcomes(best.part, best.score, outcome, best.rows)

@@ -32,9 +32,9 @@ def write_shards(
     """Write the shards 00000.tar, 00001.tar, ... into a claimed folder; those that exist are not written again.
 
     Args:
-        folder: Of `claim_folder`.
+        folder: Folder of `claim_folder`.
         selection: The outcome of every sample.
-        embeddings: Of these samples.
+        embeddings: Embeddings of these samples.
         data: As for `iter_kept_samples`.
         kept: The number of kept samples.
         size: Samples per shard.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prolip.filtering.selection import OUTCOME_NAMES, PartOutcomes, SampleOutcome, Selection
+from prolip.filtering.selection import OUTCOME_NAMES, PartFilterOutcomes, SampleOutcome, Selection
 
 BINS = 4096
 """Bins of the histogram that quantiles are read from: their error is at most (max - min) / 4096."""
@@ -99,7 +99,7 @@ class _OutcomeCounter:
     known_kept: int = 0
     right_kept: int = 0
 
-    def add(self, part: PartOutcomes) -> None:
+    def add(self, part: PartFilterOutcomes) -> None:
         self.counts.update(dict(enumerate(np.bincount(part.outcome, minlength=len(SampleOutcome)).tolist())))
         finite = part.score[np.isfinite(part.score)]
         if len(finite):
@@ -108,7 +108,7 @@ class _OutcomeCounter:
         if self.column is not None:
             self._compare(part, self.column)
 
-    def _compare(self, part: PartOutcomes, column: str) -> None:
+    def _compare(self, part: PartFilterOutcomes, column: str) -> None:
         right, known = _read_ground_truth(part.rows[column], column)
         kept = part.outcome == SampleOutcome.KEPT
         self.known += int(known.sum())

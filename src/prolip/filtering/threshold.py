@@ -79,19 +79,19 @@ def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fractio
         The threshold, to be applied to the scores in the same order.
     """
     require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
-    upper = sum((count_upper(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
+    upper = sum((count_upper_key_halves(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
     total, nan_count = int(upper.sum()), int(upper[NAN_KEY])
     upper[NAN_KEY] = 0
     kept = min(round(keep_fraction * total), total - nan_count)
     if kept == 0:
         return Threshold(2**32 - 1, 0, total, nan_count)
     half, kept_in_bin = _find_bin(upper, kept)
-    lower = sum((count_lower(scores, half) for scores in iter_scores()), np.zeros(HALF, np.int64))
+    lower = sum((count_lower_key_halves(scores, half) for scores in iter_scores()), np.zeros(HALF, np.int64))
     rest, ties = _find_bin(lower, kept_in_bin)
     return Threshold(half * HALF + rest, ties, total, nan_count)
 
 
-def count_upper(scores: np.ndarray) -> np.ndarray:
+def count_upper_key_halves(scores: np.ndarray) -> np.ndarray:
     """Count how often each upper half of a key occurs.
 
     Args:
@@ -103,7 +103,7 @@ def count_upper(scores: np.ndarray) -> np.ndarray:
     return np.bincount(to_sort_keys(scores) >> 16, minlength=HALF)
 
 
-def count_lower(scores: np.ndarray, half: int) -> np.ndarray:
+def count_lower_key_halves(scores: np.ndarray, half: int) -> np.ndarray:
     """Count how often each lower half of a key occurs under one upper half.
 
     Args:

@@ -36,7 +36,7 @@ class HasMeanAndTrace(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Temperature:
+class LogitScaleBias:
     """The learned scale a = exp(logit_scale) and bias b of a contrastive loss.
 
     Attributes:
@@ -48,7 +48,7 @@ class Temperature:
     logit_bias: Tensor
 
     @classmethod
-    def create(cls, scale: float = 10.0, bias: float = -10.0) -> Temperature:
+    def create(cls, scale: float = 10.0, bias: float = -10.0) -> LogitScaleBias:
         """New parameters. The defaults are PPCL's initial values (PML: 5, 5; CLIP: 1/0.07, 0).
 
         Args:
@@ -59,7 +59,9 @@ class Temperature:
             Trainable scalars.
         """
         if not 0.0 < scale < math.inf or not math.isfinite(bias):
-            raise ValueError(f"scale must be positive and finite, bias finite: not {scale} and {bias}")
+            raise ValueError(
+                f"scale must be positive and finite, and bias finite, not scale {scale} and bias {bias}"
+            )
         return cls(
             torch.nn.Parameter(torch.tensor(math.log(scale))), torch.nn.Parameter(torch.tensor(float(bias)))
         )
@@ -78,7 +80,7 @@ class Temperature:
 def ppcl(
     images: HasMeanAndTrace,
     texts: HasMeanAndTrace,
-    temperature: Temperature,
+    temperature: LogitScaleBias,
     *,
     offset: int = 0,
     chunk: int | None = None,
@@ -106,7 +108,7 @@ def ppcl(
 def siglip(
     images: HasMeanAndTrace,
     texts: HasMeanAndTrace,
-    temperature: Temperature,
+    temperature: LogitScaleBias,
     *,
     offset: int = 0,
     chunk: int | None = None,
@@ -133,7 +135,7 @@ def siglip(
 def pml(
     images: HasMeanAndTrace,
     texts: HasMeanAndTrace,
-    temperature: Temperature,
+    temperature: LogitScaleBias,
     *,
     offset: int = 0,
     chunk: int | None = None,
@@ -165,7 +167,7 @@ def pml(
 def clip(
     images: HasMeanAndTrace,
     texts: HasMeanAndTrace,
-    temperature: Temperature,
+    temperature: LogitScaleBias,
     *,
     offset: int = 0,
     rows: int | None = None,

@@ -13,7 +13,7 @@ from torch import Tensor
 from prolip.checks import require_choice
 from prolip.gaussian import Gaussian
 from prolip.losses import contrastive, regularizers
-from prolip.losses.contrastive import HasMeanAndTrace, Temperature
+from prolip.losses.contrastive import HasMeanAndTrace, LogitScaleBias
 from prolip.losses.regularizers import Reduction
 from prolip.measures.formulas import Form
 
@@ -110,10 +110,10 @@ class Objective:
         """Names of the weights that are not zero."""
         return tuple(name for name, weight in self._weights().items() if weight)
 
-    def temperatures(self) -> dict[str, Temperature]:
+    def temperatures(self) -> dict[str, LogitScaleBias]:
         """New logit scales and biases, one pair for each active contrastive term."""
         return {
-            name: Temperature.create(*INITIAL_TEMPERATURES[name])
+            name: LogitScaleBias.create(*INITIAL_TEMPERATURES[name])
             for name in self.active
             if name in INITIAL_TEMPERATURES
         }
@@ -122,7 +122,7 @@ class Objective:
         self,
         images: Gaussian,
         texts: Gaussian,
-        temperature: Temperature | Mapping[str, Temperature],
+        temperature: LogitScaleBias | Mapping[str, LogitScaleBias],
         *,
         masked_images: MaskedPairs | None = None,
         masked_texts: MaskedPairs | None = None,
@@ -163,13 +163,13 @@ class Objective:
         return LossTerms(values, weights)
 
     def _contrastive(
-        self, images: Gaussian, batch: GlobalBatch, temperature: Temperature | Mapping[str, Temperature]
+        self, images: Gaussian, batch: GlobalBatch, temperature: LogitScaleBias | Mapping[str, LogitScaleBias]
     ) -> dict[str, Tensor]:
         values = {}
         for name in self.active:
             if name not in INITIAL_TEMPERATURES:
                 continue
-            own = temperature if isinstance(temperature, Temperature) else temperature.get(name)
+            own = temperature if isinstance(temperature, LogitScaleBias) else temperature.get(name)
             if own is None:
                 raise ValueError(
                     f"temperature has no {name!r}; Objective.temperatures() creates all that are needed"

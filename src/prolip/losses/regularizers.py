@@ -36,7 +36,7 @@ def inclusion(
         outer: (n, D), paired row by row with inner.
         c: Factor of H.
         eps: A logarithm: the paper's epsilon is e^eps.
-        form: Of H, see `Form`.
+        form: Form of H, see `Form`.
         reduction: See `Reduction`.
         count: Pairs in the global batch; None: n.
 

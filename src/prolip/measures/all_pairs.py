@@ -92,8 +92,8 @@ def iter_tiles_with_buffers(
         yield rows, columns, tuple(buffer[:size].view(shape) for buffer in memory)
 
 
-def count_halvings(reach: float) -> int:
-    """How often values may be folded (`fold_product_`) before products leave the range of float32.
+def max_safe_halvings(reach: float) -> int:
+    """How often values may be folded (`multiply_halves_`) before products leave the range of float32.
 
     Args:
         reach: Values are in [e^-reach, e^reach].
@@ -109,8 +109,8 @@ def pad_dims(values: Tensor, halvings: int, value: float) -> Tensor:
 
     Args:
         values: (..., D).
-        halvings: Of `count_halvings`.
-        value: Of the new dimensions; the caller chooses one that adds nothing to the sum.
+        halvings: Halvings of `max_safe_halvings`.
+        value: Value of the new dimensions; the caller chooses one that adds nothing to the sum.
 
     Returns:
         (..., D rounded up).
@@ -119,7 +119,7 @@ def pad_dims(values: Tensor, halvings: int, value: float) -> Tensor:
     return torch.nn.functional.pad(values, (0, missing), value=value) if missing else values
 
 
-def fold_product_(values: Tensor, halvings: int) -> Tensor:
+def multiply_halves_(values: Tensor, halvings: int) -> Tensor:
     """Multiply the left half of the last axis by the right half, in place, `halvings` times.
 
     Each pass costs half of the last, so that all together cost one.

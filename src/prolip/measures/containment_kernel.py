@@ -9,9 +9,9 @@ from torch import Tensor
 
 from prolip.measures.all_pairs import (
     MAX_LOG,
-    count_halvings,
-    fold_product_,
     iter_tiles_with_buffers,
+    max_safe_halvings,
+    multiply_halves_,
     pad_dims,
 )
 
@@ -33,7 +33,7 @@ def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> boo
     Args:
         log_var1: (N, D).
         log_var2: (M, D).
-        half_width: Of the boxes, in sigma2.
+        half_width: Half width of the boxes, in sigma2.
 
     Returns:
         True if it does.
@@ -62,13 +62,13 @@ def log_containment(
         log_var1: (N, D).
         mean2: (M, D).
         log_var2: (M, D).
-        half_width: Of the boxes, in sigma2.
+        half_width: Half width of the boxes, in sigma2.
 
     Returns:
         (N, M).
     """
     unit1 = torch.exp(-0.5 * log_var1)
-    halvings = count_halvings(_largest_log_of_rest(mean1, mean2, unit1))
+    halvings = max_safe_halvings(_largest_log_of_rest(mean1, mean2, unit1))
     mean1, mean2, unit1 = (
         pad_dims(mean1, halvings, 0.0),
         pad_dims(mean2, halvings, 0.0),
@@ -88,7 +88,7 @@ def log_containment(
         outer.mul_(fall)
         _mills_(torch.abs(x, out=work), out=tail)  # R(|x|)
         rest = torch.where(x >= 0, tail, fall.mul_(tail).neg_().add_(1.0), out=y).sub_(outer)
-        out[rows, columns] = fold_product_(rest, halvings).log_().sum(-1).sub_(taken_out, alpha=0.5)
+        out[rows, columns] = multiply_halves_(rest, halvings).log_().sum(-1).sub_(taken_out, alpha=0.5)
     return out
 
 

@@ -23,7 +23,7 @@ def kl_standard(mean: Tensor, log_var: Tensor) -> Tensor:
     """KL(Z || N(0, 1)) = (s + mean^2 - 1 - log s) / 2, the VIB term of appendix A.7.
 
     Args:
-        mean: Of any shape; one dimension of Z in each element.
+        mean: Mean of any shape; one dimension of Z in each element.
         log_var: Broadcast against mean.
 
     Returns:
@@ -36,7 +36,7 @@ def kl_divergence(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tens
     """KL(Z1 || Z2): `kl_standard` in the coordinates in which Z2 is N(0, 1).
 
     Args:
-        mean1: Of any shape, broadcast against the others.
+        mean1: Mean1 of any shape, broadcast against the others.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
@@ -51,7 +51,7 @@ def log_density(point: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     """log N(point; mean, s).
 
     Args:
-        point: Of any shape, broadcast against the others.
+        point: Point of any shape, broadcast against the others.
         mean: Likewise.
         log_var: Likewise.
 
@@ -70,7 +70,7 @@ def log_inclusion(
     L - log 2 - log_var1 - log_var2.
 
     Args:
-        mean1: Of any shape, broadcast against the others.
+        mean1: Mean1 of any shape, broadcast against the others.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
@@ -97,7 +97,7 @@ def inclusion(
     Nothing cancels in this form, and it is antisymmetric to the last bit.
 
     Args:
-        mean1: Of any shape, broadcast against the others.
+        mean1: Mean1 of any shape, broadcast against the others.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
@@ -110,10 +110,14 @@ def inclusion(
     log_ratio = log_var2 - log_var1
     tanh = torch.tanh(0.5 * log_ratio)
     weight = 4.0 * tanh / (9.0 - tanh.square()) * torch.exp(eps - torch.logaddexp(log_var1, log_var2))
-    return log_var_slope(form) * log_ratio - torch.atanh(tanh / 3.0) + (mean1 - mean2).square() * weight
+    return (
+        inclusion_log_var_factor(form) * log_ratio
+        - torch.atanh(tanh / 3.0)
+        + (mean1 - mean2).square() * weight
+    )
 
 
-def log_var_slope(form: Form) -> float:
+def inclusion_log_var_factor(form: Form) -> float:
     """k, the factor of log_var2 - log_var1 in H: 1/2 by the appendix's derivation, 1 by Eq. 4 as printed.
 
     Args:
@@ -134,11 +138,11 @@ def log_containment(
     P = Phi(reach - gap) - Phi(-reach - gap).
 
     Args:
-        mean1: Of any shape, broadcast against the others; float64.
+        mean1: Mean1 of any shape, broadcast against the others; float64.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
-        half_width: Of the interval, in sigma2.
+        half_width: Half width of the interval, in sigma2.
 
     Returns:
         Of the same shape: a term of the sum over dimensions.

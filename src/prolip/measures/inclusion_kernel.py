@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from prolip.measures.all_pairs import count_halvings, fold_product_, iter_tiles_with_buffers, pad_dims
-from prolip.measures.formulas import LOG_2, LOG_2PI, Form, log_var_slope
+from prolip.measures.all_pairs import iter_tiles_with_buffers, max_safe_halvings, multiply_halves_, pad_dims
+from prolip.measures.formulas import LOG_2, LOG_2PI, Form, inclusion_log_var_factor
 
 
 def inclusion(
@@ -50,9 +50,9 @@ def inclusion(
         torch.add(var2[None, columns], var1[rows, None], alpha=2, out=var21)
         torch.sub(mean1[rows, None], mean2[None, columns], out=pull).square_()
         pull.mul_(torch.sub(scaled2[None, columns], scaled1[rows, None], out=step)).div_(var12).div_(var21)
-        log_ratio = fold_product_(var12.div_(var21), halvings).log_().sum(-1)
+        log_ratio = multiply_halves_(var12.div_(var21), halvings).log_().sum(-1)
         out[rows, columns] = pull.sum(-1).sub_(log_ratio, alpha=0.5)
-    k = log_var_slope(form)
+    k = inclusion_log_var_factor(form)
     return out.add_(log_ratio2.sum(-1), alpha=k).sub_(log_ratio1.sum(-1)[:, None], alpha=k)
 
 
@@ -79,7 +79,7 @@ def log_inclusion(
         return mean1.new_zeros(mean1.shape[0], mean2.shape[0])
     dims = mean1.shape[-1]
     middle, reach = _range_of_variances(log_var1, log_var2)
-    halvings = count_halvings(reach)
+    halvings = max_safe_halvings(reach)
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
     var1 = pad_dims((log_var1 - middle).exp(), halvings, 0.5)
     var2 = pad_dims((log_var2 + LOG_2 - middle).exp(), halvings, 0.5)
@@ -88,7 +88,7 @@ def log_inclusion(
         torch.add(var1[rows, None], var2[None, columns], out=var_sum)
         torch.sub(mean1[rows, None], mean2[None, columns], out=square).square_()
         pull = square.div_(var_sum).sum(-1)
-        log_var_sum = fold_product_(var_sum, halvings).log_().sum(-1)
+        log_var_sum = multiply_halves_(var_sum, halvings).log_().sum(-1)
         out[rows, columns] = log_var_sum.mul_(-0.5).sub_(pull, alpha=math.exp(eps - middle))
     constant = -0.5 * (middle + eps) + (-LOG_2PI if form == "exact" else 0.5 * LOG_2)
     weight1, weight2 = (0.5, 0.0) if form == "exact" else (1.5, 0.5)

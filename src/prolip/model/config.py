@@ -25,12 +25,12 @@ class TransformerConfig:
     """A stack of pre-norm transformer blocks.
 
     Attributes:
-        width: Of the tokens.
+        width: Width of the tokens.
         layers: Number of blocks.
-        heads: Of attention.
+        heads: Heads of attention.
         mlp_width: Hidden width of the MLP.
-        activation: Of the MLP.
-        norm_eps: Of the layer norms.
+        activation: Activation of the MLP.
+        norm_eps: Norm eps of the layer norms.
     """
 
     width: int
@@ -146,7 +146,7 @@ class InitConfig:
     Attributes:
         log_var: Mean of the initial log-variances.
         scale: exp(logit_scale).
-        logit_bias: Of sigmoid models.
+        logit_bias: Logit bias of sigmoid models.
     """
 
     log_var: float = -10.0

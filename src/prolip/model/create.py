@@ -17,7 +17,7 @@ def create(size: str, tokenizer: Tokenizer, *, seed: int = 0) -> ProLIP:
     Args:
         size: A key of `prolip.model.sizes.SIZES`. The context length is the size's.
         tokenizer: See `prolip.preprocessing.tokenizer_builders`.
-        seed: Of the weights.
+        seed: Seed of the weights.
 
     Returns:
         The model, in float32 on the CPU.

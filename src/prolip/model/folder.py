@@ -116,7 +116,7 @@ def is_prolip_config(content: Mapping[str, Any]) -> bool:
     """Whether this is the content of a config.json of ours, and not of open_clip or transformers.
 
     Args:
-        content: Of a config.json.
+        content: Content of a config.json.
 
     Returns:
         True for ours.
@@ -128,8 +128,8 @@ def make_config_json(config: ModelConfig, origin: Mapping[str, Any]) -> dict[str
     """The content of config.json, without the digest of the weights.
 
     Args:
-        config: Of the model.
-        origin: Of its weights; empty: it isn't stored.
+        config: Config of the model.
+        origin: Origin of its weights; empty: it isn't stored.
 
     Returns:
         A JSON object.

@@ -47,7 +47,7 @@ def init_text_tower(tower: TextTower, log_var: float, generator: torch.Generator
     Args:
         tower: Changed in place.
         log_var: Mean of the initial log-variances.
-        generator: Of random numbers.
+        generator: Generator of random numbers.
     """
     width, layers = tower.config.blocks.width, tower.config.blocks.layers
     _init_norms_and_biases(tower)
@@ -71,7 +71,7 @@ def init_log_var_head(head: nn.Linear, log_var: float, generator: torch.Generato
     Args:
         head: Changed in place.
         log_var: Initial bias.
-        generator: Of random numbers.
+        generator: Generator of random numbers.
     """
     _fill_normal(head.weight, head.in_features**-0.5, generator)
     nn.init.constant_(head.bias, log_var)

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 
 from prolip.checks import join_names
 from prolip.gaussian import Gaussian, check_gaussian, compute_dtype
-from prolip.losses.contrastive import Temperature
+from prolip.losses.contrastive import LogitScaleBias
 from prolip.model import inference
 from prolip.model.config import ModelConfig
 from prolip.model.folder import (
@@ -297,9 +297,9 @@ class ProLIP(nn.Module):
     # -- training and saving -----------------------------------------------------------------------------------------
 
     @property
-    def temperature(self) -> Temperature:
+    def temperature(self) -> LogitScaleBias:
         """Logit scale and bias, as the losses take them. The bias of a softmax model is zero."""
-        return Temperature(
+        return LogitScaleBias(
             self.logit_scale,
             torch.zeros_like(self.logit_scale) if self.logit_bias is None else self.logit_bias,
         )

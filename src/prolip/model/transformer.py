@@ -20,7 +20,7 @@ def quick_gelu(x: Tensor) -> Tensor:
     """x sigmoid(1.702 x), of OpenAI's CLIP.
 
     Args:
-        x: Of any shape.
+        x: Tensor of any shape.
 
     Returns:
         Of the same shape.
@@ -32,7 +32,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
     """GELU in its tanh approximation, of SigLIP.
 
     Args:
-        x: Of any shape.
+        x: Tensor of any shape.
 
     Returns:
         Of the same shape.

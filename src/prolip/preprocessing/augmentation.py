@@ -34,8 +34,8 @@ class Augmentation:
         contrast: Likewise.
         saturation: Likewise.
         hue: The shift is uniform on [-hue, hue], as a fraction of the color circle.
-        jitter_probability: Of all four color operations together.
-        grayscale_probability: Of grayscale, drawn independently of the jitter.
+        jitter_probability: Jitter probability of all four color operations together.
+        grayscale_probability: Grayscale probability of grayscale, drawn independently of the jitter.
     """
 
     scale: tuple[float, float] = (0.8, 1.0)
@@ -95,8 +95,8 @@ def required_short_side(preprocessing: ImagePreprocessing, augmentation: Augment
     """Short side that an image needs so that no crop is enlarged: `min_short_side` of `read_image`.
 
     Args:
-        preprocessing: Of the model.
-        augmentation: Of the training.
+        preprocessing: Preprocessing of the model.
+        augmentation: Augmentation of the training.
 
     Returns:
         In pixels.
@@ -114,7 +114,7 @@ def draw_crop(
     the largest centered one whose ratio is allowed.
 
     Args:
-        width: Of the image, in pixels.
+        width: Width of the image, in pixels.
         height: Likewise.
         augmentation: Scale and ratio.
         generator: Source of the random numbers.
@@ -139,7 +139,7 @@ def draw_jitter(augmentation: Augmentation, generator: torch.Generator) -> list[
 
     Args:
         augmentation: With the ranges.
-        generator: Of random numbers.
+        generator: Generator of random numbers.
 
     Returns:
         Names of the operations, each with its factor or, for hue, its shift.

@@ -58,7 +58,7 @@ class ImagePreprocessing:
 
     Attributes:
         size: Side of the square that the tower sees, in pixels.
-        mean: Of the red, green and blue channels, as fractions of full scale (0 to 1).
+        mean: Mean of the red, green and blue channels, as fractions of full scale (0 to 1).
         std: Likewise.
         resize_mode: "shortest" resizes the short side to `size` and crops the center of the long side;
             "squash" resizes both sides to `size` whatever the aspect ratio, as SigLIP does.
@@ -86,7 +86,7 @@ def preprocess(source: ImageSource, preprocessing: ImagePreprocessing) -> Tensor
 
     Args:
         source: A path, bytes, PIL image, array or tensor, see `read_image`.
-        preprocessing: Of the model.
+        preprocessing: Preprocessing of the model.
 
     Returns:
         Pixels (3, S, S), float32.

@@ -20,7 +20,7 @@ def draw_patch_indices(batch: int, patches: int, keep_fraction: float, generator
     Args:
         batch: Number of images B.
         patches: Number of patches P of an image.
-        keep_fraction: Of the patches that stay visible; the paper's is 0.25.
+        keep_fraction: Keep fraction of the patches that stay visible; the paper's is 0.25.
         generator: The draw is made on its device.
 
     Returns:
@@ -38,7 +38,7 @@ def select_patches(noise: Tensor, keep_fraction: float) -> Tensor:
 
     Args:
         noise: (B, P).
-        keep_fraction: Of the patches that stay visible.
+        keep_fraction: Keep fraction of the patches that stay visible.
 
     Returns:
         As `draw_patch_indices`.

@@ -22,14 +22,14 @@ _WITHOUT_PUNCTUATION = {code: code for code in range(128)} | str.maketrans(
 def clean_text(text: str, cleaning: Cleaning) -> str:
     """Repair broken Unicode and HTML entities, then clean.
 
-    >>> clean("It&amp;#39;s a  RED_car!", "canonicalize")
+    >>> clean_text("It&amp;#39;s a  RED_car!", "canonicalize")
     'its a red car'
-    >>> clean("It&amp;#39;s a  RED_car!", "lower")
+    >>> clean_text("It&amp;#39;s a  RED_car!", "lower")
     "it's a red_car!"
 
     Args:
         text: A caption.
-        cleaning: Which cleaning, see `Cleaning`.
+        cleaning: "canonicalize": lower case without punctuation; "lower"; "whitespace": collapse it only.
 
     Returns:
         The cleaned caption.

@@ -31,7 +31,7 @@ class TokenizerConfig:
         mask_id: Replaces a masked token; None: there is no mask token, see `add_mask_token`.
         start_id: What the tokenizer puts before a text; None: nothing.
         end_id: What the tokenizer puts after a text; None: nothing.
-        cleaning: Of captions, before they are encoded.
+        cleaning: Cleaning of captions, before they are encoded.
         pad_to: Length of the rows of a batch.
     """
 

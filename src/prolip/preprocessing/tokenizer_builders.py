@@ -36,7 +36,7 @@ def train_bpe(
         captions: The training texts.
         vocab_size: Largest number of ids. There are fewer if the captions don't hold enough pairs that occur twice.
         context_length: Largest number of ids of a text.
-        cleaning: Of captions.
+        cleaning: Cleaning of captions.
 
     Returns:
         The tokenizer; `config.vocab_size` is the number of ids it has.
@@ -76,7 +76,7 @@ def train_word_level(
     Args:
         captions: The training texts.
         context_length: Largest number of ids of a text.
-        cleaning: Of captions.
+        cleaning: Cleaning of captions.
         max_words: The most frequent words that get an id; the others become [UNK]. None: all.
 
     Returns:

@@ -56,7 +56,7 @@ def save_figure(figure: Any, out: Path) -> list[Path]:
     """Write a figure as PNG and as SVG, each atomically.
 
     Args:
-        figure: Of `make_figure`.
+        figure: Figure of `make_figure`.
         out: Path; a suffix .png or .svg is dropped.
 
     Returns:

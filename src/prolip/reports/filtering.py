@@ -12,8 +12,8 @@ import numpy as np
 
 from prolip.console import format_number
 from prolip.files import atomic_write
-from prolip.filtering.criteria import CRITERIA, Criterion
-from prolip.filtering.examples import Example, Examples, find_examples
+from prolip.filtering.criteria import CRITERIA, FilterScore
+from prolip.filtering.examples import FilterExample, FilterExamples, find_examples
 from prolip.filtering.filter import FilterResult
 from prolip.filtering.selection import OUTCOME_NAMES, SampleOutcome
 from prolip.filtering.summary import GroundTruthAgreement, Histogram
@@ -39,7 +39,7 @@ TAIL_FRACTION = 0.001
 MAX_ERRORS = 200
 """Rows of the table of bad samples; errors.csv beside the embeddings has all."""
 
-NoteFunction = Callable[[Example], tuple[str, ...]]
+NoteFunction = Callable[[FilterExample], tuple[str, ...]]
 """Returns the notes below the image of an example."""
 
 
@@ -47,7 +47,7 @@ def save_filter_page(filtered: FilterResult, folder: Path) -> Path:
     """Write the page of a filter run (extra "report").
 
     Args:
-        filtered: Of `filter_pairs`.
+        filtered: Filtered of `filter_pairs`.
         folder: For filter.html.
 
     Returns:
@@ -61,7 +61,7 @@ def build_header(filtered: FilterResult) -> PageHeader:
     """Title, metadata and headline numbers of a filter run.
 
     Args:
-        filtered: Of `filter_pairs`.
+        filtered: Filtered of `filter_pairs`.
 
     Returns:
         The header of the page.
@@ -93,7 +93,7 @@ def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
     """Sections of the page: scores, examples, duplicates, bad samples.
 
     Args:
-        filtered: Of `filter_pairs`.
+        filtered: Filtered of `filter_pairs`.
 
     Returns:
         The sections, in order; those without content are left out.
@@ -112,15 +112,15 @@ def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
 
 
 def build_example(
-    images: OriginalImages, example: Example, notes: Sequence[str], number: int | None = None
+    images: OriginalImages, example: FilterExample, notes: Sequence[str], number: int | None = None
 ) -> GalleryItem:
     """One example of a gallery.
 
     Args:
-        images: Of the filtered data.
+        images: Images of the filtered data.
         example: The sample.
         notes: Lines below the image.
-        number: Of the example on the page.
+        number: Number of the example on the page.
 
     Returns:
         The example. An image that can't be read is a gray square with a note on the reason.
@@ -142,7 +142,7 @@ def draw_histogram(axes: Any, histogram: Histogram, cut: float | None, name: str
         axes: Matplotlib axes to draw on.
         histogram: Counts of kept and dropped samples by score.
         cut: The threshold; None: not drawn.
-        name: Of the score, for the horizontal axis.
+        name: Name of the score, for the horizontal axis.
     """
     edges, (kept, dropped) = rebin_histogram(histogram)
     widths = np.diff(edges)
@@ -239,7 +239,7 @@ def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
         yield name, f"{count:,}", format_percent(count / total if total else None)
 
 
-def _build_examples(examples: Examples, images: OriginalImages, notes: NoteFunction) -> PageSection:
+def _build_examples(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:
     shown = (
         ("Best", examples.best),
         ("Just kept", examples.just_kept),
@@ -255,7 +255,7 @@ def _build_examples(examples: Examples, images: OriginalImages, notes: NoteFunct
     return PageSection(id="examples", title="Examples", intro=intro, blocks=galleries)
 
 
-def _build_duplicates(examples: Examples, images: OriginalImages, notes: NoteFunction) -> PageSection:
+def _build_duplicates(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:
     items = tuple(
         build_example(images, one, (outcome, *notes(one)), number)
         for number, pair in enumerate(examples.duplicates, start=1)
@@ -279,7 +279,7 @@ def _build_errors(filtered: FilterResult) -> PageSection:
 
 
 def _format_scores(
-    example: Example, criterion: Criterion, truth: GroundTruthAgreement | None
+    example: FilterExample, criterion: FilterScore, truth: GroundTruthAgreement | None
 ) -> tuple[str, ...]:
     """The score of the criterion, CSD and cosine, and the true label if there is one."""
     names = dict.fromkeys([criterion.name, "csd", "cosine"])

@@ -19,7 +19,7 @@ def save_hierarcaps_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """Figure of HierarCaps: uncertainty by level, and the order of each pair of levels.
 
     Args:
-        result: Of `evaluate_hierarcaps`.
+        result: Result of `evaluate_hierarcaps`.
         out: Path without suffix.
 
     Returns:
@@ -39,7 +39,7 @@ def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder:
     """Figures of HierarImgs: histograms (hierarimgs) and failures (hierarimgs-failures, if there are any).
 
     Args:
-        result: Of `evaluate_hierarimgs`.
+        result: Result of `evaluate_hierarimgs`.
         data: The images of the result.
         folder: For the figures.
 
@@ -143,7 +143,7 @@ def draw_inclusion(axes: Any, level: int, row: Mapping[str, Any], control: Mappi
     Args:
         axes: To draw on.
         level: Number of the level.
-        row: Of this level, from `evaluate_hierarimgs`.
+        row: Row of this level, from `evaluate_hierarimgs`.
         control: Results of untrained models, for the title; None: none.
     """
     edges, counts = row["H"]["histogram"]["edges"], row["H"]["histogram"]["counts"]

@@ -84,7 +84,7 @@ def fit_plane(
 
     Args:
         gaussians: Each (N, D), D at least 2.
-        generator: Of the samples.
+        generator: Generator of the samples.
         num_samples: Per Gaussian.
 
     Returns:
@@ -95,7 +95,9 @@ def fit_plane(
         or sum(len(check_gaussian(z, "gaussians")) for z in gaussians) == 0
         or gaussians[0].dim < 2
     ):
-        raise ValueError("a plane needs at least one Gaussian of two dimensions or more")
+        raise ValueError(
+            "a plane needs at least one Gaussian with D >= 2 dimensions; these are empty or have D < 2"
+        )
     samples = torch.cat([z.sample(generator, num_samples).double().reshape(-1, z.dim) for z in gaussians])
     center = samples.mean(0)
     centered = samples - center
@@ -150,7 +152,7 @@ def save_plane_figure(
         first: Row of the image whose neighbors are drawn.
         count: Number of images.
         source: The data of the pairs; its images are drawn in the margin. None: only captions.
-        seed: Of the samples.
+        seed: Seed of the samples.
 
     Returns:
         Paths of the PNG and the SVG.
@@ -178,7 +180,7 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
 
     Args:
         axes: To draw on.
-        plane: Of `fit_plane`.
+        plane: Plane of `fit_plane`.
         images: (N, D).
         texts: (T, D).
         numbers: Position of each caption's image, 0 to N - 1.

@@ -28,7 +28,7 @@ def save_prompt_weights_figure(
     """Bars of the largest prompt weights of a few classes, from the most peaked to the flattest; a line marks 1/T.
 
     Args:
-        result: Of `evaluate_prompts`; the last entry of result["learned"] is drawn.
+        result: Result of `evaluate_prompts`; the last entry of result["learned"] is drawn.
         out: Path without suffix.
         source: The data, for images of each class. None: no images.
 
@@ -71,7 +71,7 @@ def save_prompt_histograms_figure(result: Mapping[str, Any], out: Path) -> list[
     """Histograms over classes of the largest weight and of the entropy; lines mark uniform weights (1/T, ln T).
 
     Args:
-        result: Of `evaluate_prompts`.
+        result: Result of `evaluate_prompts`.
         out: Path without suffix.
 
     Returns:

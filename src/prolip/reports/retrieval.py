@@ -21,7 +21,7 @@ def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """Bars of each metric, one panel per direction.
 
     Args:
-        result: Of `evaluate_retrieval`.
+        result: Result of `evaluate_retrieval`.
         out: Path without suffix.
 
     Returns:

@@ -17,7 +17,7 @@ def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """One column per kind of perturbation, accuracy above uncertainty.
 
     Args:
-        result: Of `evaluate_robustness`. A deterministic model has only accuracy.
+        result: Result of `evaluate_robustness`. A deterministic model has only accuracy.
         out: Path without suffix.
 
     Returns:
@@ -60,7 +60,7 @@ def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) ->
 
     Args:
         axes: To draw on.
-        rows: Of the result.
+        rows: Rows of the result.
         metric: accuracy or uncertainty.
     """
     x = [100 * row["fraction"] for row in rows]
@@ -76,7 +76,7 @@ def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
 
     Args:
         axes: To draw on.
-        pgd: Of the result.
+        pgd: Pgd of the result.
         metric: accuracy or uncertainty.
     """
     rows = pgd["rows"]

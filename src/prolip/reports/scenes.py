@@ -22,7 +22,7 @@ def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path
     Args:
         out: Path without suffix.
         level: simple or hard.
-        seed: Of the scenes.
+        seed: Seed of the scenes.
 
     Returns:
         Paths of the PNG and the SVG.

@@ -78,7 +78,7 @@ def save_caption_sheet(out: Path, title: str, captions: Sequence[tuple[str, str]
 
     Args:
         out: Path without suffix.
-        title: Of the sheet.
+        title: Title of the sheet.
         captions: (number, caption) pairs.
 
     Returns:
@@ -104,7 +104,7 @@ def wrap_text(text: str, width: int, max_lines: int = MAX_LINES) -> list[str]:
     """Break a text into lines. White space and characters that no font can draw become single spaces.
 
     Args:
-        text: Of any length.
+        text: Text of any length.
         width: Maximum number of characters per line.
         max_lines: A longer text ends in an ellipsis.
 
@@ -150,7 +150,7 @@ class SheetCanvas:
             top: Inches from the top.
             text: Drawn as it is, without math; it may have several lines.
             size: Points.
-            options: Of matplotlib's `Figure.text`.
+            options: Options of matplotlib's `Figure.text`.
         """
         self.figure.text(
             left / WIDTH,

@@ -33,7 +33,7 @@ def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """Dots per task, grouped as in the paper's main table, and above them its complete columns.
 
     Args:
-        result: Of `suite_to_json`.
+        result: Result of `suite_to_json`.
         out: Path without suffix.
 
     Returns:

@@ -39,7 +39,7 @@ def save_traversal_figure(
     Bars show the uncertainty of each caption, from 0, on one scale for the sheet; a model without uncertainty has none.
 
     Args:
-        paths: Of `traverse_images`, by the image's file name.
+        paths: Paths of `traverse_images`, by the image's file name.
         images: In the order of `paths`.
         out: Path without suffix.
 

@@ -32,7 +32,7 @@ def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """One figure with a panel per result that is known.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
         out: Path without suffix.
 
     Returns:
@@ -56,7 +56,7 @@ def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: P
     """Sheets of the most and the least certain samples, of the four corners, and of long but uncertain captions.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
         source: The data of the result; its images are read again.
         folder: For the sheets.
 
@@ -88,7 +88,7 @@ def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     """Uncertainty before and after blanking the background, and the fraction that rises beside untrained models.
 
     Args:
-        result: Of `evaluate_background`.
+        result: Result of `evaluate_background`.
         out: Path without suffix.
 
     Returns:
@@ -108,7 +108,7 @@ def save_background_sheet(
     """Sheet of the images whose uncertainty changes most, with and without their background.
 
     Args:
-        result: Of `evaluate_background`.
+        result: Result of `evaluate_background`.
         annotations: COCO instances.
         images: Folder of images.
         out: Path without suffix.
@@ -160,7 +160,7 @@ def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
     """
     edges = np.exp(result["histogram"]["edges"])
     for name, color in (("image", figures.BLUE), ("text", figures.ORANGE)):
@@ -181,7 +181,7 @@ def draw_pairs(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
     """
     points = result["points"]
     axes.scatter(
@@ -198,7 +198,7 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
     """
     bins = result["by_length"]["bins"]
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
@@ -226,7 +226,7 @@ def draw_levels(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
     """
     levels = result["by_level"]["levels"]
     for position, entry in enumerate(levels):
@@ -246,7 +246,7 @@ def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
     """
     points = result["points"]
     known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
@@ -271,7 +271,7 @@ def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
     """
     names = (("own_image", "rank of the\nown image"), ("ambiguity", "true\nambiguity"))
     fits = [(title, result["regression"][name]) for name, title in names]

@@ -25,7 +25,7 @@ def save_zeroshot_figure(result: dict[str, Any], out: Path) -> list[Path]:
     """One figure of all results that are known.
 
     Args:
-        result: Of `evaluate_zeroshot`.
+        result: Result of `evaluate_zeroshot`.
         out: Path without suffix.
 
     Returns:
@@ -44,7 +44,7 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
     """Sheet of the wrong predictions with the highest confidence.
 
     Args:
-        result: Of `evaluate_zeroshot`.
+        result: Result of `evaluate_zeroshot`.
         source: The data of the result.
         out: Path without suffix.
 
@@ -67,6 +67,7 @@ def save_confident_errors_sheet(result: dict[str, Any], source: Source, out: Pat
 
 
 def _list_accuracy_panels(result: dict[str, Any]) -> list[Panel]:
+    """Panels of the figure: calibration and selective prediction, where the result has them."""
     panels: list[Panel] = []
     if parts := result["calibration"]:
         softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
@@ -103,7 +104,7 @@ def draw_reliability(axes: Any, title: str, parts: dict[str, Any]) -> None:
 
     Args:
         axes: Matplotlib axes to draw on.
-        title: Of the panel.
+        title: Title of the panel.
         parts: {ece, bins} by kind of probability, of the result of `evaluate_zeroshot`.
     """
     colors = (figures.ORANGE, figures.BLUE, figures.GREEN)

@@ -84,7 +84,7 @@ def compute_confidence(
         database: That was searched.
         query: (D,).
         hits: The query's nearest items by CSD, ideally COMPARED of them.
-        modality: Of the query.
+        modality: Modality of the query.
 
     Returns:
         The query's uncertainty, the match probability of the first hit, and the number of equally good hits.

@@ -22,7 +22,7 @@ class SearchResponse:
 
     query:           the text, or the path of the image.
     query_modality:  of the query.
-    target_modality: of the items that were searched.
+    target_modality: Target modality of the items that were searched.
     """
 
     query: str
@@ -97,7 +97,7 @@ def search_with_confidence(
         database: What `prolip index` wrote.
         name: The query as it is printed: a text, or the path of an image.
         query: (1, D).
-        query_modality: Of the query.
+        query_modality: Query modality of the query.
         config: As for `search`; without a modality images are searched if there are any, else texts.
         null: As for `search`.
 
@@ -137,7 +137,7 @@ def show(response: SearchResponse) -> None:
     """Print the hits as a table, and the confidence below it.
 
     Args:
-        response: Of `search_with_confidence`.
+        response: Response of `search_with_confidence`.
     """
     from prolip.console import make_console, make_table, printable
 

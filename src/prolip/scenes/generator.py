@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prolip.data.evaluation_sets import EvaluationSets
+from prolip.data.evaluation_sets import GeneratedEvaluationSets
 from prolip.data.open import open_data
 from prolip.data.sources.hierarcaps import read_hierarcaps
 from prolip.data.sources.hierarimgs import read_hierarimgs
@@ -17,14 +17,14 @@ __all__ = ["make_tokenizer", "open_source", "prepare_evaluation_sets"]
 
 def prepare_evaluation_sets(
     spec: str, folder: Path, *, limit: int, seed: int, progress: bool | None = None
-) -> EvaluationSets:
+) -> GeneratedEvaluationSets:
     """Write evaluation sets of fresh scenes of the same world and image size as an address.
 
     Args:
         spec: Address of scenes ("scenes:hard,size=48,unseen=8"); its length, seed and numbers of captions are replaced.
         folder: Parent of the folder of the sets.
         limit: Scenes of each set.
-        seed: Of the scenes.
+        seed: Seed of the scenes.
         progress: Show a progress bar; None: if stderr is a terminal.
 
     Returns:
@@ -39,7 +39,7 @@ def prepare_evaluation_sets(
     name = f"{world}-{pairs.size}px-{dataset.unseen}-unseen-{limit}-v{VERSION}"
     write_dataset(folder / name, dataset, progress=progress)
     out = folder / name
-    return EvaluationSets(
+    return GeneratedEvaluationSets(
         description=f"{limit:,} fresh scenes per set ({world}, {pairs.size} pixels)",
         pairs=pairs,
         retrieval=open_data(out / "wds_scenes-retrieval_test"),

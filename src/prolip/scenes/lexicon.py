@@ -73,7 +73,7 @@ def pluralize(noun: str) -> str:
     """Form the plural of a noun of the lexicon.
 
     Args:
-        noun: Of NOUNS.
+        noun: Noun of NOUNS.
 
     Returns:
         The plural.
@@ -133,7 +133,7 @@ def background_phrases(background: str) -> tuple[str, ...]:
     """List the phrases for a background.
 
     Args:
-        background: Of BACKGROUNDS.
+        background: Background of BACKGROUNDS.
 
     Returns:
         Phrases such as "on a white background".

@@ -61,7 +61,7 @@ class Scenes:
             world: The distribution of scenes, or its name: "single", "simple" or "hard".
             length: Number of samples.
             size: Height and width of the images in pixels.
-            seed: Of the scenes and of their captions.
+            seed: Seed of the scenes and of their captions.
             captions: Captions per scene.
             levels: Probabilities of the four caption levels.
             complete: Fraction of the captions of the last level that state everything about the scene.
@@ -132,7 +132,7 @@ class Scenes:
         """Whether a caption is true of the scene at an index.
 
         Args:
-            index: Of the sample.
+            index: Index of the sample.
             text: A caption in the words of scenes.
 
         Returns:

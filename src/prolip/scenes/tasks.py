@@ -46,8 +46,8 @@ class SceneClass:
 
     Attributes:
         name: The class name.
-        color: Of the first object.
-        shape: Of the first object.
+        color: Color of the first object.
+        shape: Shape of the first object.
         cell: (row, column) of the first object.
         count: Number of objects.
     """
@@ -64,7 +64,7 @@ class SceneTask:
     """A zero-shot classification task. Sample `index` has the label sampled_labels[index % len(sampled_labels)].
 
     Attributes:
-        name: Of the task and of its folder.
+        name: Name of the task and of its folder.
         classes: By label.
         templates: Prompts; `{c}` stands for the class name.
         sampled_labels: Labels of which images are drawn.
@@ -87,8 +87,8 @@ class SceneTask:
 
         Args:
             world: The distribution of scenes.
-            seed: Of the random stream.
-            index: Of the sample; labels follow each other in turn.
+            seed: Seed of the random stream.
+            index: Index of the sample; labels follow each other in turn.
 
         Returns:
             The scene, and the index of its class.

@@ -122,8 +122,8 @@ class World:
         """Draw the scene of (seed, index): always the same one.
 
         Args:
-            seed: Of the random stream.
-            index: Of the scene, from 0.
+            seed: Seed of the random stream.
+            index: Index of the scene, from 0.
 
         Returns:
             The scene.
@@ -160,7 +160,7 @@ def require_distribution(probabilities: object, name: str, length: int) -> None:
 
     Args:
         probabilities: The value to check.
-        name: Of the value, for the message.
+        name: Name of the value, for the message.
         length: Number of probabilities.
 
     Raises:

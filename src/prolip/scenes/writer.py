@@ -65,7 +65,7 @@ class SceneDatasetSpec:
         num_test: Images of each evaluation set.
         unseen: Pairs of color and shape that no training scene shows.
         shard_size: Images per tar.
-        seed: Of the scenes. No test scene is drawn as a training scene.
+        seed: Seed of the scenes. No test scene is drawn as a training scene.
         false_fraction: Fraction of the training images with a false caption. If it is not 0, each training image has
             one caption and a record of whether it is correct.
     """
@@ -349,7 +349,7 @@ def derive_split_seed(seed: int, split: int) -> int:
     """Derive the seed of a split's scenes, so that splits and nearby seeds have no scene in common.
 
     Args:
-        seed: Of the data set.
+        seed: Seed of the data set.
         split: TRAIN or TEST.
 
     Returns:

@@ -19,7 +19,7 @@ def init_state(parameter: Tensor) -> dict[str, Tensor]:
     """Initial state of AdamP and of torch's fused AdamW for a parameter: no steps, both moments zero.
 
     Args:
-        parameter: Of any shape; the moments get its shape, dtype and device.
+        parameter: Parameter of any shape; the moments get its shape, dtype and device.
 
     Returns:
         step (), exp_avg and exp_avg_sq, by name.
@@ -92,7 +92,7 @@ class AdamP(torch.optim.Optimizer):
         parameter.add_(update, alpha=-group["lr"])
 
     def _find_invariant_axes(self, weight: Tensor, grad: Tensor) -> tuple[int, ...]:
-        """Axes of the vectors whose length has no effect: those of a row, all axes, or () if there are none."""
+        """Axes over which the weight is scale-invariant by AdamP's cosine test: each output channel, all, or ()."""
         if weight.ndim < 2:
             return ()
         for axes in (tuple(range(1, weight.ndim)), tuple(range(weight.ndim))):

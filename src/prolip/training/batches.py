@@ -17,14 +17,14 @@ from prolip.training.config import Stage, TrainConfig
 from prolip.training.data_setup import make_loader
 
 
-class Span(NamedTuple):
+class StageSteps(NamedTuple):
     """Consecutive steps on the same data."""
 
     source: tuple[str, ...]
     steps: int
 
 
-def find_spans(config: TrainConfig) -> list[Span]:
+def find_stage_steps(config: TrainConfig) -> list[StageSteps]:
     """Group consecutive stages with the same data: the next stage continues in it instead of starting over.
 
     A later stage that returns to earlier data sees it in another order.
@@ -38,7 +38,8 @@ def find_spans(config: TrainConfig) -> list[Span]:
     sources = [stage.source or config.data.source for stage in config.stages]
     pairs = zip(sources, config.stage_steps, strict=True)
     return [
-        Span(source, sum(steps for _, steps in group)) for source, group in groupby(pairs, lambda p: p[0])
+        StageSteps(source, sum(steps for _, steps in group))
+        for source, group in groupby(pairs, lambda p: p[0])
     ]
 
 
@@ -83,7 +84,7 @@ class BatchStream:
 
     def __init__(self, config: TrainConfig, model: ProLIP) -> None:
         self._config, self._model = config, model
-        self._spans = find_spans(config)
+        self._spans = find_stage_steps(config)
         self._current = -1
         self._loader: BaseLoader | CombinedLoader | None = None
         self._iterator: Iterator[Batch] = iter(())

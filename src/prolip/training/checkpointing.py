@@ -226,7 +226,7 @@ def remove_old_checkpoints(folder: Path, keep_last: int, step: int) -> None:
     Args:
         folder: The run's folder of checkpoints.
         keep_last: How many to keep, at least 1.
-        step: Of the checkpoint that was just saved.
+        step: Step of the checkpoint that was just saved.
     """
     found = list_checkpoints(folder)
     kept = [path for path in found if _get_step(path) <= step][-keep_last:]

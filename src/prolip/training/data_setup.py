@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from prolip.data.base_loader import BaseLoader
-from prolip.data.batch import Preprocessor, ProcessedSample
+from prolip.data.batch import Preprocessor, TrainingSample
 from prolip.data.combined_loader import CombinedLoader
 from prolip.data.loader import Loader
 from prolip.data.open import is_stream, open_data
@@ -43,8 +43,8 @@ def make_loader(
         config: The run.
         source: Sources of the stage; empty: those of the run.
         model: For its preprocessing and tokenizer.
-        steps: Of the stage.
-        rank: Of this process.
+        steps: Steps of the stage.
+        rank: Rank of this process.
         world_size: Number of ranks; batch_size must be a multiple of it.
 
     Returns:
@@ -101,7 +101,7 @@ def read_held_out_samples(config: TrainConfig, model: ProLIP) -> tuple[Tensor, l
         pixels=model.config.image.preprocessing, tokenizer=_get_tokenizer(model), caption="longest",
         max_pixels=config.data.max_pixels,
     )  # fmt: skip
-    items: list[ProcessedSample] = []
+    items: list[TrainingSample] = []
     for number in range(len(source)):
         if len(items) == config.held_out.samples:
             break

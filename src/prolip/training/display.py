@@ -71,8 +71,8 @@ def open_display(
 
     Args:
         mode: "auto": a live panel if stderr is a terminal, else plain lines.
-        name: Of the run.
-        steps: Of the whole run.
+        name: Name of the run.
+        steps: Steps of the whole run.
         batch_size: Samples per step.
         first_step: Steps that were done before this process started.
     """
@@ -121,7 +121,7 @@ class ProgressTracker:
     """Steps done, speed and time left. Steps of earlier processes don't count for the speed.
 
     Args:
-        steps: Of the whole run.
+        steps: Steps of the whole run.
         batch_size: Samples per step.
         first_step: Steps done before.
         clock: Seconds.

@@ -67,7 +67,7 @@ class TrainLogger:
     All ranks have one, because metrics of a batch that spans ranks need all of them; only rank 0 writes.
 
     Args:
-        config: Of the run.
+        config: Config of the run.
         module: The trained parameters.
         monitor: Collects non-finite steps.
         writer: Metrics files; None on other ranks than 0.
@@ -151,8 +151,8 @@ def compute_step_metrics(
     """Total loss, its unweighted terms, gradient norm, scales and biases. Waits for a GPU.
 
     Args:
-        record: Of the step.
-        weights: Of the loss terms.
+        record: Record of the step.
+        weights: Weights of the loss terms.
         module: For its temperatures.
 
     Returns:

@@ -40,7 +40,7 @@ def compute_learning_rate(step: int, steps: int, config: OptimizerConfig) -> flo
 
     Args:
         step: From 0.
-        steps: Of the whole run.
+        steps: Steps of the whole run.
         config: `lr`, which the last warm-up step has, `warmup_steps`, `schedule` and `final_lr_fraction`.
 
     Returns:
@@ -125,8 +125,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Set the run's learning rate; each group gets it times its multiplier.
 
     Args:
-        optimizer: Of `make_optimizer`.
-        lr: Of `compute_learning_rate`.
+        optimizer: Optimizer of `make_optimizer`.
+        lr: Lr of `compute_learning_rate`.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_multiplier"]
@@ -136,7 +136,7 @@ def init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Create the state that the optimizer would create in its first step: a checkpoint is loaded into these tensors.
 
     Args:
-        optimizer: Of `make_optimizer`; state that exists is left as it is.
+        optimizer: Optimizer of `make_optimizer`; state that exists is left as it is.
     """
     for _, parameter in _iter_parameters(optimizer):
         if not optimizer.state[parameter]:

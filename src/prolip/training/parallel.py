@@ -67,8 +67,8 @@ def seeded_rng(seed: int, device: torch.device) -> Iterator[None]:
     Nothing in prolip draws from them; a user's module may.
 
     Args:
-        seed: Of the run.
-        device: Of this process; a GPU's generator is seeded too.
+        seed: Seed of the run.
+        device: Device of this process; a GPU's generator is seeded too.
 
     Yields:
         Nothing.
@@ -120,7 +120,7 @@ def parallelize(
     Args:
         module: All trained parameters; changed in place.
         config: Strategy, precision, compilation, activation checkpointing.
-        device: Of `init_processes`.
+        device: Device of `init_processes`.
 
     Returns:
         A function from a micro-batch to its embeddings, for `compute_gradients`.
@@ -187,7 +187,7 @@ def get_peak_memory(device: torch.device) -> float:
     """Peak memory of this process so far, in GiB: of the GPU, or the resident set on the CPU.
 
     Args:
-        device: Of this process.
+        device: Device of this process.
 
     Returns:
         GiB.

@@ -149,7 +149,7 @@ def read_empty_model(folder: Path) -> ProLIP:
 
 
 def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> None:
-    """Raise a ValueError if the folder holds something else, or a run that this config can't resume.
+    """Raise a ValueError if a run can't start in the folder: other files, a run without `resume`, or another config.
 
     Args:
         folder: Where to train; it need not exist.
@@ -159,7 +159,7 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, but a run needs its own folder: out=...")
     if not is_run(folder):
-        if folder.exists() and any(not _is_run_file(path) for path in folder.iterdir()):
+        if folder.exists() and any(not _is_lock_or_temporary(path) for path in folder.iterdir()):
             raise ValueError(f"{folder} holds other files, but a run needs its own folder: out=...")
         return
     if not any((folder / CHECKPOINTS).glob("step-*")):
@@ -172,7 +172,7 @@ def require_usable_folder(folder: Path, config: TrainConfig, resume: bool) -> No
     if changed:
         changes = ", ".join(f"{key} was {old!r}, now it is {new!r}" for key, old, new in changed)
         raise ValueError(
-            f"{folder} holds a run with another config: {changes}. Restore it, or start a new run with out=... "
+            f"{folder} holds a run with another config: {changes}. Undo these changes, or start a new run with out=... "
             f"(from these weights: prolip export {folder} OUT, then model.pretrained=OUT)"
         )
 
@@ -190,7 +190,7 @@ def move_aside(folder: Path) -> Path:
     return folder.rename(next(name for name in numbers if not name.exists()))
 
 
-def _is_run_file(path: Path) -> bool:
+def _is_lock_or_temporary(path: Path) -> bool:
     return path.name == LOCK or TEMPORARY_NAME.fullmatch(path.name) is not None
 
 
@@ -200,9 +200,9 @@ def compare_configs(
     """Keys, with both values, that differ and are not in RESUME_KEYS.
 
     Args:
-        old: Of `TrainConfig.to_dict`.
-        new: Of `TrainConfig.to_dict`.
-        prefix: Of the keys, with a final dot.
+        old: Old of `TrainConfig.to_dict`.
+        new: New of `TrainConfig.to_dict`.
+        prefix: Prefix of the keys, with a final dot.
 
     Returns:
         (key, old value, new value), sorted by key; a missing value is None.
@@ -227,9 +227,9 @@ def write_run_files(
 
     Args:
         folder: Run folder.
-        config: Of the run.
+        config: Config of the run.
         model: For its config and tokenizer.
-        data: Of `describe_data`.
+        data: Data of `describe_data`.
         step: Step from which the session starts.
     """
     remove_temporary_files(folder)

@@ -83,7 +83,7 @@ def export_model(module: TrainModule, ema: ModelEma | None, folder: Path) -> Non
 
     Args:
         module: The trained parameters, perhaps sharded.
-        ema: Of the run; None if it has none.
+        ema: Ema of the run; None if it has none.
         folder: Model folder; replaced if it exists.
     """
     found = module.state_dict() | (ema.tensors() if ema is not None else {})
@@ -119,7 +119,7 @@ def extract_model(module: TrainModule, tensors: Mapping[str, Tensor]) -> ProLIP:
     return model
 
 
-def consolidate(source: Path, out: Path) -> Path:
+def export_checkpoint(source: Path, out: Path) -> Path:
     """Export a model folder from a run (its last checkpoint) or from one of its checkpoints, in one process.
 
     Args:

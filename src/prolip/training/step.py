@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from prolip import distributed
 from prolip.data.batch import Batch
 from prolip.gaussian import Gaussian
-from prolip.losses.contrastive import Temperature
+from prolip.losses.contrastive import LogitScaleBias
 from prolip.losses.objective import INITIAL_TEMPERATURES, GlobalBatch, LossTerms, MaskedPairs, Objective
 from prolip.model.prolip import ProLIP
 from prolip.preprocessing.images import normalize
@@ -89,7 +89,7 @@ class TrainModule(nn.Module):
 
     Args:
         model: The model to train.
-        objectives: Of the run's stages, in order.
+        objectives: Objectives of the run's stages, in order.
     """
 
     def __init__(self, model: ProLIP, objectives: Sequence[Objective]) -> None:
@@ -102,18 +102,18 @@ class TrainModule(nn.Module):
         """Whether the exported model's match probability uses PML's scale and bias, because only PML trained them."""
         self.pml: nn.ParameterDict | None = None
         if any(objective.pml for objective in objectives):
-            initial = Temperature.create(*INITIAL_TEMPERATURES["pml"])
+            initial = LogitScaleBias.create(*INITIAL_TEMPERATURES["pml"])
             values = {"logit_scale": initial.logit_scale, "logit_bias": initial.logit_bias}
             self.pml = nn.ParameterDict(
                 {k: nn.Parameter(v.detach().to(model.logit_scale)) for k, v in values.items()}
             )
 
     @property
-    def temperatures(self) -> dict[str, Temperature]:
-        """Temperature of each contrastive term. PPCL, SigLIP and CLIP share the model's; PML has its own."""
+    def temperatures(self) -> dict[str, LogitScaleBias]:
+        """LogitScaleBias of each contrastive term. PPCL, SigLIP and CLIP share the model's; PML has its own."""
         found = dict.fromkeys(("ppcl", "siglip", "clip"), self.model.temperature)
         if self.pml is not None:
-            found["pml"] = Temperature(self.pml["logit_scale"], self.pml["logit_bias"])
+            found["pml"] = LogitScaleBias(self.pml["logit_scale"], self.pml["logit_bias"])
         return found
 
     def temperature_parameters(self) -> list[nn.Parameter]:
@@ -205,7 +205,7 @@ class MaskedRows:
         """Move the row numbers of `views` to the device.
 
         Args:
-            views: Of this rank's rows.
+            views: Views of this rank's rows.
             device: Where the embeddings are.
 
         Returns:
@@ -290,7 +290,7 @@ def concat_outputs(outputs: Sequence[TowerOutputs]) -> TowerOutputs:
     """Concatenate the embeddings of micro-batches.
 
     Args:
-        outputs: Of consecutive micro-batches.
+        outputs: Outputs of consecutive micro-batches.
 
     Returns:
         Embeddings of all of their rows, in order.

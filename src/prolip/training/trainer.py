@@ -104,8 +104,8 @@ class Trainer:
     Args:
         config: The run.
         folder: Run folder.
-        device: Of this process.
-        data: Of `describe_data`, for the run folder.
+        device: Device of this process.
+        data: Data of `describe_data`, for the run folder.
     """
 
     def __init__(
@@ -336,9 +336,9 @@ def step_optimizer(
     """Take an optimizer step, unless a loss or the gradient is not finite. Doesn't wait for the GPU.
 
     Args:
-        output: Of `compute_gradients`.
+        output: Output of `compute_gradients`.
         module: With the gradients.
-        optimizer: Of the module.
+        optimizer: Optimizer of the module.
         config: Learning rate and clipping.
         step: From 0.
 

@@ -27,7 +27,7 @@ class ConversionResult:
     Attributes:
         model: The converted model.
         report: What happened to its tensors.
-        format: Of the source.
+        format: Format of the source.
         out: Output folder.
         differences: Largest differences between ONNX and torch; empty for other targets.
     """
@@ -70,7 +70,7 @@ def convert(
         source, revision, config, tokenizer, image_size, context_length: As for `prolip.load`.
         out: A new or empty folder.
         to: Target format.
-        seed: Of newly initialized weights of a probabilistic model.
+        seed: Seed of newly initialized weights of a probabilistic model.
 
     Returns:
         The converted model and what happened to its tensors.
@@ -101,7 +101,7 @@ def print_result(result: ConversionResult) -> None:
     """Print which tensors were loaded, resized, newly initialized and unused.
 
     Args:
-        result: Of `convert`.
+        result: Result of `convert`.
     """
     report = result.report
     print(f"{result.format} -> {result.out}\n{result.model}")

@@ -112,7 +112,7 @@ def push(
         revision: Branch.
         message: Commit message.
         license: For a new model card.
-        token: Of the hub.
+        token: Token of the hub.
 
     Returns:
         URL of the repository.

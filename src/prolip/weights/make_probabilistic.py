@@ -23,7 +23,7 @@ def make_probabilistic(model: ProLIP, generator: torch.Generator) -> tuple[ProLI
 
     Args:
         model: A deterministic model, of CLIP or SigLIP.
-        generator: Of the new weights.
+        generator: Generator of the new weights.
 
     Returns:
         The new model, and which tensors were loaded, newly initialized and unused.
@@ -54,7 +54,7 @@ def make_probabilistic_config(config: ModelConfig, tokenizer: Tokenizer | None) 
     """Config of the probabilistic model.
 
     Args:
-        config: Of the deterministic model.
+        config: Config of the deterministic model.
         tokenizer: With a mask token; None: there is no tokenizer, and token ids stay.
 
     Returns:

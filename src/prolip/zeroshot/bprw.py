@@ -94,8 +94,8 @@ def fit_prompt_weights(
     Args:
         prompts: Gaussian (C, T, D).
         observed: Gaussian (C, M, D), the images of each class.
-        settings: Of BPRW.
-        generator: Of the samples.
+        settings: Settings of BPRW.
+        generator: Generator of the samples.
 
     Returns:
         Mixing weights (C, T) and the state of EM.
@@ -122,7 +122,7 @@ def fit_weights_to_samples(prompts: Gaussian, observations: Tensor, settings: BP
     Args:
         prompts: Gaussian (C, T, D).
         observations: (C, N, D).
-        settings: Of BPRW.
+        settings: Settings of BPRW.
 
     Returns:
         Mixing weights (C, T) and the state of EM.
@@ -165,8 +165,8 @@ def zero_shot_weights(
     Args:
         prompts: Gaussian (C, T, D).
         images: Gaussian (N, D).
-        settings: Of BPRW, with `nearest_images`.
-        generator: Of the samples.
+        settings: Settings of BPRW, with `nearest_images`.
+        generator: Generator of the samples.
         metric: Similarity for the nearest images.
 
     Returns:
@@ -208,8 +208,8 @@ def few_shot_weights(
         images: Gaussian (N, D).
         labels: int64 (N,).
         shots: Images per class.
-        settings: Of BPRW.
-        generator: Of images and samples.
+        settings: Settings of BPRW.
+        generator: Generator of images and samples.
 
     Returns:
         Weights (C, T), and the images used.

@@ -22,7 +22,7 @@ def read_class_names(path: str | Path) -> tuple[str, ...]:
     """Read a text file with one class name per line, in the order of labels.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Returns:
         The names.
@@ -34,7 +34,7 @@ def read_templates(path: str | Path) -> tuple[str, ...]:
     """Read a text file with one template per line; {c} or {} stands for the class name.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
 
     Returns:
         The templates, with {c}.

@@ -51,7 +51,7 @@ def split_few_shot(
         labels: int64 (N,), from 0 to C - 1.
         num_classes: C.
         max_per_class: Images to learn from per class; never more than half of the class.
-        generator: Of the choice.
+        generator: Generator of the choice.
 
     Returns:
         Indices of both; every image is in one of them.

@@ -37,7 +37,7 @@ def single_template_weights(prompts: Gaussian, index: int) -> Tensor:
 
     Args:
         prompts: Gaussian (C, T, D).
-        index: Of the template, from 0.
+        index: Index of the template, from 0.
 
     Returns:
         Weights (C, T), float64.

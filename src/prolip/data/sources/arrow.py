@@ -31,7 +31,7 @@ from prolip.files import read_json
 class ArrowPart(NamedTuple):
     """What is loaded at a time: a row group of a Parquet file (`first`: its first row there), or a whole Arrow file.
 
-    size: of an Arrow file, in bytes.
+    size: Size of an Arrow file, in bytes.
     """
 
     path: Path
@@ -205,7 +205,7 @@ class ArrowDataset(_ImageRows):
 
     Args:
         path: the folder.
-        split: of a DatasetDict; by default its only one.
+        split: Split of a DatasetDict; by default its only one.
         image, captions: names of columns, as for `CsvTable`.
     """
 
@@ -270,7 +270,7 @@ def read_parquet_parts(path: Path) -> tuple[Any, list[ArrowPart]]:
     """Read the footer of a Parquet file.
 
     Args:
-        path: of the file.
+        path: Path of the file.
 
     Returns:
         Its schema (pyarrow), and one part per row group.
@@ -347,7 +347,7 @@ def resolve_split_folder(path: Path, split: str | None) -> Path:
     """Find the folder of a split.
 
     Args:
-        path: of a Dataset or DatasetDict.
+        path: Path of a Dataset or DatasetDict.
         split: None: the only one.
 
     Returns:
@@ -375,7 +375,7 @@ def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]
     """List the files that a state.json names.
 
     Args:
-        folder: of the state.json.
+        folder: Folder of the state.json.
         state: its content.
         key: under which the files are named.
 
@@ -394,7 +394,7 @@ def open_arrow_file(path: Path) -> Any:
     """Memory-map a file of the Arrow stream format; no copy is made.
 
     Args:
-        path: of the file.
+        path: Path of the file.
 
     Returns:
         A pyarrow table.

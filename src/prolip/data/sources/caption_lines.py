@@ -38,7 +38,7 @@ def make_caption_sample(
     """Make a sample without an image.
 
     Args:
-        index: of the sample; its key.
+        index: Index of the sample; its key.
         location: for messages.
         values: its captions, as for `parse_captions`; a text with => holds several, as in HierarCaps.
         extra: everything else of the sample.
@@ -61,7 +61,7 @@ def require_caption_columns(
     Args:
         present: names of the columns of the table.
         captions: names of the columns wanted; None: the first usual name that is present.
-        path: of the table, for the error.
+        path: Path of the table, for the error.
 
     Returns:
         The names of the columns.

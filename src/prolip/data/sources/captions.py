@@ -105,7 +105,7 @@ class ParquetCaptions(ArrowSource):
     """Rows of a Parquet file; columns that may hold images are not read. The last two row groups stay in memory.
 
     Args:
-        path: of the file.
+        path: Path of the file.
         captions: names of columns; None: the first of CAPTION_COLUMNS that is present.
     """
 

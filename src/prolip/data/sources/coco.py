@@ -122,7 +122,7 @@ def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
     another way; a few pixels along it differ.)
 
     Args:
-        segment: of an image.
+        segment: Segment of an image.
         height, width: of the image, in pixels.
 
     Returns:
@@ -175,7 +175,7 @@ def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int)
     """Make an entry of an instances file.
 
     Args:
-        mask: of the object, bool (H, W).
+        mask: Mask of the object, bool (H, W).
         id, image_id, category_id: of the entry.
 
     Returns:

@@ -45,7 +45,7 @@ def choose_columns(
         present: names of the table's columns.
         image: None: the first of IMAGE_COLUMNS that is present.
         captions: None: the first of CAPTION_COLUMNS that is present; (): no captions.
-        name: of the table, for errors.
+        name: Name of the table, for errors.
 
     Returns:
         The columns; each is present exactly once.
@@ -67,7 +67,7 @@ def choose_caption_columns(
     Args:
         present: names of the columns of the table.
         captions: names of the columns wanted; None: the first usual name that is present.
-        name: of the table, for the error.
+        name: Name of the table, for the error.
 
     Returns:
         The names of the columns; none if `captions` is empty.
@@ -105,7 +105,7 @@ def resolve_image_path(cell: str, folder: Path, location: str) -> Path:
     Args:
         cell: a path.
         folder: what the path is relative to.
-        location: of the sample, for the error.
+        location: Location of the sample, for the error.
 
     Returns:
         The path of a file that is not empty.
@@ -126,8 +126,8 @@ def require_image_file(path: Path, location: str) -> Path:
     """Check the file of a sample's image.
 
     Args:
-        path: of the image.
-        location: of the sample, for the error.
+        path: Path of the image.
+        location: Location of the sample, for the error.
 
     Returns:
         The path.
@@ -144,8 +144,8 @@ def require_sample_file(path: Path, location: str) -> os.stat_result:
     """Check a file of a sample.
 
     Args:
-        path: of the file.
-        location: of the sample, for the error.
+        path: Path of the file.
+        location: Location of the sample, for the error.
 
     Returns:
         The status of the file.
@@ -191,9 +191,9 @@ def check_image_column(schema: Any, columns: TableColumns, path: Path) -> None:
     """Raise ValueError unless a table has the columns, and the image's type can hold an image.
 
     Args:
-        schema: of pyarrow.
+        schema: Schema of pyarrow.
         columns: the columns that are needed.
-        path: of the table, for the error.
+        path: Path of the table, for the error.
     """
     choose_columns(schema.names, columns.image, columns.captions, str(path))
     kind = schema.field(columns.image).type
@@ -220,7 +220,7 @@ def arrow_errors(path: Path | str) -> Iterator[None]:
     """Turn pyarrow's errors about a damaged file into DamagedFileError. Disk errors (with an errno) pass through.
 
     Args:
-        path: of the file, for the error.
+        path: Path of the file, for the error.
 
     Yields:
         Nothing: it is a context manager.
@@ -249,8 +249,8 @@ class ArrowRows:
         """Read a row.
 
         Args:
-            index: of the row, from 0.
-            location: of the sample, for the error.
+            index: Index of the row, from 0.
+            location: Location of the sample, for the error.
 
         Returns:
             Its values, by column.
@@ -298,7 +298,7 @@ def drop_map_keys(value: Any) -> Any:
     """Return the values of a map, which pyarrow gives as pairs: its keys (languages, say) are not captions.
 
     Args:
-        value: of a cell. No other type than a map has pairs.
+        value: Value of a cell. No other type than a map has pairs.
 
     Returns:
         The values of a map, also within lists; other values as they are.
@@ -314,7 +314,7 @@ def parse_image(value: Any, folder: Path, location: str) -> bytes | Path:
     Args:
         value: bytes, a path, or a dict with "bytes" and "path", of which the bytes count first.
         folder: what a path is relative to.
-        location: of the sample, for the error.
+        location: Location of the sample, for the error.
 
     Returns:
         Bytes of an image file, or its path.

@@ -101,9 +101,9 @@ def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
     """Return the cells of a row as bytes.
 
     Args:
-        row: of the csv module, decoded as Latin-1.
+        row: Row of the csv module, decoded as Latin-1.
         columns: how many cells it must have.
-        location: of the sample, for the error.
+        location: Location of the sample, for the error.
 
     Returns:
         The cells, one per column.
@@ -246,7 +246,7 @@ def detect_delimiter(file: BinaryIO, path: Path) -> str:
 
     Args:
         file: at the beginning of the text; its position is restored.
-        path: of the file.
+        path: Path of the file.
 
     Returns:
         One character.
@@ -265,8 +265,8 @@ def read_header(rows: Iterator[list[str]], path: Path) -> list[str]:
     """Read the names of the columns from the first row that is not blank.
 
     Args:
-        rows: of `parse_rows`.
-        path: of the table, for the error.
+        rows: Rows of `parse_rows`.
+        path: Path of the table, for the error.
 
     Returns:
         The names, stripped.

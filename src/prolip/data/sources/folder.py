@@ -88,7 +88,7 @@ class ImageList(SingleChunkSource):
     """Image files in the order given, without captions, for data sets that list them in a table or index of their own.
 
     Args:
-        path: of the table or index, for messages.
+        path: Path of the table or index, for messages.
         images: paths of the images; they are the keys of the samples.
     """
 

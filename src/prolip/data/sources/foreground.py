@@ -99,7 +99,7 @@ def occlude_center(image: Image.Image, fraction: float, level: int = GRAY) -> Im
 
     Args:
         image: RGB.
-        fraction: of the area that is hidden, by a box of the image's aspect ratio; 0 to 1.
+        fraction: Fraction of the area that is hidden, by a box of the image's aspect ratio; 0 to 1.
         level: gray level of the box, 0 to 255.
 
     Returns:

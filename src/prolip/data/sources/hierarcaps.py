@@ -46,7 +46,7 @@ def read_hierarcaps(path: str | Path, images: str | Path | None = None) -> Hiera
     is listed in `missing`; its chain is used without an image.
 
     Args:
-        path: of the table.
+        path: Path of the table.
         images: folder of the images. A url is a path relative to the table, or the name of a file in this folder; of an
             http address the last part is that name.
 

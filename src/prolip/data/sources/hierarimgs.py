@@ -58,7 +58,7 @@ def is_eligible(masks: Sequence[np.ndarray], min_pixels: int = MIN_PIXELS, level
     """Return whether an image is used: it has a segment for each level, and none is too small.
 
     Args:
-        masks: of its segments, bool (H, W) each.
+        masks: Masks of its segments, bool (H, W) each.
         min_pixels: the smallest segment must have more than this.
         levels: number of levels.
 
@@ -76,7 +76,7 @@ def paste_levels(
 
     Args:
         image: uint8 (H, W, 3).
-        masks: of its segments, bool (H, W) each; of equally large ones the first counts as larger.
+        masks: Masks of its segments, bool (H, W) each; of equally large ones the first counts as larger.
         levels: number of images to make.
         canvas: gray level, 0 to 255.
 

@@ -158,7 +158,7 @@ def read_dataset_type(folder: Path) -> str | None:
     """Read the type of a task.
 
     Args:
-        folder: of the task.
+        folder: Folder of the task.
 
     Returns:
         "retrieval" (captions, one per line), "multilabel"; None: classification.
@@ -171,7 +171,7 @@ def list_task_shards(folder: Path) -> list[str]:
     """List test/0.tar to test/{N-1}.tar of a task, where N is in nshards.txt.
 
     Args:
-        folder: of the task.
+        folder: Folder of the task.
 
     Returns:
         The paths, by number; without nshards.txt all tars in test.
@@ -200,7 +200,7 @@ def read_lines(path: Path) -> tuple[str, ...]:
     """Read the lines of a text file.
 
     Args:
-        path: of the file, UTF-8.
+        path: Path of the file, UTF-8.
 
     Returns:
         The lines, stripped; at least one.

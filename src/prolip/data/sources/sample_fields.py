@@ -36,8 +36,8 @@ class CaptionField(NamedTuple):
         """Return the values in a file, for `parse_captions`.
 
         Args:
-            content: of the file.
-            location: of the sample, for the error.
+            content: Content of the file.
+            location: Location of the sample, for the error.
 
         Returns:
             The values: bytes, or what JSON holds.
@@ -76,7 +76,7 @@ class SampleFields:
         """Make a sample.
 
         Args:
-            key: of the sample.
+            key: Key of the sample.
             location: for messages.
             files: contents by extension; all but the image become `extra`.
 
@@ -128,8 +128,8 @@ def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
     """Raise BadSampleError if a sample has two files of one extension.
 
     Args:
-        extensions: of all files of the sample.
-        location: of the sample, for the error.
+        extensions: Extensions of all files of the sample.
+        location: Location of the sample, for the error.
     """
     seen: set[str] = set()
     for extension in extensions:

@@ -112,7 +112,7 @@ class FileCache:
         """Open a file, or return it if it is open.
 
         Args:
-            path: of the file.
+            path: Path of the file.
             stamp: the size (bytes) and modification time (ns) that it must still have.
 
         Returns:
@@ -150,7 +150,7 @@ class CachedFile:
         """Read bytes.
 
         Args:
-            offset: of the first byte.
+            offset: Offset of the first byte.
             size: number of bytes.
 
         Returns:

@@ -111,7 +111,7 @@ class StreamReader:
             yield piece
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """A file of a sample. While it is current, the reader is at the start of its data."""
 
     key: bytes
@@ -124,7 +124,7 @@ class TarSample(NamedTuple):
     """The files of a sample.
 
     files:      contents by extension; of two files with one extension the first.
-    extensions: of all files, in order: one that came twice is in it twice.
+    extensions: Extensions of all files, in order: one that came twice is in it twice.
     """
 
     key: str
@@ -136,7 +136,7 @@ def iter_samples(reader: ByteReader, skip: int = 0) -> Iterator[TarSample]:
     """Iterate over the samples of a tar, in order.
 
     Args:
-        reader: of the tar.
+        reader: Reader of the tar.
         skip: samples that are left out at the beginning; their data is not held in memory.
 
     Yields:
@@ -163,14 +163,14 @@ def iter_samples(reader: ByteReader, skip: int = 0) -> Iterator[TarSample]:
         raise
 
 
-def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterator[Member | None]:
+def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterator[TarMember | None]:
     """Iterate over the files of samples, in order.
 
     The files of a sample are adjacent. Its key is a file's path up to the first dot of the last part; the extension is
     what follows, in lower case. Folders, links, and files that `split_name` leaves out don't count.
 
     Args:
-        reader: of the tar.
+        reader: Reader of the tar.
         links: receives the names of links that would be files of samples.
 
     Yields:
@@ -197,7 +197,7 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
                     f"the files of {decode_name(key[:100])!r} claim more than 1 GiB", reader.offset
                 )
             last = key
-            yield Member(key, extension, size, is_first)
+            yield TarMember(key, extension, size, is_first)
         left = end - reader.offset
         if reader.skip(left) < left:
             raise TarDamageError(f"the tar ends within {decode_name(name[:100])!r}", reader.offset)
@@ -230,9 +230,9 @@ def read_at(descriptor: int, count: int, offset: int) -> bytes:
     """Read bytes of an open file from an offset.
 
     Args:
-        descriptor: of the file.
+        descriptor: Descriptor of the file.
         count: number of bytes.
-        offset: of the first byte.
+        offset: Offset of the first byte.
 
     Returns:
         The bytes; fewer than `count` only at the end of the file.
@@ -249,7 +249,7 @@ def decode_name(name: bytes) -> str:
     """Decode a name, as a key and for messages: old tars have names that are not UTF-8.
 
     Args:
-        name: of a member, or a part of it.
+        name: Name of a member, or a part of it.
 
     Returns:
         The text; bytes that are not UTF-8 are replaced.
@@ -381,7 +381,7 @@ def write_tar(path: Path, samples: Iterable[tuple[str, SampleFiles]]) -> None:
     """Write a shard. The same samples give the same bytes: members have no time and no owner.
 
     Args:
-        path: of the tar. The format is PAX, which is USTAR except for names that USTAR can't hold.
+        path: Path of the tar. The format is PAX, which is USTAR except for names that USTAR can't hold.
         samples: (key, files); the members are key.extension.
     """
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:

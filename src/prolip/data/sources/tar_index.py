@@ -79,7 +79,7 @@ def scan_tar(descriptor: int) -> TarIndex:
     """Scan an open tar on disk. A damaged tar is not an error: the index ends there, with a message in `damage`.
 
     Args:
-        descriptor: of the open file.
+        descriptor: Descriptor of the open file.
 
     Returns:
         The index of its complete samples.
@@ -138,7 +138,7 @@ def load_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
     A damaged cache file is not an error, nor is a full disk.
 
     Args:
-        path: of the tar.
+        path: Path of the tar.
 
     Returns:
         The index; and the tar's size in bytes and modification time in ns.

@@ -87,7 +87,7 @@ def expected_calibration_error(
     """Mean over predictions of |accuracy - mean confidence| of their bin.
 
     Args:
-        confidence: Of each prediction, 0 to 1, (N,).
+        confidence: Confidence of each prediction, 0 to 1, (N,).
         correct: Whether each prediction is right, bool (N,).
         bins: Number of bins.
         binning: How the bins are cut, see `bin_by_confidence`.
@@ -102,7 +102,7 @@ def pair_probabilities(similarities: Tensor, scale: float, bias: float) -> Tenso
     """Match probabilities of pairs: sigmoid(scale x similarity + bias) (Eq. 2).
 
     Args:
-        similarities: Of the pairs, any shape.
+        similarities: Similarities of the pairs, any shape.
         scale: The scale of the logits, not its logarithm.
         bias: The bias of the logits.
 
@@ -150,7 +150,7 @@ def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias
 
     Returns:
         predicted: of the pair of each sample with its most similar class (ece, ece_mass, bins, brier, log_loss).
-        pairs: of all N x C pairs (ece, brier, log_loss), most of which are easy, so its values are small.
+        pairs: Pairs of all N x C pairs (ece, brier, log_loss), most of which are easy, so its values are small.
     """
     best, predicted = similarities.max(1)
     correct = predicted == labels

@@ -37,7 +37,7 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
     """Logistic regression of match on similarity: the least mean of w softplus(-y (a x + b)), y = 1 or -1.
 
     Args:
-        similarities: Of any shape, one entry per pair.
+        similarities: Similarities of any shape, one entry per pair.
         is_match: bool, the same shape.
         weights: Not negative, the same shape; None: all 1. They can emulate another fraction of matches.
 

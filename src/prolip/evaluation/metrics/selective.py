@@ -36,7 +36,7 @@ def aurc(correct: Tensor, confidence: Tensor) -> float:
 
     Args:
         correct: Whether each prediction is right, bool (N,).
-        confidence: Of each prediction, higher is surer, (N,).
+        confidence: Confidence of each prediction, higher is surer, (N,).
 
     Returns:
         0 is best; random confidence gives the error rate.
@@ -49,7 +49,7 @@ def excess_aurc(correct: Tensor, confidence: Tensor) -> float:
 
     Args:
         correct: Whether each prediction is right, bool (N,).
-        confidence: Of each prediction, higher is surer, (N,).
+        confidence: Confidence of each prediction, higher is surer, (N,).
 
     Returns:
         0 is best.
@@ -62,7 +62,7 @@ def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[
 
     Args:
         correct: Whether each prediction is right, bool (N,).
-        confidence: Of each prediction, higher is surer, (N,).
+        confidence: Confidence of each prediction, higher is surer, (N,).
 
     Returns:
         coverage and risk at up to CURVE_POINTS equally spaced coverages, the last of which is 1.

@@ -74,7 +74,7 @@ def _find_saved_files(folder: Path) -> TableFiles:
     )
 
 
-class TablePart(NamedTuple):
+class TableRowGroup(NamedTuple):
     """The unit of loading: one row group of a Parquet file, or a whole Arrow file (group None)."""
 
     path: Path
@@ -91,12 +91,12 @@ class TablePart(NamedTuple):
             return ArrowRows(file.read_row_group(self.group, columns=columns, use_threads=False))
 
 
-def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TablePart]:
+def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TableRowGroup]:
     """List the parts of a data set.
 
     Args:
-        tables: Of `find_table_files`.
-        columns: The only columns that `TablePart.load` reads.
+        tables: Tables of `find_table_files`.
+        columns: The only columns that `TableRowGroup.load` reads.
 
     Returns:
         The parts, in the order of their rows.
@@ -105,13 +105,13 @@ def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TablePart]:
         raise ValueError(
             f"{tables.folder} is a selection of rows. Call flatten_indices() on it and save it again"
         )
-    parts: list[TablePart] = []
+    parts: list[TableRowGroup] = []
     for file in tables.files:
         groups: Sequence[int | None] = [None]
         if tables.kind == "parquet":
             with arrow_errors(file), import_extra("pyarrow.parquet", "data").ParquetFile(file) as opened:
                 groups = range(opened.metadata.num_row_groups)
-        parts += [TablePart(file, group, tuple(columns)) for group in groups]
+        parts += [TableRowGroup(file, group, tuple(columns)) for group in groups]
     return parts
 
 
@@ -134,7 +134,7 @@ class TableImages:
 
     Args:
         folder: Names the source in messages.
-        parts: Of `list_parts`.
+        parts: Parts of `list_parts`.
         cells: The image of each sample.
         image_column: The column that holds images.
         caption_column: The column that holds a caption or a list of captions; None: samples have no captions.
@@ -143,7 +143,7 @@ class TableImages:
     def __init__(
         self,
         folder: Path,
-        parts: Sequence[TablePart],
+        parts: Sequence[TableRowGroup],
         cells: Sequence[ImageCell],
         image_column: str,
         caption_column: str | None,

@@ -75,7 +75,7 @@ def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult
     """Find a result that can be reused.
 
     Args:
-        results: Of `read_results`.
+        results: Results of `read_results`.
         wanted: A dict with `IDENTITY_KEYS`.
 
     Returns:

@@ -92,7 +92,7 @@ def list_failures(results: Iterable[TaskResult]) -> list[str]:
     """List the tasks that failed; missing data is not a failure.
 
     Args:
-        results: Of `evaluate_suite`.
+        results: Results of `evaluate_suite`.
 
     Returns:
         One message per failed task.
@@ -178,7 +178,7 @@ def fingerprint_folder(folder: Path) -> str:
     """Fingerprint all files below a folder by their names, sizes and modification times.
 
     Args:
-        folder: Of a task.
+        folder: Folder of a task.
 
     Returns:
         A hash, equal while no file changes.

@@ -84,18 +84,19 @@ def read_metadata(task: SuiteTask, metadata: Sequence[SampleMetadata], fields: S
 
     Args:
         task: Names the fields of its .npy arrays.
-        metadata: Of N samples.
+        metadata: Metadata of N samples.
         fields: Names of the fields to read.
 
     Returns:
         int64 (N, len(fields)), not negative.
     """
     columns = [task.metadata_fields.index(field) for field in fields]
-    rows = [_read_fields(task, sample, columns) for sample in metadata]
+    rows = [_get_integer_fields(task, sample, columns) for sample in metadata]
     return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), len(columns))
 
 
-def _read_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequence[int]) -> list[int]:
+def _get_integer_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequence[int]) -> list[int]:
+    """Integers from the sample's .npy row, which was loaded with its metadata."""
     row = sample.extra.get("npy")
     if not isinstance(row, list) or len(row) <= max(columns):
         raise ValueError(
@@ -242,7 +243,7 @@ def face_metrics(
         task: The task.
         images: (N, D).
         classes: race, gender, age and toxic -> (C, D).
-        metadata: Of the N images.
+        metadata: Metadata of the N images.
         metric: Similarity that finds the nearest class.
 
     Returns:

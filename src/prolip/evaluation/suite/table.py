@@ -22,7 +22,7 @@ def summarize_columns(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The columns of the paper's main table.
 
     Args:
-        results: Of `evaluate_suite`, of one model and one metric.
+        results: Results of `evaluate_suite`, of one model and one metric.
 
     Returns:
         columns {column: {value, finished, total, missing}}: value is the unweighted mean over the tasks of the column,
@@ -41,7 +41,7 @@ def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Collect the main metric of each task that has one.
 
     Args:
-        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+        results: Results of `prolip.evaluation.suite.run.evaluate_suite`.
 
     Returns:
         The main metric by task key.
@@ -55,7 +55,9 @@ def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         if value is None:
             continue
         if line["key"] in found:
-            raise ValueError(f"{line['key']} has two results. Pass results of one model and one metric")
+            raise ValueError(
+                f"task {line['key']} has two results. Pass the results of one model and one similarity metric"
+            )
         found[line["key"]] = float(value)
     return found
 
@@ -75,7 +77,7 @@ def compare_tasks(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Compare each task with the paper.
 
     Args:
-        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+        results: Results of `prolip.evaluation.suite.run.evaluate_suite`.
 
     Returns:
         One dict per result, in order: key, name, main_metric (its name), n, public_n, value, paper (row: value). A task
@@ -101,7 +103,7 @@ def mean_over_finished_tasks(results: Sequence[Mapping[str, Any]]) -> dict[str, 
     """Average the finished tasks among the 38: the fair comparison where some tasks are missing.
 
     Args:
-        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+        results: Results of `prolip.evaluation.suite.run.evaluate_suite`.
 
     Returns:
         tasks (their number), value (None without finished tasks) and paper: the paper's means over the same tasks.
@@ -119,7 +121,7 @@ def suite_to_json(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Collect the content of both tables as one JSON-serializable dict.
 
     Args:
-        results: Of `prolip.evaluation.suite.run.evaluate_suite`.
+        results: Results of `prolip.evaluation.suite.run.evaluate_suite`.
 
     Returns:
         The dict of `summarize_columns` with mean_over_finished_tasks and tasks.
@@ -135,7 +137,7 @@ def suite_tables(results: Sequence[Mapping[str, Any]], name: str = "this model")
     """The results as tables, in percent.
 
     Args:
-        results: Of `evaluate_suite`.
+        results: Results of `evaluate_suite`.
         name: Heading of the model's row and column.
 
     Returns:

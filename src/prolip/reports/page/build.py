@@ -18,7 +18,7 @@ from prolip.reports.page.components import VERDICT_SIGNS, ClaimRow, ClaimsBlock,
 from prolip.reports.page.header import build_header, build_provenance_section
 from prolip.reports.page.html import render_page
 from prolip.reports.page.inputs import PageInputs, find_inputs
-from prolip.reports.page.results import EvaluationOptions, PageResults, evaluate_model
+from prolip.reports.page.results import PageEvaluationOptions, PageResults, evaluate_model
 from prolip.reports.page.run import TrainingRun, read_run
 from prolip.weights.load import load
 
@@ -89,7 +89,7 @@ def build_report(
     inputs = find_inputs(
         training.config, data=data, labeled=labeled, hierarimgs=hierarimgs, limit=limit, progress=progress
     )
-    options = EvaluationOptions(
+    options = PageEvaluationOptions(
         limit=limit, max_bad_fraction=training.config.data.max_bad_fraction, progress=progress
     )
     results = evaluate_model(training.model, inputs, compare=others, controls=controls, options=options)

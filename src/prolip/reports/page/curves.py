@@ -74,7 +74,7 @@ def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
     """Collect the points of a curve. Values that are not finite can't be plotted and are left out.
 
     Args:
-        lines: Of metrics.jsonl.
+        lines: Lines of metrics.jsonl.
         key: Name of the metric.
 
     Returns:

@@ -77,7 +77,7 @@ def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:
     """Headline numbers of the model, each beside that of the other models.
 
     Args:
-        results: Of the evaluation.
+        results: Results of the evaluation.
 
     Returns:
         One tile per number that was measured.

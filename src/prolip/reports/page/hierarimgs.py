@@ -25,7 +25,7 @@ def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
     """Histograms of H by level, and one example.
 
     Args:
-        result: Of `evaluate_hierarimgs`, of a model with uncertainty.
+        result: Result of `evaluate_hierarimgs`, of a model with uncertainty.
         data: The images of the result.
 
     Returns:

@@ -47,7 +47,7 @@ def group_by_kind(blocks: Sequence[PageBlock]) -> list[tuple[str, list[PageBlock
     """Group adjacent blocks of one kind: figures stand side by side.
 
     Args:
-        blocks: Of one section.
+        blocks: Blocks of one section.
 
     Returns:
         (kind, blocks) in the order of the section.
@@ -59,7 +59,7 @@ def embed_image(image: Image.Image, alt: str) -> PageImage:
     """Encode an image as a data URI: a tiny one as PNG, any other as a smaller JPEG to limit the size of the page.
 
     Args:
-        image: Of any mode and size; it is not changed.
+        image: Image of any mode and size; it is not changed.
         alt: The alternative text.
 
     Returns:

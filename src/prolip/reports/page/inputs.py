@@ -59,7 +59,7 @@ def find_inputs(
     """Open the data sets on which the model of a run is evaluated.
 
     Args:
-        config: Of the run.
+        config: Config of the run.
         data: Images with captions. None: `default_data` of the run.
         labeled: Images with classes.
         hierarimgs: Folder that `prolip data hierarimgs` built.
@@ -93,7 +93,7 @@ def default_data(config: TrainConfig) -> str:
     """The data of a run that its page uses by default.
 
     Args:
-        config: Of the run.
+        config: Config of the run.
 
     Returns:
         The held-out data, else the first training source, else "". If both are generated, the training source: fresh

@@ -82,7 +82,7 @@ class PageResults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationOptions:
+class PageEvaluationOptions:
     """Options of all evaluators. limit: maximum number of images per set. max_bad_fraction: an error above it."""
 
     limit: int = 500
@@ -100,7 +100,7 @@ def evaluate_model(
     *,
     compare: Sequence[tuple[str, ProLIP]] = (),
     controls: int,
-    options: EvaluationOptions,
+    options: PageEvaluationOptions,
 ) -> PageResults:
     """Run every evaluation that the inputs allow.
 
@@ -109,7 +109,7 @@ def evaluate_model(
         inputs: Data sets.
         compare: (name, model) of models of which only the headline numbers are computed.
         controls: Number of untrained models.
-        options: Of all evaluators.
+        options: Options of all evaluators.
 
     Returns:
         The results.
@@ -146,7 +146,7 @@ def evaluate_model(
 class _HeadlineEvaluation:
     """The evaluations behind the headline numbers of one model."""
 
-    def __init__(self, model: ProLIP, inputs: PageInputs, options: EvaluationOptions) -> None:
+    def __init__(self, model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions) -> None:
         embedder = options.make_embedder(model)
         self.is_probabilistic = "none" not in (model.config.image.uncertainty, model.config.text.uncertainty)
         self.pairs: EmbeddedPairs | None = None
@@ -176,7 +176,7 @@ class _HeadlineEvaluation:
 
 
 def _evaluate_controls(
-    fresh: Iterable[ProLIP], inputs: PageInputs, options: EvaluationOptions
+    fresh: Iterable[ProLIP], inputs: PageInputs, options: PageEvaluationOptions
 ) -> tuple[tuple[HeadlineMetrics, ...], tuple[dict[str, Any], ...]]:
     """Headline numbers and robustness results of untrained models."""
     headlines, robust = [], []
@@ -188,7 +188,7 @@ def _evaluate_controls(
 
 
 def _evaluate_robustness(
-    model: ProLIP, inputs: PageInputs, options: EvaluationOptions
+    model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions
 ) -> dict[str, Any] | None:
     if inputs.prompts is None:
         return None

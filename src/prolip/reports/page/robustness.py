@@ -31,7 +31,7 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, An
     """Accuracy and mean uncertainty against the strength of each perturbation.
 
     Args:
-        result: Of `evaluate_robustness`.
+        result: Result of `evaluate_robustness`.
         untrained: The same of untrained models.
 
     Returns:
@@ -94,7 +94,7 @@ def describe_accuracy(rows: Rows) -> str:
     """Describe how accuracy changes from the clean images to the strongest perturbation.
 
     Args:
-        rows: Of the model.
+        rows: Rows of the model.
 
     Returns:
         The expectation and what was measured.
@@ -107,7 +107,7 @@ def describe_uncertainty(rows: Rows, untrained: Sequence[float] = ()) -> str:
     """Say how mean uncertainty changes from the clean images to the strongest perturbation.
 
     Args:
-        rows: Of the model.
+        rows: Rows of the model.
         untrained: `compute_change` of untrained models.
 
     Returns:
@@ -129,7 +129,7 @@ def compute_change(rows: Rows) -> float | None:
     """Relative change of mean uncertainty from the first row to the last.
 
     Args:
-        rows: Of a model.
+        rows: Rows of a model.
 
     Returns:
         The change (0.1: a rise by 10 %); None without uncertainty.

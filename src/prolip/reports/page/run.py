@@ -93,7 +93,7 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
 
     Args:
         folder: That `prolip train` wrote.
-        device: Of the model. None: a GPU if there is one.
+        device: Device of the model. None: a GPU if there is one.
 
     Returns:
         The run.

@@ -19,8 +19,8 @@ def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any
     """Cards of a few images with their paths of captions.
 
     Args:
-        traversals: Of a few images.
-        chains: Of `evaluate_hierarcaps`; None without chains of captions.
+        traversals: Traversals of a few images.
+        chains: Chains of `evaluate_hierarcaps`; None without chains of captions.
 
     Returns:
         The section.
@@ -53,8 +53,8 @@ def describe_paths(paths: Sequence[CaptionPath], is_true: Sequence[bool]) -> str
     """Say how often uncertainty rises along a path, and how many captions are true.
 
     Args:
-        paths: Of a few images.
-        is_true: Of all their captions; empty if unknown.
+        paths: Paths of a few images.
+        is_true: Is true of all their captions; empty if unknown.
 
     Returns:
         A sentence; empty without uncertainty and truth.
@@ -82,7 +82,7 @@ def describe_order(fraction: float, chains: int) -> str:
     """Say how often the more general of two adjacent captions of a chain is the more uncertain one.
 
     Args:
-        fraction: Of adjacent pairs, 0 to 1.
+        fraction: Fraction of adjacent pairs, 0 to 1.
         chains: Number of chains.
 
     Returns:

@@ -32,7 +32,7 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[HeadlineMetrics
     """What uncertainty correlates with: modality, caption length, level, true ambiguity.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
         untrained: Headline numbers of untrained models.
 
     Returns:
@@ -71,7 +71,7 @@ def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSec
     """Galleries of the most and the least certain images and captions.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
         source: The data of the result; images are read from it.
 
     Returns:
@@ -115,7 +115,7 @@ def describe_modalities(result: Mapping[str, Any]) -> str:
     """Compare the mean uncertainty of texts and images.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
 
     Returns:
         The expectation and what was measured.
@@ -131,7 +131,7 @@ def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -
     """Describe for how many captions the uncertainty is above that of their image.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
         untrained: The same fraction for untrained models.
 
     Returns:
@@ -150,7 +150,7 @@ def describe_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) 
     """Describe how uncertainty depends on the length of a caption.
 
     Args:
-        result: Of `analyze_uncertainty`.
+        result: Result of `analyze_uncertainty`.
         untrained: The same correlation for untrained models.
 
     Returns:
@@ -165,7 +165,7 @@ def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()
     """Describe which adjacent levels of generality are in order, by their medians.
 
     Args:
-        by_level: Of the result of `analyze_uncertainty`.
+        by_level: By level of the result of `analyze_uncertainty`.
         untrained: The correlation with the level for untrained models.
 
     Returns:

@@ -48,13 +48,13 @@ def build_section(
     prompt_data: LabeledData | None,
     untrained: Sequence[HeadlineMetrics],
 ) -> PageSection:
-    """Accuracy, calibration, the most confident errors, and strategies for prompts.
+    """The section of the HTML page: accuracy, calibration, the most confident errors, prompt strategies.
 
     Args:
-        result: Of `evaluate_zeroshot`.
-        data: Of the result.
-        prompts: Of `evaluate_prompts`; None: not evaluated.
-        prompt_data: Of `prompts`.
+        result: Result of `evaluate_zeroshot`.
+        data: Labeled images that it was evaluated on.
+        prompts: Result of `evaluate_prompts`; None: not evaluated.
+        prompt_data: Labeled images of that result.
         untrained: Headline numbers of untrained models.
 
     Returns:
@@ -79,7 +79,7 @@ def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> 
     """Compare the accuracy with chance and with untrained models.
 
     Args:
-        result: Of `evaluate_zeroshot`.
+        result: Result of `evaluate_zeroshot`.
         untrained: Top-1 accuracy of untrained models.
 
     Returns:
@@ -223,7 +223,7 @@ def describe_strategies(prompts: Mapping[str, Any]) -> str:
     """Compare BPRW with equal weights, by two standard errors. A gain that a control reaches too is not due to BPRW.
 
     Args:
-        prompts: Of `evaluate_prompts`.
+        prompts: Prompts of `evaluate_prompts`.
 
     Returns:
         What was measured.

@@ -98,7 +98,7 @@ def make_origin_name(header: DatasetHeader) -> str:
     """Make a name for an embedding data set that no other one has.
 
     Args:
-        header: Of the embedding data set.
+        header: Header of the embedding data set.
 
     Returns:
         The name of the data, and eight digits of a digest of the model, the data and what was embedded.

@@ -36,7 +36,7 @@ def build_index(
 
     Args:
         database: To index.
-        kind: Of the index.
+        kind: Kind of the index.
         recall: Target recall@10, above 0 and at most 1.
         progress: Show a progress bar; None: if stderr is a terminal.
 

@@ -63,7 +63,7 @@ def translate_lance_errors(uri: str | Path) -> Iterator[None]:
     """Turn LanceDB's errors about damage, unreachable storage or two writers into one message.
 
     Args:
-        uri: Of the database, for the message.
+        uri: Uri of the database, for the message.
 
     Yields:
         None.
@@ -89,7 +89,7 @@ class Database:
     """An open database.
 
     uri:        as the user wrote it.
-    connection: of lancedb.
+    connection: Connection of lancedb.
     items:      the lancedb table of items.
     """
 
@@ -116,7 +116,7 @@ class Database:
 
         Args:
             uri: A folder or URI that holds no database yet.
-            header: Of the embeddings: the database takes those of its model, variances and precision.
+            header: Header of the embeddings: the database takes those of its model, variances and precision.
 
         Returns:
             The new database.
@@ -258,8 +258,8 @@ class Database:
 
         Args:
             origin: The name of the embedding data set.
-            header: Of the embedding data set.
-            location: Of the embedding data set.
+            header: Header of the embedding data set.
+            location: Location of the embedding data set.
         """
         arrow = import_extra("pyarrow", "search")
         row = {"origin": [origin], "header": [header.to_json()], "location": [location]}
@@ -354,7 +354,7 @@ def lock_for_writing(uri: str | Path) -> Iterator[None]:
     """Lock a database against other writers on this machine. (An object store has no lock.)
 
     Args:
-        uri: Of the database; a folder is created.
+        uri: Uri of the database; a folder is created.
 
     Yields:
         None, while the lock is held.
@@ -378,7 +378,7 @@ def item_schema(header: DatasetHeader) -> Any:
     """Make the schema of the items of an embedding data set.
 
     Args:
-        header: Of the embedding data set.
+        header: Header of the embedding data set.
 
     Returns:
         A pyarrow schema, with the header in its metadata.
@@ -401,7 +401,7 @@ def map_column_names(header: DatasetHeader) -> dict[str, str]:
     """Map each embedding column but `mean` to its name in the database.
 
     Args:
-        header: Of the embedding data set.
+        header: Header of the embedding data set.
 
     Returns:
         The new name of each column: a character that LanceDB rejects becomes an underscore.

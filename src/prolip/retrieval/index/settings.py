@@ -84,7 +84,7 @@ class IndexSettings:
         """Read settings.
 
         Args:
-            text: Of `to_json`.
+            text: Text of `to_json`.
             where: The database, for messages.
 
         Returns:
@@ -104,8 +104,8 @@ def describe_old_version(uri: str, version: object = None) -> str:
     """Format the message for a database that this version of prolip can't read.
 
     Args:
-        uri: Of the database.
-        version: Of the database; None: unknown, but older.
+        uri: Uri of the database.
+        version: Version of the database; None: unknown, but older.
 
     Returns:
         The message.

@@ -45,7 +45,7 @@ class TuningResult:
     effort:             the least that reaches the target; None: none does, so that searches should be exact.
     recall:             recall@10 at that effort, or the best that was measured.
     milliseconds:       of one approximate query.
-    exact_milliseconds: of one exact query.
+    exact_milliseconds: Exact milliseconds of one exact query.
     """
 
     effort: SearchEffort | None
@@ -82,7 +82,7 @@ def tune(
         database: With an index.
         target: Recall, above 0 and at most 1.
         among: SQL: only these items are searched, as with a user's filter.
-        seed: Of the rows that serve as queries.
+        seed: Seed of the rows that serve as queries.
         progress: Show a progress bar; None: if stderr is a terminal.
 
     Returns:
@@ -115,7 +115,7 @@ def draw_queries(database: Database, among: str | None = None, seed: int = 0) ->
     Args:
         database: Whose rows are drawn.
         among: SQL: only these items are searched; None: all.
-        seed: Of the draw.
+        seed: Seed of the draw.
 
     Returns:
         Up to QUERIES rows.
@@ -138,7 +138,7 @@ def measure_exact_distances(database: Database, queries: TuningQueries) -> list[
 
     Args:
         database: That is searched.
-        queries: Of `draw_queries`.
+        queries: Queries of `draw_queries`.
 
     Returns:
         For each query up to K squared distances, increasing; its own row is excluded.
@@ -155,9 +155,9 @@ def measure_recall(
 
     Args:
         database: With an index.
-        queries: Of `draw_queries`.
-        exact: Of `measure_exact_distances`.
-        effort: Of the approximate search.
+        queries: Queries of `draw_queries`.
+        exact: Exact of `measure_exact_distances`.
+        effort: Effort of the approximate search.
 
     Returns:
         recall@10, the mean over queries.

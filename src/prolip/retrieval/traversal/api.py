@@ -54,7 +54,7 @@ class CaptionPath:
     steps:       from the nearest caption towards the root.
     root:        the caption that includes the query (the image, or its nearest caption) most; None with the null root.
     root_kind:   which root was sought.
-    uncertainty: of the image; None if the model has none.
+    uncertainty: Uncertainty of the image; None if the model has none.
     """
 
     steps: tuple[CaptionStep, ...]
@@ -168,7 +168,7 @@ def show(name: str, path: CaptionPath) -> None:
     """Print a path as a table, the nearest caption first.
 
     Args:
-        name: Of the image.
+        name: Name of the image.
         path: One of `traverse_images`.
     """
     from prolip.console import make_table, print_tables, printable

@@ -84,7 +84,7 @@ class CandidateSearch:
         Args:
             queries: (Q, D).
             measure: inclusion; or containment, for which all captions are compared.
-            form: Of log inclusion.
+            form: Form of log inclusion.
 
         Returns:
             int64 (Q,), positions in the table.

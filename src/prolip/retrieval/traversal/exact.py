@@ -58,7 +58,7 @@ class ExactSearch:
         Args:
             queries: (Q, D).
             measure: inclusion or containment.
-            form: Of log inclusion.
+            form: Form of log inclusion.
 
         Returns:
             int64 (Q,), positions in the table.

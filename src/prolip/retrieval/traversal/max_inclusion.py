@@ -44,7 +44,7 @@ def find_max_inclusion(
         queries: (Q, D).
         candidates: (M, D), at least one.
         measure: inclusion or containment.
-        form: Of log inclusion, as in `log_inclusion`.
+        form: Form of log inclusion, as in `log_inclusion`.
 
     Returns:
         The largest value and the index of its candidate, (Q,) each. Of equal candidates the first one wins.

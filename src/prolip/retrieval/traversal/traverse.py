@@ -49,7 +49,7 @@ class CaptionSearch(Protocol):
         Args:
             queries: (Q, D).
             measure: inclusion or containment.
-            form: Of log inclusion.
+            form: Form of log inclusion.
 
         Returns:
             int64 (Q,), positions in the table.
@@ -112,7 +112,7 @@ def traverse(
         root_of: Whose root: the image's, or that of its nearest caption.
         rank_by: How the nearest caption is found.
         steps: Points on the chord at which the nearest caption is found.
-        form: Of log inclusion (docs/measures.md).
+        form: Form of log inclusion (docs/measures.md).
 
     Returns:
         N traversals. Over captions in memory positions are indices.
@@ -155,7 +155,7 @@ def traverse_to_roots(
         root: What the root is made of.
         rank_by: How the nearest caption is found.
         steps: The number of steps.
-        weight: Of the caption against null in a ...+null root.
+        weight: Weight of the caption against null in a ...+null root.
 
     Returns:
         N traversals.
@@ -204,7 +204,7 @@ def find_roots(
         queries: (N, D).
         captions: As in `traverse`.
         root: inclusion or containment, with or without null; null has no caption.
-        form: Of log inclusion.
+        form: Form of log inclusion.
 
     Returns:
         int64 (N,), positions; -1 for null.

@@ -15,7 +15,7 @@ class WeightFormat:
     """An adapter of a foreign format.
 
     Attributes:
-        name: Of the format.
+        name: Name of the format.
         matches: Whether a model has this format.
         read_config: The config of a model.
         make_rules: Rules for all its tensors.

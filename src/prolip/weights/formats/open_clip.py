@@ -99,7 +99,7 @@ def check_known_keys(values: Mapping[str, Any], known: set[str], name: str) -> N
     Args:
         values: Settings.
         known: Supported keys. Unknown ones are accepted only if they are unset (None or False).
-        name: Of the settings, for messages.
+        name: Name of the settings, for messages.
     """
     unknown = sorted(key for key, value in values.items() if key not in known and value not in (None, False))
     if unknown:
@@ -203,8 +203,12 @@ def _parse_timm_image_config(
 def _parse_text_config(values: Mapping[str, Any], source: ForeignModel) -> TextConfig:
     text = values["text_cfg"]
     causal, pool = not text.get("no_causal_mask", False), text.get("pool_type", "argmax")
-    if text.get("embed_cls") or pool not in ("argmax", "last"):
-        raise ValueError(f"{source.path}: text_cfg with embed_cls or pool_type {pool!r} is not supported")
+    if text.get("embed_cls"):
+        raise ValueError(f"{source.path}: text_cfg with embed_cls (CoCa) is not supported")
+    if pool not in ("argmax", "last"):
+        raise ValueError(
+            f"{source.path}: text_cfg with pool_type {pool!r} is not supported: use argmax or last"
+        )
     vocabulary, context = text.get("vocab_size", 49408), text.get("context_length", 77)
     clean = (text.get("tokenizer_kwargs") or {}).get("clean", "lower" if pool == "argmax" else "canonicalize")
     make = make_clip_tokens if pool == "argmax" else make_siglip_tokens
@@ -319,7 +323,7 @@ def clip_image_rules(config: ModelConfig) -> list[Rule]:
     """Rules for a class-token ViT.
 
     Args:
-        config: Of the model.
+        config: Config of the model.
 
     Returns:
         Rules for all tensors of the image tower that it shares with CLIP.
@@ -344,8 +348,8 @@ def text_rules(config: ModelConfig, prefix: str) -> list[Rule]:
     """Rules for a text tower.
 
     Args:
-        config: Of the model.
-        prefix: Of its foreign names, with its dot; may be empty.
+        config: Config of the model.
+        prefix: Prefix of its foreign names, with its dot; may be empty.
 
     Returns:
         Rules for all its tensors.
@@ -368,7 +372,7 @@ def timm_image_rules(config: ModelConfig) -> list[Rule]:
     """Rules for timm's ViT of SigLIP.
 
     Args:
-        config: Of the model.
+        config: Config of the model.
 
     Returns:
         Rules for all tensors of the image tower.
@@ -401,7 +405,7 @@ def tokenizer_name(text: Mapping[str, Any], config: ModelConfig) -> str | None:
 
     Args:
         text: text_cfg.
-        config: Of the model.
+        config: Config of the model.
 
     Returns:
         A hub id; None if there is none for the vocabulary.

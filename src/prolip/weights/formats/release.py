@@ -113,8 +113,9 @@ def _parse_text_config(text: Mapping[str, Any], values: Mapping[str, Any]) -> Te
 
 
 def _make_rules(config: ModelConfig) -> list[Rule]:
+    """One rule per tensor: our name, the release's name, and how to convert it."""
     image = config.image
-    unc = [
+    uncertainty_rules = [
         copy_rule("image.uncertainty_token", "visual.unc_embedding"),
         *layer_rules("image.log_var", "visual.uncertainty_proj"),
     ]
@@ -122,7 +123,7 @@ def _make_rules(config: ModelConfig) -> list[Rule]:
         copy_rule("logit_scale", "logit_scale"),
         *([copy_rule("logit_bias", "logit_bias")] if config.contrastive_loss == "sigmoid" else []),
         *open_clip.clip_image_rules(config),
-        *(unc if image.uncertainty == "token" else []),
+        *(uncertainty_rules if image.uncertainty == "token" else []),
         copy_rule("text.class_token", "text.cls_emb"),
         copy_rule("text.uncertainty_token", "text.unc_emb"),
         *layer_rules("text.log_var", "text.text_uncertainty_projection"),
@@ -160,7 +161,7 @@ def describe_incompatibility(config: ModelConfig) -> str | None:
     """Why the forward pass of a model differs from that of the release.
 
     Args:
-        config: Of the model.
+        config: Config of the model.
 
     Returns:
         The first reason; None if the forward pass is the same.

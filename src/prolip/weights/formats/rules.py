@@ -133,7 +133,7 @@ def apply_rules(
     """Convert foreign tensors to ours.
 
     Args:
-        rules: Of the format.
+        rules: Rules of the format.
         tensors: Foreign tensors by name.
         ignored: Regular expression of names of tensors that are not needed -> reason.
         source: File or folder, for messages.
@@ -164,7 +164,7 @@ def invert_rules(rules: Sequence[Rule], tensors: Mapping[str, Tensor]) -> dict[s
     """Convert our tensors to foreign ones.
 
     Args:
-        rules: Of the format.
+        rules: Rules of the format.
         tensors: Our tensors by name.
 
     Returns:
