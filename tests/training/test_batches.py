@@ -37,7 +37,7 @@ def test_stage_at_each_step():
     run = config(Stage(samples=16, objective=Objective(clip=1, ppcl=0)), Stage(samples=24))
     which = [run.stages.index(get_stage(run, step)) for step in range(run.steps)]
     assert which == [0] * 2 + [1] * 3 + [2] * 7
-    with pytest.raises(ValueError, match="behind the last"):
+    with pytest.raises(ValueError, match="step 12 is after the last"):
         get_stage(run, run.steps)
 
 

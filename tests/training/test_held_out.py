@@ -64,7 +64,7 @@ def pixels(generator):
 
 
 def test_the_check_is_that_of_the_model(nano, pixels, monkeypatch):
-    monkeypatch.setattr("prolip.training.held_out.AT_ONCE", 2)
+    monkeypatch.setattr("prolip.training.held_out.BATCH_SIZE", 2)
     found = check(HeldOutEvaluator(nano, pixels, CAPTIONS))
     with torch.no_grad():
         images = nano.encode_image(normalize(pixels, nano.config.image.preprocessing))

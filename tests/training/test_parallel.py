@@ -175,7 +175,7 @@ OPTIONS = {
 
 def config(out, **changes):
     values = {
-        "out": str(out), "samples": STEPS * BATCH, "batch": BATCH,
+        "out": str(out), "samples": STEPS * BATCH, "batch_size": BATCH,
         "held_out": HeldOutConfig(source="scenes:simple,size=32,length=9,seed=1", samples=9, every_steps=3),
         "checkpoint": CheckpointConfig(every_steps=3, every_minutes=None), "parallel": ParallelConfig(),
         "log": LogConfig(every_steps=1, display="none", tensorboard=False),

@@ -30,7 +30,7 @@ from tests.training.ranks import (
 )
 
 FLOAT32 = ParallelConfig(precision="float32")
-DETERMINISTIC = {"uncertainty": "none", "contrast": "softmax"}
+DETERMINISTIC = {"uncertainty": "none", "contrastive_loss": "softmax"}
 
 
 def gradients(module):

@@ -430,7 +430,7 @@ def test_of_two_equally_good_the_first_is_the_best(tmp_path, monkeypatch):
         export_model(module, average, folder)
 
     monkeypatch.setattr(trainer, "export_model", noting)
-    monkeypatch.setattr(trainer.HeldOutEvaluator, "judge", lambda *_: {"held_out/r1": 0.5})
+    monkeypatch.setattr(trainer.HeldOutEvaluator, "compute_metrics", lambda *_: {"held_out/r1": 0.5})
     check = HeldOutConfig(source="scenes:simple,size=32,length=20,seed=1", samples=20, every_steps=1)
     trainer.train(short(tmp_path / "run", held_out=check))
     assert exported == ["best", "model"]
@@ -480,7 +480,7 @@ def test_a_display_of_a_resumed_run_begins_where_it_goes_on(tmp_path, monkeypatc
     begun, show = [], trainer.open_display
 
     def noting(choice, **options):
-        begun.append(options["begin"])
+        begun.append(options["first_step"])
         return show(choice, **options)
 
     monkeypatch.setattr(trainer, "open_display", noting)
@@ -590,7 +590,7 @@ def test_a_finished_run_without_its_model_gets_it_again(tmp_path, caplog):
     folder = trainer.train(config)
     weights = (folder / "model" / "model.safetensors").read_bytes()
     trainer.train(config, resume=True)
-    assert "is at its last step; the model is in" in caplog.text
+    assert "has finished training; its model is in" in caplog.text
     shutil.rmtree(folder / "model")
     trainer.train(config, resume=True)
     assert (folder / "model" / "model.safetensors").read_bytes() == weights
@@ -611,7 +611,7 @@ def test_other_data_with_the_words_and_the_check_of_scenes_is_remarked(tmp_path,
     trainer._warn_of_generated_defaults(
         replace(config, data=replace(config.data, source=("pairs.csv",)), held_out=check)
     )
-    assert "model.tokenizer=scenes spells all words" in caplog.text
+    assert "model.tokenizer=scenes is made for generated data" in caplog.text
     assert "held_out.source is scenes:simple,size=32, not your data" in caplog.text
 
 
