@@ -118,9 +118,9 @@ def score_radial_protocol(
 ) -> dict[str, Any]:
     """HierarCaps' own protocol (Alper and Averbuch-Elor, 2024), as their public evaluation has it.
 
-    The root is the text "". Radii are distances of captions from it; `steps` thresholds are evenly spaced from the
-    smallest to the largest radius. At each threshold the caption nearest to the *image*, among those within it, is
-    retrieved. An image may have several chains; a level counts as recalled if that of any chain is.
+    The root is the text "". Radii are Euclidean distances of caption means from it; `steps` thresholds are evenly
+    spaced from the smallest to the largest radius. At each threshold the caption nearest to the *image* by cosine,
+    among those within it, is retrieved. An image may have several chains; a level is recalled if that of any chain is.
 
     Args:
         images: (I, D).
@@ -138,13 +138,13 @@ def score_radial_protocol(
     order = radius.argsort(stable=True)
     sorted_radius = radius[order]
     thresholds = torch.linspace(float(sorted_radius[0]), float(sorted_radius[-1]), steps, dtype=torch.float64)
-    within = torch.searchsorted(sorted_radius, thresholds, right=True)
-    within[-1] = len(order)  # the last threshold is the largest radius, despite rounding by linspace
+    num_within = torch.searchsorted(sorted_radius, thresholds, right=True)
+    num_within[-1] = len(order)  # the last threshold is the largest radius, despite rounding by linspace
     retrieved = []
     for rows in _blocks(len(images)):
         # the best among the k captions nearest to the root, for all k at once
         best = similarity(images[rows], captions[order], "cosine").cummax(1).indices
-        retrieved.append(order[best[:, within.clamp_min(1) - 1]])
+        retrieved.append(order[best[:, num_within.clamp_min(1) - 1]])
     precision, recall = _precision_and_recall(torch.cat(retrieved), chains, image_of_chain)
     return {
         "steps": steps,

@@ -100,7 +100,7 @@ def make_complete_caption(scene: Scene, draws: RandomDraws, world: World) -> Cap
 
     Args:
         scene: The scene that the caption is true of.
-        draws: Random numbers that choose what is stated, and the wording.
+        draws: Random numbers that choose the wording.
         world: The world of the scene; attributes that don't vary in it are not stated.
 
     Returns:

@@ -332,7 +332,7 @@ class TrainConfig:
         require_positive_int(self.samples, "samples", maximum=2**50)
         require_positive_int(self.batch_size, "batch_size")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed must be a whole number from 0 to 2^63, not {self.seed!r}")
+            raise ValueError(f"seed must be an integer from 0 to 2^63 - 1, not {self.seed!r}")
         if self.samples < self.batch_size:
             raise ValueError(f"samples {self.samples} must be at least one batch_size, {self.batch_size}")
         if self.parallel.accumulation_steps > self.batch_size:

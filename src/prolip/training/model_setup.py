@@ -127,7 +127,8 @@ def _set_temperature(model: ProLIP, spec: ModelSpec) -> ProLIP:
     if spec.init_logit_bias is not None:
         if model.logit_bias is None:
             raise ValueError(
-                f"model.init_logit_bias: {spec.pretrained} has no logit bias (softmax); remove it"
+                f"model.init_logit_bias can't be set: {spec.pretrained} was trained with a softmax loss "
+                "and has no logit bias. Remove model.init_logit_bias"
             )
         model.logit_bias.fill_(spec.init_logit_bias)
     return model

@@ -120,7 +120,7 @@ def test_a_square_has_its_area():
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        (None, "neither polygons nor run lengths"),
+        (None, "neither a list of polygons nor RLE"),
         ({}, "neither"),
         ([[0, 0, 1, 1]], "at least three corners"),
         ([[0, 0, 1, 1, 2]], "at least three corners"),

@@ -139,7 +139,9 @@ def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
             mask |= _inside(_parse_polygon(polygon, location), height, width)
         return mask
     if not isinstance(encoded, dict) or "counts" not in encoded:
-        raise ValueError(f"{location}: the segmentation is neither polygons nor run lengths")
+        raise ValueError(
+            f"{location}: the segmentation is neither a list of polygons nor RLE (a dict with size and counts)"
+        )
     if encoded.get("size") != [height, width]:
         raise ValueError(f"{location}: the mask has size {encoded.get('size')}, the image {[height, width]}")
     counts = encoded["counts"]

@@ -141,7 +141,7 @@ def require_image_file(path: Path, location: str) -> Path:
 
 
 def require_sample_file(path: Path, location: str) -> os.stat_result:
-    """Check a file of a sample.
+    """Require that a file of a sample exists and is a regular file.
 
     Args:
         path: Path of the file.

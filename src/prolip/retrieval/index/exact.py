@@ -20,7 +20,7 @@ MARGIN = 16
 MAX_MARGIN = 4096
 """Items beyond k. If more than this are equally near (copies), it is undefined which of them are returned."""
 ROUNDING = 1e-5
-"""Largest rounding error of a distance in float32, for vectors of about unit length."""
+"""Rounding error of a float32 distance d: at most ROUNDING * (1 + |d|)."""
 
 
 def find_nearest_exact(
@@ -83,4 +83,5 @@ def _is_settled(rows: Any, k: int, fetched: int, rounding: float) -> bool:
     if len(rows) < fetched:
         return True
     distance = rows["_distance"].to_numpy()
+    # both distances may be off, each by rounding * (1 + |d|)
     return bool(distance[-1] - distance[k - 1] > 2 * rounding * (1 + abs(distance[-1])))

@@ -102,7 +102,7 @@ def traverse_images(
     Returns:
         One path per image.
     """
-    search = _embed_captions(model, captions, cache) if isinstance(captions, Sequence) else captions
+    search = _build_caption_search(model, captions, cache) if isinstance(captions, Sequence) else captions
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
         require_same_model(model, search.table)
     z, null = model.embed_images(as_image_list(images)), model.embed_texts("")
@@ -182,7 +182,8 @@ def show(name: str, path: CaptionPath) -> None:
     print_tables([table])
 
 
-def _embed_captions(model: ProLIP, captions: Sequence[str], cache: Path | None) -> CaptionSearch:
+def _build_caption_search(model: ProLIP, captions: Sequence[str], cache: Path | None) -> CaptionSearch:
+    """An exact search over the distinct captions, embedded in memory."""
     if not captions:
         raise ValueError("there is no caption to search")
     texts = tuple(dict.fromkeys(captions))

@@ -76,7 +76,7 @@ def recipe(
         batch_size=batch_size,
         model=_model(variant, batch_size),
         data=DataConfig(
-            source=_scenes(level), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
+            source=_scene_source(level), augment=False, workers=1, token_dropout=0.5 if variant == "drop" else 0.0
         ),
         objective=_objective(variant),
         initial_stages=_stages(variant, samples),
@@ -90,16 +90,17 @@ def recipe(
     )  # fmt: skip
 
 
-def _scenes(level: str, *more: str) -> tuple[str, ...]:
-    words = (
-        f"scenes:{level}",
+def _scene_source(world: str, *more: str) -> tuple[str, ...]:
+    """The address of practically endless training scenes, for `data.source`."""
+    settings = (
+        f"scenes:{world}",
         "size=48",
         f"unseen={UNSEEN}",
         "length=100000000",
         "captions=1",
         "levels=0.1/0.2/0.4/0.3",
     )
-    return (",".join((*words, "complete=0.5", "general=true", *more)),)
+    return (",".join((*settings, "complete=0.5", "general=true", *more)),)
 
 
 def _model(variant: Variant, batch_size: int) -> ModelSpec:
@@ -139,9 +140,9 @@ def _stages(variant: Variant, samples: int) -> tuple[Stage, ...]:
         Stage(
             samples=round(POSITION_STAGE * samples),
             objective=objective,
-            source=_scenes("single", "placed=0.5"),
+            source=_scene_source("single", "placed=0.5"),
         ),
-        Stage(samples=round(SOFTMAX_STAGE * samples), objective=objective, source=_scenes("single")),
+        Stage(samples=round(SOFTMAX_STAGE * samples), objective=objective, source=_scene_source("single")),
     )
     if variant in ("ppcl-alone", "pml-alone", "clip"):
         return first
