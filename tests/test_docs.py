@@ -13,7 +13,18 @@ def snippets(page):
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if snippets(page)], ids=lambda page: page.name)
+SLOW = ("weights.md", "reproduction.md", "report.md")
+"""Pages whose snippets export graphs, or train and evaluate."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in SLOW else ())
+        for page in PAGES
+        if snippets(page)
+    ],
+)
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -10,6 +10,8 @@ from benchmarks import evaluate
 from prolip.retrieval.traversal.traverse import traverse
 from prolip.zeroshot.bprw import ZERO_SHOT_CONFIG, few_shot_config, fit_prompt_weights, zero_shot_weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def watched(monkeypatch):

@@ -8,6 +8,8 @@ from prolip.losses.contrastive import LogitScaleBias, ppcl
 from prolip.measures import public
 from prolip.mixture import fit_mixing_weights
 
+pytestmark = pytest.mark.slow
+
 
 def test_each_reference_gives_our_numbers(generator):
     a = measures.random_gaussians(5, 12, generator=generator)

@@ -8,6 +8,8 @@ from prolip.retrieval.traversal.captions import EmbeddedCaptions
 from prolip.retrieval.traversal.exact import ExactSearch
 from prolip.retrieval.traversal.traverse import traverse
 
+pytestmark = pytest.mark.slow
+
 
 def test_write_captions_round_trip(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "PART", 40)

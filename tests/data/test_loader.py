@@ -381,6 +381,7 @@ def test_workers_end_with_the_loader(loader):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_spawned_workers_make_no_difference(loader):
     whole = streams(loader())
     before = multiprocessing.get_start_method()
@@ -628,6 +629,7 @@ def test_a_weighted_source_without_a_good_sample_is_replaced_by_others(loader):
         next(iter(nothing))
 
 
+@pytest.mark.slow
 def test_weighted_ranks_share_one_stream_with_bad_samples_too(loader):
     sources = [FakeSource(29, name="a", bad=range(29)), FakeSource(120, name="b", bad=range(0, 120, 2))]
     options = {"weights": [1, 1], "global_batch_size": 24, "max_bad_fraction": 1.0, "samples_per_epoch": 240}

@@ -336,7 +336,7 @@ def test_orders_are_cached_between_batches(monkeypatch):
             built.append(options["pass_number"])
             super().__init__(*args, **options)
 
-    monkeypatch.setattr("prolip.data.order.Order", Counted)
+    monkeypatch.setattr("prolip.data.order.SampleOrder", Counted)
     schedule = Schedule([Lengths(50), Lengths(50)], weights=[1, 1], samples_per_epoch=90)
     for start in range(0, 90, 6):
         schedule.sample_indices(0, np.arange(start, start + 6))

@@ -93,6 +93,7 @@ def actors(ancestor):
     return [n for n, name in names.items() if "MapWorker" in name and below(parents.get(n, 0))]
 
 
+@pytest.mark.slow
 def test_ray_equals_local_run(ray_session, nano, tmp_path):
     model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [12, 12], bad={17})
     options = {"part_size": 8, "batch_size": 3, "max_bad_fraction": 0.2, "progress": False}

@@ -343,6 +343,7 @@ def test_losses_accept_mean_trace(batch, temperature):
     )
 
 
+@pytest.mark.slow
 def test_compiled_losses_are_equal(batch, temperature):
     images, texts = batch
     compiled = torch.compile(contrastive.ppcl, backend="aot_eager", fullgraph=True)

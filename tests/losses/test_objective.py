@@ -205,7 +205,7 @@ def test_nonfinite_loss_raises(batch):
 @pytest.mark.parametrize(
     "backend",
     [
-        "aot_eager",
+        pytest.param("aot_eager", marks=pytest.mark.slow),
         pytest.param(
             "inductor",
             marks=[

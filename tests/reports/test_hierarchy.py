@@ -26,7 +26,7 @@ def test_hierarcaps_figure_shows_levels_and_pairs(tmp_path, generator):
     for level in range(5):
         assert f"level {level}, mean {metrics['by_level'][level]['mean']:.3g}" in text
         for other in set(range(5)) - {level}:
-            assert f"{metrics['compare_level_pairs'][level][other]:.3f}" in text
+            assert f"{metrics['level_pairs'][level][other]:.3f}" in text
     assert f"{100 * metrics['adjacent_order']:.1f} % of adjacent levels in order" in text
 
 

@@ -48,6 +48,7 @@ print(Scenes(World(unseen=frozenset({("red", "circle"), ("blue", "star"), ("pink
 """
 
 
+@pytest.mark.slow
 def test_fingerprint_is_the_same_in_every_process():
     prints = set()
     for seed in ("1", "2", "3"):

@@ -416,6 +416,7 @@ def run_rank(rank, init):
     os._exit(0)  # as in test_distributed: gloo's threads now and then abort the interpreter's own exit
 
 
+@pytest.mark.slow
 def test_sharded_weights_learn_as_whole_ones(tmp_path):
     mp.spawn(run_rank, args=(f"file://{tmp_path}/store",), nprocs=2)
 

@@ -216,6 +216,7 @@ def test_sigterm_saves_at_once_and_the_run_goes_on_from_there(tmp_path, monkeypa
     assert [session["from_step"] for session in read_sessions(tmp_path / "run")] == [0, number + 1]
 
 
+@pytest.mark.slow
 def test_a_step_is_not_saved_twice_for_there_is_a_moment_between(tmp_path, monkeypatch, wanted):
     """Asked to stop right after a checkpoint, and again right after it was read: it may be the only one."""
     run, written, save = config(tmp_path / "run", keep=1), [], checkpointing.save_checkpoint
@@ -521,6 +522,7 @@ def test_a_data_error_on_one_rank_ends_the_other(tmp_path):
     two_ranks(["bad data", "missing data"], tmp_path)
 
 
+@pytest.mark.slow
 def test_checks_may_fall_between_lines_of_metrics(tmp_path):
     two_ranks(["apart"], tmp_path)
     lines = read_metrics(tmp_path / "apart")

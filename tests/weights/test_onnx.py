@@ -15,6 +15,8 @@ from tests.golden import FIXTURES
 pytest.importorskip("onnxscript")
 runtime = pytest.importorskip("onnxruntime")
 
+pytestmark = pytest.mark.slow
+
 
 def run(path, values):
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -79,6 +79,7 @@ def test_candidate_search_scans_for_containment(table):
     )
 
 
+@pytest.mark.slow
 def test_candidates_are_shared_between_steps(tmp_path, monkeypatch):
     """With one partition searched, other steps find what one step misses."""
     table = make_table(tmp_path, make_gaussians(3000, seed=1), images=0)
