@@ -26,7 +26,7 @@ def require_all(values: Tensor, rule: Callable[[Tensor], Tensor], name: str, req
     """Raise ValueError unless every value satisfies a rule. Reads the data (synchronizes a GPU).
 
     Args:
-        values: Values of any shape.
+        values: Any shape.
         rule: values -> bool tensor of the same shape.
         name: Name of the values, for the message.
         requirement: What the rule demands, for the message: "finite".
@@ -45,7 +45,7 @@ def is_in_range(values: Tensor, low: float, high: float) -> bool:
     """Whether all values lie in [low, high] and none is NaN. One pass, without a temporary tensor.
 
     Args:
-        values: Values of any shape; an empty tensor is in range.
+        values: Any shape; an empty tensor is in range.
         low: Smallest valid value.
         high: Largest valid value.
 
@@ -62,7 +62,7 @@ def require_in_range(values: Tensor, low: float, high: float, name: str, require
     """`require_all` for the range [low, high]; looks for the first invalid value only if there is one.
 
     Args:
-        values: Values of any shape.
+        values: Any shape.
         low: Smallest valid value.
         high: Largest valid value.
         name: Name of the values, for the message.
@@ -76,7 +76,7 @@ def require_finite(values: Tensor, name: str) -> None:
     """Raise ValueError if any value is NaN or infinite.
 
     Args:
-        values: Values of any shape, floating-point.
+        values: Any shape, floating-point.
         name: Name of the values, for the message.
     """
     largest = torch.finfo(values.dtype).max

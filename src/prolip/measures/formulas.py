@@ -36,7 +36,7 @@ def kl_divergence(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tens
     """KL(Z1 || Z2): `kl_standard` in the coordinates in which Z2 is N(0, 1).
 
     Args:
-        mean1: Mean1 of any shape, broadcast against the others.
+        mean1: Any shape, broadcast against the others.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
@@ -51,7 +51,7 @@ def log_density(point: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
     """log N(point; mean, s).
 
     Args:
-        point: Point of any shape, broadcast against the others.
+        point: Any shape, broadcast against the others.
         mean: Likewise.
         log_var: Likewise.
 
@@ -70,7 +70,7 @@ def log_inclusion(
     L - log 2 - log_var1 - log_var2.
 
     Args:
-        mean1: Mean1 of any shape, broadcast against the others.
+        mean1: Any shape, broadcast against the others.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
@@ -97,7 +97,7 @@ def inclusion(
     Nothing cancels in this form, and it is antisymmetric to the last bit.
 
     Args:
-        mean1: Mean1 of any shape, broadcast against the others.
+        mean1: Any shape, broadcast against the others.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.
@@ -138,7 +138,7 @@ def log_containment(
     P = Phi(reach - gap) - Phi(-reach - gap).
 
     Args:
-        mean1: Mean1 of any shape, broadcast against the others; float64.
+        mean1: Any shape, broadcast against the others; float64.
         log_var1: Likewise.
         mean2: Likewise.
         log_var2: Likewise.

@@ -73,7 +73,7 @@ def pluralize(noun: str) -> str:
     """Form the plural of a noun of the lexicon.
 
     Args:
-        noun: Noun of NOUNS.
+        noun: One of NOUNS.
 
     Returns:
         The plural.
@@ -133,7 +133,7 @@ def background_phrases(background: str) -> tuple[str, ...]:
     """List the phrases for a background.
 
     Args:
-        background: Background of BACKGROUNDS.
+        background: One of BACKGROUNDS.
 
     Returns:
         Phrases such as "on a white background".

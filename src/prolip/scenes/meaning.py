@@ -142,8 +142,8 @@ class CaptionMeaning:
         objects: One pattern per object that is mentioned.
         relations: Between objects, by their indices.
         count: The exact number of objects in the scene; None: not stated. The same for the others.
-        background: Background of BACKGROUNDS.
-        style: Style of STYLES.
+        background: One of BACKGROUNDS.
+        style: One of STYLES.
     """
 
     objects: tuple[ObjectPattern, ...] = ()

@@ -43,7 +43,12 @@ def apply_overrides(config: TrainConfig, args: Sequence[str], prog: str = "proli
 
 
 def print_keys(config: TrainConfig, prog: str) -> None:
-    """Print every key with its meaning and its value in this config."""
+    """Print every key with its meaning and its value in this config.
+
+    Args:
+        config: The config whose values are shown.
+        prog: The program's name in the usage line.
+    """
     print("Each --key value below may also be written key=value; several values: key='a b'.\n")
     try:
         _parse_with_tyro(config, ["--help"], prog)

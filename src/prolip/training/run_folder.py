@@ -200,8 +200,8 @@ def compare_configs(
     """Keys, with both values, that differ and are not in RESUME_KEYS.
 
     Args:
-        old: Old of `TrainConfig.to_dict`.
-        new: New of `TrainConfig.to_dict`.
+        old: The earlier config, from `TrainConfig.to_dict`.
+        new: The present config, from `TrainConfig.to_dict`.
         prefix: Prefix of the keys, with a final dot.
 
     Returns:
