@@ -107,7 +107,7 @@ def test_unknown_keys_suggest_similar_ones(args, message):
         ("seed=x", "--seed"),
         ("optimizer.lr=-1", "lr must be positive"),
         ("model.uncertainty=some", "multihead"),
-        ("samples=3", "samples"),
+        ("samples=3", "samples 3 must be"),
         ("data.augment=maybe", "data.augment"),
     ],
 )

@@ -28,7 +28,7 @@ from prolip.reports.page.components import (
     PageSection,
     TableBlock,
 )
-from prolip.reports.page.formatting import NO_BREAK, format_percent
+from prolip.reports.page.formatting import NO_BREAK, format_percentage
 from prolip.reports.page.html import embed_image, render_page
 from prolip.reports.page.svg import render_panel
 
@@ -71,7 +71,7 @@ def build_header(filtered: FilterResult) -> PageHeader:
         ("data", summary["data"]),
         ("model", summary["model"]),
         ("ranked by", filtered.selection.criterion.description),
-        ("fraction to keep", format_percent(summary["keep_fraction"])),
+        ("fraction to keep", format_percentage(summary["keep_fraction"])),
     )
     tiles = (
         HeadlineTile(label="Kept", value=f"{counts.kept:,}", description=f"of {counts.total:,} samples"),
@@ -82,7 +82,7 @@ def build_header(filtered: FilterResult) -> PageHeader:
         ),
         *(() if counts.ground_truth is None else _build_truth_tiles(counts.ground_truth)),
     )
-    percent = format_percent(summary["keep_fraction"])
+    percent = format_percentage(summary["keep_fraction"])
     subtitle = f"The best {percent} of the pairs by {filtered.selection.criterion.name}"
     return PageHeader(
         title="Filter", subtitle=subtitle, metadata=metadata, tiles=tiles, notes=tuple(_notes(filtered))
@@ -177,15 +177,15 @@ def _build_truth_tiles(truth: GroundTruthAgreement) -> tuple[HeadlineTile, ...]:
     return (
         HeadlineTile(
             label="Precision",
-            value=format_percent(truth.precision),
+            value=format_percentage(truth.precision),
             description=f"of kept samples are right, by column {truth.column!r}",
-            comparisons=(("random selection", format_percent(truth.chance_precision)),),
+            comparisons=(("random selection", format_percentage(truth.chance_precision)),),
         ),
         HeadlineTile(
             label="Recall",
-            value=format_percent(truth.recall),
+            value=format_percentage(truth.recall),
             description="of right samples are kept",
-            comparisons=(("random selection", format_percent(truth.chance_recall)),),
+            comparisons=(("random selection", format_percentage(truth.chance_recall)),),
         ),
     )
 
@@ -196,7 +196,7 @@ def _notes(filtered: FilterResult) -> Iterator[str]:
         found = (
             "no near-duplicate was found in a random sample"
             if recall is None
-            else f"{format_percent(recall)} of near-duplicates are found"
+            else f"{format_percentage(recall)} of near-duplicates are found"
         )
         yield f"Near-duplicate {modality} were searched among nearest neighbors only: {found}."
 
@@ -236,7 +236,7 @@ def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
     rows += [(f"bad: {reason}", count) for reason, count in errors.reasons.most_common()]
     total = filtered.counts.total + errors.bad
     for name, count in rows:
-        yield name, f"{count:,}", format_percent(count / total if total else None)
+        yield name, f"{count:,}", format_percentage(count / total if total else None)
 
 
 def _build_examples(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:

@@ -8,7 +8,7 @@ from prolip.reports.page.formatting import (
     drop_none,
     format_count,
     format_duration,
-    format_percent,
+    format_percentage,
     format_range,
 )
 
@@ -43,13 +43,13 @@ def test_format_duration(seconds, text):
 
 
 def test_format_range_joins_equal_ends():
-    assert format_range([0.3, 0.1, 0.2], format_percent) == "10.0\u00a0% to 30.0\u00a0%"
-    assert format_range([0.1, 0.10001], format_percent) == "10.0\u00a0%"
-    assert format_range([], format_percent) == "–"
-    assert describe_untrained([], format_percent) == ""
+    assert format_range([0.3, 0.1, 0.2], format_percentage) == "10.0\u00a0% to 30.0\u00a0%"
+    assert format_range([0.1, 0.10001], format_percentage) == "10.0\u00a0%"
+    assert format_range([], format_percentage) == "–"
+    assert describe_untrained([], format_percentage) == ""
 
 
 def test_format_percent_and_drop_none():
-    assert format_percent(0.618) == "61.8\u00a0%"
-    assert format_percent(None) == "–"
+    assert format_percentage(0.618) == "61.8\u00a0%"
+    assert format_percentage(None) == "–"
     assert drop_none([1.0, None, 0.0]) == [1.0, 0.0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from prolip.reports import figures
 from prolip.reports.page.components import PageFigure, PageSection
-from prolip.reports.page.formatting import REVERSED, format_count, format_percent
+from prolip.reports.page.formatting import REVERSED, format_count, format_percentage
 from prolip.reports.page.run import TrainingRun, is_finite
 from prolip.reports.page.svg import render_panel
 
@@ -225,9 +225,9 @@ def describe_recall(line: Points) -> str:
         The expectation and what was measured.
     """
     (_, first), (_, last), best = line[0], line[-1], max(line, key=lambda point: point[1])
-    change = f"from {format_percent(first)} to {format_percent(last)}"
+    change = f"from {format_percentage(first)} to {format_percentage(last)}"
     if last < best[1]:
-        change += f"; the best value, {format_percent(best[1])}, was at {format_count(best[0])} samples"
+        change += f"; the best value, {format_percentage(best[1])}, was at {format_count(best[0])} samples"
     verb = "rose" if last > first else "did not rise: it changed"
     return f"Recall on held-out data should keep rising. Here the mean of both directions {verb} {change}."
 

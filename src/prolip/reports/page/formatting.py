@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from prolip.console import MISSING
+from prolip.console import MISSING, format_percent
 
 MIN_TREND = 0.1
 """A rank correlation below it, in absolute value, is called no trend."""
@@ -15,7 +15,7 @@ REVERSED = "opposite to the expectation"
 NOT_LEARNED = "Untrained models reach about the same: this does not show that anything was learned."
 
 
-def format_percent(fraction: float | None) -> str:
+def format_percentage(fraction: float | None) -> str:
     """Format a fraction in percent: 0.618 is "61.8 %", with a no-break space.
 
     Args:
@@ -24,7 +24,7 @@ def format_percent(fraction: float | None) -> str:
     Returns:
         The text; `MISSING` for None.
     """
-    return MISSING if fraction is None else f"{100 * fraction:.1f}{NO_BREAK}%"
+    return MISSING if fraction is None else f"{format_percent(fraction)}{NO_BREAK}%"
 
 
 def format_change(fraction: float) -> str:

@@ -14,7 +14,7 @@ from prolip.reports.page.formatting import (
     format_correlation,
     format_count,
     format_duration,
-    format_percent,
+    format_percentage,
     format_range,
 )
 from prolip.reports.page.inputs import PageInputs
@@ -23,15 +23,15 @@ from prolip.reports.page.run import TrainingRun
 from prolip.training.environment import describe_machine
 
 HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
-    ("zero_shot", "Zero-shot accuracy", "images assigned to the right class", format_percent),
-    ("r1", "Retrieval R@1", "nearest item is a match, mean of both directions", format_percent),
+    ("zero_shot", "Zero-shot accuracy", "images assigned to the right class", format_percentage),
+    ("r1", "Retrieval R@1", "nearest item is a match, mean of both directions", format_percentage),
     (
         "truth",
         "ρ with ambiguity",
         "of caption uncertainty with the true ambiguity; 1 is perfect",
         format_correlation,
     ),
-    ("text_above", "Text above image", "captions more uncertain than their image", format_percent),
+    ("text_above", "Text above image", "captions more uncertain than their image", format_percentage),
 )
 """Field of `HeadlineMetrics`, label, description, formatting."""
 DETERMINISTIC = (

@@ -15,7 +15,7 @@ from prolip.reports.page.formatting import (
     NOT_LEARNED,
     REVERSED,
     describe_untrained,
-    format_percent,
+    format_percentage,
 )
 from prolip.reports.page.html import embed_image
 from prolip.reports.page.svg import render_panel
@@ -70,11 +70,11 @@ def describe_level(included: float, untrained: list[float]) -> str:
     Returns:
         One or two sentences.
     """
-    text = f"Included here: {format_percent(included)} of originals"
+    text = f"Included here: {format_percentage(included)} of originals"
     if included < 0.5:
         text += f", {REVERSED}"
     is_close = included >= 0.5 and bool(untrained) and max(untrained) > included - MIN_MARGIN
-    return f"{text}{describe_untrained(untrained, format_percent)}.{f' {NOT_LEARNED}' if is_close else ''}"
+    return f"{text}{describe_untrained(untrained, format_percentage)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
 def _get_untrained(control: Mapping[str, Any] | None, level: int) -> list[float]:

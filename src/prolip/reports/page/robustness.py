@@ -14,7 +14,7 @@ from prolip.reports.page.formatting import (
     describe_untrained,
     drop_none,
     format_change,
-    format_percent,
+    format_percentage,
 )
 from prolip.reports.page.svg import DrawFunction, render_panel
 
@@ -99,7 +99,7 @@ def describe_accuracy(rows: Rows) -> str:
     Returns:
         The expectation and what was measured.
     """
-    first, last = format_percent(rows[0]["accuracy"]), format_percent(rows[-1]["accuracy"])
+    first, last = format_percentage(rows[0]["accuracy"]), format_percentage(rows[-1]["accuracy"])
     return f"Accuracy should fall slowly with the perturbation. Here it goes from {first} to {last}."
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prolip.reports.page.components import Card, CardGrid, CardLine, PageSection
-from prolip.reports.page.formatting import REVERSED, format_percent
+from prolip.reports.page.formatting import REVERSED, format_percentage
 from prolip.reports.page.html import embed_image
 from prolip.reports.page.results import ImageTraversal
 from prolip.retrieval.traversal.api import CaptionPath
@@ -73,7 +73,9 @@ def describe_paths(paths: Sequence[CaptionPath], is_true: Sequence[bool]) -> str
             f"{rising} of {len(ends)}{comment}"
         )
     if is_true:
-        parts.append(f"{format_percent(sum(is_true) / len(is_true))} of the captions are true of their image")
+        parts.append(
+            f"{format_percentage(sum(is_true) / len(is_true))} of the captions are true of their image"
+        )
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
@@ -90,7 +92,7 @@ def describe_order(fraction: float, chains: int) -> str:
     """
     text = (
         f"In {chains:,} chains of captions the more general of two adjacent captions is the more uncertain one in "
-        f"{format_percent(fraction)}"
+        f"{format_percentage(fraction)}"
     )
     return f"{text}, {REVERSED}." if fraction < 0.5 else f"{text}."
 

@@ -20,7 +20,7 @@ from prolip.reports.page.formatting import (
     describe_untrained,
     drop_none,
     format_correlation,
-    format_percent,
+    format_percentage,
 )
 from prolip.reports.page.html import embed_image
 from prolip.reports.page.results import HeadlineMetrics
@@ -139,11 +139,11 @@ def describe_pairs(result: Mapping[str, Any], untrained: Sequence[float] = ()) -
     """
     fraction = result["text_above_own_image"]
     expected = "A caption should be more uncertain than its image."
-    text = f"{expected} This holds for {format_percent(fraction)} of captions"
+    text = f"{expected} This holds for {format_percentage(fraction)} of captions"
     if fraction < 0.5:
         return f"{text}: {REVERSED}."
     is_close = bool(untrained) and max(untrained) > fraction - MIN_MARGIN
-    return f"{text}{describe_untrained(untrained, format_percent)}.{f' {NOT_LEARNED}' if is_close else ''}"
+    return f"{text}{describe_untrained(untrained, format_percentage)}.{f' {NOT_LEARNED}' if is_close else ''}"
 
 
 def describe_length(result: Mapping[str, Any], untrained: Sequence[float] = ()) -> str:

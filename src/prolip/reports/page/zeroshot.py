@@ -26,7 +26,7 @@ from prolip.reports.page.formatting import (
     describe_untrained,
     drop_none,
     format_correlation,
-    format_percent,
+    format_percentage,
 )
 from prolip.reports.page.html import embed_image
 from prolip.reports.page.results import HeadlineMetrics
@@ -86,13 +86,13 @@ def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> 
         What was measured.
     """
     chance = 1 / result["classes"]
-    five = "" if result["top5"] is None else f" ({format_percent(result['top5'])} in the top 5)"
+    five = "" if result["top5"] is None else f" ({format_percentage(result['top5'])} in the top 5)"
     text = (
-        f"{format_percent(result['top1'])} of {result['n']:,} images are assigned "
+        f"{format_percentage(result['top1'])} of {result['n']:,} images are assigned "
         f"to the right one of {result['classes']:,} classes"
-        f"{five}; chance is {format_percent(chance)}"
+        f"{five}; chance is {format_percentage(chance)}"
     )
-    text += describe_untrained(untrained, format_percent)
+    text += describe_untrained(untrained, format_percentage)
     is_worse = result["top1"] <= max([chance, *untrained])
     return f"{text}. This is no better than an untrained model or chance." if is_worse else f"{text}."
 
@@ -206,7 +206,7 @@ def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
     rows = tuple(
         (
             row["name"],
-            format_percent(row["accuracy"]),
+            format_percentage(row["accuracy"]),
             "" if row["effective_prompts"] is None else f"{row['effective_prompts']:.1f}",
         )
         for row in shown
@@ -245,7 +245,7 @@ def describe_strategies(prompts: Mapping[str, Any]) -> str:
     controls = [row for row in prompts["rows"] if row["family"] == "control" and row["accuracy"] is not None]
     best = max(controls, key=lambda row: row["accuracy"], default=None)
     if verdict == "a gain" and best is not None and best["accuracy"] > rows["bprw"]["accuracy"] - 2 * error:
-        return f"{text}, but {best['name']} reaches {format_percent(best['accuracy'])} too."
+        return f"{text}, but {best['name']} reaches {format_percentage(best['accuracy'])} too."
     return f"{text}."
 
 
