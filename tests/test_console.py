@@ -1,13 +1,18 @@
+import math
+
 import pytest
 
 from prolip.console import (
+    BLOCKS,
     describe_bad_samples,
+    format_duration,
     format_number,
     format_percent,
     make_console,
     make_table,
     print_tables,
     printable,
+    sparkline,
 )
 
 
@@ -59,3 +64,20 @@ def test_describe_bad_samples_is_none_without_any():
     assert describe_bad_samples(0) is None
     assert describe_bad_samples(1) == "1 bad sample was skipped"
     assert describe_bad_samples(1234) == "1,234 bad samples were skipped"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(42.4, "42 s"), (720, "12 min"), (9000, "2.5 h"), (439_300, "5.1 d"), (None, "–")]
+)
+def test_format_duration(seconds, text):
+    assert format_duration(seconds) == text
+
+
+def test_sparkline_scales_values_to_eight_levels():
+    values = [3.0, -1.0, 0.5, 7.0, 6.9]
+    expected = "".join(BLOCKS[round((value + 1) / 8 * 7)] for value in values)
+    assert sparkline(values) == expected
+    assert sparkline([2.0, 2.0]) == "▁▁"
+    assert sparkline([]) == ""
+    assert sparkline([0.0, math.nan, 1.0, math.inf]) == "▁!█!"
+    assert sparkline([math.nan]) == "!"

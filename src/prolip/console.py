@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 120
 """Columns where the output is not a terminal: a file or a pipe has no width of its own."""
+BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
+"""Characters of a sparkline, from the smallest value to the largest."""
 MISSING = "–"
 """Shown in place of a value that is unknown or undefined."""
 
@@ -105,13 +108,49 @@ def format_number(value: float | None, spec: str = ".4g") -> str:
     """Format a number: 0.00123456 is "0.001235".
 
     Args:
-        value: None: unknown.
+        value: The number; None: unknown.
         spec: A format spec of Python.
 
     Returns:
         The text; `MISSING` for None.
     """
     return MISSING if value is None else format(value, spec)
+
+
+def format_duration(seconds: float | None) -> str:
+    """Format a duration: "90 s", "12 min", "3.4 h" or "2.5 d".
+
+    Args:
+        seconds: The duration; None: unknown.
+
+    Returns:
+        The text; `MISSING` for None.
+    """
+    if seconds is None:
+        return MISSING
+    for limit, seconds_per_unit, unit in ((100, 1, "s"), (6000, 60, "min")):
+        if seconds < limit:
+            return f"{seconds / seconds_per_unit:.0f} {unit}"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
+
+
+def sparkline(values: Sequence[float], blocks: str = BLOCKS) -> str:
+    """Draw values as text, one character each.
+
+    >>> sparkline([0.0, 1.0, 2.0, 7.0])
+    '▁▂▃█'
+
+    Args:
+        values: Any numbers.
+        blocks: Characters from the smallest value to the largest.
+
+    Returns:
+        As many characters as values; ! where a value is not finite.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    scale = (len(blocks) - 1) / (high - low) if high > low else 0.0
+    return "".join(blocks[round(scale * (v - low))] if math.isfinite(v) else "!" for v in values)
 
 
 def describe_bad_samples(count: int) -> str | None:
@@ -126,3 +165,39 @@ def describe_bad_samples(count: int) -> str | None:
     if not count:
         return None
     return f"{count:,} bad {'sample was' if count == 1 else 'samples were'} skipped"
+
+
+class FailSafeFile:
+    """A text file that ignores all writes after one has failed (2>&1 | head -1), for work that needs no reader.
+
+    Args:
+        file: Where the text goes. Characters that its encoding lacks are escaped.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._failed = file, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        """Write text, if no write has failed before."""
+        encoding = getattr(self._file, "encoding", None) or "utf-8"
+        self._attempt(lambda: self._file.write(text.encode(encoding, "backslashreplace").decode(encoding)))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the file, if no write has failed before."""
+        self._attempt(self._file.flush)
+
+    def isatty(self) -> bool:
+        """Whether the file is a terminal that still takes text."""
+        return not self._failed and self._file.isatty()
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        """Call `work`, unless a call has failed before. An error of the file is not raised but remembered."""
+        try:
+            if not self._failed:
+                work()
+        except (OSError, ValueError):  # ValueError: the file is closed
+            self._failed = True
