@@ -166,6 +166,7 @@ def test_a_stream_counts_the_same(shards, tokenizer):
     assert dict(loader.error_counts.reasons) == dict(expected)
 
 
+@pytest.mark.slow
 def test_it_trains_through_with_full_batches(shards, tokenizer, nano):
     folder, _, _ = shards
     loader = Loader(

@@ -531,6 +531,7 @@ def test_killed_worker_raises_child_process_error(loader):
     one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [4, 16])
 def test_regular_damage_doesnt_starve_the_substitutes(loader, every):
     """Every fourth row bad, and 64 places a batch: no place may have bad substitutes only."""
@@ -652,6 +653,7 @@ def test_without_weights_substitutes_come_from_all_sources(loader):
     assert min(substitutes) < 50 <= max(substitutes)
 
 
+@pytest.mark.slow
 def test_substitutes_differ_by_batch_and_epoch(loader):
     """Unshuffled, the bad ones stand at the same places of every second batch."""
     bad = [number for number in range(0, 800, 5) if number // 40 % 2 == 0]

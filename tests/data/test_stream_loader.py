@@ -166,6 +166,7 @@ def test_training_sees_each_sample_about_equally_often_over_readers_and_ranks(lo
 # Interruptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples_per_epoch", [None, 40])
 def test_resume_from_any_batch_gives_the_same_stream(loader, samples_per_epoch):
     def make():

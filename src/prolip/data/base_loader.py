@@ -39,9 +39,10 @@ class WorkerFailure(NamedTuple):
 class BaseLoader(ABC):
     """A resumable iterator over the batches of one rank. An exception ends the workers.
 
-    epoch, position: the batches of this epoch that were delivered. A batch counts when the caller has it, however far
+    epoch:           epochs that were completed.
+    position:        batches of this epoch that were delivered. A batch counts when the caller has it, however far
                      workers have read ahead: so a state that is saved between two batches is exact.
-    error_counts:    of this epoch and this rank.
+    error_counts:    samples tried and bad samples of this epoch on this rank.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class BaseLoader(ABC):
         self.error_counts = ErrorCounts()
 
     def __iter__(self) -> Iterator[Batch]:
-        """Iterate to the end of the current epoch."""
+        """Iterate from `position` to the end of the epoch; afterwards `epoch` is one higher and `position` is 0."""
         if self.position == 0:
             self.error_counts = ErrorCounts()
         try:
@@ -69,10 +70,18 @@ class BaseLoader(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; ValueError if it is the state of another stream."""
+        """Continue from a saved state.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: If it is the state of another stream.
+        """
 
     @abstractmethod
-    def _iter_rest_of_epoch(self) -> Iterator[Batch]: ...
+    def _iter_rest_of_epoch(self) -> Iterator[Batch]:
+        """Iterate over the batches from `position` on, and advance `position` and `error_counts` with each."""
 
     @abstractmethod
     def close(self) -> None:
@@ -89,7 +98,7 @@ class BaseLoader(ABC):
 
 
 class WorkerSettings(TypedDict):
-    """Processes, and batches that each prepares ahead."""
+    """Number of worker processes, and of batches that each prepares ahead."""
 
     num_workers: int
     prefetch_factor: int
@@ -99,7 +108,7 @@ def check_worker_settings(num_workers: int, prefetch_factor: int) -> WorkerSetti
     """Check and bundle the settings of workers.
 
     Args:
-        num_workers: processes, 0 to 1024; 0: everything runs in this one.
+        num_workers: number of worker processes, 0 to 1024; 0: everything runs in this process.
         prefetch_factor: batches that each worker prepares ahead, 1 to 1024.
 
     Returns:
@@ -120,13 +129,14 @@ def make_worker_pool(
     """Make torch's DataLoader work as a plain pool of processes, without batching or sampling of its own.
 
     Args:
-        reader: called as reader[request], in a worker.
-        requests: handed to the workers in turn.
-        num_workers: processes; 0: everything runs in this one.
+        reader: called as reader[request], in a worker. It is copied into each worker.
+        requests: handed to the workers in turn; they must be picklable.
+        num_workers: number of worker processes; 0: everything runs in this process.
         prefetch_factor: requests that each worker answers ahead.
 
     Returns:
-        An iterable over the results, in the order of the requests.
+        An iterable over the results, in the order of the requests. With workers, an exception of the reader comes as
+        a `WorkerFailure`; without, it is raised.
     """
     return DataLoader(
         _FailureCatcher(reader) if num_workers else reader,
@@ -144,7 +154,7 @@ def make_worker_pool(
 
 
 def _ignore_sigterm(_: int) -> None:
-    """Leave SIGTERM to the parent.
+    """Ignore SIGTERM in this worker process, and leave it to the parent. (The argument is torch's worker id.)
 
     A job manager sends it to the whole process group. The parent may still want batches (to reach the end of a step and
     save a checkpoint), and ends its workers itself.
@@ -156,7 +166,7 @@ def iter_results(pool: Iterable[D]) -> Iterator[D]:
     """Iterate over the results of a pool.
 
     Args:
-        pool: Pool of `make_worker_pool`, or an iterator over it.
+        pool: what `make_worker_pool` returned, or an iterator over it.
 
     Yields:
         The results, in the order of the requests.
@@ -178,10 +188,10 @@ def unwrap(result: D | WorkerFailure) -> D:
     """Return a worker's result, or raise the exception that it sent.
 
     Args:
-        result: Result of `iter_results`.
+        result: an element of `iter_results`.
 
     Returns:
-        The result, if it is no failure.
+        The result, if it is no `WorkerFailure`.
     """
     if isinstance(result, WorkerFailure):
         raise result.error
@@ -189,7 +199,7 @@ def unwrap(result: D | WorkerFailure) -> D:
 
 
 class _FailureCatcher(Dataset[D | WorkerFailure]):
-    """Sends exceptions as results.
+    """Wraps a reader so that its exceptions come as results, `WorkerFailure`.
 
     torch would wrap them in a traceback and lose their errno; and one that can't be pickled would never arrive, while
     the parent waits for it.
@@ -199,6 +209,7 @@ class _FailureCatcher(Dataset[D | WorkerFailure]):
         self.reader = reader
 
     def __getitem__(self, request: Any) -> D | WorkerFailure:
+        """reader[request], or the exception that it raised."""
         try:
             return self.reader[request]
         except Exception as error:
@@ -206,6 +217,7 @@ class _FailureCatcher(Dataset[D | WorkerFailure]):
 
 
 def _make_picklable(error: Exception) -> Exception:
+    """Copy an exception (as a RuntimeError if it can't be pickled), with the traceback of this process as a note."""
     note = "In a worker of the loader:\n" + "".join(traceback.format_tb(error.__traceback__))
     try:
         copy: Exception = pickle.loads(pickle.dumps(error))
@@ -229,7 +241,7 @@ def shut_down_workers(results: object) -> None:
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return rank and number of ranks of a loader.
+    """Fill in the rank and the number of ranks of a loader from torch's process group.
 
     Args:
         rank: from 0; None: that of the process group.
@@ -257,11 +269,14 @@ DIGEST_MESSAGES = {
 
 
 def require_same_stream(settings: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a saved state is one of this stream: elsewhere its position means nothing.
+    """Check that a saved state belongs to this stream of batches: in another one its position means nothing.
 
     Args:
         settings: all settings that determine this stream, by name.
         state: the saved state; must have the same values under these names.
+
+    Raises:
+        ValueError: If a setting is missing or differs; the message names it.
     """
     for name, value in settings.items():
         if name not in state:
@@ -283,13 +298,13 @@ def read_count(state: Mapping[str, Any], name: str) -> int:
 
     Args:
         state: the saved state.
-        name: Name of the count in it.
+        name: key of the count in it.
 
     Returns:
-        An integer from 0 to 2**40.
+        An integer, at least 0 and below 2**40.
 
     Raises:
-        ValueError: If it is none.
+        ValueError: If the state has no such integer under this key.
     """
     value = state.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**40:
@@ -298,4 +313,5 @@ def read_count(state: Mapping[str, Any], name: str) -> int:
 
 
 def _identity(result: D) -> D:
+    """Return the argument: `collate_fn` of a pool whose results are batches already."""
     return result

@@ -28,22 +28,23 @@ from prolip.preprocessing.tokenizer import Tokenizer
 MAX_DROPPED = 0.75
 """The largest fraction of its tokens that a caption loses by `drop_words`."""
 CaptionChoice = Literal["random", "first", "longest"]
+"""Which one of a sample's captions is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """B samples, ready for a model but for `normalize`.
+    """B samples, ready for a model but for `prolip.preprocessing.images.normalize`.
 
     Normalization happens on the device: pixels as bytes are a quarter of the data to move.
 
     pixels:    uint8 (B, 3, S, S).
     token_ids: int64 (B, T); (B, 0) without a tokenizer.
     captions:  the texts that were tokenized, before cleaning; "" where there is no caption.
-    keys:      of the samples, in their source.
+    keys:      names of the samples in their source, `Sample.key`.
     sample_indices: int64 (B,), on the CPU: the loader's index of each sample. A `Loader` counts through its sources:
                the index of the second one's first sample is the length of the first one.
-    general_token_ids: int64 (B, T): of a more general caption of each sample; a row is padding alone where none is
-               known. None: the data has none.
+    general_token_ids: int64 (B, T): token ids of a more general caption of each sample; a row is padding alone where
+               none is known. None: the data has no such captions.
     """
 
     pixels: Tensor = field(repr=False)
@@ -57,7 +58,14 @@ class Batch:
         return len(self.keys)
 
     def to(self, device: torch.device | str) -> Batch:
-        """Move pixels and token ids to a device; from pinned memory asynchronously."""
+        """Move pixels and token ids to a device; from pinned memory asynchronously.
+
+        Args:
+            device: the target.
+
+        Returns:
+            A batch whose pixels and token ids are there; `sample_indices` stay on the CPU.
+        """
         return self._map_tensors(lambda values: values.to(device, non_blocking=True))
 
     def pin_memory(self) -> Batch:
@@ -65,6 +73,7 @@ class Batch:
         return self._map_tensors(Tensor.pin_memory)
 
     def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """A batch with `change` applied to all tensors but `sample_indices`, which stay on the CPU."""
         general = None if self.general_token_ids is None else change(self.general_token_ids)
         return replace(
             self, pixels=change(self.pixels), token_ids=change(self.token_ids), general_token_ids=general
@@ -83,10 +92,10 @@ def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
     """
     width = max(batch.token_ids.shape[1] for batch in batches)
 
-    def pad_to_width(ids: Tensor) -> Tensor:
+    def pad_to_width(ids: Tensor) -> Tensor:  # (B, T) -> (B, width)
         return pad(ids, (0, width - ids.shape[1]), value=pad_id)
 
-    none = all(batch.general_token_ids is None for batch in batches)
+    has_general = any(batch.general_token_ids is not None for batch in batches)
     general = [
         torch.full_like(b.token_ids, pad_id) if b.general_token_ids is None else b.general_token_ids
         for b in batches
@@ -94,7 +103,7 @@ def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
     combined = Batch(
         pixels=torch.cat([batch.pixels for batch in batches]),
         token_ids=torch.cat([pad_to_width(batch.token_ids) for batch in batches]),
-        general_token_ids=None if none else torch.cat([pad_to_width(ids) for ids in general]),
+        general_token_ids=torch.cat([pad_to_width(ids) for ids in general]) if has_general else None,
         captions=tuple(caption for batch in batches for caption in batch.captions),
         keys=tuple(key for batch in batches for key in batch.keys),
         sample_indices=torch.cat([batch.sample_indices for batch in batches]),
@@ -103,11 +112,13 @@ def concat_batches(batches: Sequence[Batch], pad_id: int) -> Batch:
 
 
 class TrainingSample(NamedTuple):
-    """One sample of a batch.
+    """One sample of a batch, after preprocessing.
 
     pixels:    uint8 (3, S, S).
-    token_ids: Token ids of the caption, not padded.
-    general_token_ids: General token ids of a more general caption; empty if none is known, None if the source has none.
+    token_ids: token ids of the caption, not padded.
+    caption:   the caption before cleaning; "" if there is none.
+    key:       name of the sample in its source.
+    general_token_ids: token ids of a more general caption; empty if none is known, None if the source has none.
     """
 
     pixels: Tensor
@@ -121,10 +132,10 @@ class TrainingSample(NamedTuple):
 class Preprocessor:
     """Turns samples into batches. All randomness comes from the seed that `process` is given.
 
-    pixels:       size and normalization of images.
-    tokenizer:    None: no token ids.
-    augmentation: None: the evaluation transform, `resize_and_crop`.
-    caption:      which one of several. If nothing of it is left after cleaning, the next one.
+    pixels:       size, resize mode and interpolation of images.
+    tokenizer:    makes token ids of captions; None: no token ids.
+    augmentation: random crops and colors for training; None: the evaluation transform, `resize_and_crop`.
+    caption:      which one of several captions is used. If nothing of it is left after cleaning, the next one.
     max_pixels:   larger images are bad samples; they are not decoded.
     drop_words:   fraction of the captions that lose a random part of their tokens, up to three quarters.
     """
@@ -142,44 +153,44 @@ class Preprocessor:
         require_positive_int(self.max_pixels, "max_pixels", maximum=2**40)
 
     @cached_property
-    def _short_side(self) -> int | None:
-        """Training needs no more decoded pixels than a crop has; evaluation is exact."""
+    def _min_short_side(self) -> int | None:
+        """`min_short_side` of `read_image`, in pixels: what training crops need; None for evaluation, to be exact."""
         return required_short_side(self.pixels, self.augmentation) if self.augmentation else None
 
     def process(self, sample: Sample, seed: int) -> TrainingSample:
         """Decode, augment and tokenize a sample.
 
         Args:
-            sample: Sample of a source.
-            seed: Seed of 64 bits; of the augmentation and the choice of a caption.
+            sample: a sample of a source.
+            seed: 64 bits; determines the augmentation, the choice of a caption and the dropped words.
 
         Returns:
-            The sample as tensors.
+            Pixels and token ids of the sample.
 
         Raises:
             BadSampleError: If the image or all captions are bad.
         """
         generator = torch.Generator().manual_seed(seed)
-        number, ids = self._caption(sample, generator)  # first: cheaper than decoding an image
-        caption = "" if number is None else sample.captions[number]
-        general = self._general(sample, number)
-        pixels = self._pixels(sample, generator)
+        caption_index, ids = self._choose_caption(sample, generator)  # first: cheaper than decoding an image
+        caption = "" if caption_index is None else sample.captions[caption_index]
+        general = self._encode_general_caption(sample, caption_index)
+        pixels = self._read_pixels(sample, generator)
         return TrainingSample(pixels, self._drop_tokens(ids, generator), caption, sample.key, general)
 
     def fingerprint(self) -> str:
         """Return a digest that changes with everything that may change a batch."""
-        tokens = self.tokenizer and (self.tokenizer.config, self.tokenizer.copy_backend().to_str())
-        # Only if it is used: the default leaves the fingerprint as it is.
-        fewer = (self.drop_words,) if self.drop_words else ()
+        tokenizer = self.tokenizer and (self.tokenizer.config, self.tokenizer.copy_backend().to_str())
+        # Only if it is used: fingerprints saved before `drop_words` existed stay valid.
+        drop_words = (self.drop_words,) if self.drop_words else ()
         return compute_fingerprint(
-            self.pixels, self.augmentation, self.caption, self.max_pixels, tokens, *fewer
+            self.pixels, self.augmentation, self.caption, self.max_pixels, tokenizer, *drop_words
         )
 
     def collate(self, samples: Sequence[TrainingSample], sample_indices: Sequence[int]) -> Batch:
-        """Make a batch.
+        """Stack B samples to a batch.
 
         Args:
-            samples: at least one.
+            samples: at least one, from `process`.
             sample_indices: the loader's index of each sample.
 
         Returns:
@@ -204,9 +215,10 @@ class Preprocessor:
             sample_indices=torch.tensor(sample_indices, dtype=torch.int64),
         )
 
-    def _pixels(self, sample: Sample, generator: torch.Generator) -> Tensor:
+    def _read_pixels(self, sample: Sample, generator: torch.Generator) -> Tensor:
+        """Decode and augment (or resize) the image: uint8 (3, S, S); BadSampleError if it can't be read."""
         try:
-            image = read_image(sample.image, max_pixels=self.max_pixels, min_short_side=self._short_side)
+            image = read_image(sample.image, max_pixels=self.max_pixels, min_short_side=self._min_short_side)
         except FileNotFoundError as error:
             raise BadSampleError("missing file", sample.location, str(error)) from None
         except TooManyPixelsError as error:
@@ -219,28 +231,33 @@ class Preprocessor:
             return resize_and_crop(image, self.pixels)
         return augment(image, self.pixels, self.augmentation, generator)
 
-    def _caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
-        """The index of the chosen caption, and its token ids."""
+    def _choose_caption(self, sample: Sample, generator: torch.Generator) -> tuple[int | None, list[int]]:
+        """The index of the chosen caption in `sample.captions`, and its token ids, not padded.
+
+        Without a tokenizer the ids are [], and the index is None if there is no caption. With one, BadSampleError if
+        there is no caption, or if all are empty after cleaning.
+        """
         if self.tokenizer is None:
-            return next(self._by_preference(sample.captions, generator), None), []
+            return next(self._iter_by_preference(sample.captions, generator), None), []
         if not sample.captions:
             raise BadSampleError("no caption", sample.location)
-        for number in self._by_preference(sample.captions, generator):
-            ids = self.tokenizer.encode(sample.captions[number])
+        for caption_index in self._iter_by_preference(sample.captions, generator):
+            ids = self.tokenizer.encode(sample.captions[caption_index])
             if not self.tokenizer.config.special_ids.issuperset(ids):
-                return number, ids
+                return caption_index, ids
         raise BadSampleError(
             "empty caption", sample.location, f"nothing of {sample.captions[0]!r:.60} is left after cleaning"
         )
 
-    def _general(self, sample: Sample, number: int | None) -> list[int] | None:
-        if self.tokenizer is None or not sample.general_captions or number is None:
+    def _encode_general_caption(self, sample: Sample, caption_index: int | None) -> list[int] | None:
+        """Token ids of the more general caption of a caption; [] if none is known, None if the source has none."""
+        if self.tokenizer is None or not sample.general_captions or caption_index is None:
             return None
-        text = sample.general_captions[number]
+        text = sample.general_captions[caption_index]
         return self.tokenizer.encode(text) if text else []
 
     def _drop_tokens(self, ids: list[int], generator: torch.Generator) -> list[int]:
-        """Drop a random part of the tokens of some captions; at least one is left."""
+        """Drop a random part of the tokens of some captions (see `drop_words`); one ordinary token is always left."""
         if not self.drop_words or self.tokenizer is None:
             return ids
         chance, fraction = torch.rand(2, generator=generator).tolist()
@@ -253,12 +270,12 @@ class Preprocessor:
         dropped = {ordinary[i] for i in order[:count]}
         return [token for position, token in enumerate(ids) if position not in dropped]
 
-    def _by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
-        """Indices of captions, the preferred one first."""
+    def _iter_by_preference(self, captions: Sequence[str], generator: torch.Generator) -> Iterator[int]:
+        """Indices of all captions, the preferred one first. Draws a number only for "random" and several captions."""
         count = len(captions)
         if self.caption == "longest":
-            yield from sorted(range(count), key=lambda number: len(captions[number]), reverse=True)
+            yield from sorted(range(count), key=lambda index: len(captions[index]), reverse=True)
             return
         drawn = self.caption == "random" and count > 1
         start = int(torch.randint(count, (), generator=generator)) if drawn else 0
-        yield from ((start + number) % count for number in range(count))
+        yield from ((start + step) % count for step in range(count))

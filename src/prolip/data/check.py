@@ -28,9 +28,11 @@ CONTEXT_LENGTH = 64
 class CheckResult:
     """What a pass over data found.
 
-    shards:             or other chunks of files.
-    caption_characters: Caption characters of the first captions of all good samples, summed.
-    seconds:            of the whole pass.
+    name:               path, pattern or address of the data.
+    shards:             number of shards, or of other chunks (row groups, ...).
+    error_counts:       samples tried, and the bad ones by reason.
+    caption_characters: number of characters of the first captions of all good samples together.
+    seconds:            duration of the whole pass.
     """
 
     name: str
@@ -41,10 +43,18 @@ class CheckResult:
 
     @property
     def good(self) -> int:
+        """Number of good samples."""
         return self.error_counts.tried - self.error_counts.bad
 
     def describe_failure(self, max_bad_fraction: float) -> str | None:
-        """Return why training with this max_bad_fraction would end early; None if it wouldn't."""
+        """Say why training on this data would end early.
+
+        Args:
+            max_bad_fraction: fraction of bad samples that the loader tolerates, 0 to 1.
+
+        Returns:
+            The message of the loader's error; None if training would go on.
+        """
         try:
             self.error_counts.check(max_bad_fraction, self.shards, final=True)
         except TooManyBadSamplesError as error:
@@ -52,7 +62,7 @@ class CheckResult:
         return None
 
     def summary(self) -> str:
-        """Format the result as text."""
+        """Format the result as text: good samples, speed, length of captions, and a table of the reasons."""
         rate = f"{self.error_counts.tried / self.seconds:,.0f} samples per second"
         mean = self.caption_characters / max(self.good, 1)
         length = f"; captions have {mean:.0f} characters on average" if mean else ""
@@ -79,7 +89,7 @@ class CheckResult:
 
 @contextmanager
 def _without_epoch_summary() -> Iterator[None]:
-    """Silence the loader's summary at the end of the epoch: the counts are the result, and are shown anyway."""
+    """Filter the loader's summary of the epoch out of the log: the counts are the result, and are shown anyway."""
 
     def is_other(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("epoch ")
@@ -106,18 +116,24 @@ def check_data(
 
     Args:
         spec: as for `open_data`, or the address of a stream.
-        captions, image: as for `open_data`.
-        size: Size of the resized images, pixels per side.
-        num_workers: processes.
-        show: the progress bar; None: if stderr is a terminal.
+        captions: columns or fields of the captions, as for `open_data`; (): captions are not checked.
+        image: column or extension of the image, as for `open_data`.
+        size: pixels per side of the resized images.
+        num_workers: number of worker processes; 0: everything runs in this process.
+        show: whether to show a progress bar; None: if stderr is a terminal.
 
     Returns:
         Counts and speed.
+
+    Raises:
+        ValueError: If the data has no samples, or can't be opened.
     """
     spec = str(spec)
-    wanted = captions is None or len(captions) > 0
-    tokens = train_bpe(["a"], vocab_size=NUM_BYTES + 2, context_length=CONTEXT_LENGTH) if wanted else None
-    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=size), tokenizer=tokens, caption="first")
+    has_captions = captions is None or len(captions) > 0
+    tokenizer = (  # of bytes: any tokenizer finds out which captions are empty
+        train_bpe(["a"], vocab_size=NUM_BYTES + 2, context_length=CONTEXT_LENGTH) if has_captions else None
+    )
+    preprocessor = Preprocessor(pixels=ImagePreprocessing(size=size), tokenizer=tokenizer, caption="first")
     loader: Loader | StreamLoader
     if is_stream(spec):
         stream = TarStream(

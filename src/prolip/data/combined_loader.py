@@ -19,7 +19,10 @@ class CombinedLoader:
 
     Args:
         loaders: at least one.
-        pad_id: what fills up the shorter token ids: the tokenizer's `rules.pad_id`.
+        pad_id: fills up the shorter rows of token ids; the tokenizer's `config.pad_id`.
+
+    Raises:
+        ValueError: If there is no loader, or if their numbers of batches per epoch differ.
     """
 
     def __init__(self, loaders: Sequence[BaseLoader], *, pad_id: int) -> None:
@@ -40,15 +43,17 @@ class CombinedLoader:
 
     @property
     def epoch(self) -> int:
+        """Epochs that were completed; the same for all loaders."""
         return self.loaders[0].epoch
 
     @property
     def position(self) -> int:
+        """Batches of this epoch that were delivered; the same for all loaders."""
         return self.loaders[0].position
 
     @property
     def error_counts(self) -> ErrorCounts:
-        """Those of all loaders together; a copy."""
+        """Samples tried and bad samples of all loaders together; a copy."""
         total = ErrorCounts()
         for loader in self.loaders:
             total.merge(loader.error_counts)
@@ -61,7 +66,11 @@ class CombinedLoader:
             yield concat_batches(parts, self._pad_id)
 
     def _next_parts(self, iterators: Sequence[Iterator[Batch]]) -> list[Batch]:
-        """One batch of each loader; [] at the end of the epoch."""
+        """The next batch of each loader; [] at the end of the epoch.
+
+        If a loader raises, all loaders are closed and go back to the state before this call. ValueError if some of
+        them, but not all, are at the end of the epoch.
+        """
         before = self.state_dict()
         try:
             parts = [next(iterator, None) for iterator in iterators]
@@ -83,7 +92,14 @@ class CombinedLoader:
         return {"loaders": [loader.state_dict() for loader in self.loaders]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; ValueError, and no loader moves, if it is the state of another stream."""
+        """Continue from a saved state.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: If it is the state of another stream; then no loader moves.
+        """
         states = state.get("loaders")
         states = states if isinstance(states, list) else []
         if len(states) != len(self.loaders) or not all(isinstance(one, Mapping) for one in states):
@@ -101,6 +117,7 @@ class CombinedLoader:
             raise
 
     def _load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Load one state into each loader; ValueError at the first that is of another stream."""
         for loader, state in zip(self.loaders, states, strict=True):
             loader.load_state_dict(state)
 

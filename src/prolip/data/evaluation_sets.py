@@ -42,13 +42,13 @@ def prepare_evaluation_sets(
 
     Args:
         spec: address of generated data ("scenes:hard,size=48").
-        folder: parent of the sets; one that is there already is read, not written again.
-        limit: samples of each set.
-        seed: Seed of the fresh samples; must not be one that anybody trains on.
-        progress: show a progress bar; None: if stderr is a terminal.
+        folder: where the sets are written, each in a folder of its own; one that exists already is read instead.
+        limit: number of samples of each set.
+        seed: seed of the fresh samples; must not be one that anybody trains on.
+        progress: whether to show a progress bar; None: if stderr is a terminal.
 
     Returns:
-        The sets.
+        The sets, opened.
     """
     sets: GeneratedEvaluationSets = import_generator(spec).prepare_evaluation_sets(
         spec, folder, limit=limit, seed=seed, progress=progress

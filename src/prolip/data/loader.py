@@ -35,10 +35,12 @@ from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
 from prolip.data.source import Source, compute_fingerprint
 
 OnBad = Literal["replace", "drop"]
+"""What happens to a bad sample; see `Loader`."""
 
 MAX_SUBSTITUTES = 20
 """Samples that are tried in place of a bad one."""
 STATE_VERSION = 2
+"""Version of `Loader.state_dict`; a state of another version is refused."""
 
 
 class Loader(BaseLoader):
@@ -53,15 +55,15 @@ class Loader(BaseLoader):
         num_workers: processes that read ahead, `prefetch_factor` batches each; 0: no process, nothing ahead. They live
             until `close`, or as long as the loader.
         rank, world_size: None: those of the process group.
-        drop_last: what happens to the last global batch of an epoch if it is not full. True: it is left out (with one
-            pass per epoch and shuffling, the next epoch leaves out other samples; with samples_per_epoch or weights
+        drop_last: what happens to the last global batch of an epoch if it is not full. True: it is skipped (with one
+            pass per epoch and shuffling, the next epoch skips other samples; with samples_per_epoch or weights
             nothing is lost, because the next epoch starts where this one ended). False: the ranks share it as evenly
             as possible, and a rank that would get nothing has one batch less.
         on_bad: "replace": another sample, drawn at random, takes the place of a bad one, so that batches stay full;
             after 20 bad ones, or if the data is hardly larger than a batch, the batch may be smaller. "drop": the batch
             is smaller, and skipped if it is empty.
-        max_bad_fraction: of samples, above which loading ends in TooManyBadSamplesError; see `ErrorCounts.check`. The
-            counts are of one epoch and of this rank.
+        max_bad_fraction: fraction of bad samples, 0 to 1, above which loading ends in TooManyBadSamplesError; see
+            `ErrorCounts.check`. The counts are of one epoch and of this rank.
         prefetch_factor: batches that each worker prepares ahead.
     """
 
@@ -84,6 +86,7 @@ class Loader(BaseLoader):
         max_bad_fraction: float = 0.1,
         prefetch_factor: int = 2,
     ) -> None:
+        """Check the arguments and fingerprint the data; workers start with the first iteration."""
         super().__init__()
         require_choice(on_bad, get_args(OnBad), "on_bad")
         require_positive_int(global_batch_size, "global_batch_size")
@@ -122,17 +125,22 @@ class Loader(BaseLoader):
         if not drop_last and self._reader.rank_positions(self._length):
             self._length += 1
         self._max_bad_fraction = max_bad_fraction
-        self._shards = sum(len(source.chunks) for source in checked) / world_size
+        self._shards = sum(len(source.chunks) for source in checked) / world_size  # of this rank, on average
         self._requests = _Requests()
         self._worker_settings = check_worker_settings(num_workers, prefetch_factor)
         self._pool = make_worker_pool(self._reader, self._requests, **self._worker_settings)
-        self._iteration = 0
+        self._iteration = 0  # changes with whatever makes older iterators invalid
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank."""
         return self._length
 
     def _iter_rest_of_epoch(self) -> Iterator[Batch]:
+        """Request the remaining batches of the epoch from the pool, count their bad samples, and skip empty batches.
+
+        TooManyBadSamplesError by `max_bad_fraction`; RuntimeError if another iteration, `close` or `load_state_dict`
+        came in between.
+        """
         self._iteration += 1
         iteration = self._iteration
         self._requests.epoch, self._requests.batches = self.epoch, range(self.position, len(self))
@@ -163,12 +171,13 @@ class Loader(BaseLoader):
         differ.
 
         Args:
-            state: State of `state_dict`.
+            state: what `state_dict` returned.
 
         Raises:
             ValueError: If it is the state of another stream.
         """
         require_same_stream(self._settings, state)
+        # Rounded up, and not len(self): a state of another rank may be one batch further.
         batches = -(-self._reader.schedule.samples_per_epoch // self._reader.global_batch_size)
         epoch, position = (read_count(state, name) for name in ("epoch", "batch"))
         if position > batches:
@@ -187,7 +196,12 @@ class Loader(BaseLoader):
 
 @dataclass(frozen=True, kw_only=True)
 class _BatchReader(Dataset[WorkerResult]):
-    """Reads batches by (epoch, batch index). Copied into each worker."""
+    """Reads a rank's batches by (epoch, batch index). Copied into each worker.
+
+    Slots are the places of a rank's batch, from 0; `found` maps a slot to (sample index through all sources, sample).
+    weighted: whether sources have weights: then a bad sample is replaced by one of the same source, if possible.
+    The other fields are the arguments of `Loader`.
+    """
 
     sources: tuple[Source, ...]
     schedule: Schedule
@@ -200,6 +214,7 @@ class _BatchReader(Dataset[WorkerResult]):
     weighted: bool
 
     def __getitem__(self, request: tuple[int, int]) -> WorkerResult:
+        """Read this rank's part of the batch (epoch, batch index), and replace bad samples if `on_bad` says so."""
         epoch, batch = request
         indices = self.schedule.sample_indices(epoch, np.array(self.rank_positions(batch)))
         found: dict[int, tuple[int, TrainingSample]] = {}
@@ -233,7 +248,10 @@ class _BatchReader(Dataset[WorkerResult]):
         self, slot: int, sample: int, source: int, index: int, pass_number: int,
         found: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
-        """Read a sample into a slot of the batch, or record why it is bad."""
+        """Read a sample into found[slot], or append to `errors` why it is bad.
+
+        `sample` is its index through all sources, which is `index` in the source number `source`.
+        """
         seed = derive_seed(self.seed, "sample", pass_number, source, index)
         try:
             found[slot] = sample, self.preprocessor.process(self.sources[source].read(index), seed)
@@ -244,7 +262,10 @@ class _BatchReader(Dataset[WorkerResult]):
         self, epoch: int, batch: int, indices: SampleIndices,
         found: dict[int, tuple[int, TrainingSample]], errors: list[SampleError],
     ) -> None:  # fmt: skip
-        """Fill the empty slots with samples that no rank has in this batch."""
+        """Fill the slots that `found` lacks with samples that no rank has in this batch. Adds to `found`, `errors`.
+
+        `indices` are the samples that were tried first, one per slot.
+        """
         positions, all_positions = self.rank_positions(batch), np.array(self.global_positions(batch))
         taken = set(self.schedule.sample_indices(epoch, all_positions).samples.tolist())
         for slot in [slot for slot in range(len(positions)) if slot not in found]:
@@ -260,8 +281,9 @@ class _BatchReader(Dataset[WorkerResult]):
                 break
 
     def _iter_substitutes(self, epoch: int, position: int, source: int) -> Iterator[int]:
-        """Indices of samples to try in place of a bad one: with weights first of the same source, to keep proportions.
+        """Indices of samples to try in place of a bad one of `source`, which was at `position` of the epoch.
 
+        At most MAX_SUBSTITUTES; with weights, half of them come first from the same source, to keep proportions.
         Position k of a global batch of size G draws from k, k + G, k + 2 G, ..., which are then scattered one to one.
         So no two positions have the same substitute, whichever ranks they are on, without communication.
         """
@@ -289,7 +311,10 @@ class _BatchReader(Dataset[WorkerResult]):
 
 @dataclass
 class _Requests:
-    """What the loader asks for next. A separate object, so that the pool of workers doesn't keep the loader alive."""
+    """Iterable over the (epoch, batch index) that the loader asks its pool for.
+
+    A separate object, so that the pool of workers doesn't keep the loader alive.
+    """
 
     epoch: int = 0
     batches: range = field(default_factory=lambda: range(0))
@@ -300,6 +325,7 @@ class _Requests:
 
 
 def _check_sources(sources: Source | Sequence[Source]) -> tuple[Source, ...]:
+    """One source or several as a tuple; TypeError for a path or a stream, ValueError if there is none."""
     checked = tuple(sources) if isinstance(sources, Sequence) and not isinstance(sources, str) else (sources,)
     for source in checked:
         if isinstance(source, str | Path):
@@ -319,7 +345,10 @@ def _round_to_batches(
     samples_per_epoch: int | None,
     global_batch_size: int,
 ) -> int | None:
-    """Samples of an epoch without its incomplete batch; None: still one pass, whose end the loader doesn't reach."""
+    """`samples_per_epoch` of a schedule for drop_last: rounded down to full batches; ValueError if there is none.
+
+    None without weights and samples_per_epoch: an epoch stays one pass, and the loader stops before its end.
+    """
     samples = sum(map(len, sources)) if samples_per_epoch is None else samples_per_epoch
     if samples < global_batch_size:
         raise ValueError(

@@ -46,9 +46,10 @@ def open_data(spec: str | Path, *, captions: Sequence[str] | None = None, image:
         image: the column or extension of the image, or COCO's folder of images; None: the format's default.
 
     Returns:
-        The source.
+        The source. Up to 100 samples of data on disk were read from it to check where captions and images are.
 
     Raises:
+        FileNotFoundError: If there is no such file or folder.
         ValueError: If the format is unknown, or if captions or images are not where they are looked for.
     """
     text = os.path.expanduser(str(spec))
@@ -86,7 +87,10 @@ def import_generator(spec: str) -> ModuleType:
         spec: address of generated data, or a generator's name alone ("scenes").
 
     Returns:
-        The module.
+        The module, with the functions that GENERATORS lists.
+
+    Raises:
+        KeyError: If there is no such generator.
     """
     return import_module(GENERATORS[spec.partition(":")[0]])
 
@@ -96,7 +100,7 @@ def make_generated_tokenizer(name: str, context_length: int = 64) -> Tokenizer:
 
     Args:
         name: a key of GENERATORS.
-        context_length: token ids per text.
+        context_length: largest number of token ids of a text.
 
     Returns:
         The tokenizer.
@@ -118,15 +122,16 @@ def is_stream(spec: str) -> bool:
 
 
 def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None) -> Source:
+    """`open_data` of a folder: what it contains decides on the format; ValueError if nothing in it is recognized."""
     if any((folder / name).is_file() for name in SAVED_DATASET_FILES):
         return ArrowDataset(folder, captions=captions, image=image)
     names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     tars = [str(folder / name) for name in names if name.lower().endswith(".tar")]
-    if tars:  # before .parquet: img2dataset writes tables of URLs beside its shards
+    if tars:  # before .parquet: img2dataset writes tables of URLs next to its shards
         return _open_shards(tars, captions, image)
     if is_task_folder(folder):
-        lines = ("txt:lines",) if read_dataset_type(folder) == "retrieval" else ()
-        return _open_shards(list_task_shards(folder), lines if captions is None else captions, image)
+        task_captions = ("txt:lines",) if read_dataset_type(folder) == "retrieval" else ()
+        return _open_shards(list_task_shards(folder), task_captions if captions is None else captions, image)
     if any(name.lower().endswith(".parquet") for name in names):
         return ParquetTable(folder, captions=captions, image=image)
     try:
@@ -139,6 +144,10 @@ def _open_folder(folder: Path, captions: Sequence[str] | None, image: str | None
 
 
 def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: str | None) -> Source:
+    """`open_data` of a file, a glob or a range: the extension decides on the format. `lower` is `text` in lower case.
+
+    FileNotFoundError if nothing has this name, ValueError if the extension is unknown.
+    """
     if lower.rstrip("}").endswith(".tar"):  # {a.tar,b.tar} too
         return _open_shards(text, captions, image)
     if lower.endswith(".parquet"):
@@ -157,11 +166,13 @@ def _open_files(text: str, lower: str, captions: Sequence[str] | None, image: st
 
 
 def _open_shards(pattern: str | list[str], captions: Sequence[str] | None, image: str | None) -> Source:
+    """Open tar shards; None leaves `captions` or the extensions of images at the defaults of `TarShards`."""
     options: dict[str, Any] = {} if captions is None else {"captions": captions}
     return TarShards(pattern, **options) if image is None else TarShards(pattern, images=(image,), **options)
 
 
 def _refuse_columns(path: Path | str, reason: str, captions: Sequence[str] | None, image: str | None) -> None:
+    """Raise ValueError if columns were chosen for a format without columns; `reason` says what it has instead."""
     if captions or image is not None:
         raise ValueError(
             f"{path}: {reason}. Leave out captions and image (or use captions=() for images alone)."
@@ -169,4 +180,5 @@ def _refuse_columns(path: Path | str, reason: str, captions: Sequence[str] | Non
 
 
 def _make_format_error(name: str, found: str) -> ValueError:
+    """The error for data of unknown format; `found` says what was there instead."""
     return ValueError(f"{name}: the format of the data is not recognized: {found}. Supported are: {FORMATS}")

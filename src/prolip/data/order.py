@@ -17,6 +17,7 @@ from prolip.checks import require_positive_int
 from prolip.data.source import Source
 
 ROUNDS = 8
+"""Rounds of the Feistel network."""
 MIN_BITS = 6
 """With fewer bits, eight rounds favor some permutations: a small range is permuted inside one of 64 numbers."""
 BLOCK = 65536
@@ -44,22 +45,23 @@ def permute(positions: np.ndarray, size: int | np.ndarray, key: int | np.ndarray
 
     A Feistel network needs no table: it computes where any single position goes, in constant memory, so a position in
     the middle of 1.4 billion samples is reached without the ones before it. It permutes numbers of a fixed bit length;
-    where `size` is not a power of two, a result outside range(size) is permuted again until it lies inside ("cycle
-    walking"). That is still a permutation of range(size), because it follows the cycle of the larger permutation to the
-    next member inside the range, and two positions never meet on a cycle. On average it takes fewer than two rounds of
-    walking (for sizes from 33 on).
+    where `size` is not a power of two, a result outside range(size) is permuted again until it lies inside (known as
+    "cycle walking"). That is still a permutation of range(size), because it follows the cycle of the larger
+    permutation to the next member inside the range, and two positions never meet on a cycle. On average it takes
+    fewer than two applications (for sizes from 33 on).
 
     Args:
-        positions: int64 (n,).
+        positions: int64 (n,), each from 0 to size - 1.
         size: length of the range; one for all positions, or (n,).
-        key: Key of 64 bits, chooses the permutation; one for all positions, or (n,).
+        key: 64 bits that choose the permutation; one for all positions, or (n,).
 
     Returns:
-        int64 (n,).
+        int64 (n,): where each position goes, from 0 to size - 1.
     """
     values = np.array(positions, dtype=np.uint64)
     sizes = np.broadcast_to(np.asarray(size, dtype=np.uint64), values.shape)
     keys = np.broadcast_to(np.asarray(key, dtype=np.uint64), values.shape)
+    # The bit length of size - 1: frexp writes x as m * 2**e with 0.5 <= m < 1, so its exponent e is the bit length.
     bits = np.maximum(np.frexp((sizes - np.uint64(1)).astype(np.float64))[1], MIN_BITS).astype(np.uint64)
     round_keys = _derive_keys(ROUNDS, keys)
     outside = np.arange(len(values))  # those that are still to be permuted (again)
@@ -90,8 +92,8 @@ class SampleOrder:
 
     Args:
         chunks: int64 (C,), the number of samples of each chunk; 0 is allowed.
-        seed: Seed of the data.
-        pass_number: each pass has its own order.
+        seed: determines the order, together with the pass number.
+        pass_number: number of the pass over the data, from 0; each has its own order.
         window: chunks that are pooled.
         shuffle: whether to shuffle.
     """
@@ -99,6 +101,7 @@ class SampleOrder:
     def __init__(
         self, chunks: np.ndarray, *, seed: int, pass_number: int, window: int, shuffle: bool
     ) -> None:
+        """Shuffle the chunks and set the keys of the pools' permutations: O(C) memory, whatever their sizes."""
         require_positive_int(window, "window")
         chunks = np.asarray(chunks, dtype=np.int64)
         self.size = int(chunks.sum())
@@ -108,7 +111,8 @@ class SampleOrder:
         key = derive_seed(seed, "order", pass_number)
         chunk_order = random_permutation(len(chunks), key)
         lengths = chunks[chunk_order]
-        self._ends = np.cumsum(lengths)
+        self._ends = np.cumsum(lengths)  # of the chunks, in shuffled order
+        # For each chunk in shuffled order: its start on disk minus its start in the shuffled sequence.
         self._shifts = (np.cumsum(chunks) - chunks)[chunk_order] - (self._ends - lengths)
         self._pool_ends = np.append(self._ends[window - 1 :: window], self.size)
         self._pool_keys = _derive_keys(len(self._pool_ends), derive_seed(key, "pools"))
@@ -136,7 +140,7 @@ class SampleIndices(NamedTuple):
 
     samples: index of the sample, counted through all sources.
     sources, indices: the same as a source and the index of the sample in it.
-    passes:  passes over the data that were completed before.
+    passes:  passes over the data (with weights: over the source) that were completed before.
     """
 
     samples: np.ndarray
@@ -151,15 +155,21 @@ class Schedule:
     All passes over the data, one after another, are an endless sequence; epoch e is its positions e * N to
     (e + 1) * N - 1, where N is samples_per_epoch. Within a pass each sample comes exactly once.
 
+    What has passes of its own is called a group here: without weights all sources together are the only group, with
+    weights each source is one.
+
     Args:
         sources: the data, none of them empty.
         weights: None: the sources are concatenated, and a pass goes once through all of them. Otherwise a positive
             number for each: every 65536 positions have each source in proportion to its weight, rounded, in random
             order, and each source has passes of its own.
         samples_per_epoch: None: the sum of the sources' lengths; without weights that is one pass.
-        seed: Seed of all orders.
+        seed: determines all orders.
         shuffle: whether to shuffle.
-        window: chunks that are shuffled together; see `Order`.
+        window: chunks that are shuffled together; see `SampleOrder`.
+
+    Raises:
+        ValueError: If there is no source, one is empty, or an argument is out of range.
     """
 
     def __init__(
@@ -182,82 +192,98 @@ class Schedule:
         self.samples_per_epoch = samples_per_epoch or int(lengths.sum())
         self._source_ends = np.cumsum(lengths)
         self._seed, self._shuffle, self._window = seed, shuffle, window
-        self._counts = (
+        self._block_counts = (  # positions of each source in a block
             None if weights is None else count_per_block(weights, [source.name for source in sources])
         )
-        self._chunks = [np.concatenate(chunks)] if weights is None else chunks
-        self._lengths = np.array([part.sum() for part in self._chunks])
+        self._group_chunks = [np.concatenate(chunks)] if weights is None else chunks
+        self._group_lengths = np.array([sizes.sum() for sizes in self._group_chunks])
+        # Caches of `_get_order` and `_get_block`.
         self._orders: dict[tuple[int, int], SampleOrder] = {}
         self._blocks: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def size(self) -> int:
-        """Samples of all sources."""
+        """Number of samples of all sources."""
         return int(self._source_ends[-1])
 
     def sample_indices(self, epoch: int, positions: np.ndarray) -> SampleIndices:
         """Find the samples at positions of an epoch.
 
         Args:
-            epoch: from 0.
+            epoch: number of the epoch, from 0.
             positions: int64 (n,), each from 0 to samples_per_epoch - 1.
 
         Returns:
             The samples at these positions, in the same order.
         """
         endless = epoch * self.samples_per_epoch + np.asarray(positions, dtype=np.int64)
-        pools, counters = (
-            (np.zeros_like(endless), endless) if self._counts is None else self._draw_sources(endless)
+        groups, counters = (
+            (np.zeros_like(endless), endless) if self._block_counts is None else self._draw_sources(endless)
         )
-        passes, within = np.divmod(counters, self._lengths[pools])
+        passes, positions_in_pass = np.divmod(counters, self._group_lengths[groups])
         samples = np.empty_like(endless)
-        runs = passes * len(self._chunks) + pools
-        for run in np.unique(runs).tolist():
-            pass_number, pool = divmod(run, len(self._chunks))
-            here = runs == run
-            start = int(self._lengths[:pool].sum())
-            samples[here] = start + self._order(pool, pass_number)[within[here]]
+        # A number for each pair (pass, group), so that the positions of a pair are mapped together.
+        pairs = passes * len(self._group_chunks) + groups
+        for pair in np.unique(pairs).tolist():
+            pass_number, group = divmod(pair, len(self._group_chunks))
+            selected = pairs == pair
+            start = int(self._group_lengths[:group].sum())
+            samples[selected] = start + self._get_order(group, pass_number)[positions_in_pass[selected]]
         return SampleIndices(samples, *self.locate(samples), passes)
 
     def locate(self, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Turn indices through all sources, int64 (n,), into (sources, indices in them), int64 (n,) each."""
+        """Find the sources of samples.
+
+        Args:
+            samples: int64 (n,): indices of samples, counted through all sources.
+
+        Returns:
+            (sources, indices), int64 (n,) each: the source of each sample, and the sample's index in it.
+        """
         sources = np.searchsorted(self._source_ends, samples, side="right")
         return sources, samples - np.where(sources > 0, self._source_ends[sources - 1], 0)
 
     def samples_of_source(self, source: int) -> range:
-        """Return the indices of a source's samples, counted through all sources."""
+        """Return the indices of a source's samples, counted through all sources; `source` is its number, from 0."""
         return range(int(self._source_ends[source - 1]) if source else 0, int(self._source_ends[source]))
 
-    def _order(self, pool: int, pass_number: int) -> SampleOrder:
-        key = (pool, pass_number)
+    def _get_order(self, group: int, pass_number: int) -> SampleOrder:
+        """The order of one pass over a group; the last ones are cached, two for each group."""
+        key = (group, pass_number)
         if key not in self._orders:
-            _drop_oldest(self._orders, 2 * len(self._chunks))
+            _drop_oldest(self._orders, 2 * len(self._group_chunks))
             self._orders[key] = SampleOrder(
-                self._chunks[pool], seed=derive_seed(self._seed, "pool", pool), pass_number=pass_number,
+                self._group_chunks[group], seed=derive_seed(self._seed, "pool", group), pass_number=pass_number,
                 window=self._window, shuffle=self._shuffle,
             )  # fmt: skip
         return self._orders[key]
 
     def _draw_sources(self, endless: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which source each endless position has, and how many of that source came before it."""
-        blocks, within = np.divmod(endless, BLOCK)
-        pools, counters = np.empty_like(endless), np.empty_like(endless)
-        for block in np.unique(blocks).tolist():
-            here = blocks == block
-            block_pools, block_counters = self._block(block)
-            pools[here], counters[here] = block_pools[within[here]], block_counters[within[here]]
-        return pools, counters
+        """With weights: the source of each position of the endless sequence, int64 (n,).
 
-    def _block(self, block: int) -> tuple[np.ndarray, np.ndarray]:
-        assert self._counts is not None
+        Returns (sources, counters), int64 (n,) each; a counter is how many samples of that source came before.
+        """
+        blocks, within = np.divmod(endless, BLOCK)
+        sources, counters = np.empty_like(endless), np.empty_like(endless)
+        for block in np.unique(blocks).tolist():
+            selected = blocks == block
+            block_sources, block_counters = self._get_block(block)
+            sources[selected] = block_sources[within[selected]]
+            counters[selected] = block_counters[within[selected]]
+        return sources, counters
+
+    def _get_block(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """(sources, counters) of all positions of a block, see `_draw_sources`: int64 (65536,) each. Cached."""
+        assert self._block_counts is not None
         if block not in self._blocks:
             _drop_oldest(self._blocks, 2)
-            slots = random_permutation(BLOCK, derive_seed(self._seed, "block", block))
-            pools = np.searchsorted(np.cumsum(self._counts), slots, side="right")
+            # Numbers 0 .. BLOCK - 1 in random order: the first count_0 of them stand for source 0, and so on.
+            numbers = random_permutation(BLOCK, derive_seed(self._seed, "block", block))
+            sources = np.searchsorted(np.cumsum(self._block_counts), numbers, side="right")
             counters = np.empty(BLOCK, dtype=np.int64)
-            for pool, count in enumerate(self._counts.tolist()):
-                counters[pools == pool] = block * count + np.arange(count)
-            self._blocks[block] = pools, counters
+            for source, count in enumerate(self._block_counts.tolist()):
+                counters[sources == source] = block * count + np.arange(count)
+            self._blocks[block] = sources, counters
         return self._blocks[block]
 
 
@@ -266,7 +292,7 @@ def count_per_block(weights: Sequence[float], names: Sequence[str]) -> np.ndarra
 
     Args:
         weights: positive, one per source; they needn't sum to 1.
-        names: Names of the sources, for errors.
+        names: names of the sources, for errors.
 
     Returns:
         int64 (S,): positions of each source; their sum is 65536.
@@ -300,20 +326,25 @@ def apportion(weights: Sequence[float], total: int) -> np.ndarray:
     Returns:
         int64 (S,), whose sum is `total`.
     """
-    parts = np.array(weights, dtype=np.float64) / max(weights)
-    exact = parts / parts.sum() * total
+    relative = np.array(weights, dtype=np.float64) / max(weights)  # so that their sum can't overflow
+    exact = relative / relative.sum() * total
     counts = np.floor(exact).astype(np.int64)
-    largest_first = np.argsort(counts - exact, kind="stable")
-    counts[largest_first[: total - int(counts.sum())]] += 1
+    largest_remainder_first = np.argsort(counts - exact, kind="stable")
+    counts[largest_remainder_first[: total - int(counts.sum())]] += 1
     rounded: np.ndarray = counts
     return rounded
 
 
 def _check_chunks(source: Source) -> np.ndarray:
+    """The sizes of a source's chunks, int64 (C,); ValueError if one is negative, they don't add up to its length, or
+    that is 0.
+    """
     chunks = np.asarray(source.chunks, dtype=np.int64)
     if len(source) == 0:
         raise ValueError(f"{source.name}: the source has no samples")
-    if int(chunks.sum()) != len(source) or (chunks < 0).any():
+    if (chunks < 0).any():
+        raise ValueError(f"{source.name}: a chunk has the negative size {chunks.min()}")
+    if int(chunks.sum()) != len(source):
         raise ValueError(
             f"{source.name}: the chunks have {chunks.sum()} samples, but the source has {len(source)}"
         )
@@ -321,6 +352,7 @@ def _check_chunks(source: Source) -> np.ndarray:
 
 
 def _drop_oldest(cache: dict[Any, Any], max_size: int) -> None:
+    """Remove the entries of a dict that were inserted first, until it has room for one more."""
     while len(cache) >= max_size:
         del cache[next(iter(cache))]
 
@@ -329,6 +361,7 @@ def _feistel(values: np.ndarray, bits: np.ndarray, round_keys: np.ndarray) -> np
     """Permute the numbers of `bits` bits: each half in turn is XORed with a hash of the other half.
 
     Such a round can be undone whatever the hash is (XOR the same hash again), so all rounds together are one to one.
+    uint64: values and bits (n,), round_keys (ROUNDS, n); the result is (n,), each below 2**bits.
     """
     one = np.uint64(1)
     high_bits = bits >> one
@@ -345,7 +378,7 @@ def _feistel(values: np.ndarray, bits: np.ndarray, round_keys: np.ndarray) -> np
 
 
 def _derive_keys(count: int, key: int | np.ndarray) -> np.ndarray:
-    """Derive `count` different keys from each key (splitmix64): uint64 (count, *key.shape)."""
+    """Derive `count` different keys from each key, as splitmix64 does: uint64 (count, *key.shape)."""
     steps = np.arange(count, dtype=np.uint64) * np.uint64(GAMMA)
     return _scramble(np.add.outer(steps, np.asarray(key, dtype=np.uint64)))
 

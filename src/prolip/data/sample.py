@@ -23,7 +23,7 @@ Reason = Literal[
     "broken shard",
     "unreadable row",
 ]
-"""Why a sample is left out. `unreadable caption`: not UTF-8, not JSON, or not a text."""
+"""Why a sample can't be used. `unreadable caption`: not UTF-8, not JSON, or not a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,12 @@ class Sample:
 
 
 class SampleError(NamedTuple):
-    """Record of a sample that was left out. Plain values, so that a worker can send it to its parent process."""
+    """Record of a sample that can't be used. Plain values, so that a worker can send it to its parent process.
+
+    reason:   what is wrong.
+    location: the file, and the key or row in it.
+    detail:   more about the reason, such as another library's message; may be "".
+    """
 
     reason: Reason
     location: str
@@ -67,17 +72,17 @@ class BadSampleError(ValueError):
 
 
 def parse_captions(values: Iterable[object], location: str) -> tuple[str, ...]:
-    """Read captions from the values of a sample; blank and unreadable ones are left out.
+    """Read captions from the values of a sample; blank and unreadable ones are skipped.
 
     Args:
         values: texts, UTF-8 bytes, or (nested) lists of them.
-        location: Location of the sample, for the error.
+        location: location of the sample, for the error.
 
     Returns:
         The captions, stripped; at least one.
 
     Raises:
-        BadSampleError: If no caption is left, with the reason of the first value; or if there was no value.
+        BadSampleError: If no caption is left; the reason is that of the first skipped value, if there is any.
     """
     captions: list[str] = []
     first_error: BadSampleError | None = None
@@ -97,7 +102,7 @@ def read_json_field(content: bytes, path: str, location: str) -> list[object]:
     Args:
         content: the JSON object, UTF-8.
         path: name of the field; dots lead into nested objects ("meta.captions").
-        location: Location of the sample, for the error.
+        location: location of the sample, for the error.
 
     Returns:
         [value], or [] if the field is absent or null.
@@ -117,6 +122,7 @@ def read_json_field(content: bytes, path: str, location: str) -> list[object]:
 
 
 def _flatten(values: Iterable[object]) -> Iterator[object]:
+    """The elements of nested lists and tuples, in order, without None."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _flatten(value)
@@ -125,6 +131,7 @@ def _flatten(values: Iterable[object]) -> Iterator[object]:
 
 
 def _parse_caption(value: object, location: str) -> str:
+    """One caption from a text or UTF-8 bytes, stripped; BadSampleError if it is blank or can't be read as a text."""
     if isinstance(value, bytes):
         try:
             value = value.decode("utf-8-sig")
@@ -146,6 +153,7 @@ def _printable(text: str) -> str:
 
 
 def _is_encodable(text: str) -> bool:
+    """Whether a text can be written as UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell and no tokenizer takes

@@ -13,6 +13,7 @@ from prolip.data.sample import Reason, SampleError
 log = logging.getLogger("prolip.data")
 
 MAX_EXAMPLES = 3
+"""Bad samples of each reason that are kept as examples."""
 WARM_UP_SAMPLES = 1000
 """Until so many samples were tried, the limit is a number, not a fraction: one bad of the first three means nothing."""
 
@@ -26,7 +27,7 @@ def make_unfillable_error(tried: int, errors: Sequence[SampleError]) -> TooManyB
 
     Args:
         tried: samples tried for the batch.
-        errors: Errors of the bad ones; at least one.
+        errors: records of the bad ones; at least one.
 
     Returns:
         The exception, to raise.
@@ -72,7 +73,7 @@ class ErrorCounts:
             self._add_example(error)
 
     def merge(self, other: ErrorCounts) -> None:
-        """Add the counts of another part of the data, for example of another rank."""
+        """Add the counts of another part of the data, for example of another rank; `other` is not changed."""
         self.tried += other.tried
         self.reasons.update(other.reasons)
         self.broken_shards |= other.broken_shards
@@ -88,7 +89,7 @@ class ErrorCounts:
                 1000 is tolerated.
             shards: how many there are to read. A broken shard counts as one bad sample, however many are lost with it,
                 so shards are also counted separately; one broken shard is always tolerated.
-            final: everything was tried: the fraction is that of what was tried, however few.
+            final: whether all samples were tried: then the limit is a fraction of what was tried, however few.
 
         Raises:
             TooManyBadSamplesError: If more is bad.
@@ -142,7 +143,14 @@ class ErrorCounts:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the counts of `state_dict`; ValueError if the state is malformed."""
+        """Replace the counts by saved ones.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Raises:
+            ValueError: If the state is malformed; then nothing changes.
+        """
         try:
             tried = _check_count(state["tried"])
             reasons = Counter({_check_reason(name): _check_count(n) for name, n in state["reasons"].items()})
@@ -158,14 +166,17 @@ class ErrorCounts:
         self.tried, self.reasons, self.examples, self.broken_shards = tried, reasons, examples, broken_shards
 
     def _add_example(self, error: SampleError) -> None:
+        """Keep a bad sample as an example of its reason, if there are fewer than three."""
         examples = self.examples.setdefault(error.reason, [])
         if len(examples) < MAX_EXAMPLES:
             examples.append(error)
 
     def _format_counts(self) -> str:
+        """The reasons with their counts in one line, most frequent first."""
         return ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
 
     def _format_example(self) -> str:
+        """The first example of the most frequent reason, in one line."""
         most_frequent, _ = self.reasons.most_common(1)[0]
         return _shorten(self.examples[most_frequent][0])
 
@@ -177,12 +188,14 @@ def _shorten(error: SampleError, max_length: int = 300) -> str:
 
 
 def _check_count(value: Any) -> int:
+    """Return a value; ValueError unless it is an integer of at least 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
 
 
 def _check_reason(name: Any) -> Reason:
+    """Return a name; ValueError unless it is a `Reason`."""
     if name not in get_args(Reason):
         raise ValueError(f"{name!r} is not a reason")
     reason: Reason = name
@@ -190,5 +203,6 @@ def _check_reason(name: Any) -> Reason:
 
 
 def _parse_error(row: Any) -> SampleError:
+    """A SampleError from [reason, location, detail] of a saved state; ValueError or TypeError if it is malformed."""
     reason, location, detail = row
     return SampleError(_check_reason(reason), str(location), str(detail))

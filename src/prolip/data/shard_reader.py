@@ -15,30 +15,35 @@ class ShardStream(Protocol):
     """Shards that can only be read from their beginning. Copied into loader workers: open files when reading."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """For messages: the address or pattern that a user gave."""
 
     @property
-    def shards(self) -> tuple[str, ...]: ...
+    def shards(self) -> tuple[str, ...]:
+        """Addresses of the shards."""
 
     def read(self, shard: int, skip: int = 0) -> Iterator[Sample | SampleError]:
         """Iterate over the samples of a shard, good and bad; the same order each time.
 
         Args:
             shard: its index in `shards`.
-            skip: samples that are left out at the beginning.
+            skip: number of samples, good and bad, to skip at the beginning.
 
         Yields:
             Samples, and errors in place of bad ones.
         """
 
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Return a digest that changes when the samples or their order may have changed."""
 
 
 class ReaderState(NamedTuple):
     """The position of a reader: in which pass, window and sample of the window it is.
 
-    The window starts at sample `skip` of shard `entry` (counted among the reader's shards of the pass); `offset`
-    samples of it were delivered.
+    pass_number: number of the pass over the stream, from 0.
+    entry:       the window starts in this shard, an index into the reader's shards of the pass, ...
+    skip:        ... at this sample of the shard.
+    offset:      samples of the window that were delivered.
     """
 
     pass_number: int = 0
@@ -48,7 +53,7 @@ class ReaderState(NamedTuple):
 
 
 class ShardSample(NamedTuple):
-    """A sample, good or bad; its shard, and its index in the shard."""
+    """A sample, good or bad, with the index of its shard in the stream and its own index in the shard."""
 
     shard: int
     sample_index: int
@@ -58,9 +63,9 @@ class ShardSample(NamedTuple):
 class ShardReader:
     """The samples of some shards, pass after pass, from a state on.
 
-    Of the shards of a pass, in random order, a rank has every R-th, and a reader every L-th of these. `buffer_size`
-    consecutive samples are a window, delivered in random order; then comes the next window. No window reaches into the
-    next pass.
+    Of the shards of a pass, in random order, each of R ranks has every R-th, and each of its L readers every L-th of
+    these. `buffer_size` consecutive samples are a window, delivered in random order; then comes the next window. No
+    window reaches into the next pass.
 
     Exact resume: a window's shuffle depends only on where the window starts. So the state is four numbers, not the
     contents of a buffer, and resuming costs reading one window again. (A buffer that is refilled sample by sample
@@ -85,16 +90,19 @@ class ShardReader:
         Args:
             stream: the shards.
             state: where to start.
-            number: Number of this reader among the rank's, from 0.
-            num_readers: Num readers of the rank.
-            rank, world_size: of the loader.
+            number: index of this reader among the readers of the rank, from 0.
+            num_readers: number of readers of the rank.
+            rank, world_size: rank of the loader, from 0, and number of ranks.
             buffer_size: samples of a window.
-            seed: Seed of the shuffles.
+            seed: determines the shuffles.
             shuffle: whether to shuffle shards and samples.
+
+        Raises:
+            ValueError: If the data is shorter than it was when the state was saved.
         """
         self._stream, self._buffer_size, self._seed, self._shuffle = stream, buffer_size, seed, shuffle
         self._rank, self._world_size, self._number, self._num_readers = rank, world_size, number, num_readers
-        self._start(state.pass_number, state.entry, state.skip)
+        self._start_pass(state.pass_number, state.entry, state.skip)
         if state.offset:
             self._read_window()
             if state.offset > len(self._window):
@@ -116,12 +124,13 @@ class ShardReader:
         if self._offset == len(self._window):
             self._read_window()
             if not self._window:
-                self._start(self._pass_number + 1, 0, 0)
+                self._start_pass(self._pass_number + 1, 0, 0)
                 return None
         self._offset += 1
         return self._window[self._order[self._offset - 1]]
 
-    def _start(self, pass_number: int, entry: int, skip: int) -> None:
+    def _start_pass(self, pass_number: int, entry: int, skip: int) -> None:
+        """Begin a pass at sample `skip` of its shard `entry`: choose the shards of this reader; read nothing yet."""
         self._pass_number, self._entry, self._skip = pass_number, entry, skip
         self._content: Iterator[Sample | SampleError] | None = None
         self._window: list[ShardSample] = []
@@ -129,8 +138,8 @@ class ShardReader:
         shards = np.arange(len(self._stream.shards))
         if self._shuffle:
             shards = random_permutation(len(shards), derive_seed(self._seed, "shards", pass_number))
-        own = shards[self._rank :: self._world_size][self._number :: self._num_readers]
-        self._shards: list[int] = own.tolist()
+        shards_of_rank = shards[self._rank :: self._world_size]
+        self._shards: list[int] = shards_of_rank[self._number :: self._num_readers].tolist()
 
     def _read_window(self) -> None:
         """Read the next window: `buffer_size` samples, fewer at the end of a pass, none after it."""
@@ -145,6 +154,7 @@ class ShardReader:
         self._order: list[int] = order.tolist()
 
     def _read_sample(self) -> ShardSample | None:
+        """Read the next sample of the current shard, or of the next one at its end; None after the last shard."""
         while self._entry < len(self._shards):
             shard = self._shards[self._entry]
             if self._content is None:

@@ -82,14 +82,21 @@ class AnnotatedSource(Source, Protocol):
         """
 
     def log_ambiguity(self, text: str) -> float:
-        """Return the log of the number (or probability) of images that a caption is true of, in nats."""
+        """Return the log of the number (or probability) of images that a caption is true of, in nats.
+
+        Args:
+            text: any caption in the vocabulary of the source.
+
+        Returns:
+            The log; 0 for a probability of 1.
+        """
 
     def is_true_caption(self, index: int, text: str) -> bool:
         """Return whether a caption is true of a sample.
 
         Args:
             index: Index of the sample, from 0.
-            text: any caption in the words of the source.
+            text: any caption in the vocabulary of the source.
 
         Returns:
             Whether it is true.
@@ -122,7 +129,11 @@ class SingleChunkSource(ABC):
 
 
 class ConcatSource:
-    """Several sources one after another, as one (like torch's ConcatDataset)."""
+    """Several sources one after another, as one (like torch's ConcatDataset).
+
+    Args:
+        sources: at least one.
+    """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         if not sources:
@@ -142,9 +153,11 @@ class ConcatSource:
         return int(self._ends[-1])
 
     def read(self, index: int) -> Sample:
+        """Read the sample of this index, counted through all sources, as `Source.read`."""
         require_index(index, len(self))
-        part = int(np.searchsorted(self._ends, index, side="right"))
-        return self.sources[part].read(index - (int(self._ends[part - 1]) if part else 0))
+        number = int(np.searchsorted(self._ends, index, side="right"))  # of the source that has the sample
+        start = int(self._ends[number - 1]) if number else 0
+        return self.sources[number].read(index - start)
 
     def fingerprint(self) -> str:
         return compute_fingerprint(*(source.fingerprint() for source in self.sources))
@@ -156,7 +169,12 @@ class ConcatSource:
 class Subset:
     """At most `count` samples of a source, evenly spaced over it, as a source of their own.
 
-    indices: int64 (n,): of the samples in the source.
+    source:  the whole source.
+    indices: int64 (n,): indices of the chosen samples in it, increasing.
+
+    Args:
+        source: the source to choose from.
+        count: largest number of samples.
     """
 
     def __init__(self, source: Source, count: int) -> None:
@@ -176,7 +194,8 @@ class Subset:
         return self.source.read(int(self.indices[index]))
 
     def fingerprint(self) -> str:
-        return compute_fingerprint("spread", self.source.fingerprint(), len(self))  # names caches: stays
+        # "spread" must stay: fingerprints name caches that exist.
+        return compute_fingerprint("spread", self.source.fingerprint(), len(self))
 
     def files(self) -> Sequence[Path]:
         return self.source.files() if isinstance(self.source, FileBacked) else ()
@@ -187,7 +206,7 @@ def evenly_spaced(total: int, max_count: int) -> np.ndarray:
 
     Args:
         total: length of the range.
-        max_count: how many indices at most.
+        max_count: largest number of indices.
 
     Returns:
         int64 (n,), increasing, from 0 to total - 1.
@@ -196,7 +215,14 @@ def evenly_spaced(total: int, max_count: int) -> np.ndarray:
 
 
 def compute_fingerprint(*values: object) -> str:
-    """Hash values by their text: 16 hexadecimal digits, the same in every process."""
+    """Hash values by their text, str(value).
+
+    Args:
+        values: anything whose text says what it is; the order counts.
+
+    Returns:
+        16 hexadecimal digits, the same in every process.
+    """
     return hashlib.blake2b("\n".join(map(str, values)).encode(), digest_size=8).hexdigest()
 
 
@@ -204,7 +230,7 @@ def require_index(index: int, length: int) -> None:
     """Raise IndexError unless 0 <= index < length.
 
     Args:
-        index: Index of a sample.
+        index: index of a sample, from 0.
         length: number of samples.
     """
     if not 0 <= index < length:
@@ -224,12 +250,12 @@ def require_captions(source: Source, tries: int = 100) -> None:
 
     Args:
         source: the data.
-        tries: how many samples are read at most.
+        tries: largest number of samples that are read.
 
     Raises:
-        ValueError: If no sample is good, and one is bad for such a reason.
+        ValueError: If no sample is good, and one is bad for one of CONFIGURATION_REASONS.
     """
-    first: SampleError | None = None
+    first_error: SampleError | None = None
     indices = np.unique(np.linspace(0, len(source) - 1, min(tries, len(source))).astype(int))
     for index in indices:
         try:
@@ -237,8 +263,8 @@ def require_captions(source: Source, tries: int = 100) -> None:
             return
         except BadSampleError as error:
             if error.record.reason in CONFIGURATION_REASONS:
-                first = first or error.record
-    if first:
+                first_error = first_error or error.record
+    if first_error:
         raise ValueError(
-            f"{source.name}: none of the {len(indices)} samples that were tried can be used. The first: {first}"
+            f"{source.name}: none of the {len(indices)} samples that were tried can be used. The first: {first_error}"
         )

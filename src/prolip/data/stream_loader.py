@@ -36,6 +36,7 @@ from prolip.data.sample_errors import ErrorCounts, make_unfillable_error
 from prolip.data.shard_reader import ReaderState, ShardReader, ShardSample, ShardStream
 
 STATE_VERSION = 2
+"""Version of `StreamLoader.state_dict`; a state of another version is refused."""
 MAX_BAD = 1000
 """Bad samples after which a batch is given up, or twenty times the good ones in it if that is more."""
 MAX_BROKEN_SHARDS = 20
@@ -53,10 +54,10 @@ class StreamLoader(BaseLoader):
         stream: the shards; at least one for each rank.
         preprocessor: makes batches of samples.
         batch_size: samples of a batch on this rank.
-        samples_per_epoch: over all ranks. A number, for training: an epoch is as many full batches as fit into it, and
-            the next one continues where it ended, through pass after pass. None: an epoch is one pass, each sample
-            exactly once on one of the ranks; readers end with what they have, so batches may be smaller, and ranks may
-            have different numbers of batches.
+        samples_per_epoch: samples of all ranks. A number, for training: an epoch is as many full batches as fit into
+            it, and the next one continues where it ended, through pass after pass. None: an epoch is one pass, each
+            sample exactly once on one of the ranks; readers end with what they have, so batches may be smaller, and
+            ranks may have different numbers of batches.
         num_readers: readers of a rank; as many as it has shards, if that is less.
         buffer_size: samples that a reader shuffles together. The bytes of their files are held in memory:
             num_readers * buffer_size samples.
@@ -64,7 +65,7 @@ class StreamLoader(BaseLoader):
         shuffle: False: shards and samples in their order, though readers still take turns.
         num_workers: processes; a number that doesn't divide the number of readers is lowered to one that does.
         rank, world_size: None: those of the process group.
-        max_bad_fraction: as for `Loader`. Bad samples are left out, and the reader's next ones fill the batch.
+        max_bad_fraction: as for `Loader`. Bad samples are skipped, and the reader's next ones fill the batch.
         prefetch_factor: batches that each worker prepares ahead.
     """
 
@@ -85,6 +86,7 @@ class StreamLoader(BaseLoader):
         max_bad_fraction: float = 0.1,
         prefetch_factor: int = 2,
     ) -> None:
+        """Check the arguments and fingerprint the stream; shards are opened and workers started by iteration."""
         super().__init__()
         for value, name in (
             (batch_size, "batch_size"), (num_readers, "num_readers"), (buffer_size, "buffer_size"),
@@ -129,6 +131,11 @@ class StreamLoader(BaseLoader):
         return self._batches_per_epoch
 
     def _iter_rest_of_epoch(self) -> Iterator[Batch]:
+        """Take results from the readers in turn until the epoch is over, count bad samples, and yield the batches.
+
+        TooManyBadSamplesError by `max_bad_fraction`; ValueError if a reader can't fill a batch. If an epoch is one
+        pass, the workers end with it.
+        """
         while not self._is_epoch_over():
             result = self._next_result()
             # The states of the readers are those of the results that were delivered, not of the workers, which have
@@ -147,7 +154,7 @@ class StreamLoader(BaseLoader):
         self.error_counts.end_epoch(self.epoch, self._max_bad_fraction)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of this rank, as values that JSON can hold."""
+        """Return the settings of the stream, the position of this rank and its error counts, as values for JSON."""
         return {
             **self._make_state(self._settings),
             "next_reader": self._next_reader,
@@ -158,7 +165,7 @@ class StreamLoader(BaseLoader):
         """Continue from a saved state, with the same data, ranks and settings, and any number of workers.
 
         Args:
-            state: State of `state_dict`, on the same rank.
+            state: what `state_dict` returned, on the same rank.
 
         Raises:
             ValueError: If it is the state of another stream.
@@ -182,11 +189,13 @@ class StreamLoader(BaseLoader):
         self._results = None
 
     def _is_epoch_over(self) -> bool:
+        """Whether the epoch has all its batches; if it is one pass, whether all readers have begun the next pass."""
         if self._batches_per_epoch is None:
             return all(state.pass_number > self.epoch for state in self._reader_states)
         return self.position >= self._batches_per_epoch
 
     def _next_result(self) -> _StreamResult:
+        """The next result of the pool, which is started first if there is none. An exception closes the pool."""
         if self._results is None:
             reader = self._reader.starting_at(self.epoch, self._next_reader, self._reader_states)
             requests = itertools.count(self._next_reader)
@@ -200,6 +209,7 @@ class StreamLoader(BaseLoader):
             raise
 
     def _make_empty_error(self, result: _StreamResult) -> ValueError:
+        """The error for a result without a batch: too many bad samples, or a reader whose shards are all empty."""
         if result.errors:
             return make_unfillable_error(result.tried, result.errors)
         return ValueError(
@@ -209,7 +219,14 @@ class StreamLoader(BaseLoader):
 
 
 class _StreamResult(NamedTuple):
-    """What a worker sends: a batch or None, what was tried for it, and the state of its reader afterwards."""
+    """What a worker sends.
+
+    batch:        None if there were not enough good samples for one, or if the reader's pass was over.
+    tried:        good and bad samples that were read for it.
+    errors:       the bad ones among them.
+    reader:       index of the reader, from 0.
+    reader_state: position of the reader after the batch.
+    """
 
     batch: Batch | None
     tried: int
@@ -220,7 +237,18 @@ class _StreamResult(NamedTuple):
 
 @dataclass(kw_only=True)
 class _StreamBatchReader(Dataset[_StreamResult]):
-    """Reads batches by their index. Copied into each worker, which has the shard readers of its batches."""
+    """Reads batches by their index: batch i comes from reader i mod num_readers.
+
+    Copied into each worker, which has the shard readers of its batches.
+
+    one_pass:           whether an epoch is one pass: then the last batches may be smaller.
+    epoch:              number of the current epoch, from 0.
+    start:              index of the first batch that is requested.
+    states:             positions of all readers before that batch.
+    _readers:           readers of this worker that were started, by their index.
+    _expected_requests: the batch that each of these must be asked for next.
+    The other fields are the arguments of `StreamLoader`.
+    """
 
     stream: ShardStream
     preprocessor: Preprocessor
@@ -235,14 +263,17 @@ class _StreamBatchReader(Dataset[_StreamResult]):
     epoch: int = 0
     start: int = 0
     states: tuple[ReaderState, ...] = ()
-    _open: dict[int, ShardReader] = field(default_factory=dict)
-    _expected: dict[int, int] = field(default_factory=dict)
+    _readers: dict[int, ShardReader] = field(default_factory=dict)
+    _expected_requests: dict[int, int] = field(default_factory=dict)
 
     def starting_at(self, epoch: int, start: int, states: list[ReaderState]) -> _StreamBatchReader:
-        """Return a copy for the batches from index `start` on."""
-        return replace(self, epoch=epoch, start=start, states=tuple(states), _open={}, _expected={})
+        """Return a copy for the batches of an epoch from index `start` on, when the readers are in these states."""
+        return replace(
+            self, epoch=epoch, start=start, states=tuple(states), _readers={}, _expected_requests={}
+        )
 
     def __getitem__(self, request: int) -> _StreamResult:
+        """Read the batch of index `request`, and advance its reader."""
         number, reader = request % self.num_readers, self._get_reader(request)
         if self.one_pass and reader.state.pass_number > self.epoch:
             return _StreamResult(None, 0, (), number, reader.state)
@@ -253,22 +284,29 @@ class _StreamBatchReader(Dataset[_StreamResult]):
         return _StreamResult(batch, tried, tuple(errors), number, reader.state)
 
     def _get_reader(self, request: int) -> ShardReader:
+        """The reader of a batch, started at its state if this is its first batch here.
+
+        RuntimeError unless the batches of a reader are requested in order, by this worker alone.
+        """
         number = request % self.num_readers
-        expected = self._expected.get(number, self.start + (number - self.start) % self.num_readers)
+        expected = self._expected_requests.get(number, self.start + (number - self.start) % self.num_readers)
         if request != expected:  # if two workers had the same reader, its samples would come twice
             raise RuntimeError(
                 f"Batch {request} was requested from a worker whose reader {number} is before batch {expected}"
             )
-        self._expected[number] = request + self.num_readers
-        if number not in self._open:
-            self._open[number] = ShardReader(
+        self._expected_requests[number] = request + self.num_readers
+        if number not in self._readers:
+            self._readers[number] = ShardReader(
                 self.stream, self.states[number], number=number, num_readers=self.num_readers, rank=self.rank,
                 world_size=self.world_size, buffer_size=self.buffer_size, seed=self.seed, shuffle=self.shuffle,
             )  # fmt: skip
-        return self._open[number]
+        return self._readers[number]
 
     def _read_samples(self, reader: ShardReader) -> tuple[list[TrainingSample], list[int], list[SampleError]]:
-        """Read a batch; less at the end of the one pass, or if too many are bad, or if the reader has no samples."""
+        """Read `batch_size` good samples: (samples, their indices shard * 2**32 + index in the shard, bad samples).
+
+        Fewer at the end of the one pass, or if too many are bad, or if the reader has no samples.
+        """
         processed: list[TrainingSample] = []
         samples: list[int] = []
         errors: list[SampleError] = []
@@ -293,6 +331,7 @@ class _StreamBatchReader(Dataset[_StreamResult]):
         return processed, samples, errors
 
     def _process(self, sample: ShardSample, pass_number: int) -> TrainingSample:
+        """Preprocess a sample, with a seed of its own in each pass; BadSampleError if it is bad."""
         if isinstance(sample.content, SampleError):
             raise BadSampleError(*sample.content)
         seed = derive_seed(self.seed, "sample", pass_number, sample.shard, sample.sample_index)
@@ -300,6 +339,7 @@ class _StreamBatchReader(Dataset[_StreamResult]):
 
 
 def _count_batches(samples_per_epoch: int | None, global_batch_size: int) -> int | None:
+    """Full batches of an epoch; None if an epoch is one pass. ValueError if there is not even one."""
     if samples_per_epoch is None:
         return None
     require_positive_int(samples_per_epoch, "samples_per_epoch", maximum=2**48)
@@ -311,7 +351,10 @@ def _count_batches(samples_per_epoch: int | None, global_batch_size: int) -> int
 
 
 def _lower_to_divisor(num_workers: int, num_readers: int) -> int:
-    """The number of workers, or the next smaller one that divides the readers: a reader belongs to one worker."""
+    """The largest number of workers up to `num_workers` that divides the number of readers; logs if that is fewer.
+
+    So each reader belongs to one worker: torch gives the requests to its workers in turn.
+    """
     divisors = (count for count in range(1, min(num_workers, num_readers) + 1) if num_readers % count == 0)
     lowered = max(divisors, default=num_workers)
     if lowered != num_workers:
@@ -322,7 +365,7 @@ def _lower_to_divisor(num_workers: int, num_readers: int) -> int:
 
 
 def _parse_reader_states(rows: object, num_readers: int) -> list[ReaderState]:
-    """Parse reader states from JSON."""
+    """Read the states of all readers from the lists of four integers in a saved state; ValueError if malformed."""
     if not isinstance(rows, list) or len(rows) != num_readers:
         raise ValueError(f"The saved state must have {num_readers} reader states, not {rows!r:.80}")
     for row in rows:

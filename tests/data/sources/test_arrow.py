@@ -264,6 +264,7 @@ def caption_in_another_process(source, index):
     return source.read(index).captions[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_copies_in_other_processes_read_the_same(tmp_path, start):
     sources = [opened(kind, tmp_path, rows(10)) for kind in ("parquet", "arrow")]

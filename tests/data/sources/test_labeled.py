@@ -117,6 +117,12 @@ def test_names_beside_folders_must_be_as_many(folder):
     assert open_labeled(folder).class_names == ("hound", "feline")
 
 
+def test_labels_refuse_a_sample_outside_the_class_folders(folder):
+    data = open_labeled(folder)
+    with pytest.raises(ValueError, match=r"bird/1.* lies in no folder of a class"):
+        data.labels([sample_info("bird/1.png")])
+
+
 def test_folders_without_images_are_not_classes(folder):
     (folder / "__pycache__").mkdir()
     assert open_labeled(folder).class_names == ("dog", "grey cat")

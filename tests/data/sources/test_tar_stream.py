@@ -218,6 +218,7 @@ def test_no_child_is_left_after_the_end(tar, tmp_path):
     assert ended(mark)
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_no_child_is_left_of_a_worker_that_ends(method, tar, tmp_path):
@@ -253,6 +254,7 @@ def test_an_interrupt_ends_the_command_too(tar, tmp_path):
     mark = tmp_path / "child"
     address = command(tar, "head -c 2700", f"; {child(mark)}; true")
     script = (
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it\n"
         f"from prolip.data.sources.tar_stream import TarStream\nfor _ in TarStream({address!r}).read(0): pass"
     )
     reader = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE)

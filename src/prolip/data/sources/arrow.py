@@ -29,9 +29,13 @@ from prolip.files import read_json
 
 
 class ArrowPart(NamedTuple):
-    """What is loaded at a time: a row group of a Parquet file (`first`: its first row there), or a whole Arrow file.
+    """What is loaded at a time: a row group of a Parquet file, or a whole Arrow file.
 
-    size: Size of an Arrow file, in bytes.
+    path:  the file.
+    rows:  number of rows of the part.
+    group: index of the row group; 0 for an Arrow file.
+    first: index of the part's first row in the file.
+    size:  size of an Arrow file when it was opened, in bytes; None for Parquet.
     """
 
     path: Path
@@ -52,21 +56,29 @@ class ArrowPart(NamedTuple):
 
 
 class ArrowSource(ABC):
-    """Rows in parts, of which the last used stay in memory. Rows are numbered from 1 in each file."""
+    """Rows in parts, of which the last used stay in memory. In messages, rows are numbered from 1 in each file.
+
+    Args:
+        name: path or pattern that a user gave, for messages.
+        parts: the parts in order; empty ones are dropped.
+    """
 
     max_parts: ClassVar[int] = 64  # that stay loaded, in each process
-    max_bytes: ClassVar[float]
+    max_bytes: ClassVar[float]  # of the tables that stay loaded, in each process
 
     def __init__(self, name: str, parts: Sequence[ArrowPart]) -> None:
         self.name = name
         self._parts = [part for part in parts if part.rows]
-        self._ends = np.cumsum([part.rows for part in self._parts], dtype=np.int64)
-        self._order: np.ndarray | None = (
-            None  # indices of rows, if they are a selection of those in the files
-        )
+        self._ends = np.cumsum(
+            [part.rows for part in self._parts], dtype=np.int64
+        )  # in rows, through all parts
+        # Indices of rows, counted through the files; None: all rows in the order of the files.
+        self._order: np.ndarray | None = None
+        # By index of the part, the last used one at the end: its rows, or the message of why it can't be read.
         self._loaded: dict[int, ArrowRows | str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the loaded parts: a worker process loads its own."""
         return {**self.__dict__, "_loaded": {}}
 
     def __len__(self) -> int:
@@ -82,21 +94,26 @@ class ArrowSource(ABC):
         return list(dict.fromkeys(part.path for part in self._parts))
 
     def read(self, index: int) -> Sample:
+        """Read a sample, as `Source.read`. Loads the part of its row, unless it is among those in memory."""
         require_index(index, len(self))
         row = index if self._order is None else int(self._order[index])
-        number = int(np.searchsorted(self._ends, row, side="right"))
-        part = self._parts[number]
-        row -= int(self._ends[number]) - part.rows
-        location = f"{part.path}: row {part.first + row + 1}"
-        return self._make_sample(index, location, part, self._get_rows(number, location).row(row, location))
+        part_index = int(np.searchsorted(self._ends, row, side="right"))
+        part = self._parts[part_index]
+        row_in_part = row - (int(self._ends[part_index]) - part.rows)
+        location = f"{part.path}: row {part.first + row_in_part + 1}"
+        values = self._get_rows(part_index, location).row(row_in_part, location)
+        return self._make_sample(index, location, part, values)
 
-    def _get_rows(self, number: int, location: str) -> ArrowRows:
-        """The rows of a part. An error is remembered too: all rows of the part have it."""
-        part = self._parts[number]
+    def _get_rows(self, part_index: int, location: str) -> ArrowRows:
+        """The rows of a part, from memory or loaded now; BadSampleError if the part can't be read.
+
+        The error is remembered too: all rows of the part have it.
+        """
+        part = self._parts[part_index]
         changed = f"{part.path} has changed since it was opened"
         if part.has_changed():
             raise BadSampleError("unreadable row", location, changed)
-        rows = self._loaded.get(number)
+        rows = self._loaded.get(part_index)
         if rows is None:
             try:
                 with arrow_errors(part.path):
@@ -105,36 +122,37 @@ class ArrowSource(ABC):
                     raise ValueError(changed)
             except (ValueError, IndexError) as error:
                 rows = str(error)
-        self._remember(number, rows)
+        self._remember(part_index, rows)
         if isinstance(rows, str):
             raise BadSampleError("unreadable row", location, rows)
         return rows
 
-    def _remember(self, number: int, rows: ArrowRows | str) -> None:
-        """Make a part the last used one, and drop the first used ones if there are too many."""
-        if next(reversed(self._loaded), None) == number:
+    def _remember(self, part_index: int, rows: ArrowRows | str) -> None:
+        """Make a part the last used one, and drop those that were not used for longest, down to the two limits."""
+        if next(reversed(self._loaded), None) == part_index:
             return
         # Several threads may read. So the dict is replaced, never changed: each of them sees a complete one.
-        loaded = {key: value for key, value in self._loaded.items() if key != number}
-        used = sum(getattr(other, "nbytes", 0) for other in (rows, *loaded.values()))
-        while loaded and (len(loaded) >= self.max_parts or used > self.max_bytes):
-            used -= getattr(loaded.pop(next(iter(loaded))), "nbytes", 0)
-        self._loaded = {**loaded, number: rows}
+        loaded = {key: value for key, value in self._loaded.items() if key != part_index}
+        used_bytes = sum(getattr(other, "nbytes", 0) for other in (rows, *loaded.values()))
+        while loaded and (len(loaded) >= self.max_parts or used_bytes > self.max_bytes):
+            used_bytes -= getattr(loaded.pop(next(iter(loaded))), "nbytes", 0)
+        self._loaded = {**loaded, part_index: rows}
 
     @abstractmethod
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """Return a digest that changes with the data, as `Source.fingerprint`."""
 
     @abstractmethod
     def _load(self, part: ArrowPart) -> Any:
-        """The pyarrow table of a part."""
+        """Load the pyarrow table of a part."""
 
     @abstractmethod
-    def _make_sample(self, index: int, location: str, part: ArrowPart, cells: dict[str, Any]) -> Sample:
-        """The sample of a row, given by column."""
+    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, Any]) -> Sample:
+        """Make the sample of a row, {column: value}; may remove values from `row`. BadSampleError if it is bad."""
 
 
 class _ImageRows(ArrowSource):
-    """Rows with an image and captions.
+    """Rows with an image and captions. A path is relative to `folder`; None: to the folder of the row's file.
 
     An image is bytes, a path, or Hugging Face's struct of both, of which the bytes count first. Captions are a text,
     a list of texts, the values of a map, or several columns of them.
@@ -143,14 +161,16 @@ class _ImageRows(ArrowSource):
     def __init__(
         self, name: str, parts: Sequence[ArrowPart], columns: TableColumns, folder: Path | None
     ) -> None:
+        """Set the columns of image and captions, and the folder that image paths are relative to."""
         super().__init__(name, parts)
         self.columns, self._folder = columns, folder
 
-    def _make_sample(self, index: int, location: str, part: ArrowPart, cells: dict[str, Any]) -> Sample:
-        image = parse_image(cells.pop(self.columns.image), self._folder or part.path.parent, location)
-        values = [drop_map_keys(cells.pop(name)) for name in self.columns.captions]
+    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, Any]) -> Sample:
+        """The sample of a row: image and captions from their columns, all other columns in `extra`."""
+        image = parse_image(row.pop(self.columns.image), self._folder or part.path.parent, location)
+        values = [drop_map_keys(row.pop(name)) for name in self.columns.captions]
         captions = parse_captions(values, location) if values else ()
-        return Sample(str(index), location, image, captions, cells)
+        return Sample(str(index), location, image, captions, extra=row)
 
 
 class ParquetTable(_ImageRows):
@@ -163,7 +183,7 @@ class ParquetTable(_ImageRows):
     Args:
         path: a file, a folder or a glob.
         image, captions: names of columns, as for `CsvTable`.
-        folder: what image paths are relative to; by default the folder of each file.
+        folder: folder that image paths are relative to; None: the folder of each file.
     """
 
     max_bytes = 2.0**30
@@ -176,6 +196,7 @@ class ParquetTable(_ImageRows):
         captions: Sequence[str] | None = None,
         folder: str | Path | None = None,
     ) -> None:
+        """Read the footers of all files, check that they have the columns, and hash them for the fingerprint."""
         parts, columns, digest = [], None, hashlib.blake2b(digest_size=16)
         for file in _parquet_files(path):
             schema, file_parts = read_parquet_parts(file)
@@ -205,7 +226,7 @@ class ArrowDataset(_ImageRows):
 
     Args:
         path: the folder.
-        split: Split of a DatasetDict; by default its only one.
+        split: name of a split of a DatasetDict; None: its only one.
         image, captions: names of columns, as for `CsvTable`.
     """
 
@@ -219,38 +240,44 @@ class ArrowDataset(_ImageRows):
         image: str | None = None,
         captions: Sequence[str] | None = None,
     ) -> None:
+        """Map all files, check that they have the columns, and read which rows were selected."""
         import_extra("pyarrow", "data")
         folder = resolve_split_folder(Path(path), split)
         state = read_json(folder / "state.json")
         files = list_data_files(folder, state, "_data_files")
         if not files:
             raise ValueError(f"{folder / 'state.json'} names no data files")
-        parts, batches, columns = [], [], None
+        parts, batch_sizes, columns = [], [], None
         for file in files:
             require_file(file)
             size = file.stat().st_size  # before it is mapped
             table = open_arrow_file(file)
             columns = columns or choose_columns(table.schema.names, image, captions, str(folder))
             check_image_column(table.schema, columns, file)
-            batches += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
+            batch_sizes += [batch.num_rows for batch in table.to_batches() if batch.num_rows]
             parts.append(ArrowPart(file, table.num_rows, size=size))
         assert columns is not None
         super().__init__(str(path), parts, columns, folder)
         self._order = self._read_order(list_data_files(folder, state, "_indices_data_files"))
-        self._batches = np.array(batches, dtype=np.int64)
+        self._batch_sizes = np.array(batch_sizes, dtype=np.int64)
         sizes = [(part.path.name, part.size) for part in parts]
-        self._digest = compute_fingerprint("arrow", state.get("_fingerprint"), sizes, batches, self.columns)
+        self._digest = compute_fingerprint(
+            "arrow", state.get("_fingerprint"), sizes, batch_sizes, self.columns
+        )
 
     @property
     def chunks(self) -> np.ndarray:
-        return self._batches if self._order is None else np.array([len(self)], dtype=np.int64)
+        return self._batch_sizes if self._order is None else np.array([len(self)], dtype=np.int64)
 
     def fingerprint(self) -> str:
         order = None if self._order is None else hashlib.blake2b(self._order.tobytes()).hexdigest()
         return compute_fingerprint(self._digest, order)
 
     def _read_order(self, files: Sequence[Path]) -> np.ndarray | None:
-        """uint64 (N,): the rows of the data set, if it is a selection of the rows in its files."""
+        """Read the row of each sample, integers (N,), if the data set is a selection of the rows in its data files.
+
+        `files` hold the selection; None if there are no such files. ValueError if it names rows that don't exist.
+        """
         if not files:
             return None
         tables = [open_arrow_file(file) for file in files]
@@ -270,10 +297,10 @@ def read_parquet_parts(path: Path) -> tuple[Any, list[ArrowPart]]:
     """Read the footer of a Parquet file.
 
     Args:
-        path: Path of the file.
+        path: path of the file.
 
     Returns:
-        Its schema (pyarrow), and one part per row group.
+        (schema, parts): a pyarrow schema, and one part per row group.
 
     Raises:
         ValueError: If it is damaged or no Parquet file.
@@ -285,12 +312,12 @@ def read_parquet_parts(path: Path) -> tuple[Any, list[ArrowPart]]:
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
     if sum(rows) != metadata.num_rows or min(rows, default=0) < 0:
         raise ValueError(f"{path} is damaged: its row groups don't add up to {metadata.num_rows} rows")
-    firsts = np.cumsum([0, *rows])
-    return schema, [ArrowPart(path, count, group, int(firsts[group])) for group, count in enumerate(rows)]
+    first_rows = np.cumsum([0, *rows])
+    return schema, [ArrowPart(path, count, group, int(first_rows[group])) for group, count in enumerate(rows)]
 
 
 def read_row_group(part: ArrowPart, columns: Sequence[str] | None = None) -> Any:
-    """Read a row group of a Parquet file, and verify its checksums.
+    """Read a row group of a Parquet file, and verify its checksums; pyarrow's errors are not translated.
 
     Args:
         part: the row group.
@@ -306,6 +333,7 @@ def read_row_group(part: ArrowPart, columns: Sequence[str] | None = None) -> Any
 
 
 def _parquet_files(spec: str | Path) -> list[Path]:
+    """The files of a path, folder or glob, sorted; FileNotFoundError or (for a folder) ValueError if it has none."""
     path = Path(spec)
     if path.is_dir():
         files = sorted(file for file in path.glob("[!.]*") if file.suffix.lower() == ".parquet")
@@ -321,7 +349,10 @@ def _parquet_files(spec: str | Path) -> list[Path]:
 
 
 def _read_footer(path: Path) -> bytes:
-    """The metadata of a Parquet file that was opened before: sizes and statistics of all its columns."""
+    """The metadata of a valid Parquet file, as bytes: sizes and statistics of all its columns.
+
+    The file ends with the metadata, their length as 4 bytes, and the 4 bytes "PAR1".
+    """
     with open(path, "rb") as file:
         end = file.seek(-8, 2)
         file.seek(end - int.from_bytes(file.read(4), "little"))
@@ -332,10 +363,13 @@ def read_split_names(path: Path) -> list[str]:
     """Read the names of the splits of a DatasetDict.
 
     Args:
-        path: its folder.
+        path: folder of the DatasetDict, with dataset_dict.json.
 
     Returns:
         The names; at least one.
+
+    Raises:
+        ValueError: If dataset_dict.json names none.
     """
     splits = read_json(path / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not splits or not all(isinstance(name, str) for name in splits):
@@ -347,11 +381,15 @@ def resolve_split_folder(path: Path, split: str | None) -> Path:
     """Find the folder of a split.
 
     Args:
-        path: Path of a Dataset or DatasetDict.
-        split: None: the only one.
+        path: folder of a Dataset or DatasetDict.
+        split: name of the split; None: the only one.
 
     Returns:
         The folder of the split; of a data set without splits the folder itself.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If there is no such split, or if there are several and none was named.
     """
     if not path.is_dir():
         raise FileNotFoundError(f"{path}: no such folder")
@@ -375,12 +413,15 @@ def list_data_files(folder: Path, state: dict[str, Any], key: str) -> list[Path]
     """List the files that a state.json names.
 
     Args:
-        folder: Folder of the state.json.
-        state: its content.
-        key: under which the files are named.
+        folder: folder of the state.json.
+        state: content of the state.json.
+        key: key of the list of files in it, such as "_data_files".
 
     Returns:
-        Their paths; [] if there is no such key.
+        Paths of the files; [] if there is no such key.
+
+    Raises:
+        ValueError: If there is something else than file names under the key.
     """
     entries = state.get(key) or []
     entries = entries if isinstance(entries, list) else [entries]
@@ -394,10 +435,13 @@ def open_arrow_file(path: Path) -> Any:
     """Memory-map a file of the Arrow stream format; no copy is made.
 
     Args:
-        path: Path of the file.
+        path: path of the file.
 
     Returns:
         A pyarrow table.
+
+    Raises:
+        DamagedFileError: If it is damaged or of another format.
     """
     arrow = import_extra("pyarrow", "data")
     require_file(path)

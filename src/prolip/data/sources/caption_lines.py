@@ -38,8 +38,8 @@ def make_caption_sample(
     """Make a sample without an image.
 
     Args:
-        index: Index of the sample; its key.
-        location: for messages.
+        index: index of the sample, which is also its key.
+        location: location of the sample, for messages.
         values: its captions, as for `parse_captions`; a text with => holds several, as in HierarCaps.
         extra: everything else of the sample.
 
@@ -61,10 +61,13 @@ def require_caption_columns(
     Args:
         present: names of the columns of the table.
         captions: names of the columns wanted; None: the first usual name that is present.
-        path: Path of the table, for the error.
+        path: path of the table, for the error.
 
     Returns:
         The names of the columns.
+
+    Raises:
+        ValueError: If a column is not present, or if no column is wanted.
     """
     chosen = choose_caption_columns(present, captions, str(path))
     if not chosen:
@@ -73,7 +76,10 @@ def require_caption_columns(
 
 
 def _split_caption(value: object) -> object:
-    """Split a text at =>. Bytes can be split as well: in UTF-8 no other character contains these bytes."""
+    """Split a text, or each text of nested lists, at =>; other values are returned as they are.
+
+    Bytes can be split as well: in UTF-8 no other character contains these bytes.
+    """
     if isinstance(value, str):
         return value.split(CAPTION_SEPARATOR)
     if isinstance(value, bytes):
@@ -82,9 +88,13 @@ def _split_caption(value: object) -> object:
 
 
 class _OffsetSource(SingleChunkSource):
-    """Samples that begin at known bytes of a file; memory: 8 bytes each. They are numbered from 1."""
+    """Samples that begin at known bytes of a file; memory: 8 bytes each. In messages they are numbered from 1.
+
+    The constructor reads the file twice, for its digest and for the offsets.
+    """
 
     def __init__(self, path: Path) -> None:
+        """Find the offsets of the samples in a file; ValueError if it is UTF-16 or has lines that end in CR."""
         self.path = path
         with open(path, "rb") as file:
             skip_byte_order_mark(file, path)  # refuses UTF-16 and CR
@@ -96,6 +106,7 @@ class _OffsetSource(SingleChunkSource):
         return len(self._offsets)
 
     def read(self, index: int) -> Sample:
+        """Read a sample without an image, as `Source.read`; the file is opened for each."""
         require_index(index, len(self))
         location = f"{self.path}: caption {index + 1}"
         with open(self.path, "rb") as file:
@@ -108,11 +119,11 @@ class _OffsetSource(SingleChunkSource):
 
     @abstractmethod
     def _find_offsets(self) -> np.ndarray:
-        """int64 (N,): bytes where samples begin."""
+        """Find the bytes of the file where samples begin: int64 (N,)."""
 
     @abstractmethod
     def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
-        """The captions that begin here, as UTF-8, and everything else of the sample."""
+        """Read the sample at the position of the file: (captions as UTF-8, everything else of the sample by name)."""
 
 
 class LineCaptions(_OffsetSource):
@@ -122,21 +133,23 @@ class LineCaptions(_OffsetSource):
         return compute_fingerprint("lines", self._digest)
 
     def _find_offsets(self) -> np.ndarray:
+        """Where lines begin that are not empty; the memory-mapped file is searched block by block."""
         if not self.path.stat().st_size:
             return np.zeros(0, dtype=np.int64)
         content: np.ndarray = np.memmap(self.path, mode="r")
-        ends = [
+        line_feeds = [  # their offsets in the file, block by block
             np.flatnonzero(content[first : first + BLOCK] == LINE_FEED) + first
             for first in range(0, len(content), BLOCK)
         ]
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), *(end + 1 for end in ends)])
-        starts = starts[starts < len(content)]
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), *(offsets + 1 for offsets in line_feeds)])
+        starts = starts[starts < len(content)]  # no line begins after a final line feed
         following = content[np.minimum(starts + 1, len(content) - 1)]
         empty = content[starts] == LINE_FEED
         empty |= (content[starts] == CARRIAGE_RETURN) & (following == LINE_FEED)
         return np.asarray(starts[~empty])
 
     def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
+        """The line, and nothing else; BadSampleError if it is longer than 1 MB."""
         line = file.readline(MAX_TEXT_BYTES + 1)
         if len(line) > MAX_TEXT_BYTES:
             raise BadSampleError("unreadable caption", location, "the line is longer than 1 MB")
@@ -146,8 +159,8 @@ class LineCaptions(_OffsetSource):
 class TableCaptions(_OffsetSource):
     """Rows of a CSV or TSV file (UTF-8) whose first row names the columns; no image is looked for.
 
-    Quotes follow RFC 4180. Without an image, an unclosed quote can't be told from a long caption as `CsvTable` does: a
-    table with one is refused as a whole, with the number of the row.
+    Quotes follow RFC 4180. An unclosed quote looks like a long caption, and without an image `CsvTable`'s rule can't
+    find it: a table with one is refused as a whole, with the number of the row.
 
     Args:
         path: .csv, .tsv or .tab.
@@ -162,6 +175,10 @@ class TableCaptions(_OffsetSource):
         return compute_fingerprint("table of captions", self._digest, self.columns)
 
     def _find_offsets(self) -> np.ndarray:
+        """Where rows begin that are not blank. Reads the header first, and sets delimiter, header and columns.
+
+        ValueError if a row can't be parsed: rows after it might be misread.
+        """
         offsets = array("q")
         with open(self.path, "rb") as file:
             skip_byte_order_mark(file, self.path)
@@ -180,18 +197,23 @@ class TableCaptions(_OffsetSource):
         return np.array(offsets, dtype=np.int64)
 
     def _read_values(self, file: BinaryIO, location: str) -> tuple[list[bytes], dict[str, Any]]:
+        """The caption columns of a row, and its other columns as texts; BadSampleError if the row has changed."""
         try:
             row = next(self._iter_rows(file), [])
         except csv.Error:
             raise BadSampleError("unreadable row", location, TABLE_CHANGED) from None
-        cells = dict(zip(self._header, check_cells(row, len(self._header), location), strict=True))
-        values = [cells.pop(name) for name in self.columns]
-        return values, {name: cell.decode("utf-8", "backslashreplace") for name, cell in cells.items()}
+        by_column = dict(zip(self._header, check_cells(row, len(self._header), location), strict=True))
+        captions = [by_column.pop(name) for name in self.columns]
+        return captions, {
+            name: value.decode("utf-8", "backslashreplace") for name, value in by_column.items()
+        }
 
     def _iter_rows(self, file: BinaryIO) -> Iterator[list[str]]:
+        """Rows of the table from the position of the file on, as Latin-1; csv.Error at malformed quotes."""
         return parse_rows(self._iter_lines(file), self._delimiter)
 
     def _iter_lines(self, file: BinaryIO) -> Iterator[str]:
+        """Lines from the position of the file on, as Latin-1, which keeps every byte; csv.Error at one of 16 MB."""
         while line := file.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES:
                 raise csv.Error("a line is longer than 16 MB. Is this a table?")

@@ -31,7 +31,11 @@ def open_captions(path: str | Path, captions: Sequence[str] | None = None) -> So
         captions: names of columns of a table; None: the first of CAPTION_COLUMNS that is present.
 
     Returns:
-        The captions; at least one sample.
+        The captions as a source of at least one sample.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it has no captions, or can't be read.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -47,7 +51,7 @@ def iter_captions(source: Source) -> Iterator[str]:
     """Iterate over all captions of a source, in order.
 
     Args:
-        source: the data. Samples without captions are left out.
+        source: the data. Samples without captions are skipped.
 
     Yields:
         The captions.
@@ -64,6 +68,7 @@ def iter_captions(source: Source) -> Iterator[str]:
 
 
 def _open_by_extension(path: Path, extension: str, captions: Sequence[str] | None) -> Source:
+    """The source of a file by its lower-case extension; ValueError if columns are named but the format has none."""
     if extension == ".parquet":
         return ParquetCaptions(path, captions)
     if extension in DELIMITERS:
@@ -77,6 +82,7 @@ class JsonCaptions(SingleChunkSource):
     """A JSON list of texts, or of lists of texts; in memory."""
 
     def __init__(self, path: Path) -> None:
+        """Read the whole file; ValueError if it is not a JSON list."""
         self.path = path
         content = path.read_bytes()
         try:
@@ -105,7 +111,7 @@ class ParquetCaptions(ArrowSource):
     """Rows of a Parquet file; columns that may hold images are not read. The last two row groups stay in memory.
 
     Args:
-        path: Path of the file.
+        path: path of the file.
         captions: names of columns; None: the first of CAPTION_COLUMNS that is present.
     """
 
@@ -113,11 +119,14 @@ class ParquetCaptions(ArrowSource):
     max_bytes = float("inf")
 
     def __init__(self, path: Path, captions: Sequence[str] | None = None) -> None:
+        """Read the footer, choose the columns, and read the whole file once for its digest."""
         schema, parts = read_parquet_parts(path)
         super().__init__(str(path), parts)
         self.path = path
         self.columns = require_caption_columns(schema.names, captions, path)
-        self._read_columns = [f.name for f in schema if f.name in self.columns or not _may_hold_image(f.type)]
+        self._columns_to_read = [
+            field.name for field in schema if field.name in self.columns or not _may_hold_image(field.type)
+        ]
         with open(path, "rb") as file:
             self._digest = hashlib.file_digest(file, "blake2b").hexdigest()
 
@@ -128,21 +137,21 @@ class ParquetCaptions(ArrowSource):
         return [self.path]
 
     def _load(self, part: ArrowPart) -> Any:
-        return read_row_group(part, self._read_columns)
+        return read_row_group(part, self._columns_to_read)
 
-    def _make_sample(self, index: int, location: str, part: ArrowPart, cells: dict[str, Any]) -> Sample:
-        values = [drop_map_keys(cells.pop(name)) for name in self.columns]
-        return make_caption_sample(index, location, values, cells)
+    def _make_sample(self, index: int, location: str, part: ArrowPart, row: dict[str, Any]) -> Sample:
+        values = [drop_map_keys(row.pop(name)) for name in self.columns]
+        return make_caption_sample(index, location, values, extra=row)
 
 
 def _may_hold_image(kind: Any) -> bool:
-    """Whether a pyarrow type is bytes, or Hugging Face's struct of bytes and a path."""
+    """Whether a pyarrow type is one of bytes, or a struct, such as Hugging Face's of bytes and a path."""
     types = import_extra("pyarrow", "data").types
-    tests = (
+    predicates = (
         types.is_binary,
         types.is_large_binary,
         types.is_binary_view,
         types.is_fixed_size_binary,
         types.is_struct,
     )
-    return any(is_kind(kind) for is_kind in tests)
+    return any(is_kind(kind) for is_kind in predicates)

@@ -16,6 +16,7 @@ from prolip.files import read_json
 from prolip.preprocessing.images import MAX_PIXELS
 
 Id = int | str
+"""Id of an image, an annotation or a category."""
 
 
 class CocoCaptions(SingleChunkSource):
@@ -23,13 +24,14 @@ class CocoCaptions(SingleChunkSource):
 
     Args:
         annotations: a file {"images": [{id, file_name}], "annotations": [{id, image_id, caption}]}.
-        images: folder of the images; by default it is looked for near the file: `val2017` beside `annotations`.
-        captions: False: the images alone.
+        images: folder of the images; by default it is looked for near the file: `val2017` next to `annotations`.
+        captions: whether to read captions; False: the images alone.
     """
 
     def __init__(
         self, annotations: str | Path, images: str | Path | None = None, *, captions: bool = True
     ) -> None:
+        """Read the file and find the folder of images; ValueError or FileNotFoundError if that fails."""
         self.path = Path(annotations)
         content = read_json(self.path)
         self._ids, self._files = _read_images(content, self.path)
@@ -44,6 +46,7 @@ class CocoCaptions(SingleChunkSource):
         return len(self._ids)
 
     def read(self, index: int) -> Sample:
+        """Read a sample, as `Source.read`; its key is the image's id, which `extra` has as "image_id"."""
         require_index(index, len(self))
         location = f"{self.path}: image {self._ids[index]} ({self._files[index]})"
         path = resolve_image_path(self._files[index], self.images, location)
@@ -59,8 +62,9 @@ class CocoCaptions(SingleChunkSource):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One annotated object.
+    """One annotated object of an image.
 
+    id:           id of the annotation.
     category:     its name, or its id if the file has no name.
     bbox:         left, top, width, height, in pixels.
     area:         as given in the file, in pixels.
@@ -91,10 +95,10 @@ def read_instances(annotations: str | Path) -> list[SegmentedImage]:
     """Read a COCO instances file.
 
     Args:
-        annotations: its path.
+        annotations: path of the file.
 
     Returns:
-        The images with their segments, in the order of the file.
+        The images with their segments, in the order of the file; an image may have none.
 
     Raises:
         ValueError: If an entry is malformed; the message names it.
@@ -103,10 +107,10 @@ def read_instances(annotations: str | Path) -> list[SegmentedImage]:
     content = read_json(path)
     ids, files = _read_images(content, path)
     categories = _entries(content, "categories", path, needed=False)
-    names = {entry["id"]: entry.get("name") for entry in categories if _is_id(entry.get("id"))}
+    category_names = {entry["id"]: entry.get("name") for entry in categories if _is_id(entry.get("id"))}
     segments: dict[Id, list[Segment]] = {image_id: [] for image_id in ids}
     for entry, location in _iter_annotations(content, segments, path):
-        segments[entry["image_id"]].append(_parse_segment(entry, names, location))
+        segments[entry["image_id"]].append(_parse_segment(entry, category_names, location))
     return [
         SegmentedImage(
             image_id, file, *_parse_image_size(entry, f"{path}: image {image_id}"), tuple(segments[image_id])
@@ -118,15 +122,15 @@ def read_instances(annotations: str | Path) -> list[SegmentedImage]:
 def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
     """Decode the mask of a segment.
 
-    Of polygons: the pixels whose center is inside any of them, by the even-odd rule. (pycocotools rounds the outline in
-    another way; a few pixels along it differ.)
+    The mask of polygons is the pixels whose center is inside any of them, by the even-odd rule. (pycocotools rounds
+    the outline in another way; a few pixels along it differ.)
 
     Args:
-        segment: Segment of an image.
-        height, width: of the image, in pixels.
+        segment: a segment of an image.
+        height, width: size of the image, in pixels.
 
     Returns:
-        bool (H, W).
+        bool (H, W): True on the object.
 
     Raises:
         ValueError: If the segmentation is malformed or of another size.
@@ -154,7 +158,8 @@ def decode_mask(segment: Segment, height: int, width: int) -> np.ndarray:
         raise ValueError(
             f"{location}: the run lengths sum to {sum(counts)}, not to {height} x {width} pixels"
         )
-    return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(width, height).T
+    is_on = np.arange(len(counts)) % 2 == 1  # runs alternate, beginning with off
+    return np.repeat(is_on, counts).reshape(width, height).T  # runs go down the columns
 
 
 def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
@@ -167,21 +172,26 @@ def encode_rle(mask: np.ndarray) -> dict[str, list[int]]:
         {"counts", "size"}: lengths of runs, column by column from the left (off, on, off, ...), and [H, W].
     """
     height, width = mask.shape
-    # the first run is of zeros; its length may be 0
-    line = np.concatenate([[False], mask.T.ravel().astype(bool)])
-    ends = np.append(np.flatnonzero(line[1:] != line[:-1]), height * width)
-    return {"counts": np.diff(ends, prepend=0).tolist(), "size": [height, width]}
+    # An extra pixel that is off comes first, because the first run is of pixels that are off; its length may be 0.
+    pixels = np.concatenate([[False], mask.T.ravel().astype(bool)])
+    run_ends = np.append(np.flatnonzero(pixels[1:] != pixels[:-1]), height * width)
+    return {"counts": np.diff(run_ends, prepend=0).tolist(), "size": [height, width]}
 
 
 def make_annotation(mask: np.ndarray, *, id: Id, image_id: Id, category_id: int) -> dict[str, Any]:
     """Make an entry of an instances file.
 
     Args:
-        mask: Mask of the object, bool (H, W).
-        id, image_id, category_id: of the entry.
+        mask: mask of the object, bool (H, W).
+        id: id of the annotation.
+        image_id: id of its image.
+        category_id: id of its category.
 
     Returns:
-        The entry.
+        The entry: ids, mask as run lengths, bounding box and area in pixels.
+
+    Raises:
+        ValueError: If the mask has no pixels.
     """
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
@@ -206,10 +216,13 @@ def decode_rle_counts(text: str, location: str) -> list[int]:
 
     Args:
         text: the compressed counts.
-        location: for the error.
+        location: name of the annotation, for the error.
 
     Returns:
-        Lengths of runs.
+        Lengths of runs, in pixels.
+
+    Raises:
+        ValueError: If a character is invalid, or if the text ends within a number.
     """
     counts: list[int] = []
     value = shift = 0
@@ -230,7 +243,7 @@ def decode_rle_counts(text: str, location: str) -> list[int]:
 
 
 def _parse_polygon(polygon: object, location: str) -> np.ndarray:
-    """x, y, x, y, ... to float64 (V, 2)."""
+    """The V corners (x, y) of a list x, y, x, y, ... as float64 (V, 2); ValueError if it is malformed."""
     if not isinstance(polygon, list) or len(polygon) < 6 or len(polygon) % 2:
         raise ValueError(f"{location}: a polygon is a list of x, y of at least three corners")
     if not all(map(_is_number, polygon)):
@@ -239,12 +252,16 @@ def _parse_polygon(polygon: object, location: str) -> np.ndarray:
 
 
 def _inside(corners: np.ndarray, height: int, width: int) -> np.ndarray:
-    """bool (H, W): along a row of pixel centers from the left, each crossed edge toggles between outside and inside."""
-    (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, axis=0).T
-    centers = np.arange(height) + 0.5
+    """The pixels whose center is inside a polygon, by the even-odd rule: bool (H, W). Corners (x, y): float64 (V, 2).
+
+    Along a row of pixel centers from the left, each crossed edge toggles between outside and inside.
+    """
+    (x0, y0), (x1, y1) = corners.T, np.roll(corners, -1, axis=0).T  # both ends of each edge
+    centers = np.arange(height) + 0.5  # y of each row of pixels
+    # Every pair of an edge and a row that it crosses: one end above the row's center, the other not.
     edge, row = ((y0[:, None] <= centers) != (y1[:, None] <= centers)).nonzero()
-    crossing = x0[edge] + (centers[row] - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
-    column = np.clip(np.ceil(crossing - 0.5), 0, width).astype(np.int64)
+    crossing_x = x0[edge] + (centers[row] - y0[edge]) * (x1 - x0)[edge] / (y1 - y0)[edge]
+    column = np.clip(np.ceil(crossing_x - 0.5), 0, width).astype(np.int64)  # first center at or after it
     toggles = np.zeros((height, width + 1), dtype=np.int32)
     np.add.at(toggles, (row, column), 1)
     odd: np.ndarray = toggles.cumsum(axis=1)[:, :width] % 2 == 1
@@ -252,6 +269,7 @@ def _inside(corners: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _entries(content: dict[str, Any], key: str, path: Path, needed: bool = True) -> list[dict[str, Any]]:
+    """The list of objects under a key of a COCO file; ValueError if it is none. [] if absent and not `needed`."""
     entries = content.get(key, None if needed else [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"{path} must have a list of objects {key!r}. Is it a COCO annotation file?")
@@ -259,7 +277,7 @@ def _entries(content: dict[str, Any], key: str, path: Path, needed: bool = True)
 
 
 def _read_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[str]]:
-    """The ids and the file names of all images."""
+    """(ids, file names) of all images of a COCO file, in its order; ValueError if one is missing or an id repeats."""
     entries = _entries(content, "images", path)
     for number, entry in enumerate(entries):
         if not _is_id(entry.get("id")) or not isinstance(entry.get("file_name"), str):
@@ -274,7 +292,7 @@ def _read_images(content: dict[str, Any], path: Path) -> tuple[list[Id], list[st
 def _iter_annotations(
     content: dict[str, Any], known: Mapping[Id, object], path: Path
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each annotation, and its name for messages; ValueError if its image is unknown."""
+    """Pairs (annotation, its name for messages); ValueError if its image is not among the `known` ids."""
     for number, entry in enumerate(_entries(content, "annotations", path)):
         location = f"{path}: annotation {entry.get('id', f'number {number}')}"
         if not _is_id(entry.get("image_id")) or entry["image_id"] not in known:
@@ -283,6 +301,7 @@ def _iter_annotations(
 
 
 def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> list[tuple[Any, ...]]:
+    """The captions of each image, in the order of `ids`; () if it has none. ValueError if an annotation has none."""
     captions: dict[Id, list[Any]] = {image_id: [] for image_id in ids}
     for entry, location in _iter_annotations(content, captions, path):
         if "caption" not in entry:
@@ -293,10 +312,10 @@ def _group_captions(content: dict[str, Any], ids: Sequence[Id], path: Path) -> l
 
 
 def _find_images_folder(path: Path, files: Sequence[str]) -> Path:
-    """The folder near an annotations file that has its first images."""
+    """The folder near an annotations file that has one of its first 20 images; ValueError if there is none."""
     base = path.parent.parent if path.parent.name == "annotations" else path.parent
-    part = path.stem.rpartition("_")[2]  # captions_val2017.json
-    folders = [base / part, base / "images" / part, base / "images", path.parent]
+    split = path.stem.rpartition("_")[2]  # val2017 of captions_val2017.json
+    folders = [base / split, base / "images" / split, base / "images", path.parent]
     for folder in folders:
         if any(_is_file(folder / file) for file in files[:20]):
             return folder
@@ -308,6 +327,7 @@ def _find_images_folder(path: Path, files: Sequence[str]) -> Path:
 
 
 def _is_file(path: Path) -> bool:
+    """Whether a path is a regular file; False also for a name that no file can have (too long, or with a NUL)."""
     try:
         require_sample_file(path, str(path))
     except BadSampleError:
@@ -315,7 +335,8 @@ def _is_file(path: Path) -> bool:
     return True
 
 
-def _parse_segment(entry: dict[str, Any], names: Mapping[Any, Any], location: str) -> Segment:
+def _parse_segment(entry: dict[str, Any], category_names: Mapping[Any, Any], location: str) -> Segment:
+    """The segment of an annotation; `category_names` by id. ValueError if it is malformed, except for its mask."""
     if not _is_id(entry.get("id")):
         raise ValueError(f"{location}: the id must be an integer or a text")
     if not isinstance(entry.get("segmentation"), list | dict):
@@ -323,14 +344,15 @@ def _parse_segment(entry: dict[str, Any], names: Mapping[Any, Any], location: st
     box, area = entry.get("bbox"), entry.get("area")
     if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, [*box, area])):
         raise ValueError(f"{location}: the bbox must be four numbers, and the area one")
-    number = entry.get("category_id")
-    category = str(names.get(number) or number) if _is_id(number) else "unknown"
+    category_id = entry.get("category_id")
+    category = str(category_names.get(category_id) or category_id) if _is_id(category_id) else "unknown"
     left, top, width, height, area = map(float, [*box, area])
     crowd = bool(entry.get("iscrowd", 0))
     return Segment(entry["id"], category, (left, top, width, height), area, entry["segmentation"], crowd)
 
 
 def _parse_image_size(entry: dict[str, Any], location: str) -> tuple[int, int]:
+    """(height, width) of an image entry, in pixels; ValueError if they are missing or exceed MAX_PIXELS."""
     height, width = entry.get("height"), entry.get("width")
     if type(height) is not int or type(width) is not int or min(height, width) < 1:
         raise ValueError(f"{location}: height and width must be integers of at least 1")

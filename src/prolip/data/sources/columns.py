@@ -20,7 +20,9 @@ from prolip.preprocessing.images import URL
 IMAGE_COLUMNS = (
     "image", "jpg", "jpeg", "png", "webp", "filepath", "file_name", "filename", "path", "image_path", "url",
 )  # fmt: skip
+"""Usual names of the column of images, the preferred one first."""
 CAPTION_COLUMNS = ("caption", "captions", "title", "text", "txt")
+"""Usual names of the column of captions, the preferred one first."""
 MISSING_FILE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 """errno of a path that doesn't exist; any other error is one of the disk."""
 
@@ -43,15 +45,16 @@ def choose_columns(
 
     Args:
         present: names of the table's columns.
-        image: None: the first of IMAGE_COLUMNS that is present.
-        captions: None: the first of CAPTION_COLUMNS that is present; (): no captions.
-        name: Name of the table, for errors.
+        image: name of the column of images; None: the first of IMAGE_COLUMNS that is present.
+        captions: names of the columns of captions; None: the first of CAPTION_COLUMNS that is present;
+            (): no captions. Letter case is ignored where None.
+        name: name of the table, for errors.
 
     Returns:
         The columns; each is present exactly once.
 
     Raises:
-        ValueError: If there are no such columns.
+        ValueError: If a column is absent, present more than once, or chosen twice.
     """
     image = image if image is not None else _first_present(IMAGE_COLUMNS, present, "image", name)
     chosen = choose_caption_columns(present, captions, name)
@@ -67,10 +70,13 @@ def choose_caption_columns(
     Args:
         present: names of the columns of the table.
         captions: names of the columns wanted; None: the first usual name that is present.
-        name: Name of the table, for the error.
+        name: name of the table, for the error.
 
     Returns:
         The names of the columns; none if `captions` is empty.
+
+    Raises:
+        ValueError: If a column is absent, present more than once, or chosen twice.
     """
     if captions is None:
         captions = (_first_present(CAPTION_COLUMNS, present, "captions", name),)
@@ -80,6 +86,7 @@ def choose_caption_columns(
 
 
 def _require_once(present: Sequence[str], chosen: Sequence[str], name: str) -> None:
+    """Raise ValueError unless each chosen column is among the present ones exactly once, and was chosen once."""
     for column in chosen:
         if (count := list(present).count(column)) != 1:
             found = "no column" if not count else f"{count} columns"
@@ -89,10 +96,16 @@ def _require_once(present: Sequence[str], chosen: Sequence[str], name: str) -> N
 
 
 def _first_present(usual: Sequence[str], present: Sequence[str], option: str, name: str) -> str:
-    lower = {column.lower(): column for column in reversed(present)}
+    """The first usual name that a column has, ignoring letter case, as the table spells it.
+
+    ValueError if there is none; `option` is the argument that the user can name the column with.
+    """
+    by_lower_case = {
+        column.lower(): column for column in reversed(present)
+    }  # reversed: the first of several counts
     for column in usual:
-        if column in present or column in lower:
-            return column if column in present else lower[column]
+        if column in present or column in by_lower_case:
+            return column if column in present else by_lower_case[column]
     raise ValueError(
         f"{name} has no column {', '.join(usual[:-1])} or {usual[-1]}. Name it with {option}= (--{option}): "
         f"the columns are {join_names(present, 12)}. If these are values, the first row doesn't name the columns."
@@ -103,15 +116,15 @@ def resolve_image_path(cell: str, folder: Path, location: str) -> Path:
     """Find the image file that a cell names.
 
     Args:
-        cell: a path.
-        folder: what the path is relative to.
-        location: Location of the sample, for the error.
+        cell: value of the image column: a path.
+        folder: folder that the path is relative to.
+        location: location of the sample, for the error.
 
     Returns:
-        The path of a file that is not empty.
+        The path of a file that exists and is not empty.
 
     Raises:
-        BadSampleError: If there is none, or if the cell is a URL.
+        BadSampleError: If there is no such file, or if the cell is blank or a URL.
     """
     cell = cell.strip()
     if not cell:
@@ -126,11 +139,11 @@ def require_image_file(path: Path, location: str) -> Path:
     """Check the file of a sample's image.
 
     Args:
-        path: Path of the image.
-        location: Location of the sample, for the error.
+        path: path of the image.
+        location: location of the sample, for the error.
 
     Returns:
-        The path.
+        The same path.
 
     Raises:
         BadSampleError: Unless it is a file that is not empty.
@@ -144,14 +157,15 @@ def require_sample_file(path: Path, location: str) -> os.stat_result:
     """Require that a file of a sample exists and is a regular file.
 
     Args:
-        path: Path of the file.
-        location: Location of the sample, for the error.
+        path: path of the file.
+        location: location of the sample, for the error.
 
     Returns:
         The status of the file.
 
     Raises:
-        BadSampleError: Unless it exists and is a file.
+        BadSampleError: Unless it exists and is a regular file.
+        OSError: If the disk or network fails.
     """
     try:
         status = path.stat()
@@ -167,7 +181,8 @@ def require_sample_file(path: Path, location: str) -> os.stat_result:
 
 
 def _show(path: Path) -> str:
-    return repr(str(path))[:300]  # repr: what isn't UTF-8 could not be printed
+    """A path for messages, at most 300 characters; by repr, because what isn't UTF-8 could not be printed."""
+    return repr(str(path))[:300]
 
 
 def require_file(path: Path) -> None:
@@ -181,6 +196,7 @@ def require_file(path: Path) -> None:
 
 
 def _status(path: Path) -> os.stat_result:
+    """The status of a file; FileNotFoundError with a plain message if there is none."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -191,23 +207,27 @@ def check_image_column(schema: Any, columns: TableColumns, path: Path) -> None:
     """Raise ValueError unless a table has the columns, and the image's type can hold an image.
 
     Args:
-        schema: Schema of pyarrow.
+        schema: the table's pyarrow schema.
         columns: the columns that are needed.
-        path: Path of the table, for the error.
+        path: path of the table, for the error.
     """
     choose_columns(schema.names, columns.image, columns.captions, str(path))
-    kind = schema.field(columns.image).type
+    image_type = schema.field(columns.image).type
     types = import_extra("pyarrow", "data").types
-    in_struct = {kind.field(i).name for i in range(kind.num_fields)} if types.is_struct(kind) else set()
-    value = kind.value_type if types.is_dictionary(kind) else kind
-    plain = (
+    struct_fields = (
+        {image_type.field(i).name for i in range(image_type.num_fields)}
+        if types.is_struct(image_type)
+        else set()
+    )
+    value_type = image_type.value_type if types.is_dictionary(image_type) else image_type
+    bytes_or_text = (
         types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary,
         types.is_string, types.is_large_string, types.is_string_view,
     )  # fmt: skip
-    if not in_struct & {"bytes", "path"} and not any(is_kind(value) for is_kind in plain):
+    if not struct_fields & {"bytes", "path"} and not any(is_type(value_type) for is_type in bytes_or_text):
         raise ValueError(
-            f"{path}: the column {columns.image!r} has type {kind}. An image must be bytes, a path, or a struct of "
-            "bytes and path."
+            f"{path}: the column {columns.image!r} has type {image_type}. An image must be bytes, a path, or a "
+            "struct of bytes and path."
         )
 
 
@@ -220,10 +240,13 @@ def arrow_errors(path: Path | str) -> Iterator[None]:
     """Turn pyarrow's errors about a damaged file into DamagedFileError. Disk errors (with an errno) pass through.
 
     Args:
-        path: Path of the file, for the error.
+        path: path of the file, for the error.
 
     Yields:
-        Nothing: it is a context manager.
+        None: it is a context manager.
+
+    Raises:
+        DamagedFileError: In place of an error of pyarrow without an errno.
     """
     arrow = import_extra("pyarrow", "data")
     try:
@@ -235,7 +258,10 @@ def arrow_errors(path: Path | str) -> Iterator[None]:
 
 
 class ArrowRows:
-    """The rows of a pyarrow table. The record batch of a row is found by bisection; pyarrow would search linearly."""
+    """The rows of a pyarrow table. The record batch of a row is found by bisection; pyarrow would search linearly.
+
+    nbytes: memory of the table, in bytes.
+    """
 
     def __init__(self, table: Any) -> None:
         self.nbytes = int(table.nbytes)
@@ -249,34 +275,40 @@ class ArrowRows:
         """Read a row.
 
         Args:
-            index: Index of the row, from 0.
-            location: Location of the sample, for the error.
+            index: index of the row, from 0.
+            location: location of the sample, for the error.
 
         Returns:
-            Its values, by column.
+            The values of the row as Python objects, by column.
 
         Raises:
             BadSampleError: If it is damaged.
         """
-        number = bisect_right(self._ends, index)
-        batch = self._batches[number]
-        index -= self._ends[number] - batch.num_rows
+        batch_index = bisect_right(self._ends, index)
+        batch = self._batches[batch_index]
+        row_in_batch = index - (self._ends[batch_index] - batch.num_rows)
         columns = zip(batch.schema.names, batch.columns, strict=True)
-        return {name: _read_value(column, index, location) for name, column in columns}
+        return {name: _read_value(column, row_in_batch, location) for name, column in columns}
 
 
 def _read_value(column: Any, row: int, location: str) -> Any:
-    """A value as a Python object. Validated first: in a damaged Arrow file its offsets may point anywhere in memory."""
+    """One value of a pyarrow array as a Python object; BadSampleError if it is damaged.
+
+    It is validated first: in a damaged Arrow file its offsets may point anywhere in memory.
+    """
     try:
         column.slice(row, 1).validate(full=True)
     except ValueError as error:
-        if "UTF8" not in str(error):
+        if "UTF8" not in str(error):  # text that isn't UTF-8 is safe to read: see `_to_python`
             raise BadSampleError("unreadable row", location, str(error)) from None
     return _to_python(column[row])
 
 
 def _to_python(scalar: Any) -> Any:
-    """Text that isn't UTF-8 keeps its bytes as surrogates. What Python has no type for stays a pyarrow scalar."""
+    """Convert a pyarrow scalar, also a nested one, to Python objects.
+
+    Text that isn't UTF-8 keeps its bytes as surrogates. What Python has no type for stays a pyarrow scalar.
+    """
     try:
         return scalar.as_py()
     except UnicodeDecodeError:
@@ -298,10 +330,10 @@ def drop_map_keys(value: Any) -> Any:
     """Return the values of a map, which pyarrow gives as pairs: its keys (languages, say) are not captions.
 
     Args:
-        value: Value of a cell. No other type than a map has pairs.
+        value: value of a row in one column, as a Python object. Tuples come from maps only.
 
     Returns:
-        The values of a map, also within lists; other values as they are.
+        The values of a map as a list, also within lists; other values as they are.
     """
     if isinstance(value, tuple):
         return drop_map_keys(value[1])
@@ -309,18 +341,18 @@ def drop_map_keys(value: Any) -> Any:
 
 
 def parse_image(value: Any, folder: Path, location: str) -> bytes | Path:
-    """Read the image of a cell.
+    """Read the image of a row from the value of its image column.
 
     Args:
         value: bytes, a path, or a dict with "bytes" and "path", of which the bytes count first.
-        folder: what a path is relative to.
-        location: Location of the sample, for the error.
+        folder: folder that a path is relative to.
+        location: location of the sample, for the error.
 
     Returns:
-        Bytes of an image file, or its path.
+        Bytes of an image file, not decoded, or the path of one that exists.
 
     Raises:
-        BadSampleError: If there is no image.
+        BadSampleError: If there is no image, or if it is empty.
     """
     path = value
     if isinstance(value, dict):

@@ -34,15 +34,20 @@ class CsvTable(SingleChunkSource):
     numbered from 1, without the header. Memory: 8 bytes per row.
 
     A quoted cell may contain line breaks. But a quote that was left open would be closed by the next quote anywhere
-    below, and all rows between would be lost in one cell. So a quote counts as unclosed, and its row ends with its
+    below, and all rows in between would be lost in one cell. So a quote counts as unclosed, and its row ends with its
     line, if a following line of the cell is a complete row by itself: it has a cell for each of several columns, and
     its image has the extension of an image file or of the row's own image.
 
     Args:
         path: .csv, .tsv or .tab.
-        image, captions: names of columns; by default the first of IMAGE_COLUMNS and of CAPTION_COLUMNS that is present.
-            captions=() reads the images alone.
-        folder: what image paths are relative to; by default the folder of the table.
+        image: name of the column of image paths; None: the first of IMAGE_COLUMNS that is present.
+        captions: names of the columns of captions; None: the first of CAPTION_COLUMNS that is present; (): the images
+            alone.
+        folder: folder that image paths are relative to; None: the folder of the table.
+
+    Raises:
+        FileNotFoundError: If there is no such table.
+        ValueError: If it can't be read as a table, or if a column is missing.
     """
 
     def __init__(
@@ -56,20 +61,21 @@ class CsvTable(SingleChunkSource):
         self.path = Path(path)
         self.folder = Path(folder) if folder is not None else self.path.parent
         require_file(self.path)
-        index = _index_rows(self.path, image, captions)
-        self._delimiter, self._header, self.columns, self._offsets, self._digest = index
+        indexed = _index_rows(self.path, image, captions)
+        self._delimiter, self._header, self.columns, self._offsets, self._digest = indexed
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def read(self, index: int) -> Sample:
+        """Read a sample, as `Source.read`; `extra` has the other columns as texts. The file is opened each time."""
         require_index(index, len(self))
         location = f"{self.path}: row {index + 1}"
-        cells = dict(zip(self._header, self._read_row(index, location), strict=True))
-        path = resolve_image_path(os.fsdecode(cells.pop(self.columns.image)), self.folder, location)
-        values = [cells.pop(name) for name in self.columns.captions]
+        by_column = dict(zip(self._header, self._read_row(index, location), strict=True))
+        path = resolve_image_path(os.fsdecode(by_column.pop(self.columns.image)), self.folder, location)
+        values = [by_column.pop(name) for name in self.columns.captions]
         captions = parse_captions(values, location) if values else ()
-        extra = {name: cell.decode("utf-8", errors="backslashreplace") for name, cell in cells.items()}
+        extra = {name: value.decode("utf-8", errors="backslashreplace") for name, value in by_column.items()}
         return Sample(str(index), location, path, captions, extra)
 
     def files(self) -> list[Path]:
@@ -79,7 +85,7 @@ class CsvTable(SingleChunkSource):
         return compute_fingerprint("table", self._digest, self.columns)
 
     def _read_row(self, index: int, location: str) -> list[bytes]:
-        """The cells of a row, as many as the header has."""
+        """The cells of a row as bytes, one for each column of the header; BadSampleError if it can't be parsed."""
         start, end = int(self._offsets[index]), int(self._offsets[index + 1])
         with open(self.path, "rb") as file:
             file.seek(start)
@@ -101,9 +107,9 @@ def check_cells(row: Sequence[str], columns: int, location: str) -> list[bytes]:
     """Return the cells of a row as bytes.
 
     Args:
-        row: Row of the csv module, decoded as Latin-1.
-        columns: how many cells it must have.
-        location: Location of the sample, for the error.
+        row: a row of the csv module, decoded as Latin-1.
+        columns: number of cells that it must have.
+        location: location of the sample, for the error.
 
     Returns:
         The cells, one per column.
@@ -121,10 +127,10 @@ def parse_rows(lines: Iterator[str], delimiter: str, strict: bool = True) -> Ite
     """Parse lines with the csv module.
 
     Args:
-        lines: decoded as Latin-1. That gives a character for every byte, so that text that isn't UTF-8 spoils one cell,
-            not the table.
+        lines: lines of the table, decoded as Latin-1. That gives a character for every byte, so that text that isn't
+            UTF-8 spoils one cell, not the table.
         delimiter: one character.
-        strict: raise csv.Error at malformed quotes.
+        strict: whether to raise csv.Error at malformed quotes.
 
     Returns:
         An iterator over rows, each a list of cells.
@@ -133,24 +139,35 @@ def parse_rows(lines: Iterator[str], delimiter: str, strict: bool = True) -> Ite
 
 
 class _Lines:
-    """The lines of a table, for the csv module, which takes as many as a record has.
+    """Iterator over the lines of a table, for the csv module, which takes as many as a record has.
 
-    end: byte where the last line that was taken ends. So it is known where each record begins.
+    end:       byte where the last line that was taken ends. So it is known where each record begins.
+    columns:   number of columns; 0 until the caller has read the header and set it.
+    image:     index of the column of images; set with `columns`.
+    delimiter: one character.
+    digest:    hash of all lines that were taken.
+
+    Args:
+        file: the open table, at the beginning of its text.
+        path: path of the table, for errors and for the delimiter.
     """
 
     def __init__(self, file: io.BufferedReader, path: Path) -> None:
         self.end = file.tell()
-        self.columns, self.image = 0, 0  # number of columns and index of the image: known after the header
+        self.columns, self.image = 0, 0
         self.delimiter = detect_delimiter(file, path)
         self.digest = hashlib.blake2b(digest_size=16)
         self._file, self._path = file, path
-        self._start, self._first = self.end, ""
+        self._start, self._first_line = self.end, ""  # of the current record
 
     def records(self) -> Iterator[list[str]]:
-        """Iterate over records. One with an unclosed quote becomes a record of one line, [""], and affects no other."""
+        """Iterate over records, each a list of cells. One with an unclosed quote becomes [""] and ends with its line.
+
+        csv.Error at malformed quotes in the header.
+        """
         reader = parse_rows(self, self.delimiter)
         while True:
-            self._start, self._first = self.end, ""
+            self._start, self._first_line = self.end, ""
             try:
                 yield next(reader)
             except StopIteration:
@@ -158,6 +175,7 @@ class _Lines:
             except csv.Error:  # reported when the row is read
                 if not self.columns:
                     raise
+                # Go on after the first line of the record, with a new parser: the old one is inside the quote.
                 self._file.seek(self._start)
                 self.end = self._start + len(self._file.readline(MAX_LINE_BYTES))
                 reader = parse_rows(self, self.delimiter)
@@ -167,6 +185,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
+        """Take a line, as Latin-1; csv.Error if the record should have ended before, ValueError if it is too long."""
         line = self._file.readline(MAX_LINE_BYTES)
         if not line:
             raise StopIteration
@@ -177,35 +196,39 @@ class _Lines:
         self.end += len(line)
         self.digest.update(line)
         text = line.decode("latin-1")
-        if self._first and self.columns > 1 and self._is_row(text):
+        if self._first_line and self.columns > 1 and self._is_row(text):
             raise csv.Error("an unclosed quote")
-        self._first = self._first or text
+        self._first_line = self._first_line or text
         return text
 
     def _is_row(self, line: str) -> bool:
         """Whether a line inside a quoted cell is rather the next row. See `CsvTable` for the rule."""
-        cells = self._cells(line)
+        cells = self._split_line(line)
         if len(cells) != self.columns:
             return False
-        own = self._cells(self._first)[
-            self.image : self.image + 1
-        ]  # none, if the unclosed cell comes before it
-        return _extension(cells[self.image]) in {*IMAGE_EXTENSIONS, *map(_extension, own)}
+        extensions = {*IMAGE_EXTENSIONS}
+        cells_of_record = self._split_line(self._first_line)
+        if self.image < len(cells_of_record):  # unless the unclosed cell comes before the record's image
+            extensions.add(_extension(cells_of_record[self.image]))
+        return _extension(cells[self.image]) in extensions
 
-    def _cells(self, line: str) -> list[str]:
+    def _split_line(self, line: str) -> list[str]:
+        """The cells of one line, as if it were a whole row; malformed quotes are accepted."""
         return next(parse_rows(iter([line]), self.delimiter, strict=False), [])
 
 
 def _extension(path: str) -> str:
+    """The extension of a path in lower case, with its dot; "" if it has none."""
     return os.path.splitext(path.strip())[1].lower()
 
 
 def _index_rows(
     path: Path, image: str | None, captions: Sequence[str] | None
 ) -> tuple[str, list[str], TableColumns, np.ndarray, str]:
-    """Read a table once: delimiter, header, columns, offsets of rows, digest.
+    """Read a table once: (delimiter, names in the header, chosen columns, offsets of rows, digest of the content).
 
-    Offsets: int64 (N + 1,), the bytes where rows begin and the last one ends.
+    The offsets, int64 (N + 1,), are the bytes where the N rows begin and where the last one ends. ValueError if the
+    table can't be read or lacks a column; a malformed row is not an error here.
     """
     with open(path, "rb") as file:
         skip_byte_order_mark(file, path)
@@ -227,8 +250,8 @@ def skip_byte_order_mark(file: BinaryIO, path: Path) -> None:
     """Seek to the beginning of the text, after the byte order mark if there is one.
 
     Args:
-        file: at its beginning.
-        path: for the error.
+        file: an open file, at its beginning.
+        path: path of the file, for the error.
 
     Raises:
         ValueError: If the text is UTF-16 or its lines end in CR.
@@ -245,14 +268,15 @@ def detect_delimiter(file: BinaryIO, path: Path) -> str:
     """Return the delimiter of the file's extension; if the header doesn't contain it, the most frequent one there.
 
     Args:
-        file: at the beginning of the text; its position is restored.
-        path: Path of the file.
+        file: an open file, at the beginning of the text; its position is restored.
+        path: path of the file, whose extension is read.
 
     Returns:
         One character.
     """
     start = file.tell()
-    line = next((line for line in iter(lambda: file.readline(MAX_LINE_BYTES), b"") if line.strip()), b"")
+    lines = iter(lambda: file.readline(MAX_LINE_BYTES), b"")
+    line = next((line for line in lines if line.strip()), b"")  # the first that is not blank
     file.seek(start)
     header = line.decode("latin-1")
     usual = DELIMITERS.get(path.suffix.lower())
@@ -265,14 +289,14 @@ def read_header(rows: Iterator[list[str]], path: Path) -> list[str]:
     """Read the names of the columns from the first row that is not blank.
 
     Args:
-        rows: Rows of `parse_rows`.
-        path: Path of the table, for the error.
+        rows: rows of `parse_rows`; the header is taken from it.
+        path: path of the table, for the error.
 
     Returns:
         The names, stripped.
 
     Raises:
-        ValueError: If there is no such row.
+        ValueError: If there is no such row, or if its quotes are malformed.
     """
     try:
         row = next((row for row in rows if row), None)

@@ -16,14 +16,18 @@ MAX_TEXT_BYTES = 2**20
 
 
 class ImageFolder(SingleChunkSource):
-    """All images in a folder and below it, by name; hidden files and folders are left out.
+    """All images in a folder and below it, by name; hidden files and folders are skipped.
 
     The caption of an image is in the .txt file of the same name. Links to folders are followed, but none twice.
 
     Args:
         path: the folder.
-        captions: False: the images alone. Otherwise an image without .txt, and a .txt without image, are bad samples.
-        lines: each line of a .txt is a caption; otherwise all of it is one.
+        captions: whether to read captions; then an image without .txt, and a .txt without image, are bad samples.
+        lines: whether each line of a .txt is a caption; otherwise all of it is one.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        ValueError: If it has no images.
     """
 
     def __init__(self, path: str | Path, *, captions: bool = True, lines: bool = False) -> None:
@@ -46,6 +50,7 @@ class ImageFolder(SingleChunkSource):
         return [image or text for image, text in self._pairs]
 
     def read(self, index: int) -> Sample:
+        """Read a sample, as `Source.read`; its key is the path of the image relative to the folder."""
         require_index(index, len(self))
         image, text = self._pairs[index]
         key = image or text
@@ -53,7 +58,7 @@ class ImageFolder(SingleChunkSource):
         if not image:
             raise BadSampleError("no image", location, "a .txt without an image")
         path = require_image_file(self.path / image, location)
-        return Sample(key, location, path, self._captions(text, location) if self.captions else ())
+        return Sample(key, location, path, self._read_captions(text, location) if self.captions else ())
 
     def fingerprint(self) -> str:
         return compute_fingerprint(
@@ -70,7 +75,8 @@ class ImageFolder(SingleChunkSource):
             else:
                 yield status.st_size, status.st_mtime_ns
 
-    def _captions(self, text: str, location: str) -> tuple[str, ...]:
+    def _read_captions(self, text: str, location: str) -> tuple[str, ...]:
+        """The captions in a .txt file, named relative to the folder; BadSampleError if there are none or no file."""
         if not text:
             raise BadSampleError("no caption", location, "there is no .txt of the same name")
         require_sample_file(self.path / text, location)
@@ -88,7 +94,7 @@ class ImageList(SingleChunkSource):
     """Image files in the order given, without captions, for data sets that list them in a table or index of their own.
 
     Args:
-        path: Path of the table or index, for messages.
+        path: path of the table or index, for messages.
         images: paths of the images; they are the keys of the samples.
     """
 
@@ -101,7 +107,7 @@ class ImageList(SingleChunkSource):
 
     def read(self, index: int) -> Sample:
         require_index(index, len(self))
-        image = self.images[index]
+        image = self.images[index]  # key and location too
         return Sample(str(image), str(image), require_image_file(image, str(image)), ())
 
     def fingerprint(self) -> str:
@@ -115,7 +121,10 @@ def iter_files(folder: Path) -> Iterator[str]:
         folder: the folder.
 
     Yields:
-        Paths relative to it.
+        Paths relative to it, in no particular order. A folder that several links lead to is visited once.
+
+    Raises:
+        OSError: If a folder can't be read.
     """
 
     def fail(error: OSError) -> None:
@@ -135,7 +144,10 @@ def iter_files(folder: Path) -> Iterator[str]:
 
 
 def _pair_files(names: list[str], captions: bool) -> list[tuple[str, str]]:
-    """Pairs (image, text), "" for one that is missing, sorted by the name of the first that is present."""
+    """Pair images with the .txt files of the same name: (image, text), "" for one that is missing.
+
+    Sorted by the name of the image, or of the text if there is no image. Without `captions` all texts are "".
+    """
     texts = {_stem(name): name for name in names if captions and name.lower().endswith(".txt")}
     images = [name for name in names if name.lower().endswith(IMAGE_EXTENSIONS)]
     pairs = [(image, texts.get(_stem(image), "")) for image in images]
@@ -144,4 +156,5 @@ def _pair_files(names: list[str], captions: bool) -> list[tuple[str, str]]:
 
 
 def _stem(name: str) -> str:
+    """A path without its last extension."""
     return os.path.splitext(name)[0]

@@ -17,6 +17,7 @@ from prolip.data.sources.columns import require_image_file
 from prolip.preprocessing.images import read_image, require_rgb
 
 GRAY = 128
+"""Gray level of what is hidden."""
 
 
 class ForegroundImages(SingleChunkSource):
@@ -27,7 +28,11 @@ class ForegroundImages(SingleChunkSource):
         images: the folder of its images.
         canvas: gray level, 0 to 255, of everything outside the union of the segments (crowds too: they are annotated);
             None: the images as they are.
-        limit: only the first so many; None: all.
+        limit: largest number of images, the first of the file; None: all.
+
+    Raises:
+        FileNotFoundError: If the folder or the file does not exist.
+        ValueError: If no image has segments, or if an argument is out of range.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class ForegroundImages(SingleChunkSource):
         entry = self.entries[index]
         location = f"{self.path}: image {entry.id} ({entry.file_name})"
         path = require_image_file(self.images / entry.file_name, location)
-        mask = self._mask(entry, location)
+        mask = self._decode_union(entry, location)
         extra = {"object_fraction": float(mask.mean())}
         if self.canvas is None:
             return Sample(str(entry.id), location, path, (), extra)
@@ -83,7 +88,8 @@ class ForegroundImages(SingleChunkSource):
         paths = (self.images / entry.file_name for entry in self.entries)
         return [self.path, *(path for path in paths if path.is_file())]
 
-    def _mask(self, entry: SegmentedImage, location: str) -> np.ndarray:
+    def _decode_union(self, entry: SegmentedImage, location: str) -> np.ndarray:
+        """The union of the masks of all segments, bool (H, W); BadSampleError if one is malformed, or it is empty."""
         try:
             masks = [decode_mask(segment, entry.height, entry.width) for segment in entry.segments]
         except ValueError as error:
@@ -98,12 +104,15 @@ def occlude_center(image: Image.Image, fraction: float, level: int = GRAY) -> Im
     """Hide the center of an image, as the paper's occlusion test does.
 
     Args:
-        image: RGB.
-        fraction: Fraction of the area that is hidden, by a box of the image's aspect ratio; 0 to 1.
+        image: an RGB image; not changed.
+        fraction: fraction of the area that is hidden, 0 to 1, by a box of the image's aspect ratio.
         level: gray level of the box, 0 to 255.
 
     Returns:
-        A copy.
+        A copy of the image with a gray box in its center.
+
+    Raises:
+        TypeError, ValueError: If it is not an RGB image, or if an argument is out of range.
     """
     require_rgb(image)
     if not 0 <= fraction <= 1:

@@ -20,6 +20,7 @@ from prolip.files import read_json, write_json
 from prolip.preprocessing.images import read_image
 
 MIN_PIXELS = 5000
+"""All segments of an image must have more pixels than this."""
 LEVELS = 3
 WHITE = 255
 
@@ -28,9 +29,9 @@ WHITE = 255
 class HierarImgs:
     """N images of K levels.
 
-    path:      of the index.
-    originals: N files.
-    levels:    (K, N) files; level 0 shows the largest segment only.
+    path:      the index.json.
+    originals: files of the N original images.
+    levels:    K tuples of N files each; level 0 shows the largest segment only.
     """
 
     path: Path
@@ -42,10 +43,10 @@ class HierarImgs:
 class HierarImgsSummary:
     """What `build_hierarimgs` made.
 
-    index:    the path of index.json.
-    num_images: that were written.
-    left_out: number of images that were not used, by reason.
-    crowds:   segments that COCO marks as crowds; they are not used.
+    index:      the path of index.json.
+    num_images: number of images that were written.
+    left_out:   number of images that were not used, by reason.
+    crowds:     number of segments that COCO marks as crowds; they are not used.
     """
 
     index: Path
@@ -58,7 +59,7 @@ def is_eligible(masks: Sequence[np.ndarray], min_pixels: int = MIN_PIXELS, level
     """Return whether an image is used: it has a segment for each level, and none is too small.
 
     Args:
-        masks: Masks of its segments, bool (H, W) each.
+        masks: masks of its segments, bool (H, W) each.
         min_pixels: the smallest segment must have more than this.
         levels: number of levels.
 
@@ -76,12 +77,15 @@ def paste_levels(
 
     Args:
         image: uint8 (H, W, 3).
-        masks: Masks of its segments, bool (H, W) each; of equally large ones the first counts as larger.
+        masks: masks of its segments, bool (H, W) each; of equally large ones the first counts as larger.
         levels: number of images to make.
-        canvas: gray level, 0 to 255.
+        canvas: gray level of the canvas, 0 to 255.
 
     Returns:
         One image per level, uint8 (H, W, 3).
+
+    Raises:
+        ValueError: If there are fewer masks than levels, or if shapes or dtypes differ from these.
     """
     _check_rules(levels, canvas)
     _check_image(image, masks, levels)
@@ -106,7 +110,7 @@ def build_hierarimgs(
     """Build HierarImgs from a COCO instances file: `<out>/<image>/original.png, level-0.png, ...` and index.json.
 
     Areas are counted in the masks; the file's "area" is not used. Crowds are not segments. An image that is missing or
-    damaged is left out and counted. index.json is written last: without it, `out` is incomplete.
+    damaged is skipped and counted. index.json is written last: without it, `out` is incomplete.
 
     Args:
         annotations: the instances file.
@@ -114,17 +118,22 @@ def build_hierarimgs(
         out: the folder to write.
         min_pixels, levels: see `is_eligible`.
         canvas: gray level of the canvas, 0 to 255.
-        show: the progress bar; None: if stderr is a terminal.
+        show: whether to show a progress bar; None: if stderr is a terminal.
 
     Returns:
         What was made.
+
+    Raises:
+        FileNotFoundError: If the folder of images or the file does not exist.
+        FileExistsError: If `out` has an index.json.
+        ValueError: If the file is malformed, or if two images would be written to one folder.
     """
     annotations, images, out = Path(annotations), Path(images), Path(out)
     _check_min_pixels(min_pixels)
     _check_rules(levels, canvas)
     entries = read_instances(annotations)
     _check_folders(entries, annotations, images, out)
-    entries_out: list[dict[str, Any]] = []
+    index_entries: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     with progress.progress_bar("pasting segments", len(entries), "images", show) as advance:
         for entry in entries:
@@ -132,7 +141,7 @@ def build_hierarimgs(
             if isinstance(outcome, str):
                 left_out[outcome] += 1
             else:
-                entries_out.append(outcome)
+                index_entries.append(outcome)
             advance(1)
     crowds = sum(segment.crowd for entry in entries for segment in entry.segments)
     index = {
@@ -142,9 +151,11 @@ def build_hierarimgs(
         "canvas": canvas,
         "left_out": dict(left_out),
         "crowd_segments_left_out": crowds,
-        "images": entries_out,
+        "images": index_entries,
     }
-    return HierarImgsSummary(write_json(out / "index.json", index), len(entries_out), dict(left_out), crowds)
+    return HierarImgsSummary(
+        write_json(out / "index.json", index), len(index_entries), dict(left_out), crowds
+    )
 
 
 def read_hierarimgs(path: str | Path) -> HierarImgs:
@@ -154,7 +165,10 @@ def read_hierarimgs(path: str | Path) -> HierarImgs:
         path: the folder, or its index.json.
 
     Returns:
-        The paths of its images.
+        The paths of its images; the files themselves are not checked.
+
+    Raises:
+        ValueError: If the index is malformed.
     """
     path = Path(path).expanduser()
     index = path / "index.json" if path.is_dir() else path
@@ -163,18 +177,21 @@ def read_hierarimgs(path: str | Path) -> HierarImgs:
         raise ValueError(f"{index} lists no images. `prolip data hierarimgs` makes such a file.")
     try:
         originals = tuple(index.parent / entry["original"] for entry in entries)
-        rows = [tuple(index.parent / name for name in entry["levels"]) for entry in entries]
+        levels_by_image = [tuple(index.parent / name for name in entry["levels"]) for entry in entries]
     except (KeyError, TypeError):
         raise ValueError(f'{index}: each image must have "original" and "levels"') from None
-    if len({len(row) for row in rows}) != 1 or not rows[0]:
+    if len({len(levels) for levels in levels_by_image}) != 1 or not levels_by_image[0]:
         raise ValueError(f"{index}: all images must have the same number of levels, at least one")
-    return HierarImgs(path=index, originals=originals, levels=tuple(zip(*rows, strict=True)))
+    return HierarImgs(path=index, originals=originals, levels=tuple(zip(*levels_by_image, strict=True)))
 
 
 def _build_one(
     entry: SegmentedImage, annotations: Path, images: Path, out: Path, rules: tuple[int, int, int]
 ) -> dict[str, Any] | str:
-    """Write the files of an image and return its entry of the index; or the reason why it is left out."""
+    """Write the files of an image and return its entry of the index; or the reason why the image is not used.
+
+    `rules` are (min_pixels, levels, canvas). ValueError if a mask is malformed.
+    """
     min_pixels, levels, canvas = rules
     try:
         segments = [segment for segment in entry.segments if not segment.crowd]
@@ -209,6 +226,7 @@ def _build_one(
 
 
 def _find_objection(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -> str | None:
+    """Why an image with these masks is not used, as text; None if it is eligible."""
     if len(masks) < levels:
         return f"fewer than {levels} segments"
     if min(int(mask.sum()) for mask in masks) <= min_pixels:
@@ -217,23 +235,27 @@ def _find_objection(masks: Sequence[np.ndarray], min_pixels: int, levels: int) -
 
 
 def _largest_first(masks: Sequence[np.ndarray]) -> list[int]:
+    """Indices of masks by decreasing number of pixels."""
     areas = [int(mask.sum()) for mask in masks]
     # sorting is stable: equally large ones stay in the order of the file
     return sorted(range(len(masks)), key=lambda number: -areas[number])
 
 
 def _check_min_pixels(min_pixels: object) -> None:
+    """Raise ValueError unless it is an integer of at least 0."""
     if not isinstance(min_pixels, int) or isinstance(min_pixels, bool) or min_pixels < 0:
         raise ValueError(f"min_pixels must be an integer of at least 0, not {min_pixels!r}")
 
 
 def _check_rules(levels: int, canvas: int) -> None:
+    """Raise ValueError unless there are 1 to 100 levels and the canvas is a gray level from 0 to 255."""
     require_positive_int(levels, "levels", maximum=100)
     if not isinstance(canvas, int) or not 0 <= canvas <= 255:
-        raise ValueError(f"canvas must be a gray level from 0 to 255, not {canvas}")
+        raise ValueError(f"canvas must be an integer, a gray level from 0 to 255, not {canvas!r}")
 
 
 def _check_image(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) -> None:
+    """Raise ValueError unless the image is uint8 (H, W, 3) and there is a mask, bool (H, W), for each level."""
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"the image must be uint8 (H, W, 3), not {image.dtype} {image.shape}")
     for number, mask in enumerate(masks):
@@ -244,6 +266,10 @@ def _check_image(image: np.ndarray, masks: Sequence[np.ndarray], levels: int) ->
 
 
 def _check_folders(entries: Sequence[SegmentedImage], annotations: Path, images: Path, out: Path) -> None:
+    """Raise an error if `images` is missing, if `out` has an index, or if names of images are no names of folders.
+
+    Two images of the same name, without folder and extension, would be written to the same folder.
+    """
     if not images.is_dir():
         raise FileNotFoundError(f"{images}: no such folder")
     if (out / "index.json").exists():

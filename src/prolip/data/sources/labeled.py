@@ -19,6 +19,7 @@ from prolip.data.sources.tar import TarShards
 
 CLASS_NAMES, TEMPLATES = "classnames.txt", "zeroshot_classification_templates.txt"
 SHARD_COUNT, DATASET_TYPE = "nshards.txt", "dataset_type.txt"
+"""Files of a task."""
 CLASS_PLACEHOLDER = "{c}"
 """Stands for the class name in a template."""
 DEFAULT_TEMPLATES = ("a photo of a {c}.",)
@@ -26,7 +27,10 @@ DEFAULT_TEMPLATES = ("a photo of a {c}.",)
 
 
 class SampleInfo(Protocol):
-    """Key and extra fields of a sample, without its image."""
+    """Key and extra fields of a sample, without its image. If it has a label, that is the integer `extra["cls"]`.
+
+    (In `Sample.extra` "cls" is the bytes of the file; `prolip.embeddings` parses them.)
+    """
 
     @property
     def key(self) -> str: ...
@@ -39,9 +43,10 @@ class LabeledData:
     """Images with labels.
 
     source:      the images.
-    class_names: by label.
-    templates:   of prompts, with {c} for the class name.
-    folders:     by label, the folder with which keys begin; None if the label is in the `cls` of a sample.
+    class_names: names of the classes, by label.
+    templates:   templates of prompts, with {c} for the class name.
+    folders:     for each label the folder with which the keys of its samples begin; None if the label is in
+                 `extra["cls"]` of a sample.
     """
 
     source: Source
@@ -53,15 +58,15 @@ class LabeledData:
         """Find the labels of samples.
 
         Args:
-            samples: N of the source.
+            samples: keys and extra fields of N samples of the source.
 
         Returns:
-            int64 (N,), from 0.
+            int64 (N,): labels from 0, indices into `class_names`.
 
         Raises:
             ValueError: If a sample has no label, or one without a class name.
         """
-        found = [self._label(sample) for sample in samples]
+        found = [self._find_label(sample) for sample in samples]
         for label, sample in zip(found, samples, strict=True):
             if not 0 <= label < len(self.class_names):
                 raise ValueError(
@@ -72,11 +77,19 @@ class LabeledData:
 
     @cached_property
     def _label_of_folder(self) -> dict[str, int]:
+        """Labels by the name of the folder."""
         return {name: label for label, name in enumerate(self.folders or ())}
 
-    def _label(self, sample: SampleInfo) -> int:
+    def _find_label(self, sample: SampleInfo) -> int:
+        """The label of a sample, from its folder or its "cls", not yet checked against the class names.
+
+        ValueError if there is no "cls" or the folder is no class.
+        """
         if self.folders is not None:
-            return self._label_of_folder[Path(sample.key).parts[0]]
+            folder = Path(sample.key).parts[0]
+            if folder not in self._label_of_folder:
+                raise ValueError(f"{self.source.name}: {sample.key} lies in no folder of a class")
+            return self._label_of_folder[folder]
         label = sample.extra.get("cls")
         if not isinstance(label, int):
             raise ValueError(
@@ -93,12 +106,16 @@ def open_labeled(
     Args:
         path: a folder in the layout of the 38 tasks (classnames.txt, test/0.tar, ...), or one with a folder of images
             for each class (a folder without images is not a class).
-        class_names: instead of the data's own, in the order of its labels: lines of classnames.txt, or folders by name
-            (whose own names, with _ as a space, are the class names otherwise).
-        templates: instead of the data's own; if it has none, "a photo of a {c}.".
+        class_names: class names in the order of the labels; None: the lines of classnames.txt, or without it the
+            names of the folders, with spaces for _. (The folder that is first by name has label 0, and so on.)
+        templates: templates of prompts; None: the data's own, or without them "a photo of a {c}.".
 
     Returns:
         The data.
+
+    Raises:
+        FileNotFoundError: If there is no such folder, or if a task has no class names.
+        ValueError: If the number of class names or a template is wrong, or if an image is in no folder of a class.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -131,8 +148,12 @@ def check_templates(templates: Sequence[str], location: str = "templates") -> tu
     Raises:
         ValueError: If there is none, or one has no place for the class name.
     """
-    if isinstance(templates, str) or not templates:
-        raise ValueError(f"{location}: a list of at least one template is needed")
+    if isinstance(templates, str):
+        raise ValueError(f"{location}: give a list of templates, not one text: [{templates!r}]")
+    if not templates:
+        raise ValueError(
+            f"{location}: there are no templates; give at least one, such as 'a photo of a {{c}}.'"
+        )
     unified = tuple(template.replace("{}", CLASS_PLACEHOLDER) for template in templates)
     for number, template in enumerate(unified, start=1):
         if CLASS_PLACEHOLDER not in template:
@@ -158,10 +179,11 @@ def read_dataset_type(folder: Path) -> str | None:
     """Read the type of a task.
 
     Args:
-        folder: Folder of the task.
+        folder: folder of the task.
 
     Returns:
-        "retrieval" (captions, one per line), "multilabel"; None: classification.
+        The content of dataset_type.txt: "retrieval" (captions, one per line) or "multilabel"; None if there is no
+        such file, which means classification.
     """
     path = folder / DATASET_TYPE
     return read_lines(path)[0].lower() if path.is_file() else None
@@ -171,23 +193,24 @@ def list_task_shards(folder: Path) -> list[str]:
     """List test/0.tar to test/{N-1}.tar of a task, where N is in nshards.txt.
 
     Args:
-        folder: Folder of the task.
+        folder: folder of the task.
 
     Returns:
         The paths, by number; without nshards.txt all tars in test.
 
     Raises:
         FileNotFoundError: If one is missing.
+        ValueError: If nshards.txt is not a positive integer.
     """
-    counted = folder / "test" / SHARD_COUNT
+    count_file = folder / "test" / SHARD_COUNT
     try:
-        count = int(counted.read_text(encoding="utf-8"))
+        count = int(count_file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return sorted(map(str, (folder / "test").glob("*.tar")), key=lambda name: (len(name), name))
     except ValueError:
-        raise ValueError(f"{counted} must contain one integer, the number of shards") from None
+        raise ValueError(f"{count_file} must contain one integer, the number of shards") from None
     if count < 1:
-        raise ValueError(f"{counted} gives {count} shards; at least one is needed")
+        raise ValueError(f"{count_file} gives {count} shards; at least one is needed")
     paths = [folder / "test" / f"{number}.tar" for number in range(count)]
     if missing := [path.name for path in paths if not path.is_file()]:
         raise FileNotFoundError(
@@ -200,13 +223,13 @@ def read_lines(path: Path) -> tuple[str, ...]:
     """Read the lines of a text file.
 
     Args:
-        path: Path of the file, UTF-8.
+        path: path of the file, UTF-8.
 
     Returns:
         The lines, stripped; at least one.
 
     Raises:
-        ValueError: At a blank line, because line numbers are labels.
+        ValueError: At a blank line, because line numbers are labels; or if the file is empty or not UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -224,6 +247,7 @@ def read_lines(path: Path) -> tuple[str, ...]:
 
 
 def _open_task(folder: Path) -> LabeledData:
+    """Open a task in the layout of the 38. `class_names` is () if there is no classnames.txt."""
     names, templates = folder / CLASS_NAMES, folder / TEMPLATES
     return LabeledData(
         source=TarShards(list_task_shards(folder), captions=()),
@@ -233,18 +257,24 @@ def _open_task(folder: Path) -> LabeledData:
 
 
 def _open_class_folders(folder: Path) -> LabeledData:
+    """Open a folder with one folder of images per class; labels are in the order of the folders' names.
+
+    ValueError if an image is in no folder of a class, or if class names are missing or repeated.
+    """
     source = ImageFolder(folder, captions=False)
     parts = {key: Path(key).parts for key in source.sample_keys()}
-    if loose := [key for key, path in parts.items() if len(path) < 2]:
+    if outside := [key for key, path in parts.items() if len(path) < 2]:
         raise ValueError(
-            f"{folder}: {join_names(loose, 2)} are not in the folder of a class. Classification data is a folder with "
-            "one folder of images per class, or a task in the layout of the 38 (classnames.txt, test/0.tar)."
+            f"{folder}: {join_names(outside, 2)} are not in the folder of a class. Classification data is a folder "
+            "with one folder of images per class, or a task in the layout of the 38 (classnames.txt, test/0.tar)."
         )
     names = sorted({path[0] for path in parts.values()})
-    own = folder / CLASS_NAMES
-    class_names = read_lines(own) if own.is_file() else tuple(name.replace("_", " ") for name in names)
+    names_file = folder / CLASS_NAMES
+    class_names = (
+        read_lines(names_file) if names_file.is_file() else tuple(name.replace("_", " ") for name in names)
+    )
     if len(class_names) != len(names):
-        raise ValueError(f"{own} has {len(class_names)} names, but {len(names)} folders have images")
+        raise ValueError(f"{names_file} has {len(class_names)} names, but {len(names)} folders have images")
     if len(set(class_names)) < len(names):
         raise ValueError(
             f"{folder}: two folders have the same class name: {join_names(_find_duplicates(class_names))}"
@@ -258,4 +288,5 @@ def _open_class_folders(folder: Path) -> LabeledData:
 
 
 def _find_duplicates(names: Sequence[str]) -> list[str]:
+    """The names that occur more than once, sorted."""
     return sorted(name for name, count in Counter(names).items() if count > 1)

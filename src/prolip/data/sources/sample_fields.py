@@ -11,9 +11,10 @@ from prolip.data.sample import BadSampleError, Sample, parse_captions, read_json
 
 
 class CaptionField(NamedTuple):
-    """Where captions are: the extension of a file, and the part of it.
+    """Where captions are: in which file of a sample, and in which part of it.
 
-    part: "whole", "lines", or a dot and the path of a JSON field (".meta.en").
+    extension: extension of the file, in lower case, without its dot.
+    part:      "whole", "lines", or a dot and the path of a JSON field (".meta.en").
     """
 
     extension: str
@@ -22,10 +23,12 @@ class CaptionField(NamedTuple):
     @classmethod
     def parse(cls, key: str) -> CaptionField:
         """Parse "txt", "txt:lines" or "json:meta.captions"; ValueError if it is none of these."""
-        extension, colon, part = key.lower().partition(":")[0], *key.partition(":")[1:]
-        if extension and extension.split(".")[-1] == "json" and part:
+        extension, colon, part = key.partition(":")
+        extension = extension.lower()  # but not the JSON field
+        is_json = extension.split(".")[-1] == "json"
+        if extension and is_json and part:
             return cls(extension, "." + part)
-        if extension and extension.split(".")[-1] != "json" and (not colon or part == "lines"):
+        if extension and not is_json and (not colon or part == "lines"):
             return cls(extension, part or "whole")
         raise ValueError(
             f"caption field {key!r} must be an extension ('txt'), an extension and lines ('txt:lines'), "
@@ -36,8 +39,8 @@ class CaptionField(NamedTuple):
         """Return the values in a file, for `parse_captions`.
 
         Args:
-            content: Content of the file.
-            location: Location of the sample, for the error.
+            content: content of the file.
+            location: location of the sample, for the error.
 
         Returns:
             The values: bytes, or what JSON holds.
@@ -58,6 +61,9 @@ class SampleFields:
             (a field that is a text or a list of texts). All that are found count. (): no captions, as in data for
             classification.
         images: extensions; the first of them that a sample has is its image.
+
+    Raises:
+        ValueError: If a caption field is malformed, or if no extension of images is given.
     """
 
     def __init__(self, captions: Sequence[str], images: Sequence[str]) -> None:
@@ -69,15 +75,15 @@ class SampleFields:
             raise ValueError("images must name at least one extension, such as 'jpg'")
 
     def describe(self) -> tuple[str, str]:
-        """Return the settings as texts, for a fingerprint."""
+        """Return the settings of captions and of images as texts, for a fingerprint."""
         return f"captions {self.captions}", f"images {self.images}"
 
     def make_sample(self, key: str, location: str, files: Mapping[str, bytes]) -> Sample:
         """Make a sample.
 
         Args:
-            key: Key of the sample.
-            location: for messages.
+            key: key of the sample.
+            location: location of the sample, for messages.
             files: contents by extension; all but the image become `extra`.
 
         Returns:
@@ -93,28 +99,37 @@ class SampleFields:
             )
         if not files[image]:
             raise BadSampleError("empty image", location)
-        captions = self._captions(files, location) if self._fields else ()
+        captions = self._read_captions(files, location) if self._fields else ()
         extra = {extension: content for extension, content in files.items() if extension != image}
-        return Sample(key, location, files[image], captions, extra, _general(files, len(captions)))
+        return Sample(
+            key, location, files[image], captions, extra, _read_general_captions(files, len(captions))
+        )
 
-    def _captions(self, files: Mapping[str, bytes], location: str) -> tuple[str, ...]:
+    def _read_captions(self, files: Mapping[str, bytes], location: str) -> tuple[str, ...]:
+        """The captions in all fields that a sample has, at least one; BadSampleError if there is none.
+
+        A field that can't be read is skipped if another one has captions.
+        """
         values: list[object] = []
-        first: BadSampleError | None = None
+        first_error: BadSampleError | None = None
         for field in self._fields:
             try:
                 values += field.values(files[field.extension], location) if field.extension in files else ()
             except BadSampleError as error:
-                first = first or error
+                first_error = first_error or error
         if values:
             return parse_captions(values, location)
         wanted = f"expected {join_names(self.captions)}; {_describe_files(files)}"
-        raise first or BadSampleError("no caption", location, wanted)
+        raise first_error or BadSampleError("no caption", location, wanted)
 
 
-def _general(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
-    """The list `general` in the json: a more general caption for each, or "" where there is none."""
+def _read_general_captions(files: Mapping[str, bytes], count: int) -> tuple[str, ...]:
+    """The list "general" in a sample's json: for each of `count` captions a more general one, "" where there is none.
+
+    () if there is no such list, or if it is malformed or of another length.
+    """
     content = files.get("json", b"")
-    if b'"general"' not in content:
+    if b'"general"' not in content:  # most data has none: don't parse its JSON
         return ()
     try:
         found = json.loads(content).get("general")
@@ -128,8 +143,8 @@ def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
     """Raise BadSampleError if a sample has two files of one extension.
 
     Args:
-        extensions: Extensions of all files of the sample.
-        location: Location of the sample, for the error.
+        extensions: extensions of all files of the sample.
+        location: location of the sample, for the error.
     """
     seen: set[str] = set()
     for extension in extensions:
@@ -139,11 +154,12 @@ def require_unique_extensions(extensions: Iterable[str], location: str) -> None:
 
 
 def _strip_dots(keys: str | Sequence[str]) -> tuple[str, ...]:
+    """Extensions or caption fields without a dot at their beginning; one str is a list of one."""
     return tuple(key.removeprefix(".") for key in ([keys] if isinstance(keys, str) else keys))
 
 
 def _describe_files(files: Mapping[str, bytes]) -> str:
-    """Extensions, and the fields of JSON: one of them may be what was meant."""
+    """For messages: the extensions of a sample's files, and the fields of JSON; one of them may be what was meant."""
     descriptions = []
     for extension, content in files.items():
         fields: object = None

@@ -25,11 +25,13 @@ from prolip.progress import progress_bar
 
 DEFAULT_CAPTIONS = ("txt",)
 DEFAULT_IMAGES = ("jpg", "jpeg", "png", "webp")
+"""Fields of captions and extensions of images, see `SampleFields`."""
 
 MAX_SHARDS = 1_000_000
 MAX_OPEN_FILES = 32
+"""Files that a source keeps open, in each process."""
 INDEX_THREADS = 8
-"""While one waits for the disk, others scan."""
+"""Threads that scan tars: while one waits for the disk, others scan."""
 
 URL = re.compile(r"[a-z][a-z0-9+.-]*://|pipe:", re.IGNORECASE)
 
@@ -43,6 +45,10 @@ class TarShards:
     Args:
         pattern: a path, a glob, a range in braces ("data/{00000..00012}.tar"), or a list of them.
         captions, images: see `SampleFields`.
+
+    Raises:
+        FileNotFoundError: If a path or a glob matches nothing.
+        ValueError: If no sample has an image and captions where they are looked for.
     """
 
     def __init__(
@@ -51,12 +57,13 @@ class TarShards:
         captions: Sequence[str] = DEFAULT_CAPTIONS,
         images: Sequence[str] = DEFAULT_IMAGES,
     ) -> None:
+        """List the tars, load or make their indexes, and read some samples to check where captions and images are."""
         self.name = describe_pattern(pattern)
         self.fields = SampleFields(captions, images)
         self.paths = tuple(expand_paths(pattern))
         loaded = _load_indexes(self.paths)
         self._indexes = [index for index, _ in loaded]
-        self._stamps = [stamp for _, stamp in loaded]
+        self._stamps = [stamp for _, stamp in loaded]  # (size in bytes, mtime in ns) of each tar
         self._ends = np.cumsum([len(index) for index in self._indexes])
         self._files = FileCache()
         require_captions(self)
@@ -69,18 +76,19 @@ class TarShards:
         return int(self._ends[-1])
 
     def read(self, index: int) -> Sample:
+        """Read a sample, as `Source.read`; the last index of a damaged shard is its "broken shard" error."""
         if not 0 <= index < len(self):
             raise IndexError(
                 f"{self.name}: sample index {index} is out of range: there are {len(self)} samples"
             )
         shard = int(np.searchsorted(self._ends, index, side="right"))
         tar, path = self._indexes[shard], self.paths[shard]
-        number = index - int(self._ends[shard]) + len(tar)
-        if tar.is_damage(number):
+        index_in_shard = index - (int(self._ends[shard]) - len(tar))
+        if tar.is_damage(index_in_shard):
             raise BadSampleError("broken shard", path, tar.damage)
-        key = tar.key(number)
+        key = tar.key(index_in_shard)
         location = f"{path}: {key}"
-        files = tar.files(number)
+        files = tar.files(index_in_shard)
         require_unique_extensions((extension for extension, _, _ in files), location)
         file = self._files.open(path, self._stamps[shard])
         contents = {extension: file.read(offset, size) for extension, offset, size in files}
@@ -94,6 +102,7 @@ class TarShards:
             raise
 
     def fingerprint(self) -> str:
+        """Return a digest of names, sizes and numbers of samples of the tars, and of the fields."""
         shards = zip(self.paths, self._stamps, self._indexes, strict=True)
         described = [ascii((os.path.basename(path), size, len(tar))) for path, (size, _), tar in shards]
         return compute_fingerprint(*described, *self.fields.describe())
@@ -112,11 +121,14 @@ class FileCache:
         """Open a file, or return it if it is open.
 
         Args:
-            path: Path of the file.
-            stamp: the size (bytes) and modification time (ns) that it must still have.
+            path: path of the file.
+            stamp: the size (bytes) and modification time (ns) that it must still have when it is read.
 
         Returns:
             The open file.
+
+        Raises:
+            BadSampleError: If the file no longer exists.
         """
         if self._process != os.getpid():  # forked: another thread of the parent may have held the lock
             self._reset()
@@ -128,6 +140,7 @@ class FileCache:
         return file
 
     def _reset(self) -> None:
+        """Forget all files, and start with a new lock in this process."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._files: OrderedDict[str, CachedFile] = OrderedDict()
@@ -137,7 +150,12 @@ class FileCache:
 
 
 class CachedFile:
-    """An open file, closed with the last reference: a thread may still read what another one has evicted."""
+    """An open file, closed with the last reference: a thread may still read what another one has evicted.
+
+    Args:
+        path: path of the file.
+        stamp: the size (bytes) and modification time (ns) that it must have whenever it is read.
+    """
 
     def __init__(self, path: str, stamp: tuple[int, int]) -> None:
         self.path, self._stamp = path, stamp
@@ -150,7 +168,7 @@ class CachedFile:
         """Read bytes.
 
         Args:
-            offset: Offset of the first byte.
+            offset: offset of the first byte.
             size: number of bytes.
 
         Returns:
@@ -182,13 +200,17 @@ def expand_paths(pattern: str | Sequence[str]) -> list[str]:
 
     Raises:
         FileNotFoundError: If a path or a glob matches nothing.
+        ValueError: If one is an address or not a file.
     """
     paths: list[str] = []
     missing: list[str] = []
-    for one in [pattern] if isinstance(pattern, str) else pattern:
-        if URL.match(one):
-            raise ValueError(f"a {one.split(':')[0]}: address is not a file on disk. Open it as a TarStream.")
-        for path in [one] if os.path.exists(one) else expand_braces(os.path.expanduser(one)):
+    for one_pattern in [pattern] if isinstance(pattern, str) else pattern:
+        if URL.match(one_pattern):
+            scheme = one_pattern.split(":")[0]
+            raise ValueError(f"a {scheme}: address is not a file on disk. Open it as a TarStream.")
+        # A file may have braces in its name.
+        exists = os.path.exists(one_pattern)
+        for path in [one_pattern] if exists else expand_braces(os.path.expanduser(one_pattern)):
             found = sorted(glob(path, recursive=True)) if _is_glob(path) else [path] * os.path.exists(path)
             paths += found
             missing += [] if found else [path]
@@ -209,7 +231,7 @@ def expand_braces(pattern: str) -> list[str]:
     """Expand "{00..12}" and "{a,b}" as a shell does, except that a backslash is not special.
 
     Args:
-        pattern: with or without braces.
+        pattern: a path or an address, with or without braces.
 
     Returns:
         The names, in order.
@@ -233,19 +255,21 @@ def describe_pattern(pattern: str | Sequence[str]) -> str:
     """Format a pattern for messages.
 
     Args:
-        pattern: one, or a list.
+        pattern: one pattern, or a list of them.
 
     Returns:
-        The pattern; of a list the first ones.
+        The pattern; of a list the first two, and how many more there are.
     """
     return pattern if isinstance(pattern, str) else join_names(list(pattern), 2)
 
 
 def _is_glob(path: str) -> bool:
+    """Whether a path has wildcards, and is not the name of a file itself."""
     return has_magic(path) and not os.path.exists(path)
 
 
 def _load_indexes(paths: Sequence[str]) -> list[tuple[TarIndex, tuple[int, int]]]:
+    """`load_index` of all tars, in threads, with a progress bar: (index, (size in bytes, mtime in ns)) of each."""
     loaded = []
     pool = ThreadPoolExecutor(min(INDEX_THREADS, len(paths)))
     try:

@@ -27,8 +27,11 @@ MAX_PADDING = 2**20
 """Bytes after the end mark that must be zero; tar pads its last record of 10 KiB, rarely more."""
 
 ZEROS = bytes(BLOCK)
+"""A block that marks the end of a tar."""
 FILE_TYPES = (b"0", b"\0", b"7")
+"""Type flags of regular files."""
 LINK_TYPES = (b"1", b"2")
+"""Type flags of hard and symbolic links."""
 TYPES_WITHOUT_DATA = (b"1", b"2", b"3", b"4", b"5", b"6")
 """Links, devices, folders, pipes: no data follows, whatever size they claim."""
 
@@ -66,24 +69,31 @@ class ByteReader(Protocol):
 
 
 class FileReader:
-    """Reads a file on disk, in windows: members are often small, so that one read fetches several headers."""
+    """Reads a file on disk, in windows: members are often small, so that one read fetches several headers.
+
+    Args:
+        descriptor: descriptor of the open file; it is neither moved nor closed.
+        size: size of the file, in bytes.
+    """
 
     def __init__(self, descriptor: int, size: int) -> None:
         self.offset = 0
         self._descriptor, self._size = descriptor, size
-        self._start, self._window = 0, b""
+        self._window_start, self._window = 0, b""  # the bytes of the file from this offset on
 
     def read(self, count: int) -> bytes:
-        begin = self.offset - self._start
+        """Read bytes and advance, from the window if it holds them all; fewer than `count` only at the end."""
+        begin = self.offset - self._window_start
         piece = self._window[begin : begin + count]
         if len(piece) < count:
-            self._start = self.offset
+            self._window_start = self.offset
             self._window = read_at(self._descriptor, max(count, 8 * BLOCK), self.offset)
             piece = self._window[:count]
         self.offset += len(piece)
         return piece
 
     def skip(self, count: int) -> int:
+        """Advance without reading; return the number of bytes, fewer than `count` only at the end."""
         count = min(count, self._size - self.offset)
         self.offset += count
         return count
@@ -104,7 +114,10 @@ class StreamReader:
         return sum(len(piece) for piece in self._pieces(count))
 
     def _pieces(self, count: int) -> Iterator[bytes]:
-        """Read in pieces: a damaged size must not allocate a gigabyte for bytes that don't exist."""
+        """Read and yield `count` bytes in pieces of at most 1 MiB, fewer at the end of the file.
+
+        In pieces, because a damaged size must not allocate a gigabyte for bytes that don't exist.
+        """
         while count and (piece := self._file.read(min(count, 2**20))):
             self.offset += len(piece)
             count -= len(piece)
@@ -112,19 +125,25 @@ class StreamReader:
 
 
 class TarMember(NamedTuple):
-    """A file of a sample. While it is current, the reader is at the start of its data."""
+    """A file of a sample. While it is current, the reader is at the start of its data.
+
+    key, extension: the two parts of its name, see `split_name`.
+    size:           bytes of its data.
+    is_first:       whether it is the first file of its sample.
+    """
 
     key: bytes
     extension: bytes
     size: int
-    is_first: bool  # of its sample
+    is_first: bool
 
 
 class TarSample(NamedTuple):
     """The files of a sample.
 
+    key:        name of the sample.
     files:      contents by extension; of two files with one extension the first.
-    extensions: Extensions of all files, in order: one that came twice is in it twice.
+    extensions: extensions of all files, in order: one that came twice is in it twice.
     """
 
     key: str
@@ -136,14 +155,15 @@ def iter_samples(reader: ByteReader, skip: int = 0) -> Iterator[TarSample]:
     """Iterate over the samples of a tar, in order.
 
     Args:
-        reader: Reader of the tar.
-        skip: samples that are left out at the beginning; their data is not held in memory.
+        reader: reader of the tar, at its beginning.
+        skip: number of samples to skip at the beginning; their data is not held in memory.
 
     Yields:
         The samples, each with all its files.
 
     Raises:
-        TarDamageError: After the last complete sample, if the tar is damaged.
+        TarDamageError: After the last complete sample, if the tar is damaged. Its `complete_samples` includes the
+            skipped ones.
     """
     index, key, files, extensions = -1, "", dict[str, bytes](), list[str]()  # the current sample
     try:
@@ -167,11 +187,11 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
     """Iterate over the files of samples, in order.
 
     The files of a sample are adjacent. Its key is a file's path up to the first dot of the last part; the extension is
-    what follows, in lower case. Folders, links, and files that `split_name` leaves out don't count.
+    what follows, in lower case. Folders, links, and files for which `split_name` returns None don't count.
 
     Args:
-        reader: Reader of the tar.
-        links: receives the names of links that would be files of samples.
+        reader: reader of the tar, at its beginning. The caller may read a member's data; the rest of it is skipped.
+        links: list that receives the names of links that would be files of samples.
 
     Yields:
         The files; None at the end, where the last sample is known to be complete.
@@ -180,9 +200,9 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
         TarDamageError: If the tar is damaged. The sample before the damage counts as incomplete: more of its files may
             have followed.
     """
-    common: dict[bytes, bytes] = {}
-    last, total = b"", 0
-    while (header := _next_header(reader, common)) is not None:
+    global_records: dict[bytes, bytes] = {}
+    last_key, sample_bytes = b"", 0
+    while (header := _next_header(reader, global_records)) is not None:
         name, size, kind = header
         end = reader.offset + (size + BLOCK - 1) // BLOCK * BLOCK
         parts = split_name(name)
@@ -190,16 +210,16 @@ def iter_members(reader: ByteReader, links: list[bytes] | None = None) -> Iterat
             links.append(name)
         if parts and kind in FILE_TYPES:
             key, extension = parts
-            is_first = key != last
-            total = size if is_first else total + size
-            if total > MAX_SAMPLE_BYTES:
+            is_first = key != last_key
+            sample_bytes = size if is_first else sample_bytes + size
+            if sample_bytes > MAX_SAMPLE_BYTES:
                 raise TarDamageError(
                     f"the files of {decode_name(key[:100])!r} claim more than 1 GiB", reader.offset
                 )
-            last = key
+            last_key = key
             yield TarMember(key, extension, size, is_first)
-        left = end - reader.offset
-        if reader.skip(left) < left:
+        unread = end - reader.offset
+        if reader.skip(unread) < unread:
             raise TarDamageError(f"the tar ends within {decode_name(name[:100])!r}", reader.offset)
     yield None
     _check_padding(reader)
@@ -209,19 +229,16 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
     """Split a path into key and extension.
 
     Args:
-        name: path of a member.
+        name: path of a member in the tar.
 
     Returns:
         (key, extension in lower case); None if it is not a file of a sample: hidden, without extension, or like
         __meta__.json.
     """
-    slash = name.rfind(b"/") + 1
-    dot = name.find(b".", slash)
-    if (
-        dot <= slash
-        or dot + 1 == len(name)
-        or (name.startswith(b"__", slash) and name.endswith(b"__", slash, dot))
-    ):
+    base = name.rfind(b"/") + 1  # where the last part of the path begins
+    dot = name.find(b".", base)
+    is_hidden_or_without_extension = dot <= base or dot + 1 == len(name)
+    if is_hidden_or_without_extension or (name.startswith(b"__", base) and name.endswith(b"__", base, dot)):
         return None
     return name[:dot], name[dot + 1 :].lower()
 
@@ -230,9 +247,9 @@ def read_at(descriptor: int, count: int, offset: int) -> bytes:
     """Read bytes of an open file from an offset.
 
     Args:
-        descriptor: Descriptor of the file.
+        descriptor: descriptor of the file; its position stays as it is.
         count: number of bytes.
-        offset: Offset of the first byte.
+        offset: offset of the first byte.
 
     Returns:
         The bytes; fewer than `count` only at the end of the file.
@@ -249,7 +266,7 @@ def decode_name(name: bytes) -> str:
     """Decode a name, as a key and for messages: old tars have names that are not UTF-8.
 
     Args:
-        name: Name of a member, or a part of it.
+        name: name of a member, or a part of it.
 
     Returns:
         The text; bytes that are not UTF-8 are replaced.
@@ -257,24 +274,25 @@ def decode_name(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def _next_header(reader: ByteReader, common: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
-    """Name, size of the data that follows, and type of the next member; None at the end of the tar.
+def _next_header(reader: ByteReader, global_records: dict[bytes, bytes]) -> tuple[bytes, int, bytes] | None:
+    """Read the next header: (name, size of the data that follows in bytes, type flag); None at the end of the tar.
 
-    Reads the extended headers before it; global records, which hold for all members that follow, go to `common`.
+    Reads the extended headers before it too. Records that hold for all members that follow are added to
+    `global_records`. TarDamageError if a header is damaged.
     """
-    records = common
+    records = global_records
     while True:
         offset = reader.offset
         block = reader.read(BLOCK)
         if len(block) < BLOCK or block == ZEROS:
-            _check_end(block, offset, extended=records is not common)
+            _check_end(block, offset, extended=records is not global_records)
             return None
         kind, size = block[156:157], _parse_size(block, offset)
-        if kind == b"g":
-            common.update(_parse_records(_read_extended_header(reader, size), offset))
-        elif kind in (b"x", b"X"):
+        if kind == b"g":  # pax records for all members that follow
+            global_records.update(_parse_records(_read_extended_header(reader, size), offset))
+        elif kind in (b"x", b"X"):  # pax records for the next member
             records = {**records, **_parse_records(_read_extended_header(reader, size), offset)}
-        elif kind == b"L":
+        elif kind == b"L":  # GNU: the long name of the next member
             records = {**records, b"path": _read_extended_header(reader, size).split(b"\0", 1)[0]}
         else:
             break
@@ -283,7 +301,7 @@ def _next_header(reader: ByteReader, common: dict[bytes, bytes]) -> tuple[bytes,
     name = block[:100].split(b"\0", 1)[0]
     if kind == b"\0" and name.endswith(b"/"):  # how the oldest tars mark a folder
         kind = b"5"
-    if block[257:263] == b"ustar\0" and block[345]:
+    if block[257:263] == b"ustar\0" and block[345]:  # USTAR's prefix of a long name
         name = block[345:500].split(b"\0", 1)[0] + b"/" + name
     if claimed := records.get(b"size"):
         size = _parse_number(claimed, 10, offset)
@@ -291,9 +309,13 @@ def _next_header(reader: ByteReader, common: dict[bytes, bytes]) -> tuple[bytes,
 
 
 def _parse_size(block: bytes, offset: int) -> int:
-    """The size field of a header, whose checksum is verified first."""
+    """The size field of a header in bytes, after its checksum was verified; TarDamageError if either is wrong.
+
+    `block` is the header, 512 bytes, and `offset` where it is in the tar.
+    """
     sum_field = block[148:156]
-    # The low half of Adler-32 is 1 + the sum of the bytes modulo 65521; 20 times as fast as sum().
+    # The low half of Adler-32 is 1 + the sum of the bytes modulo 65521; 20 times as fast as sum(). The checksum field
+    # itself counts as 8 spaces, of code 32. A sum above 65520 comes out wrong here: `_has_checksum` decides then.
     found = (zlib.adler32(block) - zlib.adler32(sum_field) + 8 * 32) % 2**16
     try:
         claimed = int(sum_field.strip(b" \0"), 8)
@@ -312,12 +334,13 @@ def _parse_size(block: bytes, offset: int) -> int:
 
 
 def _has_checksum(block: bytes, claimed: int) -> bool:
-    """Verify by definition: the checksum field counts as spaces. Old Sun tars sum signed bytes."""
+    """Verify a header's checksum by definition: its own field counts as spaces. Old Sun tars sum signed bytes."""
     content = block[:148] + b" " * 8 + block[156:]
     return claimed in (sum(content), sum(content) - 256 * sum(byte > 127 for byte in content))
 
 
 def _parse_number(digits: bytes, base: int, offset: int) -> int:
+    """A number of at most 19 digits in base 8 or 10; TarDamageError if it is none. `offset` is that of the header."""
     with suppress(ValueError):
         if digits.isdigit() and len(digits) < 20:  # int() alone would take signs and underscores
             return int(digits, base)
@@ -325,7 +348,7 @@ def _parse_number(digits: bytes, base: int, offset: int) -> int:
 
 
 def _read_extended_header(reader: ByteReader, size: int) -> bytes:
-    """The data of an extended header."""
+    """The data of an extended header, `size` bytes; TarDamageError if it is too large or the tar ends within it."""
     if size > MAX_EXTENDED_HEADER:
         raise TarDamageError(f"an extended header that claims {size} bytes", reader.offset)
     content = reader.read((size + BLOCK - 1) // BLOCK * BLOCK)
@@ -335,9 +358,9 @@ def _read_extended_header(reader: ByteReader, size: int) -> bytes:
 
 
 def _parse_records(content: bytes, offset: int) -> dict[bytes, bytes]:
-    """The records of a pax header that matter: path, size, and whether the file is sparse.
+    """The records of a pax header that matter, by name: path, size, and "sparse" if the file is sparse.
 
-    Each record is "length name=value\\n"; the length includes itself.
+    Each record is "length name=value\\n"; the length includes itself. TarDamageError if one is malformed.
     """
     records, start = {}, 0
     content = content.rstrip(b"\0")
@@ -356,7 +379,10 @@ def _parse_records(content: bytes, offset: int) -> dict[bytes, bytes]:
 
 
 def _check_end(block: bytes, offset: int, extended: bool) -> None:
-    """A tar ends with zeros, or without them after a complete file: some writers leave them out."""
+    """Check the block in place of a header where a tar ends: zeros, or nothing, as some writers omit the zeros.
+
+    TarDamageError for an empty file, for a part of a block, or if an extended header came before (`extended`).
+    """
     if not block and not offset:
         raise TarDamageError("an empty file", offset)
     if extended or (block and len(block) < BLOCK):
@@ -364,7 +390,10 @@ def _check_end(block: bytes, offset: int, extended: bool) -> None:
 
 
 def _check_padding(reader: ByteReader) -> None:
-    """Only zeros may follow, or files would be lost silently: `cat a.tar b.tar` is not a tar of both."""
+    """Raise TarDamageError if anything but zeros follows the end mark: files would be lost silently.
+
+    (`cat a.tar b.tar` is not a tar of both.) At most MAX_PADDING bytes are read.
+    """
     end = reader.offset + MAX_PADDING
     while reader.offset < end and (piece := reader.read(16 * BLOCK)):
         if rest := piece.lstrip(b"\0"):
@@ -381,8 +410,9 @@ def write_tar(path: Path, samples: Iterable[tuple[str, SampleFiles]]) -> None:
     """Write a shard. The same samples give the same bytes: members have no time and no owner.
 
     Args:
-        path: Path of the tar. The format is PAX, which is USTAR except for names that USTAR can't hold.
-        samples: (key, files); the members are key.extension.
+        path: path of the tar, which is overwritten. The format is PAX, which is USTAR except for names that USTAR
+            can't hold.
+        samples: pairs (key, files); the members are key.extension.
     """
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for key, files in samples:

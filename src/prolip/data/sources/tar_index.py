@@ -16,8 +16,9 @@ from prolip.data.sources.tar_format import BLOCK, FileReader, TarDamageError, de
 from prolip.files import atomic_write, get_cache_folder
 
 ARRAY_NAMES = ("blocks", "sizes", "extension_numbers", "starts", "keys", "key_ends")
+"""Fields of a TarIndex that are arrays."""
 INDEX_VERSION = 3
-"""Of the cached files: one of another version is made again."""
+"""Version of the cached files: one of another version is made again."""
 
 HINT_SCATTERED = (
     "keys are repeated in this shard, but the files of a sample must be adjacent: use tar --sort=name"
@@ -30,12 +31,13 @@ class TarIndex:
     """Where the files of S samples are in a tar; M files in all. Arrays only: no Python object per sample.
 
     blocks:   uint32 (M,): where the data begins, in blocks of 512 bytes.
-    sizes:    uint32 (M,): bytes.
-    extension_numbers: (M,): index into `extensions`.
-    starts:   int64 (S + 1,): a sample's first file; the last is M.
+    sizes:    uint32 (M,): bytes of data.
+    extension_numbers: unsigned integer (M,): index into `extensions`.
+    starts:   int64 (S + 1,): index of each sample's first file; the last is M.
     prefix:   common beginning of all keys.
     keys:     uint8: the rest of all keys, concatenated.
-    key_ends: int64 (S + 1,): where each ends in `keys`, from 0.
+    key_ends: int64 (S + 1,): key i is at key_ends[i] to key_ends[i + 1] of `keys`.
+    extensions: all extensions in the tar, in lower case.
     damage:   message of what ends the tar early, "" if it is complete.
     hint:     why samples may lack files, "" if the tar shows no reason.
     """
@@ -56,22 +58,29 @@ class TarIndex:
         return len(self.starts) - 1 + bool(self.damage)
 
     def is_damage(self, number: int) -> bool:
-        """Return whether this is the entry that stands for the damage."""
+        """Return whether index `number` is the entry that stands for the damage."""
         return number == len(self.starts) - 1
 
     def key(self, number: int) -> str:
-        """Return the key of a sample."""
+        """Return the key of the sample of index `number`."""
         rest = self.keys[self.key_ends[number] : self.key_ends[number + 1]]
         return decode_name(self.prefix + rest.tobytes())
 
     def files(self, number: int) -> list[tuple[str, int, int]]:
-        """Return extension, offset and size, in bytes, of each file of a sample."""
+        """Find the files of a sample in the tar.
+
+        Args:
+            number: index of the sample in the tar, from 0.
+
+        Returns:
+            (extension, offset of the data, size) of each file; offset and size in bytes.
+        """
         members = slice(self.starts[number], self.starts[number + 1])
         columns = (self.extension_numbers, self.blocks, self.sizes)
-        numbers, blocks, sizes = (column[members].tolist() for column in columns)
+        extension_numbers, blocks, sizes = (column[members].tolist() for column in columns)
         return [
-            (self.extensions[number], block * BLOCK, size)
-            for number, block, size in zip(numbers, blocks, sizes, strict=True)
+            (self.extensions[extension_number], block * BLOCK, size)
+            for extension_number, block, size in zip(extension_numbers, blocks, sizes, strict=True)
         ]
 
 
@@ -79,7 +88,7 @@ def scan_tar(descriptor: int) -> TarIndex:
     """Scan an open tar on disk. A damaged tar is not an error: the index ends there, with a message in `damage`.
 
     Args:
-        descriptor: Descriptor of the open file.
+        descriptor: descriptor of the open file; it is neither moved nor closed.
 
     Returns:
         The index of its complete samples.
@@ -90,14 +99,9 @@ def scan_tar(descriptor: int) -> TarIndex:
     size = os.fstat(descriptor).st_size
     reader = FileReader(descriptor, size)
     extensions: dict[bytes, int] = {}
-    blocks, sizes, extension_numbers, starts, keys = (
-        array("I"),
-        array("I"),
-        array("I"),
-        array("Q"),
-        list[bytes](),
-    )
-    links, complete, damage = list[bytes](), 0, ""
+    blocks, sizes, extension_numbers, starts = array("I"), array("I"), array("I"), array("Q")
+    keys, links = list[bytes](), list[bytes]()
+    complete, damage = 0, ""  # complete: samples of which all files were seen
     try:
         if size > 2**32 * BLOCK:
             raise TarDamageError("a shard of more than 2 TiB", 0)
@@ -116,15 +120,15 @@ def scan_tar(descriptor: int) -> TarIndex:
         error.complete_samples = complete
         damage = str(error)
     starts.append(len(blocks))
-    files = starts[complete]
-    prefix, keys_left, key_ends = _pack_keys(keys[:complete])
+    num_files = starts[complete]
+    prefix, key_rests, key_ends = _pack_keys(keys[:complete])
     return TarIndex(
-        blocks=np.array(blocks[:files], np.uint32),
-        sizes=np.array(sizes[:files], np.uint32),
-        extension_numbers=np.array(extension_numbers[:files], np.min_scalar_type(len(extensions))),
+        blocks=np.array(blocks[:num_files], np.uint32),
+        sizes=np.array(sizes[:num_files], np.uint32),
+        extension_numbers=np.array(extension_numbers[:num_files], np.min_scalar_type(len(extensions))),
         starts=np.array(starts[: complete + 1], np.int64),
         prefix=prefix,
-        keys=keys_left,
+        keys=key_rests,
         key_ends=key_ends,
         extensions=tuple(map(decode_name, extensions)),
         damage=damage,
@@ -133,15 +137,15 @@ def scan_tar(descriptor: int) -> TarIndex:
 
 
 def load_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
-    """Load the index of a tar from the cache, or scan the tar.
+    """Load the index of a tar from the cache, or scan the tar and write the index to the cache.
 
     A damaged cache file is not an error, nor is a full disk.
 
     Args:
-        path: Path of the tar.
+        path: path of the tar.
 
     Returns:
-        The index; and the tar's size in bytes and modification time in ns.
+        (index, (size, mtime)): the tar's size in bytes and modification time in ns, when it was indexed.
 
     Raises:
         OSError: If the tar can't be read.
@@ -161,12 +165,16 @@ def load_index(path: str) -> tuple[TarIndex, tuple[int, int]]:
 
 
 def _cache_path(name: str) -> Path:
-    """One file for each path of a tar: a new index replaces the old one."""
+    """The cache file of a tar, by its path `name`: one for each path, so that a new index replaces the old one."""
     return get_cache_folder("shards") / f"{compute_fingerprint(name)}.npz"
 
 
 def _write_cached(index: TarIndex, name: str, identity: str) -> None:
-    columns = {name: getattr(index, name) for name in ARRAY_NAMES}
+    """Write an index to the cache file of the tar `name`; `identity` says which content of the tar it is of.
+
+    Failure is ignored, because a scan is always possible.
+    """
+    columns = {field: getattr(index, field) for field in ARRAY_NAMES}
     columns["damage"], columns["hint"] = np.array(index.damage), np.array(index.hint)
     columns["extensions"] = np.array(json.dumps(index.extensions))
     columns["prefix"] = np.frombuffer(index.prefix, np.uint8)
@@ -180,13 +188,14 @@ def _write_cached(index: TarIndex, name: str, identity: str) -> None:
 
 
 def _read_cached(name: str, identity: str) -> TarIndex | None:
+    """The cached index of the tar `name`; None if there is none, it is damaged, or it has another identity."""
     try:
         # opened here, because numpy leaves a corrupt file open
         with open(_cache_path(name), "rb") as file, np.load(file, allow_pickle=False) as columns:
             if str(columns["identity"]) != identity:
                 return None
             return TarIndex(
-                **{name: columns[name] for name in ARRAY_NAMES},
+                **{field: columns[field] for field in ARRAY_NAMES},
                 prefix=columns["prefix"].tobytes(),
                 extensions=tuple(json.loads(str(columns["extensions"]))),
                 damage=str(columns["damage"]),
@@ -197,13 +206,15 @@ def _read_cached(name: str, identity: str) -> TarIndex | None:
 
 
 def _make_hint(keys: list[bytes], links: list[bytes]) -> str:
+    """`hint` of an index, from the keys of all samples and the names of links that were skipped."""
     if len(set(keys)) < len(keys):
         return HINT_SCATTERED
     return HINT_LINK.format(decode_name(links[0])) if links else ""
 
 
 def _pack_keys(keys: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """`prefix`, `keys` and `key_ends` of an index."""
+    """(`prefix`, `keys`, `key_ends`) of an index; see `TarIndex`."""
+    # The common beginning of the smallest and the largest key is that of all keys.
     first, last = (min(keys), max(keys)) if keys else (b"", b"")
     shared = 0
     while shared < min(len(first), len(last)) and first[shared] == last[shared]:

@@ -23,6 +23,7 @@ from prolip.data.sources.tar_format import StreamReader, TarDamageError, TarSamp
 
 log = logging.getLogger("prolip.data")
 SCHEMES = ("pipe", "http", "https", "s3", "gs", "hf")
+"""Beginnings of the addresses that can be read."""
 STALL_SECONDS = 300.0
 """Without a byte for this long, a shard is given up: a server that hangs must not stop a training run."""
 
@@ -31,7 +32,9 @@ RETRY_SECONDS = (1.0, 5.0, 30.0)
 
 CURL = ("curl", "--connect-timeout", "30", "-f", "-sS", "-L")
 HF_FILE = re.compile(r"hf://(?:(datasets|spaces)/)?([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
+"""Address of a file of the hub: (kind of repository, repository, revision, path)."""
 SECRET_NAME = r"(?:token|sig|secret|pass|auth|cred|key|session|policy|expires|jwt|x-amz-|x-goog-)"
+"""Names of parameters and variables whose value may be secret."""
 SECRETS = [
     (re.compile(r"(?<=://)[^/@\s'\"]+@"), "***@"),  # https://user:password@host
     (re.compile(rf"([?&][^=&\s]*{SECRET_NAME}[^=&\s]*=)[^&\s'\"]*", re.IGNORECASE), r"\1***"),
@@ -51,6 +54,10 @@ class TarStream:
         pattern: "pipe:command", http(s)://, s3:// (with the aws command), gs:// (with gsutil), hf://, or paths on disk;
             with ranges in braces, each of which gives shards; or a list of them.
         captions, images: see `SampleFields`.
+
+    Raises:
+        FileNotFoundError: If a path on disk does not exist, or if no shards were given.
+        ValueError: If an address is of an unknown scheme.
     """
 
     def __init__(
@@ -80,7 +87,7 @@ class TarStream:
 
         Args:
             shard: its index in `shards`.
-            skip: samples that are left out at the beginning.
+            skip: number of samples, good and bad, to skip at the beginning.
 
         Returns:
             An iterator over samples, and errors in place of bad ones.
@@ -94,6 +101,7 @@ class TarStream:
         return self._read(self.shards[shard], skip)
 
     def _read(self, url: str, skip: int) -> Iterator[Sample | SampleError]:
+        """`read` of the shard at an address. If not one byte comes, waits and tries again, as RETRY_SECONDS says."""
         location = redact_secrets(url)
         for wait in (*RETRY_SECONDS, None):
             try:
@@ -114,6 +122,7 @@ class TarStream:
                 time.sleep(wait)
 
     def _make_sample(self, sample: TarSample, location: str) -> Sample | SampleError:
+        """A sample from its files, or the record of why it is bad."""
         try:
             require_unique_extensions(sample.extensions, location)
             return self.fields.make_sample(sample.key, location, sample.files)
@@ -170,7 +179,12 @@ def redact_secrets(url: str) -> str:
 
 
 class _WatchedPipe(io.RawIOBase):
-    """A descriptor that is read to its end; then the process behind it must have succeeded."""
+    """A raw file that reads a descriptor to its end; then the process behind it, if any, must have succeeded.
+
+    Args:
+        descriptor: descriptor of a pipe or a file; not closed here.
+        process: the command that writes to the pipe; None for a file.
+    """
 
     def __init__(self, descriptor: int, process: Popen[bytes] | None) -> None:
         self._descriptor, self._process, self._offset = descriptor, process, 0
@@ -181,6 +195,10 @@ class _WatchedPipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, and return the number of bytes; 0 at the end.
+
+        UnreachableError or TarDamageError if no data comes for STALL_SECONDS, or if the process has failed.
+        """
         if not self._poll.poll(STALL_SECONDS * 1000):
             raise self._make_error(f"no data for {STALL_SECONDS:g} s")
         count = os.readv(self._descriptor, [buffer])
@@ -190,6 +208,7 @@ class _WatchedPipe(io.RawIOBase):
         return count
 
     def _check_exit(self, process: Popen[bytes]) -> None:
+        """Wait for the process to end, kill what it started, and raise the error of a stream if it has failed."""
         try:
             code = process.wait(STALL_SECONDS)
         except TimeoutExpired:
@@ -200,10 +219,12 @@ class _WatchedPipe(io.RawIOBase):
             raise self._make_error(f"the command that reads it failed (exit code {code})")
 
     def _make_error(self, message: str) -> Exception:
+        """TarDamageError if some bytes came, else UnreachableError, after which the shard is tried again."""
         return TarDamageError(message, self._offset) if self._offset else UnreachableError(message)
 
 
 def _open_file(path: str) -> io.FileIO:
+    """Open a file on disk, unbuffered; UnreachableError if it doesn't exist."""
     try:
         return open(path, "rb", buffering=0)
     except FileNotFoundError:
@@ -213,7 +234,8 @@ def _open_file(path: str) -> io.FileIO:
 def _start_command(url: str) -> Popen[bytes]:
     """Start the command that writes the content of an address, in a process group of its own.
 
-    (webdataset's `gopen` has no process group, so the children of its commands can't be killed.)
+    (webdataset's `gopen` has no process group, so the children of its commands can't be killed.) UnreachableError,
+    with secrets redacted, if it can't be started.
     """
     try:
         command, stdin = _make_command(url)
@@ -237,12 +259,13 @@ def _end_command(process: Popen[bytes]) -> None:
 
 
 def _kill_group(process: Popen[bytes]) -> None:
+    """Send SIGKILL to a command and its children, which are in its process group."""
     with suppress(ProcessLookupError, PermissionError):  # none is left; PermissionError: zombies on macOS
         os.killpg(process.pid, SIGKILL)
 
 
 def _make_command(url: str) -> tuple[str | list[str], bytes]:
-    """A shell command, or a program and its arguments; and its standard input."""
+    """(command, standard input) to read an address: a shell command, or a program and its arguments as a list."""
     scheme, rest = url.split(":", 1)
     if scheme == "pipe":
         return rest, b""
@@ -257,9 +280,10 @@ def _make_command(url: str) -> tuple[str | list[str], bytes]:
 
 
 def _resolve_hub_file(url: str) -> tuple[str, bytes]:
-    """The URL of a file of the hub, and curl's configuration with the token.
+    """(URL of a file of the hub, curl's configuration with the token, b"" without one).
 
-    Not among the arguments: all users of the machine can see those. Without a token, the hub isn't asked.
+    The token is not among curl's arguments, because all users of the machine can see those. With a token, the hub is
+    asked to resolve the address; without one, no request is made if the address has the usual form.
     """
     from huggingface_hub import HfFileSystem, get_token, hf_hub_url
 
@@ -274,6 +298,10 @@ def _resolve_hub_file(url: str) -> tuple[str, bytes]:
 
 
 def _expand_addresses(pattern: str) -> list[str]:
+    """The shards of an address with braces, or of a pattern of paths on disk; the scheme in lower case.
+
+    ValueError, with secrets redacted, if the scheme or the braces are wrong; FileNotFoundError if a path is missing.
+    """
     if not URL.match(pattern):
         return expand_paths(pattern)
     scheme = pattern.split(":", 1)[0].lower()
