@@ -40,9 +40,9 @@ def evaluate_background(
         annotations: COCO's instances JSON, or one like it.
         images: The folder of images.
         canvas: Gray level (0 to 255) that replaces the background.
-        limit: Only the first images; None: all.
-        untrained: Number of untrained models, of the seeds 0, 1, ...: what blanking does without any training. Their
-            embeddings are not cached.
+        limit: Use only this many images, the first ones; None: all.
+        untrained: Number of untrained models, with the seeds 0, 1, ...; they show what blanking does without any
+            training. Their embeddings are not cached.
 
     Returns:
         data, canvas, bad (images that could not be used with and without background), foreground_fraction (mean
@@ -85,14 +85,17 @@ def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any
         objects: The same images without background, (N, D).
 
     Returns:
-        images (N), before, after, difference (mean uncertainties), fraction_increased (of images whose uncertainty
-        increases), cosine (mean, of the two means of an image), cosine_negatives (of the objects' means with those of
-        other images; None for one image).
+        images: N.
+        before, after, difference: mean uncertainty of the originals and of the objects, and mean of their difference.
+        fraction_increased: fraction of images whose uncertainty increases.
+        cosine: mean cosine of an original and its own objects (of the means of their Gaussians).
+        cosine_negatives: mean cosine of objects and the originals of other images; None for one image.
     """
     before, after = originals.uncertainty.double(), objects.uncertainty.double()
+    # means have unit length, so dot products are cosines
     own = (originals.mean.double() * objects.mean.double()).sum(-1)
     count = len(own)
-    total = originals.mean.double().sum(0) @ objects.mean.double().sum(0)
+    total = originals.mean.double().sum(0) @ objects.mean.double().sum(0)  # the sum over all N x N pairs
     return {
         "images": count,
         "before": float(before.mean()),
@@ -107,17 +110,27 @@ def compare_backgrounds(originals: Gaussian, objects: Gaussian) -> dict[str, Any
 def _embed_both(
     embedder: Embedder, sources: Sequence[ForegroundImages]
 ) -> tuple[Gaussian, Gaussian, Tensor, Tensor]:
-    """Images, objects, the fraction of the area that objects cover, and indices: of images good in both sources."""
+    """Embed the images with and without background; keep those that could be read both ways.
+
+    sources: the images as they are, and with their background replaced.
+    Returns images (N, D), objects (N, D), the fraction of the area that objects cover (N,), and source indices (N,).
+    Raises ValueError if no image is left.
+    """
     originals, objects = (embedder.embed_images(source) for source in sources)
-    first, second = (
-        torch.isin(a.indices, b.indices) for a, b in ((originals, objects), (objects, originals))
-    )
-    if not bool(first.any()):
+    # rows of each source whose image is also in the other one
+    original_rows = torch.isin(originals.indices, objects.indices)
+    object_rows = torch.isin(objects.indices, originals.indices)
+    if not bool(original_rows.any()):
         raise ValueError(f"{originals.name}: no image can be used both with and without its background")
     area = torch.tensor(
         [sample.extra["object_fraction"] for sample in objects.metadata], dtype=torch.float64
-    )[second]
-    return originals.images[first], objects.images[second], area, originals.indices[first]
+    )[object_rows]
+    return (
+        originals.images[original_rows],
+        objects.images[object_rows],
+        area,
+        originals.indices[original_rows],
+    )
 
 
 def background_tables(result: dict[str, Any]) -> list[Table]:

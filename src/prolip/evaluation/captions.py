@@ -28,7 +28,7 @@ class TokenizedCaptions:
     tokens:        int64 (sum of lengths,): the tokens of all captions, one caption after another, as the text tower
                    sees them (truncated to its context), without start and end.
     lengths:       int64 (T,): the number of tokens of each caption.
-    levels:        int64 (T,), 0 the most general; None: unknown.
+    levels:        int64 (T,): the level of generality, 0 for the most general; None: unknown.
     log_ambiguity: float64 (T,): ln of the probability that a caption is true of a random image, NaN where it is
                    unknown; None: unknown for all.
     """
@@ -41,6 +41,7 @@ class TokenizedCaptions:
     log_ambiguity: Tensor | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless every tensor has one value per caption and the lengths add up to the tokens."""
         count = len(self.texts)
         for name in ("image_index", "lengths", "levels", "log_ambiguity"):
             values = getattr(self, name)
@@ -67,7 +68,7 @@ class EmbeddedPairs:
 
     indices: int64 (N,): the index of each image in its source.
     keys:    The key of each image in its source.
-    name:    Of the source.
+    name:    Name of the source.
     num_bad: Number of bad samples, which were skipped.
     """
 
@@ -80,6 +81,7 @@ class EmbeddedPairs:
     num_bad: int = 0
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless the numbers of images, captions, indices and keys agree and there is a caption."""
         if not len(self.images) == len(self.indices) == len(self.keys):
             raise ValueError(
                 f"{len(self.images)} images need as many indices and keys, not {len(self.indices)} and {len(self.keys)}"
@@ -100,14 +102,14 @@ def embed_pairs(
 ) -> EmbeddedPairs:
     """Embed the images of a source and all their captions.
 
-    Levels and ambiguities come from an `AnnotatedSource`; from a json member beside the captions ("captions",
+    Levels and ambiguities come from an `AnnotatedSource`; from a json member next to the captions ("captions",
     "caption_levels", "log_ambiguity"), as in the shards of `prolip data scenes`; from a column log_ambiguity; levels
     also from captions that are all chains "general => ... => specific" of one length, as in HierarCaps.
 
     Args:
         embedder: The model, and how to embed with it.
         source: Images with captions.
-        limit: At most so many images, evenly spaced in the source; None: all.
+        limit: Largest number of images, evenly spaced in the source; None: all.
         log_ambiguity: Computes the true log-ambiguity of a caption for which the data has none, as
             `AnnotatedSource.log_ambiguity` does; raises ValueError for a text that it doesn't know.
 
@@ -136,21 +138,29 @@ def tokenize_captions(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Tenso
 
     Args:
         texts: T texts.
-        tokenizer: The model's.
+        tokenizer: The tokenizer of the model.
 
     Returns:
         The tokens of all texts, one text after another, int64 (sum of lengths,); and the lengths, int64 (T,).
     """
     special = {tokenizer.config.start_id, tokenizer.config.end_id}
-    rows = {text: [i for i in tokenizer.encode(text) if i not in special] for text in dict.fromkeys(texts)}
-    lengths = torch.tensor([len(rows[text]) for text in texts], dtype=torch.int64)
-    return torch.tensor([i for text in texts for i in rows[text]], dtype=torch.int64), lengths
+    # a text that occurs several times is tokenized once
+    tokens_of_text = {
+        text: [token for token in tokenizer.encode(text) if token not in special]
+        for text in dict.fromkeys(texts)
+    }
+    lengths = torch.tensor([len(tokens_of_text[text]) for text in texts], dtype=torch.int64)
+    tokens = [token for text in texts for token in tokens_of_text[text]]
+    return torch.tensor(tokens, dtype=torch.int64), lengths
 
 
 def _collect_annotations(
     encoded: EncodedImages, indices: Tensor, source: Source
 ) -> list[Sequence[CaptionAnnotation]]:
-    """The captions of each image, with their levels and ambiguities where they are known."""
+    """The captions of each image, with their levels and ambiguities where they are known.
+
+    indices: int64 (N,), the index of each encoded image in `source`.
+    """
     if isinstance(source, AnnotatedSource):
         return [source.caption_annotations(int(index)) for index in indices]
     are_chains = _are_chains([sample.captions for sample in encoded.metadata])
@@ -163,10 +173,16 @@ def _tokenize(
     name: str,
     log_ambiguity: Callable[[str], float] | None,
 ) -> TokenizedCaptions:
-    captions = [caption for image in annotations for caption in image]
+    """Flatten the captions of all images, tokenize them and fill in unknown ambiguities.
+
+    annotations:   the captions of each image.
+    name:          name of the source, for the message if there are no captions (ValueError).
+    log_ambiguity: computes an ambiguity that is unknown; None: it stays unknown. See `embed_pairs`.
+    """
+    captions = [caption for captions_of_image in annotations for caption in captions_of_image]
     if not captions:
         raise ValueError(f"{name} has no captions. Name the captions when opening it, or choose other data")
-    image_index = [row for row, image in enumerate(annotations) for _ in image]
+    image_index = [row for row, captions_of_image in enumerate(annotations) for _ in captions_of_image]
     texts = tuple(caption.text for caption in captions)
     levels = [caption.level for caption in captions if caption.level is not None]
     ambiguities = [math.nan if c.log_ambiguity is None else c.log_ambiguity for c in captions]
@@ -184,7 +200,7 @@ def _tokenize(
 
 
 def _read_annotations(sample: SampleMetadata, is_chain: bool) -> list[CaptionAnnotation]:
-    """From a json member beside the captions, or from a column log_ambiguity.
+    """Captions of a sample with level and ambiguity, from the json next to its captions or a column log_ambiguity.
 
     is_chain: the one caption is a chain, whose links are captions of the levels 0, 1, ...
     """
@@ -216,6 +232,7 @@ def _are_chains(captions: Sequence[tuple[str, ...]]) -> bool:
 
 
 def _split_chain(sample: SampleMetadata) -> tuple[str, ...]:
+    """The links of a sample's only caption, from general to specific; ValueError if one of them is empty."""
     links = tuple(link.strip() for link in sample.captions[0].split(CAPTION_SEPARATOR))
     if not all(links):
         raise ValueError(f"sample {sample.key}: its chain {sample.captions[0]!r} has an empty caption")
@@ -225,7 +242,7 @@ def _split_chain(sample: SampleMetadata) -> tuple[str, ...]:
 def _fill_ambiguities(
     ambiguities: Sequence[float], texts: Sequence[str], log_ambiguity: Callable[[str], float]
 ) -> list[float]:
-    """Compute the values that are NaN."""
+    """Compute the ambiguities that are NaN; ValueError if all stay unknown."""
     filled = [
         _try_log_ambiguity(text, log_ambiguity) if math.isnan(value) else value
         for text, value in zip(texts, ambiguities, strict=True)
@@ -238,6 +255,7 @@ def _fill_ambiguities(
 
 
 def _try_log_ambiguity(text: str, log_ambiguity: Callable[[str], float]) -> float:
+    """`log_ambiguity` of a text; NaN for a text that it doesn't know."""
     try:
         return log_ambiguity(text)
     except ValueError:  # unknown words
@@ -245,13 +263,14 @@ def _try_log_ambiguity(text: str, log_ambiguity: Callable[[str], float]) -> floa
 
 
 def _finite_or_nan(ambiguities: Sequence[float]) -> Tensor | None:
+    """float64 (T,) with NaN where a value is not finite; None if no value is finite."""
     values = torch.tensor(ambiguities, dtype=torch.float64)
     values[~values.isfinite()] = math.nan  # -inf: true of no image, so not a caption of this kind of data
     return None if bool(values.isnan().all()) else values
 
 
 def _parse_floats(values: Any, count: int) -> list[float] | None:
-    """Exactly `count` numbers, else None."""
+    """The values as floats, if they are a list of exactly `count` numbers; else None."""
     if not isinstance(values, list) or len(values) != count:
         return None
     try:
@@ -261,6 +280,7 @@ def _parse_floats(values: Any, count: int) -> list[float] | None:
 
 
 def _first_indices(texts: Sequence[str]) -> dict[str, int]:
+    """Each distinct text and the index of its first occurrence, in order."""
     first: dict[str, int] = {}
     for index, text in enumerate(texts):
         first.setdefault(text, index)
@@ -268,6 +288,7 @@ def _first_indices(texts: Sequence[str]) -> dict[str, int]:
 
 
 def _get_tokenizer(model: ProLIP) -> Tokenizer:
+    """The model's tokenizer; a model without one raises the error of `ProLIP.tokenize`, which says what to do."""
     if model.tokenizer is None:
         model.tokenize([])  # raises with what to do
     assert model.tokenizer is not None

@@ -21,10 +21,10 @@ def adjacent_order(uncertainty: Tensor) -> float | None:
     """Fraction of adjacent levels whose uncertainty falls (appendix, "More discussions for human preference").
 
     Args:
-        uncertainty: (N, L), from general to specific. A tie counts as not falling.
+        uncertainty: Uncertainty of each chain's captions, (N, L), from general to specific. Equal values don't fall.
 
     Returns:
-        The fraction; None without a pair.
+        The fraction, 0 to 1; None without a pair of levels.
     """
     falls = uncertainty[:, :-1] > uncertainty[:, 1:]
     return falls.double().mean().item() if falls.numel() else None
@@ -34,7 +34,7 @@ def compare_level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
     """Compare the uncertainties of all pairs of levels.
 
     Args:
-        uncertainty: Uncertainty of each chain's levels, (N, L).
+        uncertainty: Uncertainty of each chain's captions, (N, L), from general to specific.
 
     Returns:
         [i][j]: the fraction of chains whose level i is more uncertain than level j; None on the diagonal. With ties
@@ -46,7 +46,7 @@ def compare_level_pairs(uncertainty: Tensor) -> list[list[float | None]]:
 
 
 def kendall_by_level(values: Tensor) -> float | None:
-    """Mean over chains of Kendall's tau of values with their level. Of distances to the root it is HierarCaps' d_corr.
+    """Mean over chains of Kendall's tau of values with their level. For distances to the root it is HierarCaps' d_corr.
 
     Args:
         values: One value per chain and level, (N, L).
@@ -66,22 +66,23 @@ def traversal_scores(visited: Tensor, chains: Tensor) -> dict[str, float]:
     """Precision and recall of the captions that traversals visit, means over images.
 
     Args:
-        visited: int64 (N, S), indices of captions; repeats count once.
-        chains: int64 (N, L), the image's own chain.
+        visited: Captions that each image's traversal visits, int64 (N, S); repeats count once.
+        chains: Captions of each image's own chain, int64 (N, L).
 
     Returns:
-        precision: visited captions of the own chain / visited captions. recall: fraction of the L captions of the
-        chain that are visited. any_recall: whether any of them is. (The paper's "R@1" may be either.)
+        precision: visited captions of the own chain / visited captions.
+        recall: fraction of the L captions of the chain that are visited.
+        any_recall: fraction of images for which any of them is. (The paper's "R@1" may be either.)
     """
     hits = _visited_levels(visited, chains)
     ordered = visited.sort(dim=1).values
-    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)  # so that repeats count once
     is_first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    own = torch.zeros_like(is_first)
-    for level in chains.unbind(1):
-        own |= ordered == level[:, None]
+    in_own_chain = torch.zeros_like(is_first)
+    for captions_of_level in chains.unbind(1):
+        in_own_chain |= ordered == captions_of_level[:, None]
     return {
-        "precision": ((is_first & own).sum(1).double() / is_first.sum(1)).mean().item(),
+        "precision": ((is_first & in_own_chain).sum(1).double() / is_first.sum(1)).mean().item(),
         "recall": hits.double().mean().item(),
         "any_recall": hits.any(1).double().mean().item(),
     }
@@ -91,13 +92,15 @@ def root_scores(found: Tensor, chains: Tensor) -> dict[str, float]:
     """Recall of roots alone.
 
     Args:
-        found: int64 (N,), the caption nearest to each root.
-        chains: int64 (N, L), the image's own chain.
+        found: The caption nearest to each image's root, int64 (N,).
+        chains: Captions of each image's own chain, int64 (N, L).
 
     Returns:
-        root_recall: fraction of images for which the caption is one of the own chain (the release's `any_recall` of its
-        root-only mode). root_mean_recall: the fraction of the L captions of the chain that it is, an L-th of
-        root_recall where captions differ. root_level_0: fraction for which it is the most general caption of the chain.
+        root_recall: fraction of images for which this caption is one of the own chain (the release's `any_recall` of
+            its root-only mode).
+        root_mean_recall: `recall` of `traversal_scores` for this one caption: root_recall / L if the captions of a
+            chain differ.
+        root_level_0: fraction of images for which it is the most general caption of the chain.
     """
     scores = traversal_scores(found[:, None], chains)
     return {
@@ -123,11 +126,11 @@ def score_radial_protocol(
     among those within it, is retrieved. An image may have several chains; a level is recalled if that of any chain is.
 
     Args:
-        images: (I, D).
-        captions: (M, D).
-        null: (1, D), of "".
-        chains: int64 (N, L).
-        image_of_chain: int64 (N,), the row of each chain's image.
+        images: The images, (I, D).
+        captions: The distinct captions, (M, D).
+        null: The embedding of the text "", (1, D).
+        chains: Rows of each chain's captions, int64 (N, L).
+        image_of_chain: Row of each chain's image, int64 (N,).
         steps: Number of thresholds.
 
     Returns:
@@ -156,18 +159,22 @@ def score_radial_protocol(
 
 
 def _precision_and_recall(retrieved: Tensor, chains: Tensor, image_of_chain: Tensor) -> tuple[float, float]:
-    """Means over the images that have a chain. retrieved: (I, S), the captions that each image retrieved."""
+    """Precision and recall of sets of retrieved captions, means over the images that have a chain.
+
+    retrieved: int64 (I, S), the captions that each image retrieved; repeats count once.
+    chains, image_of_chain: see `score_radial_protocol`.
+    """
     count = int(max(retrieved.max(), chains.max())) + 1
-    owner = torch.arange(len(retrieved))
+    images = torch.arange(len(retrieved))
     # a pair of image and caption as one integer, so that sets of pairs are sets of integers
-    pairs = (owner[:, None] * count + retrieved).flatten().unique()
+    pairs = (images[:, None] * count + retrieved).flatten().unique()
     own_pairs = image_of_chain[:, None] * count + chains  # (N, L)
-    image, true = pairs // count, torch.isin(pairs, own_pairs).double()
-    hits = torch.zeros(len(retrieved)).double().index_add(0, image, true)
+    image, is_own = pairs // count, torch.isin(pairs, own_pairs).double()
+    hits = torch.zeros(len(retrieved)).double().index_add(0, image, is_own)
     precision = hits / image.bincount(minlength=len(retrieved))
     found = torch.isin(own_pairs, pairs).double()
     by_level = torch.zeros(len(retrieved), chains.shape[1]).double().index_add(0, image_of_chain, found)
-    has_chain = torch.isin(owner, image_of_chain)
+    has_chain = torch.isin(images, image_of_chain)
     return precision[has_chain].mean().item(), (by_level[has_chain] > 0).double().mean().item()
 
 
@@ -177,11 +184,12 @@ def _visited_levels(visited: Tensor, chains: Tensor) -> Tensor:
 
 
 def _radius(captions: Gaussian, null: Gaussian) -> Tensor:
-    """Distance of each caption's mean from that of the root: (M,), float64. (Differences first: no digits cancel.)"""
+    """Distance of each caption's mean from that of the root, float64 (M,). Differences come first: no digits cancel."""
     means = captions.mean.to(compute_dtype(captions.mean)).double()
     distance: Tensor = torch.linalg.vector_norm(means - null.mean.double().reshape(1, -1), dim=-1)
     return distance
 
 
 def _blocks(count: int) -> list[slice]:
+    """Slices of at most BLOCK_ROWS rows that cover `count` rows."""
     return [slice(first, first + BLOCK_ROWS) for first in range(0, count, BLOCK_ROWS)]

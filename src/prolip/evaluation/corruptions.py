@@ -24,6 +24,7 @@ from prolip.preprocessing.images import pil_to_tensor
 
 Corruption = Literal["gaussian_noise", "gaussian_blur", "jpeg", "contrast", "brightness", "pixelate"]
 CORRUPTIONS: tuple[Corruption, ...] = get_args(Corruption)
+"""All corruptions, in the order of the tables."""
 
 SEVERITIES: dict[Corruption, tuple[float, float, float, float, float]] = {
     "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38),
@@ -74,27 +75,32 @@ def make_occlusion(fraction: float, level: int = GRAY) -> ImageTransform:
     """
 
     def occlude(pixels: Tensor, _: int) -> Tensor:
+        """Occlude the center of pixels, uint8 (3, S, S); the sample index is not needed."""
         return pil_to_tensor(occlude_center(_to_pil(_check(pixels)), fraction, level))
 
-    occlude_center(
-        Image.new("RGB", (1, 1)), fraction, level
-    )  # an invalid fraction is an error now, not in a thread
+    # an invalid fraction or level is an error now, not later in a thread that reads images
+    occlude_center(Image.new("RGB", (1, 1)), fraction, level)
     return ImageTransform(f"occluded center {fraction:g} level {level}", occlude)
 
 
 def _noise(pixels: Tensor, index: int, *, sigma: float, seed: int) -> Tensor:
-    """The same draw for every severity, so that a higher severity is the same noise, amplified."""
+    """Gaussian noise of standard deviation `sigma` (fraction of full scale) on pixels, uint8 (3, S, S).
+
+    The draw depends on seed and sample index only, so that a higher severity is the same noise, amplified.
+    """
     generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian noise", index))
     draw = torch.randn(_check(pixels).shape, generator=generator)
     return _to_uint8(pixels / 255 + sigma * draw)
 
 
 def _blur(pixels: Tensor, sigma: float) -> Tensor:
+    """Gaussian blur; sigma in pixels of an image of side BLUR_SIDE."""
     radius = sigma * pixels.shape[-1] / BLUR_SIDE
     return pil_to_tensor(_to_pil(pixels).filter(ImageFilter.GaussianBlur(radius)))
 
 
 def _jpeg(pixels: Tensor, quality: float) -> Tensor:
+    """Encode as JPEG of this quality (1 to 95) and decode."""
     file = io.BytesIO()
     _to_pil(pixels).save(file, format="jpeg", quality=int(quality))
     with Image.open(file) as image:
@@ -102,13 +108,17 @@ def _jpeg(pixels: Tensor, quality: float) -> Tensor:
 
 
 def _contrast(pixels: Tensor, factor: float) -> Tensor:
+    """Scale the distance of each pixel to the mean color of the image."""
     fractions = pixels / 255
     center = fractions.mean((1, 2), keepdim=True)
     return _to_uint8(center + factor * (fractions - center))
 
 
 def _brightness(pixels: Tensor, added: float) -> Tensor:
-    """Higher value at the same hue and saturation: colors are scaled; black, which has no hue, becomes gray."""
+    """Add to the value (of HSV), as a fraction of full scale, at the same hue and saturation.
+
+    Colors are scaled; black, which has no hue, becomes gray.
+    """
     fractions = pixels / 255
     value = fractions.amax(0, keepdim=True)
     brighter = (value + added).clamp_max(1.0)
@@ -116,6 +126,7 @@ def _brightness(pixels: Tensor, added: float) -> Tensor:
 
 
 def _pixelate(pixels: Tensor, fraction: float) -> Tensor:
+    """Shrink to this fraction of the side, then enlarge without interpolation."""
     image = _to_pil(pixels)
     small = image.resize([max(1, int(side * fraction)) for side in image.size], Image.Resampling.BOX)
     return pil_to_tensor(small.resize(image.size, Image.Resampling.NEAREST))
@@ -128,18 +139,21 @@ _FUNCTIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "brightness": _brightness,
     "pixelate": _pixelate,
 }
+"""The corruptions without noise: pixels, uint8 (3, S, S), and an amount of `SEVERITIES` -> pixels."""
 
 
 def _to_uint8(fractions: Tensor) -> Tensor:
-    """Fractions of full scale rounded to 256 levels."""
+    """Round fractions of full scale, clipped to 0..1, to 256 levels."""
     return (fractions.clamp(0.0, 1.0) * 255).round().to(torch.uint8)
 
 
 def _to_pil(pixels: Tensor) -> Image.Image:
+    """Pixels, uint8 (3, S, S), as a PIL image."""
     return Image.fromarray(pixels.movedim(0, 2).contiguous().numpy())
 
 
 def _check(pixels: Tensor) -> Tensor:
+    """The same pixels; TypeError unless they are a uint8 tensor, ValueError unless their shape is (3, S, S)."""
     if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
         raise TypeError(f"pixels must be a torch.uint8 tensor, not {describe_type(pixels)}")
     if pixels.ndim != 3 or pixels.shape[0] != 3:

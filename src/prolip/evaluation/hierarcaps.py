@@ -32,6 +32,7 @@ from prolip.retrieval.traversal.traverse import (
 )
 
 BINS = 40
+"""Bins of the histogram of uncertainty."""
 LEVELS = 4
 """Levels of the paper's chains: only chains of this length are shown with the paper's values."""
 
@@ -92,13 +93,15 @@ def evaluate_chain_uncertainty(
     """Order of the uncertainty along chains.
 
     Args:
-        uncertainty: (N, L), from general to specific.
-        log_ambiguity: (N, L), the true log-ambiguity, if it is known.
+        uncertainty: Uncertainty of each chain's captions, (N, L), from general to specific.
+        log_ambiguity: True log-ambiguity of the same captions, (N, L); None: unknown.
 
     Returns:
-        None for a deterministic model, else adjacent_order, level_pairs, kendall (see `chains`; of falling uncertainty,
-        1 is perfect), by_level [{mean, quartiles}], histogram {edges, counts of each level}, ambiguity {spearman,
-        by_level}: Spearman's correlation with the true log-ambiguity, or None.
+        None for a deterministic model, else
+        adjacent_order, level_pairs, kendall: see `chains`. kendall is that of falling uncertainty, 1 is perfect.
+        by_level: for each level {mean, quartiles}.
+        histogram: {edges, counts: for each level its counts}.
+        ambiguity: {spearman, by_level}, Spearman's correlation with the true log-ambiguity; None if that is unknown.
     """
     if not bool((uncertainty > 0).any()):
         return None
@@ -110,8 +113,8 @@ def evaluate_chain_uncertainty(
         "level_pairs": scores.compare_level_pairs(values),
         "kendall": scores.kendall_by_level(-values),
         "by_level": [
-            {"mean": mean, "quartiles": three}
-            for mean, three in zip(values.mean(0).tolist(), quartiles.tolist(), strict=True)
+            {"mean": mean, "quartiles": quartiles_of_level}
+            for mean, quartiles_of_level in zip(values.mean(0).tolist(), quartiles.tolist(), strict=True)
         ],
         "histogram": {
             "edges": edges.tolist(),
@@ -141,10 +144,10 @@ def evaluate_traversal(
     """Traverse from each image to each kind of root.
 
     Args:
-        images: (N, D), the image of each chain.
-        captions: (M, D), each text once.
-        null: (1, D), of "".
-        chains: int64 (N, L), indices of captions.
+        images: The image of each chain, (N, D).
+        captions: The distinct captions, (M, D).
+        null: The embedding of the text "", (1, D).
+        chains: Rows of each chain's captions, int64 (N, L).
         metric: Similarity that ranks captions.
         form: Form of the log inclusion that finds roots.
         steps: Steps of a traversal.
@@ -185,7 +188,7 @@ def hierarcaps_tables(result: Mapping[str, Any]) -> list[Table]:
         result: What `evaluate_hierarcaps` returned.
 
     Returns:
-        The order of levels and the traversal, as far as they were evaluated.
+        Up to two tables: the order of levels, and the traversal, as far as they were evaluated.
     """
     tables = []
     if result["uncertainty"] is not None:
@@ -196,6 +199,7 @@ def hierarcaps_tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def _order_table(uncertainty: Mapping[str, Any]) -> Table:
+    """Table of `evaluate_chain_uncertainty`: mean uncertainty by level, percent of chains by pair of levels."""
     order, paper = map(format_percent, (uncertainty["adjacent_order"], paper_numbers.ADJACENT_ORDER))
     title = f"HierarCaps: {order} % of adjacent levels in order (paper {paper})"
     levels = len(uncertainty["by_level"])
@@ -206,12 +210,13 @@ def _order_table(uncertainty: Mapping[str, Any]) -> Table:
     table = make_table(title, ["level"], headings, caption=note)
     rows = zip(uncertainty["by_level"], uncertainty["level_pairs"], strict=True)
     for i, (summary, fractions) in enumerate(rows):
-        cells = (_format_level_pair(fraction, i, j, levels) for j, fraction in enumerate(fractions))
-        table.add_row(str(i), format_number(summary["mean"]), *cells)
+        percents = (_format_level_pair(fraction, i, j, levels) for j, fraction in enumerate(fractions))
+        table.add_row(str(i), format_number(summary["mean"]), *percents)
     return table
 
 
 def _traversal_table(result: Mapping[str, Any]) -> Table:
+    """Table of the traversal by root, the data set's own protocol, and the rows of the paper, in percent."""
     title = f"HierarCaps: traversal of {result['radial']['steps']} steps, in percent"
     headings = ("precision", "recall", "any recall", "root recall")
     table = make_table(title, ["root", "root of"], headings, caption=describe_bad_samples(result["bad"]))
@@ -226,7 +231,7 @@ def _traversal_table(result: Mapping[str, Any]) -> Table:
     for name in paper_numbers.HIERARCAPS.rows:
         row = paper_numbers.HIERARCAPS.row(name)
         precision, recall, root = (row[column] for column in paper_numbers.HIERARCAPS.columns)
-        table.add_row(
+        table.add_row(  # the paper doesn't say which recall its own is
             f"paper: {name}",
             "",
             format_percent(precision),
@@ -238,7 +243,7 @@ def _traversal_table(result: Mapping[str, Any]) -> Table:
 
 
 def _format_level_pair(fraction: float | None, i: int, j: int, levels: int) -> str:
-    """Fraction of chains whose level i is above level j, with the paper's value where it has one (i < j of four)."""
+    """Percent of chains with level i more uncertain than level j, and the paper's value if it has one (i < j of 4)."""
     if fraction is None or i >= j or levels != LEVELS:
         return format_percent(fraction)
     paper = paper_numbers.LEVEL_PAIRS.get((i, j))
@@ -247,10 +252,16 @@ def _format_level_pair(fraction: float | None, i: int, j: int, levels: int) -> s
 
 
 def _count_in_bins(values: Tensor, edges: Tensor) -> list[int]:
+    """Number of values in each bin between the edges."""
     return [int(count) for count in torch.histogram(values, edges).hist]
 
 
 def _find_image_rows(image_index: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The row of each chain's image among the encoded ones, and which chains have one, bool (N,)."""
+    """Find the images of chains among those that could be read.
+
+    image_index: int64 (N,), the index of each chain's image in the data.
+    indices:     int64 (I,), increasing: the index of each encoded image in the data.
+    Returns the rows of the images of the chains that have one, and which chains these are, bool (N,).
+    """
     used = torch.isin(image_index, indices)
     return torch.searchsorted(indices, image_index[used]), used

@@ -28,10 +28,12 @@ from prolip.gaussian import Gaussian
 from prolip.measures import public
 
 BINS = 40
+"""Bins of a histogram."""
 MAX_NEGATIVES = 1000
 """Images, evenly spaced in the data, whose levels are compared with each other."""
 
 PairedMeasure = Callable[[Gaussian, Gaussian], Tensor]
+"""Two Gaussians (N, D) -> one value per row, (N,)."""
 
 
 def evaluate_hierarimgs(
@@ -45,12 +47,15 @@ def evaluate_hierarimgs(
     Args:
         embedder: The model, and how to embed with it.
         data: The originals and their levels.
-        untrained: Number of untrained models, of the seeds 0, 1, ...; their embeddings are not cached.
+        untrained: Number of untrained models, with the seeds 0, 1, ...; their embeddings are not cached.
 
     Returns:
-        data, levels (their number), bad (images that could not be used, or one of their levels),
-        `compute_inclusion_metrics`; untrained: None without untrained models or without uncertainty, else seeds and
-        included [{by_seed, mean}] for each level.
+        The dict of `compute_inclusion_metrics`, and
+        data: path of the data.
+        levels: number of levels.
+        bad: number of images of which the original or a level could not be used.
+        untrained: None without untrained models or without uncertainty; else seeds, and included: for each level
+            {by_seed, mean} of the fraction of originals that are included.
     """
     fresh_models = untrained_models(embedder.model, untrained)  # checks the number before any work
     original, levels, indices = _embed_levels(embedder, data)
@@ -76,17 +81,21 @@ def compute_inclusion_metrics(
     """Inclusion of originals in their levels.
 
     Args:
-        original: (N, D).
-        levels: (N, D) each.
-        indices: int64 (N,), of the images in their data; None: 0 to N - 1.
+        original: The original images, (N, D).
+        levels: The images of each level, (N, D) each, in the order of the originals.
+        indices: Index of each image in its data, int64 (N,); None: 0 to N - 1.
 
     Returns:
         images: N.
         uncertainty: mean of the originals; None for a deterministic model.
         by_level: a list of dicts, all but own_level_auroc_csd None for a deterministic model:
-            uncertainty: mean. difference, difference_histogram: of level - original. more_uncertain: fraction above 0.
-            included: fraction with H(original in level) > 0, the paper's test. inverse: with H(level in original) > 0.
-            H: mean, median and histogram. (Those of the inverse are mirrored: H is antisymmetric.)
+            uncertainty: mean of the level.
+            difference, difference_histogram: mean and histogram of uncertainty(level) - uncertainty(original).
+            more_uncertain: fraction of images whose difference is above 0.
+            included: fraction with H(original in level) > 0, the paper's test.
+            inverse: fraction with H(level in original) > 0.
+            H: mean, median and histogram of H(original in level). (Those of the inverse are mirrored: H is
+                antisymmetric.)
             log_inclusion, log_containment: medians of {original_in_level, level_in_original}.
             own_level_auroc: {H, log_inclusion, log_containment}: AUROC of (original i, level i) against the negatives
                 (original i, level j).
@@ -130,8 +139,12 @@ def hierarimgs_tables(result: Mapping[str, Any]) -> list[Table]:
 
 
 def _level_metrics(original: Gaussian, level: Gaussian, probabilistic: bool) -> dict[str, Any]:
+    """The entry of `compute_inclusion_metrics` for one level: original and level are (N, D), row i being image i.
+
+    Most values are None unless `probabilistic`. AUROCs compare at most MAX_NEGATIVES images with each other.
+    """
     rows = torch.from_numpy(evenly_spaced(len(original), MAX_NEGATIVES))
-    originals, candidates = original[rows], level[rows]
+    originals, candidates = original[rows], level[rows]  # (n, D) each
     by_csd = _own_level_auroc(-public.csd_matrix(originals, candidates))
     if not probabilistic:
         missing = dict.fromkeys((
@@ -161,17 +174,19 @@ def _level_metrics(original: Gaussian, level: Gaussian, probabilistic: bool) -> 
 
 
 def _medians_both_directions(measure: PairedMeasure, original: Gaussian, level: Gaussian) -> dict[str, float]:
+    """Medians of a measure of (original in level) and of (level in original), over the N images."""
     pairs = {"original_in_level": measure(original, level), "level_in_original": measure(level, original)}
     return {name: values.double().median().item() for name, values in pairs.items()}
 
 
 def _own_level_auroc(scores: Tensor) -> float | None:
-    """AUROC of the diagonal (own level) against the rest (negatives) of (n, n); None for a single image."""
-    own = torch.eye(len(scores), dtype=torch.bool)
-    return auroc(own.flatten(), scores.double().flatten())
+    """AUROC of the diagonal (an image's own level) against the rest (negatives) of (n, n); None for one image."""
+    is_own_level = torch.eye(len(scores), dtype=torch.bool)
+    return auroc(is_own_level.flatten(), scores.double().flatten())
 
 
 def _find_failures(original: Gaussian, level: Gaussian, indices: Tensor) -> list[int]:
+    """Data indices of the images with H(original in level) <= 0, the smallest H first."""
     h = public.inclusion(original, level)
     order = h.argsort(stable=True)
     return [int(indices[row]) for row in order[h[order] <= 0]]
@@ -181,29 +196,33 @@ def _histogram(values: Tensor) -> dict[str, list[float] | list[int]]:
     """Counts between evenly spaced edges from the smallest to the largest value; 0 is one of the edges."""
     low, high = min(0.0, values.min().item()), max(0.0, values.max().item())
     width = (high - low) / BINS or 1.0
-    below, above = math.ceil(-low / width), max(math.ceil(high / width), 1 if low == 0 else 0)
-    edges = torch.arange(-below, above + 1, dtype=torch.float64) * width
+    # numbers of bins below and above 0; at least one in all, also if every value is 0
+    num_below, num_above = math.ceil(-low / width), max(math.ceil(high / width), 1 if low == 0 else 0)
+    edges = torch.arange(-num_below, num_above + 1, dtype=torch.float64) * width
     edges[0], edges[-1] = min(edges[0].item(), low), max(edges[-1].item(), high)  # despite rounding
     return {"edges": edges.tolist(), "counts": [int(count) for count in torch.histogram(values, edges).hist]}
 
 
 def _embed_levels(embedder: Embedder, data: HierarImgs) -> tuple[Gaussian, list[Gaussian], Tensor]:
-    """The originals and each level, of the images that could be read in all of them, and their indices."""
+    """Embed the originals and every level; keep the images that could be read in all of them.
+
+    Returns the originals (N, D), the levels (N, D) each, and the indices of the N images in the data, int64 (N,).
+    """
     encoded = [embedder.embed_images(ImageList(data.path, files)) for files in (data.originals, *data.levels)]
     indices = encoded[0].indices
-    for one in encoded[1:]:
-        indices = indices[torch.isin(indices, one.indices)]
-    rows = [one.images[torch.isin(one.indices, indices)] for one in encoded]
-    return rows[0], rows[1:], indices
+    for encoded_level in encoded[1:]:
+        indices = indices[torch.isin(indices, encoded_level.indices)]
+    original, *levels = [part.images[torch.isin(part.indices, indices)] for part in encoded]
+    return original, levels, indices
 
 
 def _included_fractions(original: Gaussian, levels: Sequence[Gaussian]) -> list[float]:
-    """The paper's test for each level: the fraction of originals that are included."""
+    """The paper's test for each level: the fraction of originals with H(original in level) > 0."""
     return [float((public.inclusion(original, level) > 0).double().mean()) for level in levels]
 
 
 def _group_by_level(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Transpose fractions by seed and level into {seeds, included: by level, then by seed}."""
+    """Transpose fractions [seed][level] into {seeds, included: for each level {by_seed, mean}}."""
     columns = [list(column) for column in zip(*by_seed, strict=True)]
     return {
         "seeds": list(range(len(by_seed))),
@@ -212,6 +231,6 @@ def _group_by_level(by_seed: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _format_range(untrained: Mapping[str, Any] | None, level: int) -> str:
-    """Smallest and largest fraction over the seeds: they may lie far apart, so a mean would hide it."""
+    """Smallest and largest fraction over the seeds of a level: they may lie far apart, which a mean would hide."""
     fractions = [] if untrained is None else untrained["included"][level]["by_seed"]
     return f"{format_percent(min(fractions))} – {format_percent(max(fractions))}" if fractions else MISSING

@@ -16,9 +16,9 @@ Value = float | None
 class PaperTable:
     """A table of the paper.
 
-    label:   Of the table in the paper's source.
-    columns: Their names.
-    rows:    Name -> values as printed.
+    label:   Label of the table in the LaTeX source of the paper.
+    columns: Names of the columns.
+    rows:    Name of each row -> its values as printed, one per column.
     percent: The columns that are printed in percent; `value` returns fractions of 1 for them.
     """
 
@@ -31,11 +31,14 @@ class PaperTable:
         """Look up a value of the table.
 
         Args:
-            row: One of `rows`.
-            column: One of `columns`.
+            row: Name of the row, one of `rows`.
+            column: Name of the column, one of `columns`.
 
         Returns:
-            The value; one that is printed in percent as a fraction of 1. None where the paper has none.
+            The value, as a fraction of 1 if it is printed in percent; None where the paper has a dash.
+
+        Raises:
+            ValueError: The table has no such row or column.
         """
         if row not in self.rows or column not in self.columns:
             raise ValueError(
@@ -46,7 +49,14 @@ class PaperTable:
         return printed / 100.0 if printed is not None and column in self.percent else printed
 
     def row(self, name: str) -> dict[str, Value]:
-        """All values of a row, by column."""
+        """Look up all values of a row.
+
+        Args:
+            name: Name of the row, one of `rows`.
+
+        Returns:
+            Column -> value, see `value`.
+        """
         return {column: self.value(name, column) for column in self.columns}
 
 
@@ -56,6 +66,7 @@ MAIN_COLUMNS = ("imagenet", "shifts", "vtab", "retrieval", "average")
 
 def _table(label: str, rows: Mapping[str, tuple[Value, ...]], columns: tuple[str, ...] = MAIN_COLUMNS,
            percent: tuple[str, ...] | None = None) -> PaperTable:  # fmt: skip
+    """A `PaperTable`, by default with the columns MAIN_COLUMNS and all of them in percent (`percent` is None)."""
     return PaperTable(
         label=label, columns=columns, rows=rows,
         percent=frozenset(columns if percent is None else percent),
@@ -283,8 +294,8 @@ LEVEL_PAIRS = {(0, 1): 0.782, (2, 3): 0.923}
 """HierarCaps: fraction of images whose lower level is the more uncertain one; all others: FAR_LEVEL_PAIRS or more."""
 FAR_LEVEL_PAIRS = 0.997
 HIERARIMGS_INCLUDED = 0.70
-"""HierarImgs: of all levels, more than this fraction of the originals is included in the level."""
+"""HierarImgs: in every level, more than this fraction of the originals is included."""
 DECILE_CORRELATION = {"MNIST": -0.98, "ImageNet": +0.98}
-"""Of image uncertainty, in deciles, and accuracy."""
+"""Correlation of image uncertainty, in deciles, with accuracy."""
 BACKGROUND_REMOVED = (0.109, 0.117)
 """Uncertainty of an image before and after its background was removed, B/16 1.28B (the paper's first figure)."""

@@ -25,7 +25,9 @@ from prolip.preprocessing.images import ImagePreprocessing
 from prolip.progress import progress_bar
 
 StartPoint = Literal["random", "clean"]
+"""A random point within epsilon of the image, or the image itself."""
 EPSILON, STEP_SIZE = 8 / 255, 2 / 255
+"""Defaults, as fractions of full scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +36,9 @@ class PGDAttack:
 
     steps:     Numbers of steps whose results are returned, each at least 1.
     epsilon:   Largest change of a channel of a pixel, as a fraction of full scale.
-    step_size: Change by one step, likewise.
+    step_size: Change of a channel of a pixel by one step, as a fraction of full scale.
     start:     "random": uniform in the ball, by seed and sample index; "clean": the image itself.
-    seed:      Of random starts.
+    seed:      Seed of random starts.
     metric:    Similarity that classifies images, and so makes the logits of the loss.
     """
 
@@ -48,6 +50,7 @@ class PGDAttack:
     metric: SimilarityMetric = "csd"
 
     def __post_init__(self) -> None:
+        """Make `steps` a tuple; raise ValueError unless all settings are in range."""
         object.__setattr__(self, "steps", tuple(self.steps))
         if not self.steps:
             raise ValueError("steps is empty: an attack needs at least one number of steps")
@@ -64,7 +67,12 @@ class PGDAttack:
 
 
 class AttackResult(NamedTuple):
-    """After some steps: pixels (B, 3, S, S), as fractions of full scale, and their embeddings (B, D)."""
+    """An attacked batch after some steps.
+
+    steps:  Number of steps.
+    pixels: (B, 3, S, S), fractions of full scale.
+    images: Embeddings of the pixels, (B, D).
+    """
 
     steps: int
     pixels: Tensor
@@ -84,10 +92,10 @@ def attack_batch(
     Args:
         model: The model.
         pixels: uint8 (B, 3, S, S), preprocessed for the model.
-        labels: int64 (B,).
-        classes: (C, D).
-        attack: Settings.
-        sample_indices: Seed the random starts; None: 0 to B - 1.
+        labels: Index of each image's true class, int64 (B,).
+        classes: The classes, (C, D).
+        attack: Settings of the attack.
+        sample_indices: Index of each image's sample, which seeds its random start; None: 0 to B - 1.
 
     Returns:
         One result for each of `attack.steps`, in their order, on the model's device.
@@ -125,10 +133,11 @@ def attack_images(
     Args:
         model: The model.
         pixels: N tensors uint8 (3, S, S), or one tensor of them.
-        labels: int64 (N,).
-        classes: (C, D).
-        attack: Settings.
-        sample_indices: Seed the random starts, so that they don't depend on batches; None: 0 to N - 1.
+        labels: Index of each image's true class, int64 (N,).
+        classes: The classes, (C, D).
+        attack: Settings of the attack.
+        sample_indices: Index of each image's sample, which seeds its random start, so that starts don't depend on
+            batches; None: 0 to N - 1.
         batch_size: Images per batch.
         progress: Show a progress bar; None: if stderr is a terminal.
 
@@ -153,18 +162,21 @@ def attack_images(
 def _loss_gradient(
     model: ProLIP, pixels: Tensor, labels: Tensor, classes: Gaussian, metric: SimilarityMetric
 ) -> Tensor:
-    """Gradient of the loss with respect to the pixels; the weights get none."""
+    """Gradient of the cross-entropy of the true classes with respect to the pixels, in their shape (B, 3, S, S).
+
+    pixels: fractions of full scale. The weights of the model get no gradient.
+    """
     with torch.enable_grad():
         pixels = pixels.detach().requires_grad_()
         logits = model.temperature.scale.detach() * similarity(_encode(model, pixels), classes, metric)
-        loss = cross_entropy(
-            logits, labels, reduction="sum"
-        )  # a mean would shrink gradients with the batch size, to zeros at worst
+        # a mean would shrink gradients with the batch size, to zeros at worst
+        loss = cross_entropy(logits, labels, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, pixels)
     return gradient
 
 
 def _encode(model: ProLIP, fractions: Tensor) -> Gaussian:
+    """Embeddings (B, D) of pixels (B, 3, S, S), fractions of full scale."""
     return model.encode_image(_normalize(fractions, model.config.image.preprocessing))
 
 
@@ -175,6 +187,10 @@ def _normalize(fractions: Tensor, rules: ImagePreprocessing) -> Tensor:
 
 
 def _start_pixels(clean: Tensor, attack: PGDAttack, sample_indices: Sequence[int]) -> Tensor:
+    """Where an attack starts: the clean pixels, or those plus uniform noise in [-epsilon, epsilon]; not clipped.
+
+    clean: (B, 3, S, S), fractions of full scale. sample_indices: seed the noise of each of the B images.
+    """
     if attack.start == "clean":
         return clean
     draws = []
@@ -197,6 +213,7 @@ def _eval_mode(model: ProLIP) -> Iterator[None]:
 
 
 def _check(pixels: Tensor, labels: Tensor, classes: Gaussian) -> None:
+    """Raise ValueError unless pixels are uint8 (B, 3, S, S) and labels int64 (B,) from 0 to C - 1."""
     check_gaussian(classes, "classes")
     if (
         not isinstance(pixels, Tensor)

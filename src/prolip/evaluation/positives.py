@@ -20,9 +20,10 @@ from prolip.embeddings.embedder import EncodedImages
 class Positives:
     """The positive items of each query, as a ragged array (CSR).
 
-    offsets:    int64 (Q + 1,).
-    indices:    int64 (P,): the items of query q are indices[offsets[q]:offsets[q + 1]], increasing, each once.
-    item_count: M.
+    offsets:    int64 (Q + 1,), Q the number of queries: where the items of each query begin in `indices`.
+    indices:    int64 (P,), P the number of pairs: the items of query q are indices[offsets[q]:offsets[q + 1]],
+                increasing, each once.
+    item_count: M, the number of items, with or without queries.
     """
 
     offsets: Tensor
@@ -34,13 +35,16 @@ class Positives:
         """Build from pairs (query, item), in any order; equal pairs count once.
 
         Args:
-            queries: Query of each pair, int64 (P,).
-            items: Item of each pair, int64 (P,).
+            queries: Index of each pair's query, int64 (P,).
+            items: Index of each pair's item, int64 (P,).
             query_count: Number of queries, with or without positives.
             item_count: Number of items.
 
         Returns:
             The positives of each query.
+
+        Raises:
+            ValueError: An index is out of range.
         """
         for values, count, name in ((queries, query_count, "query"), (items, item_count, "item")):
             if len(values) and not 0 <= int(values.min()) <= int(values.max()) < count:
@@ -51,12 +55,12 @@ class Positives:
 
     @property
     def counts(self) -> Tensor:
-        """R: the number of positives of each query, (Q,)."""
+        """The number of positives of each query (R in mAP@R), int64 (Q,)."""
         return self.offsets.diff()
 
     @property
     def keys(self) -> Tensor:
-        """query x M + item of every pair, increasing: (P,)."""
+        """Every pair as one integer, query x item_count + item, int64 (P,), increasing."""
         queries = torch.repeat_interleave(torch.arange(len(self.counts)), self.counts)
         return queries * self.item_count + self.indices
 
@@ -95,30 +99,32 @@ def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
         encoded: The images and their captions.
 
     Returns:
-        The positives, and the number of names that were not found.
+        The positives (queries are images, items are captions), and the number of pairs of the file whose image or
+        caption was not found.
 
     Raises:
-        ValueError: Names are not found that can't be those of bad samples: more images are missing than samples were
-            bad, or nothing is found.
+        ValueError: The file is malformed; or names are not found that can't be those of bad samples: more images are
+            missing than samples were bad, or nothing is found.
+        FileNotFoundError: The file does not exist.
     """
     captions, image_of_text = flatten_captions(encoded)
-    row_of = {sample.key: row for row, sample in enumerate(encoded.metadata)}
-    texts_of: dict[str, list[int]] = {}
-    for number, caption in enumerate(captions):
-        texts_of.setdefault(caption, []).append(number)
-    firsts = torch.searchsorted(image_of_text, torch.arange(len(encoded))).tolist()
+    row_of_key = {sample.key: row for row, sample in enumerate(encoded.metadata)}
+    texts_of_name: dict[str, list[int]] = {}  # a caption, or "key#n" -> indices of its texts
+    for text_index, caption in enumerate(captions):
+        texts_of_name.setdefault(caption, []).append(text_index)
+    first_text_of_row = torch.searchsorted(image_of_text, torch.arange(len(encoded))).tolist()
     for row, sample in enumerate(encoded.metadata):
         for number in range(len(sample.captions)):
-            texts_of.setdefault(f"{sample.key}#{number}", [firsts[row] + number])
+            texts_of_name.setdefault(f"{sample.key}#{number}", [first_text_of_row[row] + number])
     pairs: list[tuple[int, int]] = []
     unknown: list[str] = []
     unknown_images: set[str] = set()
     for image, caption in _iter_pairs(path):
-        if image in row_of and caption in texts_of:
-            pairs += [(row_of[image], text) for text in texts_of[caption]]
+        if image in row_of_key and caption in texts_of_name:
+            pairs += [(row_of_key[image], text_index) for text_index in texts_of_name[caption]]
         else:
-            unknown.append(f"image {image!r}" if image not in row_of else f"caption {caption[:60]!r}")
-            unknown_images |= {image} - row_of.keys()
+            unknown.append(f"image {image!r}" if image not in row_of_key else f"caption {caption[:60]!r}")
+            unknown_images |= {image} - row_of_key.keys()
     if unknown and (not pairs or len(unknown_images) > len(encoded.errors) or not encoded.errors):
         raise ValueError(
             f"{path}: {len(unknown)} names are not in {encoded.name}: {join_names(unknown, 2)}. Name an image by its "
@@ -131,7 +137,7 @@ def read_positives(path: Path, encoded: EncodedImages) -> tuple[Positives, int]:
 
 
 def _iter_pairs(path: Path) -> Iterator[tuple[str, str]]:
-    """(image key, caption) of a JSON or CSV file."""
+    """Yield (image key, caption) for each pair of a JSON or CSV file; ValueError if the file is malformed."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

@@ -22,15 +22,16 @@ NUM_ERRORS = 12
 COLUMNS = (
     "key", "true_class", "predicted_class", "correct", "confidence", "match", "max_softmax", "uncertainty",
 )  # fmt: skip
+"""Columns of the CSV, see `write_predictions`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Zero-shot predictions for N images among C classes.
 
-    scores:      Similarities (N, C); the prediction is the largest.
-    labels:      int64 (N,), the true classes.
-    confidences: In the predicted class.
+    scores:      Similarities of images and classes, (N, C); the prediction is the largest.
+    labels:      Index of each image's true class, int64 (N,).
+    confidences: Confidence in each prediction.
     logits:      Scale and bias of the model's logits.
     """
 
@@ -51,10 +52,10 @@ class Predictions:
         """Classify images by the most similar class.
 
         Args:
-            images: (N, D).
+            images: The images, (N, D).
             labels: Index of each image's true class, int64 (N,).
-            classes: (C, D).
-            metric: The similarity.
+            classes: The classes, (C, D).
+            metric: Similarity that finds the nearest class.
             logits: The model's scale and bias.
 
         Returns:
@@ -74,7 +75,7 @@ def write_predictions(
     the model has no bias). max_softmax: with the model's own scale.
 
     Args:
-        path: The file.
+        path: The file; written atomically.
         predictions: Predictions of the images.
         encoded: The images; names their samples.
         data: Names the classes.
@@ -89,6 +90,7 @@ def write_predictions(
     columns["confidence"] = _calibrated_confidence(predictions, result)
 
     def write(temporary: Path) -> None:
+        """Write the whole table to a temporary file."""
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS)
             writer.writeheader()
@@ -103,12 +105,14 @@ def most_confident_errors(
     """The wrong predictions with the highest confidence, at most `NUM_ERRORS`.
 
     Args:
-        predictions, encoded, data, result: As in `write_predictions`.
+        predictions, encoded, data, result: See `write_predictions`.
 
     Returns:
-        {index (in the source), key, true_class, predicted_class, confidence}, highest confidence first.
+        Dicts {index (in the source), key, true_class, predicted_class, confidence}, highest confidence first; empty
+        for a single image, which has no calibrated confidence.
     """
-    confidence, predicted = _calibrated_confidence(predictions, result), predictions.scores.argmax(1)
+    confidence = _calibrated_confidence(predictions, result)
+    predicted = predictions.scores.argmax(1)
     if confidence is None:
         return []
     wrong = (predicted != predictions.labels).nonzero()[:, 0]
@@ -128,6 +132,10 @@ def most_confident_errors(
 def _iter_rows(
     predictions: Predictions, encoded: EncodedImages, data: LabeledData, columns: dict[str, Tensor | None]
 ) -> Iterator[dict[str, object]]:
+    """Yield a CSV row (the keys are `COLUMNS`) for each image.
+
+    columns: name -> value of each image, (N,); None for a column without values, which stays empty.
+    """
     values = {name: None if column is None else column.tolist() for name, column in columns.items()}
     pairs = zip(predictions.labels.tolist(), predictions.scores.argmax(1).tolist(), strict=True)
     for row, (label, predicted) in enumerate(pairs):
@@ -142,7 +150,7 @@ def _iter_rows(
 
 
 def _calibrated_confidence(predictions: Predictions, result: dict[str, Any]) -> Tensor | None:
-    """The largest softmax with the fitted scale, (N,); None if there was nothing to fit it to."""
+    """The largest softmax with the fitted scale, (N,); None if there were too few images to fit it."""
     if result["calibration"] is None:
         return None
     return max_softmax(predictions.scores, result["calibration"]["softmax"]["fitted"]["scale"])

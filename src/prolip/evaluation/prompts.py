@@ -50,22 +50,24 @@ def evaluate_prompts(
         data: Images that are tested, labels, class names and templates.
         train: Data of the same classes to fit BPRW to; duplicates of tested images are removed from it. None: some of
             `data` are held out for that, and not tested.
-        templates: None: the data's own, or ImageNet's 80 if it has only one.
+        templates: Templates of the prompts; None: the data's own, or ImageNet's 80 if it has only one.
         config: Which strategies; None: the default.
 
     Returns:
-        `compare_strategies`, and data (name), bad (samples skipped), duplicates (training images that are tested,
-        removed), class_names, templates, examples (indices of samples of each class).
+        The dict of `compare_strategies`, and data (name), bad (number of samples skipped), duplicates (number of
+        training images that are tested too, removed), class_names, templates, examples (for each class the data indices
+        of some samples).
     """
     templates = check_templates(templates or _default_templates(data))
     config = config or StrategyConfig()
-    if config.single_template is None:
+    if config.single_template is None:  # "a photo of a {c}", with or without a full stop, else the first
         is_plain = [template.rstrip(".") == DEFAULT_TEMPLATES[0].rstrip(".") for template in templates]
         config = replace(config, single_template=is_plain.index(True) if any(is_plain) else 0)
     _check_train(data, train)
     prompts = embed_prompts(embedder, data.class_names, templates)
     tested = embedder.embed_images(data.source)
-    labels, train_images, train_labels, duplicates = data.labels(tested.metadata), None, None, 0
+    labels = data.labels(tested.metadata)
+    train_images, train_labels, duplicates = None, None, 0
     if train is not None:
         fitted = embedder.embed_images(train.source)
         is_new = _find_untested(fitted, tested)
@@ -86,12 +88,17 @@ def evaluate_prompts(
 
 
 def _select_examples(labels: Tensor, indices: Tensor, classes: int) -> list[list[int]]:
-    """The indices of the first samples of each class."""
+    """The data indices of the first EXAMPLES_PER_CLASS samples of each class.
+
+    labels, indices: int64 (N,), the class and the data index of each sample.
+    classes:         number of classes.
+    """
     order = labels.argsort(stable=True)
     ends = torch.bincount(labels, minlength=classes).cumsum(0).tolist()
     starts = [0, *ends[:-1]]
     return [
-        indices[order[a : min(a + EXAMPLES_PER_CLASS, b)]].tolist() for a, b in zip(starts, ends, strict=True)
+        indices[order[start : min(start + EXAMPLES_PER_CLASS, end)]].tolist()
+        for start, end in zip(starts, ends, strict=True)
     ]
 
 
@@ -107,9 +114,9 @@ def compare_strategies(
     """Accuracy of each strategy.
 
     Args:
-        prompts: (C, T, D).
-        images: (N, D), to test on.
-        labels: int64 (N,).
+        prompts: The prompts of each class, (C, T, D).
+        images: Images to test on, (N, D).
+        labels: Index of each image's class, int64 (N,).
         train, train_labels: Other images to fit BPRW to, (M, D) and (M,). None: of each class up to 2 max(shots)
             images, at most half of them, are held out of `images`, and nothing is tested on them.
         config: Which strategies; None: the default.
@@ -142,8 +149,8 @@ def compare_strategies(
         "seed": config.seed,
         "runs": config.runs,
         "single_template": config.single_template or 0,
-        "rows": [one.row for one in results],
-        "learned": [one.learned for one in results if one.learned is not None],
+        "rows": [strategy.row for strategy in results],
+        "learned": [strategy.learned for strategy in results if strategy.learned is not None],
     }
 
 
@@ -151,7 +158,7 @@ def prompt_tables(result: dict[str, Any]) -> list[Table]:
     """Make the table of accuracies by strategy; with the paper's values for ImageNet's classes.
 
     Args:
-        result: What `compare_strategies` returned.
+        result: What `evaluate_prompts` or `compare_strategies` returned.
 
     Returns:
         One table.
@@ -187,7 +194,7 @@ def prompt_tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _is_imagenet(result: dict[str, Any]) -> bool:
-    """Whether the classes are those of the paper's values."""
+    """Whether the classes are ImageNet's, for which the paper has values; judged by their number."""
     return bool(result["classes"] == len(imagenet_class_names()))
 
 
@@ -199,7 +206,11 @@ def _split(
     train_labels: Tensor | None,
     config: StrategyConfig,
 ) -> tuple[Tensor, Gaussian, Tensor, str]:
-    """Rows of the tested images; images to fit and their labels; where those come from."""
+    """Choose what is tested and what BPRW is fitted to.
+
+    Returns the rows of the tested images (int64), the images to fit to (M, D), their labels (M,), and where those come
+    from: "train" if training images are given, "split" if they are held out of `images`.
+    """
     if train is not None and train_labels is not None:
         return torch.arange(len(labels)), train, train_labels, "train"
     max_per_class = 2 * max(config.shots, default=0)
@@ -209,16 +220,18 @@ def _split(
 
 
 def _find_untested(train: EncodedImages, tested: EncodedImages) -> Tensor:
-    """Which training images are not tested, by their preprocessed pixels: bool (N,)."""
+    """Which training images are not among the tested ones, by their preprocessed pixels: bool, one per image."""
     digests = {sample.pixel_digest for sample in tested.metadata}
     return torch.tensor([sample.pixel_digest not in digests for sample in train.metadata], dtype=torch.bool)
 
 
 def _default_templates(data: LabeledData) -> tuple[str, ...]:
+    """The data's own templates, or ImageNet's 80 if it has only one."""
     return data.templates if len(data.templates) > 1 else imagenet_templates()
 
 
 def _check_train(data: LabeledData, train: LabeledData | None) -> None:
+    """Raise ValueError if the training data has other classes than the tested data, or is the same data."""
     if train is None:
         return
     if train.class_names != data.class_names or train.folders != data.folders:
@@ -235,6 +248,7 @@ def _check_train(data: LabeledData, train: LabeledData | None) -> None:
 def _check(
     prompts: Gaussian, images: Gaussian, labels: Tensor, train: Gaussian | None, train_labels: Tensor | None
 ) -> None:
+    """Raise ValueError unless prompts are (C, T, D), T at least 2, images (N, D), and labels (N,) from 0 to C - 1."""
     check_gaussian(prompts, "prompts")
     if prompts.mean.ndim != 3 or prompts.shape[1] < 2:
         raise ValueError(
@@ -242,18 +256,18 @@ def _check(
         )
     if (train is None) != (train_labels is None):
         raise ValueError("train and train_labels must be given together")
-    for z, own, name in ((images, labels, "images"), (train, train_labels, "train")):
-        if z is None or own is None:
+    for z, z_labels, name in ((images, labels, "images"), (train, train_labels, "train")):
+        if z is None or z_labels is None:
             continue
-        if check_gaussian(z, name).mean.ndim != 2 or own.shape != z.shape[:1] or not len(own):
+        if check_gaussian(z, name).mean.ndim != 2 or z_labels.shape != z.shape[:1] or not len(z_labels):
             raise ValueError(
-                f"{name} {tuple(z.shape)} must be (N, D) and their labels {tuple(own.shape)} (N,)"
+                f"{name} {tuple(z.shape)} must be (N, D) and their labels {tuple(z_labels.shape)} (N,)"
             )
-        if not 0 <= int(own.min()) <= int(own.max()) < len(prompts):
+        if not 0 <= int(z_labels.min()) <= int(z_labels.max()) < len(prompts):
             raise ValueError(f"labels of {name} must be in 0..{len(prompts) - 1}, one for each class")
 
 
 def _standard_error(result: dict[str, Any]) -> float:
-    """Of the accuracy with all prompts."""
+    """Standard error of the accuracy with all prompts: sqrt(p (1 - p) / N)."""
     accuracy: float = next(row["accuracy"] for row in result["rows"] if row["family"] == "ensemble")
     return math.sqrt(accuracy * (1.0 - accuracy) / result["images"])

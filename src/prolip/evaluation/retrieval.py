@@ -21,6 +21,7 @@ from prolip.gaussian import Gaussian
 from prolip.measures.nearest import SimilarityMetric, find_nearest
 
 RECALL_KS = (1, 5, 10)
+"""The k of recall@k."""
 METRIC_NAMES = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "map_at_r": "mAP@R", "r_precision": "R-Precision"}
 """Metric -> its name in tables."""
 BLOCK_ITEMS = 2**22
@@ -33,10 +34,10 @@ def find_hits(
     """Whether each of the k nearest items of a query is a positive.
 
     Args:
-        queries: (Q, D).
-        items: (M, D).
+        queries: The queries, (Q, D).
+        items: The items that are searched, (M, D).
         positives: Positives of Q queries and M items.
-        k: Items per query.
+        k: Number of nearest items per query.
         metric: Similarity that ranks items.
 
     Returns:
@@ -51,6 +52,7 @@ def find_hits(
 
 
 def _require_matching(queries: Gaussian, items: Gaussian, positives: Positives) -> None:
+    """Raise ValueError unless the positives are those of as many queries and items."""
     if len(queries) + 1 != len(positives.offsets) or len(items) != positives.item_count:
         raise ValueError(
             f"{len(queries)} queries and {len(items)} items, but positives are for {len(positives.counts)} and "
@@ -61,7 +63,10 @@ def _require_matching(queries: Gaussian, items: Gaussian, positives: Positives) 
 def _block_hits(
     rows: Tensor, queries: Gaussian, items: Gaussian, keys: Tensor, k: int, metric: SimilarityMetric
 ) -> Tensor:
-    """`find_hits` of some queries: bool (len(rows), k). keys: of the positives."""
+    """`find_hits` for some queries: bool (B, k).
+
+    rows: int64 (B,), the queries. keys: `Positives.keys`.
+    """
     _, indices = find_nearest(queries[rows], items, k, metric=metric)
     return _is_in(rows[:, None] * len(items) + indices, keys)
 
@@ -84,8 +89,8 @@ def recall_at_k(
     """Recall@k: fraction of queries with any positive among their k nearest items.
 
     Args:
-        queries: (Q, D).
-        items: (M, D).
+        queries: The queries, (Q, D).
+        items: The items that are searched, (M, D).
         positives: Positives of Q queries and M items. Queries without positives don't count.
         ks: Values of k.
         metric: Similarity that ranks items.
@@ -106,27 +111,29 @@ def precision_metrics(
     """mAP@R and R-Precision, as ECCV Caption defines them, and R@1. R is the number of positives of a query.
 
     Args:
-        queries: (Q, D).
-        items: (M, D).
+        queries: The queries, (Q, D).
+        items: The items that are searched, (M, D).
         positives: Positives of Q queries and M items.
         metric: Similarity that ranks items.
 
     Returns:
-        r_precision: positives among the first R, divided by R. map_at_r: sum over i <= R of precision@i where item i is
-        a positive, divided by R. r1. Means over the queries that have positives; None if there are none.
+        r_precision: positives among the first R items, divided by R.
+        map_at_r: sum over i <= R of precision@i where item i is a positive, divided by R.
+        r1: whether the first item is a positive.
+        Each is the mean over the queries that have positives; None if there are none.
     """
     _require_matching(queries, items, positives)
     counts, keys = positives.counts, positives.keys
-    left = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]
-    if not len(left):
+    remaining = counts.argsort(descending=True, stable=True)[: int((counts > 0).sum())]  # rows of queries
+    if not len(remaining):
         return {"map_at_r": None, "r_precision": None, "r1": None}
     parts = []
-    while len(left):
+    while len(remaining):
         # sorted by R, so that a block is as wide as its first query needs: a few queries with a large R don't make
         # all blocks wide
-        max_positives = int(counts[left[0]])
+        max_positives = int(counts[remaining[0]])
         size = max(1, BLOCK_ITEMS // max_positives)
-        rows, left = left[:size], left[size:]
+        rows, remaining = remaining[:size], remaining[size:]
         parts.append(
             _query_metrics(_block_hits(rows, queries, items, keys, max_positives, metric), counts[rows])
         )
@@ -135,7 +142,11 @@ def precision_metrics(
 
 
 def _query_metrics(found: Tensor, counts: Tensor) -> Tensor:
-    """AP@R, R-Precision and whether the first item is a positive: (Q, 3). found: bool (Q, max R). counts: R."""
+    """AP@R, R-Precision and whether the first item is a positive, of each query: (Q, 3).
+
+    found:  bool (Q, K), whether each of the K nearest items is a positive; K at least the largest R.
+    counts: int64 (Q,), R, the number of positives of each query.
+    """
     rank = torch.arange(1, found.shape[1] + 1)
     hits = found & (rank <= counts[:, None])
     averages = (hits.cumsum(1).double() / rank).mul_(hits).sum(1) / counts
@@ -148,17 +159,17 @@ def image_text_recall(
     """Recall@1, 5 and 10 in both directions.
 
     Args:
-        images: (N, D).
-        texts: (T, D).
-        image_of_text: int64 (T,), the row of each text's image.
+        images: The images, (N, D).
+        texts: The texts, (T, D).
+        image_of_text: Row of each text's image, int64 (T,).
         metric: Similarity that ranks items.
 
     Returns:
-        {"image_to_text": {r1, r5, r10}, "text_to_image": {...}, "mean_r1"}.
+        {"image_to_text": {r1, r5, r10}, "text_to_image": {r1, r5, r10}, "mean_r1": mean of both r1}.
     """
-    own = Positives.from_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
-    to_text = recall_at_k(images, texts, own.transpose(), metric=metric)
-    to_image = recall_at_k(texts, images, own, metric=metric)
+    images_of_texts = Positives.from_pairs(torch.arange(len(texts)), image_of_text, len(texts), len(images))
+    to_text = recall_at_k(images, texts, images_of_texts.transpose(), metric=metric)
+    to_image = recall_at_k(texts, images, images_of_texts, metric=metric)
     return {
         "image_to_text": to_text,
         "text_to_image": to_image,
@@ -172,9 +183,9 @@ def many_to_many_metrics(
     """`precision_metrics` in both directions.
 
     Args:
-        images: (N, D).
-        texts: (T, D).
-        positives: The texts of each image.
+        images: The images, (N, D).
+        texts: The texts, (T, D).
+        positives: The texts of each image (queries are images, items are texts).
         metric: Similarity that ranks items.
 
     Returns:
@@ -200,8 +211,9 @@ def evaluate_retrieval(
         positives: A file with all true pairs, for mAP@R and R-Precision, see `read_positives`.
 
     Returns:
-        data, images, texts, bad, csd and cosine (`image_text_recall`); with positives csd and cosine also have
-        many_to_many (`many_to_many_metrics`), and positives is {pairs, not_found (names of the file)}.
+        data (name), images, texts, bad (numbers; bad samples are skipped), csd and cosine (`image_text_recall`).
+        With a file of positives, csd and cosine also have many_to_many (`many_to_many_metrics`), and positives is
+        {pairs, not_found (pairs of the file whose image or caption was not found)}.
     """
     encoded = embedder.embed_images(source)
     captions, image_of_text = flatten_captions(encoded)
@@ -247,4 +259,5 @@ def _mean(values: Tensor) -> float:
 
 
 def _mean_of_two(a: float | None, b: float | None) -> float | None:
+    """The mean; None if one of the values is."""
     return None if a is None or b is None else (a + b) / 2

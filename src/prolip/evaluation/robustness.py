@@ -59,9 +59,11 @@ def evaluate_robustness(
         metric: Similarity that finds the nearest class.
 
     Returns:
-        data, images, bad (samples skipped), classes, metric; clean {accuracy, uncertainty (None for a deterministic
-        model)}; occlusion [{fraction, ...}]; corruptions {kind: [{severity, ...}]}; pgd {images, epsilon, step_size,
-        start, rows [{steps, ...}]} or None.
+        data (name), images, bad (samples skipped), classes (numbers), metric;
+        clean: {accuracy, uncertainty (None for a deterministic model)}; each ... below stands for these two;
+        occlusion: [{fraction, ...}];
+        corruptions: {kind: [{severity, ...}]};
+        pgd: {images, epsilon, step_size, start, rows [{steps, ...}]}; None if no number of steps is above 0.
     """
     require_positive_int(pgd_images, "pgd_images")
     # invalid arguments are rejected here, before hours of work
@@ -74,10 +76,11 @@ def evaluate_robustness(
     clean = embedder.embed_images(data.source)
 
     def measure(transform: ImageTransform | None) -> dict[str, Any]:
+        """Accuracy and uncertainty on the transformed images; None: on the images as they are."""
         encoded = clean if transform is None else embedder.embed_images(data.source, transform)
         return measure_accuracy(encoded.images, data.labels(encoded.metadata), classes, metric)
 
-    corrupted = iter([measure(transform) for transform in corruption_transforms])
+    corrupted = iter([measure(transform) for transform in corruption_transforms])  # by kind, then by severity
     return {
         "data": data.source.name,
         "images": len(clean),
@@ -103,13 +106,13 @@ def measure_accuracy(
     """Zero-shot accuracy and mean image uncertainty.
 
     Args:
-        images: (N, D).
-        labels: int64 (N,).
-        classes: (C, D).
+        images: The images, (N, D).
+        labels: Index of each image's true class, int64 (N,).
+        classes: The classes, (C, D).
         metric: Similarity that finds the nearest class.
 
     Returns:
-        accuracy, and uncertainty (None for a deterministic model).
+        accuracy (0 to 1), and uncertainty (mean over images; None for a deterministic model).
     """
     uncertainty = images.uncertainty.double().mean().item()
     correct = similarity(images, classes, metric).argmax(1) == labels
@@ -146,12 +149,11 @@ def robustness_tables(result: Mapping[str, Any]) -> list[Table]:
 def _make_attack(
     steps: Sequence[int], epsilon: float, step_size: float, start: StartPoint, metric: SimilarityMetric
 ) -> PGDAttack | None:
-    counts = tuple(dict.fromkeys(count for count in steps if count != 0))
-    return (
-        PGDAttack(steps=counts, epsilon=epsilon, step_size=step_size, start=start, metric=metric)
-        if counts
-        else None
-    )
+    """The attack for all these numbers of steps; None if none of them is above 0 (0 steps are the clean images)."""
+    distinct_steps = tuple(dict.fromkeys(count for count in steps if count != 0))
+    if not distinct_steps:
+        return None
+    return PGDAttack(steps=distinct_steps, epsilon=epsilon, step_size=step_size, start=start, metric=metric)
 
 
 def _evaluate_pgd(
@@ -163,6 +165,12 @@ def _evaluate_pgd(
     steps: Sequence[int],
     num_images: int,
 ) -> dict[str, Any] | None:
+    """`pgd` of `evaluate_robustness`: attack evenly spaced images and measure each of `steps`; None without an attack.
+
+    clean:      all images, embedded without an attack; they are the result for 0 steps.
+    classes:    (C, D).
+    num_images: how many images are attacked.
+    """
     if attack is None:
         return None
     images, labels = clean.images, data.labels(clean.metadata)
@@ -189,6 +197,7 @@ class _LazyPixels(Sequence[Tensor]):
     """The preprocessed pixels of some samples, uint8 (3, S, S), read on access."""
 
     def __init__(self, model: ProLIP, data: LabeledData, indices: Sequence[int]) -> None:
+        """indices: Indices of the samples in the source of `data`."""
         self._preprocessor = Preprocessor(
             pixels=model.config.image.preprocessing, tokenizer=None, caption="first"
         )
@@ -198,6 +207,7 @@ class _LazyPixels(Sequence[Tensor]):
         return len(self._indices)
 
     def __getitem__(self, index: Any) -> Any:
+        """The pixels at an index, or a list of those of a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self._preprocessor.process(self._source.read(self._indices[index]), 0).pixels
@@ -206,6 +216,10 @@ class _LazyPixels(Sequence[Tensor]):
 def _table(
     title: str, rows: Sequence[tuple[str, Mapping[str, Any]]], paper: paper_numbers.PaperTable
 ) -> Table:
+    """Table of accuracy and uncertainty with the paper's values.
+
+    rows:  (name, measured values); the name is also that of the row in `paper`, if it has one.
+    """
     table = make_table(title, [""], ("accuracy %", "uncertainty", "paper: accuracy %", "paper: uncertainty"))
     for name, row in rows:
         paper_row = paper.row(name) if name in paper.rows else {}

@@ -35,11 +35,11 @@ class StrategyConfig:
     top_k:             K of top-K; those below the number of templates are used.
     shots:             Labeled images per class for BPRW; () needs none.
     nearest_images:    Images that stand for a class where BPRW has no labels.
-    prior:             Of BPRW, see `prolip.zeroshot.bprw.Prior`.
+    prior:             Prior of BPRW, see `prolip.zeroshot.bprw.Prior`.
     runs:              Repetitions of what is random (draws, choice of images), for mean and standard deviation.
     metric:            Similarity that finds the nearest class.
-    variance:          Of pooled prompts, see `prolip.mixture.pool`.
-    seed:              Of what is random.
+    variance:          Variance of pooled prompts, see `prolip.mixture.pool`.
+    seed:              Seed of what is random.
     """
 
     single_template: int | None = None
@@ -55,6 +55,7 @@ class StrategyConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless all counts are positive integers."""
         require_positive_int(self.runs, "runs")
         require_positive_int(self.nearest_images, "nearest_images")
         for name in ("shots", "top_k"):
@@ -63,7 +64,11 @@ class StrategyConfig:
 
 
 class StrategyResult(NamedTuple):
-    """The row of a strategy, and what figures need of its learned weights, if it learns any."""
+    """Result of a strategy.
+
+    row:     Name, family, accuracy and so on, see `rows` of `compare_strategies`.
+    learned: Summary of the learned weights for figures; None for a strategy that learns none.
+    """
 
     row: dict[str, Any]
     learned: dict[str, Any] | None = None
@@ -71,7 +76,13 @@ class StrategyResult(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StrategyInputs:
-    """What every strategy needs: prompts (C, T, D), tested and training images with labels, the config."""
+    """What every strategy needs.
+
+    prompts:                    The prompts of each class, (C, T, D).
+    images, labels:             The tested images, (N, D), and their classes, int64 (N,).
+    train_images, train_labels: The images to fit BPRW to, (M, D), and their classes, int64 (M,); M may be 0.
+    config:                     Which strategies are compared.
+    """
 
     prompts: Gaussian
     images: Gaussian
@@ -82,12 +93,20 @@ class StrategyInputs:
 
     @cached_property
     def has_uncertainty(self) -> bool:
+        """Whether every prompt has a positive variance, as those of a probabilistic model do."""
         return bool((self.prompts.uncertainty > 0).all())
 
     def accuracy(self, classes: Gaussian) -> float:
-        """Accuracy on the tested images with these classes (C, D)."""
-        found = find_nearest(self.images, classes, 1, metric=self.config.metric)[1][:, 0]
-        return (found == self.labels).double().mean().item()
+        """Accuracy on the tested images if each is assigned to its nearest class.
+
+        Args:
+            classes: The classes, (C, D).
+
+        Returns:
+            The accuracy, 0 to 1.
+        """
+        predicted = find_nearest(self.images, classes, 1, metric=self.config.metric)[1][:, 0]
+        return (predicted == self.labels).double().mean().item()
 
     def generator(self, shots: int, run: int) -> torch.Generator:
         """Make the random generator of a run. A strategy and its controls see the same images and the same noise.
@@ -112,7 +131,7 @@ class StrategyInputs:
 
         Args:
             name: Name of the strategy.
-            family: Family of the strategy.
+            family: Family of the strategy, such as "filter"; see `compare_strategies`.
             runs: Prompt weights of each run, (C, T) each.
             paper_row: Row of the paper's table to compare with; None: there is none.
 
@@ -120,9 +139,9 @@ class StrategyInputs:
             The row of `compare_strategies`, with effective_prompts.
         """
         pooled = (pool(self.prompts, weights, variance=self.config.variance) for weights in runs)
-        values = [self.accuracy(classes) for classes in pooled]
+        accuracies = [self.accuracy(classes) for classes in pooled]
         count = torch.stack([rules.effective_prompt_count(weights).mean() for weights in runs]).mean().item()
-        return _row(name, family, values, paper_row) | {"effective_prompts": count}
+        return _row(name, family, accuracies, paper_row) | {"effective_prompts": count}
 
 
 def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
@@ -151,7 +170,7 @@ def fixed_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
 def _uncertainty_rules(
     prompts: Gaussian, config: StrategyConfig
 ) -> Iterator[tuple[str, str, Callable[[Gaussian], Tensor]]]:
-    """Name, family and weight function of the strategies that use the prompts' uncertainty."""
+    """Yield name, family and weight function (prompts -> weights (C, T)) of the strategies that use uncertainty."""
     classes, count = prompts.shape[:2]
     yield "all prompts by 1/uncertainty", "ensemble", inverse_uncertainty_weights
     for k in config.std_multiples:
@@ -176,6 +195,7 @@ def zero_shot_strategies(inputs: StrategyInputs) -> Iterator[StrategyResult]:
     Yields:
         One result per strategy.
     """
+    # name of the strategy, images to fit to, row of the paper's table
     sources: list[tuple[str, Gaussian, str | None]] = [("BPRW, 0 images", inputs.images, "BPRW, 0 images")]
     if len(inputs.train_labels):
         sources.append(("BPRW, 0 images, fitted to others", inputs.train_images, None))
@@ -234,35 +254,43 @@ def _fit_bprw(
     train_images: Gaussian,
     paper_row: str | None,
 ) -> StrategyResult:
+    """BPRW with `shots` labeled images per class: its row, and the weights of the first run.
+
+    prompts, train_images: those to fit, which a control may have changed; accuracy is always that of `inputs.prompts`.
+    paper_row:             row of the paper's table to compare with; None: there is none.
+    The row is marked as skipped if there are no training images or the model has no uncertainty.
+    """
     if not len(inputs.train_labels) or not inputs.has_uncertainty:
-        why = NO_SHOTS if inputs.has_uncertainty else NO_UNCERTAINTY
-        return StrategyResult(_row(name, family, (), paper_row, skipped=why))
+        reason = NO_SHOTS if inputs.has_uncertainty else NO_UNCERTAINTY
+        return StrategyResult(_row(name, family, (), paper_row, skipped=reason))
     settings = replace(few_shot_config(shots), prior=inputs.config.prior)
-    found = [
+    fits = [
         few_shot_weights(
             prompts, train_images, inputs.train_labels, shots, settings, inputs.generator(shots, run)
         )
         for run in range(inputs.config.runs)
     ]
-    row = inputs.make_row(name, family, [run.weights for run in found], paper_row)
-    learned = _summarize_weights(name, shots, found[0].weights, found[0].image_indices[:, 0] >= 0)
+    row = inputs.make_row(name, family, [fit.weights for fit in fits], paper_row)
+    has_images = fits[0].image_indices[:, 0] >= 0  # -1: the class has none
+    learned = _summarize_weights(name, shots, fits[0].weights, has_images)
     return StrategyResult(row | {"short_classes": inputs.count_short_classes(shots)}, learned)
 
 
 def _centroid_row(inputs: StrategyInputs, shots: int) -> dict[str, Any]:
-    """Each class is the pool of the images that BPRW saw instead of prompts (prompts where it has no images)."""
+    """Row of a control without prompts: a class is the pool of the images that BPRW saw (else of its prompts)."""
     name = f"centroid of {shots} images, no prompts"
     if not len(inputs.train_labels):
         return _row(name, "control", (), None, skipped=NO_SHOTS)
-    from_prompts, values = pool(inputs.prompts, variance=inputs.config.variance), []
+    from_prompts = pool(inputs.prompts, variance=inputs.config.variance)
+    accuracies = []
     for run in range(inputs.config.runs):
         chosen = choose_shots(inputs.train_labels, len(inputs.prompts), shots, inputs.generator(shots, run))
         centroids = pool(inputs.train_images[chosen.clamp_min(0)], variance=inputs.config.variance)
-        known = (chosen[:, :1] >= 0).expand_as(centroids.mean)
-        mean = torch.where(known, centroids.mean, from_prompts.mean)
-        log_var = torch.where(known, centroids.log_var, from_prompts.log_var)
-        values.append(inputs.accuracy(Gaussian(mean, log_var)))
-    return _row(name, "control", values, None) | {"short_classes": inputs.count_short_classes(shots)}
+        has_images = (chosen[:, :1] >= 0).expand_as(centroids.mean)
+        mean = torch.where(has_images, centroids.mean, from_prompts.mean)
+        log_var = torch.where(has_images, centroids.log_var, from_prompts.log_var)
+        accuracies.append(inputs.accuracy(Gaussian(mean, log_var)))
+    return _row(name, "control", accuracies, None) | {"short_classes": inputs.count_short_classes(shots)}
 
 
 def _row(
@@ -272,7 +300,11 @@ def _row(
     paper_row: str | None,
     skipped: str | None = None,
 ) -> dict[str, Any]:
-    """accuracies: of each run; empty if the strategy is skipped, for the reason `skipped`."""
+    """The row of a strategy, as `compare_strategies` lists it, without effective_prompts.
+
+    accuracies: accuracy of each run; empty if the strategy is skipped, for the reason `skipped`.
+    paper_row:  row of the paper's table to compare with; None: there is none.
+    """
     values = torch.tensor(accuracies, dtype=torch.float64)
     return {
         "name": name,
@@ -288,10 +320,19 @@ def _row(
 def _summarize_weights(
     name: str, shots: int, weights: Tensor, has_images: Tensor | None = None
 ) -> dict[str, Any]:
-    """What figures need of learned weights (C, T). has_images: bool (C,), the classes that had images; None: all."""
+    """Summary of learned weights (C, T) for figures: an entry of `learned` in `compare_strategies`.
+
+    has_images: bool (C,), the classes that BPRW had images of; the values of the others are None. None: all have.
+    """
     known = [True] * len(weights) if has_images is None else has_images.tolist()
-    values, templates = (part.tolist() for part in weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1])))
-    pairs = [list(map(list, zip(*both, strict=True))) for both in zip(templates, values, strict=True)]
+    top_weights, top_templates = (
+        part.tolist() for part in weights.topk(min(NUM_TOP_TEMPLATES, weights.shape[1]))
+    )
+    # for each class a list of [template, weight]; lists, since the result is written as JSON
+    pairs = [
+        [list(pair) for pair in zip(templates_of_class, weights_of_class, strict=True)]
+        for templates_of_class, weights_of_class in zip(top_templates, top_weights, strict=True)
+    ]
     return {
         "name": name,
         "shots": shots,
@@ -302,6 +343,7 @@ def _summarize_weights(
 
 
 def _mask(known: Sequence[bool], values: Sequence[Any]) -> list[Any]:
+    """The values with None where `known` is False."""
     return [value if is_known else None for is_known, value in zip(known, values, strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,19 +23,22 @@ from prolip.gaussian import Gaussian
 from prolip.model.prolip import ProLIP
 
 NUM_EXAMPLES = 12
+"""Length of each list of examples."""
 BINS = 60
+"""Bins of the histogram."""
 POINTS = 4000
 """Captions that a figure draws as points."""
 MIN_BIN_SIZE, MIN_LENGTH_GROUP = 20, 50
 """Fewest captions in a bin of lengths, and of one length for a correlation with ambiguity."""
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+"""Names of the quantiles in a summary, and their fractions."""
 
 
 def require_uncertainty(model: ProLIP) -> None:
     """Reject a deterministic model.
 
     Args:
-        model: To be checked.
+        model: The model to check.
 
     Raises:
         ValueError: One of its encoders has no uncertainty.
@@ -62,7 +66,10 @@ def evaluate_uncertainty(
         num_examples, seed: See `analyze_uncertainty`.
 
     Returns:
-        `analyze_uncertainty`.
+        The dict of `analyze_uncertainty`.
+
+    Raises:
+        ValueError: The model is deterministic.
     """
     require_uncertainty(embedder.model)
     pairs = embed_pairs(embedder, source, limit=limit, log_ambiguity=log_ambiguity)
@@ -75,8 +82,8 @@ def analyze_uncertainty(
     """The uncertainty report as one JSON-serializable dict.
 
     Args:
-        pairs: Pairs of `embed_pairs`.
-        num_examples: Length of each list of examples.
+        pairs: Images and captions, embedded by `embed_pairs`.
+        num_examples: Largest length of each list of examples.
         seed: Seed of random draws.
 
     Returns:
@@ -120,7 +127,7 @@ def summarize(values: Tensor) -> dict[str, Any]:
     """Summarize a distribution.
 
     Args:
-        values: (n,), n at least 1.
+        values: Values to summarize, (n,), n at least 1.
 
     Returns:
         n, mean, std, min, max and the `QUANTILES`.
@@ -138,6 +145,7 @@ def summarize(values: Tensor) -> dict[str, Any]:
 
 
 def _require_variance(*gaussians: Gaussian) -> None:
+    """Raise ValueError if an embedding has no variance, as all those of a deterministic model."""
     if any(not bool((z.uncertainty > 0).all()) for z in gaussians):
         raise ValueError(
             "these Gaussians have zero variance: a deterministic model has no uncertainty to report"
@@ -145,7 +153,10 @@ def _require_variance(*gaussians: Gaussian) -> None:
 
 
 def _histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
-    """Counts over equal steps of ln tr(Sigma): the two modalities may lie decades apart."""
+    """`histogram` of `analyze_uncertainty`: counts over equal steps of ln tr(Sigma).
+
+    Logarithmic, since the uncertainties of images (N,) and captions (T,) may lie decades apart.
+    """
     logs = [values.log().numpy() for values in (image, text)]
     edges = np.histogram_bin_edges(np.concatenate(logs), BINS)
     counts = [np.histogram(values, edges)[0].tolist() for values in logs]
@@ -153,6 +164,7 @@ def _histogram(image: Tensor, text: Tensor) -> dict[str, Any]:
 
 
 def _by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
+    """`by_length` of `analyze_uncertainty`: lengths in tokens, int64 (T,), and uncertainty of captions `text`, (T,)."""
     bins = []
     for low, high in _length_bins(lengths):
         inside = (lengths >= low) & (lengths <= high)
@@ -162,25 +174,30 @@ def _by_length(lengths: Tensor, text: Tensor) -> dict[str, Any]:
 
 def _length_bins(lengths: Tensor) -> list[tuple[int, int]]:
     """Bins (low, high) of lengths, both inclusive: one per length, neighbors joined up to MIN_BIN_SIZE captions."""
-    found, counts = (v.tolist() for v in lengths.unique(return_counts=True))
+    distinct_lengths, counts = (v.tolist() for v in lengths.unique(return_counts=True))
     bins: list[tuple[int, int]] = []
-    low, held = None, 0
-    for length, count in zip(found, counts, strict=True):
-        low, held = length if low is None else low, held + count
-        if held >= MIN_BIN_SIZE:
+    low, size = None, 0  # of the bin that is being filled
+    for length, count in zip(distinct_lengths, counts, strict=True):
+        low, size = length if low is None else low, size + count
+        if size >= MIN_BIN_SIZE:
             bins.append((low, length))
-            low, held = None, 0
-    if low is not None:  # what is left at the end is too few: it joins the last bin
-        bins = [*bins[:-1], (bins[-1][0] if bins else low, found[-1])]
+            low, size = None, 0
+    if low is not None:  # the longest captions are too few for a bin: they join the last one
+        bins = [*bins[:-1], (bins[-1][0] if bins else low, distinct_lengths[-1])]
     return bins
 
 
 def _by_level(levels: Tensor, text: Tensor) -> dict[str, Any]:
-    found = [{"level": int(level), **summarize(text[levels == level])} for level in levels.unique()]
-    return {"spearman": spearman(levels, text), "levels": found}
+    """`by_level` of `analyze_uncertainty`: levels, int64 (T,), and uncertainty of captions `text`, (T,)."""
+    summaries = [{"level": int(level), **summarize(text[levels == level])} for level in levels.unique()]
+    return {"spearman": spearman(levels, text), "levels": summaries}
 
 
 def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any] | None:
+    """`ambiguity` of `analyze_uncertainty`, over distinct texts of known ambiguity; None if no ambiguity is known.
+
+    text: uncertainty of each caption, (T,). Lengths with fewer than MIN_LENGTH_GROUP texts are skipped.
+    """
     captions = pairs.captions
     if captions.log_ambiguity is None:
         return None
@@ -188,15 +205,17 @@ def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any
     rows = rows[captions.log_ambiguity[rows].isfinite()]
     ambiguity, text, lengths = captions.log_ambiguity[rows], text[rows], captions.lengths[rows]
     by_length = [
-        {"length": value, "n": int(same.sum()), "spearman": spearman(ambiguity[same], text[same])}
-        for value, same in ((int(v), lengths == v) for v in lengths.unique())
-        if int(same.sum()) >= MIN_LENGTH_GROUP
+        {"length": length, "n": int(mask.sum()), "spearman": spearman(ambiguity[mask], text[mask])}
+        for length, mask in ((int(value), lengths == value) for value in lengths.unique())
+        if int(mask.sum()) >= MIN_LENGTH_GROUP
     ]
     correlations = [entry["spearman"] for entry in by_length if entry["spearman"] is not None]
     levels = None if captions.levels is None else captions.levels[rows]
     by_level = [
-        {"level": value, "n": int(same.sum()), "spearman": spearman(ambiguity[same], text[same])}
-        for value, same in ((int(v), levels == v) for v in ([] if levels is None else levels.unique()))
+        {"level": level, "n": int(mask.sum()), "spearman": spearman(ambiguity[mask], text[mask])}
+        for level, mask in (
+            (int(value), levels == value) for value in ([] if levels is None else levels.unique())
+        )
     ]
     return {
         "n": len(rows),
@@ -210,6 +229,10 @@ def _ambiguity_correlations(pairs: EmbeddedPairs, text: Tensor) -> dict[str, Any
 
 
 def _points(pairs: EmbeddedPairs, own: Tensor, text: Tensor, seed: int) -> dict[str, Any]:
+    """`points` of `analyze_uncertainty`: the values of POINTS random captions, as lists.
+
+    own, text: uncertainty of each caption's image and of the caption, (T,) each.
+    """
     captions = pairs.captions
     chosen = torch.randperm(len(text), generator=torch.Generator().manual_seed(seed))[:POINTS].sort().values
     ambiguity = captions.log_ambiguity
@@ -220,7 +243,9 @@ def _points(pairs: EmbeddedPairs, own: Tensor, text: Tensor, seed: int) -> dict[
         "level": None if captions.levels is None else captions.levels[chosen].tolist(),
         "log_ambiguity": None
         if ambiguity is None
-        else [v if v == v else None for v in ambiguity[chosen].tolist()],
+        else [
+            None if math.isnan(value) else value for value in ambiguity[chosen].tolist()
+        ],  # JSON has no NaN
     }
 
 
@@ -237,6 +262,7 @@ def uncertainty_tables(result: dict[str, Any]) -> list[Table]:
 
 
 def _modality_table(result: dict[str, Any]) -> Table:
+    """Table of uncertainty: a row for images, one for captions, and one for each level of captions."""
     title = f"Uncertainty, {result['images']:,} images and {result['captions']:,} captions"
     keys = ("mean", "q05", "median", "q95")
     above = (
@@ -252,6 +278,7 @@ def _modality_table(result: dict[str, Any]) -> Table:
 
 
 def _correlation_table(result: dict[str, Any]) -> Table:
+    """Table of the Spearman correlations of caption uncertainty with length, level and true ambiguity."""
     table = make_table(
         None, ["caption uncertainty with"], ["Spearman"], caption=_describe_wrong_order(result)
     )
@@ -277,6 +304,7 @@ def _describe_wrong_order(result: dict[str, Any]) -> str | None:
 
 
 def _regression_table(results: dict[str, Any]) -> Table:
+    """Table of `analyze_regressions`: R^2 without and with uncertainty, the gain, its interval, and the weight."""
     table = make_table(
         "What uncertainty adds to length and token frequency",
         ["R² on held-out captions"],
@@ -285,10 +313,10 @@ def _regression_table(results: dict[str, Any]) -> Table:
         "ambiguous captions",
     )
     for name, title in (("own_image", "ln rank of the own image"), ("ambiguity", "true log-ambiguity")):
-        if (found := results[name]) is not None:
-            low, high = found["interval"] or (None, None)
-            numbers = (_correlation(found[key]) for key in ("r2_without", "r2_with", "difference"))
-            weight = (found["coefficients"] or {}).get(regression.UNCERTAINTY)
+        if (comparison := results[name]) is not None:
+            low, high = comparison["interval"] or (None, None)
+            numbers = (_correlation(comparison[key]) for key in ("r2_without", "r2_with", "difference"))
+            weight = (comparison["coefficients"] or {}).get(regression.UNCERTAINTY)
             table.add_row(
                 title, *numbers, f"{_correlation(low)} to {_correlation(high)}", _correlation(weight)
             )
@@ -296,4 +324,5 @@ def _regression_table(results: dict[str, Any]) -> Table:
 
 
 def _correlation(value: float | None) -> str:
+    """A correlation or an R^2 with three decimals."""
     return format_number(value, ".3f")

@@ -12,14 +12,17 @@ MAX_MODELS = 1000
 
 
 def untrained_models(model: ProLIP, count: int) -> Iterator[ProLIP]:
-    """Models of the same config and tokenizer with untrained weights, of the seeds 0, 1, ...
+    """Make models of the same config and tokenizer with untrained weights, with the seeds 0, 1, ...
 
     Args:
-        model: Gives config, tokenizer and device.
-        count: 0 to 1000; checked before the first model is made.
+        model: The model whose config, tokenizer and device they have.
+        count: Number of models, 0 to 1000.
 
     Returns:
-        The models one by one, so that only one is in memory.
+        An iterator that makes one model at a time, so that only one is in memory.
+
+    Raises:
+        ValueError: The count is not valid; raised at once, before the first model is made.
     """
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_MODELS:
         raise ValueError(
@@ -32,7 +35,7 @@ def make_untrained(model: ProLIP, seed: int) -> ProLIP:
     """Make a model of the same config and tokenizer with untrained weights.
 
     Args:
-        model: The model to imitate; it is not changed.
+        model: The model whose config, tokenizer and device it has; it is not changed.
         seed: Seed of the weights.
 
     Returns:

@@ -55,6 +55,7 @@ from prolip.model.prolip import ProLIP
 from prolip.zeroshot.prompts import embed_classes
 
 HISTOGRAM_BINS = 30
+"""Bins of the histograms of confidence."""
 
 
 def evaluate_zeroshot(
@@ -73,16 +74,18 @@ def evaluate_zeroshot(
     Args:
         embedder: The model, and how to embed with it.
         data: Images, labels, class names and templates.
-        classes: (C, D), already embedded; None: the class names in the templates, pooled with `variance`.
+        classes: Embedded classes, (C, D); None: the class names in the templates are embedded, and pooled with
+            `variance`.
         variance: Variance of pooled prompts, see `prolip.mixture.pool`.
         metric: Similarity that finds the nearest class.
-        ood_source: Images of none of the classes (out-of-distribution).
+        ood_source: Images of none of the classes (out-of-distribution); None: no such metrics.
         seed: Seed of the split for calibration.
-        predictions_csv: A file to write, see `write_predictions`.
+        predictions_csv: File to write, see `write_predictions`; None: none is written.
 
     Returns:
-        `compute_zeroshot_metrics`, and data, templates, bad (samples skipped), most_confident_errors, duplicate_names
-        (class names that another class has too), ood_data.
+        The dict of `compute_zeroshot_metrics`, and data (name), templates, bad (number of samples skipped),
+        most_confident_errors (see there), duplicate_names (number of class names that another class has too), ood_data
+        (name, or None).
     """
     if classes is None:
         classes = embed_classes(embedder, data.class_names, data.templates, variance)
@@ -133,12 +136,12 @@ def compute_zeroshot_metrics(
     """Metrics of zero-shot classification from embeddings. Memory: a few times N x C numbers.
 
     Args:
-        images: (N, D).
-        labels: int64 (N,).
-        classes: (C, D), at least two.
+        images: The images, (N, D).
+        labels: Index of each image's true class, int64 (N,).
+        classes: The classes, (C, D), at least two.
         metric: Similarity that finds the nearest class.
         logits: Scale and bias of the model's logits.
-        ood: (M, D), images of no class.
+        ood: Images of none of the classes, (M, D); None: there are none.
         seed: Seed of the split for calibration.
 
     Returns:
@@ -150,6 +153,7 @@ def compute_zeroshot_metrics(
 
 
 def _check(images: Gaussian, classes: Gaussian, ood: Gaussian | None) -> None:
+    """Raise ValueError unless there are at least two classes, one image and, if `ood` is given, one such image."""
     if len(classes) < 2 or len(images) == 0:
         raise ValueError(
             f"classification needs at least two classes and one image, not {len(classes)} and {len(images)}"
@@ -167,6 +171,11 @@ def _compute_metrics(
     ood: Gaussian | None,
     seed: int,
 ) -> dict[str, Any]:
+    """The dict that the module docstring describes.
+
+    images: (N, D), those of `predictions`. classes: (C, D). ood: (M, D), images of no class; None: there are none.
+    metric: similarity of the predictions. seed: seed of the split for calibration.
+    """
     scores, labels, logits = predictions.scores, predictions.labels, predictions.logits
     correct = accuracy.label_ranks(scores, labels) == 0
     ood_metrics = None
@@ -191,6 +200,7 @@ def _compute_metrics(
 
 
 def _uncertainty_metrics(images: Gaussian, classes: Gaussian, correct: Tensor) -> dict[str, Any] | None:
+    """`uncertainty` of the result; None for a deterministic model. correct: bool (N,), one per image."""
     uncertainty = images.uncertainty.double()
     if not bool(uncertainty.any()):
         return None
@@ -204,6 +214,7 @@ def _uncertainty_metrics(images: Gaussian, classes: Gaussian, correct: Tensor) -
 
 
 def _selective_metrics(correct: Tensor, confidences: Confidences) -> dict[str, Any]:
+    """`selective` of the result; a confidence that the model doesn't have is None. correct: bool (N,)."""
     oracle = selective.aurc(correct, correct.double())
     result: dict[str, Any] = {"error": 1.0 - correct.double().mean().item(), "oracle_aurc": oracle}
     for name in CONFIDENCES:
@@ -213,6 +224,7 @@ def _selective_metrics(correct: Tensor, confidences: Confidences) -> dict[str, A
 
 
 def _confidence_metrics(correct: Tensor, values: Tensor) -> dict[str, Any]:
+    """AURC, AUROC and curve of one confidence. correct: bool (N,); values: (N,), higher is surer."""
     return {
         "aurc": selective.aurc(correct, values),
         "excess_aurc": selective.excess_aurc(correct, values),
@@ -224,6 +236,11 @@ def _confidence_metrics(correct: Tensor, values: Tensor) -> dict[str, Any]:
 def _ood_metrics(
     images: Gaussian, ood: Gaussian, inside: Confidences, outside: Confidences
 ) -> dict[str, Any]:
+    """`ood` of the result.
+
+    images, ood:     (N, D) with a class among the classes, (M, D) without.
+    inside, outside: the confidences of the two.
+    """
     is_ood = torch.cat([torch.zeros(len(images)), torch.ones(len(ood))]).bool()
     result: dict[str, Any] = {"n": len(ood), "mean_uncertainty": None}
     if "uncertainty" in outside.display:
@@ -239,23 +256,24 @@ def _ood_metrics(
 
 
 def _histograms(inside: Tensor, outside: Tensor) -> dict[str, list[float]]:
-    """Fractions of each set in common bins over the middle 99 % of values; the end bins hold what lies beyond."""
+    """Fractions of both sets of values in common bins: {edges, in_distribution, out_of_distribution}.
+
+    The bins cover the middle 99 % of all values; the first and the last also hold what lies beyond them.
+    """
     both = torch.cat([inside, outside]).sort().values
     low, high = both[int(0.005 * (len(both) - 1))], both[round(0.995 * (len(both) - 1))]
     if low == high:
         low, high = low - 0.5, high + 0.5
     edges = torch.linspace(0.0, 1.0, HISTOGRAM_BINS + 1, dtype=torch.float64) * (high - low) + low
-    fractions = (
+    inside_fractions, outside_fractions = (
         torch.bincount(torch.bucketize(values, edges[1:-1]), minlength=HISTOGRAM_BINS) / len(values)
         for values in (inside, outside)
     )
-    return dict(
-        zip(
-            ("edges", "in_distribution", "out_of_distribution"),
-            (values.tolist() for values in (edges, *fractions)),
-            strict=True,
-        )
-    )
+    return {
+        "edges": edges.tolist(),
+        "in_distribution": inside_fractions.tolist(),
+        "out_of_distribution": outside_fractions.tolist(),
+    }
 
 
 def zeroshot_tables(result: dict[str, Any]) -> list[Table]:
@@ -265,13 +283,14 @@ def zeroshot_tables(result: dict[str, Any]) -> list[Table]:
         result: What `evaluate_zeroshot` returned.
 
     Returns:
-        Accuracy, calibration before and after the fit, confidences, as far as they were evaluated.
+        Tables of accuracy, of calibration before and after the fit (if it was evaluated), and of confidences.
     """
     tables = (_accuracy_table(result), _calibration_table(result), _confidence_table(result))
     return [table for table in tables if table is not None]
 
 
 def _accuracy_table(result: dict[str, Any]) -> Table:
+    """Table of accuracies, counts of what is unusual (if not 0), and uncertainty with its correlation with accuracy."""
     title = f"{result['n']:,} images, {result['classes']:,} classes, {result['metric']}"
     if templates := result.get("templates"):
         title += f", templates: {templates[0]!r}" + (
@@ -305,6 +324,7 @@ def _accuracy_table(result: dict[str, Any]) -> Table:
 
 
 def _calibration_table(result: dict[str, Any]) -> Table | None:
+    """Table of calibration error and log loss before and after the fit; None if there were too few images to fit."""
     if not (parts := result["calibration"]):
         return None
     title = f"calibration: fitted on {parts['n_fit']:,} images, tested on {parts['n_test']:,}"
@@ -321,6 +341,7 @@ def _calibration_table(result: dict[str, Any]) -> Table | None:
 
 
 def _confidence_table(result: dict[str, Any]) -> Table:
+    """Table of AURC and AUROC by confidence, and AUROC for out-of-distribution images if there are any."""
     parts, ood = result["selective"], result["ood"]
     bounds = f"oracle {parts['oracle_aurc']:.4f}, random {parts['error']:.4f}"
     columns = ["AURC", "AUROC, correct vs. wrong", *(["AUROC, OOD vs. in-distribution"] if ood else [])]

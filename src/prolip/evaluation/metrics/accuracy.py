@@ -12,12 +12,13 @@ def top_k_accuracy(scores: Tensor, labels: Tensor, k: int = 1) -> float | None:
     """Fraction of samples whose true class is among the k highest scores.
 
     Args:
-        scores: (N, C). Of equal scores the lower class index comes first, as in a stable sort.
-        labels: int64 (N,), from 0 to C - 1.
-        k: Classes that count.
+        scores: Similarities of samples and classes, (N, C). Of equal scores the lower class index comes first, as in a
+            stable sort.
+        labels: Index of each sample's true class, int64 (N,), from 0 to C - 1.
+        k: Number of highest scores that count, at least 1.
 
     Returns:
-        The fraction; None if there are fewer than k classes.
+        The fraction, 0 to 1; None if there are fewer than k classes.
     """
     correct = top_k_correct(scores, labels, k)
     return None if correct is None else correct.double().mean().item()
@@ -50,9 +51,9 @@ def label_ranks(scores: Tensor, labels: Tensor) -> Tensor:
         Ranks from 0, int64 (N,). Of equal scores the lower class index comes first.
     """
     _check(scores, labels)
-    own = scores.gather(1, labels[:, None])
-    before = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
-    return ((scores > own) | ((scores == own) & before)).sum(1)
+    true_scores = scores.gather(1, labels[:, None])  # (N, 1)
+    has_lower_index = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]  # (N, C)
+    return ((scores > true_scores) | ((scores == true_scores) & has_lower_index)).sum(1)
 
 
 def per_class_recall(scores: Tensor, labels: Tensor) -> Tensor:
@@ -99,20 +100,20 @@ def macro_f1(scores: Tensor, labels: Tensor) -> float:
     classes = scores.shape[1]
     support = torch.bincount(labels, minlength=classes)  # TP + FN
     predicted = torch.bincount(scores.argmax(1), minlength=classes)  # TP + FP
-    hits = torch.bincount(labels[correct], minlength=classes)
-    present = support > 0
-    return (2.0 * hits.double() / (support + predicted))[present].mean().item()
+    true_positives = torch.bincount(labels[correct], minlength=classes)
+    has_samples = support > 0
+    return (2.0 * true_positives.double() / (support + predicted))[has_samples].mean().item()
 
 
 def worst_group_mean(values: Tensor, groups: Tensor) -> tuple[float, dict[int, float]]:
     """Mean value of each group, and the smallest of these.
 
     Args:
-        values: (N,), such as `top_k_correct`.
-        groups: int64 (N,), not negative. Groups without samples don't count.
+        values: Value of each sample, (N,), such as `top_k_correct`; N at least 1.
+        groups: Group of each sample, int64 (N,), not negative. Groups without samples don't count.
 
     Returns:
-        The smallest mean, and group -> mean.
+        The smallest mean, and a dict from each group to its mean.
     """
     if values.ndim != 1 or values.shape != groups.shape or len(values) == 0:
         raise ValueError(
@@ -126,6 +127,7 @@ def worst_group_mean(values: Tensor, groups: Tensor) -> tuple[float, dict[int, f
 
 
 def _check(scores: Tensor, labels: Tensor) -> None:
+    """Raise unless scores are float (N, C) without NaN and labels int64 (N,) from 0 to C - 1, with N, C at least 1."""
     require_float_tensor(scores, "scores")
     if scores.ndim != 2 or 0 in scores.shape or labels.shape != scores.shape[:1]:
         raise ValueError(
@@ -137,6 +139,7 @@ def _check(scores: Tensor, labels: Tensor) -> None:
 
 
 def _require_indices(values: Tensor, name: str, below: int | None) -> None:
+    """Raise ValueError unless values are int64, not negative and, unless `below` is None, less than `below`."""
     if values.dtype != torch.int64:
         raise ValueError(f"{name} must be int64, not {values.dtype}")
     if below is None:

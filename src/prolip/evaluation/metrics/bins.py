@@ -18,8 +18,8 @@ def equal_mass_bins(values: Tensor, bins: int) -> Tensor:
     don't depend on the order of the samples; some are then larger and some may be empty.
 
     Args:
-        values: (N,).
-        bins: Number of bins.
+        values: Value of each sample, (N,), without NaN.
+        bins: Number of bins, at least 1.
 
     Returns:
         The bin of each sample, int64 (N,), from 0 for the smallest values to bins - 1.
@@ -27,16 +27,16 @@ def equal_mass_bins(values: Tensor, bins: int) -> Tensor:
     require_positive_int(bins, "bins")
     if values.ndim != 1 or bool(values.isnan().any()):
         raise ValueError(f"values {tuple(values.shape)} must be (N,) without NaN")
-    below = torch.searchsorted(values.sort().values, values.contiguous())
-    return below * bins // max(len(values), 1)
+    num_smaller = torch.searchsorted(values.sort().values, values.contiguous())
+    return num_smaller * bins // max(len(values), 1)
 
 
 def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10) -> list[dict[str, Any]]:
     """Accuracy in equal-mass bins of uncertainty. (The paper drops the last N mod 10 samples; here all count.)
 
     Args:
-        correct: bool (N,).
-        uncertainty: (N,).
+        correct: Whether each prediction is right, bool (N,).
+        uncertainty: Uncertainty of each image, (N,).
         bins: Number of bins.
 
     Returns:
@@ -46,16 +46,17 @@ def accuracy_by_uncertainty(correct: Tensor, uncertainty: Tensor, bins: int = 10
         raise ValueError(
             f"correct {tuple(correct.shape)} and uncertainty {tuple(uncertainty.shape)} must both be (N,)"
         )
-    index = equal_mass_bins(uncertainty, bins)
-    count = torch.bincount(index, minlength=bins)
-    means, accuracy = (
-        torch.bincount(index, v.double(), minlength=bins) / count for v in (uncertainty, correct)
+    bin_of_sample = equal_mass_bins(uncertainty, bins)
+    count = torch.bincount(bin_of_sample, minlength=bins)
+    mean_uncertainty, accuracy = (
+        torch.bincount(bin_of_sample, values.double(), minlength=bins) / count
+        for values in (uncertainty, correct)
     )
     return [
         {
             "bin": int(i),
             "n": int(count[i]),
-            "uncertainty": means[i].item(),
+            "uncertainty": mean_uncertainty[i].item(),
             "accuracy": accuracy[i].item(),
         }
         for i in count.nonzero()[:, 0]
@@ -66,13 +67,14 @@ def accuracy_correlations(correct: Tensor, uncertainty: Tensor) -> dict[str, flo
     """Correlations of accuracy with uncertainty.
 
     Args:
-        correct: bool (N,).
-        uncertainty: (N,).
+        correct: Whether each prediction is right, bool (N,).
+        uncertainty: Uncertainty of each image, (N,).
 
     Returns:
-        deciles: Pearson's of (index of the decile, its accuracy), as the paper reports it; its magnitude is large even
-        for a weak relation, since means over many samples hide the variation within. spearman and point_biserial
-        (Pearson's) are over samples. None where a side is constant.
+        deciles: Pearson's correlation of (index of the decile, its accuracy), as the paper reports it; its magnitude is
+            large even for a weak relation, since means over many samples hide the variation within.
+        spearman, point_biserial: Spearman's and Pearson's correlation of (uncertainty, correct) over samples.
+        Each is None where a side is constant.
     """
     rows = accuracy_by_uncertainty(correct, uncertainty)
     indices, accuracy = (

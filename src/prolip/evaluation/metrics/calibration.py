@@ -20,11 +20,17 @@ Binning = Literal["width", "mass"]
 """Bins of equal width of [0, 1], or of equally many samples (see `bins.equal_mass_bins`)."""
 
 BINS = 15
+"""Number of bins of confidence."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityBins:
-    """B bins of confidence: number of predictions, sum of confidences, number of correct predictions; (B,) each."""
+    """Sums over the predictions in each of B bins of confidence; float64 (B,) each.
+
+    count:      Number of predictions.
+    confidence: Sum of their confidences.
+    correct:    Number of correct ones.
+    """
 
     count: Tensor
     confidence: Tensor
@@ -56,14 +62,14 @@ def bin_by_confidence(
     """Put predictions into bins of confidence.
 
     Args:
-        confidence: (N,), probabilities.
-        correct: bool (N,).
+        confidence: Confidence of each prediction, a probability from 0 to 1, (N,); N at least 1.
+        correct: Whether each prediction is right, bool (N,).
         bins: Number of bins.
-        binning: Equal width or equal mass. A bin of equal width excludes its lower edge (except 0) and includes its
-            upper one.
+        binning: Bins of equal width or of equal mass. A bin of equal width includes its upper edge, but not its lower
+            one (except 0).
 
     Returns:
-        The bins.
+        Sums over the predictions in each bin.
     """
     require_choice(binning, get_args(Binning), "binning")
     require_positive_int(bins, "bins")
@@ -74,11 +80,15 @@ def bin_by_confidence(
     p = confidence.double()
     if not bool(((p >= 0) & (p <= 1)).all()):
         raise ValueError("confidence must be a probability, from 0 to 1")
-    equal_width = ((p * bins).ceil().long() - 1).clamp(0, bins - 1)
-    index = equal_width if binning == "width" else equal_mass_bins(p, bins)
-    count = torch.bincount(index, minlength=bins).double()
-    sums = (torch.bincount(index, v.double(), minlength=bins) for v in (p, correct))
-    return ReliabilityBins(count, *sums)
+    if binning == "width":
+        bin_of_prediction = ((p * bins).ceil().long() - 1).clamp(0, bins - 1)
+    else:
+        bin_of_prediction = equal_mass_bins(p, bins)
+    return ReliabilityBins(
+        count=torch.bincount(bin_of_prediction, minlength=bins).double(),
+        confidence=torch.bincount(bin_of_prediction, p, minlength=bins),
+        correct=torch.bincount(bin_of_prediction, correct.double(), minlength=bins),
+    )
 
 
 def expected_calibration_error(
@@ -116,17 +126,20 @@ def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> d
     """Calibration of the softmax over classes.
 
     Args:
-        similarities: (N, C).
-        labels: int64 (N,).
-        scale: Not negative.
+        similarities: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+        scale: The scale of the logits, not its logarithm; not negative.
 
     Returns:
-        ece, ece_mass: of the most similar class, with bins of equal width and of equal mass. brier: mean over samples
-        of sum_c (p_c - y_c)^2, from 0 to 2. log_loss: mean -log p(true class), in nats. bins: rows of equal width.
+        ece, ece_mass: calibration error of the most similar class, with bins of equal width and of equal mass.
+        brier: mean over samples of sum_c (p_c - y_c)^2, from 0 to 2.
+        log_loss: mean of -log p(true class), in nats.
+        bins: `ReliabilityBins.to_rows` of the bins of equal width.
     """
-    blocks = zip(*(values.split(_block_rows(similarities)) for values in (similarities, labels)), strict=True)
+    rows = _block_rows(similarities)
+    blocks = zip(similarities.split(rows), labels.split(rows), strict=True)
     parts = [_softmax_losses(x, label, scale) for x, label in blocks]
-    confidence, brier, loss = (torch.cat(part) for part in zip(*parts, strict=True))
+    confidence, brier, loss = (torch.cat(part) for part in zip(*parts, strict=True))  # (N,) each
     return _summarize_reliability(confidence, similarities.argmax(1) == labels) | {
         "brier": brier.mean().item(),
         "log_loss": loss.mean().item(),
@@ -136,60 +149,64 @@ def softmax_calibration(similarities: Tensor, labels: Tensor, scale: float) -> d
 def _softmax_losses(similarities: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Largest probability, sum_c (p_c - y_c)^2 and -log p(true class): each (N,)."""
     log_p = torch.log_softmax(scale * similarities.double(), 1)
-    p, own = log_p.exp(), log_p.gather(1, labels[:, None])[:, 0]
-    return p.amax(1), p.square().sum(1) - 2.0 * own.exp() + 1.0, -own
+    p, log_p_true = log_p.exp(), log_p.gather(1, labels[:, None])[:, 0]
+    # sum_c (p_c - y_c)^2 for a one-hot y is sum_c p_c^2 - 2 p_true + 1
+    return p.amax(1), p.square().sum(1) - 2.0 * log_p_true.exp() + 1.0, -log_p_true
 
 
 def sigmoid_calibration(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, Any]:
     """Calibration of the sigmoid of pairs (Eq. 2).
 
     Args:
-        similarities: (N, C).
-        labels: int64 (N,).
-        scale, bias: Of the logits.
+        similarities: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
+        scale: The scale of the logits, not its logarithm.
+        bias: The bias of the logits.
 
     Returns:
-        predicted: of the pair of each sample with its most similar class (ece, ece_mass, bins, brier, log_loss).
-        pairs: Pairs of all N x C pairs (ece, brier, log_loss), most of which are easy, so its values are small.
+        predicted: ece, ece_mass, bins, brier and log_loss of the N pairs of a sample and its most similar class.
+        pairs: ece, brier and log_loss of all N x C pairs, most of which are easy, so the values are small.
     """
     best, predicted = similarities.max(1)
     correct = predicted == labels
     logit = scale * best.double() + bias
     brier, loss = _binary_losses(logit, correct)
-    chosen = _summarize_reliability(torch.sigmoid(logit), correct) | {
+    predicted_metrics = _summarize_reliability(torch.sigmoid(logit), correct) | {
         "brier": brier.mean().item(),
         "log_loss": loss.mean().item(),
     }
-    return {"predicted": chosen, "pairs": _all_pairs(similarities, labels, scale, bias)}
+    return {"predicted": predicted_metrics, "pairs": _all_pairs(similarities, labels, scale, bias)}
 
 
 def _all_pairs(similarities: Tensor, labels: Tensor, scale: float, bias: float) -> dict[str, float]:
+    """ece, brier and log_loss of the sigmoid over all N x C pairs; a pair of a sample and its true class is a match."""
     rows, classes = _block_rows(similarities), torch.arange(similarities.shape[1])
-    total, brier, loss = None, 0.0, 0.0
+    reliability, brier, loss = None, 0.0, 0.0
     for block, label in zip(similarities.split(rows), labels.split(rows), strict=True):
         logit = (scale * block.double() + bias).flatten()
         match = (classes == label[:, None]).flatten()
-        part = bin_by_confidence(torch.sigmoid(logit), match)
+        block_bins = bin_by_confidence(torch.sigmoid(logit), match)
         squares, losses = _binary_losses(logit, match)
         brier, loss = brier + squares.sum().item(), loss + losses.sum().item()
-        total = part if total is None else total + part
-    if total is None:
+        reliability = block_bins if reliability is None else reliability + block_bins
+    if reliability is None:
         raise ValueError("there are no pairs")
     count = similarities.numel()
-    return {"ece": total.error, "brier": brier / count, "log_loss": loss / count}
+    return {"ece": reliability.error, "brier": brier / count, "log_loss": loss / count}
 
 
 def _binary_losses(logit: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:
-    """(p - y)^2 and -log p(y) of each pair, for p = sigmoid(logit)."""
+    """(p - y)^2 and -log p(y) of each pair, for p = sigmoid(logit) and y = match; both in the shape of `logit`."""
     return (torch.sigmoid(logit) - match.double()).square(), -logsigmoid(torch.where(match, logit, -logit))
 
 
 def _summarize_reliability(confidence: Tensor, correct: Tensor) -> dict[str, Any]:
-    width = bin_by_confidence(confidence, correct)
+    """ece and bins (equal width), ece_mass (equal mass), from confidence (N,) and correct, bool (N,)."""
+    equal_width = bin_by_confidence(confidence, correct)
     return {
-        "ece": width.error,
+        "ece": equal_width.error,
         "ece_mass": expected_calibration_error(confidence, correct, binning="mass"),
-        "bins": width.to_rows(),
+        "bins": equal_width.to_rows(),
     }
 
 

@@ -13,6 +13,7 @@ from prolip.evaluation.metrics.fit import BLOCK_PAIRS
 from prolip.gaussian import Gaussian
 
 CONFIDENCES = ("uncertainty", "match", "max_softmax")
+"""Names of the three ways to rank predictions by confidence."""
 
 
 class LogitParameters(NamedTuple):
@@ -66,7 +67,7 @@ class Confidences:
         match = best if bias is None else pair_probabilities(best, scale, bias)
         display = {"match": match, "max_softmax": log_odds.sigmoid()}
         uncertainty = images.uncertainty.double()
-        if not bool(uncertainty.any()):
+        if not bool(uncertainty.any()):  # a deterministic model: all variances are 0
             return cls(ranking, display)
         return cls({"uncertainty": -uncertainty} | ranking, {"uncertainty": uncertainty} | display)
 
@@ -90,5 +91,7 @@ def _max_log_odds(scores: Tensor, scale: float) -> Tensor:
     for block in scores.split(max(1, BLOCK_PAIRS // scores.shape[1])):
         logits = scale * block.double()
         best, index = logits.max(1, keepdim=True)
-        parts.append(best[:, 0] - torch.logsumexp(logits.scatter(1, index, -torch.inf), 1))
+        # p / (1 - p) is e^best / (sum over the other classes of e^logit)
+        log_others = torch.logsumexp(logits.scatter(1, index, -torch.inf), 1)
+        parts.append(best[:, 0] - log_others)
     return torch.cat(parts)

@@ -36,27 +36,28 @@ def ranks(values: Tensor) -> Tensor:
     """Rank values from 1 up. Equal values get the mean of their ranks.
 
     Args:
-        values: (N,).
+        values: Values to rank, (N,).
 
     Returns:
-        float64 (N,).
+        Ranks from 1 to N, float64 (N,).
     """
     ordered = values.sort().values
-    below = torch.searchsorted(ordered, values.contiguous())
-    up_to = torch.searchsorted(ordered, values.contiguous(), right=True)
-    return 0.5 * (below + up_to + 1).double()
+    num_below = torch.searchsorted(ordered, values.contiguous())
+    num_up_to = torch.searchsorted(ordered, values.contiguous(), right=True)
+    return 0.5 * (num_below + num_up_to + 1).double()  # the mean of the ranks num_below + 1 .. num_up_to
 
 
 def _cosine(a: Tensor, b: Tensor) -> float | None:
-    """Of two centered vectors."""
-    length = a.norm() * b.norm()
-    return None if length == 0 else (a @ b / length).clamp(-1.0, 1.0).item()
+    """Cosine of two centered vectors (N,), which is Pearson's correlation; None if one of them is 0."""
+    norms = a.norm() * b.norm()
+    return None if norms == 0 else (a @ b / norms).clamp(-1.0, 1.0).item()
 
 
 def _center(values: Tensor) -> Tensor:
-    """Values minus their mean, scaled; zeros if all are equal.
+    """Values (N,) minus their mean, scaled to a range of order 1; zeros if all are equal.
 
-    The first value is subtracted before the mean: so close values differ exactly, and equal ones not at all.
+    The first value is subtracted before the mean: the differences of close values are then exact, and those of equal
+    values exactly 0.
     """
     shifted = values - values[:1]
     largest = shifted.abs().max() if len(values) else values.new_zeros(())
@@ -67,7 +68,7 @@ def _center(values: Tensor) -> Tensor:
 
 
 def _check_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in float64, checked."""
+    """Both arguments in float64; ValueError unless they are (N,) of one length, and finite."""
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"{tuple(a.shape)} and {tuple(b.shape)} must both be (N,)")
     a, b = a.double(), b.double()

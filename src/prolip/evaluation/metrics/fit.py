@@ -24,7 +24,14 @@ standard deviation. On other data its effect is negligible."""
 
 @dataclass(frozen=True, kw_only=True)
 class LogitFit:
-    """Result of a fit: logit = scale x similarity + bias (0 for a softmax); the mean loss in nats; convergence."""
+    """Result of a fit of logit = scale x similarity + bias.
+
+    scale:     The scale, not its logarithm.
+    bias:      The bias; 0 for a softmax, which has none.
+    loss:      Mean loss at the minimum, in nats.
+    steps:     Newton steps that were made.
+    converged: Whether the minimum was reached.
+    """
 
     scale: float
     bias: float = 0.0
@@ -34,12 +41,15 @@ class LogitFit:
 
 
 def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor | None = None) -> LogitFit:
-    """Logistic regression of match on similarity: the least mean of w softplus(-y (a x + b)), y = 1 or -1.
+    """Logistic regression of match on similarity.
+
+    Minimizes the weighted mean of softplus(-y (scale x similarity + bias)), y = 1 for a match, -1 otherwise.
 
     Args:
         similarities: Similarities of any shape, one entry per pair.
-        is_match: bool, the same shape.
-        weights: Not negative, the same shape; None: all 1. They can emulate another fraction of matches.
+        is_match: Whether each pair matches, bool, the same shape.
+        weights: Weight of each pair, not negative, the same shape; None: all 1. They can emulate another fraction of
+            matches.
 
     Returns:
         The fit. A negative scale means that matches are the less similar pairs.
@@ -56,24 +66,23 @@ def fit_scale_and_bias(similarities: Tensor, is_match: Tensor, weights: Tensor |
         raise ValueError("a fit of scale and bias needs both pairs that match and pairs that don't")
 
     def mean_loss(parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        value, gradient, hessian = (
-            0.5 * RIDGE * parameters[0] ** 2,
-            parameters * 0.0,
-            torch.zeros(2, 2).double(),
-        )
+        """`MeanLoss` of (scale, bias) for similarities that are scaled to mean 0 and standard deviation 1."""
+        # the ridge acts on the scale only
+        value = 0.5 * RIDGE * parameters[0] ** 2
+        gradient, hessian = parameters * 0.0, torch.zeros(2, 2).double()
         gradient[0], hessian[0, 0] = RIDGE * parameters[0], RIDGE
-        for values, yes, w in blocks:
-            features = torch.stack([(values.double() - mean) / spread, torch.ones(len(values)).double()])
-            logit, weight = parameters @ features, w.double() / total
+        for block_x, block_match, block_weight in blocks:
+            features = torch.stack([(block_x.double() - mean) / spread, torch.ones(len(block_x)).double()])
+            logit, share = parameters @ features, block_weight.double() / total
             p = torch.sigmoid(logit)
-            value = value + (weight * -logsigmoid(torch.where(yes, logit, -logit))).sum()
-            gradient = gradient + features @ (weight * (p - yes.double()))
-            hessian = hessian + (features * (weight * p * (1.0 - p))) @ features.T
+            value = value + (share * -logsigmoid(torch.where(block_match, logit, -logit))).sum()
+            gradient = gradient + features @ (share * (p - block_match.double()))
+            hessian = hessian + (features * (share * p * (1.0 - p))) @ features.T
         return value, gradient, hessian
 
     begin = torch.tensor([0.0, math.log(matched / (total - matched))]).double()
     found, loss, steps, converged = _newton(mean_loss, begin)
-    scale = found[0].item() / spread
+    scale = found[0].item() / spread  # back to the unit of the similarities
     return LogitFit(
         scale=scale, bias=found[1].item() - scale * mean, loss=loss, steps=steps, converged=converged
     )
@@ -83,8 +92,8 @@ def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:
     """The scale s of softmax(s x similarity) with the least mean -log p(true class).
 
     Args:
-        similarities: (N, C).
-        labels: int64 (N,).
+        similarities: Similarities of samples and classes, (N, C), finite.
+        labels: Index of each sample's true class, int64 (N,).
 
     Returns:
         The fit. s is not negative: it is 0, and all classes are equally likely, where the true class is on average no
@@ -98,17 +107,18 @@ def fit_temperature(similarities: Tensor, labels: Tensor) -> LogitFit:
         raise ValueError("similarities must be finite to fit a scale to")
     rows = max(1, BLOCK_PAIRS // similarities.shape[1])
     blocks = list(zip(similarities.split(rows), labels.split(rows), strict=True))
-    spread = sum(x.double().var(1, correction=0).sum().item() for x, _ in blocks) / len(labels)
-    spread = math.sqrt(spread) or 1.0
+    mean_variance = sum(x.double().var(1, correction=0).sum().item() for x, _ in blocks) / len(labels)
+    spread = math.sqrt(mean_variance) or 1.0
 
     def mean_loss(parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`MeanLoss` of the scale for similarities that are divided by `spread`."""
         scale = parameters[0]
         value, gradient, hessian = 0.5 * RIDGE * scale**2, RIDGE * scale, torch.tensor(RIDGE).double()
         for similarity, label in blocks:
             x = similarity.double() / spread
-            x = x - x.gather(1, label[:, None])  # above the true class
+            x = x - x.gather(1, label[:, None])  # relative to the true class, so that its logit is 0
             p = torch.softmax(scale * x, 1)
-            mean = (p * x).sum(1)
+            mean = (p * x).sum(1)  # the derivative of the logsumexp; its second derivative is the variance
             value = value + torch.logsumexp(scale * x, 1).sum() / len(labels)
             gradient = gradient + mean.sum() / len(labels)
             hessian = hessian + ((p * x.square()).sum(1) - mean.square()).sum() / len(labels)
@@ -127,21 +137,21 @@ MeanLoss = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def _newton(mean_loss: MeanLoss, parameters: Tensor, max_steps: int = 100) -> tuple[Tensor, float, int, bool]:
-    """Minimize a strictly convex function: parameters, value, steps, and whether it converged.
+    """Minimize a strictly convex function by Newton's method from the given parameters.
 
-    It converges when the expected gain of the next step is below rounding.
+    Returns the parameters, the value, the number of steps, and whether it converged: the expected gain of the next step
+    is below rounding.
     """
     value, gradient, hessian = mean_loss(parameters)
     for step in range(max_steps):
         # pseudo-inverse: for separable data the bias has no curvature left
         direction = -(torch.linalg.pinv(hessian, hermitian=True) @ gradient)
-        expected_gain = -(
-            gradient @ direction
-        )  # twice the gain of a full step, if the function were quadratic
+        # twice the gain of a full step, if the function were quadratic
+        expected_gain = -(gradient @ direction)
         if expected_gain <= 1e-14 * (value.abs() + 1e-300):
             return parameters, value.item(), step, True
         length = 1.0
-        while True:
+        while True:  # backtrack until the value falls enough (Armijo's condition)
             tried = mean_loss(parameters + length * direction)
             if tried[0] <= value - 1e-4 * length * expected_gain:
                 break
@@ -154,9 +164,13 @@ def _newton(mean_loss: MeanLoss, parameters: Tensor, max_steps: int = 100) -> tu
 
 
 def _moments(blocks: list[tuple[Tensor, ...]]) -> tuple[float, float, float, float]:
-    """Total weight, that of matches, mean and standard deviation (1 if it is 0) of the similarities."""
+    """Weighted moments of blocks (similarities, is_match, weights), each (B,).
+
+    Returns the total weight, the weight of matches, and the mean and standard deviation (1 if it is 0) of the
+    similarities.
+    """
     total = sum(w.double().sum().item() for _, _, w in blocks)
-    matched = sum(w.double()[yes].sum().item() for _, yes, w in blocks)
+    matched = sum(w.double()[is_match].sum().item() for _, is_match, w in blocks)
     if total == 0.0:
         return 0.0, 0.0, 0.0, 1.0
     mean = sum((w * x.double()).sum().item() for x, _, w in blocks) / total
@@ -165,6 +179,7 @@ def _moments(blocks: list[tuple[Tensor, ...]]) -> tuple[float, float, float, flo
 
 
 def _check_pairs(similarities: Tensor, is_match: Tensor, weights: Tensor | None) -> None:
+    """Raise ValueError unless shapes agree, is_match is bool, and values are finite (weights also not negative)."""
     shapes = [tuple(t.shape) for t in (similarities, is_match, weights) if t is not None]
     if len(set(shapes)) > 1:
         raise ValueError(f"similarities, matches and weights must have one shape, not {shapes}")

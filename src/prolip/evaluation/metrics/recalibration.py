@@ -17,13 +17,15 @@ def evaluate_calibration(
     """Fit scale and bias on one half of the samples; measure the calibration of raw and fitted ones on the other.
 
     Args:
-        scores: Similarities (N, C).
-        labels: int64 (N,).
+        scores: Similarities of samples and classes, (N, C).
+        labels: Index of each sample's true class, int64 (N,).
         logits: The model's own scale and bias.
         seed: Seed of the split.
 
     Returns:
-        The part `calibration` of `prolip.evaluation.zeroshot`; None for fewer than two samples.
+        n_fit and n_test (sizes of the halves); softmax {raw, fitted}; sigmoid {raw, fitted, fitted_to_predictions},
+        None for a model without a bias. The docstring of `prolip.evaluation.zeroshot` lists the values (`calibration`).
+        None for fewer than two samples.
     """
     if len(labels) < 2:
         return None
@@ -66,7 +68,11 @@ def _predicted_pairs(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def _fit_and_test(
     similarities: Tensor, is_match: Tensor, test_scores: Tensor, test_labels: Tensor
 ) -> dict[str, Any] | None:
-    """None if all pairs match or none does: then there is no scale and bias to fit."""
+    """Fit scale and bias to pairs; measure the sigmoid's calibration on the test half.
+
+    Returns scale, bias, converged and `sigmoid_calibration`; None if all pairs match or none does, so that there is
+    nothing to fit.
+    """
     if bool(is_match.all()) or not bool(is_match.any()):
         return None
     fitted = fit.fit_scale_and_bias(similarities, is_match)

@@ -18,15 +18,16 @@ def risk_coverage(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
     order of the samples.
 
     Args:
-        correct: bool (N,).
-        confidence: (N,), higher is more confident.
+        correct: Whether each prediction is right, bool (N,).
+        confidence: Confidence of each prediction, higher is surer, (N,).
 
     Returns:
         Coverage k/N and risk, both float64 (N,).
     """
     wrong, order = _check(correct, confidence)
+    # samples of equal confidence form a group, and each of them counts with the error rate of its group
     _, group, sizes = torch.unique_consecutive(confidence[order], return_inverse=True, return_counts=True)
-    error = torch.bincount(group, wrong[order]) / sizes  # of each group of ties
+    error = torch.bincount(group, wrong[order]) / sizes
     predicted = torch.arange(1, len(wrong) + 1, dtype=torch.float64)
     return predicted / len(wrong), error[group].cumsum(0) / predicted
 
@@ -65,7 +66,7 @@ def sample_risk_coverage(correct: Tensor, confidence: Tensor) -> dict[str, list[
         confidence: Confidence of each prediction, higher is surer, (N,).
 
     Returns:
-        coverage and risk at up to CURVE_POINTS equally spaced coverages, the last of which is 1.
+        coverage and risk, lists of equal length: at most CURVE_POINTS equally spaced coverages, the last of which is 1.
     """
     coverage, risk = risk_coverage(correct, confidence)
     steps = min(CURVE_POINTS, len(risk))
@@ -77,8 +78,8 @@ def auroc(positive: Tensor, score: Tensor) -> float | None:
     """Probability that a positive sample scores above a negative one, ties counting half (Mann-Whitney).
 
     Args:
-        positive: bool (N,).
-        score: (N,), without NaN.
+        positive: Whether each sample is positive, bool (N,).
+        score: Score of each sample, (N,), without NaN.
 
     Returns:
         0 to 1, or None if there are no positive or no negative samples.
@@ -87,15 +88,18 @@ def auroc(positive: Tensor, score: Tensor) -> float | None:
         raise ValueError(f"positive {tuple(positive.shape)} and score {tuple(score.shape)} must both be (N,)")
     positive = positive.bool()
     _require_no_nan(score, "score")
-    yes = int(positive.sum())
-    no = len(positive) - yes
-    if yes == 0 or no == 0:
+    num_positive = int(positive.sum())
+    num_negative = len(positive) - num_positive
+    if num_positive == 0 or num_negative == 0:
         return None
-    return ((ranks(score)[positive].sum().item() - yes * (yes + 1) / 2) / yes) / no
+    # U: the number of pairs (positive, negative) in which the positive scores higher
+    u = ranks(score)[positive].sum().item() - num_positive * (num_positive + 1) / 2
+    return (u / num_positive) / num_negative
 
 
 def _check(correct: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Which predictions are wrong, float64 (N,), and the order of falling confidence."""
+    """Check both (ValueError). Returns 1 where a prediction is wrong, else 0, float64 (N,); the order of falling
+    confidence, int64 (N,)."""
     if correct.ndim != 1 or correct.shape != confidence.shape or len(correct) == 0:
         raise ValueError(
             f"correct {tuple(correct.shape)} and confidence {tuple(confidence.shape)} must both be (N,), N at least 1"

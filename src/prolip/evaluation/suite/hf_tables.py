@@ -43,8 +43,8 @@ def find_table_files(folder: Path) -> TableFiles:
         The files and their kind.
 
     Raises:
-        FileNotFoundError: there are none.
-        ValueError: the cache holds several versions of the data.
+        FileNotFoundError: There are none.
+        ValueError: The cache holds several versions of the data.
     """
     for candidate in (folder, folder / "data", folder / "test"):
         if files := sorted(candidate.glob("*.parquet")):
@@ -69,20 +69,26 @@ def find_table_files(folder: Path) -> TableFiles:
 
 
 def _find_saved_files(folder: Path) -> TableFiles:
+    """The Arrow files that the state.json of a folder by `datasets.save_to_disk` lists."""
     return TableFiles(
         "saved", folder, tuple(list_data_files(folder, read_json(folder / "state.json"), "_data_files"))
     )
 
 
 class TableRowGroup(NamedTuple):
-    """The unit of loading: one row group of a Parquet file, or a whole Arrow file (group None)."""
+    """The unit of loading: one row group of a Parquet file, or a whole Arrow file.
+
+    path:    The file.
+    group:   Index of the row group; None: a whole Arrow file.
+    columns: The only columns that are read.
+    """
 
     path: Path
     group: int | None
     columns: tuple[str, ...]
 
     def load(self) -> ArrowRows:
-        """Read the columns of this part into memory."""
+        """Read the columns of this part into memory; ValueError if one is missing."""
         if self.group is None:
             table = open_arrow_file(self.path)
             return ArrowRows(table.select(_require_columns(self.columns, table.schema.names, self.path)))
@@ -100,6 +106,9 @@ def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TableRowGroup
 
     Returns:
         The parts, in the order of their rows.
+
+    Raises:
+        ValueError: The folder was saved as a selection of rows, which Arrow files alone don't describe.
     """
     if tables.kind == "saved" and read_json(tables.folder / "state.json").get("_indices_data_files"):
         raise ValueError(
@@ -116,13 +125,19 @@ def list_parts(tables: TableFiles, columns: Sequence[str]) -> list[TableRowGroup
 
 
 def _require_columns(wanted: Sequence[str], names: Sequence[str], path: Path) -> list[str]:
+    """The wanted columns as a list; ValueError if the table at `path` lacks one. names: the columns that it has."""
     if missing := [name for name in wanted if name not in names]:
         raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {join_names(names, 12)}")
     return list(wanted)
 
 
 class ImageCell(NamedTuple):
-    """The position of an image: part, row in the part, index in the cell's list (None: the cell is one image)."""
+    """The position of an image in a table.
+
+    part: Index of the part.
+    row:  Row in the part.
+    item: Index in the list that the cell holds; None: the cell holds one image.
+    """
 
     part: int
     row: int
@@ -133,9 +148,9 @@ class TableImages:
     """A Source of images in table cells. One part stays in memory, so cells should be sorted by part.
 
     Args:
-        folder: Names the source in messages.
+        folder: The data set; names the source in messages.
         parts: Parts of `list_parts`.
-        cells: The image of each sample.
+        cells: Position of each sample's image.
         image_column: The column that holds images.
         caption_column: The column that holds a caption or a list of captions; None: samples have no captions.
     """
@@ -156,12 +171,24 @@ class TableImages:
 
     @property
     def chunks(self) -> np.ndarray:
+        """int64 (1,): all samples as one chunk."""
         return np.array([len(self)], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def read(self, index: int) -> Sample:
+        """Read a sample; loads the part of its table unless it is the one that was read last.
+
+        Args:
+            index: Index of the sample, from 0.
+
+        Returns:
+            The sample, its image not decoded.
+
+        Raises:
+            BadSampleError: The image or the captions can't be used.
+        """
         require_index(index, len(self))
         part, row, item = self._cells[index]
         path = self._parts[part].path
@@ -174,21 +201,25 @@ class TableImages:
         return Sample(str(index), location, _read_image(image, path.parent, location), captions)
 
     def _load(self, part: int) -> ArrowRows:
+        """The rows of a part; read from disk unless it is the part that was read last."""
         with self._lock:  # samples are read by threads
             if self._last is None or self._last[0] != part:
                 self._last = (part, self._parts[part].load())
             return self._last[1]
 
     def fingerprint(self) -> str:
+        """Digest of the names and sizes of the files, and of which images and captions are read (see `Source`)."""
         sizes = [(file.name, file.stat().st_size) for file in self.files()]
         return compute_fingerprint(
             "rows", ascii(sizes), self._cells, self._image_column, self._caption_column
         )
 
     def files(self) -> list[Path]:
+        """The table files, each once."""
         return list(dict.fromkeys(part.path for part in self._parts))
 
     def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the lock, which can't be pickled, and without the loaded part."""
         return {**self.__dict__, "_lock": None, "_last": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -196,7 +227,7 @@ class TableImages:
 
 
 def _read_image(value: Any, folder: Path, location: str) -> bytes | Path:
-    """Bytes, or a file beside the table, or in `images` there."""
+    """The image as bytes, or as the path of a file next to the table or in `images` there; else BadSampleError."""
     try:
         return parse_image(value, folder, location)
     except BadSampleError as error:

@@ -52,6 +52,9 @@ def append_result(path: Path, result: TaskResult) -> None:
     Args:
         path: The JSON Lines file; it is created with its folder if it doesn't exist.
         result: One task's result.
+
+    Raises:
+        OSError: The line could not be written completely.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new = not path.exists()
@@ -76,7 +79,7 @@ def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult
 
     Args:
         results: Results of `read_results`.
-        wanted: A dict with `IDENTITY_KEYS`.
+        wanted: A dict with all `IDENTITY_KEYS`.
 
     Returns:
         The first result whose `IDENTITY_KEYS` equal those of `wanted`; None if there is none.
@@ -85,7 +88,7 @@ def find_result(results: Iterable[TaskResult], wanted: TaskResult) -> TaskResult
 
 
 def _ends_with_incomplete_line(descriptor: int) -> bool:
-    """Whether the last line of a file is incomplete."""
+    """Whether the last line of an open file lacks its newline; moves the read position."""
     if not os.fstat(descriptor).st_size:
         return False
     os.lseek(descriptor, -1, os.SEEK_END)
@@ -93,6 +96,7 @@ def _ends_with_incomplete_line(descriptor: int) -> bool:
 
 
 def _is_result(line: Any) -> bool:
+    """Whether a parsed line is a dict with all keys of a result and a valid main metric (a finite number or None)."""
     return (
         isinstance(line, dict)
         and all(name in line for name in (*IDENTITY_KEYS, "n", "bad"))

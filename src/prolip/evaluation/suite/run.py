@@ -49,13 +49,16 @@ def evaluate_suite(
             are not computed again.
         tasks: Task ids or groups (imagenet, shifts, vtab, retrieval); None: the 38.
         metric: Similarity that finds the nearest class or item.
-        templates: Replace the templates of all classification tasks.
+        templates: Replace the templates of all classification tasks; None: those of each task.
         report: Called with one line of text per task.
 
     Returns:
         One dict per task, in order: key, dataset, metrics (main_metric and details), n, bad {count, reasons, examples},
         seconds, and model, metric, templates, data, version. A task whose folder doesn't exist has "missing" instead of
         metrics, a task that failed has "error".
+
+    Raises:
+        FileNotFoundError: The folder doesn't exist, or holds none of the tasks.
     """
     require_choice(metric, get_args(SimilarityMetric), "metric")
     if not Path(data).is_dir():
@@ -120,12 +123,18 @@ def describe_result(result: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _TaskEvaluator:
+    """Evaluates tasks with one model, one similarity and, unless None, the same templates for all."""
+
     embedder: Embedder
     metric: SimilarityMetric
     templates: Sequence[str] | None
 
     def evaluate(self, task: SuiteTask, folder: Path, result: TaskResult) -> TaskResult:
-        """The result with its metrics, or with the error that prevented them."""
+        """The result with metrics, n, bad and seconds, or with the error that prevented them.
+
+        result: what identifies the result (model, data and so on); it is not changed.
+        Errors of data and of the model are caught, so that one bad task doesn't end the suite.
+        """
         begin = time.perf_counter()
         try:
             data = open_task(task, folder, self.templates)
@@ -141,6 +150,7 @@ class _TaskEvaluator:
         }
 
     def _compute_metrics(self, task: SuiteTask, data: TaskData) -> tuple[dict[str, Any], EncodedImages]:
+        """Embed the data of a task; its metrics (see `score`) and the encoded images."""
         encoded = self.embedder.embed_images(data.source)
         images, metadata = encoded.images, encoded.metadata
         if isinstance(data, LabeledData):
@@ -165,12 +175,13 @@ class _TaskEvaluator:
         return metrics, encoded
 
     def _winogavil_metrics(self, data: WinoGAViL, encoded: EncodedImages) -> dict[str, Any]:
-        readable, instances, image_rows, associated = score.drop_unreadable_instances(
+        """`score.winogavil_metrics` of the instances all of whose images could be read."""
+        complete, instances, image_rows, associated = score.drop_unreadable_instances(
             data.instances, data.image_indices, data.associated, encoded.indices
         )
         cues = self.embedder.embed_texts([score.make_cue_prompt(cue) for cue in data.cues])
         return score.winogavil_metrics(
-            cues[readable], encoded.images, instances, image_rows, associated, self.metric
+            cues[complete], encoded.images, instances, image_rows, associated, self.metric
         )
 
 
@@ -188,6 +199,7 @@ def fingerprint_folder(folder: Path) -> str:
 
 
 def _summarize_errors(errors: Sequence[SampleError]) -> dict[str, Any]:
+    """`bad` of a result: count, number of samples by reason, and the first three errors as text."""
     return {
         "count": len(errors),
         "reasons": dict(Counter(error.reason for error in errors)),

@@ -44,10 +44,10 @@ def classification_metrics(
 
     Args:
         task: Its main metric decides which metrics are computed.
-        images: (N, D).
-        labels: int64 (N,).
-        classes: (C, D).
-        groups: int64 (N,), for a task whose main metric is that of its worst group.
+        images: The images, (N, D).
+        labels: Index of each image's true class, int64 (N,).
+        classes: The classes, (C, D).
+        groups: Group of each image, int64 (N,); needed if the main metric is that of the worst group.
         metric: Similarity that finds the nearest class.
 
     Returns:
@@ -65,12 +65,16 @@ def classification_metrics(
     if task.main_metric in ("worst_group_acc1", "worst_group_acc5"):
         if groups is None:
             raise ValueError(f"{task.key} is evaluated by groups of {task.group_field}, but groups is None")
-        correct = top_k_correct(scores, labels, int(task.main_metric[-1]))
+        correct = top_k_correct(scores, labels, int(task.main_metric[-1]))  # worst_group_acc1 or _acc5
         found |= _group_metrics(task, correct, groups)
     return {"main_metric": found[task.main_metric], **found}
 
 
 def _group_metrics(task: SuiteTask, correct: Tensor | None, groups: Tensor) -> dict[str, Any]:
+    """Accuracy of the worst group under the name of the task's main metric, and that of every group.
+
+    correct: bool (N,); None: there are fewer than five classes, so no top-5 accuracy. groups: int64 (N,).
+    """
     if correct is None:  # fewer than five classes have no top five
         return {task.main_metric: None, "group_field": task.group_field, "groups": {}}
     worst, means = worst_group_mean(correct, groups)
@@ -96,7 +100,10 @@ def read_metadata(task: SuiteTask, metadata: Sequence[SampleMetadata], fields: S
 
 
 def _get_integer_fields(task: SuiteTask, sample: SampleMetadata, columns: Sequence[int]) -> list[int]:
-    """Integers from the sample's .npy row, which was loaded with its metadata."""
+    """Integers from the .npy row of a sample, which was loaded with its metadata.
+
+    columns: positions in task.metadata_fields. Raises ValueError if the row is missing or a value is no integer from 0.
+    """
     row = sample.extra.get("npy")
     if not isinstance(row, list) or len(row) <= max(columns):
         raise ValueError(
@@ -115,10 +122,10 @@ def retrieval_metrics(
     """`prolip.evaluation.retrieval.image_text_recall` with a main_metric.
 
     Args:
-        images: (N, D).
-        texts: (T, D).
+        images: The images, (N, D).
+        texts: The texts, (T, D).
         image_of_text: Row of each text's image, int64 (T,).
-        metric: The similarity.
+        metric: Similarity that ranks items.
 
     Returns:
         The recalls, and main_metric: the mean of R@1 in both directions.
@@ -134,10 +141,10 @@ def make_cue_prompt(cue: str) -> str:
     ('An ocean', 'An ufo', 'A hour')
 
     Args:
-        cue: One word or more.
+        cue: The cue, one word or more.
 
     Returns:
-        The prompt.
+        The prompt. As in the public evaluator, the letter decides, not the sound.
     """
     cue = cue.lower()
     return f"An {cue}" if cue[:1] in tuple("aeiou") else f"A {cue}"
@@ -154,11 +161,11 @@ def winogavil_metrics(
     """Jaccard index of the k candidates nearest to the cue and the k associated ones.
 
     Args:
-        cues: (R, D), of each instance.
-        images: (U, D), distinct images.
-        instances: int64 (P,): the instance of each candidate, increasing.
-        image_rows: int64 (P,): the row of each candidate's image.
-        associated: bool (P,).
+        cues: The cue of each instance, (R, D).
+        images: The distinct images, (U, D).
+        instances: The instance of each candidate, int64 (P,), increasing.
+        image_rows: Row of each candidate's image, int64 (P,).
+        associated: Whether each candidate is associated with the cue of its instance, bool (P,).
         metric: Similarity that ranks candidates; of equally near ones the first comes first.
 
     Returns:
@@ -167,7 +174,7 @@ def winogavil_metrics(
     """
     if not len(instances):
         raise ValueError("no instance of WinoGAViL has images that can all be read")
-    near = torch.cat(
+    similarities = torch.cat(
         [
             _paired_similarity(
                 cues[instances[first : first + BLOCK_PAIRS]],
@@ -177,17 +184,18 @@ def winogavil_metrics(
             for first in range(0, len(instances), BLOCK_PAIRS)
         ]
     )
+    # by instance: the number of candidates, and k, the number of associated ones
     sizes, wanted = torch.bincount(instances), torch.bincount(instances, associated.double()).long()
     if bool((wanted == 0).any()):
         raise ValueError("an instance of WinoGAViL has no association among its candidates")
-    order = near.sort(descending=True, stable=True).indices
+    order = similarities.sort(descending=True, stable=True).indices
     # instance by instance, the nearest candidates first
     order = order[instances[order].sort(stable=True).indices]
     starts = sizes.cumsum(0) - sizes
     rank = torch.arange(len(instances)) - starts[instances]  # instances[order] == instances: both increase
     chosen = rank < wanted[instances]
     common = torch.bincount(instances, (chosen & associated[order]).double())
-    jaccard = common / (2 * wanted - common)
+    jaccard = common / (2 * wanted - common)  # |A and B| / |A or B|, both sets of size k
     found = {
         "jaccard_10_12": _mean(jaccard[sizes >= MIN_LARGE]),
         "jaccard_5_6": _mean(jaccard[sizes <= MAX_SMALL]),
@@ -202,7 +210,7 @@ def winogavil_metrics(
 
 
 def _paired_similarity(cues: Gaussian, images: Gaussian, metric: SimilarityMetric) -> Tensor:
-    """`similarity`, row by row: (P,)."""
+    """`similarity` of row i of `cues` and row i of `images`, (P, D) each: (P,)."""
     if metric == "cosine":
         return torch.nn.functional.cosine_similarity(cues.mean, images.mean, dim=-1)
     return 1.0 - 0.5 * ((cues.mean - images.mean).square().sum(-1) + cues.uncertainty + images.uncertainty)
@@ -214,12 +222,12 @@ def drop_unreadable_instances(
     """Keep the WinoGAViL instances all of whose images could be read.
 
     Args:
-        instances, image_indices, associated: (P,) each, see `WinoGAViL`.
-        readable: int64, increasing: the indices of images that could be read.
+        instances, image_indices, associated: One value per candidate, (P,) each, see `WinoGAViL`.
+        readable: Indices of the images that could be read, int64, increasing.
 
     Returns:
-        The R' instances that stay, int64 (R',); and for their candidates the instance (counted from 0 among those that
-        stay), the row of the image in `readable`, and whether it is associated.
+        The indices of the R' instances that stay, int64 (R',); and for their P' candidates, (P',) each: the instance
+        (counted from 0 among those that stay), the row of the image in `readable`, and whether it is associated.
     """
     rows = torch.searchsorted(readable, torch.from_numpy(image_indices)).clamp_max(len(readable) - 1)
     instance = torch.from_numpy(instances)
@@ -240,9 +248,9 @@ def face_metrics(
     """Metrics of FairFace and UTKFace, which are not among the 38 tasks and have no main metric.
 
     Args:
-        task: The task.
-        images: (N, D).
-        classes: race, gender, age and toxic -> (C, D).
+        task: The task; names the fields of the metadata.
+        images: The images, (N, D).
+        classes: race, gender, age and toxic -> the classes of this objective, (C, D).
         metadata: Metadata of the N images.
         metric: Similarity that finds the nearest class.
 
@@ -272,4 +280,5 @@ def face_metrics(
 
 
 def _mean(values: Tensor) -> float | None:
+    """The mean, or None of an empty tensor."""
     return values.double().mean().item() if len(values) else None

@@ -12,6 +12,7 @@ from prolip.evaluation.paper_numbers import FINE_TUNED, MAIN, MAIN_COLUMNS, PER_
 from prolip.evaluation.suite.tasks import DATACOMP_TASKS, GROUPS, SuiteTask, get_group_tasks, get_task
 
 HEADINGS = dict(zip(MAIN_COLUMNS, ("ImageNet", "IN shifts", "VTAB", "Retrieval", "Average"), strict=True))
+"""Column of the main table -> its heading."""
 COMPARED = ("ProLIP B/16 12.8B", "ProLIP B/16 1.28B", "CLIP B/16 1.28B")
 """The paper's rows that the table of all tasks shows."""
 OTHER_BACKBONES = ("ProLIP B/16 FT", "ProLIP H/14 FT")
@@ -19,7 +20,7 @@ OTHER_BACKBONES = ("ProLIP B/16 FT", "ProLIP H/14 FT")
 
 
 def summarize_columns(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The columns of the paper's main table.
+    """Summarize results by the columns of the paper's main table.
 
     Args:
         results: Results of `evaluate_suite`, of one model and one metric.
@@ -63,6 +64,7 @@ def main_metrics(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _column(tasks: Sequence[SuiteTask], found: Mapping[str, float]) -> dict[str, Any]:
+    """Mean over the tasks of a column (None unless all are finished), and which are. found: main metric by task key."""
     values = [found[task.key] for task in tasks if task.key in found]
     is_complete = len(values) == len(tasks)
     return {
@@ -147,6 +149,7 @@ def suite_tables(results: Sequence[Mapping[str, Any]], name: str = "this model")
 
 
 def _main_table(results: Sequence[Mapping[str, Any]], name: str) -> Table:
+    """The table of `summarize_columns`: this model (called `name`), then the paper's models."""
     summary = summarize_columns(results)
     table = make_table("The 38 tasks (percent)", [""], tuple(HEADINGS.values()))
     table.add_row(
@@ -161,6 +164,7 @@ def _main_table(results: Sequence[Mapping[str, Any]], name: str) -> Table:
 
 
 def _task_table(results: Sequence[Mapping[str, Any]], name: str) -> Table:
+    """The table of `compare_tasks`: one row per task, then the mean over those that are finished."""
     table = make_table("Task by task (percent)", ("task", "metric"), ("n", name, *COMPARED))
     for row in compare_tasks(results):
         value = (
@@ -177,6 +181,7 @@ def _task_table(results: Sequence[Mapping[str, Any]], name: str) -> Table:
 
 
 def _format_column(column: Mapping[str, Any]) -> str:
+    """The mean in percent; without one, how many of the column's tasks are finished."""
     if column["value"] is not None:
         return format_percent(column["value"])
     return f"{MISSING} ({column['finished']} of {column['total']})"

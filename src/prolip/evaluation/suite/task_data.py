@@ -26,6 +26,7 @@ from prolip.evaluation.suite.tasks import SuiteTask
 from prolip.evaluation.suite.winogavil import WinoGAViL, open_winogavil
 
 OBJECTIVES = {"race", "gender", "age", "toxic"}
+"""What faces are classified by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class CaptionedImages:
 class FaceImages:
     """Images of faces with several labels each.
 
-    prompts: objective (race, gender, age, toxic) -> class names and templates.
+    source:  The images.
+    prompts: objective (race, gender, age, toxic) -> its class names, and its templates.
     """
 
     source: Source
@@ -55,10 +57,14 @@ def open_task(task: SuiteTask, folder: Path, templates: Sequence[str] | None = N
     Args:
         task: The task.
         folder: Its folder, of `SuiteTask.find_folder`.
-        templates: Replace the templates of a classification task.
+        templates: Replace the templates of a classification task; None: the task's own.
 
     Returns:
-        The data, by the kind of task.
+        The data; its type depends on the main metric of the task.
+
+    Raises:
+        ValueError: The folder holds data of another kind of task.
+        FileNotFoundError: A file of the layout is missing.
     """
     if task.main_metric == "jaccard_10_12":
         return open_winogavil(folder)
@@ -95,7 +101,7 @@ def _open_captioned(folder: Path) -> Source:
 
 
 def _open_faces(folder: Path) -> FaceImages:
-    """Class names and templates have one line each, prefixed by the objective: "race:Black"."""
+    """Open FairFace or UTKFace, whose class names and templates are lines with an objective: "race:Black"."""
     names, templates = (_read_by_objective(folder / name) for name in (CLASS_NAMES, TEMPLATES))
     for found, name in ((names, CLASS_NAMES), (templates, TEMPLATES)):
         if missing := sorted(OBJECTIVES - found.keys()):
@@ -107,6 +113,7 @@ def _open_faces(folder: Path) -> FaceImages:
 
 
 def _read_by_objective(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read lines "objective:text" into {objective: its texts, in order}; ValueError for a line without a colon."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing")
     found: dict[str, list[str]] = {}

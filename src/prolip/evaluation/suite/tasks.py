@@ -32,13 +32,13 @@ NUM_DATACOMP_TASKS = 38
 class SuiteTask:
     """One evaluation task.
 
-    key:             DataComp's id.
-    name:            As in the paper's table.
-    main_metric:     The metric that its column is made of.
-    size, classes:   Of the public data; classes is None for tasks without.
+    key:             DataComp's id, such as vtab/dtd.
+    name:            Name in the paper's table.
+    main_metric:     The metric that the tables show.
+    size, classes:   Numbers of samples and of classes of the public data; classes is None for tasks without.
     group:           The column of the main table that it counts for, if any.
-    metadata_fields: The numbers in a sample's .npy, in order.
-    group_field:     The one of them that groups samples.
+    metadata_fields: Names of the numbers in a sample's .npy, in order.
+    group_field:     The metadata field that groups samples; None: there are no groups.
     in_datacomp:     Whether it is one of the 38.
     """
 
@@ -58,10 +58,16 @@ class SuiteTask:
         return f"wds_{self.key.removeprefix('fairness/').replace('/', '-')}_test"
 
     def find_folder(self, data: Path) -> Path | None:
-        """The folder of the task below `data`; None if there is none.
+        """Find the folder of the task.
 
-        A data set of the Hugging Face hub may also lie under its name there, or in the cache that DataComp's downloader
-        fills.
+        Besides `folder`, a data set of the Hugging Face hub may lie under its own name, or in the cache that DataComp's
+        downloader fills.
+
+        Args:
+            data: The folder that holds the tasks.
+
+        Returns:
+            The first of these folders that exists; None if none does.
 
         >>> get_task("vtab/dtd").folder, get_task("fairness/geode").folder
         ('wds_vtab-dtd_test', 'wds_geode_test')
@@ -74,16 +80,19 @@ class SuiteTask:
 
 
 def _accuracy(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
+    """A task whose main metric is top-1 accuracy. size, classes: numbers of images and of classes."""
     return SuiteTask(key=key, name=name, main_metric="acc1", size=size, classes=classes, group=group)
 
 
 def _recall(key: str, name: str, size: int, classes: int, group: Group | None = None) -> SuiteTask:
+    """A task whose main metric is the mean per-class recall. size, classes: numbers of images and of classes."""
     return SuiteTask(
         key=key, name=name, main_metric="mean_per_class_recall", size=size, classes=classes, group=group
     )
 
 
 FACE_FIELDS = ("age", "gender", "race", "race_binary")
+"""Metadata fields of FairFace and UTKFace."""
 
 TASKS: tuple[SuiteTask, ...] = (
     _recall("vtab/caltech101", "Caltech-101", 6085, 102, "vtab"),
@@ -167,7 +176,7 @@ def get_group_tasks(group: Group) -> tuple[SuiteTask, ...]:
     """Get the tasks of a column of the paper's main table.
 
     Args:
-        group: The column.
+        group: Name of the column.
 
     Returns:
         Its tasks, in the order of DATACOMP_TASKS.
@@ -203,6 +212,9 @@ def get_tasks(keys: Sequence[str] | None) -> tuple[SuiteTask, ...]:
 
     Returns:
         The tasks, each once, in the order given.
+
+    Raises:
+        ValueError: A key is unknown, or there is none.
     """
     if keys is None:
         return DATACOMP_TASKS

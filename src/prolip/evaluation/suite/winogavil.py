@@ -40,16 +40,19 @@ def open_winogavil(folder: Path) -> WinoGAViL:
 
     Args:
         folder: Tables with the columns `candidates` and `associations` (lists of names), `cue`, and `candidate_images`
-            (a list of images, or of file names beside the table or in `images` there).
+            (a list of images, or of file names next to the table or in `images` there).
 
     Returns:
-        The instances.
+        The instances, and the distinct images of their candidates.
+
+    Raises:
+        ValueError: A row is invalid, or there is none.
     """
     parts = list_parts(find_table_files(folder), COLUMNS)
-    index_of: dict[str, int] = {}  # digest of an image -> its index
+    index_of_digest: dict[str, int] = {}  # digest of an image -> its index among the distinct images
     image_cells: list[ImageCell] = []
     cues: list[str] = []
-    candidates: list[tuple[int, int, bool]] = []
+    candidates: list[tuple[int, int, bool]] = []  # instance, image index, whether associated
     for part_index, part in enumerate(parts):
         loaded = part.load()
         for row in range(len(loaded)):
@@ -59,13 +62,13 @@ def open_winogavil(folder: Path) -> WinoGAViL:
             for item, (name, image) in enumerate(
                 zip(values["candidates"], values["candidate_images"], strict=True)
             ):
-                index = index_of.setdefault(_digest(image), len(index_of))
-                if index == len(image_cells):
+                index = index_of_digest.setdefault(_digest(image), len(index_of_digest))
+                if index == len(image_cells):  # a new image
                     image_cells.append(ImageCell(part_index, row, item))
                 candidates.append((len(cues), index, name in associations))
             cues.append(values["cue"].strip())
     if not cues:
-        raise ValueError(f"{folder} holds no instances of WinoGAViL")
+        raise ValueError(f"{folder}: the tables of WinoGAViL have no rows; download the data set again")
     instances, image_indices, associated = np.ascontiguousarray(np.array(candidates, dtype=np.int64).T)
     return WinoGAViL(
         source=TableImages(folder, parts, image_cells, "candidate_images", None),
@@ -74,6 +77,7 @@ def open_winogavil(folder: Path) -> WinoGAViL:
 
 
 def _check_instance(values: dict[str, Any], location: str) -> dict[str, Any]:
+    """The same row; ValueError if a list, an image or the cue is missing, or no candidate is associated."""
     for name in ("candidates", "candidate_images", "associations"):
         if not isinstance(values[name], list):
             raise ValueError(f"{location}: {name!r} must be a list, not {type(values[name]).__name__}")
@@ -89,7 +93,7 @@ def _check_instance(values: dict[str, Any], location: str) -> dict[str, Any]:
 
 
 def _digest(value: Any) -> str:
-    """Digest of an image's bytes, or of its file name if it lies beside the table."""
+    """Key of an image: digest of its bytes, or of its file name if it is a file next to the table."""
     content = value.get("bytes") or value.get("path") if isinstance(value, dict) else value
     kind = "name" if isinstance(content, str) else "bytes"
     data = content.encode() if isinstance(content, str) else content or b""
