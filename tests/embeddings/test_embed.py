@@ -335,6 +335,7 @@ embed(sys.argv[1], sys.argv[2], sys.argv[3], part_size=4, batch_size=3, progress
 """
 
 
+@pytest.mark.slow
 def test_killed_run_loses_and_repeats_nothing(nano, tmp_path):
     model, data = nano.save(tmp_path / "model"), write_shards(tmp_path / "s", [30])
     whole = run(str(model), data, tmp_path / "whole")

@@ -73,6 +73,10 @@ class EmbeddingDataset:
 
         Returns:
             The data set. Its parts are read on demand.
+
+        Raises:
+            FileNotFoundError: There is no data set.
+            ValueError: Parts are missing, or the data set has another format version.
         """
         import_extra("pyarrow", "data")
         storage = open_storage(location)
@@ -86,14 +90,14 @@ class EmbeddingDataset:
 
     @property
     def folder(self) -> Path:
-        """The folder of a data set on this machine."""
+        """The folder of a data set on this machine; a ValueError if it is in an object store."""
         if not isinstance(self.storage, LocalStorage):
             raise ValueError(f"{self.storage} is not a local folder")
         return self.storage.path
 
     @cached_property
     def part_indices(self) -> tuple[int, ...]:
-        """Indices of the parts that exist, increasing."""
+        """Indices of the parts that exist, increasing; listed once, when they are first requested."""
         names = self.storage.list_names()
         return tuple(index for index in range(self.header.parts) if get_part_name(index) in names)
 
@@ -112,6 +116,10 @@ class EmbeddingDataset:
 
         Returns:
             A pyarrow table.
+
+        Raises:
+            DamagedFileError: The file is damaged.
+            ValueError: A column doesn't exist, or the file is not this part.
         """
         name = self._get_path(index)
         parquet = import_extra("pyarrow.parquet", "data")
@@ -141,6 +149,7 @@ class EmbeddingDataset:
             (part index, pyarrow table).
         """
         compute = import_extra("pyarrow.compute", "data")
+        # to select rows by modality, that column must be read, even if it isn't returned
         needed = columns if columns is None or modality is None else [*dict.fromkeys([*columns, "modality"])]
         for index in self.part_indices:
             rows = self.read_part(index, needed)
@@ -182,7 +191,7 @@ class EmbeddingDataset:
         return total
 
     def size_in_bytes(self) -> int:
-        """Size of all parts."""
+        """Size of all parts, in bytes."""
         return sum(self.footer(part).size for part in self.part_indices)
 
     def __len__(self) -> int:
@@ -195,7 +204,10 @@ class EmbeddingDataset:
         return list(schema.schema(self.header).names)
 
     def open_source(self) -> Source:
-        """Open the data that was embedded.
+        """Open the data that was embedded, to read its samples again.
+
+        Returns:
+            The source.
 
         Raises:
             ValueError: It is a stream, or has changed since, so that a sample index may mean another sample.
@@ -208,9 +220,11 @@ class EmbeddingDataset:
 
     @cached_property
     def _footers(self) -> dict[int, PartFooter | DamagedFileError]:
+        """Footer of each part that exists, or the error of a damaged one; all are read at once, when first needed."""
         return read_footers(self.storage, self.header, self.part_indices)
 
     def _get_path(self, index: int) -> str:
+        """Address of a part, for error messages."""
         return f"{self.storage}/{get_part_name(index)}"
 
 
@@ -269,6 +283,14 @@ def read_footers(
 
 
 def _read_footer(storage: Storage, header: DatasetHeader, index: int) -> PartFooter | DamagedFileError:
+    """Read the footer of a part, without its rows. Called by threads.
+
+    Returns:
+        The footer, or the error if the file is damaged: the caller decides whether that part is needed.
+
+    Raises:
+        ValueError: The file is not this part of the data set.
+    """
     name = f"{storage}/{get_part_name(index)}"
     try:
         with arrow_errors(name), storage.open_input(get_part_name(index)) as file:

@@ -45,8 +45,10 @@ log = logging.getLogger("prolip.embeddings")
 
 Engine = Literal["local", "ray"]
 PART_SIZE, BATCH_SIZE, TEXT_BATCH_SIZE = 4096, 64, 256
+"""Samples per part, and images and texts per forward pass."""
 MAX_BAD_FRACTION = 0.1
 ERRORS_FILE = "errors.csv"
+"""File of a data set that lists the bad samples."""
 
 
 def embed(
@@ -94,6 +96,11 @@ def embed(
 
     Returns:
         The complete data set.
+
+    Raises:
+        ValueError: An argument is invalid, or `out` holds embeddings of another model, other data or other options.
+        TooManyBadSamplesError: More than `max_bad_fraction` of the samples are bad.
+        OSError: A Ray worker failed, or `out` is not the same folder on all machines.
     """
     import_extra("pyarrow", "data")
     require_choice(engine, get_args(Engine), "engine")
@@ -147,7 +154,18 @@ def _write_or_check_header(
     variances: Variances | None,
     precision: Precision,
 ) -> DatasetHeader:
-    """The header of the data set: written now, or the existing one, which may differ only in extra columns."""
+    """The header of the data set: written now, or the existing one, which may differ only in extra columns.
+
+    Args:
+        config: What is embedded, and the storage.
+        model: The open model; its weights are hashed.
+        tasks: The open data; some samples are read to infer the types of extra columns.
+        variances: None: full, or trace for a model without uncertainty.
+        precision: Data type of the means.
+
+    Raises:
+        ValueError: The storage holds embeddings of something else, or parts without a header.
+    """
     towers, storage = model.config, config.storage
     has_uncertainty = "none" not in (towers.image.uncertainty, towers.text.uncertainty)
     temperature = None if model.logit_bias is None else model.temperature
@@ -175,6 +193,7 @@ def _write_or_check_header(
 
 
 def _iter_example_metadata(tasks: EmbeddingTasks) -> Iterator[SampleMetadata]:
+    """Metadata of a few samples from all over the data; those whose metadata is bad are skipped."""
     for sample in tasks.iter_examples():
         with suppress(BadSampleError):
             yield collect_metadata(sample)
@@ -187,8 +206,19 @@ def _run_missing_tasks(
     max_bad_fraction: float,
     progress: bool | None,
 ) -> None:
-    """Run the tasks of missing and damaged parts. Broken shards are tried again: they may have been repaired."""
-    counts, missing = ErrorCounts(), dataset.missing_parts
+    """Run the tasks of missing and damaged parts. Broken shards are tried again: they may have been repaired.
+
+    Args:
+        run: Runs tasks, in this process or on Ray.
+        tasks: The data, split into tasks; a part has the index of its task.
+        dataset: The parts that exist.
+        max_bad_fraction: Largest fraction of bad samples, over all parts.
+        progress: Whether to show a progress bar; None: if stderr is a terminal.
+
+    Raises:
+        TooManyBadSamplesError: Too many samples, or shards of a stream, are bad.
+    """
+    counts, missing = ErrorCounts(), dataset.missing_parts  # counts: of the parts that stay as they are
     for part in dataset.part_indices:
         try:
             part_counts = dataset.footer(part).count_errors()
@@ -201,6 +231,7 @@ def _run_missing_tasks(
         else:
             counts.merge(part_counts)
     missing.sort()
+    # only of a stream is a task a shard, so that broken shards can be counted
     shards = len(tasks) if tasks.num_samples is None else math.inf
     total = None if tasks.num_samples is None else sum(tasks.size(task) or 0 for task in missing)
     with progress_bar(f"embedding {tasks.name}", total, "samples", progress) as advance:
@@ -211,7 +242,7 @@ def _run_missing_tasks(
 
 
 def _report_errors(dataset: EmbeddingDataset) -> None:
-    """List the bad samples in errors.csv, and log invalid values of extra columns."""
+    """Write errors.csv with the bad samples of all parts, and log a warning about invalid values of extra columns."""
     rows = [(part, sample, *error) for part, sample, error in dataset.iter_errors()]
     if rows or ERRORS_FILE in dataset.storage.list_names():
         text = io.StringIO(newline="")
@@ -226,7 +257,7 @@ def _report_errors(dataset: EmbeddingDataset) -> None:
 
 
 def _get_model_name(model: str | Path | ProLIP) -> str:
-    """What `load` takes, from any working directory; of a model in memory its repr, for information."""
+    """The name under which `load` finds the model from any working directory; for a model in memory its repr."""
     if isinstance(model, ProLIP):
         return repr(model)
     path = Path(model).expanduser()

@@ -45,6 +45,7 @@ log = logging.getLogger("prolip.embeddings")
 PART_SIZE = 4096
 """Samples per cached file: what a killed run loses at most."""
 TEXT_PART_SIZE = 16_384
+"""Texts per cached file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,13 +122,14 @@ class Embedder:
             ValueError: A shard is broken, or no image can be used.
         """
         require_positive_int(self.batch_size, "batch_size")
-        length, read = len(source), _SampleReader(self.model, source, transform)
+        length, reader = len(source), _SampleReader(self.model, source, transform)
         folder = None
         if self.cache is not None:
             name = data_identity(source, None if transform is None else transform.name)
             folder = self.cache / self.identity / name
         ranges = [range(first, min(first + PART_SIZE, length)) for first in range(0, length, PART_SIZE)]
-        parts = {} if folder is None else _read_cached_parts(folder, ranges, read)
+        # by the index of a part's first sample: the cached parts, then also those that are computed
+        parts = {} if folder is None else _read_cached_parts(folder, ranges, reader)
         counts = ErrorCounts()
         for cached in parts.values():
             counts.add(cached.num_samples, cached.errors.values())
@@ -135,7 +137,7 @@ class Embedder:
         with progress_bar(f"embedding {source.name}", length, "images", self.progress) as advance:
             advance(length - sum(map(len, missing)))
             tasks = ((indices, indices) for indices in missing)
-            for indices, part in encode_tasks(self.model, tasks, read, self.batch_size, advance):
+            for indices, part in encode_tasks(self.model, tasks, reader, self.batch_size, advance):
                 counts.add(len(indices), part.errors.values())
                 _check_no_broken_shard(counts)
                 counts.check(self.max_bad_fraction)
@@ -143,14 +145,14 @@ class Embedder:
                 if folder is not None and not _try_write(
                     partial(write_image_part, folder, indices.start, part)
                 ):
-                    folder = None
+                    folder = None  # the other parts are not cached either
         _check_no_broken_shard(counts)
         counts.check(self.max_bad_fraction, final=True)
         _warn_about_multiline_captions(parts, source.name)
         return _concatenate([parts[indices.start] for indices in ranges], source.name)
 
     def embed_texts(self, texts: Sequence[str]) -> Gaussian:
-        """Embed texts. Equal texts are computed once.
+        """Embed texts. Equal texts are computed once, and blocks of `TEXT_PART_SIZE` texts are cached.
 
         Args:
             texts: N texts.
@@ -245,7 +247,10 @@ def _try_write(write: Callable[[], object]) -> bool:
 
 
 def _check_no_broken_shard(counts: ErrorCounts) -> None:
-    """A broken shard counts as one bad sample, but may lose many: a score of such data would be of other data."""
+    """Raise a ValueError if a shard is broken.
+
+    It counts as one bad sample, but may lose many: a score of such data would be of other data.
+    """
     if counts.broken_shards:
         example = counts.examples["broken shard"][0]
         raise ValueError(
@@ -254,7 +259,12 @@ def _check_no_broken_shard(counts: ErrorCounts) -> None:
 
 
 def _warn_about_multiline_captions(parts: Mapping[int, EncodedPart], name: str) -> None:
-    """Captions of several lines are most often several captions."""
+    """Log a warning if images have captions of several lines, which are most often several captions.
+
+    Args:
+        parts: Encoded parts, by the index of their first sample.
+        name: Name of the data.
+    """
     count = sum(
         any("\n" in text for text in metadata.captions)
         for part in parts.values()
@@ -268,7 +278,13 @@ def _warn_about_multiline_captions(parts: Mapping[int, EncodedPart], name: str) 
 
 
 class _SampleReader:
-    """Sample index -> index, and the sample or its error. Called by threads."""
+    """A function from a sample index to that index, and the prepared sample or its error. Called by threads.
+
+    Args:
+        model: For its preprocessing.
+        source: The data.
+        transform: Applied to the preprocessed pixels; None: none.
+    """
 
     def __init__(self, model: ProLIP, source: Source, transform: ImageTransform | None) -> None:
         self._source, self._transform = source, transform
@@ -278,6 +294,7 @@ class _SampleReader:
         return index, prepare_or_error(lambda: self._read(index))
 
     def _read(self, index: int) -> InferenceSample:
+        """Read and preprocess a sample, and apply the transform; raises BadSampleError if it can't be used."""
         sample = prepare_sample(self._source.read(index), self._preprocessing)
         if self._transform is None:
             return sample
@@ -285,9 +302,10 @@ class _SampleReader:
         return sample._replace(pixels=self._transform.apply(sample.pixels, index))
 
     def is_current(self, part: EncodedPart) -> bool:
-        """Whether a cached part is still valid.
+        """Whether a cached part is still valid. Reads some of its samples again.
 
-        Images with files of their own and their metadata must be unchanged, and bad samples must still be bad. (Shards
+        Images with files of their own and their metadata must be unchanged, and bad samples must still be bad.
+        (Shards
         and tables need no check: their modification times are part of the key.)
         """
         for index, metadata, stamp in zip(part.indices, part.metadata, part.file_stamps, strict=True):
@@ -296,21 +314,26 @@ class _SampleReader:
         return all(isinstance(self(index)[1], SampleError) for index in part.errors)
 
     def _is_unchanged(self, index: int, metadata: SampleMetadata, stamp: FileStamp) -> bool:
+        """Whether a sample still has the metadata and the file stamp that were cached. Its pixels are not decoded."""
         try:
             sample = self._source.read(index)
+            # the digest needs decoded pixels: the file's stamp stands for it
             current = collect_metadata(sample)._replace(pixel_digest=metadata.pixel_digest)
         except BadSampleError:
             return False
         return get_file_stamp(sample.image) == stamp and current == metadata
 
 
-def _read_cached_parts(folder: Path, ranges: Sequence[range], read: _SampleReader) -> dict[int, EncodedPart]:
-    """Valid parts of the cache, by the index of their first sample."""
+def _read_cached_parts(
+    folder: Path, ranges: Sequence[range], reader: _SampleReader
+) -> dict[int, EncodedPart]:
+    """Parts of the cache that are complete and still valid, by the index of their first sample."""
     parts = {indices.start: read_image_part(folder, indices) for indices in ranges}
-    return {start: part for start, part in parts.items() if part is not None and read.is_current(part)}
+    return {start: part for start, part in parts.items() if part is not None and reader.is_current(part)}
 
 
 def _concatenate(parts: Sequence[EncodedPart], name: str) -> EncodedImages:
+    """All parts of the source `name`, in order, as one result; a ValueError if they have no good image."""
     blocks = [z for part in parts for z in part.gaussians]
     if not blocks:
         raise ValueError(f"{name}: no image can be used")

@@ -97,10 +97,13 @@ def read_text_part(folder: Path, name: str, count: int) -> Gaussian | None:
 
 
 def _get_image_file(start: int) -> str:
+    """Name of the file of a part whose first sample has this index."""
     return f"images-{start:09d}.safetensors"
 
 
 def _write(path: Path, z: Gaussian, text: str) -> Path:
+    """Write Gaussians (n, D) and a JSON text to a safetensors file, atomically, with a digest; returns the path."""
+    # torch.frombuffer rejects an empty buffer
     json_bytes = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
     tensors = {"mean": z.mean.contiguous(), "log_var": z.log_var.contiguous(), "json": json_bytes}
     return atomic_write(
@@ -109,7 +112,10 @@ def _write(path: Path, z: Gaussian, text: str) -> Path:
 
 
 def _read(path: Path) -> tuple[Gaussian, str] | None:
-    """The content of a file. A damaged file counts as missing, so that it is computed again."""
+    """The Gaussians and the JSON text of a file; None if it is missing.
+
+    A damaged file counts as missing, so that it is computed again.
+    """
     if not path.is_file():
         return None
     try:

@@ -23,6 +23,7 @@ BUILTIN_COLUMNS = (
 )
 """Columns of every data set. Metadata with such a name gets an underscore appended: `id_`."""
 INT64_RANGE = range(-(2**63), 2**63)
+"""Integers outside of it are stored as strings."""
 
 
 def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
@@ -38,9 +39,9 @@ def flatten_extra(metadata: SampleMetadata) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in metadata.extra.items():
-        for column, one in value.items() if isinstance(value, dict) else ((name, value),):
-            if one is not None and column != "url":
-                found[make_unique_name(to_utf8(column), {*BUILTIN_COLUMNS, *found})] = one
+        for column, column_value in value.items() if isinstance(value, dict) else ((name, value),):
+            if column_value is not None and column != "url":
+                found[make_unique_name(to_utf8(column), {*BUILTIN_COLUMNS, *found})] = column_value
     return found
 
 
@@ -83,13 +84,13 @@ def find_url(metadata: SampleMetadata) -> str | None:
         The URL; None if the metadata has none.
     """
     mappings = [metadata.extra, *(value for value in metadata.extra.values() if isinstance(value, dict))]
-    return next((to_utf8(one["url"]) for one in mappings if isinstance(one.get("url"), str)), None)
+    return next((to_utf8(values["url"]) for values in mappings if isinstance(values.get("url"), str)), None)
 
 
 def infer_types(samples: Iterable[SampleMetadata]) -> dict[str, str]:
     """Infer the types of the extra columns from some samples.
 
-    A column that only repeats captions is left out.
+    A column that only repeats captions is omitted.
 
     Args:
         samples: Metadata of the first samples.
@@ -138,10 +139,12 @@ def build_column(
 
 
 def _is_caption(value: object, captions: Sequence[str]) -> bool:
+    """Whether a value is one of the sample's captions, outer white space aside."""
     return isinstance(value, str) and value.strip() in captions
 
 
 def _infer_type(value: object) -> str:
+    """Arrow type that stores a value: bool, int64, double, or string for everything else."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int) and value in INT64_RANGE:
@@ -150,17 +153,23 @@ def _infer_type(value: object) -> str:
 
 
 def _merge_types(types: set[str]) -> str:
+    """Arrow type of a column whose values have these types; double holds integers, too, string anything."""
     if len(types) == 1:
         return next(iter(types))
     return "double" if types == {"int64", "double"} else "string"
 
 
 def _convert(name: str, arrow_type: str, value: Any, invalid: Counter[str]) -> Any:
-    own = _infer_type(value)
+    """A value as its column's type stores it: a string column takes any value as JSON, a double column also integers.
+
+    Returns:
+        The value; None, counted in `invalid`, if it has another type.
+    """
+    value_type = _infer_type(value)
     if arrow_type == "string":
         text = value if isinstance(value, str) else json.dumps(value)
         return to_utf8(text)
-    if own == arrow_type or (arrow_type, own) == ("double", "int64"):
+    if value_type == arrow_type or (arrow_type, value_type) == ("double", "int64"):
         return float(value) if arrow_type == "double" else value
     invalid[name] += 1
     return None

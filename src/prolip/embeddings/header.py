@@ -15,6 +15,7 @@ from prolip.embeddings.storage import Storage, open_storage
 VERSION = 2
 """Version of the format: header keys, schema (schema.py) and metadata of the parts. Other versions are refused."""
 HEADER_FILE = "prolip.json"
+"""Its existence makes a folder a data set of embeddings."""
 DATA_URI = re.compile(r"^(pipe:|https?://|hf://)|^\w+://.*(\{|\.tar$)", re.IGNORECASE)
 """Addresses of input data, where no embeddings can be stored."""
 
@@ -31,13 +32,13 @@ class DatasetHeader:
 
     Attributes:
         version: Format version.
-        model: What `prolip.load` takes.
+        model: Name or path of the model, as `prolip.load` takes it.
         identity: 16 hexadecimal digits: hash of weights, config and tokenizer.
         dim: D, the embedding dimension.
         scale, logit_bias: Match probability sigmoid(scale (1 - CSD / 2) + logit_bias); None for a softmax model.
         variances, precision: How Gaussians are stored.
         modality: The modality that was embedded; None: images and texts.
-        data, captions, image: What `open_data` takes.
+        data, captions, image: The data that was embedded, as `open_data` takes it; without passwords.
         fingerprint: Fingerprint of the data when it was opened.
         part_size: Samples per part; a stream has one part per shard.
         parts: Number of parts of the complete data set.
@@ -98,13 +99,28 @@ class DatasetHeader:
         return header
 
     def write(self, location: str | Path | Storage) -> None:
-        """Write prolip.json."""
+        """Write prolip.json atomically.
+
+        Args:
+            location: A folder, which is created, a URI or a storage.
+        """
         text = json.dumps(asdict(self), indent=2) + "\n"
         open_storage(location).write(HEADER_FILE, lambda file: file.write(text.encode()))
 
     @classmethod
     def read(cls, location: str | Path | Storage) -> DatasetHeader:
-        """Read prolip.json of a folder or an object store."""
+        """Read prolip.json of a folder or an object store.
+
+        Args:
+            location: A folder, a URI or a storage.
+
+        Returns:
+            The header.
+
+        Raises:
+            FileNotFoundError: There is no prolip.json.
+            ValueError: It is damaged, or of another format version.
+        """
         storage = open_storage(location)
         try:
             content = storage.read(HEADER_FILE)
@@ -161,4 +177,5 @@ def check_same_header(old: DatasetHeader, new: DatasetHeader, storage: Storage) 
 
 
 def _describe(value: Any) -> str:
+    """A value of an option, for messages; "unset" for None."""
     return "unset" if value is None else str(value)

@@ -13,7 +13,7 @@ from prolip.data.source import FileBacked, Source, compute_fingerprint
 from prolip.model.prolip import ProLIP
 
 VERSION = 3
-"""Of the Embedder's cache. It enters every hash, so that another version finds none of this one's files."""
+"""Version of the Embedder's cache. It enters every hash, so that another version finds none of this one's files."""
 
 
 def model_identity(model: ProLIP) -> str:
@@ -66,7 +66,7 @@ def texts_identity(texts: Sequence[str]) -> str:
 
 
 def _get_location(source: Source) -> str:
-    """Folders of the data: shards of two data sets may have the same names and sizes."""
+    """Folders of the data, as text: shards of two data sets may have the same names and sizes."""
     files = source.files() if isinstance(source, FileBacked) else ()
     if files:
         return repr(sorted({str(file.resolve().parent) for file in files}))

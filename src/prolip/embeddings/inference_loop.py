@@ -23,8 +23,9 @@ Item = TypeVar("Item")
 PREFETCH_BATCHES = 8
 """Batches decoded in advance: they keep the model busy while texts are encoded between two tasks."""
 MAX_THREADS = 32
+"""Reading threads, unless more are requested."""
 FileStamp = tuple[str, int, int] | None
-"""Of an image with a file of its own: path, size, modification time in ns. None: it is in a shard or a table."""
+"""Path, size in bytes and modification time in ns of an image's own file. None: it is in a shard or a table."""
 
 
 class InferenceSample(NamedTuple):
@@ -50,7 +51,7 @@ class EncodedPart:
             images were not encoded.
         indices: Index of each good sample in its source.
         metadata: Metadata of each good sample.
-        file_stamps: File stamps of each good sample.
+        file_stamps: File stamp of each good sample.
         errors: Bad samples, by index.
     """
 
@@ -71,7 +72,7 @@ class EncodedPart:
         return len(self.indices) + len(self.errors)
 
     def add(self, z: Gaussian | None, samples: Sequence[tuple[int, InferenceSample | SampleError]]) -> None:
-        """Add a batch.
+        """Append a batch to the part, in place.
 
         Args:
             z: Gaussians of the images of its good samples; None if images were not encoded, or no sample is good.
@@ -185,7 +186,13 @@ def encode_tasks(
 
 
 class _Batch(list[Item], Generic[Task, Item]):
-    """Items of one task. is_last: it is the task's last batch."""
+    """Items of one task, a list.
+
+    Args:
+        items: The items.
+        task: Their task.
+        is_last: Whether it is the task's last batch.
+    """
 
     def __init__(self, items: Iterable[Item], task: Task, is_last: bool) -> None:
         super().__init__(items)
@@ -195,10 +202,11 @@ class _Batch(list[Item], Generic[Task, Item]):
 def _make_batches(
     tasks: Iterable[tuple[Task, Iterable[Item]]], batch_size: int
 ) -> Iterator[_Batch[Task, Item]]:
+    """Batches of at most `batch_size` items of one task. A task without items gives one empty batch, its last."""
     for task, items in tasks:
         batch: list[Item] = []
         for item in items:
-            if len(batch) == batch_size:
+            if len(batch) == batch_size:  # only now is it known that the batch is not the last
                 yield _Batch(batch, task, is_last=False)
                 batch = []
             batch.append(item)

@@ -26,9 +26,10 @@ from prolip.extras import import_extra
 
 TASKS_IN_FLIGHT = 2
 """Tasks per actor: one is running, the next is waiting."""
-MAX_ATTEMPTS = 5
+MAX_ATTEMPTS = 3
 """How often a task may kill its worker. (Ray itself repeats a task without limit.)"""
 ATTEMPTS_PREFIX = ".attempts-"
+"""Prefix of the files in which the attempts of a task are counted."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,20 @@ class RayCluster:
         indices: Sequence[int],
         advance: Callable[[int], None],
     ) -> Iterator[TaskResult]:
+        """Run tasks on the cluster, after old attempt counts were removed.
+
+        Args:
+            config: What the workers open.
+            header: Header of the data set.
+            indices: Indices of the tasks.
+            advance: Called with the number of samples of each finished task.
+
+        Yields:
+            The result of each task, in any order.
+
+        Raises:
+            OSError: A worker failed.
+        """
         if not indices:
             return
         for name in config.storage.list_names():
@@ -90,8 +105,13 @@ class RayCluster:
     def _iter_rows(
         self, ray: Any, config: WorkerConfig, header: DatasetHeader, indices: Sequence[int]
     ) -> Iterator[dict[str, Any]]:
+        """Start the actors, and iterate over the dicts that `RayActor` returns, in any order.
+
+        `ray`: the connected module. There are as many actors as `workers` says, or as fit, but never more than tasks.
+        """
         gpus = (1 if ray.cluster_resources().get("GPU") else 0) if self.gpus is None else self.gpus
         workers = min(self.workers or _count_workers(ray.cluster_resources(), self.cpus, gpus), len(indices))
+        # one block per task, so that each is scheduled by itself
         tasks = ray.data.from_items([{"task": index} for index in indices], override_num_blocks=len(indices))
         done = tasks.map(
             RayActor,
@@ -111,7 +131,14 @@ def _count_workers(resources: Mapping[str, float], cpus: float, gpus: float) -> 
 
 
 class RayActor:
-    """A worker in a process of the cluster."""
+    """A worker in a process of the cluster.
+
+    Args:
+        config: What the worker opens.
+        header: Header of the data set.
+        folder: Working directory of the user, which the process changes to, if it exists on this machine.
+        threads: Threads that read and decode.
+    """
 
     def __init__(self, config: WorkerConfig, header: DatasetHeader, folder: Path, threads: int) -> None:
         if folder.is_dir():  # so that relative paths mean what they mean to the user
@@ -140,6 +167,7 @@ class RayActor:
 
 
 def _parse_result(row: Mapping[str, str]) -> TaskResult:
+    """The result in a dict that `RayActor` returned; an OSError if the worker failed."""
     if row["error"]:
         raise OSError(f"A worker failed: {row['error']}")
     task, rows, num_samples, errors = json.loads(row["result"])
@@ -147,11 +175,21 @@ def _parse_result(row: Mapping[str, str]) -> TaskResult:
 
 
 def _get_attempts_file(task: int) -> str:
+    """Name of the file in which the attempts of a task are counted, one byte each."""
     return f"{ATTEMPTS_PREFIX}{task:09d}"
 
 
 def _count_attempt(storage: Storage, task: int, name: str) -> None:
-    """Count the attempts of a task in a file, which is removed when the task ends without killing its worker."""
+    """Count the attempts of a task in a file, which is removed when the task ends without killing its worker.
+
+    Args:
+        storage: Storage of the data set.
+        task: Index of the task.
+        name: Name of the task, for the error.
+
+    Raises:
+        OSError: The task has killed its worker `MAX_ATTEMPTS` times.
+    """
     try:
         attempts = storage.read(_get_attempts_file(task))
     except FileNotFoundError:
@@ -167,7 +205,10 @@ def _count_attempt(storage: Storage, task: int, name: str) -> None:
 
 @contextmanager
 def _connect() -> Iterator[Any]:
-    """The module ray, connected as the caller has connected it, or else for this run."""
+    """Yield the module ray, connected to a cluster: as the caller has connected it, or else for this run only.
+
+    Sets Ray's log levels and hides its progress bars.
+    """
     ray = import_extra("ray", "ray")
     import_extra("ray.data", "ray")
     if ray.is_initialized():

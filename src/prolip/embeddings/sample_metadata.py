@@ -64,7 +64,16 @@ def collect_metadata(sample: Sample) -> SampleMetadata:
 
 
 def _to_json_value(name: str, value: object, location: str) -> Any:
-    """The value as JSON holds it; None if it is too large or of another type."""
+    """A value of `Sample.extra` as JSON holds it; None if it is too large or of another type.
+
+    Args:
+        name: Its name: a column, or a member's extension.
+        value: Bytes of a tar's member, or a value of a table.
+        location: Where the sample is, for errors.
+
+    Raises:
+        BadSampleError: It is a class label (.cls), but not an integer.
+    """
     if isinstance(value, bytes):
         return _parse_member(name.rpartition(".")[2], value, location)
     if isinstance(value, np.generic):
@@ -79,6 +88,10 @@ def _to_json_value(name: str, value: object, location: str) -> Any:
 
 
 def _parse_member(extension: str, content: bytes, location: str) -> Any:
+    """Content of a tar's member by its extension: an integer (cls), a list (npy), JSON (json), or a text.
+
+    None if it is too large, or not what its extension says. Raises BadSampleError for a bad class label.
+    """
     if extension == "cls":
         return _parse_label(content, location)
     if extension == "npy":
@@ -93,6 +106,7 @@ def _parse_member(extension: str, content: bytes, location: str) -> Any:
 
 
 def _parse_label(content: bytes, location: str) -> int:
+    """The integer in a .cls member; raises BadSampleError, with the sample's location, if it is none."""
     try:
         return int(content)
     except ValueError:
@@ -102,6 +116,7 @@ def _parse_label(content: bytes, location: str) -> int:
 
 
 def _parse_array(content: bytes) -> list[Any] | None:
+    """The numbers of a .npy member as a flat list; None if it is damaged, too large or holds no numbers."""
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, OSError):

@@ -91,6 +91,7 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
         A pyarrow table.
     """
     arrow = import_extra("pyarrow", "data")
+    # `row` numbers the part's good samples: a row of the table is the image of one, or one of its captions.
     images = range(len(part.metadata)) if header.modality != "text" else range(0)
     captions = [
         (row, text)
@@ -101,14 +102,17 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
     rows = [*images, *(row for row, _ in captions)]
     blocks = [*part.gaussians, *([texts] if texts is not None and len(texts) else [])]
     z = Gaussian.cat(blocks) if blocks else Gaussian(torch.empty(0, header.dim), torch.empty(0, header.dim))
-    first = [part.metadata[row].captions[:1] for row in images]
+    first_captions = [part.metadata[row].captions[:1] for row in images]  # () without a caption
     invalid: Counter[str] = Counter()
     columns = {
         "id": [extra_columns.to_utf8(part.metadata[row].key) for row in rows],
         "index": [part.indices[row] for row in rows],
         "modality": ["image"] * len(images) + ["text"] * len(captions),
         **_make_gaussian_columns(header, z),
-        "caption": [*(texts[0] if texts else None for texts in first), *(text for _, text in captions)],
+        "caption": [
+            *(first[0] if first else None for first in first_captions),
+            *(text for _, text in captions),
+        ],
         "path": [_get_path(part.file_stamps[row]) for row in rows],
         "url": [extra_columns.find_url(part.metadata[row]) for row in rows],
         "pixel_digest": [*(part.metadata[row].pixel_digest for row in images), *([None] * len(captions))],
@@ -122,8 +126,9 @@ def make_part_table(header: DatasetHeader, index: int, part: EncodedPart, texts:
         ERRORS: json.dumps({str(sample): error for sample, error in part.errors.items()}),
         INVALID_VALUES: json.dumps(invalid),
     }
-    made = schema(header).with_metadata(metadata)
-    return arrow.table([arrow.array(columns[f.name], type=f.type) for f in made], schema=made)
+    part_schema = schema(header).with_metadata(metadata)
+    arrays = [arrow.array(columns[field.name], type=field.type) for field in part_schema]
+    return arrow.table(arrays, schema=part_schema)
 
 
 def read_gaussians(table: Any) -> Gaussian:
@@ -215,12 +220,14 @@ def parse_part_metadata(metadata: Mapping[bytes, bytes]) -> PartMetadata:
 
 
 def _make_gaussian_columns(header: DatasetHeader, z: Gaussian) -> dict[str, Any]:
+    """Columns mean, uncertainty and, with full variances, log_var of Gaussians (n, D), by name."""
     mean = z.mean.to(getattr(torch, header.precision))
     columns = {"mean": _make_list_array(mean), "uncertainty": z.uncertainty.float().numpy()}
     return columns | ({"log_var": _make_list_array(z.log_var.float())} if header.variances == "full" else {})
 
 
 def _make_list_array(values: Tensor) -> Any:
+    """A pyarrow array of n fixed-size lists from a tensor (n, D)."""
     arrow = import_extra("pyarrow", "data")
     return arrow.FixedSizeListArray.from_arrays(
         arrow.array(values.contiguous().numpy().ravel()), values.shape[1]
@@ -230,9 +237,18 @@ def _make_list_array(values: Tensor) -> Any:
 def _make_extra_columns(
     header: DatasetHeader, part: EncodedPart, rows: Sequence[int], invalid: Counter[str]
 ) -> dict[str, list[Any]]:
+    """Values of the extra columns, by column.
+
+    Args:
+        header: For the columns and their types.
+        part: Its good samples.
+        rows: For each row of the table the number of its sample in `part`.
+        invalid: Counter by column, updated with values that have another type or no column.
+    """
     for metadata in part.metadata:
         extra_columns.count_unknown_columns(header.columns, metadata, invalid)
     values = [extra_columns.flatten_extra(metadata) for metadata in part.metadata]
+    # converted once per sample, then repeated for its image and its texts
     columns = {
         name: extra_columns.build_column(name, arrow_type, values, invalid)
         for name, arrow_type in header.columns.items()
@@ -241,6 +257,7 @@ def _make_extra_columns(
 
 
 def _compute_digest(z: Gaussian, ids: Sequence[str]) -> str:
+    """16 hexadecimal digits: hash of the ids and of the Gaussians (n, D)."""
     digest = hashlib.blake2b("\n".join(ids).encode(), digest_size=8)
     for values in (z.mean, z.log_var):
         digest.update(values.contiguous().numpy().data)
@@ -248,4 +265,5 @@ def _compute_digest(z: Gaussian, ids: Sequence[str]) -> str:
 
 
 def _get_path(stamp: FileStamp) -> str | None:
+    """The path in a file stamp, as valid UTF-8; None if the image has no file of its own."""
     return None if stamp is None else extra_columns.to_utf8(stamp[0])

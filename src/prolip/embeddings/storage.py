@@ -78,6 +78,8 @@ class LocalStorage(Storage):
         return import_extra("pyarrow", "data").OSFile(str(self.path / name))
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
+        """As `Storage.write`: a temporary file is filled, then renamed. Creates the folder if it is missing."""
+
         def fill(temporary: Path) -> None:
             with open(temporary, "wb") as file:
                 write(file)
@@ -121,6 +123,7 @@ class ObjectStorage(Storage):
         return system.open_input_file(f"{path}/{name}")
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
+        """As `Storage.write`: the content is collected in memory, then uploaded as one object."""
         # Buffered first: an output stream that an error closes would publish an incomplete object.
         content = io.BytesIO()
         write(content)

@@ -36,7 +36,7 @@ class EmbeddingTasks(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the data."""
+        """Name of the data."""
 
     @property
     def num_samples(self) -> int | None:
@@ -49,7 +49,7 @@ class EmbeddingTasks(Protocol):
         """Samples of a task; None: unknown."""
 
     def items(self, task: int) -> Iterator[Any]:
-        """Items of a task."""
+        """Items of a task, in order: whatever `get_index` and `read` take."""
 
     def get_index(self, item: Any) -> int:
         """Index of the sample in its source, or in its shard."""
@@ -69,7 +69,7 @@ class EmbeddingTasks(Protocol):
 
 
 class SourceTasks:
-    """Tasks of `part_size` consecutive samples of a source. An item is a sample index."""
+    """Tasks of `part_size` consecutive samples of a source each. An item is a sample index."""
 
     def __init__(self, source: Source, part_size: int) -> None:
         self.source, self.part_size, self.name = source, part_size, source.name
@@ -94,6 +94,7 @@ class SourceTasks:
         return self.source.read(item)
 
     def iter_examples(self) -> Iterator[Sample]:
+        """Samples that are evenly spaced over the source, `NUM_EXAMPLES` at most; bad ones are skipped."""
         for index in evenly_spaced(len(self.source), NUM_EXAMPLES) if len(self.source) else ():
             try:
                 yield self.source.read(int(index))
@@ -104,6 +105,7 @@ class SourceTasks:
         return compute_fingerprint("source", self.source.fingerprint(), *_iter_file_stamps(self.source))
 
     def _range(self, task: int) -> range:
+        """Indices of the samples of a task."""
         return range(task * self.part_size, min((task + 1) * self.part_size, len(self.source)))
 
 
@@ -133,14 +135,17 @@ class StreamTasks:
         return item[1]
 
     def iter_examples(self) -> Iterator[Sample]:
-        """The first samples of a few shards, evenly spaced; of others, if those have none."""
+        """The first samples of a few shards, evenly spaced.
+
+        If those shards have no good sample, the other shards are read until one has.
+        """
         first = evenly_spaced(len(self), EXAMPLE_SHARDS).tolist()
         others = [shard for shard in range(len(self)) if shard not in first]
         count = 0
         for shard in [*first, *others]:
             if count and shard in others:
                 return
-            good = (one for one in self.stream.read(shard) if isinstance(one, Sample))
+            good = (found for found in self.stream.read(shard) if isinstance(found, Sample))
             for sample in islice(good, NUM_EXAMPLES // EXAMPLE_SHARDS):
                 count += 1
                 yield sample
@@ -203,9 +208,9 @@ def open_source(
 
 
 def _iter_file_stamps(source: Source) -> Iterator[tuple[int, int]]:
-    """Size and modification time of the files: two data sets may have the same names.
+    """Size in bytes and modification time in ns of the source's files: two data sets may have the same names.
 
-    The folder is left out, so that data may be moved. Images that a table refers to are not checked.
+    The folder doesn't count, so that data may be moved. Images that a table refers to are not checked.
     """
     if isinstance(source, ImageFolder):
         yield from source.stamps()
@@ -215,6 +220,7 @@ def _iter_file_stamps(source: Source) -> Iterator[tuple[int, int]]:
 
 
 def _is_caption_file(path: Path) -> bool:
+    """Whether captions can be read from this file without images; of .json files, those that hold a list."""
     if path.suffix.lower() == ".json" and path.is_file():
         with open(path, "rb") as file:
             return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
@@ -222,11 +228,15 @@ def _is_caption_file(path: Path) -> bool:
 
 
 def _prefetch(samples: Iterator[Sample | SampleError]) -> Iterator[Sample | SampleError]:
-    """The same samples, downloaded in advance by a thread, so that download and inference overlap."""
+    """The same samples, downloaded in advance by a thread, so that download and inference overlap.
+
+    At most `PREFETCH_SAMPLES` wait in memory. An error of the download is raised where the samples are read.
+    """
     queue: Queue[Any] = Queue(PREFETCH_SAMPLES)
     stopped = Event()
 
     def fetch() -> None:
+        """Put (sample, None) for each sample, then (None, None), or (None, error). Runs in the thread."""
         try:
             for sample in samples:
                 if not _put(queue, (sample, None), stopped):
@@ -251,7 +261,7 @@ def _prefetch(samples: Iterator[Sample | SampleError]) -> Iterator[Sample | Samp
 
 
 def _put(queue: Queue[Any], value: object, stopped: Event) -> bool:
-    """Whether the value was put before the consumer stopped."""
+    """Put a value, and wait while the queue is full; returns whether that was done before the consumer stopped."""
     while not stopped.is_set():
         try:
             queue.put(value, timeout=0.1)

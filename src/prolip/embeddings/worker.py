@@ -88,17 +88,20 @@ class Worker:
                 yield pending.result()
 
     def _write(self, index: int, part: EncodedPart, texts: Gaussian | None) -> TaskResult:
+        """Write the part of a task; `texts`: Gaussians (m, D) of its captions. Runs in the writing thread."""
         table = make_part_table(self.header, index, part, texts)
         write_part(self.storage, index, table)
         return TaskResult(index, len(table), part.num_samples, tuple(part.errors.values()))
 
     def _read(self, item: object) -> tuple[int, InferenceSample | SampleError]:
+        """Index of an item's sample (`EmbeddingTasks`), and the prepared sample or its error. Called by threads."""
         preprocessing = None if self.header.modality == "text" else self.model.config.image.preprocessing
         return self.tasks.get_index(item), prepare_or_error(
             lambda: prepare_sample(self.tasks.read(item), preprocessing)
         )
 
     def _embed_texts(self, part: EncodedPart) -> Gaussian | None:
+        """Gaussians (m, D) of all captions of a part, sample by sample; None if only images are embedded."""
         if self.header.modality == "image":
             return None
         captions = [text for metadata in part.metadata for text in metadata.captions]
@@ -110,6 +113,8 @@ class WorkerConfig:
     """The arguments of `embed` that a worker needs, as plain values that can be sent to another machine.
 
     Attributes:
+        model, data, captions, image, modality, part_size, batch_size, text_batch_size, device: As for `embed`, with
+            absolute paths.
         storage: All workers must reach it under this address.
     """
 
