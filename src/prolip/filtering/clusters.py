@@ -11,6 +11,7 @@ import torch
 CLUSTERS_PER_ITEM = 3
 """Clusters that an item belongs to: two similar items may lie on either side of a border."""
 BLOCK = 8192
+"""Items that are compared together."""
 SAMPLED_ITEMS = 1000
 """Items whose similar pairs are all searched, to measure what clusters miss."""
 
@@ -44,6 +45,7 @@ def group_by_cluster(clusters: np.ndarray) -> list[np.ndarray]:
     Returns:
         For each cluster the indices of its items, increasing, int64.
     """
+    # position p of the flattened array belongs to item p // c; stable sorting keeps items increasing in each cluster
     order = np.argsort(clusters.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(clusters.ravel()))
     return np.split(order // clusters.shape[1], ends[:-1])
@@ -53,26 +55,30 @@ def measure_cluster_recall(clusters: np.ndarray, means: np.ndarray, min_cosine: 
     """The fraction of similar pairs that share a cluster, over the pairs of a sample of items.
 
     Args:
-        clusters: Clusters of `assign_clusters`.
+        clusters: int32 (n, c), of `assign_clusters`.
         means: float32 (n, D), of unit length.
-        min_cosine: Min cosine of a similar pair.
+        min_cosine: Smallest cosine of a similar pair.
 
     Returns:
         The fraction; None if the sample has no similar pair.
     """
-    rows = np.sort(np.random.default_rng(1).choice(len(means), min(SAMPLED_ITEMS, len(means)), replace=False))
-    left = torch.from_numpy(means[rows])
+    sample = np.sort(
+        np.random.default_rng(1).choice(len(means), min(SAMPLED_ITEMS, len(means)), replace=False)
+    )
+    sample_means = torch.from_numpy(means[sample])
     pairs = found = 0
-    for columns, block in _iter_blocks(means):
-        first, second = (left @ block.mT >= min_cosine).numpy().nonzero()
-        a, b = rows[first], second + columns.start
-        a, b = a[a != b], b[a != b]
+    for rows, block in _iter_blocks(means):
+        first, second = (sample_means @ block.mT >= min_cosine).numpy().nonzero()
+        a, b = sample[first], second + rows.start  # item numbers of both sides of each similar pair
+        a, b = a[a != b], b[a != b]  # an item is not its own duplicate
         pairs += len(a)
+        # whether any cluster of a is any cluster of b
         found += int((clusters[a][:, :, None] == clusters[b][:, None]).any((1, 2)).sum())
     return found / pairs if pairs else None
 
 
 def _iter_blocks(means: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
+    """Consecutive rows of (n, D), `BLOCK` at most: their slice, and a copy of them in memory as a tensor."""
     for first in range(0, len(means), BLOCK):
         rows = slice(first, min(first + BLOCK, len(means)))
         yield rows, torch.from_numpy(np.array(means[rows]))

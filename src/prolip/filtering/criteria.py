@@ -12,12 +12,14 @@ CriterionName = Literal["csd", "cosine", "image-uncertainty", "text-uncertainty"
 
 @dataclass(frozen=True)
 class FilterScore:
-    """A score of pairs.
+    """A criterion: a score of image-text pairs, by which they are ranked.
 
-    column:      of the score table.
-    sign:        +1 if large values are good, -1 if small ones are.
-    requirement: what a sample must have, for messages.
-    description: for reports.
+    Attributes:
+        name: Name of the criterion.
+        column: Its column in the table of scores (filtering/scores.py).
+        sign: +1 if large values are good, -1 if small ones are.
+        requirement: What a sample must have, for messages.
+        description: One line for reports.
     """
 
     name: CriterionName

@@ -17,7 +17,9 @@ log = logging.getLogger("prolip.filtering")
 UID_TYPE = np.dtype("u8,u8")
 """int(uid[:16], 16) and int(uid[16:], 16)."""
 UID_DIGITS = 32
+"""Hexadecimal digits of a uid."""
 HEX_VALUES = np.full(256, 255, np.uint8)
+"""Value of each ASCII character as a hexadecimal digit; 255: it is none."""
 HEX_VALUES[np.frombuffer(b"0123456789abcdef", np.uint8)] = range(16)
 HEX_VALUES[np.frombuffer(b"ABCDEF", np.uint8)] = range(10, 16)
 
@@ -33,6 +35,9 @@ def write_datacomp_ids(path: Path, selection: Selection) -> Path:
 
     Returns:
         The path.
+
+    Raises:
+        ValueError: A kept sample has no uid.
     """
     column = get_uid_column(selection)
     blocks = [parse_uids(part.kept[column], column) for part in selection.iter_parts([column])]
@@ -91,6 +96,9 @@ def parse_uids(texts: Any, column: str) -> np.ndarray:
 
     Returns:
         (n,) of UID_TYPE.
+
+    Raises:
+        ValueError: A text is not a uid.
     """
     if not len(texts):
         return np.empty(0, UID_TYPE)
@@ -101,6 +109,7 @@ def parse_uids(texts: Any, column: str) -> np.ndarray:
             "choose the output parquet or shards"
         )
     nibbles = HEX_VALUES[_to_bytes(texts)].reshape(-1, 2)
+    # two digits are a byte, and eight bytes, the most significant first, half of a uid: (n, 2)
     halves = (nibbles[:, 0] << 4 | nibbles[:, 1]).reshape(-1, 2, 8).view(">u8")[:, :, 0]
     pairs = np.empty(len(texts), UID_TYPE)
     pairs["f0"], pairs["f1"] = halves[:, 0], halves[:, 1]
@@ -108,7 +117,7 @@ def parse_uids(texts: Any, column: str) -> np.ndarray:
 
 
 def _find_invalid_uid(texts: Any) -> str | None:
-    """The first text that does not have 32 hexadecimal digits; None if all have."""
+    """The first text of a pyarrow column that does not have 32 hexadecimal digits; None if all have."""
     compute = import_extra("pyarrow.compute", "data")
     if not len(texts):
         return None
@@ -120,7 +129,7 @@ def _find_invalid_uid(texts: Any) -> str | None:
 
 
 def _to_bytes(texts: Any) -> np.ndarray:
-    """uint8 (32 n,): the characters of texts of 32 characters each."""
+    """uint8 (32 n,): the characters of a pyarrow column of n texts of 32 characters each."""
     fixed = texts.combine_chunks().cast("binary").cast(import_extra("pyarrow", "data").binary(UID_DIGITS))
     start = fixed.offset * UID_DIGITS
     return np.frombuffer(fixed.buffers()[1], np.uint8)[start : start + UID_DIGITS * len(fixed)]

@@ -38,18 +38,21 @@ MAX_EXACT = 50_000
 DuplicateKind = Literal["images", "captions", "both"]
 """images, captions: pairs whose images, or whose captions, are similar. both: either of them."""
 ROW_COLUMN = {"images": "image_row", "captions": "text_row"}
+"""The column of the scores with the row in the part of the embeddings, by what is compared."""
 COPY_COLUMN = {"images": "pixel_digest", "captions": "caption"}
-"""The column that exact copies have in common."""
+"""The column of the scores that exact copies have in common, by what is compared."""
 
 
 @dataclass(frozen=True, eq=False)
 class NearDuplicates:
     """The n pairs above the threshold by rank, the best first.
 
-    part, index:  int64 (n,), of the sample.
-    better:       int64 (n,): the rank of the better pair that it duplicates; -1: it is kept.
-    recall:       of the clusters, by what was compared; empty: all pairs were compared. None: no two pairs of a sample
-                  are similar.
+    Attributes:
+        part: int64 (n,): part of the embeddings that holds the sample.
+        index: int64 (n,): index of the sample.
+        better: int64 (n,): rank of the better pair that it duplicates; NO_DUPLICATE (-1): it is kept.
+        recall: By what was compared (images, captions): the fraction of similar pairs that clusters find, None if no
+            similar pair was sampled. Empty if all pairs were compared.
     """
 
     part: np.ndarray
@@ -59,28 +62,43 @@ class NearDuplicates:
 
     @property
     def count(self) -> int:
-        """The number of dropped pairs."""
+        """Number of pairs that are dropped as duplicates."""
         return int((self.better != NO_DUPLICATE).sum())
 
     def dropped_in_part(self, part: int) -> np.ndarray:
-        """The sample indices of a part that are dropped."""
+        """Sample indices of a part that are dropped as duplicates.
+
+        Args:
+            part: Index of the part.
+
+        Returns:
+            int64 (k,), in the order of ranks.
+        """
         parts, indices = self._dropped
         first, last = np.searchsorted(parts, [part, part + 1])
         return indices[first:last]
 
     @cached_property
     def _dropped(self) -> tuple[np.ndarray, np.ndarray]:
-        """Parts and sample indices of all dropped pairs, by part."""
+        """Parts and sample indices of all dropped pairs, (k,) each, sorted by part."""
         ranks = np.flatnonzero(self.better != NO_DUPLICATE)
         ranks = ranks[np.argsort(self.part[ranks], kind="stable")]
         return self.part[ranks], self.index[ranks]
 
     def list_pairs(self, max_pairs: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """The first dropped pairs: (part, index) of each, and of the one that is kept."""
-        rows = np.flatnonzero(self.better != NO_DUPLICATE)[:max_pairs]
-        return [(self._locate(row), self._locate(self.better[row])) for row in rows]
+        """The dropped pairs with the best ranks, and what they duplicate.
+
+        Args:
+            max_pairs: How many to list at most.
+
+        Returns:
+            For each, (part, sample index) of the dropped pair, and of the better one that is kept.
+        """
+        ranks = np.flatnonzero(self.better != NO_DUPLICATE)[:max_pairs]
+        return [(self._locate(rank), self._locate(self.better[rank])) for rank in ranks]
 
     def _locate(self, rank: int) -> tuple[int, int]:
+        """(part, sample index) of the pair with a rank."""
         return int(self.part[rank]), int(self.index[rank])
 
 
@@ -100,35 +118,46 @@ def find_near_duplicates(
         embeddings: What `prolip embed` wrote.
         scores: Scores of these embeddings.
         criterion: What ranks pairs.
-        threshold: Above which pairs are compared.
-        kind: What is compared.
-        min_cosine: The least cosine of the means of near-duplicates.
-        temp_folder: With room for the means of the pairs above the threshold.
+        threshold: Pairs above it are compared.
+        kind: What is compared: images, captions, or both.
+        min_cosine: Smallest cosine of the means of near-duplicates.
+        temp_folder: Folder for an unnamed temporary file, with room for the means of the pairs above the threshold.
 
     Returns:
         For every pair above the threshold whether it is kept, or which better pair it duplicates.
     """
     kinds = ("images", "captions") if kind == "both" else (kind,)
     kept = _read_kept(scores, criterion, threshold, kinds)
+    # ~ reverses the order: the largest score first, equal ones in data order
     order = np.argsort(~to_sort_keys(kept.score), kind="stable")
     relations: list[SimilarityRelation] = []
     recall: dict[str, float | None] = {}
-    for one in kinds:
-        relations.append(GroupSimilarity(group_equal_texts(kept.copy_keys[one])[order]))
-        means = _load_means(embeddings, kept.part, kept.rows[one], order, temp_folder)
+    for compared in kinds:
+        # exact copies first: they are found without clusters, however many there are
+        relations.append(GroupSimilarity(group_equal_texts(kept.copy_keys[compared])[order]))
+        means = _load_means(embeddings, kept.part, kept.rows[compared], order, temp_folder)
         if len(order) <= MAX_EXACT:
             groups = [np.arange(len(order))]
         else:
             clusters = assign_clusters(means)
             groups = group_by_cluster(clusters)
-            recall[one] = measure_cluster_recall(clusters, means, min_cosine)
+            recall[compared] = measure_cluster_recall(clusters, means, min_cosine)
         relations.append(CosineSimilarityTest(means, min_cosine, groups))
     return NearDuplicates(kept.part[order], kept.index[order], remove_greedily(len(order), relations), recall)
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """Pairs above the threshold, in data order. rows: in their part of the embeddings; copy_keys: see `COPY_COLUMN`."""
+    """The n pairs above the threshold, in data order.
+
+    Attributes:
+        part: int64 (n,): part of the embeddings.
+        index: int64 (n,): index of the sample.
+        score: float32 (n,), larger is better.
+        rows: By what is compared, int64 (n,): row of the image or text in its part; NO_DUPLICATE (-1) if there is
+            none.
+        copy_keys: By what is compared, a pyarrow column of n texts that are equal for exact copies (`COPY_COLUMN`).
+    """
 
     part: np.ndarray
     index: np.ndarray
@@ -140,21 +169,22 @@ class _Kept:
 def _read_kept(
     scores: ScoreCache, criterion: FilterScore, threshold: Threshold, kinds: tuple[str, ...]
 ) -> _Kept:
+    """Read the pairs above the threshold, of all parts. `kinds`: what is compared, images, captions or both."""
     arrow = import_extra("pyarrow", "data")
     threshold_filter = ThresholdFilter(threshold)
-    found, values, parts = [], [], []
+    tables, kept_scores, parts = [], [], []
     for best in scores.iter_best(
         criterion, [*(ROW_COLUMN[kind] for kind in kinds), *(COPY_COLUMN[kind] for kind in kinds)]
     ):
         is_kept = threshold_filter.apply(best.score)
-        found.append(best.rows.filter(arrow.array(is_kept)))
-        values.append(best.score[is_kept])
-        parts.append(np.full(len(values[-1]), best.part))
-    table = arrow.concat_tables(found)
+        tables.append(best.rows.filter(arrow.array(is_kept)))
+        kept_scores.append(best.score[is_kept])
+        parts.append(np.full(len(kept_scores[-1]), best.part))
+    table = arrow.concat_tables(tables)
     return _Kept(
         np.concatenate(parts),
         table["index"].to_numpy(),
-        np.concatenate(values),
+        np.concatenate(kept_scores),
         {kind: table[ROW_COLUMN[kind]].fill_null(NO_DUPLICATE).to_numpy() for kind in kinds},
         {kind: table[COPY_COLUMN[kind]] for kind in kinds},
     )
@@ -171,22 +201,35 @@ def group_equal_texts(texts: Any) -> np.ndarray:
     """
     compute = import_extra("pyarrow.compute", "data")
     long = texts.cast("large_string")  # texts may have more than 2 GiB together
-    plain = compute.utf8_lower(compute.utf8_trim_whitespace(long)).combine_chunks()
-    groups: np.ndarray = plain.dictionary_encode().indices.fill_null(NO_DUPLICATE).to_numpy().astype(np.int64)
+    normalized = compute.utf8_lower(compute.utf8_trim_whitespace(long)).combine_chunks()
+    groups: np.ndarray = (
+        normalized.dictionary_encode().indices.fill_null(NO_DUPLICATE).to_numpy().astype(np.int64)
+    )
     return groups
 
 
 def _load_means(
     embeddings: EmbeddingDataset, parts: np.ndarray, rows: np.ndarray, order: np.ndarray, temp_folder: Path
 ) -> np.ndarray:
-    """float32 (n, D) by rank, of unit length; zero where there is no row, so that nothing is similar to it."""
+    """Read the means of n pairs into a memory-mapped temporary file.
+
+    Args:
+        embeddings: What `prolip embed` wrote.
+        parts: int64 (n,), increasing: part of each pair.
+        rows: int64 (n,): row in the part; NO_DUPLICATE (-1): none.
+        order: int64 (n,): the pairs by rank, the best first.
+        temp_folder: Folder for the temporary file, which has no name.
+
+    Returns:
+        float32 (n, D) by rank, of unit length; zero where there is no row, so that nothing is similar to it.
+    """
     shape = (len(order), embeddings.header.dim)
     if not len(order):
         return np.zeros(shape, np.float32)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     with TemporaryFile(dir=temp_folder) as file:
-        means = np.memmap(file, np.float32, "w+", shape=shape)
+        means = np.memmap(file, np.float32, "w+", shape=shape)  # outlives the closed file
     for part, items in _group_by_part(parts):
         items = items[rows[items] != NO_DUPLICATE]
         block = column_to_tensor(embeddings.read_part(part, ["mean"])["mean"])[rows[items]]
@@ -195,7 +238,7 @@ def _load_means(
 
 
 def _group_by_part(parts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Items of each part; `parts` is increasing."""
+    """Each part, and the positions of its items, int64; `parts` (n,) is increasing."""
     unique, starts = np.unique(parts, return_index=True)
     for part, items in zip(unique, np.split(np.arange(len(parts)), starts[1:]), strict=True):
         yield int(part), items

@@ -13,11 +13,17 @@ from prolip.filtering.score_cache import select_best_captions
 from prolip.filtering.selection import PartFilterOutcomes, SampleOutcome, Selection
 
 COUNT = 12
+"""Examples per list."""
 
 
 @dataclass(frozen=True)
 class FilterExample:
-    """A sample: its part, and all columns of its best row of the scores (filtering/scores.py)."""
+    """A sample that a report shows.
+
+    Attributes:
+        part: Index of its part.
+        row: All columns of its best row of the scores (filtering/scores.py), by name.
+    """
 
     part: int
     row: dict[str, Any]
@@ -25,7 +31,15 @@ class FilterExample:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterExamples:
-    """Each list is sorted by score, the best first; duplicates: (dropped sample, better one that is kept)."""
+    """Lists of example samples, each sorted by score, the best first.
+
+    Attributes:
+        best: The best of the kept samples.
+        just_kept: The worst of the kept samples.
+        just_dropped: The best of those below the threshold.
+        worst: The worst of those below the threshold.
+        duplicates: (dropped sample, better one that is kept).
+    """
 
     best: list[FilterExample]
     just_kept: list[FilterExample]
@@ -45,15 +59,14 @@ def find_examples(selection: Selection, count: int = COUNT) -> FilterExamples:
         The examples of each list.
     """
     best, just_kept = _Top(count, SampleOutcome.KEPT, 1), _Top(count, SampleOutcome.KEPT, -1)
-    just_dropped, worst = (
-        _Top(count, SampleOutcome.BELOW_THRESHOLD, 1),
-        _Top(count, SampleOutcome.BELOW_THRESHOLD, -1),
-    )
+    just_dropped = _Top(count, SampleOutcome.BELOW_THRESHOLD, 1)
+    worst = _Top(count, SampleOutcome.BELOW_THRESHOLD, -1)
+    groups = (best, just_kept, just_dropped, worst)
     for part_outcomes in selection.iter_parts():
-        for group in (best, just_kept, just_dropped, worst):
+        for group in groups:
             group.add(part_outcomes)
     pairs = [] if selection.duplicates is None else selection.duplicates.list_pairs(count)
-    wanted = [key for group in (best, just_kept, just_dropped, worst) for key in group.list_samples()]
+    wanted = [key for group in groups for key in group.list_samples()]
     rows = _read_examples(selection, [*wanted, *(key for pair in pairs for key in pair)])
     return FilterExamples(
         best=[rows[key] for key in best.list_samples()],
@@ -66,29 +79,35 @@ def find_examples(selection: Selection, count: int = COUNT) -> FilterExamples:
 
 @dataclass
 class _Top:
-    """The samples of one outcome with the largest scores (sign 1), or the smallest (-1); of equal ones the first."""
+    """The `count` samples of one outcome with the largest scores (sign 1) or the smallest (-1); ties in data order.
+
+    Attributes:
+        found: (-sign * score, part, sample index) of those found so far, the most extreme first.
+    """
 
     count: int
     outcome: SampleOutcome
     sign: int
-    found: list[tuple[float, int, int]] = field(default_factory=list)  # -sign * score, part, index
+    found: list[tuple[float, int, int]] = field(default_factory=list)
 
     def add(self, part_outcomes: PartFilterOutcomes) -> None:
+        """Take the samples of another part into account."""
         rows = np.flatnonzero(part_outcomes.outcome == self.outcome)
         rows = rows[np.argsort(-self.sign * part_outcomes.score[rows], kind="stable")[: self.count]]
         indices = part_outcomes.rows["index"].to_numpy()[rows].tolist()
-        ordered = (-self.sign * part_outcomes.score[rows]).tolist()
-        more = [(value, part_outcomes.part, index) for value, index in zip(ordered, indices, strict=True)]
-        self.found = heapq.nsmallest(self.count, [*self.found, *more])
+        sort_values = (-self.sign * part_outcomes.score[rows]).tolist()
+        new = [(value, part_outcomes.part, index) for value, index in zip(sort_values, indices, strict=True)]
+        self.found = heapq.nsmallest(self.count, [*self.found, *new])
 
     def list_samples(self) -> list[tuple[int, int]]:
-        """(part, index) of each, the most extreme first."""
+        """(part, sample index) of each, the most extreme first."""
         return [(part, index) for _, part, index in self.found]
 
 
 def _read_examples(
     selection: Selection, keys: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], FilterExample]:
+    """Read the best rows of samples, given and returned by (part, sample index); each part is read once."""
     by_part: dict[int, list[int]] = {}
     for part, index in dict.fromkeys(keys):
         by_part.setdefault(part, []).append(index)
@@ -100,6 +119,7 @@ def _read_examples(
 
 
 def _read_part_examples(selection: Selection, part: int, indices: Sequence[int]) -> list[FilterExample]:
+    """Read the best rows of some samples, by their indices, of one part; in the order of the part."""
     best = select_best_captions(selection.scores.read_part(part), part, selection.criterion)
     wanted = np.flatnonzero(np.isin(best.rows["index"].to_numpy(), indices))
     return [FilterExample(part, row) for row in best.rows.take(wanted).to_pylist()]

@@ -31,19 +31,22 @@ from prolip.filtering.threshold import Threshold, find_threshold
 from prolip.model.prolip import ProLIP
 
 Output = Literal["ids", "parquet", "shards"]
+"""ids: the uids in DataComp's format. parquet: a table of the kept samples. shards: tars of them."""
 SHARD_SIZE = 10_000
+"""Samples per shard."""
 
 
 @dataclass(frozen=True, eq=False)
 class FilterResult:
     """What was decided, and what was written.
 
-    embeddings: Embeddings of the samples.
-    selection:  the outcome of every sample.
-    counts:     of outcomes, and the distribution of scores.
-    errors:     samples that could not be embedded, by reason.
-    summary:    the content of filter.json.
-    paths:      the files and folders that were written.
+    Attributes:
+        embeddings: Embeddings of the samples.
+        selection: The outcome of every sample.
+        counts: Number of samples by outcome, and the distribution of scores.
+        errors: Samples that could not be embedded, by reason.
+        summary: The content of filter.json.
+        paths: The files and folders that were written.
     """
 
     embeddings: EmbeddingDataset
@@ -83,21 +86,24 @@ def filter_pairs(
     Args:
         source: An embedding data set; or data of any kind, which is embedded into `out`/embeddings first, by `model`.
         out: A folder of this machine.
-        keep_fraction: Of the samples, above 0 and at most 1. A sample with several captions is ranked by the best one.
-        rank_by: The criterion.
-        model: For data that is not embedded yet.
+        keep_fraction: Fraction of the samples to keep, above 0 and at most 1. Of several captions the best one counts.
+        rank_by: The criterion (filtering/criteria.py).
+        model: Model that embeds data that is not embedded yet.
         captions, image, variances, precision, batch_size, max_bad_fraction, device: As for `embed`, for data that is
             not embedded yet; None: the default of `embed`.
         duplicates: Which near-duplicates are dropped: of those that are similar the best is kept. None: they are not
             searched.
-        duplicate_cosine: The least cosine of the means of near-duplicates.
-        outputs: None: parquet, and ids if the samples have uids.
+        duplicate_cosine: Smallest cosine of the means of near-duplicates.
+        outputs: What to write; None: parquet, and ids if the samples have uids.
         shard_size: Samples per shard.
         ground_truth: An extra column that is true for matching pairs; precision and recall are computed against it.
         progress: Show progress bars; None: if stderr is a terminal.
 
     Returns:
         The selection, its counts and the paths that were written.
+
+    Raises:
+        ValueError: An argument is invalid, no sample has a score, or `out` belongs to another source or selection.
     """
     criterion, storage = get_criterion(rank_by), open_storage(out)
     if not isinstance(storage, LocalStorage):
@@ -167,7 +173,11 @@ def _select(
     embeddings: EmbeddingDataset, folder: Path, criterion: FilterScore, keep_fraction: float,
     duplicates: DuplicateKind | None, duplicate_cosine: float, progress: bool | None,
 ) -> Selection:  # fmt: skip
-    """Compute the scores, the threshold among them, and the near-duplicates above it."""
+    """Compute the scores, the threshold among them, and the near-duplicates above it.
+
+    Scores are cached in `folder`/scores; `folder` also holds the temporary file of the means while duplicates are
+    searched.
+    """
     scores = cache_scores(embeddings, folder / "scores", progress)
     threshold = _find_threshold(scores, criterion, keep_fraction, embeddings)
     found = None if duplicates is None else find_near_duplicates(
@@ -183,7 +193,7 @@ def _check(
     outputs: Sequence[str] | None,
     shard_size: int,
 ) -> None:
-    """Check arguments before hours of work, not after."""
+    """Raise a ValueError if an argument of `filter_pairs` is invalid: before hours of work, not after."""
     require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
     if not 0 < duplicate_cosine <= 1:
         raise ValueError(f"duplicate_cosine must be above 0 and at most 1, not {duplicate_cosine!r}")
@@ -195,12 +205,13 @@ def _check(
 
 
 def _refuse_options(data: str, **options: object) -> None:
-    """Options of embedding have no effect on data that is already embedded."""
+    """Raise a ValueError if an option of embedding is set: on data that is already embedded it has no effect."""
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(f"{data} is already embedded: leave out {', '.join(given)}")
 
 
 def _require_model(model: str | Path | ProLIP | None, source: object) -> str | Path | ProLIP:
+    """The model; a ValueError if it is None, since `source` is not embedded yet."""
     if model is None:
         raise ValueError(
             f"{source} is not an embedding data set, so a model is needed to embed it: pass --model"
@@ -209,6 +220,7 @@ def _require_model(model: str | Path | ProLIP | None, source: object) -> str | P
 
 
 def _require_column(embeddings: EmbeddingDataset, column: str | None) -> None:
+    """Raise a ValueError if the column of the ground truth, if one is named, is not a column of the scores."""
     if column is not None and column not in (columns := get_score_columns(embeddings.header)):
         raise ValueError(
             f"there is no column {column!r} for ground_truth; the columns are {join_names(columns, 30)}"
@@ -218,6 +230,7 @@ def _require_column(embeddings: EmbeddingDataset, column: str | None) -> None:
 def _find_threshold(
     scores: ScoreCache, criterion: FilterScore, keep_fraction: float, embeddings: EmbeddingDataset
 ) -> Threshold:
+    """The threshold that keeps a fraction of the samples; a ValueError if no sample has a score by the criterion."""
     threshold = find_threshold(lambda: (best.score for best in scores.iter_best(criterion)), keep_fraction)
     if threshold.nan_count == threshold.total:
         raise ValueError(
@@ -231,6 +244,18 @@ def _write(
     outputs: Sequence[Output] | None, folder: Path, selection: Selection, embeddings: EmbeddingDataset,
     data: str | None, kept: int, size: int, progress: bool | None,
 ) -> Iterator[Path]:  # fmt: skip
+    """Write each output into `folder`, and yield the path of each when it is complete.
+
+    Args:
+        outputs: What to write; None: parquet, and ids if the samples have uids.
+        folder: Folder of the filter.
+        selection: The outcome of every sample.
+        embeddings: Embeddings of these samples.
+        data: The data, for shards; None: as in the header of the embeddings.
+        kept: Number of kept samples.
+        size: Samples per shard.
+        progress: Show a progress bar; None: if stderr is a terminal.
+    """
     chosen = outputs or (("parquet", "ids") if has_uids(selection) else ("parquet",))
     if "ids" in chosen:
         yield write_datacomp_ids(folder / "ids.npy", selection)
@@ -245,7 +270,13 @@ def _write(
 
 
 def _count_outcomes(selection: Selection, counts: FilterSummary, errors: ErrorCounts) -> dict[str, Any]:
+    """The part of filter.json about the result: counts, threshold, quantiles of scores, errors, recall of clusters.
+
+    The threshold is a value of the criterion's column: the last one that is kept; None if nothing is, or it is
+    infinite.
+    """
     score = selection.threshold.score
+    # the score is sign * value; + 0.0 turns -0.0 into 0.0
     value = None if score is None or not np.isfinite(score) else selection.criterion.sign * score + 0.0
     return {
         "samples": counts.total,

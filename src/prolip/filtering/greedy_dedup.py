@@ -15,9 +15,11 @@ import numpy as np
 import torch
 
 UNDECIDED, KEPT, DROPPED = 0, 1, 2
+"""States of an item."""
 BLOCK = (2048, 8192)
-"""Items that are compared together: 64 MiB of cosines."""
+"""Items, and better items, that are compared together: 64 MiB of cosines."""
 NO_DUPLICATE = -1
+"""In place of the rank of a better item: there is none."""
 
 
 class SimilarityRelation(Protocol):
@@ -57,7 +59,11 @@ def remove_greedily(count: int, relations: Sequence[SimilarityRelation]) -> np.n
 
 @dataclass(frozen=True, eq=False)
 class GroupSimilarity:
-    """Similar: in the same group. groups: int64 (n,) from 0; NO_DUPLICATE: similar to no other item."""
+    """Items are similar if they are in the same group.
+
+    Attributes:
+        groups: int64 (n,), from 0: group of each item; NO_DUPLICATE: similar to no other item.
+    """
 
     groups: np.ndarray
 
@@ -70,13 +76,14 @@ class GroupSimilarity:
             must_wait: bool (n,), written.
         """
         undecided = np.flatnonzero((states == UNDECIDED) & (self.groups != NO_DUPLICATE))
-        best = self._best_of_groups(states == KEPT)[self.groups[undecided]]
-        found = best < undecided
-        _set_better(better, undecided[found], best[found])
-        must_wait[undecided] |= self._best_of_groups(states == UNDECIDED)[self.groups[undecided]] < undecided
+        best_kept = self._best_of_groups(states == KEPT)[self.groups[undecided]]
+        found = best_kept < undecided
+        _set_better(better, undecided[found], best_kept[found])
+        best_undecided = self._best_of_groups(states == UNDECIDED)[self.groups[undecided]]
+        must_wait[undecided] |= best_undecided < undecided
 
     def _best_of_groups(self, is_wanted: np.ndarray) -> np.ndarray:
-        """int64: the first wanted item of each group; n if there is none."""
+        """The first wanted item of each group, int64 (groups,); n if there is none. `is_wanted`: bool (n,)."""
         best = np.full(self.groups.max(initial=NO_DUPLICATE) + 1, len(self.groups))
         rows = np.flatnonzero(is_wanted & (self.groups != NO_DUPLICATE))
         np.minimum.at(best, self.groups[rows], rows)
@@ -85,10 +92,12 @@ class GroupSimilarity:
 
 @dataclass(frozen=True, eq=False)
 class CosineSimilarityTest:
-    """Similar: a cosine of at least `min_cosine`, of items that share a cluster.
+    """Items are similar if they share a cluster and the cosine of their means is at least `min_cosine`.
 
-    means:    float32 (n, D), of unit length; may be a memory map.
-    clusters: the items of each, increasing.
+    Attributes:
+        means: float32 (n, D), of unit length; may be a memory map.
+        min_cosine: Smallest cosine of similar items.
+        clusters: For each cluster its items, increasing, int64.
     """
 
     means: np.ndarray
@@ -117,12 +126,21 @@ class CosineSimilarityTest:
         better: np.ndarray,
         must_wait: np.ndarray,
     ) -> None:
+        """Compare undecided items with the better ones of their cluster; writes `better` and `must_wait`.
+
+        Args:
+            items: int64, increasing: undecided items, at most BLOCK[0].
+            others: int64, increasing: items of the cluster that are kept or undecided.
+            states: uint8 (n,), as in `SimilarityRelation.update`.
+            better: int64 (n,), written.
+            must_wait: bool (n,), written.
+        """
         left = torch.from_numpy(self.means[items])
         others = others[: np.searchsorted(others, items[-1])]  # only better ones count
         for first in range(0, len(others), BLOCK[1]):
             block = others[first : first + BLOCK[1]]
             is_similar = (left @ torch.from_numpy(self.means[block]).mT >= self.min_cosine).numpy()
-            is_similar &= block < items[:, None]
+            is_similar &= block < items[:, None]  # (items, block); smaller numbers are better ranks
             to_kept, to_undecided = (
                 is_similar & (states[block] == KEPT),
                 is_similar & (states[block] == UNDECIDED),
@@ -133,5 +151,6 @@ class CosineSimilarityTest:
 
 
 def _set_better(better: np.ndarray, rows: np.ndarray, found: np.ndarray) -> None:
+    """Write the better items `found` for the items `rows` into `better`, unless it has an even better one."""
     known = better[rows]
     better[rows] = np.where(known == NO_DUPLICATE, found, np.minimum(known, found))

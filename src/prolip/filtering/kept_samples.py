@@ -27,14 +27,14 @@ EXTENSIONS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
 """Image formats that are copied; an image of another format is written as PNG."""
 
 PartRows = Iterator[tuple[int, Any]]
-"""(part, its kept rows as a pyarrow table), one part at a time."""
+"""(index of a part or shard, its kept rows as a pyarrow table), one at a time."""
 
 
 def require_readable(data: str) -> None:
     """Raise ValueError if the location of the data lacks its password, which is never stored.
 
     Args:
-        data: The location.
+        data: Location of the data, as the header of its embeddings has it.
     """
     if is_stream(data) and "***" in data:
         raise ValueError(
@@ -52,10 +52,13 @@ def iter_kept_samples(
         selection: The outcome of every sample.
         embeddings: Embeddings of these samples.
         data: The data that was embedded, with its passwords if it is a stream.
-        skip: The number of first kept samples to leave out.
+        skip: The number of first kept samples to skip.
 
     Returns:
-        (key, files) of each sample.
+        An iterator over (key, content of each file by extension).
+
+    Raises:
+        ValueError: The data has changed since it was embedded, or can't be read; also during the iteration.
     """
     if is_stream(data):
         return _read_tars(TarStream(data).shards, _iter_kept_rows(selection, ["id"], skip))
@@ -66,6 +69,7 @@ def iter_kept_samples(
 
 
 def _iter_kept_rows(selection: Selection, columns: Any, skip: int) -> PartRows:
+    """Kept rows of each part, with `index` and these columns, without the first `skip` rows of all parts together."""
     for outcomes in selection.iter_parts(columns):
         rows = outcomes.kept
         yield outcomes.part, rows.slice(skip)
@@ -73,20 +77,30 @@ def _iter_kept_rows(selection: Selection, columns: Any, skip: int) -> PartRows:
 
 
 def _group_by_shard(source: TarShards, rows: PartRows) -> PartRows:
-    """(shard, its rows), with sample indices counted from the start of the shard."""
+    """Regroup rows of parts by shard: (shard, its rows), with sample indices counted from the start of the shard.
+
+    A shard whose samples are in several parts comes several times in a row.
+    """
     ends = np.cumsum(source.chunks)
     for _, table in rows:
         indices = table["index"].to_numpy()
         shards = np.searchsorted(ends, indices, side="right")
         for shard in np.unique(shards).tolist():
-            own = table.take(np.flatnonzero(shards == shard))
+            shard_rows = table.take(np.flatnonzero(shards == shard))
             start = int(ends[shard] - source.chunks[shard])
-            column = own.schema.get_field_index("index")
-            yield shard, own.set_column(column, "index", [own["index"].to_numpy() - start])
+            column = shard_rows.schema.get_field_index("index")
+            yield shard, shard_rows.set_column(column, "index", [shard_rows["index"].to_numpy() - start])
 
 
 def _read_tars(paths: tuple[str, ...], rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
-    """Read each tar once, from front to back; a tar without kept samples is not opened."""
+    """(key, files) of the kept samples of tars.
+
+    Each tar is read once, from front to back; a tar without kept samples is not opened.
+
+    Args:
+        paths: Paths or addresses of the shards.
+        rows: Kept rows by shard, with `index` and `id`.
+    """
     for shard, tables in groupby(rows, key=itemgetter(0)):
         wanted = {index: key for _, table in tables for index, key in _iter_keys(table)}
         if wanted:
@@ -94,11 +108,20 @@ def _read_tars(paths: tuple[str, ...], rows: PartRows) -> Iterator[tuple[str, Sa
 
 
 def _iter_keys(table: Any) -> Iterator[tuple[int, str]]:
+    """(sample index, key) of each row."""
     return zip(table["index"].to_pylist(), table["id"].to_pylist(), strict=True)
 
 
 def _read_tar(path: str, wanted: dict[int, str]) -> Iterator[tuple[str, SampleFiles]]:
-    """wanted: sample indices in the tar, increasing, and the keys that they had when they were embedded."""
+    """(key, files) of some samples of a tar.
+
+    Args:
+        path: Path or address of the tar.
+        wanted: Sample indices in the tar, increasing, and the keys that they had when they were embedded.
+
+    Raises:
+        ValueError: The tar can't be read, or has other samples at these indices.
+    """
     last = max(wanted)
     try:
         with open_stream(path) as file:
@@ -115,7 +138,11 @@ def _read_tar(path: str, wanted: dict[int, str]) -> Iterator[tuple[str, SampleFi
 
 
 def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFiles]]:
-    """The bytes of the image, the best caption, and all columns as JSON."""
+    """(new key, files) of the kept samples of other data than tars: image, best caption, and all columns as JSON.
+
+    Raises:
+        ValueError: A sample can't be read again.
+    """
     for _, table in rows:
         for row in table.to_pylist():
             try:
@@ -126,6 +153,7 @@ def _read_source(source: Source, rows: PartRows) -> Iterator[tuple[str, SampleFi
 
 
 def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
+    """Files of a sample by extension: the image, txt if it has a caption, and json. `row`: its row of the scores."""
     metadata = {name: value for name, value in row.items() if value is not None}
     metadata |= {"captions": list(sample.captions)}
     extension, content = _read_image_file(sample.image)
@@ -134,7 +162,11 @@ def _make_files(sample: Sample, row: dict[str, Any]) -> SampleFiles:
 
 
 def _read_image_file(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
-    """The extension and the bytes of an image; the bytes of a file are copied."""
+    """The extension and the bytes of an image: a copy of its file if the format is one of EXTENSIONS, else a PNG.
+
+    Raises:
+        ValueError: There is no image (b"").
+    """
     if image == b"":
         raise ValueError(
             "captions without images can't be written as shards: choose the output parquet or ids"
@@ -151,6 +183,7 @@ def _read_image_file(image: bytes | Path | Image.Image) -> tuple[str, bytes]:
 
 
 def _make_changed_error(path: str, key: str) -> ValueError:
+    """The error for a tar that holds another sample than that with this key where it was embedded."""
     return ValueError(
         f"{redact_secrets(path)} has changed since it was embedded: the sample {key} is not at its position; "
         "embed the data again"

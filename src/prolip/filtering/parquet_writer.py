@@ -29,6 +29,7 @@ def write_parquet(path: Path, selection: Selection) -> Path:
 
 
 def _write(path: Path, selection: Selection) -> None:
+    """Write the kept rows of each part, with its index in the column `part`, to a file at `path`."""
     arrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
     columns = [name for name in selection.scores.columns if name not in EMBEDDING_ROWS]
     writer = None

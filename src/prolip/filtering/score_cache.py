@@ -21,13 +21,20 @@ from prolip.filtering.threshold import to_sort_keys
 from prolip.progress import progress_bar
 
 FILE = "_scores.json"
-"""Readers of Parquet folders skip names that begin with an underscore."""
+"""Says which embeddings the scores are of. Readers of Parquet folders skip names that begin with an underscore."""
 VERSION = 4
+"""Version of the cached tables: those of another version are refused."""
 
 
 @dataclass(frozen=True)
 class ScoreCache:
-    """The scores of an embedding data set. parts: their indices. columns: of each part."""
+    """The scores of an embedding data set on disk.
+
+    Attributes:
+        folder: Folder with one Parquet file per part.
+        parts: Indices of the parts.
+        columns: Columns of each part.
+    """
 
     folder: Path
     parts: tuple[int, ...]
@@ -37,11 +44,14 @@ class ScoreCache:
         """Read the scores of a part: one row per caption of each sample.
 
         Args:
-            part: Its index.
-            columns: That are read; None: all.
+            part: Index of the part.
+            columns: Columns to read; None: all.
 
         Returns:
             A pyarrow table.
+
+        Raises:
+            DamagedFileError: The file is damaged.
         """
         path = self.folder / get_part_name(part)
         with arrow_errors(path):
@@ -52,10 +62,10 @@ class ScoreCache:
 
         Args:
             criterion: What ranks captions.
-            columns: That are read beside `index` and the criterion's.
+            columns: Columns to read besides `index` and the criterion's.
 
         Returns:
-            An iterator over parts.
+            An iterator over parts, in order.
         """
         wanted = [*dict.fromkeys(["index", criterion.column, *columns])]
         return (select_best_captions(self.read_part(part, wanted), part, criterion) for part in self.parts)
@@ -63,10 +73,12 @@ class ScoreCache:
 
 @dataclass(frozen=True, eq=False)
 class BestScores:
-    """The row of the best caption of each sample of a part, by sample index.
+    """The row of the best caption of each of the n samples of a part, by sample index.
 
-    score: float32 (n,), larger is better; NaN: none.
-    rows:  a pyarrow table of the requested columns.
+    Attributes:
+        part: Index of the part.
+        score: float32 (n,), larger is better; NaN: none.
+        rows: A pyarrow table of the requested columns.
     """
 
     part: int
@@ -79,7 +91,7 @@ def select_best_captions(table: Any, part: int, criterion: FilterScore) -> BestS
 
     Args:
         table: Table of `ScoreCache.read_part`, with `index` and the criterion's column.
-        part: Its index.
+        part: Index of the part.
         criterion: What ranks captions.
 
     Returns:
@@ -96,15 +108,16 @@ def find_first_best(indices: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
     Args:
         indices: (n,), sorted: the sample of each row.
-        keys: (n,).
+        keys: (n,): what is compared, of any type that has an order.
 
     Returns:
-        int64, one row per sample.
+        int64 (samples,): a row number per sample, increasing.
     """
     if not len(indices):
         return np.empty(0, np.int64)
-    starts = np.flatnonzero(np.diff(indices, prepend=indices[0] - 1))
-    group = np.cumsum(np.diff(indices, prepend=indices[0]) != 0)
+    starts = np.flatnonzero(np.diff(indices, prepend=indices[0] - 1))  # first row of each sample
+    group = np.cumsum(np.diff(indices, prepend=indices[0]) != 0)  # number of each row's sample, from 0
+    # all rows that have the best key of their sample, then the first one of each sample
     rows = np.flatnonzero(keys == np.maximum.reduceat(keys, starts)[group])
     return rows[np.unique(group[rows], return_index=True)[1]]
 
@@ -119,6 +132,9 @@ def cache_scores(embeddings: EmbeddingDataset, folder: Path, progress: bool | No
 
     Returns:
         The cache, with all parts.
+
+    Raises:
+        ValueError: The folder holds the scores of other embeddings, or of another version.
     """
     _claim_folder(embeddings, folder)
     parquet = import_extra("pyarrow.parquet", "data")
@@ -145,7 +161,13 @@ def _read_digest(path: Path) -> str | None:
 
 
 def _claim_folder(embeddings: EmbeddingDataset, folder: Path) -> None:
-    """Record in the folder which embeddings its scores belong to, so that it is never filled from two."""
+    """Record in the folder which embeddings its scores belong to, so that it is never filled from two.
+
+    If that is recorded already, temporary files of killed processes are removed.
+
+    Raises:
+        ValueError: It belongs to other embeddings, or to another version.
+    """
     header = embeddings.header
     expected = {
         "version": VERSION,

@@ -29,6 +29,7 @@ from prolip.measures.public import log_inclusion
 
 SCORE_COLUMNS = ("csd", "cosine", "image_uncertainty", "text_uncertainty", "log_inclusion")
 RESERVED_COLUMNS = ("part", "image_row", "text_row", *SCORE_COLUMNS)
+"""Names that an extra column can't have; it gets an underscore appended."""
 REPLACED_COLUMNS = ("modality", "mean", "log_var", "uncertainty")
 """Columns of embeddings that scores replace."""
 BLOCK = 8192
@@ -42,7 +43,7 @@ def compute_scores(part: Any) -> Any:
         part: A pyarrow table, of `EmbeddingDataset.read_part`.
 
     Returns:
-        A pyarrow table; its columns are described above.
+        A pyarrow table; its columns are described at the top of this file.
     """
     arrow = import_extra("pyarrow", "data")
     images, texts = pair_images_with_texts(part)
@@ -50,6 +51,7 @@ def compute_scores(part: Any) -> Any:
         name: arrow.array(column, mask=np.isnan(column))
         for name, column in _compute_values(part, images, texts).items()
     }
+    # the row that describes the sample: its image's, if it has one
     owner = np.where(images >= 0, images, texts)
     captions = part["caption"].take(arrow.array(np.where(texts >= 0, texts, images)))
     columns = {
@@ -60,8 +62,8 @@ def compute_scores(part: Any) -> Any:
         **{name: part[name].take(arrow.array(owner)) for name in ("path", "url", "pixel_digest")},
         **values,
         **{
-            own: part[name].take(arrow.array(owner))
-            for name, own in find_extra_columns(part.schema.names).items()
+            new_name: part[name].take(arrow.array(owner))
+            for name, new_name in find_extra_columns(part.schema.names).items()
         },
     }
     return arrow.table(columns)
@@ -121,20 +123,28 @@ def pair_images_with_texts(part: Any) -> tuple[np.ndarray, np.ndarray]:
     is_image = part["modality"].to_numpy(zero_copy_only=False) == "image"
     indices = part["index"].to_numpy()
     images, texts = np.flatnonzero(is_image), np.flatnonzero(~is_image)
+    # images are sorted by index: where that of each text's sample is, or would be
     position = np.searchsorted(indices[images], indices[texts])
-    found = np.zeros(len(texts), bool)
+    has_image = np.zeros(len(texts), bool)
     inside = position < len(images)
-    found[inside] = indices[images[position[inside]]] == indices[texts[inside]]
-    owners = np.full(len(texts), -1)
-    owners[found] = images[position[found]]
-    unpaired = np.setdiff1d(images, owners)
-    both = np.concatenate([owners, unpaired]), np.concatenate([texts, np.full(len(unpaired), -1)])
-    order = np.argsort(np.concatenate([indices[texts], indices[unpaired]]), kind="stable")
-    return both[0][order], both[1][order]
+    has_image[inside] = indices[images[position[inside]]] == indices[texts[inside]]
+    owners = np.full(len(texts), -1)  # the image of each text
+    owners[has_image] = images[position[has_image]]
+    without_text = np.setdiff1d(images, owners)
+    pair_images = np.concatenate([owners, without_text])
+    pair_texts = np.concatenate([texts, np.full(len(without_text), -1)])
+    order = np.argsort(np.concatenate([indices[texts], indices[without_text]]), kind="stable")
+    return pair_images[order], pair_texts[order]
 
 
 def _compute_values(part: Any, images: np.ndarray, texts: np.ndarray) -> dict[str, np.ndarray]:
-    """float32 (P,) each; NaN where there is no value."""
+    """Each score of P pairs, by column: float32 (P,), NaN where there is no value.
+
+    Args:
+        part: A pyarrow table of embeddings.
+        images: int64 (P,): row of each pair's image; -1: none.
+        texts: int64 (P,): row of each pair's text; -1: none.
+    """
     values = {name: np.full(len(images), np.nan, np.float32) for name in SCORE_COLUMNS}
     traces = part["uncertainty"].to_numpy()
     for name, rows in (("image_uncertainty", images), ("text_uncertainty", texts)):
@@ -142,23 +152,24 @@ def _compute_values(part: Any, images: np.ndarray, texts: np.ndarray) -> dict[st
     paired = np.flatnonzero((images >= 0) & (texts >= 0))
     means = column_to_tensor(part["mean"])
     log_vars = column_to_tensor(part["log_var"]) if "log_var" in part.schema.names else None
-    is_probabilistic = log_vars is not None and bool(
-        torch.isfinite(log_vars).all()
-    )  # not a deterministic model's
+    # a deterministic model's log-variances are -inf
+    is_probabilistic = log_vars is not None and bool(torch.isfinite(log_vars).all())
     for rows in _iter_blocks(paired):
         left, right = means[images[rows]], means[texts[rows]]
         distance = (left - right).square().sum(-1).numpy()
         values["csd"][rows] = distance + traces[images[rows]] + traces[texts[rows]]
         values["cosine"][rows] = torch.nn.functional.cosine_similarity(left, right, dim=-1).numpy()
         if log_vars is not None and is_probabilistic:
-            a, b = Gaussian(left, log_vars[images[rows]]), Gaussian(right, log_vars[texts[rows]])
-            values["log_inclusion"][rows] = log_inclusion(a, b).numpy()
+            image, text = Gaussian(left, log_vars[images[rows]]), Gaussian(right, log_vars[texts[rows]])
+            values["log_inclusion"][rows] = log_inclusion(image, text).numpy()
     return values
 
 
 def _iter_blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Consecutive blocks of row numbers, at most `BLOCK` each."""
     return (rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK))
 
 
 def _to_nullable(rows: np.ndarray) -> Any:
+    """A pyarrow array of int32 with null in place of negative numbers."""
     return import_extra("pyarrow", "data").array(rows.astype(np.int32), mask=rows < 0)

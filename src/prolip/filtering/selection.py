@@ -34,11 +34,13 @@ OUTCOME_NAMES = {
 
 @dataclass(frozen=True, eq=False)
 class PartFilterOutcomes:
-    """The n samples of a part, by index.
+    """The outcomes of the n samples of a part, by sample index.
 
-    score:   float32 (n,), larger is better; NaN: none.
-    outcome: uint8 (n,), of `SampleOutcome`.
-    rows:    a pyarrow table.
+    Attributes:
+        part: Index of the part.
+        score: float32 (n,), larger is better; NaN: none.
+        outcome: uint8 (n,), values of `SampleOutcome`.
+        rows: A pyarrow table of n rows: `index`, the criterion's column and those that were requested.
     """
 
     part: int
@@ -48,13 +50,20 @@ class PartFilterOutcomes:
 
     @property
     def kept(self) -> Any:
-        """The rows of kept samples."""
+        """The rows of kept samples, a pyarrow table."""
         return self.rows.take(np.flatnonzero(self.outcome == SampleOutcome.KEPT))
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The samples above the threshold without near-duplicates. duplicates: None: they were not searched."""
+    """The samples above a threshold, without near-duplicates.
+
+    Attributes:
+        scores: Scores of all samples, on disk.
+        criterion: What ranks samples.
+        threshold: Which scores are kept.
+        duplicates: Near-duplicates above the threshold; None: they were not searched.
+    """
 
     scores: ScoreCache
     criterion: FilterScore
@@ -62,7 +71,14 @@ class Selection:
     duplicates: NearDuplicates | None = None
 
     def iter_parts(self, columns: Sequence[str] = ()) -> Iterator[PartFilterOutcomes]:
-        """The outcomes of one part at a time, with these columns of the scores."""
+        """Read the scores, and decide about each sample, one part at a time.
+
+        Args:
+            columns: Columns of the scores that the rows have, besides `index` and the criterion's.
+
+        Yields:
+            The outcomes of each part, in order.
+        """
         threshold_filter = ThresholdFilter(self.threshold)
         for best in self.scores.iter_best(self.criterion, columns):
             is_kept = threshold_filter.apply(best.score)

@@ -35,15 +35,19 @@ def write_shards(
         folder: Folder of `claim_folder`.
         selection: The outcome of every sample.
         embeddings: Embeddings of these samples.
-        data: As for `iter_kept_samples`.
+        data: The data that was embedded, as for `iter_kept_samples`.
         kept: The number of kept samples.
         size: Samples per shard.
         progress: Show a progress bar; None: if stderr is a terminal.
 
     Returns:
         The paths of all shards.
+
+    Raises:
+        ValueError: A kept sample can't be read again from the data.
     """
     paths = [folder / f"{index:05d}.tar" for index in range(-(-kept // size))]
+    # shards are written in order: those before the first missing one are complete
     done = next((index for index, path in enumerate(paths) if not path.exists()), len(paths))
     samples = iter_kept_samples(selection, embeddings, data, skip=done * size)
     with progress_bar("writing shards", kept, "samples", progress) as advance:
@@ -59,7 +63,10 @@ def claim_folder(folder: Path, identity: Mapping[str, Any]) -> None:
 
     Args:
         folder: New, empty, or claimed before by the same selection.
-        identity: What distinguishes this selection from others.
+        identity: What distinguishes this selection from others, ready for JSON.
+
+    Raises:
+        ValueError: The folder holds other files, or the shards of another selection.
     """
     if not (folder / FILE).exists():
         if folder.exists() and any(folder.iterdir()):
@@ -74,7 +81,10 @@ def claim_folder(folder: Path, identity: Mapping[str, Any]) -> None:
 
 
 def _make_keys_unique(samples: Iterable[tuple[str, SampleFiles]]) -> Iterator[tuple[str, SampleFiles]]:
-    """Keys of different source shards may be equal; in one shard they would be read as one sample."""
+    """The same samples, (key, files), with -1, -2, ... appended to keys that came before.
+
+    Keys of different source shards may be equal; in one shard they would be read as one sample.
+    """
     seen: set[str] = set()
     for key, files in samples:
         unique = key
@@ -88,6 +98,7 @@ def _make_keys_unique(samples: Iterable[tuple[str, SampleFiles]]) -> Iterator[tu
 def _report_progress(
     samples: Iterable[tuple[str, SampleFiles]], advance: Callable[[int], None]
 ) -> Iterator[tuple[str, SampleFiles]]:
+    """The same samples, with a call of `advance(1)` after each was consumed."""
     for sample in samples:
         yield sample
         advance(1)

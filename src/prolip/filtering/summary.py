@@ -17,7 +17,13 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts of scores. edges: float64 (B + 1,), values of the criterion's column. kept, dropped: int64 (B,)."""
+    """Counts of scores in B bins.
+
+    Attributes:
+        edges: float64 (B + 1,), increasing: values of the criterion's column.
+        kept: int64 (B,): kept samples.
+        dropped: int64 (B,): all other samples with a finite score.
+    """
 
     edges: np.ndarray
     kept: np.ndarray
@@ -28,10 +34,12 @@ class Histogram:
 class GroundTruthAgreement:
     """Agreement of the kept samples with a column that is true for matching pairs.
 
-    precision: the fraction of kept samples that match.
-    recall:    the fraction of matching samples that are kept.
-    chance_precision, chance_recall: both for keeping as many at random.
-    unknown:   samples where the column is null.
+    Attributes:
+        column: Name of the column.
+        precision: Fraction of kept samples that match.
+        recall: Fraction of matching samples that are kept.
+        chance_precision, chance_recall: Both for keeping as many at random.
+        unknown: Number of samples where the column is null; they count for nothing else.
     """
 
     column: str
@@ -44,7 +52,13 @@ class GroundTruthAgreement:
 
 @dataclass(frozen=True, eq=False)
 class FilterSummary:
-    """Counts of a selection. outcomes: samples by outcome. histogram: None if no score is finite."""
+    """Counts of a selection.
+
+    Attributes:
+        outcomes: Number of samples by outcome.
+        histogram: Distribution of the scores; None if no score is finite.
+        ground_truth: Agreement with a column of the data; None if it was not measured.
+    """
 
     outcomes: dict[SampleOutcome, int]
     histogram: Histogram | None
@@ -52,10 +66,12 @@ class FilterSummary:
 
     @property
     def kept(self) -> int:
+        """Number of kept samples."""
         return self.outcomes[SampleOutcome.KEPT]
 
     @property
     def total(self) -> int:
+        """Number of all samples."""
         return sum(self.outcomes.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,6 +106,16 @@ def summarize_selection(selection: Selection, ground_truth: str | None = None) -
 
 @dataclass
 class _OutcomeCounter:
+    """Counts over the parts that were added so far.
+
+    Attributes:
+        column: Column of the ground truth; None: none.
+        counts: Samples by `SampleOutcome`.
+        minimum, maximum: Range of the finite scores; minimum > maximum if there is none.
+        known, right: Samples whose ground truth is known, and those of them that match.
+        known_kept, right_kept: The same among kept samples.
+    """
+
     column: str | None
     counts: Counter[int] = field(default_factory=Counter)
     minimum: float = np.inf
@@ -100,6 +126,7 @@ class _OutcomeCounter:
     right_kept: int = 0
 
     def add(self, part: PartFilterOutcomes) -> None:
+        """Count the samples of another part."""
         self.counts.update(dict(enumerate(np.bincount(part.outcome, minlength=len(SampleOutcome)).tolist())))
         finite = part.score[np.isfinite(part.score)]
         if len(finite):
@@ -109,6 +136,7 @@ class _OutcomeCounter:
             self._compare(part, self.column)
 
     def _compare(self, part: PartFilterOutcomes, column: str) -> None:
+        """Count the samples of a part by the ground truth in a column, and whether they are kept."""
         right, known = _read_ground_truth(part.rows[column], column)
         kept = part.outcome == SampleOutcome.KEPT
         self.known += int(known.sum())
@@ -117,9 +145,11 @@ class _OutcomeCounter:
         self.right_kept += int((right & kept).sum())
 
     def count_outcomes(self) -> dict[SampleOutcome, int]:
+        """Number of samples by outcome, 0 included."""
         return {outcome: self.counts[outcome] for outcome in SampleOutcome}
 
     def compute_agreement(self) -> GroundTruthAgreement | None:
+        """Precision and recall of the kept samples, and those of chance; None without a ground truth."""
         if self.column is None:
             return None
         return GroundTruthAgreement(
@@ -133,7 +163,18 @@ class _OutcomeCounter:
 
 
 def _read_ground_truth(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """bool (n,) each: whether the pair matches; whether that is known."""
+    """Read a column of the ground truth, in which any number but 0 is true.
+
+    Args:
+        column: A pyarrow column of n booleans or numbers.
+        name: Its name, for errors.
+
+    Returns:
+        bool (n,) each: whether the pair matches (False if unknown), and whether that is known.
+
+    Raises:
+        ValueError: The column has another type.
+    """
     kind = str(column.type)
     if kind not in ("bool", "int64", "double"):
         raise ValueError(f"the ground_truth column {name!r} must hold booleans or numbers, not {kind}")
@@ -142,11 +183,16 @@ def _read_ground_truth(column: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fraction(count: int, total: int) -> float | None:
+    """count / total; None if total is 0."""
     return count / total if total else None
 
 
 def _make_histogram(selection: Selection, limits: tuple[float, float]) -> Histogram:
-    """Of scores turned back into values of the column; infinite ones are excluded."""
+    """Count scores in `BINS` bins, in one pass over all parts. Infinite scores and NaN are excluded.
+
+    `limits`: smallest and largest score. The edges are values of the criterion's column: scores with their sign
+    undone.
+    """
     sign = selection.criterion.sign
     low, high = sorted(sign * end for end in limits)
     edges = np.linspace(low, high if high > low else low + max(abs(low), 1.0) * 1e-6, BINS + 1)
@@ -162,6 +208,7 @@ def _make_histogram(selection: Selection, limits: tuple[float, float]) -> Histog
 
 
 def _quantiles(histogram: Histogram) -> dict[str, dict[str, float] | None]:
+    """Quantiles of the scores of kept and of dropped samples; None where there are none."""
     return {
         name: _quantiles_of_counts(counts, histogram.edges)
         for name, counts in (("kept", histogram.kept), ("dropped", histogram.dropped))
@@ -169,10 +216,14 @@ def _quantiles(histogram: Histogram) -> dict[str, dict[str, float] | None]:
 
 
 def _quantiles_of_counts(counts: np.ndarray, edges: np.ndarray) -> dict[str, float] | None:
-    """The upper edge of the bin in which each quantile lies; of the minimum the lower one."""
+    """Approximate quantiles of binned values, by quantile; None if there are no values.
+
+    Each is the upper edge of the bin in which the quantile lies; for the minimum (quantile 0), the lower edge.
+    """
     total = int(counts.sum())
     if not total:
         return None
+    # each quantile is the rank-th smallest value
     ranks = np.maximum(1, np.ceil(np.array(QUANTILES) * total))
     bins = np.searchsorted(np.cumsum(counts), ranks)
     values = np.where(np.array(QUANTILES) == 0, edges[bins], edges[bins + 1])

@@ -15,6 +15,7 @@ import numpy as np
 from prolip.checks import require_fraction
 
 HALF = 2**16
+"""Number of values of the upper, or of the lower, 16 bits of a key."""
 NAN_KEY = 0
 """The key of NaN. No number has it."""
 
@@ -23,8 +24,11 @@ NAN_KEY = 0
 class Threshold:
     """What is kept: all scores with a key above `key`, and of those that have it the first `ties` in data order.
 
-    total:     the number of scores.
-    nan_count: how many of them are NaN.
+    Attributes:
+        key: Sort key (`to_sort_keys`) of the lowest score that is kept.
+        ties: How many scores with exactly that key are kept.
+        total: Number of scores.
+        nan_count: How many of them are NaN.
     """
 
     key: int
@@ -49,6 +53,7 @@ def to_sort_keys(scores: np.ndarray) -> np.ndarray:
     """
     values = scores.astype(np.float32) + np.float32(0)  # -0 + 0 = 0
     bits = values.view(np.uint32)
+    # a negative number has its sign bit set, and its order reversed: flip all bits; of others only the sign bit
     keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
     return np.where(np.isnan(values), np.uint32(NAN_KEY), keys)
 
@@ -76,7 +81,7 @@ def find_threshold(iter_scores: Callable[[], Iterable[np.ndarray]], keep_fractio
         keep_fraction: Above 0, at most 1.
 
     Returns:
-        The threshold, to be applied to the scores in the same order.
+        The threshold, to be applied to the scores in the same order (`ThresholdFilter`).
     """
     require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
     upper = sum((count_upper_key_halves(scores) for scores in iter_scores()), np.zeros(HALF, np.int64))
@@ -118,7 +123,15 @@ def count_lower_key_halves(scores: np.ndarray, half: int) -> np.ndarray:
 
 
 def _find_bin(counts: np.ndarray, rank: int) -> tuple[int, int]:
-    """The bin of the rank-th largest value, and its rank within that bin."""
+    """Find the bin of the rank-th largest value.
+
+    Args:
+        counts: int64 (bins,): values in each bin, the smallest values first.
+        rank: From 1 to the number of values.
+
+    Returns:
+        The bin, and the rank of the value within that bin, from 1.
+    """
     above = np.cumsum(counts[::-1])
     index = int(np.searchsorted(above, rank))
     return len(counts) - 1 - index, rank - int(above[index - 1] if index else 0)
@@ -134,7 +147,14 @@ class ThresholdFilter:
         self._threshold, self._ties = threshold, threshold.ties
 
     def apply(self, scores: np.ndarray) -> np.ndarray:
-        """Which of the next scores (n,) are kept: bool (n,)."""
+        """Decide about the next block of scores.
+
+        Args:
+            scores: float32 (n,), larger is better.
+
+        Returns:
+            bool (n,): which of them are kept.
+        """
         keys = to_sort_keys(scores)
         tied = np.flatnonzero(keys == self._threshold.key)[: self._ties]
         self._ties -= len(tied)
