@@ -491,6 +491,7 @@ def test_empty_batches_give_empty_results_with_gradients(draw, name):
         assert a.mean.grad.shape == (n, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*PAIRED, *(f"{n}_matrix" for n in PAIRED)])
 def test_measures_compile_as_full_graphs(draw, name):
     a, b = draw(3, 4, dtype=torch.float32), draw(3, 4, dtype=torch.float32)

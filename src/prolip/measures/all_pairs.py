@@ -39,6 +39,7 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
     tensors = (mean1, log_var1, mean2, log_var2)
     with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
+    # the sum over D of one tile: (n, D) and (m, D) -> (n, m)
     def block(mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_var2: Tensor) -> Tensor:
         return terms(mean1[:, None], log_var1[:, None], mean2[None], log_var2[None]).sum(-1)
 
@@ -53,14 +54,14 @@ def sum_terms(terms: Terms, mean1: Tensor, log_var1: Tensor, mean2: Tensor, log_
 
 
 def iter_tiles(mean1: Tensor, mean2: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Tile the (N, M) result; tiles are wide, so that there are few strips.
+    """Tile the (N, M) result. Tiles are as wide as possible, so that a row of the result has few of them.
 
     Args:
         mean1: (N, D).
         mean2: (M, D).
 
     Yields:
-        Slices: rows of Z1, rows of Z2.
+        (rows of Z1, rows of Z2) of a tile, as slices; row by row of tiles.
     """
     (n, dims), m = mean1.shape, mean2.shape[0]
     tile_pairs = max(1, BLOCK_ELEMENTS.get(mean1.device.type, 2**22) // max(1, dims))
@@ -82,7 +83,7 @@ def iter_tiles_with_buffers(
         count: Number of buffers.
 
     Yields:
-        Slices: rows of Z1, rows of Z2; and `count` buffers (rows, columns, D) of undefined content.
+        (rows of Z1, rows of Z2, buffers): two slices, and `count` tensors (rows, columns, D) of undefined content.
     """
     memory: list[Tensor] = []
     for rows, columns in iter_tiles(mean1, mean2):
@@ -109,7 +110,7 @@ def pad_dims(values: Tensor, halvings: int, value: float) -> Tensor:
 
     Args:
         values: (..., D).
-        halvings: Halvings of `max_safe_halvings`.
+        halvings: At most `max_safe_halvings`.
         value: Value of the new dimensions; the caller chooses one that adds nothing to the sum.
 
     Returns:

@@ -40,8 +40,8 @@ def kernel_applies(log_var1: Tensor, log_var2: Tensor, half_width: float) -> boo
     """
     if log_var1.dtype != torch.float32 or log_var1.numel() == 0 or log_var2.numel() == 0:
         return False
-    narrowest = math.log(half_width) + 0.5 * (log_var2.min().item() - log_var1.max().item())
-    return narrowest > math.log(MIN_HALF_WIDTH)
+    log_narrowest = math.log(half_width) + 0.5 * (log_var2.min().item() - log_var1.max().item())
+    return log_narrowest > math.log(MIN_HALF_WIDTH)
 
 
 def log_containment(
@@ -67,7 +67,7 @@ def log_containment(
     Returns:
         (N, M).
     """
-    unit1 = torch.exp(-0.5 * log_var1)
+    unit1 = torch.exp(-0.5 * log_var1)  # 1/sigma1
     halvings = max_safe_halvings(_largest_log_of_rest(mean1, mean2, unit1))
     mean1, mean2, unit1 = (
         pad_dims(mean1, halvings, 0.0),
@@ -99,14 +99,14 @@ def _largest_log_of_rest(mean1: Tensor, mean2: Tensor, unit1: Tensor) -> float:
 
 
 def _exp_(values: Tensor) -> Tensor:
-    """e^values in place, but never below e^-80: denormal numbers would slow every pass that follows."""
+    """e^values in place, at least e^-80: denormal numbers would slow every pass that follows. Returns `values`."""
     return values.clamp_min_(-MAX_LOG).exp_()
 
 
 def _mills_(t: Tensor, out: Tensor) -> Tensor:
-    """R(t) = e^(t^2/2) Q(t) for t >= 0, Q being the normal's upper tail. Overwrites t."""
+    """Mills ratio R(t) = e^(t^2/2) Q(t) for t >= 0, Q being the normal's upper tail. Fills `out`, and overwrites t."""
     u = t.add_(MILLS_CENTER).reciprocal_().mul_(MILLS_CENTER)
-    out.fill_(MILLS[0])
+    out.fill_(MILLS[0])  # Horner's scheme, then times u
     for coefficient in MILLS[1:]:
         torch.addcmul(u.new_tensor(coefficient), out, u, out=out)
     return out.mul_(u)

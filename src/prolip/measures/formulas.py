@@ -23,7 +23,7 @@ def kl_standard(mean: Tensor, log_var: Tensor) -> Tensor:
     """KL(Z || N(0, 1)) = (s + mean^2 - 1 - log s) / 2, the VIB term of appendix A.7.
 
     Args:
-        mean: Mean of any shape; one dimension of Z in each element.
+        mean: Any shape; each element is one dimension of a Gaussian.
         log_var: Broadcast against mean.
 
     Returns:
@@ -164,7 +164,8 @@ def log_containment(
 
 
 def _log_one_minus_exp(x: Tensor) -> Tensor:
-    """log(1 - e^x) for x < 0, accurate at both ends."""
+    """log(1 - e^x) for x < 0, accurate for x near 0 and for very negative x."""
+    # the inner `where` keeps the branch that is not taken finite, and with it the gradients
     near_zero = x > -LOG_2
     small = torch.log(-torch.expm1(torch.where(near_zero, x, -1.0)))
     return torch.where(near_zero, small, torch.log1p(-torch.exp(torch.where(near_zero, -1.0, x))))

@@ -39,19 +39,23 @@ def inclusion(
     relative = torch.expm1 if spread < 0.5 else torch.exp  # s2 - s1 is the same, with or without the 1
     halvings = 6  # 2^6 ratios multiply to between 2^-64 and 2^64
     mean1, mean2 = (pad_dims(mean, halvings, 0.0) for mean in (mean1, mean2))
-    var1, var2 = (pad_dims(log_var_sum.exp(), halvings, 1.0) for log_var_sum in (log_ratio1, log_ratio2))
+    var1, var2 = (pad_dims(log_ratio.exp(), halvings, 1.0) for log_ratio in (log_ratio1, log_ratio2))
     scaled1, scaled2 = (
-        pad_dims(relative(log_var_sum) * torch.exp(eps - middle), halvings, 0.0)
-        for log_var_sum in (log_ratio1, log_ratio2)
+        pad_dims(relative(log_ratio) * torch.exp(eps - middle), halvings, 0.0)
+        for log_ratio in (log_ratio1, log_ratio2)
     )
     out = mean1.new_empty(mean1.shape[0], mean2.shape[0])
-    for rows, columns, (var12, var21, pull, step) in iter_tiles_with_buffers(mean1, mean2, 4):
+    # var12, var21: w12, w21. distance_term: e^eps d^2 (s2 - s1)/(w12 w21). var_difference: e^eps (s2 - s1).
+    for rows, columns, (var12, var21, distance_term, var_difference) in iter_tiles_with_buffers(
+        mean1, mean2, 4
+    ):
         torch.add(var1[rows, None], var2[None, columns], alpha=2, out=var12)
         torch.add(var2[None, columns], var1[rows, None], alpha=2, out=var21)
-        torch.sub(mean1[rows, None], mean2[None, columns], out=pull).square_()
-        pull.mul_(torch.sub(scaled2[None, columns], scaled1[rows, None], out=step)).div_(var12).div_(var21)
+        torch.sub(mean1[rows, None], mean2[None, columns], out=distance_term).square_()
+        torch.sub(scaled2[None, columns], scaled1[rows, None], out=var_difference)
+        distance_term.mul_(var_difference).div_(var12).div_(var21)
         log_ratio = multiply_halves_(var12.div_(var21), halvings).log_().sum(-1)
-        out[rows, columns] = pull.sum(-1).sub_(log_ratio, alpha=0.5)
+        out[rows, columns] = distance_term.sum(-1).sub_(log_ratio, alpha=0.5)
     k = inclusion_log_var_factor(form)
     return out.add_(log_ratio2.sum(-1), alpha=k).sub_(log_ratio1.sum(-1)[:, None], alpha=k)
 
@@ -87,9 +91,9 @@ def log_inclusion(
     for rows, columns, (var_sum, square) in iter_tiles_with_buffers(mean1, mean2, 2):
         torch.add(var1[rows, None], var2[None, columns], out=var_sum)
         torch.sub(mean1[rows, None], mean2[None, columns], out=square).square_()
-        pull = square.div_(var_sum).sum(-1)
+        distance = square.div_(var_sum).sum(-1)
         log_var_sum = multiply_halves_(var_sum, halvings).log_().sum(-1)
-        out[rows, columns] = log_var_sum.mul_(-0.5).sub_(pull, alpha=math.exp(eps - middle))
+        out[rows, columns] = log_var_sum.mul_(-0.5).sub_(distance, alpha=math.exp(eps - middle))
     constant = -0.5 * (middle + eps) + (-LOG_2PI if form == "exact" else 0.5 * LOG_2)
     weight1, weight2 = (0.5, 0.0) if form == "exact" else (1.5, 0.5)
     out.sub_(log_var1.sum(-1)[:, None], alpha=weight1).sub_(log_var2.sum(-1), alpha=weight2)

@@ -67,23 +67,24 @@ def find_nearest(
     _check(queries, items, metric)
     require_positive_int(k, "k", maximum=2**31)
     k = min(k, len(items.mean))
-    left, right, offset = _vectors(queries, metric), _vectors(items, metric), _offsets(items, metric)
-    values, indices = (
-        left.new_empty(len(left), k),
-        torch.empty((len(left), k), dtype=torch.int64, device=left.device),
-    )
-    steps = range(0, len(left), BLOCK[0])
-    with progress_bar("searching", len(left), "queries", progress) as advance:
-        for first in steps:
+    query_vectors, item_vectors = _vectors(queries, metric), _vectors(items, metric)
+    item_offsets = _offsets(items, metric)
+    count = len(query_vectors)
+    values = query_vectors.new_empty(count, k)
+    indices = torch.empty((count, k), dtype=torch.int64, device=query_vectors.device)
+    with progress_bar("searching", count, "queries", progress) as advance:
+        for first in range(0, count, BLOCK[0]):
             rows = slice(first, first + BLOCK[0])
-            score = partial(_scores, left[rows], right, offset)
-            values[rows], indices[rows] = stable_topk_blocks(score, len(right), BLOCK[1], k)
-            advance(len(left[rows]))
+            score = partial(_scores, query_vectors[rows], item_vectors, item_offsets)
+            values[rows], indices[rows] = stable_topk_blocks(score, len(item_vectors), BLOCK[1], k)
+            advance(len(query_vectors[rows]))
+    # a query's own offset changes none of its ranks, so that it is added last
     return values + _offsets(queries, metric)[:, None], indices
 
 
-def _scores(left: Tensor, right: Tensor, offset: Tensor, block: slice) -> Tensor:
-    return torch.addmm(offset[block], left, right[block].mT)
+def _scores(query_vectors: Tensor, item_vectors: Tensor, item_offsets: Tensor, block: slice) -> Tensor:
+    """Similarities (Q, length of the block) to a block of items, without the offsets of the queries."""
+    return torch.addmm(item_offsets[block], query_vectors, item_vectors[block].mT)
 
 
 def stable_topk_blocks(
@@ -93,7 +94,7 @@ def stable_topk_blocks(
 
     Args:
         score: Slice of columns -> scores (rows, length of the slice).
-        columns: In all.
+        columns: Number of columns of all blocks.
         block: Columns per block.
         k: Scores per row.
 
@@ -102,12 +103,12 @@ def stable_topk_blocks(
     """
     values, indices = stable_topk(score(slice(0, block)), k)
     for first in range(block, columns, block):
-        more, more_indices = stable_topk(score(slice(first, first + block)), k)
-        both = torch.cat([values, more], dim=1), torch.cat([indices, more_indices + first], dim=1)
-        values, order = both[0].sort(
-            dim=1, descending=True, stable=True
-        )  # earlier blocks stay before later ones
-        values, indices = values[:, :k], both[1].gather(1, order[:, :k])
+        new_values, new_indices = stable_topk(score(slice(first, first + block)), k)
+        all_values = torch.cat([values, new_values], dim=1)
+        all_indices = torch.cat([indices, new_indices + first], dim=1)
+        # the sort is stable: of equal values, those of earlier blocks stay first
+        all_values, order = all_values.sort(dim=1, descending=True, stable=True)
+        values, indices = all_values[:, :k], all_indices.gather(1, order[:, :k])
     return values, indices
 
 
@@ -125,7 +126,7 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     k = min(k, scores.shape[1])
     values, indices = scores.topk(k, dim=1)
-    tied = (scores >= values[:, -1:]).sum(1) > k
+    tied = (scores >= values[:, -1:]).sum(1) > k  # rows with more candidates than places
     indices = indices.sort(dim=1)[0]  # then a stable sort by value keeps the order of equal ones
     values, order = scores.gather(1, indices).sort(dim=1, descending=True, stable=True)
     indices = indices.gather(1, order)
@@ -137,11 +138,13 @@ def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _check(queries: Gaussian, items: Gaussian | MeanTrace, metric: SimilarityMetric) -> None:
+    """Check queries (Q, D) and items (M, D), M at least 1; raises TypeError or ValueError.
+
+    The values of a `MeanTrace` are not checked again: it comes from disk, block by block, already checked.
+    """
     require_choice(metric, get_args(SimilarityMetric), "metric")
     check_gaussian(queries, "queries")
-    if not isinstance(
-        items, MeanTrace
-    ):  # those come block after block from disk, more_indices they were checked
+    if not isinstance(items, MeanTrace):
         check_gaussian(items, "items")
     for mean, name in ((queries.mean, "queries"), (items.mean, "items")):
         if mean.ndim != 2:
@@ -154,14 +157,15 @@ def _check(queries: Gaussian, items: Gaussian | MeanTrace, metric: SimilarityMet
         raise ValueError("items are empty")
 
 
-def _vectors(z: Gaussian | MeanTrace, by: SimilarityMetric) -> Tensor:
+def _vectors(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
+    """Vectors (rows, D) whose products are similarities up to the offsets: the means, of unit length for cosine."""
     mean = z.mean.to(compute_dtype(z.mean))
-    return torch.nn.functional.normalize(mean, dim=-1) if by == "cosine" else mean
+    return torch.nn.functional.normalize(mean, dim=-1) if metric == "cosine" else mean
 
 
-def _offsets(z: Gaussian | MeanTrace, by: SimilarityMetric) -> Tensor:
-    """The term of each row that is added to all its similarities: (rows,)."""
+def _offsets(z: Gaussian | MeanTrace, metric: SimilarityMetric) -> Tensor:
+    """The term of each row that is added to all its similarities, (rows,): (1 - |mean|^2 - trace)/2; 0 for cosine."""
     mean = z.mean.to(compute_dtype(z.mean))
-    if by == "cosine":
+    if metric == "cosine":
         return mean.new_zeros(len(mean))
     return 0.5 * (1.0 - mean.square().sum(-1) - z.uncertainty.to(mean.dtype))

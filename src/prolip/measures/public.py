@@ -264,6 +264,10 @@ def log_density_matrix(points: Tensor, z: Gaussian) -> Tensor:
 
 
 def _expanded_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
+    """Log densities (..., N, M) of x (..., N, D) under Gaussians (..., M, D), by two matrix products.
+
+    (x - mean)^2 / s is expanded to x^2 / s - 2 x mean / s + mean^2 / s.
+    """
     precision = torch.exp(-log_var)
     weighted_mean = mean * precision
     constant = (mean * weighted_mean + log_var).sum(-1) + mean.shape[-1] * formulas.LOG_2PI
@@ -274,14 +278,18 @@ def _square_cancels(x: Tensor, mean: Tensor, log_var: Tensor) -> bool:
     """Whether the terms of the expanded square are so large that float64 can't hold their difference to 1e-6."""
     if torch.compiler.is_compiling() or x.numel() == 0 or mean.numel() == 0:
         return False
-    farthest = max(abs(end.item()) for values in (x, mean) for end in values.aminmax())
-    largest = farthest * farthest * math.exp(-log_var.min().item())
-    return largest * torch.finfo(torch.float64).eps > 1e-6
+    largest_coordinate = max(abs(end.item()) for values in (x, mean) for end in values.aminmax())
+    largest_term = largest_coordinate * largest_coordinate * math.exp(-log_var.min().item())
+    return largest_term * torch.finfo(torch.float64).eps > 1e-6
 
 
 def _direct_log_density(x: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
-    """Differences before squares, block by block: for variances too small for the matrix products."""
+    """As `_expanded_log_density`, but differences are squared, block by block.
 
+    For variances so small that the expanded square would cancel. Leading axes are looped over.
+    """
+
+    # `sum_terms` passes four tensors; points have no log_var, so that x is given twice and the second is ignored
     def terms(points: Tensor, _: Tensor, mean: Tensor, log_var: Tensor) -> Tensor:
         return formulas.log_density(points, mean, log_var)
 
@@ -302,7 +310,7 @@ def box_half_width(dims: int, mass: float) -> float:
     """
     if not 1e-6 <= mass < 1.0:
         raise ValueError(f"mass must be at least 1e-6 and below 1, not {mass}")
-    tail = -0.5 * math.expm1(math.log(mass) / dims)
+    tail = -0.5 * math.expm1(math.log(mass) / dims)  # (1 - mass^(1/D))/2, the mass beyond one side
     return -float(torch.special.ndtri(torch.tensor(tail, dtype=torch.float64)))
 
 
@@ -322,6 +330,7 @@ def _check_crossed(a: Gaussian, b: Gaussian) -> tuple[Gaussian, Gaussian]:
 
 
 def _check_both(a: Gaussian, b: Gaussian) -> None:
+    """Check two Gaussians, which must have the same D and device; raises TypeError or ValueError."""
     check_gaussian(a, "a")
     check_gaussian(b, "b")
     if a.dim != b.dim:
@@ -330,17 +339,22 @@ def _check_both(a: Gaussian, b: Gaussian) -> None:
         raise ValueError(f"a is on {a.device}, b on {b.device}")
 
 
-def _check_rows(first: torch.Size, second: torch.Size, name1: str, name2: str) -> None:
+def _check_rows(shape1: torch.Size, shape2: torch.Size, name1: str, name2: str) -> None:
+    """Raise ValueError unless two shapes (..., D) broadcast, for measures that take rows in pairs.
+
+    name1 and name2 are the names of the arguments, for the message.
+    """
     try:
-        torch.broadcast_shapes(first, second)
+        torch.broadcast_shapes(shape1, shape2)
     except RuntimeError:
         raise ValueError(
-            f"rows of {name1} {tuple(first)} and {name2} {tuple(second)} don't pair up; "
+            f"rows of {name1} {tuple(shape1)} and {name2} {tuple(shape2)} don't pair up; "
             "for all pairs use the _matrix form"
         ) from None
 
 
 def _check_options(form: Form, eps: float) -> None:
+    """Raise ValueError for an unknown form, or for an eps that would overflow."""
     require_choice(form, get_args(Form), "form")
     if not -1000.0 <= eps <= 80.0:
         raise ValueError(f"eps is a logarithm, at least -1000 and at most 80: not {eps}")
@@ -362,12 +376,13 @@ def _check_variances(*gaussians: Gaussian) -> tuple[Gaussian, ...]:
 
 
 def _upcast(z: Gaussian, *others: Gaussian) -> Gaussian:
-    """float32, or float64 if any of the inputs is."""
+    """Convert z to float32, or to float64 if z or any of the others has a tensor in float64."""
     dtype = compute_dtype(*(leaf for g in (z, *others) for leaf in (g.mean, g.log_var)))
     return Gaussian(z.mean.to(dtype), z.log_var.to(dtype))
 
 
 def _to_float64(a: Gaussian, b: Gaussian) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(mean, log_var) of a, then of b, in float64: the arguments of a formula."""
     return a.mean.double(), a.log_var.double(), b.mean.double(), b.log_var.double()
 
 
