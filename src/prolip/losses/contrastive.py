@@ -156,6 +156,7 @@ def pml(
     """
 
     def shift(z: HasMeanAndTrace) -> Tensor:
+        """-(|mean|^2 + trace)/2 of each row, (rows,): with 2a as the scale, the logit is -a csd + b."""
         mean, uncertainty = _to_compute_dtype(z.mean, z.uncertainty)
         return -0.5 * (mean.square().sum(-1) + uncertainty)
 
@@ -192,7 +193,7 @@ def clip(
             f"rows {own.start} to {own.stop} are not within the {images.mean.shape[0]} images "
             f"and {count} texts of all ranks"
         )
-    target = torch.arange(own.start, own.stop, device=texts.mean.device)
+    target = torch.arange(own.start, own.stop, device=texts.mean.device)  # row i matches column i
     with torch.autocast(texts.mean.device.type, enabled=False):
         image_means, text_means, scale = _to_compute_dtype(images.mean, texts.mean, temperature.scale)
         image_means = image_means * scale
@@ -202,11 +203,15 @@ def clip(
 
 
 def _to_compute_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Convert tensors to one dtype: float64 if any of them has it, else float32."""
     return tuple(t.to(compute_dtype(*tensors)) for t in tensors)
 
 
 def _check_shapes(images: HasMeanAndTrace, texts: HasMeanAndTrace) -> None:
-    """Check shapes. Reads no data and computes nothing: even the uncertainty of a Gaussian is a sum over D."""
+    """Raise ValueError unless means are (rows, D) with the same D, uncertainties (rows,), and there is a text.
+
+    Reads no data and computes nothing: even the uncertainty of a Gaussian is a sum over D.
+    """
     for z, name in ((images, "images"), (texts, "texts")):
         trace_shape = z.check_shapes(name).shape[:-1] if isinstance(z, Gaussian) else z.uncertainty.shape
         if z.mean.ndim != 2 or trace_shape != z.mean.shape[:1]:
@@ -227,7 +232,11 @@ def _sigmoid_sum(
     offset: int,
     chunk: int | None,
 ) -> Tensor:
-    """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias."""
+    """-sum_ij log sigmoid(y_ij logit_ij), logit_ij = scale (mean_i . mean_j + shift_i + shift_j) + bias: a scalar.
+
+    y_ij is 1 for j = offset + i and -1 elsewhere. `shift` maps images or texts to their shifts (rows,); in PPCL it is
+    minus half the uncertainty. Raises ValueError for wrong shapes, offset or chunk.
+    """
     _check_shapes(images, texts)
     n, m = images.mean.shape[0], texts.mean.shape[0]
     if not 0 <= offset <= m - n:
@@ -258,10 +267,23 @@ class _SigmoidSum(torch.autograd.Function):
         ctx: Any, image_means: Tensor, image_shift: Tensor, text_means: Tensor, text_shift: Tensor,
         scale: Tensor, bias: Tensor, offset: int, chunk: int, with_grad: bool,
     ) -> Tensor:  # fmt: skip
+        """Sum the losses of all pairs of n images and m texts; returns a scalar.
+
+        Args:
+            ctx: Gets the gradients of the six tensors, if `with_grad`.
+            image_means, image_shift: (n, D) and (n,).
+            text_means, text_shift: (m, D) and (m,).
+            scale, bias: Scalars of the logits.
+            offset: Image i matches text offset + i.
+            chunk: Texts at a time.
+            with_grad: Whether to compute the gradients in the same pass.
+        """
         total = scale.new_zeros(())
+        # residual_ij = d loss/d logit_ij; its sums below, times the scale, are the gradients of means and shifts
         residual_images = torch.zeros_like(image_means)  # sum_j residual_ij mean_j
         residual_rows = torch.zeros_like(image_shift)  # sum_j residual_ij
-        residual_texts, residual_columns = torch.empty_like(text_means), torch.empty_like(text_shift)
+        residual_texts = torch.empty_like(text_means)  # sum_i residual_ij mean_i
+        residual_columns = torch.empty_like(text_shift)  # sum_i residual_ij
         for start in range(0, text_means.shape[0], chunk):
             part = slice(start, start + chunk)
             logits = torch.addmm(text_shift[part] + image_shift[:, None], image_means, text_means[part].mT)
@@ -272,7 +294,7 @@ class _SigmoidSum(torch.autograd.Function):
             matched.neg_()
             if with_grad:
                 residual = logits.sigmoid_()
-                matched.sub_(1.0)
+                matched.sub_(1.0)  # `matched` is a view of the residuals now
                 residual_images.addmm_(residual, text_means[part])
                 residual_rows += residual.sum(1)
                 torch.mm(residual.mT, image_means, out=residual_texts[part])
@@ -292,5 +314,6 @@ class _SigmoidSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Multiply the gradients that `forward` saved by the scalar `grad`; None for offset, chunk and with_grad."""
         forbid_double_backward("the pairwise losses have first derivatives only")
         return (*(saved * grad for saved in ctx.saved_tensors), None, None, None)

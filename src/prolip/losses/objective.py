@@ -42,7 +42,7 @@ class GlobalBatch:
     images: HasMeanAndTrace | None = None  # of all ranks; only CLIP's softmax reads it
     offset: int = 0  # where this rank's rows begin
     masked_images: int | None = None  # number of masked views on all ranks
-    masked_texts: int | None = None
+    masked_texts: int | None = None  # likewise
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Objective:
     inclusion: float = 1e-7  # alpha1: an image in its text
     masked: float = 1e-3  # alpha2: an input in its masked view
     vib: float = 1e-4  # beta
-    c: float = 10.0
+    c: float = 10.0  # factor of H in the inclusion loss
     eps: float = -10.0  # a logarithm: the paper's epsilon is e^eps
     form: Form = "published"
     reduction: Reduction = "per_dimension"
@@ -99,9 +99,9 @@ class Objective:
         require_choice(self.reduction, get_args(Reduction), "reduction")
         if not 0.0 < self.c < math.inf or not math.isfinite(self.eps):
             raise ValueError(f"c must be positive and finite, eps finite: not {self.c} and {self.eps}")
-        negative = {name: w for name, w in self._weights().items() if not 0.0 <= w < math.inf}
-        if negative:
-            raise ValueError(f"weights must be finite and at least 0: {negative}")
+        invalid = {name: weight for name, weight in self._weights().items() if not 0.0 <= weight < math.inf}
+        if invalid:
+            raise ValueError(f"weights must be finite and at least 0: {invalid}")
         if not any(self._weights().values()):
             raise ValueError("every weight is 0: at least one term must be trained")
 
@@ -135,7 +135,7 @@ class Objective:
             texts: (n, D), paired row by row with images.
             temperature: One for all contrastive terms, or one for each by name.
             masked_images: This rank's masked images (k rows, k may be 0); needed if `masked` is not 0.
-            masked_texts: Likewise.
+            masked_texts: This rank's masked texts, likewise.
             batch: The global batch, if it spans ranks.
 
         Returns:
@@ -165,12 +165,18 @@ class Objective:
     def _contrastive(
         self, images: Gaussian, batch: GlobalBatch, temperature: LogitScaleBias | Mapping[str, LogitScaleBias]
     ) -> dict[str, Tensor]:
+        """Unweighted values of the active contrastive terms, by name: this rank's parts.
+
+        Raises ValueError if a term has no temperature, or if CLIP's softmax lacks the images of all ranks.
+        """
         values = {}
         for name in self.active:
             if name not in INITIAL_TEMPERATURES:
                 continue
-            own = temperature if isinstance(temperature, LogitScaleBias) else temperature.get(name)
-            if own is None:
+            term_temperature = (
+                temperature if isinstance(temperature, LogitScaleBias) else temperature.get(name)
+            )
+            if term_temperature is None:
                 raise ValueError(
                     f"temperature has no {name!r}; Objective.temperatures() creates all that are needed"
                 )
@@ -178,16 +184,23 @@ class Objective:
                 if batch.images is None:
                     raise ValueError("CLIP's softmax needs the images of all ranks: GlobalBatch(images=...)")
                 values[name] = contrastive.clip(
-                    batch.images, batch.texts, own, offset=batch.offset, rows=len(images)
+                    batch.images, batch.texts, term_temperature, offset=batch.offset, rows=len(images)
                 )
             else:
-                pairwise = {"ppcl": contrastive.ppcl, "siglip": contrastive.siglip, "pml": contrastive.pml}[
-                    name
-                ]
-                values[name] = pairwise(images, batch.texts, own, offset=batch.offset, chunk=self.chunk)
+                losses = {"ppcl": contrastive.ppcl, "siglip": contrastive.siglip, "pml": contrastive.pml}
+                values[name] = losses[name](
+                    images, batch.texts, term_temperature, offset=batch.offset, chunk=self.chunk
+                )
         return values
 
     def _masked(self, name: str, pairs: MaskedPairs | None, batch: GlobalBatch | None) -> Tensor:
+        """This rank's part of the inclusion loss of originals in their masked views.
+
+        Args:
+            name: "masked_images" or "masked_texts": the field of `GlobalBatch` with their number on all ranks.
+            pairs: The masked views of this rank; None raises ValueError.
+            batch: The global batch; None: there is one rank.
+        """
         if pairs is None:
             raise ValueError(
                 f"the weight `masked` is {self.masked} but {name} is None: pass masked views, or set the weight to 0"
@@ -198,10 +211,12 @@ class Objective:
         return self._inclusion(pairs.original, pairs.masked, count)
 
     def _inclusion(self, inner: Gaussian, outer: Gaussian, count: int) -> Tensor:
+        """Inclusion loss of inner (n, D) in outer (n, D), by this objective's settings; `count`: pairs on all ranks."""
         return regularizers.inclusion(
             inner, outer, c=self.c, eps=self.eps, form=self.form, reduction=self.reduction, count=count
         )
 
     def _weights(self) -> dict[str, float]:
+        """The weight of every term by name, active or not."""
         names = ("ppcl", "siglip", "pml", "clip", "inclusion", "masked", "vib")
         return {name: getattr(self, name) for name in names}

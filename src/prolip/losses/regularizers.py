@@ -69,11 +69,15 @@ def vib(z: Gaussian, *, count: int | None = None) -> Tensor:
 
 
 def _check_rows(z: Gaussian, name: str) -> Gaussian:
-    """Check the shape (n, D); the mean in the dtype of log_var: bfloat16 is too coarse for differences of means."""
+    """Check the shape (n, D); returns the Gaussian with its mean in the dtype of log_var.
+
+    bfloat16 is too coarse for differences of means. Raises ValueError with the name for another shape.
+    """
     if z.check_shapes(name).mean.ndim != 2:
         raise ValueError(f"{name} must be (n, D), not {tuple(z.shape)}")
     return z.to(z.log_var.dtype)
 
 
 def _divisor(count: int | None, z: Gaussian) -> int:
+    """`count`, or the rows of z for None; at least 1, so that a rank without rows adds 0."""
     return max(1, len(z) if count is None else count)
