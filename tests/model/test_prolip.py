@@ -285,6 +285,7 @@ def test_double_stays_double(nano, pil_images):
     assert z.mean.dtype == z.log_var.dtype == torch.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uncertainty", ["token", "none", "multihead"])
 def test_model_compiles_as_a_full_graph(nano, pil_images, uncertainty):
     """torch.compile sees no break; real compilation is the slow test below."""

@@ -30,7 +30,7 @@ class TransformerConfig:
         heads: Heads of attention.
         mlp_width: Hidden width of the MLP.
         activation: Activation of the MLP.
-        norm_eps: Norm eps of the layer norms.
+        norm_eps: Added to the variance in the layer norms.
     """
 
     width: int
@@ -61,6 +61,7 @@ class ImageConfig:
     stem: Literal["linear", "mlp"] = "linear"
     """How a patch becomes a token: one linear map, or two with a GELU between (small models learn shapes earlier)."""
     patch_bias: bool = False
+    """Whether the linear map of patches has a bias."""
     pre_norm: bool = True
     """A layer norm before the first block (CLIP has one, SigLIP has none)."""
     class_norm: Literal["once", "twice"] = "once"
@@ -98,7 +99,7 @@ class ImageConfig:
 
     @property
     def added_tokens(self) -> int:
-        """[CLS], and [UNC] where there is one."""
+        """Number of tokens before the patches, 0 to 2: [CLS], and [UNC] where there is one."""
         return int(self.pooling == "class") + int(self.uncertainty == "token")
 
 
@@ -112,10 +113,12 @@ class TextConfig:
     pooling: Literal["class", "last", "end"] = "class"
     """Mean from an added [CLS]; from the last position (SigLIP); or from the first end token (CLIP)."""
     causal: bool = False
+    """Whether a token attends to earlier ones only (CLIP)."""
     padding: Literal["masked", "attended"] = "masked"
     """masked: padding is not attended to, a batch may be cut to its longest text, and [UNC], [CLS] have positions of
     their own. attended (release, SigLIP): padding is read like words, and [UNC], [CLS] follow the last id."""
     projection: bool = True
+    """A linear map from the tower's width to the embedding."""
     projection_bias: bool = True
 
     def __post_init__(self) -> None:
@@ -135,7 +138,10 @@ class TextConfig:
 
     @property
     def added_tokens(self) -> int:
-        """[CLS] and [UNC]; the release has an [UNC] in its text tower too, but never reads it."""
+        """Number of tokens after the text, 0 to 2: [UNC] and [CLS].
+
+        The release has an [UNC] in its text tower too, but never reads it.
+        """
         return int(self.pooling == "class") + int(self.uncertainty in ("token", "mean"))
 
 
@@ -145,7 +151,7 @@ class InitConfig:
 
     Attributes:
         log_var: Mean of the initial log-variances.
-        scale: exp(logit_scale).
+        scale: Factor of the logits, exp(logit_scale).
         logit_bias: Logit bias of sigmoid models.
     """
 

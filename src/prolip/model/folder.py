@@ -51,6 +51,9 @@ def write_model_folder(folder: Path, contents: ModelContents) -> Path:
 
     Returns:
         The folder.
+
+    Raises:
+        ValueError: If the folder is a file, or a weight is not finite.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; a model is saved into a folder")
@@ -99,11 +102,11 @@ def read_model_folder(folder: Path) -> ModelContents:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     weights = folder / WEIGHTS_FILE
-    digests = content.get("weights"), read_digest(weights)
-    if None not in digests and digests[0] != digests[1]:
+    config_digest, weights_digest = content.get("weights"), read_digest(weights)
+    if None not in (config_digest, weights_digest) and config_digest != weights_digest:
         raise ValueError(
-            f"{folder}: {CONFIG_FILE} and {WEIGHTS_FILE} are of different saves ({digests[0]} and {digests[1]}). "
-            "The last save was interrupted: save the model again"
+            f"{folder}: {CONFIG_FILE} and {WEIGHTS_FILE} are of different saves "
+            f"({config_digest} and {weights_digest}). The last save was interrupted: save the model again"
         )
     tensors = read_safetensors(weights)
     tokenizer = None
@@ -159,6 +162,9 @@ def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str
         tensors: Contiguous tensors on the CPU.
         path: The file.
         metadata: At most one entry: safetensors writes several in random order, and the bytes would differ.
+
+    Raises:
+        OSError: If the file can't be written.
     """
     try:
         save_file(tensors, path, metadata=metadata)

@@ -35,6 +35,7 @@ class AttentionPool(nn.Module):
         self.mlp = MLP(blocks.width, blocks.mlp_width, blocks.activation)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Pool tokens (B, T, W) to one vector per image, (B, W)."""
         batch, length, width = x.shape
         q = self.q(self.probe).view(1, self.heads, 1, -1).expand(batch, -1, -1, -1)
         k, v = self.kv(x).view(batch, length, 2, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -90,7 +91,7 @@ class ImageTower(nn.Module):
         return mean, self._compute_log_var(x)
 
     def _compute_log_var(self, x: Tensor) -> Tensor | None:
-        """Log-variances (B, E) from the tokens after the last block."""
+        """Log-variances (B, E) from the tokens (B, R, W) after the last block; None for a deterministic tower."""
         match self.config.uncertainty:
             case "token":
                 return self.log_var(self.norm_post(x[:, 1]))  # type: ignore[no-any-return]
@@ -99,7 +100,10 @@ class ImageTower(nn.Module):
         return None
 
     def _embed_patches(self, pixels: Tensor, patch_indices: Tensor | None) -> Tensor:
-        """[CLS], [UNC], patches with their positions: (B, T, W)."""
+        """The tokens of the first block, [CLS], [UNC], patches, with their positions: (B, T, W).
+
+        `patch_indices` (B, K): only these patches are embedded; None: all. T is 0 to 2 added tokens plus patches.
+        """
         added = self.config.added_tokens
         patches, positions = self._split_patches(pixels), self.positions[added:]
         if patch_indices is None:
@@ -114,7 +118,10 @@ class ImageTower(nn.Module):
         return torch.cat([prefix.to(x.dtype).expand(x.shape[0], -1, -1), x], dim=1)
 
     def _split_patches(self, pixels: Tensor) -> Tensor:
-        """(B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel."""
+        """Cut images into patches: (B, 3, S, S) -> (B, P, 3 p p), row by row, each patch channel by channel.
+
+        Raises ValueError or TypeError for another shape, or for pixels that are not floats.
+        """
         p, grid = self.config.patch_size, self.config.grid
         size = self.config.preprocessing.size
         if pixels.ndim != 4 or pixels.shape[1:] != (3, size, size):
@@ -124,16 +131,17 @@ class ImageTower(nn.Module):
                 f"pixels must be normalized floats, not {pixels.dtype}: prolip.preprocessing.images.normalize"
             )
         x = pixels[:, :, : grid * p, : grid * p].to(self.positions.dtype)
-        x = x.reshape(x.shape[0], 3, grid, p, grid, p)
+        x = x.reshape(x.shape[0], 3, grid, p, grid, p)  # image, channel, patch row, y, patch column, x
         return x.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def _gather_rows(x: Tensor, index: Tensor) -> Tensor:
-    """x (B, P, W), index (B, K) -> (B, K, W)."""
+    """Select tokens of each image: x (B, P, W), index (B, K) -> (B, K, W)."""
     return x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def _check_patch_indices(patch_indices: Tensor, batch: int, patches: int) -> None:
+    """Raise ValueError unless indices are int64 (batch, K), K from 1 to `patches`. Their values are not read."""
     if (
         patch_indices.dtype != torch.int64
         or patch_indices.ndim != 2

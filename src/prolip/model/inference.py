@@ -53,7 +53,10 @@ def as_image_list(images: ImageSource | Sequence[ImageSource]) -> list[ImageSour
         images: An array of up to three axes is one image, of four axes several.
 
     Returns:
-        Of images.
+        A list of images.
+
+    Raises:
+        TypeError: If it is neither an image nor iterable, or an open file.
     """
     if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
         return list(images)
@@ -162,7 +165,7 @@ def embed_texts(model: Encoder, texts: Sequence[str], batch_size: int, progress:
 
 
 def _allocate(model: Encoder, count: int, batch_size: int) -> Gaussian:
-    """An empty Gaussian (N, D) on the CPU for the result."""
+    """A Gaussian (count, D) on the CPU, its values undefined, for the result. Raises ValueError for a meta model."""
     require_positive_int(batch_size, "batch_size")
     if model.device.type == "meta":
         raise ValueError(
@@ -175,13 +178,14 @@ def _allocate(model: Encoder, count: int, batch_size: int) -> Gaussian:
 def _make_progress_bar(
     count: int, unit: str, batch_size: int, progress: bool | None
 ) -> AbstractContextManager[Callable[[int], None]]:
-    """progress None: only if there is more than one batch."""
+    """The progress bar of `count` items; `progress` None: only if there is more than one batch, and on a terminal."""
     return progress_bar(
         "embedding", count, unit, progress if progress is not None or count > batch_size else False
     )
 
 
 def _read_image(source: ImageSource) -> Image.Image:
+    """`read_image`; PIL images are read by one thread at a time."""
     if not isinstance(source, Image.Image):
         return read_image(source)
     with _PIL_LOCK:  # the list may hold the same lazily opened image twice, and loading is not thread-safe
@@ -189,6 +193,7 @@ def _read_image(source: ImageSource) -> Image.Image:
 
 
 def _store(out: Gaussian, rows: slice | Tensor, z: Gaussian) -> None:
+    """Copy z to the given rows of `out`, in place."""
     out.mean[rows], out.log_var[rows] = z.mean.cpu(), z.log_var.cpu()
 
 
@@ -204,22 +209,22 @@ def prefetch(
         pool: The threads.
         batches: Sequences of items.
         read: Called on each item.
-        ahead: At most so many batches, and the one yielded, are in memory.
+        ahead: Number of batches that are read in advance; these and the one yielded are in memory.
 
     Yields:
         (items, futures of what was read), batch after batch in order.
     """
-    waiting: deque[tuple[Items, list[Future[T]]]] = deque()
+    submitted: deque[tuple[Items, list[Future[T]]]] = deque()
     for items in batches:
-        waiting.append((items, [pool.submit(read, item) for item in items]))
-        if len(waiting) > ahead:
-            yield waiting.popleft()
-    yield from waiting
+        submitted.append((items, [pool.submit(read, item) for item in items]))
+        if len(submitted) > ahead:
+            yield submitted.popleft()
+    yield from submitted
 
 
 @contextmanager
 def _naming_image(index: int) -> Iterator[None]:
-    """Add the index of the image to an error."""
+    """Context that adds the index of the image to the message of a ValueError, TypeError or OSError."""
     try:
         yield
     except (ValueError, TypeError, OSError) as error:

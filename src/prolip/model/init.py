@@ -31,7 +31,7 @@ def init_image_tower(tower: ImageTower, log_var: float, generator: torch.Generat
     for layer in (m for m in tower.modules() if isinstance(m, nn.Linear)):
         _fill_uniform(layer.weight, layer.in_features**-0.5, generator)
     for stack in _transformers(tower):
-        for block in stack:
+        for block in stack:  # Xavier's bound for the stacked (3 W, W) matrix, as MultiheadAttention has it
             _fill_uniform(block.attention.qkv.weight, math.sqrt(6.0 / (4 * width)), generator)
     if tower.pool is not None:
         _fill_normal(tower.pool.probe, width**-0.5, generator)
@@ -47,7 +47,7 @@ def init_text_tower(tower: TextTower, log_var: float, generator: torch.Generator
     Args:
         tower: Changed in place.
         log_var: Mean of the initial log-variances.
-        generator: Generator of random numbers.
+        generator: Source of all random numbers.
     """
     width, layers = tower.config.blocks.width, tower.config.blocks.layers
     _init_norms_and_biases(tower)
@@ -71,13 +71,14 @@ def init_log_var_head(head: nn.Linear, log_var: float, generator: torch.Generato
     Args:
         head: Changed in place.
         log_var: Initial bias.
-        generator: Generator of random numbers.
+        generator: Source of all random numbers.
     """
     _fill_normal(head.weight, head.in_features**-0.5, generator)
     nn.init.constant_(head.bias, log_var)
 
 
 def _init_heads(tower: ImageTower | TextTower, log_var: float, generator: torch.Generator) -> None:
+    """Fill the projection of the mean and the head of log-variances, where the tower has them."""
     if isinstance(tower.mean, nn.Linear):
         _fill_normal(tower.mean.weight, tower.mean.in_features**-0.5, generator)
     if tower.config.uncertainty in ("token", "mean"):
@@ -95,6 +96,7 @@ def _init_norms_and_biases(tower: nn.Module) -> None:
 
 
 def _transformers(tower: nn.Module) -> list[Transformer]:
+    """The stacks of blocks in a tower: one, or two with "multihead"."""
     return [m for m in tower.modules() if isinstance(m, Transformer)]
 
 

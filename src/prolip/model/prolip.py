@@ -106,10 +106,13 @@ class ProLIP(nn.Module):
 
         Returns:
             The model itself.
+
+        Raises:
+            ValueError: If vocabulary size, context length or `pad_to` differ.
         """
         old, new = self.config.text.tokenizer, tokenizer.config
         if any(
-            getattr(old, part) != getattr(new, part) for part in ("vocab_size", "context_length", "pad_to")
+            getattr(old, name) != getattr(new, name) for name in ("vocab_size", "context_length", "pad_to")
         ):
             raise ValueError(
                 f"the tokenizer has vocab_size {new.vocab_size}, context_length {new.context_length} and pad_to "
@@ -187,7 +190,10 @@ class ProLIP(nn.Module):
         return images, texts
 
     def _make_gaussian(self, mean: Tensor, log_var: Tensor | None) -> Gaussian:
-        """Towers return the mean before normalization; log_var None means a deterministic tower."""
+        """A Gaussian (B, D) from the outputs of a tower: mean (B, D) before normalization, and log_var (B, D).
+
+        log_var is None for a deterministic tower; for "multihead" it is the input of the shared head.
+        """
         mean = normalize(mean.to(compute_dtype(mean)), dim=-1)
         if log_var is None:
             return Gaussian.point(mean)
@@ -241,7 +247,7 @@ class ProLIP(nn.Module):
         return preprocess(image, self.config.image.preprocessing)
 
     def tokenize(self, texts: str | Sequence[str]) -> Tensor:
-        """Texts -> ids (B, T), int64, on the CPU."""
+        """Texts -> ids (B, T), int64, on the CPU. Raises ValueError if the model has no tokenizer."""
         if self.tokenizer is None:
             raise ValueError(self._describe_missing_tokenizer())
         return self.tokenizer(texts)
@@ -285,7 +291,7 @@ class ProLIP(nn.Module):
         return self._compute_probability(product - 0.5 * (images.uncertainty[:, None] + texts.uncertainty))
 
     def _compute_probability(self, similarity: Tensor) -> Tensor:
-        """sigmoid(a x + b), where x = 1 - CSD / 2."""
+        """sigmoid(a x + b) of similarities x = 1 - CSD / 2, of any shape. Raises ValueError for a softmax model."""
         if self.logit_bias is None:
             raise ValueError(
                 "this model was trained with a softmax over the batch, so that a pair has no probability of its own. "
@@ -329,6 +335,9 @@ class ProLIP(nn.Module):
 
         Returns:
             The folder.
+
+        Raises:
+            ValueError: If the model has parameters that its config doesn't describe, such as those of LoRA.
         """
         known = ProLIP(self.config).state_dict().keys()
         unknown = sorted(self.state_dict().keys() - known)
@@ -352,6 +361,7 @@ class ProLIP(nn.Module):
         )
 
     def _describe_missing_tokenizer(self) -> str:
+        """Message of the error of `tokenize`: why there is no tokenizer, and where to get one."""
         reason = f" ({self.tokenizer_error})" if self.tokenizer_error else ""
         return (
             f"this model has no tokenizer{reason}: put tokenizer.json into its folder, or "
@@ -361,7 +371,7 @@ class ProLIP(nn.Module):
 
 
 def _describe_difference(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]]) -> str:
-    """How the shapes of two state dicts differ."""
+    """How two state dicts differ, for a message: missing, unknown and reshaped tensors. Arguments: name -> shape."""
     missing = sorted(expected.keys() - found.keys())
     unknown = sorted(found.keys() - expected.keys())
     shapes = [

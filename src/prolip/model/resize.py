@@ -37,9 +37,8 @@ def resize_model(
         )
         config = replace(config, image=image)
     if context_length is not None and context_length != config.text.tokenizer.context_length:
-        added = max(
-            config.text.added_tokens, int(config.text.pooling == "last")
-        )  # the position that is pooled stays as it is
+        # the position that is pooled stays as it is: of an added token, or the last (SigLIP)
+        added = max(config.text.added_tokens, int(config.text.pooling == "last"))
         text = replace(config.text, tokenizer=replace(config.text.tokenizer, context_length=context_length))
         tensors["text.positions"] = resize_text_positions(tensors["text.positions"], added, context_length)
         config = replace(config, text=text)
@@ -64,10 +63,10 @@ def resize_image_positions(positions: Tensor, added: int, grid: int) -> Tensor:
         (added + grid², W).
     """
     front, patches = positions[:added], positions[added:]
-    old = round(len(patches) ** 0.5)
-    if old == grid:
+    old_grid = round(len(patches) ** 0.5)
+    if old_grid == grid:
         return positions
-    image = patches.detach().float().T.reshape(1, -1, old, old)
+    image = patches.detach().float().T.reshape(1, -1, old_grid, old_grid)  # the width W as channels
     new = interpolate(image, size=(grid, grid), mode="bicubic", antialias=True, align_corners=False)
     return torch.cat([front.detach(), new[0].flatten(1).T.to(positions.dtype)])
 
@@ -81,10 +80,13 @@ def resize_text_positions(
         positions: (T + added, W).
         added: Number of tokens after the text ([UNC], [CLS]); their positions stay.
         length: The new T. If it is smaller, positions are cut.
-        unchanged: First positions that stay.
+        unchanged: Number of first positions that stay.
 
     Returns:
         (length + added, W).
+
+    Raises:
+        ValueError: If T is too small to be extended.
     """
     words = len(positions) - added
     front, back = positions[:words].detach(), positions[words:].detach()

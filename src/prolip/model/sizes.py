@@ -24,6 +24,7 @@ class ModelSize:
 
 
 def _blocks(width: int, layers: int, heads: int, mlp_width: int | None = None) -> TransformerConfig:
+    """A stack of blocks; an MLP is four times as wide as the tokens, unless `mlp_width` is given."""
     return TransformerConfig(width=width, layers=layers, heads=heads, mlp_width=mlp_width or 4 * width)
 
 

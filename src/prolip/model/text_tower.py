@@ -42,6 +42,14 @@ class TextTower(nn.Module):
             self.multihead = Transformer(blocks, layers=2)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Encode texts.
+
+        Args:
+            ids: (B, T), int64 or int32, T at most the context length.
+
+        Returns:
+            mean (B, E) and log_var (B, E) or None, see the class.
+        """
         ids = self._trim_padding(self._check_ids(ids))
         mask = self._make_mask(ids)
         x = self.blocks(self._embed_ids(ids), mask, self._output_rows)
@@ -51,13 +59,16 @@ class TextTower(nn.Module):
 
     @property
     def _output_rows(self) -> slice | None:
-        """The positions that are read after the last block: [UNC] and [CLS], or only the last; None: any."""
+        """Positions that the last block computes: [UNC] and [CLS], or only the last; None: all are needed."""
         if self.config.pooling == "end" or self.config.uncertainty == "multihead":
             return None
         return slice(-2, None) if self.config.uncertainty == "token" else slice(-1, None)
 
     def _compute_log_var(self, x: Tensor, mean: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Log-variances (B, E) from the tokens after the last block."""
+        """Log-variances (B, E) from the tokens x (B, R, W) after the last block or from the projected mean (B, E).
+
+        `mask` is the attention mask, for "multihead". None for a deterministic tower.
+        """
         match self.config.uncertainty:
             case "token":
                 return self.log_var(self.norm_post(x[:, -2]))  # type: ignore[no-any-return]
@@ -69,6 +80,10 @@ class TextTower(nn.Module):
         return None
 
     def _check_ids(self, ids: Tensor) -> Tensor:
+        """Return ids (B, T) if dtype, length and, on the CPU, values are valid; else raise ValueError.
+
+        Values on a GPU are not read: that would synchronize.
+        """
         longest = self.config.tokenizer.context_length
         if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32) or not 1 <= ids.shape[1] <= longest:
             raise ValueError(
@@ -109,18 +124,19 @@ class TextTower(nn.Module):
         return mask
 
     def _embed_ids(self, ids: Tensor) -> Tensor:
-        """Tokens, then [UNC], [CLS], with their positions: (B, T + 2, W)."""
+        """The tokens of the first block, words, then [UNC], [CLS], with their positions: (B, T + added tokens, W)."""
         length, added = ids.shape[1], self.config.added_tokens
         x = self.tokens(ids) + self.positions[:length]
         if not added:
             return x  # type: ignore[no-any-return]
         names = ("uncertainty_token", "class_token")[-added:]
+        # masked padding: a batch may be shorter than the context, but [UNC] and [CLS] keep the last positions
         first = len(self.positions) - added if self.config.padding == "masked" else length
         suffix = torch.stack([getattr(self, name) for name in names]) + self.positions[first : first + added]
         return torch.cat([x, suffix.to(x.dtype).expand(x.shape[0], -1, -1)], dim=1)
 
     def _find_end(self, ids: Tensor) -> Tensor:
-        """Position of the first end token of each text, (B,)."""
+        """Position of the first end token of each text, (B,). On the CPU, raises ValueError if a text has none."""
         found = ids.eq(self.config.tokenizer.end_id or 0)
         if ids.is_cpu and not torch.compiler.is_compiling() and not bool(found.any(1).all()):
             row = int((~found.any(1)).nonzero()[0])
@@ -131,5 +147,5 @@ class TextTower(nn.Module):
 
 
 def _gather_row(x: Tensor, index: Tensor) -> Tensor:
-    """x (B, T, W), index (B,) -> (B, W)."""
+    """Select one token of each text: x (B, T, W), index (B,) -> (B, W)."""
     return x.gather(1, index.long()[:, None, None].expand(-1, 1, x.shape[-1]))[:, 0]

@@ -23,7 +23,7 @@ def quick_gelu(x: Tensor) -> Tensor:
         x: Tensor of any shape.
 
     Returns:
-        Of the same shape.
+        Tensor of the same shape.
     """
     return x * torch.sigmoid(1.702 * x)
 
@@ -35,7 +35,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
         x: Tensor of any shape.
 
     Returns:
-        Of the same shape.
+        Tensor of the same shape.
     """
     return functional.gelu(x, approximate="tanh")
 
@@ -57,7 +57,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, rows: slice | None = None) -> Tensor:
-        """Attend.
+        """Attend from the positions `rows` to all positions.
 
         Args:
             x: (B, T, W).
@@ -68,6 +68,7 @@ class Attention(nn.Module):
             (B, R, W).
         """
         batch, length, width = x.shape
+        # (3, B, heads, T, W / heads)
         q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         if rows is not None:
             q = q[:, :, rows]
@@ -104,7 +105,7 @@ class Block(nn.Module):
 
         Args:
             x: (B, T, W).
-            mask: Positions that are attended to; None: all.
+            mask: As for `Attention`.
             rows: Positions that are computed; None: all.
 
         Returns:
@@ -138,11 +139,11 @@ class Transformer(nn.ModuleList):
         """
         last = len(self) - 1
         for i, block in enumerate(self):
-            needed = rows if i == last else None
+            block_rows = rows if i == last else None
             if self.checkpointing and torch.is_grad_enabled():
-                x = checkpoint(block, x, mask, needed, use_reentrant=False)
+                x = checkpoint(block, x, mask, block_rows, use_reentrant=False)
             else:
-                x = block(x, mask, needed)
+                x = block(x, mask, block_rows)
         return x
 
 
@@ -153,6 +154,7 @@ class Head(nn.Linear):
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer in float32 or float64: (..., in) -> (..., out)."""
         dtype = torch.promote_types(self.weight.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             bias = None if self.bias is None else self.bias.to(dtype)
