@@ -76,6 +76,7 @@ def test_bpe_may_have_fewer_ids_than_asked_for():
     assert bpe(vocab_size=258).config.vocab_size == 258
 
 
+@pytest.mark.slow
 def test_training_twice_gives_the_same_file(tmp_path):
     random.seed(0)
     many = ["".join(random.choices("abcdef ", k=30)) for _ in range(200)]  # with many ties

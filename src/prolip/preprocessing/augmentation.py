@@ -18,7 +18,9 @@ from torch import Tensor
 from prolip.preprocessing.images import ImagePreprocessing, pil_to_tensor, require_rgb
 
 LEVELS = np.arange(256)
+"""All values of an 8-bit channel."""
 CROP_TRIES = 10
+"""Draws of a crop that may fail to fit into the image, as in torchvision."""
 HUE_CIRCLE = 255
 """Steps of a full turn of Pillow's H channel, where 255 is the same hue as 0."""
 
@@ -30,12 +32,12 @@ class Augmentation:
     Attributes:
         scale: Smallest and largest fraction of the image's area that a crop covers.
         ratio: Smallest and largest width / height of a crop.
-        brightness: The factor is uniform on [max(0, 1 - x), 1 + x]; 1 leaves the image as it is.
-        contrast: Likewise.
-        saturation: Likewise.
+        brightness: Spread b of the factor, which is uniform on [max(0, 1 - b), 1 + b]; a factor of 1 changes nothing.
+        contrast: Spread of the factor of the contrast, drawn in the same way.
+        saturation: Spread of the factor of the saturation, drawn in the same way.
         hue: The shift is uniform on [-hue, hue], as a fraction of the color circle.
-        jitter_probability: Jitter probability of all four color operations together.
-        grayscale_probability: Grayscale probability of grayscale, drawn independently of the jitter.
+        jitter_probability: Probability that all four color operations are applied; otherwise none is.
+        grayscale_probability: Probability that the image becomes grayscale, drawn independently of the jitter.
     """
 
     scale: tuple[float, float] = (0.8, 1.0)
@@ -48,6 +50,7 @@ class Augmentation:
     grayscale_probability: float = 0.2
 
     def __post_init__(self) -> None:
+        """Raise ValueError if a field is out of range; turn scale and ratio into tuples of floats."""
         for name, maximum in (("scale", 1.0), ("ratio", math.inf)):
             object.__setattr__(self, name, _check_interval(getattr(self, name), name, maximum))
         for name in ("brightness", "contrast", "saturation"):
@@ -71,10 +74,10 @@ def augment(
         image: RGB, of any size.
         preprocessing: Size and interpolation are read, the resize mode is not.
         augmentation: The ranges.
-        generator: Source of all random numbers.
+        generator: CPU generator, from which all random numbers are drawn.
 
     Returns:
-        Pixels (3, S, S), uint8.
+        Pixels (3, S, S), uint8, where S is `preprocessing.size`.
     """
     require_rgb(image)
     left, top, width, height = draw_crop(image.width, image.height, augmentation, generator)
@@ -99,10 +102,11 @@ def required_short_side(preprocessing: ImagePreprocessing, augmentation: Augment
         augmentation: Augmentation of the training.
 
     Returns:
-        In pixels.
+        The short side, in pixels.
     """
-    minimum, maximum = augmentation.ratio
-    return math.ceil(preprocessing.size / math.sqrt(augmentation.scale[0] * min(minimum, 1 / maximum)))
+    min_ratio, max_ratio = augmentation.ratio
+    # The narrowest crop of an image of short side s is s * sqrt(smallest scale * most extreme ratio) pixels wide.
+    return math.ceil(preprocessing.size / math.sqrt(augmentation.scale[0] * min(min_ratio, 1 / max_ratio)))
 
 
 def draw_crop(
@@ -115,34 +119,36 @@ def draw_crop(
 
     Args:
         width: Width of the image, in pixels.
-        height: Likewise.
-        augmentation: Scale and ratio.
-        generator: Source of the random numbers.
+        height: Height of the image, in pixels.
+        augmentation: Its scale and ratio are read.
+        generator: CPU generator, from which the random numbers are drawn.
 
     Returns:
-        (left, top, width, height) in pixels.
+        (left, top, width, height) of the crop, in pixels.
     """
-    minimum, maximum = augmentation.ratio
+    min_ratio, max_ratio = augmentation.ratio
     for _ in range(CROP_TRIES):
         area = width * height * _draw_uniform(*augmentation.scale, generator)
-        ratio = math.exp(_draw_uniform(math.log(minimum), math.log(maximum), generator))
-        wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < wide <= width and 0 < high <= height:
-            return _draw_int(width - wide + 1, generator), _draw_int(height - high + 1, generator), wide, high
-    wide = min(width, max(1, round(height * maximum)))
-    high = min(height, max(1, round(width / minimum)))
-    return (width - wide) // 2, (height - high) // 2, wide, high
+        ratio = math.exp(_draw_uniform(math.log(min_ratio), math.log(max_ratio), generator))
+        crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left = _draw_int(width - crop_width + 1, generator)
+            top = _draw_int(height - crop_height + 1, generator)
+            return left, top, crop_width, crop_height
+    crop_width = min(width, max(1, round(height * max_ratio)))
+    crop_height = min(height, max(1, round(width / min_ratio)))
+    return (width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height
 
 
 def draw_jitter(augmentation: Augmentation, generator: torch.Generator) -> list[tuple[str, float]]:
     """Draw the four color operations in random order.
 
     Args:
-        augmentation: With the ranges.
-        generator: Generator of random numbers.
+        augmentation: Its brightness, contrast, saturation and hue are read.
+        generator: CPU generator, from which the random numbers are drawn.
 
     Returns:
-        Names of the operations, each with its factor or, for hue, its shift.
+        Four pairs (key of COLOR_OPERATIONS, amount): the amount is a factor or, for hue, a shift.
     """
     amounts = {"hue": _draw_uniform(-augmentation.hue, augmentation.hue, generator)}
     for name in ("brightness", "contrast", "saturation"):
@@ -153,7 +159,7 @@ def draw_jitter(augmentation: Augmentation, generator: torch.Generator) -> list[
 
 
 def adjust_brightness(image: Image.Image, factor: float) -> Image.Image:
-    """factor * x, clipped: 0 is black.
+    """Multiply all values by a factor and clip them: 0 gives black.
 
     Args:
         image: RGB.
@@ -166,7 +172,7 @@ def adjust_brightness(image: Image.Image, factor: float) -> Image.Image:
 
 
 def adjust_contrast(image: Image.Image, factor: float) -> Image.Image:
-    """gray + factor * (x - gray), clipped, where gray is the mean luma of the image: 0 is plain gray.
+    """gray + factor * (x - gray), clipped, where gray is the mean luma of the image: 0 gives uniform gray.
 
     Args:
         image: RGB.
@@ -175,13 +181,13 @@ def adjust_contrast(image: Image.Image, factor: float) -> Image.Image:
     Returns:
         RGB, of the same size.
     """
-    histogram = image.convert("L").histogram()
+    histogram = image.convert("L").histogram()  # pixels at each of the 256 levels
     gray = round(int(LEVELS @ np.array(histogram)) / sum(histogram))
     return image.point(_linear_table(factor, (1 - factor) * gray) * 3)
 
 
 def adjust_saturation(image: Image.Image, factor: float) -> Image.Image:
-    """luma + factor * (x - luma) at each pixel, clipped: 0 is grayscale.
+    """luma + factor * (x - luma) at each pixel, clipped: 0 gives grayscale.
 
     Args:
         image: RGB.
@@ -206,8 +212,9 @@ def adjust_hue(image: Image.Image, shift: float) -> Image.Image:
     steps = round(shift * HUE_CIRCLE) % HUE_CIRCLE
     if steps == 0:
         return image
-    turned = [(hue + steps) % HUE_CIRCLE for hue in range(256)]
-    return image.convert("HSV").point(turned + list(range(256)) * 2).convert("RGB")
+    rotated = [(hue + steps) % HUE_CIRCLE for hue in range(256)]
+    unchanged = list(range(256))
+    return image.convert("HSV").point(rotated + unchanged + unchanged).convert("RGB")
 
 
 def to_grayscale(image: Image.Image) -> Image.Image:
@@ -228,15 +235,17 @@ COLOR_OPERATIONS = {
     "saturation": adjust_saturation,
     "hue": adjust_hue,
 }
+"""By name: functions of an RGB image and the amount that `draw_jitter` draws."""
 
 
 def _linear_table(slope: float, start: float) -> list[int]:
-    """A table for `Image.point`: each level x to start + slope * x, rounded and clipped."""
+    """A table of 256 levels for `Image.point`: x becomes start + slope * x, rounded and clipped to 0..255."""
     levels: list[int] = np.rint(start + slope * LEVELS).clip(0, 255).astype(int).tolist()
     return levels
 
 
 def _draw_uniform(low: float, high: float, generator: torch.Generator) -> float:
+    """A number, uniform on [low, high)."""
     return low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float64))
 
 
@@ -246,10 +255,12 @@ def _draw_int(limit: int, generator: torch.Generator) -> int:
 
 
 def _draw_bool(probability: float, generator: torch.Generator) -> bool:
+    """True with the given probability."""
     return _draw_uniform(0.0, 1.0, generator) < probability
 
 
 def _check_interval(values: object, name: str, maximum: float) -> tuple[float, ...]:
+    """Return (low, high) as floats; ValueError unless they are two finite numbers with 0 < low <= high <= maximum."""
     numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     if len(numbers) != 2 or not all(isinstance(n, int | float) for n in numbers):
         raise ValueError(f"{name} must be two numbers, smallest and largest, not {values!r}")
@@ -260,6 +271,7 @@ def _check_interval(values: object, name: str, maximum: float) -> tuple[float, .
 
 
 def _require_between(value: float, name: str, maximum: float) -> None:
+    """Raise ValueError unless a value is a finite number from 0 to `maximum`, which may be infinite."""
     if not isinstance(value, int | float) or not 0 <= value <= maximum or math.isinf(value):
         limit = "at least 0" if math.isinf(maximum) else f"in 0..{maximum:g}"
         raise ValueError(f"{name} must be a number {limit}, not {value!r}")

@@ -25,6 +25,7 @@ ResizeMode = Literal["shortest", "squash"]
 
 Interpolation = Literal["bicubic", "bilinear"]
 ImageSource = str | Path | bytes | Image.Image | np.ndarray | Tensor
+"""What `read_image` reads; bytes are the content of an image file."""
 
 MAX_PIXELS = 100_000_000
 """Largest image that is decoded: 300 MB of RGB. A file of a few bytes can claim any size."""
@@ -42,6 +43,7 @@ EXIF_TRANSPOSES = {  # what undoes each EXIF orientation
     8: Image.Transpose.ROTATE_90,
 }
 URL = re.compile(r"[a-z][a-z0-9+.-]*://|data:", re.IGNORECASE)
+"""Matches the beginning of an address, which is not a path."""
 
 
 class TooManyPixelsError(ValueError):
@@ -59,7 +61,7 @@ class ImagePreprocessing:
     Attributes:
         size: Side of the square that the tower sees, in pixels.
         mean: Mean of the red, green and blue channels, as fractions of full scale (0 to 1).
-        std: Likewise.
+        std: Standard deviation of the red, green and blue channels, as fractions of full scale.
         resize_mode: "shortest" resizes the short side to `size` and crops the center of the long side;
             "squash" resizes both sides to `size` whatever the aspect ratio, as SigLIP does.
         interpolation: Pillow's filter of that name, on 8 bits, with antialiasing when an image shrinks.
@@ -72,6 +74,7 @@ class ImagePreprocessing:
     interpolation: Interpolation = "bicubic"
 
     def __post_init__(self) -> None:
+        """Raise an error if a field is out of range; turn mean and std into tuples of floats."""
         require_positive_int(self.size, "size", maximum=4096)
         object.__setattr__(self, "mean", _check_rgb_fractions(self.mean, "mean"))
         object.__setattr__(self, "std", _check_rgb_fractions(self.std, "std"))
@@ -89,7 +92,10 @@ def preprocess(source: ImageSource, preprocessing: ImagePreprocessing) -> Tensor
         preprocessing: Preprocessing of the model.
 
     Returns:
-        Pixels (3, S, S), float32.
+        Pixels (3, S, S), float32, where S is `preprocessing.size`.
+
+    Raises:
+        FileNotFoundError, TypeError, ValueError, OSError: As `read_image`.
     """
     return normalize(resize_and_crop(read_image(source), preprocessing), preprocessing)
 
@@ -144,26 +150,31 @@ def resize_and_crop(image: Image.Image, preprocessing: ImagePreprocessing) -> Te
 
     Args:
         image: RGB, of any size.
-        preprocessing: Size, resize mode and interpolation.
+        preprocessing: Its size, resize mode and interpolation are read.
 
     Returns:
-        Pixels (3, S, S), uint8.
+        Pixels (3, S, S), uint8, where S is `preprocessing.size`.
+
+    Raises:
+        TypeError, ValueError: If it is not an RGB image; `read_image` makes one.
     """
     require_rgb(image)
-    size, filter = preprocessing.size, Image.Resampling[preprocessing.interpolation.upper()]
+    size, resampling = preprocessing.size, Image.Resampling[preprocessing.interpolation.upper()]
     if preprocessing.resize_mode == "squash":
-        return pil_to_tensor(image.resize((size, size), filter))
-    short = min(image.size)
-    width, height = (int(size * side / short) for side in image.size)
+        return pil_to_tensor(image.resize((size, size), resampling))
+    short_side = min(image.size)
+    width, height = (int(size * side / short_side) for side in image.size)  # after resizing, before the crop
     left, top = (round((side - size) / 2) for side in (width, height))  # to even: 37.5 -> 38, 36.5 -> 36
     if max(width, height) > MAX_ASPECT_RATIO * size:
         # A line of 10000 x 1 pixels would be 2 GB once 224 high: resample only what the crop shows. Up to Pillow's
         # rounding of the box to float32 these are the same pixels; ordinary images take the exact path below.
-        x, y = image.width / width, image.height / height
-        box = (left * x, top * y, min((left + size) * x, image.width), min((top + size) * y, image.height))
-        return pil_to_tensor(image.resize((size, size), filter, box=box))
+        x_scale, y_scale = image.width / width, image.height / height  # from resized to original coordinates
+        right = min((left + size) * x_scale, image.width)
+        bottom = min((top + size) * y_scale, image.height)
+        box = (left * x_scale, top * y_scale, right, bottom)
+        return pil_to_tensor(image.resize((size, size), resampling, box=box))
     if (width, height) != image.size:
-        image = image.resize((width, height), filter)
+        image = image.resize((width, height), resampling)
     if width != height:
         image = image.crop((left, top, left + size, top + size))
     return pil_to_tensor(image)
@@ -174,10 +185,14 @@ def normalize(pixels: Tensor, preprocessing: ImagePreprocessing) -> Tensor:
 
     Args:
         pixels: (..., 3, H, W), uint8.
-        preprocessing: Mean and std.
+        preprocessing: Its mean and std are read.
 
     Returns:
-        float32 of the same shape, on the same device.
+        A float32 tensor of the same shape, on the same device.
+
+    Raises:
+        TypeError: If the pixels are not uint8.
+        ValueError: If the third axis from the end is not 3.
     """
     if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8:
         raise TypeError(f"pixels to normalize must be a torch.uint8 tensor, not {describe_type(pixels)}")
@@ -189,19 +204,22 @@ def normalize(pixels: Tensor, preprocessing: ImagePreprocessing) -> Tensor:
 
 @lru_cache(maxsize=64)
 def _scale_and_shift(preprocessing: ImagePreprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(3, 1, 1) each, float32. Cached: copying them to a GPU synchronizes with it."""
+    """(scale, shift), float32 (3, 1, 1) each: scale * pixels + shift is (pixels / 255 - mean) / std.
+
+    Cached, because copying them to a GPU waits for it.
+    """
     mean, std = torch.tensor([preprocessing.mean, preprocessing.std], dtype=torch.float64)[..., None, None]
     return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
 
 
 def pil_to_tensor(image: Image.Image) -> Tensor:
-    """The values of an RGB image, not resized.
+    """Copy the values of an RGB image to a tensor; nothing is resized or scaled.
 
     Args:
-        image: RGB.
+        image: An RGB image of H x W pixels.
 
     Returns:
-        uint8 (3, H, W).
+        Pixels (3, H, W), uint8.
     """
     return torch.from_numpy(np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1)))
 
@@ -210,7 +228,11 @@ def require_rgb(image: Image.Image) -> None:
     """Raise unless this is an RGB image of at least one pixel.
 
     Args:
-        image: Checked.
+        image: The image to check.
+
+    Raises:
+        TypeError: If it is not a PIL image.
+        ValueError: If it is of another mode or has no pixels.
     """
     if not isinstance(image, Image.Image):
         raise TypeError(f"the image must be a PIL image, not {describe_type(image)}; read_image makes one")
@@ -221,6 +243,7 @@ def require_rgb(image: Image.Image) -> None:
 
 
 def _check_rgb_fractions(values: object, name: str) -> tuple[float, ...]:
+    """Return three values (red, green, blue) as floats; ValueError unless they are three numbers in 0..1."""
     numbers = tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
     if len(numbers) != 3 or not all(isinstance(n, int | float) for n in numbers):
         raise ValueError(f"{name} must be three numbers, for red, green and blue, not {values!r}")
@@ -230,6 +253,7 @@ def _check_rgb_fractions(values: object, name: str) -> tuple[float, ...]:
 
 
 def _read_path(source: str | Path, max_pixels: int, min_short_side: int | None) -> Image.Image:
+    """`read_image` of a file on disk. ValueError for a URL or a folder; the disk's own OSErrors pass through."""
     if isinstance(source, str) and URL.match(source):
         raise ValueError(f"{source[:200]} is a URL; download it first, then pass its path or its bytes")
     try:
@@ -245,19 +269,22 @@ def _read_path(source: str | Path, max_pixels: int, min_short_side: int | None) 
 
 
 def _read_file(file: IO[bytes], name: str, max_pixels: int, min_short_side: int | None) -> Image.Image:
+    """`read_image` of an open file, `name` for messages. Its size is checked before any pixels are decoded."""
     with _as_value_error(name):
         image = _open_image(file)
     _check_size(image.size, name, max_pixels)
     if min_short_side is not None:
-        image.draft(None, (min_short_side, min_short_side))
+        image.draft(None, (min_short_side, min_short_side))  # no effect but for JPEG
     return _to_upright_rgb(image, name, max_pixels)
 
 
 def _open_image(file: IO[bytes]) -> Image.Image:
-    """As `Image.open`, but without Pillow's limit of pixels, which would warn or raise before `max_pixels` is checked.
+    """Open an image as `Image.open` does, but without Pillow's limit of pixels, which would act before `max_pixels`.
 
-    That limit is a global: lifting it for a moment would lift it for other threads too."""
-    if not (start := file.read(16)):
+    That limit is a global: lifting it for a moment would lift it for other threads too. Pixels are not decoded yet.
+    ValueError if no plugin knows the format, EmptyImageError if the file has no bytes.
+    """
+    if not (first_bytes := file.read(16)):
         raise EmptyImageError("the file is empty")
     tried = {"EPS"}  # PostScript is a program, which Pillow would hand to Ghostscript
     for load_plugins in (Image.preinit, Image.init):  # the common formats, then all
@@ -265,7 +292,7 @@ def _open_image(file: IO[bytes]) -> Image.Image:
         for kind in [kind for kind in Image.ID if kind not in tried]:
             tried.add(kind)
             factory, accept = Image.OPEN[kind]
-            accepted = accept is None or accept(start)
+            accepted = accept is None or accept(first_bytes)
             if not accepted or isinstance(accepted, str):  # a string names a missing library
                 continue
             file.seek(0)
@@ -276,7 +303,10 @@ def _open_image(file: IO[bytes]) -> Image.Image:
 
 @contextmanager
 def _as_value_error(name: str) -> Iterator[None]:
-    """Turn whatever Pillow raises for a corrupt file (OSError, SyntaxError, struct.error, ...) into ValueError."""
+    """Turn whatever Pillow raises for a corrupt file (OSError, SyntaxError, struct.error, ...) into ValueError.
+
+    `name` of the image begins the message. EmptyImageError keeps its type; errors of the disk pass through.
+    """
     try:
         yield
     except Exception as error:
@@ -289,6 +319,7 @@ def _as_value_error(name: str) -> Iterator[None]:
 
 
 def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
+    """Raise EmptyImageError or TooManyPixelsError unless an image of (width, height) has 1 to `max_pixels` pixels."""
     width, height = size
     if width < 1 or height < 1:
         raise EmptyImageError(f"{name}: the image is {width} x {height} and has no pixels")
@@ -299,16 +330,17 @@ def _check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
 
 
 def _to_upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Image:
+    """Decode an opened image, convert it to RGB and undo its EXIF orientation; ValueError if it is corrupt."""
     _check_size(image.size, name, max_pixels)
     with _as_value_error(name):
         image.load()
-        turn = None
+        transpose = None
         with suppress(Exception):  # corrupt EXIF raises what it likes; the pixels are good all the same
-            turn = EXIF_TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+            transpose = EXIF_TRANSPOSES.get(image.getexif().get(ExifTags.Base.Orientation, 1))
         image = image if image.mode == "RGB" else _to_rgb(image)
-        if turn is None:
+        if transpose is None:
             return image
-        image = image.transpose(turn)
+        image = image.transpose(transpose)
         # Metadata about the orientation must go, or a second read would rotate the image again.
         for key in ("exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"):
             image.info.pop(key, None)
@@ -316,8 +348,8 @@ def _to_upright_rgb(image: Image.Image, name: str, max_pixels: int) -> Image.Ima
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any other mode to RGB, by the table of `read_image`."""
-    if image.mode[0] in "IF":
+    """Convert an image of any other mode to RGB, by the table of `read_image`."""
+    if image.mode[0] in "IF":  # I, I;16 (and its byte orders), F: one channel of more than 8 bits
         values = np.asarray(image)
         levels = _to_uint8(values if image.mode.startswith("I;16") else _to_known_range(values))
         return Image.fromarray(levels).convert("RGB")
@@ -330,7 +362,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_known_range(values: np.ndarray) -> np.ndarray:
-    """int32 or float32, whose range only the values show, to a dtype that `_to_uint8` takes."""
+    """Convert values of mode I (int32) or F (float32) to a dtype that `_to_uint8` takes.
+
+    Their range is known only from the values: 0 to 1, 0 to 255 or 0 to 65535; ValueError if in none of these.
+    """
     low, high = float(values.min()), float(values.max())
     if values.dtype.kind == "i":
         if low < 0 or high > 65535:
@@ -342,7 +377,7 @@ def _to_known_range(values: np.ndarray) -> np.ndarray:
 
 
 def _to_uint8(values: np.ndarray) -> np.ndarray:
-    """uint8, uint16 or floats in 0..1 to the nearest uint8."""
+    """Convert uint8, uint16 or floats in 0..1, of any shape, to the nearest uint8; ValueError for anything else."""
     kind = (values.dtype.kind, values.dtype.itemsize)
     if kind == ("u", 1):
         return values
@@ -357,16 +392,19 @@ def _to_uint8(values: np.ndarray) -> np.ndarray:
 
 
 def _read_array(source: np.ndarray | Tensor, max_pixels: int) -> Image.Image:
-    tensor = isinstance(source, Tensor)
-    name = f"{'tensor' if tensor else 'array'} of shape {tuple(source.shape)}"
+    """`read_image` of an array (H, W[, C]) or a tensor ([C,] H, W), C = 1, 3 or 4 channels; alpha is dropped."""
+    is_tensor = isinstance(source, Tensor)
+    name = f"{'tensor' if is_tensor else 'array'} of shape {tuple(source.shape)}"
     if source.ndim == 2:
-        source = source[None] if tensor else source[..., None]
-    if source.ndim != 3 or source.shape[0 if tensor else 2] not in (1, 3, 4):
-        expected = "(C, H, W)" if tensor else "(H, W, C)"
+        source = source[None] if is_tensor else source[..., None]
+    if source.ndim != 3 or source.shape[0 if is_tensor else 2] not in (1, 3, 4):
+        expected = "(C, H, W)" if is_tensor else "(H, W, C)"
         raise ValueError(f"{name}: an image must have the shape (H, W) or {expected}, C = 1, 3 or 4")
     if isinstance(source, Tensor):
         source = source.detach().cpu().movedim(0, 2)
-        source = (source.float() if source.dtype == torch.bfloat16 else source).numpy()  # has no bfloat16
+        source = (
+            source.float() if source.dtype == torch.bfloat16 else source
+        ).numpy()  # NumPy has no bfloat16
     _check_size((source.shape[1], source.shape[0]), name, max_pixels)
     with _as_value_error(name):
         levels = _to_uint8(source)

@@ -20,11 +20,11 @@ def draw_patch_indices(batch: int, patches: int, keep_fraction: float, generator
     Args:
         batch: Number of images B.
         patches: Number of patches P of an image.
-        keep_fraction: Keep fraction of the patches that stay visible; the paper's is 0.25.
+        keep_fraction: Fraction of the patches that stay visible, above 0 and at most 1; the paper's is 0.25.
         generator: The draw is made on its device.
 
     Returns:
-        (B, K), int64, each row ascending, K = max(1, round(keep_fraction * P)).
+        Indices of the visible patches, (B, K), int64, each row ascending, K = max(1, round(keep_fraction * P)).
     """
     if batch < 0 or patches < 1:
         raise ValueError(f"batch must be at least 0 and patches at least 1, not {batch} and {patches}")
@@ -34,14 +34,14 @@ def draw_patch_indices(batch: int, patches: int, keep_fraction: float, generator
 
 
 def select_patches(noise: Tensor, keep_fraction: float) -> Tensor:
-    """The patches with the smallest noise stay visible.
+    """Choose the visible patches of each image: those with the smallest noise.
 
     Args:
-        noise: (B, P).
-        keep_fraction: Keep fraction of the patches that stay visible.
+        noise: A random number for each patch, (B, P).
+        keep_fraction: Fraction of the patches that stay visible, above 0 and at most 1.
 
     Returns:
-        As `draw_patch_indices`.
+        Indices of the visible patches, (B, K), int64, each row ascending, K = max(1, round(keep_fraction * P)).
     """
     require_fraction(keep_fraction, "keep_fraction", exclude_zero=True)
     count = max(1, round(keep_fraction * noise.shape[1]))
@@ -59,15 +59,15 @@ def mask_tokens(
     """Replace randomly drawn tokens by the mask token.
 
     Args:
-        ids: (B, T), int64.
+        ids: Token ids (B, T), int64; not changed.
         mask_id: Id of the mask token.
         special_ids: Ids that are never masked (padding, start, end, ...). All others are ordinary tokens.
-        mask_fraction: Of each row's ordinary tokens. Exactly max(1, round(mask_fraction * ordinary)) of a row are
-            masked, none in a row without ordinary tokens.
-        generator: Source of the random numbers.
+        mask_fraction: Fraction of each row's ordinary tokens that is masked, above 0 and at most 1. Exactly
+            max(1, round(mask_fraction * n)) of a row's n ordinary tokens are masked; none in a row without any.
+        generator: Generator of the random numbers; it may be on another device than `ids`.
 
     Returns:
-        A copy of ids.
+        A copy of `ids` with `mask_id` at the drawn positions, (B, T), int64.
     """
     if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
         raise TypeError(f"ids must be a torch.int64 tensor, not {describe_type(ids)}")
@@ -80,13 +80,13 @@ def mask_tokens(
 def select_masked_tokens(
     ids: Tensor, noise: Tensor, special_ids: Collection[int], mask_fraction: float
 ) -> Tensor:
-    """The ordinary tokens with the smallest noise are masked.
+    """Choose the tokens to mask: the ordinary tokens with the smallest noise of each row.
 
     Args:
-        ids: (B, T), int64.
-        noise: (B, T).
-        special_ids: As for `mask_tokens`.
-        mask_fraction: As for `mask_tokens`.
+        ids: Token ids (B, T), int64.
+        noise: A random number for each token, (B, T), on the device of `ids`.
+        special_ids: Ids that are never masked, as for `mask_tokens`.
+        mask_fraction: Fraction of each row's ordinary tokens, as for `mask_tokens`.
 
     Returns:
         (B, T), bool: True where a token is masked.
@@ -95,6 +95,7 @@ def select_masked_tokens(
     ordinary = ~torch.isin(ids, torch.tensor(list(special_ids), dtype=torch.int64, device=ids.device))
     ordinary_count = ordinary.sum(dim=1, keepdim=True)
     count = (mask_fraction * ordinary_count.double()).round().clamp(min=1).minimum(ordinary_count)
+    # The rank of each token's noise in its row. Special tokens rank last, at or above ordinary_count.
     rank = noise.masked_fill(~ordinary, torch.inf).argsort(dim=1).argsort(dim=1)
     return rank < count
 
@@ -103,12 +104,13 @@ def drop_tokens(ids: Tensor, masked: Tensor, pad_id: int) -> Tensor:
     """Remove the masked tokens: the others move to the front, padding follows.
 
     Args:
-        ids: (B, T).
-        masked: (B, T), bool.
-        pad_id: Fills the end of each row.
+        ids: Token ids (B, T); not changed.
+        masked: True where a token is to be removed, (B, T), bool.
+        pad_id: Id that fills the end of each row.
 
     Returns:
-        A copy of ids.
+        Token ids (B, T): the remaining ones in their order, then padding.
     """
+    # A stable sort by "is masked" keeps the order of the visible tokens and puts the masked ones behind them.
     order = masked.to(torch.uint8).argsort(dim=1, stable=True)
     return ids.masked_fill(masked, pad_id).gather(1, order)

@@ -29,10 +29,15 @@ def clean_text(text: str, cleaning: Cleaning) -> str:
 
     Args:
         text: A caption.
-        cleaning: "canonicalize": lower case without punctuation; "lower"; "whitespace": collapse it only.
+        cleaning: "canonicalize": lower case, underscores become spaces, other ASCII punctuation is removed; "lower":
+            lower case; "whitespace": neither. All three strip the text and collapse runs of whitespace to one space.
 
     Returns:
-        The cleaned caption.
+        The cleaned caption; "" if nothing is left.
+
+    Raises:
+        TypeError: If the text is not a str.
+        ValueError: If the cleaning is none of the three.
     """
     if not isinstance(text, str):
         raise TypeError(f"a text to clean must be a str, not {describe_type(text)}")
@@ -47,12 +52,12 @@ def clean_text(text: str, cleaning: Cleaning) -> str:
 
 
 def _repair_unicode(text: str) -> str:
-    """Mojibake, ligatures, curly quotes, control characters, entities.
+    """Repair mojibake, ligatures, curly quotes, control characters and HTML entities, and strip the text.
 
-    None of these can be made of printable ASCII without an ampersand, nor by ASCII whitespace around it: most captions
-    skip ftfy, which takes ten times as long as all the rest.
+    Printable ASCII without an ampersand has none of these, whatever ASCII whitespace is around it. So most captions
+    skip ftfy, which takes ten times as long as the rest of the cleaning.
     """
-    plain = text.strip()
-    if text.isascii() and plain.isprintable() and "&" not in plain:
-        return plain
+    stripped = text.strip()
+    if text.isascii() and stripped.isprintable() and "&" not in stripped:
+        return stripped
     return html.unescape(html.unescape(ftfy.fix_text(text))).strip()

@@ -45,12 +45,13 @@ class TokenizerConfig:
     pad_to: PadTo = "longest"
 
     def __post_init__(self) -> None:
+        """Raise ValueError or TypeError if a field is out of range, or if mask_id is also another special id."""
         require_positive_int(self.vocab_size, "vocab_size")
         require_positive_int(self.context_length, "context_length", maximum=2**16)
         for name in ("pad_id", "mask_id", "start_id", "end_id"):
             value = getattr(self, name)
             if value is not None or name == "pad_id":
-                _require_id(value, self.vocab_size, f"{name}")
+                _require_id(value, self.vocab_size, name)
         if self.mask_id in (self.pad_id, self.start_id, self.end_id) and self.mask_id is not None:
             raise ValueError(f"mask_id {self.mask_id} is also the pad, start or end token")
         require_choice(self.cleaning, get_args(Cleaning), "cleaning")
@@ -73,33 +74,44 @@ class Tokenizer:
     Texts are encoded one after another, in the calling thread: data-loader workers are processes already, and threads
     that were started before a fork don't survive it.
 
-    Attributes:
-        config: Special ids, lengths and cleaning.
+    Args:
+        backend: Splits texts into tokens and adds the start and end tokens; copied.
+        config: Special ids, lengths and cleaning; kept as an attribute.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the backend doesn't add the config's start and end tokens, or can't be copied.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, config: TokenizerConfig) -> None:
+        """Copy the backend, check it against the config, and replace its truncation and padding."""
         if not isinstance(backend, tokenizers.Tokenizer):
             raise TypeError(f"backend must be a tokenizers.Tokenizer, not {describe_type(backend)}")
         if not isinstance(config, TokenizerConfig):
             raise TypeError(f"config must be a TokenizerConfig, not {describe_type(config)}")
         self.config = config
-        self._backend = _copy(backend)
+        self._backend = _copy_backend(backend)
         self._backend.no_padding()
         _check_special_tokens(self._backend, config)
         self._backend.enable_truncation(config.context_length)  # cuts the text only: start and end stay
         self._backend.encode_special_tokens = True  # neither a copy nor a file of the backend stores this
+        # Those that the backend has under a name, such as "[MASK]", that a caption could contain.
         self._special_ids = config.special_ids & self._backend.get_added_tokens_decoder().keys()
 
     @classmethod
     def from_file(cls, path: str | Path, config: TokenizerConfig) -> Tokenizer:
-        """The tokenizer of a tokenizer.json file.
+        """Read a tokenizer.json file and wrap it with a config.
 
         Args:
-            path: The file.
-            config: The model's.
+            path: The tokenizer.json.
+            config: Special ids, lengths and cleaning that the model was trained with.
 
         Returns:
             The tokenizer.
+
+        Raises:
+            FileNotFoundError: If the file does not exist.
+            ValueError: If it is not a tokenizer.json, or does not fit the config; the message names the file.
         """
         backend = read_tokenizer_file(path)
         try:
@@ -108,13 +120,20 @@ class Tokenizer:
             raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: str | Path) -> Path:
-        """Write tokenizer.json atomically, without the config, which is in config.json. Returns the path."""
+        """Write the backend as tokenizer.json, atomically, without the config, which a model has in config.json.
+
+        Args:
+            path: The file to write.
+
+        Returns:
+            The path of the file.
+        """
         text = self.copy_backend().to_str(pretty=True)
         return atomic_write(Path(path), lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     def copy_backend(self) -> tokenizers.Tokenizer:
-        """A copy of the wrapped `tokenizers.Tokenizer`, without truncation and padding."""
-        backend = _copy(self._backend)
+        """Return a copy of the wrapped `tokenizers.Tokenizer`, without truncation and padding."""
+        backend = _copy_backend(self._backend)
         backend.no_truncation()
         return backend
 
@@ -126,6 +145,10 @@ class Tokenizer:
 
         Returns:
             Ids (B, T), int64. T is the length of the longest text (at least 1), or the context length, see `pad_to`.
+
+        Raises:
+            TypeError: If a text is not a str.
+            ValueError: If the backend gives an id outside the vocabulary of the config.
         """
         texts = as_text_list(texts)
         ids = self.pad([self._encode(text) for text in texts])
@@ -134,24 +157,48 @@ class Tokenizer:
         return ids
 
     def encode(self, text: str) -> list[int]:
-        """The ids of one text, without padding."""
+        """Encode one text.
+
+        Args:
+            text: A caption, not cleaned.
+
+        Returns:
+            At most `context_length` ids, start and end included, without padding.
+
+        Raises:
+            ValueError: If the backend gives an id outside the vocabulary of the config.
+        """
         row = self._encode(text)
         if row and max(row) >= self.config.vocab_size:
             raise self._make_vocabulary_error(torch.tensor([row]), [text])
         return row
 
     def pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Join rows of `encode` to a batch: ids (B, T), int64, T as for `__call__`."""
+        """Join B rows of ids to a batch.
+
+        Args:
+            rows: The ids of each text, as `encode` returns them.
+
+        Returns:
+            Ids (B, T), int64, filled up with `pad_id`; T as for `__call__`.
+        """
         longest = max(map(len, rows), default=0)
         width = self.config.context_length if self.config.pad_to == "context" else max(1, longest)
         # NumPy fills many short rows faster than torch does.
         padded = np.full((len(rows), width), self.config.pad_id, dtype=np.int64)
-        for line, row in zip(padded, rows, strict=True):
-            line[: len(row)] = row
+        for padded_row, row in zip(padded, rows, strict=True):
+            padded_row[: len(row)] = row
         return torch.from_numpy(padded)
 
     def decode(self, ids: Tensor) -> list[str]:
-        """The texts of ids (B, T), without padding, start and end tokens; mask tokens are shown."""
+        """Turn ids back into texts.
+
+        Args:
+            ids: (B, T), of any integer dtype.
+
+        Returns:
+            B texts, without padding, start and end tokens; mask tokens are shown.
+        """
         if not isinstance(ids, Tensor) or ids.is_floating_point():
             raise TypeError(f"ids to decode must be an integer tensor, not {describe_type(ids)}")
         if ids.ndim != 2:
@@ -159,15 +206,18 @@ class Tokenizer:
         return [self._decode(row) for row in ids.tolist()]
 
     def _encode(self, text: str) -> list[int]:
+        """Clean and encode a text: ids without padding, cut to the context length, not checked against vocab_size."""
         encoding = self._backend.encode(clean_text(text, self.config.cleaning))
         ids: list[int] = encoding.ids
         if self._special_ids.isdisjoint(ids):
             return ids
         # Unigram and word-level models know special tokens by their spelling, whatever encode_special_tokens is.
-        added = encoding.special_tokens_mask
-        return [i for i, ours in zip(ids, added, strict=True) if ours or i not in self._special_ids]
+        # So drop every special id but the start and end tokens, which the backend itself added (mask 1).
+        was_added = encoding.special_tokens_mask
+        return [i for i, added in zip(ids, was_added, strict=True) if added or i not in self._special_ids]
 
     def _decode(self, row: list[int]) -> str:
+        """The text of one row of ids, without padding, start and end tokens. Pops the padding off `row` itself."""
         while row and row[-1] == self.config.pad_id:  # only at the end: CLIP's pad is an ordinary token too
             row.pop()
         ends = {self.config.start_id, self.config.end_id}
@@ -175,6 +225,7 @@ class Tokenizer:
         return text
 
     def _make_vocabulary_error(self, ids: Tensor, texts: Sequence[str]) -> ValueError:
+        """The error for the first of the ids (B, T) that is vocab_size or more; it names the token and its text."""
         row, column = (int(i) for i in (ids >= self.config.vocab_size).nonzero()[0])
         found = int(ids[row, column])
         return ValueError(
@@ -194,25 +245,28 @@ MASK_TOKENS = ("[MASK]", "<mask>", "<extra_id_99>")
 
 
 def add_mask_token(tokenizer: Tokenizer) -> Tokenizer:
-    """A tokenizer with a mask token.
+    """Give a tokenizer a mask token. The argument is not changed.
 
     Args:
-        tokenizer: With or without one.
+        tokenizer: A tokenizer with or without a mask token.
 
     Returns:
         The same tokenizer if it has a mask token; else one that uses a mask token of its vocabulary; else one with a
-        new token "[MASK]" after all other ids.
+        new token "[MASK]" after all other ids, and a larger `vocab_size`.
+
+    Raises:
+        ValueError: If a new token is needed, but the ids of the vocabulary have gaps.
     """
     config = tokenizer.config
     if config.mask_id is not None:
         return tokenizer
     backend = tokenizer.copy_backend()
-    known = [backend.token_to_id(name) for name in MASK_TOKENS]
-    free = [i for i in known if i is not None and i not in config.special_ids]
-    if not free:
+    ids_in_vocabulary = [backend.token_to_id(name) for name in MASK_TOKENS]
+    candidates = [i for i in ids_in_vocabulary if i is not None and i not in config.special_ids]
+    if not candidates:
         _reserve_ids(backend, config.vocab_size)
         backend.add_special_tokens(["[MASK]"])
-    mask_id = free[0] if free else backend.get_vocab()["[MASK]"]
+    mask_id = candidates[0] if candidates else backend.get_vocab()["[MASK]"]
     return Tokenizer(
         backend, replace(config, mask_id=mask_id, vocab_size=max(config.vocab_size, mask_id + 1))
     )
@@ -222,13 +276,13 @@ def read_tokenizer_file(path: str | Path) -> tokenizers.Tokenizer:
     """Read a tokenizer.json.
 
     Args:
-        path: The file.
+        path: The tokenizer.json.
 
     Returns:
         The tokenizer of the library `tokenizers`.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it can't be read as a tokenizer.
     """
     path = Path(path)
@@ -240,25 +294,29 @@ def read_tokenizer_file(path: str | Path) -> tokenizers.Tokenizer:
         raise ValueError(f"{path} is not a tokenizer.json that `tokenizers` can read: {error}") from error
 
 
-def _copy(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+def _copy_backend(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Copy by way of JSON; ValueError if the tokenizer has a part that JSON does not hold."""
     try:
         return tokenizers.Tokenizer.from_str(backend.to_str())
     except Exception as error:  # two tokens with one id, or a component written in Python
         raise ValueError(f"the tokenizer can't be written and read again: {error}") from error
 
 
-def _reserve_ids(backend: tokenizers.Tokenizer, size: int) -> None:
-    """Reserve ids until the next new token gets an id of at least `size`: `tokenizers` always takes the next id."""
+def _reserve_ids(backend: tokenizers.Tokenizer, vocab_size: int) -> None:
+    """Add tokens "[RESERVED i]" to the backend until the next new token gets an id of at least `vocab_size`.
+
+    `tokenizers` always takes the next id. A model's embedding table may have more rows than the tokenizer has ids.
+    """
     ids = backend.get_vocab().values()
     if len(ids) != max(ids, default=-1) + 1:
         raise ValueError(
             "the tokenizer's ids have gaps, so that no mask token can be added; set mask_id to one of its own tokens"
         )
-    backend.add_special_tokens([f"[RESERVED {i}]" for i in range(len(ids), size)])
+    backend.add_special_tokens([f"[RESERVED {i}]" for i in range(len(ids), vocab_size)])
 
 
 def _check_special_tokens(backend: tokenizers.Tokenizer, config: TokenizerConfig) -> None:
-    """The backend adds the start and end tokens of the config, and the context length leaves room for a text."""
+    """Raise ValueError unless the backend adds just the config's start and end tokens and room for a text is left."""
     encoding = backend.encode("")
     found = [i for i, added in zip(encoding.ids, encoding.special_tokens_mask, strict=True) if added]
     expected = [i for i in (config.start_id, config.end_id) if i is not None]
@@ -272,21 +330,25 @@ def _check_special_tokens(backend: tokenizers.Tokenizer, config: TokenizerConfig
         )
 
 
-def _require_id(value: object, size: int, name: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < size:
+def _require_id(value: object, vocab_size: int, name: str) -> None:
+    """Raise ValueError unless a value is an integer from 0 to vocab_size - 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocab_size:
         raise ValueError(
-            f"{name} must be a whole number from 0 to vocab_size - 1 = {size - 1}, not {value!r}"
+            f"{name} must be a whole number from 0 to vocab_size - 1 = {vocab_size - 1}, not {value!r}"
         )
 
 
 def as_text_list(texts: str | Sequence[str]) -> Sequence[str]:
-    """One text or several as a list.
+    """Turn one text into a list of one, and check the types of several.
 
     Args:
-        texts: A str, or a sequence of them.
+        texts: A str, or a sequence of str.
 
     Returns:
-        Of str.
+        The sequence itself; [texts] for a single str.
+
+    Raises:
+        TypeError: If it is neither, or if an element is not a str.
     """
     if isinstance(texts, str):
         return [texts]

@@ -23,6 +23,7 @@ CLIP_MERGES = 49152 - NUM_BYTES - 2
 """How many merges of its file CLIP uses; the file has more."""
 
 START, END = "<|startoftext|>", "<|endoftext|>"
+"""CLIP's start and end tokens."""
 
 
 def train_bpe(
@@ -40,6 +41,9 @@ def train_bpe(
 
     Returns:
         The tokenizer; `config.vocab_size` is the number of ids it has.
+
+    Raises:
+        ValueError: If `vocab_size` is below 258, or if nothing of the captions is left after cleaning.
     """
     config = TokenizerConfig(
         vocab_size=vocab_size, context_length=context_length, pad_id=0, mask_id=1, cleaning=cleaning
@@ -77,24 +81,27 @@ def train_word_level(
         captions: The training texts.
         context_length: Largest number of ids of a text.
         cleaning: Cleaning of captions.
-        max_words: The most frequent words that get an id; the others become [UNK]. None: all.
+        max_words: Number of words that get an id, the most frequent first; the others become [UNK]. None: all words.
 
     Returns:
-        The tokenizer.
+        The tokenizer; `config.vocab_size` is the number of words plus three.
+
+    Raises:
+        ValueError: If `max_words` is below 1, or if nothing of the captions is left after cleaning.
     """
     if max_words is not None and max_words < 1:
         raise ValueError(f"max_words must be at least 1, or None for all, not {max_words!r}")
     config = TokenizerConfig(
         vocab_size=3, context_length=context_length, pad_id=0, mask_id=1, cleaning=cleaning
     )
-    split = pre_tokenizers.Whitespace()
+    word_splitter = pre_tokenizers.Whitespace()
     counts: Counter[str] = Counter()
     for text in _clean_captions(captions, cleaning):
-        counts.update(word for word, _ in split.pre_tokenize_str(text))
+        counts.update(word for word, _ in word_splitter.pre_tokenize_str(text))
     words = sorted(counts, key=lambda word: (-counts[word], word))[:max_words]
     vocab = {word: i for i, word in enumerate(["[PAD]", "[MASK]", "[UNK]", *words])}
     backend = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
-    backend.pre_tokenizer = split
+    backend.pre_tokenizer = word_splitter
     backend.add_special_tokens(["[PAD]", "[MASK]", "[UNK]"])
     return Tokenizer(backend, replace(config, vocab_size=len(vocab)))
 
@@ -109,7 +116,7 @@ def build_clip_tokenizer(
     """Build CLIP's BPE.
 
     Args:
-        merges: See `read_clip_merges`.
+        merges: Pairs of tokens to join, in order of priority; `read_clip_merges` reads them.
         context_length: Largest number of ids of a text.
         vocab: Ids of the tokens. None: CLIP's order (bytes, bytes that end a word, merges, start, end).
         pad_id: 0 as in open_clip (transformers pads with the end token; a causal tower sees no difference).
@@ -137,7 +144,11 @@ def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
         path: `bpe_simple_vocab_16e6.txt`, gzipped or not, or a `merges.txt`.
 
     Returns:
-        Pairs of tokens, in order.
+        Pairs of tokens to join, in order of priority; at most CLIP_MERGES.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it can't be decompressed or decoded, or if a line is not two tokens.
     """
     path = Path(path)
     if not path.is_file():
@@ -148,24 +159,30 @@ def read_clip_merges(path: str | Path) -> list[tuple[str, str]]:
         lines = data.decode("utf-8").rstrip("\n").split("\n")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    headed = "#version" in lines[0]
-    pairs = [tuple(line.split()) for line in lines[headed : CLIP_MERGES + headed]]
+    header_lines = 1 if "#version" in lines[0] else 0
+    pairs = [tuple(line.split()) for line in lines[header_lines : CLIP_MERGES + header_lines]]
     for i, pair in enumerate(pairs):
         if len(pair) != 2:
             raise ValueError(
-                f"{path}, line {i + 1 + headed}: a merge is two tokens, not {lines[i + headed]!r}"
+                f"{path}, line {i + 1 + header_lines}: a merge is two tokens, not {lines[i + header_lines]!r}"
             )
     return [(first, second) for first, second in pairs]
 
 
 def read_folder_tokenizer(folder: str | Path) -> tokenizers.Tokenizer | None:
-    """The tokenizer in a model folder of open_clip or transformers.
+    """Read the tokenizer of a model folder of open_clip or transformers.
+
+    The first that is there of: tokenizer.json; vocab.json with merges.txt; CLIP's bpe_simple_vocab_16e6.txt[.gz].
 
     Args:
-        folder: The folder.
+        folder: The model folder.
 
     Returns:
         The tokenizer of the library `tokenizers`; None if the folder has none.
+
+    Raises:
+        FileNotFoundError: If there is only a spiece.model, which must be converted first; the message says how.
+        ValueError: If a file is damaged.
     """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
@@ -187,13 +204,13 @@ def read_folder_tokenizer(folder: str | Path) -> tokenizers.Tokenizer | None:
 
 
 def read_special_tokens(folder: str | Path) -> dict[str, str]:
-    """Read the special tokens (pad, eos, bos, mask, unk) of a folder.
+    """Read the special tokens (pad, eos, bos, mask, unk) of a model folder.
 
     Args:
-        folder: With tokenizer_config.json or special_tokens_map.json; both may be missing.
+        folder: Its tokenizer_config.json and special_tokens_map.json are read; both may be missing.
 
     Returns:
-        Token of each kind that is stated, such as {"pad": "</s>", "eos": "</s>"}.
+        The token of each kind that the files name, such as {"pad": "</s>", "eos": "</s>"}.
     """
     stated: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):  # the later wins
@@ -202,7 +219,7 @@ def read_special_tokens(folder: str | Path) -> dict[str, str]:
             stated |= {key: value for key, value in read_json(path).items() if value is not None}
     names = {}
     for key in ("pad", "eos", "bos", "mask", "unk"):
-        value = stated.get(f"{key}_token")
+        value = stated.get(f"{key}_token")  # a text, or a dict that describes an added token
         content = value.get("content") if isinstance(value, dict) else value
         if content is not None:
             names[key] = str(content)
@@ -210,6 +227,7 @@ def read_special_tokens(folder: str | Path) -> dict[str, str]:
 
 
 def _clean_captions(captions: Iterable[str], cleaning: Cleaning) -> Iterator[str]:
+    """Iterate over cleaned captions; TypeError at one that is not a str, ValueError at the end if all were empty."""
     if isinstance(captions, str | bytes):
         raise TypeError(f"captions must be a sequence of str, not {describe_type(captions)}")
     empty = True
@@ -226,6 +244,10 @@ def _clean_captions(captions: Iterable[str], cleaning: Cleaning) -> Iterator[str
 def _build_clip_backend(
     merges: Sequence[tuple[str, str]], vocab: dict[str, int] | None
 ) -> tokenizers.Tokenizer:
+    """CLIP's BPE as a `tokenizers.Tokenizer`: lower case, CLIP's split into words, start and end tokens.
+
+    `vocab` has the ids of all tokens; None: CLIP's order. ValueError if it lacks start or end, or a part of a merge.
+    """
     vocab = _make_clip_vocab(merges) if vocab is None else vocab
     missing = [name for name in (START, END) if name not in vocab]
     if missing:
@@ -242,8 +264,11 @@ def _build_clip_backend(
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
-    last = decoders.Replace(tokenizers.Regex("</w>$"), "")  # decoders.Strip panics on an empty text
-    backend.decoder = decoders.Sequence([decoders.ByteLevel(), last, decoders.Replace("</w>", " ")])
+    # "</w>" marks the end of a word: nothing at the end of a text, a space elsewhere. (decoders.Strip, which could
+    # remove the last space, panics on an empty text.)
+    drop_last_mark = decoders.Replace(tokenizers.Regex("</w>$"), "")
+    mark_to_space = decoders.Replace("</w>", " ")
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), drop_last_mark, mark_to_space])
     backend.add_special_tokens([START, END])
     backend.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {END}", special_tokens=[(name, vocab[name]) for name in (START, END)]
@@ -252,7 +277,10 @@ def _build_clip_backend(
 
 
 def _make_clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Bytes are written as GPT-2 writes them: visible Latin-1 as itself, then 68 letters from U+0100."""
+    """Ids in CLIP's order: the 256 bytes, the bytes that end a word, the merged pairs, start and end.
+
+    Bytes are written as GPT-2 writes them: visible Latin-1 as itself, the other 68 as letters from U+0100 on.
+    """
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = [chr(code) for code in (*visible, *range(0x100, 0x100 + NUM_BYTES - len(visible)))]
     tokens = [*alphabet, *(letter + "</w>" for letter in alphabet), *(a + b for a, b in merges), START, END]
@@ -260,6 +288,7 @@ def _make_clip_vocab(merges: Sequence[tuple[str, str]]) -> dict[str, int]:
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
+    """Read a vocab.json, {token: id}; ValueError if an id is not an integer."""
     vocab = read_json(path)
     if not all(isinstance(i, int) for i in vocab.values()):
         raise ValueError(f"{path} is not a vocabulary: it must hold an integer id for every token")
