@@ -45,6 +45,7 @@ def evaluated(draw, tmp_path):
     return data, {**hierarimgs.compute_inclusion_metrics(original, levels), "untrained": untrained}
 
 
+@pytest.mark.slow
 def test_hierarimgs_figure_shows_levels(tmp_path, evaluated):
     data, result = evaluated
     text = svg_text(hierarchy.save_hierarimgs_figures(result, data, tmp_path / "out")[1])

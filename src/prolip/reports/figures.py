@@ -56,7 +56,7 @@ def save_figure(figure: Any, out: Path) -> list[Path]:
     """Write a figure as PNG and as SVG, each atomically.
 
     Args:
-        figure: Figure of `make_figure`.
+        figure: A figure that `make_figure` made.
         out: Path; a suffix .png or .svg is dropped.
 
     Returns:

@@ -37,7 +37,7 @@ MAX_BARS = 60
 TAIL_FRACTION = 0.001
 """Fraction of the scores at each end that the outermost bars hold: an outlier would squeeze all other bars."""
 MAX_ERRORS = 200
-"""Rows of the table of bad samples; errors.csv beside the embeddings has all."""
+"""Rows of the table of bad samples; errors.csv next to the embeddings has all."""
 
 NoteFunction = Callable[[FilterExample], tuple[str, ...]]
 """Returns the notes below the image of an example."""
@@ -47,7 +47,7 @@ def save_filter_page(filtered: FilterResult, folder: Path) -> Path:
     """Write the page of a filter run (extra "report").
 
     Args:
-        filtered: Filtered of `filter_pairs`.
+        filtered: Result of `filter_pairs`.
         folder: For filter.html.
 
     Returns:
@@ -61,7 +61,7 @@ def build_header(filtered: FilterResult) -> PageHeader:
     """Title, metadata and headline numbers of a filter run.
 
     Args:
-        filtered: Filtered of `filter_pairs`.
+        filtered: Result of `filter_pairs`.
 
     Returns:
         The header of the page.
@@ -93,10 +93,10 @@ def build_sections(filtered: FilterResult) -> Iterator[PageSection]:
     """Sections of the page: scores, examples, duplicates, bad samples.
 
     Args:
-        filtered: Filtered of `filter_pairs`.
+        filtered: Result of `filter_pairs`.
 
     Returns:
-        The sections, in order; those without content are left out.
+        The sections, in order; those without content are omitted.
     """
     examples = find_examples(filtered.selection)
     images = OriginalImages(filtered.embeddings)
@@ -164,16 +164,18 @@ def rebin_histogram(histogram: Histogram) -> tuple[np.ndarray, tuple[np.ndarray,
         Edges (B + 1,), and counts (B,) of kept and of dropped samples, B at most MAX_BARS. The first and the last bar
         hold the tails.
     """
-    below = np.cumsum(histogram.kept + histogram.dropped)
-    low, high = np.searchsorted(below, [TAIL_FRACTION * below[-1], (1 - TAIL_FRACTION) * below[-1]])
+    cumulative = np.cumsum(histogram.kept + histogram.dropped)
+    total = cumulative[-1]
+    low, high = np.searchsorted(cumulative, [TAIL_FRACTION * total, (1 - TAIL_FRACTION) * total])
     bounds = np.unique(np.linspace(low, high + 1, MAX_BARS + 1).astype(int))
-    inner = bounds[1:-1]
+    inner = bounds[1:-1]  # split only there: the first and the last part hold the bins beyond the bounds, too
     counts = (histogram.kept, histogram.dropped)
     kept, dropped = (np.array([part.sum() for part in np.split(count, inner)]) for count in counts)
     return histogram.edges[bounds], (kept, dropped)
 
 
 def _build_truth_tiles(truth: GroundTruthAgreement) -> tuple[HeadlineTile, ...]:
+    """Tiles of precision and recall against the true labels, each with that of a random selection."""
     return (
         HeadlineTile(
             label="Precision",
@@ -191,6 +193,7 @@ def _build_truth_tiles(truth: GroundTruthAgreement) -> tuple[HeadlineTile, ...]:
 
 
 def _notes(filtered: FilterResult) -> Iterator[str]:
+    """Notes of the header: what fraction of near-duplicates the approximate search finds, by modality."""
     duplicates = filtered.selection.duplicates
     for modality, recall in ({} if duplicates is None else duplicates.recall).items():
         found = (
@@ -202,6 +205,7 @@ def _notes(filtered: FilterResult) -> Iterator[str]:
 
 
 def _build_scores(filtered: FilterResult) -> PageSection:
+    """Section with the histogram of scores, if samples have scores, and the table of outcomes."""
     histogram, criterion = filtered.counts.histogram, filtered.selection.criterion
     table = TableBlock(
         title="Outcome of all samples",
@@ -227,6 +231,7 @@ def _build_scores(filtered: FilterResult) -> PageSection:
 
 
 def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
+    """Rows of the table of outcomes: (outcome, number of samples, fraction), then bad samples by reason."""
     errors = filtered.errors
     rows = [
         (OUTCOME_NAMES[outcome], count)
@@ -240,6 +245,7 @@ def _outcome_rows(filtered: FilterResult) -> Iterator[tuple[str, str, str]]:
 
 
 def _build_examples(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:
+    """Section with galleries of the best, just kept, just dropped and worst samples; images are read here."""
     shown = (
         ("Best", examples.best),
         ("Just kept", examples.just_kept),
@@ -247,15 +253,16 @@ def _build_examples(examples: FilterExamples, images: OriginalImages, notes: Not
         ("Worst", examples.worst),
     )
     galleries = [
-        Gallery(title=title, items=tuple(build_example(images, one, notes(one)) for one in some))
-        for title, some in shown
-        if some
+        Gallery(title=title, items=tuple(build_example(images, one, notes(one)) for one in samples))
+        for title, samples in shown
+        if samples
     ]
     intro = "Each image is shown with its best matching caption and its scores."
     return PageSection(id="examples", title="Examples", intro=intro, blocks=galleries)
 
 
 def _build_duplicates(examples: FilterExamples, images: OriginalImages, notes: NoteFunction) -> PageSection:
+    """Section with pairs of near-duplicates, the dropped sample before the one that is kept."""
     items = tuple(
         build_example(images, one, (outcome, *notes(one)), number)
         for number, pair in enumerate(examples.duplicates, start=1)
@@ -267,13 +274,16 @@ def _build_duplicates(examples: FilterExamples, images: OriginalImages, notes: N
 
 
 def _build_errors(filtered: FilterResult) -> PageSection:
+    """Section with a table of the first `MAX_ERRORS` bad samples."""
     rows = tuple(
         (bad.reason, bad.location, bad.detail)
         for _, _, bad in islice(filtered.embeddings.iter_errors(), MAX_ERRORS)
     )
     more = filtered.errors.bad - len(rows)
     intro = "Samples that could not be read. They don't count in the fraction that is kept."
-    intro += f" The first {len(rows)}; {more:,} more are in errors.csv beside the embeddings." if more else ""
+    intro += (
+        f" The first {len(rows)}; {more:,} more are in errors.csv next to the embeddings." if more else ""
+    )
     table = TableBlock(title="Bad samples", headings=("reason", "where", "detail"), rows=rows)
     return PageSection(id="bad", title="Bad samples", intro=intro, blocks=(table,))
 
@@ -281,7 +291,8 @@ def _build_errors(filtered: FilterResult) -> PageSection:
 def _format_scores(
     example: FilterExample, criterion: FilterScore, truth: GroundTruthAgreement | None
 ) -> tuple[str, ...]:
-    """The score of the criterion, CSD and cosine, and the true label if there is one."""
+    """Notes below an example: the score of the criterion, CSD and cosine, and the true label if there is one."""
+    # without repeats, if the criterion is csd or cosine
     names = dict.fromkeys([criterion.name, "csd", "cosine"])
     columns = {one.name: one.column for one in CRITERIA}
     values = ((name, example.row[columns[name]]) for name in names)

@@ -53,7 +53,7 @@ def save_hierarimgs_figures(result: Mapping[str, Any], data: HierarImgs, folder:
 
 
 def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Histograms of H, of its mirror image, and of the difference of uncertainties, by level."""
+    """Write histograms of H, of its mirror image, and of the difference of uncertainties, by level; returns paths."""
     if result["uncertainty"] is None:
         return []
     rows = result["by_level"]
@@ -64,22 +64,22 @@ def _save_histograms(result: Mapping[str, Any], out: Path) -> list[Path]:
             draw_inclusion(axes[0][level], level, row, result["untrained"])
             _draw_difference(axes[1][level], level, row)
         figure.legend(*_h_legend(), loc="outside lower center", ncols=2)
-        for line in axes:
-            line[0].set_ylabel("images")
+        for grid_row in axes:
+            grid_row[0].set_ylabel("images")
         return figures.save_figure(figure, out)
 
 
 def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> list[Path]:
-    """The images whose original is least included in level 0, with their levels; [] if there are none."""
+    """Write a sheet of the originals that level 0 includes least, with their levels; [] if there are none."""
     failures = result["failures"] or []
     indices = failures[:MAX_FAILURES]
     if not indices:
         return []
-    columns = [data.originals, *data.levels]
+    files_by_row = [data.originals, *data.levels]
     with figures.figure_style():
-        figure = figures.make_figure(1.35 * len(indices) + 0.7, 1.42 * len(columns) + 0.35)
-        axes = figure.subplots(len(columns), len(indices), squeeze=False)
-        for row, files in enumerate(columns):
+        figure = figures.make_figure(1.35 * len(indices) + 0.7, 1.42 * len(files_by_row) + 0.35)
+        axes = figure.subplots(len(files_by_row), len(indices), squeeze=False)
+        for row, files in enumerate(files_by_row):
             for column, index in enumerate(indices):
                 _draw_image(axes[row][column], files[index])
             axes[row][0].set_ylabel("original" if row == 0 else f"level {row - 1}", labelpad=6)
@@ -91,6 +91,7 @@ def _save_failures(result: Mapping[str, Any], data: HierarImgs, out: Path) -> li
 
 
 def _draw_levels(axes: Any, uncertainty: Mapping[str, Any]) -> None:
+    """Draw one histogram of caption uncertainty per level; `uncertainty` is that of `evaluate_hierarcaps`."""
     edges = uncertainty["histogram"]["edges"]
     for level, counts in enumerate(uncertainty["histogram"]["counts"]):
         color = LEVEL_COLORS[level % len(LEVEL_COLORS)]
@@ -113,6 +114,7 @@ def _draw_levels(axes: Any, uncertainty: Mapping[str, Any]) -> None:
 
 
 def _draw_pairs(axes: Any, uncertainty: Mapping[str, Any]) -> None:
+    """Draw a matrix of levels: the fraction of chains whose row is more uncertain than its column."""
     pairs = uncertainty["level_pairs"]
     fractions = [[float("nan") if fraction is None else fraction for fraction in row] for row in pairs]
     axes.imshow(fractions, cmap="RdBu", vmin=0, vmax=1)
@@ -141,7 +143,7 @@ def draw_inclusion(axes: Any, level: int, row: Mapping[str, Any], control: Mappi
     """Draw the histogram of H(original in level), and as an outline that of H(level in original).
 
     Args:
-        axes: To draw on.
+        axes: Matplotlib axes to draw on.
         level: Number of the level.
         row: Row of this level, from `evaluate_hierarimgs`.
         control: Results of untrained models, for the title; None: none.
@@ -158,6 +160,7 @@ def draw_inclusion(axes: Any, level: int, row: Mapping[str, Any], control: Mappi
 
 
 def _h_legend() -> tuple[list[Any], list[str]]:
+    """Handles and labels of the legend of `draw_inclusion`."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -166,6 +169,7 @@ def _h_legend() -> tuple[list[Any], list[str]]:
 
 
 def _draw_difference(axes: Any, level: int, row: Mapping[str, Any]) -> None:
+    """Draw the histogram of the uncertainty of a level minus that of the original; `row` as for `draw_inclusion`."""
     histogram = row["difference_histogram"]
     axes.stairs(histogram["counts"], histogram["edges"], fill=True, color=figures.GREEN, alpha=0.75)
     axes.axvline(0, color="#444", linewidth=0.8)
@@ -177,6 +181,7 @@ def _draw_difference(axes: Any, level: int, row: Mapping[str, Any]) -> None:
 
 
 def _draw_image(axes: Any, path: Path) -> None:
+    """Draw the image of a file with a thin frame, without ticks."""
     axes.imshow(read_image(path))
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():

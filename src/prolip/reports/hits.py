@@ -28,7 +28,7 @@ def save_hits_sheet(out: Path, database: Database, response: SearchResponse) -> 
 
     Args:
         out: Path of the sheet; .png and .svg are written.
-        database: That was searched.
+        database: The index that was searched.
         response: The hits to draw.
 
     Returns:
@@ -51,18 +51,21 @@ class _HitImages:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.originals = cache(self._originals)
+        self.originals = cache(self._originals)  # each data set is opened once
 
     def _originals(self, origin: str) -> OriginalImages:
+        """Open the embedded data set from which a hit came; `origin` is its key in the index."""
         entry = self.database.origins[origin]
         header = DatasetHeader.from_json(entry["header"], self.database.uri)
         return OriginalImages(EmbeddingDataset(open_storage(entry["location"]), header))
 
     def read(self, row: dict[str, Any]) -> Image.Image:
+        """The image of a hit, a row of the response; raises one of `READ_ERRORS` if it can't be read."""
         return self.originals(row["origin"]).read(row)
 
 
 def _make_item(images: _HitImages, row: dict[str, Any], response: SearchResponse) -> SheetItem:
+    """One hit of the sheet: its image (a gray square if it can't be read), caption or id, and scores as notes."""
     is_cross_modal = response.is_cross_modal
     notes = [f"CSD {row['csd']:.3f}, cosine {row['cosine']:.3f}"]
     if is_cross_modal and "match" in row:

@@ -20,8 +20,12 @@ READ_ERRORS = (ValueError, OSError, IndexError)
 
 
 class OriginalImages:
-    """Reads the images of embedded samples. The data set is opened at the first use; if that fails, each image of it
-    raises the same error.
+    """Reads the images of embedded samples.
+
+    The data set is opened at the first use; if that fails, each image of it raises the same error.
+
+    Args:
+        embeddings: Embeddings of the samples, which know their data set.
     """
 
     def __init__(self, embeddings: EmbeddingDataset) -> None:
@@ -31,7 +35,7 @@ class OriginalImages:
         """Read the image of a row.
 
         Args:
-            row: With `path` (None: read from the data set) and the index of the sample.
+            row: Row of the embeddings, with `path` (None: read from the data set) and `index` of the sample.
 
         Returns:
             The image.
@@ -47,6 +51,7 @@ class OriginalImages:
 
     @cached_property
     def _source(self) -> Source | Exception:
+        """The data set; if it can't be opened, the error, so that opening is tried only once."""
         try:
             return self._embeddings.open_source()
         except READ_ERRORS as error:

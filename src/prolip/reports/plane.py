@@ -27,7 +27,7 @@ NUM_SAMPLES = 10
 SIGMAS = 2.0
 """Size of ellipses: two standard deviations hold 86 % of the projected samples."""
 NUM_VERTICES = 73
-"""Vertices of the closed line that num_samples an ellipse; the last is the first."""
+"""Vertices of the closed line that draws an ellipse; the last is the first."""
 LABEL_DISTANCE = 0.035
 """Points closer than this fraction of the view have one label."""
 CAPTION_WIDTH = 46  # characters
@@ -69,6 +69,7 @@ class Plane:
         angle = torch.linspace(0, 2 * math.pi, NUM_VERTICES, dtype=torch.float64)
         circle = torch.stack([angle.cos(), angle.sin()])  # (2, NUM_VERTICES)
         values, vectors = torch.linalg.eigh(self.project_covariances(z))
+        # a root R of each covariance, R R^T: it maps the unit circle to the ellipse of one standard deviation
         roots = vectors * values.clamp_min(0).sqrt()[:, None, :]
         outlines: Tensor = self.project(z.mean)[:, None] + sigmas * (roots @ circle).mT
         return outlines
@@ -85,10 +86,13 @@ def fit_plane(
     Args:
         gaussians: Each (N, D), D at least 2.
         generator: Generator of the samples.
-        num_samples: Per Gaussian.
+        num_samples: Samples of each Gaussian.
 
     Returns:
         The plane, in float64.
+
+    Raises:
+        ValueError: There is no Gaussian, or D is below 2.
     """
     if (
         not gaussians
@@ -106,9 +110,9 @@ def fit_plane(
     directions = directions[:2]
     largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))
     total = centered.square().sum().clamp_min(torch.finfo(torch.float64).tiny)
-    shares = torch.zeros(2, dtype=torch.float64)
-    shares[: len(lengths[:2])] = lengths[:2].square() / total
-    return Plane(center, directions * largest.sign(), shares)
+    ratios = torch.zeros(2, dtype=torch.float64)
+    ratios[: len(lengths[:2])] = lengths[:2].square() / total  # a single sample has one singular value
+    return Plane(center, directions * largest.sign(), ratios)
 
 
 def choose_similar_images(pairs: EmbeddedPairs, first: int = 0, count: int = 10) -> tuple[Tensor, Tensor]:
@@ -122,16 +126,19 @@ def choose_similar_images(pairs: EmbeddedPairs, first: int = 0, count: int = 10)
     Returns:
         Rows of the images, nearest first by CSD, int64 (count,); and rows of the first and the last caption of each
         (of a chain: the most general and the most specific), int64.
+
+    Raises:
+        ValueError: There is no such image.
     """
     if not 0 <= first < len(pairs.images):
         raise ValueError(f"there is no image {first} among {len(pairs.images)}")
     distance = csd_matrix(pairs.images[first : first + 1], pairs.images)[0]
-    distance[first] = -1.0
+    distance[first] = -1.0  # the image itself comes first, also before an equal one
     images = distance.argsort(stable=True)[:count]
     captions: list[int] = []
     for image in images.tolist():
-        own = (pairs.captions.image_index == image).nonzero()[:, 0].tolist()
-        captions += sorted({own[0], own[-1]}) if own else []
+        own_captions = (pairs.captions.image_index == image).nonzero()[:, 0].tolist()
+        captions += sorted({own_captions[0], own_captions[-1]}) if own_captions else []
     return images, torch.tensor(captions, dtype=torch.int64)
 
 
@@ -160,6 +167,7 @@ def save_plane_figure(
     rows, captions = choose_similar_images(pairs, first, count)
     images, texts = pairs.images[rows], pairs.texts[captions]
     plane = fit_plane([images, texts], torch.Generator().manual_seed(seed))
+    # row of an image -> its number in the figure
     position = {int(row): number for number, row in enumerate(rows)}
     numbers = [position[int(row)] for row in pairs.captions.image_index[captions]]
     images_shown = None
@@ -169,9 +177,10 @@ def save_plane_figure(
         figure = figures.make_figure(11.0, max(5.6, 0.72 * len(rows)))
         left, right = figure.add_gridspec(1, 2, width_ratios=(1.45, 1.0))
         draw_plane(figure.add_subplot(left), plane, images, texts, numbers)
-        listed = [[pairs.captions.texts[c] for c, n in zip(captions, numbers, strict=True) if n == number]
-                for number in range(len(rows))]  # fmt: skip
-        _draw_list(figure, right, listed, images_shown)
+        captions_by_image: list[list[str]] = [[] for _ in rows]
+        for caption, number in zip(captions, numbers, strict=True):
+            captions_by_image[number].append(pairs.captions.texts[caption])
+        _draw_list(figure, right, captions_by_image, images_shown)
         return figures.save_figure(figure, out)
 
 
@@ -179,8 +188,8 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
     """Draw images and captions as dots with ellipses; a line joins a caption to its image.
 
     Args:
-        axes: To draw on.
-        plane: Plane of `fit_plane`.
+        axes: Matplotlib axes to draw on.
+        plane: Result of `fit_plane`.
         images: (N, D).
         texts: (T, D).
         numbers: Position of each caption's image, 0 to N - 1.
@@ -205,13 +214,16 @@ def draw_plane(axes: Any, plane: Plane, images: Gaussian, texts: Gaussian, numbe
 
 
 def _write_numbers(axes: Any, points: Tensor, numbers: Sequence[int], color: str) -> None:
-    """Write the number of each point beside it; points that lie close together have one label."""
+    """Write the number of each point (N, 2) next to it, counted from 1; close points share one label.
+
+    The data must have been drawn before: its extent defines what is close.
+    """
     low, high = axes.dataLim.get_points()
     close = LABEL_DISTANCE * float(max(high - low))
-    left = list(range(len(points)))
-    while left:
-        near = [i for i in left if float((points[i] - points[left[0]]).norm()) <= close]
-        left = [i for i in left if i not in near]
+    unlabeled = list(range(len(points)))
+    while unlabeled:
+        near = [i for i in unlabeled if float((points[i] - points[unlabeled[0]]).norm()) <= close]
+        unlabeled = [i for i in unlabeled if i not in near]
         label = format_ranges([numbers[i] + 1 for i in near])
         at = points[near].mean(0).tolist()
         axes.annotate(label, at, (5, 5), textcoords="offset points", color=color, fontsize=9, weight="bold")
@@ -238,7 +250,14 @@ def format_ranges(numbers: Sequence[int]) -> str:
 def _draw_list(
     figure: Any, position: Any, captions: Sequence[Sequence[str]], images_shown: Sequence[Image.Image] | None
 ) -> None:
-    """Draw number, image and captions of each image."""
+    """Draw number, image and captions of each image, one below the other.
+
+    Args:
+        figure: The figure.
+        position: Part of its grid that the list fills, a `SubplotSpec`.
+        captions: Captions of each image.
+        images_shown: The images, in the same order; None: only captions.
+    """
     grid = position.subgridspec(len(captions), 2, width_ratios=(1, 5), wspace=0.02, hspace=0.05)
     for number, texts in enumerate(captions):
         shown = figure.add_subplot(grid[number, 0])

@@ -18,7 +18,7 @@ MAX_CLASSES = 6
 MAX_IMAGES = 3
 """Images per class."""
 PROMPT_WIDTH = 44
-"""Characters of a prompt beside its bar."""
+"""Characters of a prompt next to its bar."""
 BINS = 30
 
 
@@ -48,7 +48,7 @@ def save_prompt_weights_figure(
         figure = figures.make_figure(5.6 * columns, 0.8 + 1.75 * rows)
         uniform = f"uniform 1/{result['templates_per_class']}"
         figure.suptitle(f"{entry['name']}: largest prompt weights (dashed: {uniform})", x=0.01, ha="left")
-        slots = max(map(len, examples))
+        slots = max(map(len, examples))  # columns for images, after the bars of each class
         widths = [3.4, *([1.0] * slots)] * columns
         grid = figure.subplots(rows, len(widths), width_ratios=widths, squeeze=False)
         for axes in grid.flatten():
@@ -103,7 +103,15 @@ def _draw_weights(
     largest: Sequence[tuple[int, float]],
     largest_weight: float,
 ) -> None:
-    """Bars, the largest on top."""
+    """Draw the largest weights of a class as bars, the largest on top, each with its prompt.
+
+    Args:
+        axes: Matplotlib axes to draw on.
+        result: Result of `evaluate_prompts`.
+        class_index: The class.
+        largest: (template, weight), the largest first.
+        largest_weight: The largest weight of all panels, for a common scale.
+    """
     axes.set_axis_on()
     positions = range(len(largest))
     axes.barh(positions, [weight for _, weight in largest], color=figures.BLUE, height=0.72)
@@ -117,9 +125,13 @@ def _draw_weights(
 
 
 def _draw_histograms(axes: Any, learned: Sequence[Mapping[str, Any]], key: str, uniform: float) -> None:
+    """Draw outlined histograms over classes of entry[key], one per entry of result["learned"], on common bins.
+
+    `uniform` is the value of uniform weights, marked by a line.
+    """
     series = [[value for value in entry[key] if value is not None] for entry in learned]
-    everything = [uniform, *(value for values in series for value in values)]
-    low, high = min(everything), max(everything)
+    all_values = [uniform, *(value for values in series for value in values)]
+    low, high = min(all_values), max(all_values)
     margin = 0.02 * (high - low) or 0.01
     edges = [low - margin + i * (high - low + 2 * margin) / BINS for i in range(BINS + 1)]
     colors = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.GRAY)
@@ -131,6 +143,7 @@ def _draw_histograms(axes: Any, learned: Sequence[Mapping[str, Any]], key: str, 
 
 
 def _choose_classes(entry: Mapping[str, Any]) -> list[int]:
+    """Indices of at most `MAX_CLASSES` classes with weights, evenly spaced from the most peaked to the flattest."""
     learned = [class_index for class_index, value in enumerate(entry["entropy"]) if value is not None]
     order = sorted(learned, key=lambda class_index: entry["entropy"][class_index])
     count = min(MAX_CLASSES, len(order))
@@ -138,6 +151,7 @@ def _choose_classes(entry: Mapping[str, Any]) -> list[int]:
 
 
 def _get_learned(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """result["learned"]; raises ValueError if no weights were learned."""
     learned: Sequence[Mapping[str, Any]] = result["learned"]
     if not learned:
         raise ValueError("there are no learned weights to draw: BPRW needs a model with uncertainty")
@@ -145,6 +159,7 @@ def _get_learned(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _format_prompt(result: Mapping[str, Any], template: int) -> str:
+    """A template as a label, its class name replaced by an ellipsis and its length limited."""
     if "templates" not in result:
         return f"template {template}"
     text = result["templates"][template].rstrip(".").replace("{c}", "…")

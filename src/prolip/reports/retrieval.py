@@ -38,24 +38,24 @@ def save_retrieval_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
         for axes, (direction, scores) in zip(panels, by_direction.items(), strict=True):
             _draw(axes, scores)
             axes.set(title=f"{DIRECTIONS[direction]} (among {result[ITEMS[direction]]:,})")
-        panels[0].set(
-            ylabel="percent", ylim=(0, 108), yticks=range(0, 101, 20)
-        )  # room for a number above 100
+        # room for a number above a bar of 100 %
+        panels[0].set(ylabel="percent", ylim=(0, 108), yticks=range(0, 101, 20))
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper right", ncols=2)
         return figures.save_figure(figure, out)
 
 
 def _get_values(part: Mapping[str, Any], direction: str) -> dict[str, float]:
-    """Fractions by metric; unknown ones are left out."""
+    """Fractions by metric of one direction ("image_to_text"), for one score; unknown ones are omitted."""
     found = {**part.get("many_to_many", {}).get(direction, {}), **part[direction]}
     return {name: found[name] for name in METRIC_NAMES if found.get(name) is not None}
 
 
 def _draw(axes: Any, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Draw bars of each metric, one per score next to each other; `scores` has fractions by score and metric."""
     names = [name for name in METRIC_NAMES if any(name in values for values in scores.values())]
-    for side, (by, values) in enumerate(scores.items()):
-        label, color = SCORES[by]
+    for side, (score, values) in enumerate(scores.items()):  # side 0: left of the tick, side 1: right
+        label, color = SCORES[score]
         positions = [names.index(name) + (side - 0.5) * BAR_WIDTH for name in values]
         heights = [100 * fraction for fraction in values.values()]
         bars = axes.bar(positions, heights, 0.94 * BAR_WIDTH, color=color, label=label)

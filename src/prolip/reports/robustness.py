@@ -45,6 +45,7 @@ def save_robustness_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def _list_columns(result: Mapping[str, Any]) -> list[Callable[[Any, str], None]]:
+    """Draw functions (axes, metric) of the perturbations that were evaluated; metric: accuracy or uncertainty."""
     draws: list[Callable[[Any, str], None]] = []
     if result["occlusion"]:
         draws.append(lambda axes, metric: draw_occlusion(axes, result["occlusion"], metric))
@@ -59,8 +60,8 @@ def draw_occlusion(axes: Any, rows: Sequence[Mapping[str, Any]], metric: str) ->
     """Draw a metric against the occluded fraction, with the paper's accuracy.
 
     Args:
-        axes: To draw on.
-        rows: Rows of the result.
+        axes: Matplotlib axes to draw on.
+        rows: `occlusion` of the result.
         metric: accuracy or uncertainty.
     """
     x = [100 * row["fraction"] for row in rows]
@@ -75,8 +76,8 @@ def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
     """Draw a metric against the number of PGD steps, with the paper's accuracy.
 
     Args:
-        axes: To draw on.
-        pgd: Pgd of the result.
+        axes: Matplotlib axes to draw on.
+        pgd: `pgd` of the result.
         metric: accuracy or uncertainty.
     """
     rows = pgd["rows"]
@@ -97,6 +98,7 @@ def draw_pgd(axes: Any, pgd: Mapping[str, Any], metric: str) -> None:
 
 
 def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None:
+    """Draw a metric (accuracy or uncertainty) against severity, one line per corruption, from the clean images on."""
     for number, (kind, rows) in enumerate(result["corruptions"].items()):
         x, y = [0, *(row["severity"] for row in rows)], _get_values([result["clean"], *rows], metric)
         axes.plot(
@@ -110,6 +112,7 @@ def _draw_corruptions(axes: Any, result: Mapping[str, Any], metric: str) -> None
 
 
 def _draw_paper(axes: Any, points: Sequence[tuple[float, float | None]]) -> None:
+    """Draw (x, accuracy in percent) of the paper as a dashed line, if there are points, and the legend."""
     if points:
         axes.plot(*zip(*points, strict=True), color=figures.GRAY, linestyle="--", marker="o", markersize=4,
                   label="paper, ImageNet, B/16 12.8B")  # fmt: skip
@@ -117,11 +120,13 @@ def _draw_paper(axes: Any, points: Sequence[tuple[float, float | None]]) -> None
 
 
 def _get_paper_value(table: paper_numbers.PaperTable, row: str) -> float | None:
+    """The paper's accuracy on ImageNet in percent; None if it reports none for this row."""
     value = table.value(row, "imagenet") if row in table.rows else None
     return None if value is None else 100 * value
 
 
 def _get_values(rows: Sequence[Mapping[str, Any]], metric: str) -> list[float]:
+    """The metric of each row: accuracy in percent, uncertainty as it is."""
     return [(100 if metric == "accuracy" else 1) * row[metric] for row in rows]
 
 

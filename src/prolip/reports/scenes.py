@@ -17,11 +17,11 @@ CAPTION_WIDTH = 34  # characters
 
 
 def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path]:
-    """Draw the sheet.
+    """Draw a sheet of random scenes, each with its chain of captions.
 
     Args:
         out: Path without suffix.
-        level: simple or hard.
+        level: World of the scenes, simple or hard.
         seed: Seed of the scenes.
 
     Returns:
@@ -39,6 +39,7 @@ def save_scene_sheet(out: Path, level: str = "hard", seed: int = 0) -> list[Path
 
 
 def _draw_scene(axes: Any, world: World, seed: int, index: int) -> None:
+    """Draw the scene with this seed and index."""
     axes.imshow(scenes.render(world.draw_scene(seed, index), PIXELS), interpolation="nearest")
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():

@@ -22,8 +22,11 @@ LINE = POINTS * 1.3 / 72
 CHARACTER = POINTS * 0.54 / 72
 """Approximate width of a character in inches."""
 MAX_LINES = 6
+"""Lines of a caption."""
 HEADING = 0.36
+"""Height of a heading in inches."""
 MAX_PIXELS = 320
+"""Longest side of an image on a sheet: a larger one is scaled down."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,9 @@ def save_image_sheet(out: Path, groups: Sequence[SheetGroup], columns: int = 6) 
 
     Returns:
         Paths of the PNG and the SVG.
+
+    Raises:
+        ValueError: There is no item.
     """
     if not any(group.items for group in groups):
         raise ValueError(f"{out}: there is no image to draw")
@@ -84,7 +90,7 @@ def save_caption_sheet(out: Path, title: str, captions: Sequence[tuple[str, str]
     Returns:
         Paths of the PNG and the SVG.
     """
-    left = 0.7
+    left = 0.7  # inches for the numbers
     width = int((WIDTH - 2 * MARGIN - left) / CHARACTER)
     wrapped = [(number, wrap_text(caption, width)) for number, caption in captions]
     height = 2 * MARGIN + HEADING + sum((len(lines) + 0.6) * LINE for _, lines in wrapped)
@@ -117,12 +123,15 @@ def wrap_text(text: str, width: int, max_lines: int = MAX_LINES) -> list[str]:
 
 @dataclass(frozen=True)
 class _Row:
+    """A row of images. height: inches, with the title above and the captions below."""
+
     title: str
     items: Sequence[SheetItem]
     height: float
 
 
 def _arrange_rows(groups: Sequence[SheetGroup], columns: int, side: float) -> Iterator[_Row]:
+    """Break groups into rows of `columns` items of `side` inches; only the first row of a group has its title."""
     for group in groups:
         for first in range(0, len(group.items), columns):
             items = group.items[first : first + columns]
@@ -132,6 +141,7 @@ def _arrange_rows(groups: Sequence[SheetGroup], columns: int, side: float) -> It
 
 
 def _wrap_caption(item: SheetItem, side: float) -> list[str]:
+    """Lines of the caption below an image of `side` inches; [] without a caption."""
     return wrap_text(item.caption, int(side / CHARACTER)) if item.caption else []
 
 
@@ -183,6 +193,7 @@ class SheetCanvas:
 
 
 def _draw_item(canvas: SheetCanvas, item: SheetItem, left: float, top: float, side: float) -> None:
+    """Draw an image of `side` inches with notes and caption below it; left and top are in inches."""
     canvas.draw_image(item.image, left, top, side)
     below = top + side + 0.4 * LINE
     canvas.write_text(left, below, "\n".join(item.notes), color=figures.BLUE)

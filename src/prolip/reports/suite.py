@@ -13,12 +13,12 @@ from prolip.reports import figures
 
 OURS = "this model"
 PAPER = {"ProLIP B/16 12.8B": "D", "CLIP B/16 1.28B": "|"}
-"""Models of the paper that are panels_drawn, and their markers."""
+"""Models of the paper that are drawn, and their markers."""
 TITLES: dict[Group | None, str] = {
     "imagenet": "ImageNet", "shifts": "ImageNet's shifts", "vtab": "VTAB", "retrieval": "Retrieval", None: "Others",
 }  # fmt: skip
 ROW_HEIGHT, MARGIN = 0.23, 1.0
-"""Inches."""
+"""Inches: height of a row, and what title, legend and axis need."""
 
 
 class SuiteRow(NamedTuple):
@@ -47,21 +47,20 @@ def save_suite_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     with figures.figure_style():
         heights = [len(rows) + 1 for rows in panels.values()]
         figure = figures.make_figure(7.2, ROW_HEIGHT * sum(heights) + MARGIN + 0.5 * len(panels))
-        panels_drawn = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[
-            :, 0
-        ]
-        for axes, (title, rows) in zip(panels_drawn, panels.items(), strict=True):
+        grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, (title, rows) in zip(grid, panels.items(), strict=True):
             _draw(axes, title, rows)
-        for axes in panels_drawn[:-1]:
+        for axes in grid[:-1]:
             axes.spines["bottom"].set_visible(False)
             axes.tick_params(axis="x", length=0)
-        panels_drawn[-1].set(xlabel="percent (each task by its own metric)", xlim=(0, 100))
-        handles, labels = panels_drawn[-1].get_legend_handles_labels()
+        grid[-1].set(xlabel="percent (each task by its own metric)", xlim=(0, 100))
+        handles, labels = grid[-1].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), handletextpad=0.3)
         return figures.save_figure(figure, out)
 
 
 def _task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[SuiteRow]:
+    """Rows of the tasks that have results, each group under a row with its heading; [] if none has a result."""
     rows = []
     for group, title in TITLES.items():
         own = [
@@ -74,7 +73,7 @@ def _task_rows(tasks: Sequence[Mapping[str, Any]]) -> list[SuiteRow]:
 
 
 def _column_rows(result: Mapping[str, Any]) -> list[SuiteRow]:
-    """Rows of the columns all of whose tasks have results."""
+    """Rows of the columns of the paper's table; a column is omitted unless all of its tasks have results."""
     return [
         SuiteRow(HEADINGS[name], column["value"], {row: result["paper"][row][name] for row in PAPER})
         for name, column in result["columns"].items()
@@ -83,6 +82,7 @@ def _column_rows(result: Mapping[str, Any]) -> list[SuiteRow]:
 
 
 def _draw(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
+    """Draw a panel: one row per task or column with its number on the right, our dots over those of the paper."""
     positions = list(range(len(rows)))
     for position, row in zip(positions, rows, strict=True):
         if row.value is not None:
@@ -101,6 +101,7 @@ def _draw(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
     own = {
         position: row.value for position, row in zip(positions, rows, strict=True) if row.value is not None
     }
+    # last, so that our dots lie over the paper's
     _draw_dots(axes, own, figures.BLUE, OURS, marker="o", s=42)
     axes.set(
         title=title, ylim=(len(rows) - 0.4, -0.6), yticks=positions, yticklabels=[row.name for row in rows]
@@ -112,6 +113,6 @@ def _draw(axes: Any, title: str, rows: Sequence[SuiteRow]) -> None:
 
 
 def _draw_dots(axes: Any, fractions: Mapping[int, Any], color: str, label: str, **look: Any) -> None:
-    """Draw fractions by position from the top. Ours come last and so lie on top."""
+    """Draw dots at fractions, given by position from the top. `look`: options of matplotlib's `scatter`."""
     values = [100 * fraction for fraction in fractions.values()]
     axes.scatter(values, list(fractions), color=color, label=label, clip_on=False, zorder=3, **look)

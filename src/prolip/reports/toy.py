@@ -1,6 +1,6 @@
 """Toy figure of inclusion: every measure on pairs of 1-D Gaussians.
 
-After the paper's figures of the inclusion loss (section 3.3 and appendix A.6), with containment beside its measures.
+After the paper's figures of the inclusion loss (section 3.3 and appendix A.6), with containment besides its measures.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ def compute_measures(a: Gaussian, b: Gaussian) -> dict[str, Tensor]:
 
 
 def compute_table() -> dict[str, dict[str, tuple[float, float]]]:
-    """(Z1 in Z2, Z2 in Z1) by measure, by pair."""
+    """Compute every measure for each pair of `PAIRS`.
+
+    Returns:
+        By name of the pair, then by name of the measure: values of (Z1 in Z2, Z2 in Z1).
+    """
     rows = {}
     for name, (first, second) in PAIRS.items():
         a, b = make_gaussian(*first), make_gaussian(*second)
@@ -69,7 +73,7 @@ def compute_table() -> dict[str, dict[str, tuple[float, float]]]:
 
 
 def save_toy_figure(out: Path) -> list[Path]:
-    """Draw the figure.
+    """Draw densities and measures of the pairs, and measures against the distance of the means.
 
     Args:
         out: Path without suffix.
@@ -91,6 +95,7 @@ def save_toy_figure(out: Path) -> list[Path]:
 
 
 def _draw_pair(axes: Any, name: str) -> None:
+    """Draw the densities of Z1 and Z2 of a pair, a key of `PAIRS`."""
     x = torch.linspace(-7, 7, 561, dtype=torch.float64)
     for label, color, (mean, sigma) in zip(
         ("Z1", "Z2"), (figures.BLUE, figures.ORANGE), PAIRS[name], strict=True
@@ -104,28 +109,30 @@ def _draw_pair(axes: Any, name: str) -> None:
 
 
 def _write_numbers(axes: Any, numbers: dict[str, tuple[float, float]]) -> None:
+    """Write a table of measures; `numbers` has (Z1 in Z2, Z2 in Z1) by name."""
     axes.set_axis_off()
-    cells = [[key, f"{forward:.2f}", f"{backward:.2f}"] for key, (forward, backward) in numbers.items()]
-    drawn = axes.table(
-        cells,
+    rows = [[key, f"{forward:.2f}", f"{backward:.2f}"] for key, (forward, backward) in numbers.items()]
+    table = axes.table(
+        rows,
         colLabels=["", "Z1 in Z2", "Z2 in Z1"],
         colWidths=[0.42, 0.29, 0.29],
         edges="open",
         bbox=(0, 0, 1, 1),
     )
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(9)
-    for (row, column), cell in drawn.get_celld().items():
+    table.auto_set_font_size(False)
+    table.set_fontsize(9)
+    for (row, column), cell in table.get_celld().items():
         cell.set_text_props(ha="left" if column == 0 else "right", weight="bold" if row == 0 else "normal")
 
 
 def _compute_by_distance() -> tuple[Tensor, dict[str, Tensor]]:
-    """A narrow Z1 (sigma 0.5) leaves the wide Z2 (sigma 2): every measure by the distance of the means."""
+    """Distances of the means (N,) and measures (N,) by name, of a narrow Z1 (sigma 0.5) in a wide Z2 (sigma 2)."""
     distance = torch.linspace(0, 12, 241, dtype=torch.float64)
     return distance, compute_measures(make_gaussian(distance, 0.5), make_gaussian(0.0, 2.0))
 
 
 def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
+    """Draw the measures without upper bound against the distance of the means, (N,) each."""
     for key, color in (("KL", figures.GRAY), ("H", figures.ORANGE), ("log inclusion", figures.BLUE)):
         axes.plot(distance, numbers[key], color=color, label=key)
     axes.axhline(0, color=figures.GRAY, linewidth=0.8)
@@ -139,6 +146,7 @@ def _draw_unbounded(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> 
 
 
 def _draw_probabilities(axes: Any, distance: Tensor, numbers: dict[str, Tensor]) -> None:
+    """Draw containment in both directions against the distance of the means, (N,) each."""
     reverse = public.containment(make_gaussian(0.0, 2.0), make_gaussian(distance, 0.5))
     axes.plot(distance, numbers["containment"], color=figures.GREEN, label="Z1 in Z2")
     axes.plot(distance, reverse, color=figures.GREEN, linestyle="--", label="Z2 in Z1")

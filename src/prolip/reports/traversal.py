@@ -34,13 +34,13 @@ EMPTY_CAPTION = "the empty caption"
 def save_traversal_figure(
     paths: Mapping[str, CaptionPath], images: Sequence[Image.Image], out: Path
 ) -> list[Path]:
-    """Draw each image with its path beside it, the most specific caption on top, the root last.
+    """Draw each image with its path on the right, the most specific caption on top, the root last.
 
     Bars show the uncertainty of each caption, from 0, on one scale for the sheet; a model without uncertainty has none.
 
     Args:
         paths: Paths of `traverse_images`, by the image's file name.
-        images: In the order of `paths`.
+        images: The images, in the order of `paths`.
         out: Path without suffix.
 
     Returns:
@@ -83,6 +83,7 @@ class _Line:
 
     @property
     def height(self) -> float:
+        """Inches, with the gap below."""
         return (len(self.texts) + GAP) * LINE
 
 
@@ -102,7 +103,11 @@ class _Card:
 
 
 def _make_card(name: str, path: CaptionPath) -> _Card:
-    own = "" if path.uncertainty is None else f": uncertainty {_format_uncertainty(path.uncertainty)}"
+    """Lay out one path: wrap its captions, keep both ends of a path longer than `MAX_STEPS`, append the root.
+
+    `name` is the image's file name, for the title.
+    """
+    note = "" if path.uncertainty is None else f": uncertainty {_format_uncertainty(path.uncertainty)}"
     left = _captions_left(path)
     width = WIDTH - MARGIN - left
     steps = [
@@ -119,17 +124,17 @@ def _make_card(name: str, path: CaptionPath) -> _Card:
     root = f"root: {EMPTY_CAPTION if path.root is None else path.root.caption}"
     uncertainty = None if path.root is None else path.root.uncertainty
     steps.append(_Line(texts=wrap_text(root, int(width / BOLD_CHARACTER), 2), uncertainty=uncertainty))
-    return _Card(_file_name(name) + own, steps, left)
+    return _Card(_file_name(name) + note, steps, left)
 
 
 def _file_name(path: str) -> str:
-    """The file name; of a long one both ends."""
+    """The file name of a path; a long one is shortened in the middle."""
     name, half = Path(path).name, MAX_NAME_LENGTH // 2
     return name if len(name) <= MAX_NAME_LENGTH else f"{name[:half]}…{name[-half:]}"
 
 
 def _captions_left(path: CaptionPath) -> float:
-    """Inches from the left, behind the bars, if there are any."""
+    """Where captions begin, in inches from the left: after the bars, if the captions have uncertainty."""
     bars = any(step.uncertainty is not None for step in path.steps)
     return BARS + BAR_WIDTH + VALUE_WIDTH + 0.2 if bars else BARS
 
@@ -140,6 +145,7 @@ def _format_uncertainty(uncertainty: float) -> str:
 
 
 def _title(count: int) -> str:
+    """Title of the sheet; says how many images are shown if not all of `count` are."""
     title = "From the nearest caption (top) towards the root (bottom)"
     return f"{title}, first {MAX_IMAGES} of {count} images" if count > MAX_IMAGES else title
 
@@ -155,6 +161,7 @@ class _TraversalCanvas(SheetCanvas):
         self.axes.set_axis_off()
 
     def draw(self, card: _Card, image: Image.Image, top: float) -> None:
+        """Draw a card with its image; `top` is in inches from the top of the sheet."""
         self.write_text(MARGIN, top, card.title, size=9.5, weight="bold")
         top += 0.8 * HEADING
         self.draw_image(image, MARGIN, top, SIDE, anchor="NW")
@@ -165,6 +172,15 @@ class _TraversalCanvas(SheetCanvas):
         self.draw_line(card.lines[-1], card.captions_left, top + LINE, figures.ORANGE, weight="bold")
 
     def draw_line(self, line: _Line, left: float, top: float, color: str, **options: Any) -> None:
+        """Draw a step: number, bar and value of its uncertainty, caption.
+
+        Args:
+            line: The step.
+            left: Left end of the caption, in inches.
+            top: Upper end of the line, in inches.
+            color: Color of the bar and of its value.
+            options: Options of the caption, as for `write_text`.
+        """
         self.write_text(NUMBERS, top, line.number, color=figures.GRAY, ha="right")
         self.write_text(left, top, "\n".join(line.texts), **options)
         if line.uncertainty is None:

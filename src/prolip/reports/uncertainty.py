@@ -43,7 +43,7 @@ def save_uncertainty_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
     panels += [draw_truth] if result["ambiguity"] is not None else []
     panels += [draw_regression]
     columns = 3 if len(panels) > 4 else 2
-    rows = -(-len(panels) // columns)
+    rows = math.ceil(len(panels) / columns)
     with figures.figure_style():
         figure = figures.make_figure(11.0, 3.6 * rows)
         grid = figure.add_gridspec(rows, columns)
@@ -73,19 +73,21 @@ def save_uncertainty_sheets(result: Mapping[str, Any], source: Source, folder: P
         _make_group(title[0].upper() + title[1:], samples[:6], source, ("csd", "image", "text"))
         for title, samples in result["corners"].items()
     ]
-    long = [
+    long_captions = [
         (f"{entry['text_uncertainty']:.4f}", f"{entry['caption']}  ({_describe_entry(entry)})")
         for entry in result["long_uncertain_captions"]
     ]
     return [
         *sheets.save_image_sheet(folder / "most_and_least_certain", ends),
         *sheets.save_image_sheet(folder / "corners", corners),
-        *sheets.save_caption_sheet(folder / "long_uncertain_captions", "Long but uncertain captions", long),
+        *sheets.save_caption_sheet(
+            folder / "long_uncertain_captions", "Long but uncertain captions", long_captions
+        ),
     ]
 
 
 def save_background_figure(result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Uncertainty before and after blanking the background, and the fraction that rises beside untrained models.
+    """Uncertainty before and after blanking the background, and the fraction that rises, for untrained models, too.
 
     Args:
         result: Result of `evaluate_background`.
@@ -134,6 +136,10 @@ def save_background_sheet(
 def _make_group(
     title: str, samples: Sequence[dict[str, Any]], source: Source, shown: Sequence[str]
 ) -> SheetGroup:
+    """A group of a sheet: the samples with captions and numbers; images are read from the source.
+
+    `shown` lists the numbers below each image: "image" and "text" (uncertainties), "csd".
+    """
     notes = {
         "image": "image {image_uncertainty:.4f}",
         "text": "text {text_uncertainty:.4f}",
@@ -151,6 +157,7 @@ def _make_group(
 
 
 def _describe_entry(entry: dict[str, Any]) -> str:
+    """Length and rank of a caption: "31 tokens, above 98.2 % of all captions"."""
     fraction = int(1000 * entry["text_rank"]) / 10  # rounded down: only the first of all is above 100 %
     return f"{entry['length']} tokens, above {fraction:.1f} % of all captions"
 
@@ -162,7 +169,7 @@ def draw_histograms(axes: Any, result: Mapping[str, Any]) -> None:
         axes: Matplotlib axes to draw on.
         result: Result of `analyze_uncertainty`.
     """
-    edges = np.exp(result["histogram"]["edges"])
+    edges = np.exp(result["histogram"]["edges"])  # bins are equal in log uncertainty
     for name, color in (("image", figures.BLUE), ("text", figures.ORANGE)):
         counts = np.array(result["histogram"][name])
         label = f"{name}s, mean {result[name]['mean']:.4g}"
@@ -204,6 +211,7 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
     middle = [(entry["low"] + entry["high"]) / 2 for entry in bins]
 
     def line(key: str) -> list[float]:
+        """A quantile of all bins."""
         return [entry[key] for entry in bins]
 
     for low, high, alpha, label in (("q05", "q95", 0.15, "5 to 95 %"), ("q25", "q75", 0.3, "25 to 75 %")):
@@ -215,9 +223,8 @@ def draw_lengths(axes: Any, result: Mapping[str, Any]) -> None:
     axes.set(title=f"By caption length (ρ {rho})", xlabel="tokens", ylabel="text uncertainty")
     axes.locator_params(axis="x", integer=True)
     lowest, highest = min(line("q05")), max(line("q95"))
-    axes.set_ylim(
-        top=highest + 0.4 * (highest - lowest) if highest > lowest else None
-    )  # space for the legend
+    # space for the legend
+    axes.set_ylim(top=highest + 0.4 * (highest - lowest) if highest > lowest else None)
     axes.legend(loc="upper left")
 
 
@@ -249,7 +256,11 @@ def draw_truth(axes: Any, result: Mapping[str, Any]) -> None:
         result: Result of `analyze_uncertainty`.
     """
     points = result["points"]
-    known = [(t, u) for t, u in zip(points["log_ambiguity"], points["text"], strict=True) if t is not None]
+    known = [
+        (ambiguity, uncertainty)
+        for ambiguity, uncertainty in zip(points["log_ambiguity"], points["text"], strict=True)
+        if ambiguity is not None
+    ]
     truth, text = np.array(known).reshape(-1, 2).T
     axes.scatter(truth, text, s=5, alpha=0.25, color=figures.GRAY, linewidth=0, rasterized=True)
     middles, medians = _medians(truth, text)
@@ -314,6 +325,7 @@ def draw_regression(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw the uncertainty of each image without its background against that before, and the means."""
     before, after = np.array(result["before"]), np.array(result["after"])
     ends = [min(before.min(), after.min()), max(before.max(), after.max())]
     axes.plot(ends, ends, color=figures.GRAY, linewidth=0.8)
@@ -328,19 +340,16 @@ def _draw_before_after(axes: Any, result: Mapping[str, Any]) -> None:
 
 
 def _draw_rises(axes: Any, result: Mapping[str, Any]) -> None:
+    """Draw the fraction of images whose uncertainty rises, for this model and for untrained ones."""
     rows = [("this model", result["model"], figures.BLUE)]
     rows += [
         (f"untrained {seed}", result_of_model, figures.GRAY)
         for seed, result_of_model in enumerate(result["untrained"])
     ]
     for position, (_, result_of_model, color) in enumerate(rows):
-        axes.barh(position, result_of_model["fraction_increased"], 0.6, color=color)
-        axes.text(
-            result_of_model["fraction_increased"] + 0.01,
-            position,
-            f"{100 * result_of_model['fraction_increased']:.0f} %",
-            va="center",
-        )
+        fraction = result_of_model["fraction_increased"]
+        axes.barh(position, fraction, 0.6, color=color)
+        axes.text(fraction + 0.01, position, f"{100 * fraction:.0f} %", va="center")
     axes.axvline(0.5, color=figures.GRAY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
     axes.invert_yaxis()
@@ -359,7 +368,10 @@ def _medians(x: np.ndarray, y: np.ndarray, bins: int = 10) -> tuple[list[float],
 
 
 def _set_log_ticks(axes: Any, low: float, high: float) -> None:
-    """At least three ticks where a decade or less is shown, with plain numbers."""
+    """Set ticks of a logarithmic axis from low to high, labeled with plain numbers.
+
+    The coarsest of `TICKS` that gives at least three is used; if these are more than `MAX_TICKS`, every n-th is kept.
+    """
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     for digits in TICKS:
         ticks = [

@@ -87,6 +87,7 @@ def _list_accuracy_panels(result: dict[str, Any]) -> list[Panel]:
 
 
 def _list_ood_panels(result: dict[str, Any]) -> list[Panel]:
+    """Panels of out-of-distribution detection, one per confidence; [] without such data."""
     outside = result["ood"] or {}
     return [
         partial(_draw_histograms, name=name, part=outside[key])
@@ -96,6 +97,7 @@ def _list_ood_panels(result: dict[str, Any]) -> list[Panel]:
 
 
 def _get_confidence_labels(result: dict[str, Any]) -> dict[str, str]:
+    """Label of each confidence, by its key."""
     return confidence_labels(result["logits"]["bias"] is not None)
 
 
@@ -158,32 +160,34 @@ def draw_deciles(axes: Any, part: dict[str, Any]) -> None:
     axes.errorbar(
         positions, heights, errors, color=figures.BLUE, marker="o", markersize=4.5, linewidth=1.3, capsize=2
     )
-    low, high = (
-        max(0.0, min(h - e for h, e in zip(heights, errors, strict=True))),
-        min(1.0, max(h + e for h, e in zip(heights, errors, strict=True))),
-    )
-    height = max(high - low, 0.1)
+    low = max(0.0, min(height - error for height, error in zip(heights, errors, strict=True)))
+    high = min(1.0, max(height + error for height, error in zip(heights, errors, strict=True)))
+    span = max(high - low, 0.1)
     axes.set(
         xticks=positions, xlabel="deciles of image uncertainty, low to high", ylabel="accuracy (n below)"
     )
-    axes.set_ylim(low - 0.2 * height, high + 0.06 * height)
+    axes.set_ylim(low - 0.2 * span, high + 0.06 * span)
     for position, row in zip(positions, rows, strict=True):
         axes.text(
-            position, low - 0.15 * height, _format_count(row["n"]), ha="center", fontsize=7.5, color="#444"
+            position, low - 0.15 * span, _format_count(row["n"]), ha="center", fontsize=7.5, color="#444"
         )
-    found = part["correlation"]["deciles"]
-    axes.set(title="accuracy by uncertainty" + ("" if found is None else f", r {found:+.2f}"))
+    correlation = part["correlation"]["deciles"]
+    axes.set(title="accuracy by uncertainty" + ("" if correlation is None else f", r {correlation:+.2f}"))
 
 
 def _format_count(count: int) -> str:
-    """A short count: ten of them stand side by side."""
+    """Format a number of samples in few characters, "950" or "12k": ten of them stand side by side."""
     return str(count) if count < 10_000 else f"{count / 1000:.0f}k"
 
 
 def _draw_histograms(axes: Any, name: str, part: dict[str, Any]) -> None:
-    for side, color in (("in_distribution", figures.BLUE), ("out_of_distribution", figures.ORANGE)):
+    """Draw histograms of a confidence in and out of distribution.
+
+    name: label of the confidence. part: its entry of `ood` in the result of `evaluate_zeroshot`.
+    """
+    for kind, color in (("in_distribution", figures.BLUE), ("out_of_distribution", figures.ORANGE)):
         axes.stairs(
-            part[side], part["edges"], fill=True, color=color, alpha=0.45, label=side.replace("_", "-")
+            part[kind], part["edges"], fill=True, color=color, alpha=0.45, label=kind.replace("_", "-")
         )
     axes.set(
         title=f"out of distribution: AUROC {part['auroc']:.3f} by {name}",

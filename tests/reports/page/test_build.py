@@ -210,6 +210,7 @@ def test_out_may_be_a_folder_or_a_file(tmp_path):
     assert build_report(run, tmp_path / "new" / "mine.html", **options).path == tmp_path / "new" / "mine.html"
 
 
+@pytest.mark.slow
 def test_page_is_deterministic(tmp_path):
     run = make_run(tmp_path / "run", source="")
     first, second = (

@@ -7,7 +7,6 @@ from prolip.reports.page.formatting import (
     describe_untrained,
     drop_none,
     format_count,
-    format_duration,
     format_percentage,
     format_range,
 )
@@ -35,11 +34,6 @@ def test_describe_trend_names_reversed_trends(value, expected_sign, verb, is_rev
 )
 def test_format_count(count, text):
     assert format_count(count) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(42.4, "42 s"), (720, "12 min"), (9000, "2.5 h"), (None, "–")])
-def test_format_duration(seconds, text):
-    assert format_duration(seconds) == text
 
 
 def test_format_range_joins_equal_ends():

@@ -52,7 +52,7 @@ def build_report(
     command: Sequence[str] = (),
     progress: bool | None = None,
 ) -> ReportPage:
-    """Evaluate the model of a training run and write its page. Sections without data are left out.
+    """Evaluate the model of a training run and write its page. Sections without data are omitted.
 
     Args:
         run: Folder of a finished run.
@@ -106,7 +106,11 @@ def build_report(
 
 
 def _prepare_path(out: Path) -> Path:
-    """The file to write. Its folder is created and checked before the evaluation, which takes minutes."""
+    """The file to write: `out`, or report.html in it if it is a folder.
+
+    Its folder is created and checked before the evaluation, which takes minutes. Raises ValueError or
+    PermissionError if it can't be created or written to.
+    """
     path = out / REPORT_FILE if out.is_dir() else out
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +151,9 @@ def read_claims(path: str | Path) -> list[dict[str, Any]]:
 
     Returns:
         One dict per claim, with the fields of `ClaimRow` and possibly others.
+
+    Raises:
+        ValueError, FileNotFoundError: The file is missing or has no list of claims.
     """
     rows = read_json(Path(path).expanduser()).get("claims")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 VERDICT_SIGNS: dict[str, str] = {"shown": "✓", "not shown": "–", "reversed": "✗", "not run": "·"}
-"""A sign beside the color of a verdict: not everyone sees colors."""
+"""A sign in addition to the color of a verdict: not everyone sees colors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class PageFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class GalleryItem:
-    """An image with captions and short notes below it. number: of the image in a figure beside the gallery."""
+    """An image with captions and short notes below it. number: of the image in a figure."""
 
     image: PageImage
     captions: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class CardLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Lines with bars, beside an image if there is one."""
+    """Lines with bars, next to an image if there is one."""
 
     title: str
     lines: tuple[CardLine, ...]
@@ -107,7 +107,7 @@ class TableBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """A claim of the paper beside the measured value.
+    """A claim of the paper with the measured value.
 
     where:   table or section of the paper that holds its value.
     verdict: shown, not shown, reversed or not run.

@@ -40,6 +40,7 @@ MIN_LOSS = 1e-4
 """Lower end of the logarithmic axis: smaller losses are noise around zero."""
 
 Points = list[tuple[float, float]]
+"""(samples, value) of a curve."""
 
 
 def build_section(run: TrainingRun) -> PageSection | None:
@@ -71,7 +72,7 @@ def build_section(run: TrainingRun) -> PageSection | None:
 
 
 def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
-    """Collect the points of a curve. Values that are not finite can't be plotted and are left out.
+    """Collect the points of a curve. Values that are not finite can't be plotted and are skipped.
 
     Args:
         lines: Lines of metrics.jsonl.
@@ -88,11 +89,13 @@ def get_points(lines: Sequence[dict[str, Any]], key: str) -> Points:
 
 
 def _build_contrastive_figure(run: TrainingRun) -> PageFigure | None:
+    """Figure of the contrastive losses; None if none was logged."""
     terms = _terms(run, CONTRASTIVE_TERMS)
     if not terms:
         return None
 
     def draw(axes: Any) -> None:
+        """Draw the losses on linear axes from 0."""
         _draw_terms(axes, terms)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("loss")
@@ -123,11 +126,13 @@ def describe_contrastive(terms: Mapping[str, Points]) -> str:
 
 
 def _build_other_losses_figure(run: TrainingRun) -> PageFigure | None:
+    """Figure of inclusion losses and regularizers on a logarithmic axis; None if none was logged."""
     terms = _terms(run, [name for name in LINE_STYLES if name not in CONTRASTIVE_TERMS])
     if not terms:
         return None
 
     def draw(axes: Any) -> None:
+        """Draw the losses on a logarithmic axis, with the legend above the lines."""
         _draw_terms(axes, terms)
         axes.set_yscale("log")
         axes.set_ylim(MIN_LOSS, 50 * axes.get_ylim()[1])  # room for the legend
@@ -163,12 +168,13 @@ def describe_other_losses(terms: Mapping[str, Points]) -> str:
 
 
 def _terms(run: TrainingRun, names: Iterable[str]) -> dict[str, Points]:
-    """The terms of the loss that were logged, where they are positive."""
+    """Curves of the terms of the loss that were logged, by name; only positive values, for the logarithmic axis."""
     terms = {name: [(x, y) for x, y in get_points(run.metrics, f"loss/{name}") if y > 0] for name in names}
     return {name: line for name, line in terms.items() if line}
 
 
 def _draw_terms(axes: Any, terms: Mapping[str, Points]) -> None:
+    """Draw a line per term of the loss."""
     for name, line in terms.items():
         color, dash = LINE_STYLES[name]
         marker = "o" if len(line) == 1 else ""  # one point makes no line
@@ -183,18 +189,20 @@ def _draw_terms(axes: Any, terms: Mapping[str, Points]) -> None:
 
 
 def _build_recall_figure(run: TrainingRun) -> PageFigure | None:
+    """Figure of held-out recall@1 in both directions; None without held-out data."""
     directions = {
         "image → text": (get_points(run.metrics, "held_out/image_to_text_r1"), figures.BLUE),
         "text → image": (get_points(run.metrics, "held_out/text_to_image_r1"), figures.ORANGE),
     }
-    lines = {name: line for name, line in directions.items() if line[0]}
+    lines = {name: (points, color) for name, (points, color) in directions.items() if points}
     mean = get_points(run.metrics, "held_out/r1")
     if not mean:
         return None
 
     def draw(axes: Any) -> None:
-        for name, (line, color) in lines.items():
-            samples, recalls = zip(*line, strict=True)
+        """Draw recall@1 in percent, one line per direction."""
+        for name, (points, color) in lines.items():
+            samples, recalls = zip(*points, strict=True)
             axes.plot(
                 samples,
                 [100 * y for y in recalls],
@@ -233,12 +241,14 @@ def describe_recall(line: Points) -> str:
 
 
 def _build_uncertainty_figure(run: TrainingRun) -> PageFigure | None:
+    """Figure of mean uncertainty of images and texts, with bands from 5 to 95 %; None for a deterministic model."""
     kinds = (("image", figures.BLUE), ("text", figures.ORANGE))
     means = {name: get_points(run.metrics, f"{name}/uncertainty") for name, _ in kinds}
     if not all(means.values()) or not all(value > 0 for line in means.values() for _, value in line):
         return None
 
     def draw(axes: Any) -> None:
+        """Draw the means as lines over their bands, for images and for texts."""
         for name, color in kinds:
             low, high = (get_points(run.metrics, f"{name}/uncertainty_{q}") for q in ("q05", "q95"))
             if low and len(low) == len(high):
@@ -284,6 +294,7 @@ def describe_uncertainty(image: float, text: float) -> str:
 
 
 def _finish_axes(axes: Any, run: TrainingRun) -> None:
+    """Mark the ends of training stages, label the axis of samples and add the legend."""
     for end in run.stage_ends:
         axes.axvline(end, color=figures.GRAY, linewidth=1.0, linestyle=":")
     axes.set_xlabel("samples")

@@ -51,22 +51,6 @@ def format_correlation(value: float | None) -> str:
     return MISSING if value is None else f"{value:+.2f}".replace("-", "−")
 
 
-def format_duration(seconds: float | None) -> str:
-    """Format a duration: "90 s", "12 min" or "3.4 h".
-
-    Args:
-        seconds: None: unknown.
-
-    Returns:
-        The text; `MISSING` for None.
-    """
-    if seconds is None:
-        return MISSING
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 def format_count(count: float) -> str:
     """Format a count in at most three digits: "950", "280 k", "1.5 M" or "12.8 B".
 
@@ -76,9 +60,9 @@ def format_count(count: float) -> str:
     Returns:
         The text.
     """
-    for size, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if count >= size:
-            return f"{count / size:.3g} {name}"
+    for factor, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= factor:
+            return f"{count / factor:.3g} {suffix}"
     return f"{count:.0f}"
 
 
@@ -90,7 +74,7 @@ def format_range(values: Sequence[float], formatted: Callable[[float], str]) -> 
         formatted: Format of one value.
 
     Returns:
-        One number if both look alike.
+        The text; one number if both look alike, `MISSING` if there are no values.
     """
     if not values:
         return MISSING
@@ -103,10 +87,10 @@ def describe_trend(value: float | None, expected_sign: int) -> str:
 
     Args:
         value: Spearman correlation; None: undefined.
-        expected_sign: 1 or -1.
+        expected_sign: 1 if it should be positive, -1 if negative.
 
     Returns:
-        The predicate of a sentence whose subject is "it".
+        The end of a sentence, such as "it rises (ρ +0.59)".
     """
     if value is None:
         return "the correlation is undefined, because the values don't vary"

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from prolip.console import MISSING
+from prolip.console import MISSING, format_duration
 from prolip.embeddings.identity import model_identity
 from prolip.reports.page.components import DefinitionList, HeadlineTile, PageHeader, PageSection
 from prolip.reports.page.formatting import (
     drop_none,
     format_correlation,
     format_count,
-    format_duration,
     format_percentage,
     format_range,
 )
@@ -36,7 +35,7 @@ HEADLINES: tuple[tuple[str, str, str, Callable[[float | None], str]], ...] = (
 """Field of `HeadlineMetrics`, label, description, formatting."""
 DETERMINISTIC = (
     "This model is deterministic: its Gaussians are points. The sections on uncertainty, on the embedding plane and on "
-    "inclusion are left out."
+    "inclusion are omitted."
 )
 
 
@@ -74,7 +73,7 @@ def build_header(run: TrainingRun, inputs: PageInputs, results: PageResults) -> 
 
 
 def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:
-    """Headline numbers of the model, each beside that of the other models.
+    """Headline numbers of the model, each with those of the other models.
 
     Args:
         results: Results of the evaluation.
@@ -97,7 +96,7 @@ def build_tiles(results: PageResults) -> tuple[HeadlineTile, ...]:
 def _compare(
     results: PageResults, field: str, formatted: Callable[[float | None], str]
 ) -> Iterator[tuple[str, str]]:
-    """The range of the untrained models, then each other model."""
+    """(name, value) of the same headline number: the range of the untrained models, then each other model."""
     if results.untrained:
         yield (
             "untrained",
@@ -108,6 +107,7 @@ def _compare(
 
 
 def _get_metric(headline: HeadlineMetrics, field: str) -> float | None:
+    """A field of the headline numbers; None if it was not evaluated."""
     value: float | None = getattr(headline, field)
     return value
 
@@ -146,16 +146,18 @@ def build_provenance_section(
 
 
 def _format_command(words: Sequence[str]) -> str:
-    """A shell command. The folder of the program is left out: it is private to the machine."""
+    """A shell command. The folder of the program is omitted: it is private to the machine."""
     return shlex.join([Path(words[0]).name, *words[1:]]) if words else ""
 
 
 def _format_seeds(run: TrainingRun, controls: int) -> str:
+    """Seeds of the training and of the untrained models, which are 0, 1, ..."""
     training = f"training {run.config.seed}"
     return f"{training}; untrained {', '.join(map(str, range(controls)))}" if controls else training
 
 
 def _list_fingerprints(inputs: PageInputs) -> list[tuple[str, str]]:
+    """(name, fingerprint and origin) of each data set that was used; fingerprints are computed here."""
     sources = {
         "captions": inputs.pairs,
         "retrieval": inputs.retrieval,

@@ -56,6 +56,7 @@ def build_section(result: Mapping[str, Any], data: HierarImgs) -> PageSection:
 
 
 def _draw_level(axes: Any, level: int, row: Mapping[str, Any]) -> None:
+    """Draw the panel of one level, without the numbers of untrained models."""
     hierarchy.draw_inclusion(axes, level, row, None)
     axes.set_ylabel("images")
 
@@ -78,10 +79,12 @@ def describe_level(included: float, untrained: list[float]) -> str:
 
 
 def _get_untrained(control: Mapping[str, Any] | None, level: int) -> list[float]:
+    """Fractions of originals included in a level, one per untrained model; [] if none were evaluated."""
     return [] if control is None else list(control["included"][level]["by_seed"])
 
 
 def _build_example(data: HierarImgs) -> Gallery:
+    """Gallery of the first image: its levels, then the original; files are read here."""
     files = [*(level[0] for level in data.levels), data.originals[0]]
     names = [*(f"level {number}" for number in range(len(data.levels))), "original"]
     items = tuple(

@@ -21,7 +21,7 @@ SEED = 7_000_003
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageInputs:
-    """The data sets of an evaluation. Where one is None, the sections that need it are left out.
+    """The data sets of an evaluation. Where one is None, the sections that need it are omitted.
 
     name:       description of the data.
     pairs:      images with captions.
@@ -67,7 +67,7 @@ def find_inputs(
         progress: Show a progress bar. None: on a terminal only.
 
     Returns:
-        The data sets. The run's own data may have moved since training: it is then left out, with a note.
+        The data sets. The run's own data may have moved since training: it is then omitted, with a note.
 
     Raises:
         ValueError, OSError: Data that the caller names can't be read.
@@ -105,7 +105,7 @@ def default_data(config: TrainConfig) -> str:
 
 
 def _generate_inputs(spec: str, limit: int, progress: bool | None) -> PageInputs:
-    """Fresh evaluation sets of a generated source, stored in the user's cache folder."""
+    """Fresh evaluation sets of a generated source, written to the user's cache folder or read from it."""
     sets = prepare_evaluation_sets(
         spec, get_cache_folder("report"), limit=limit, seed=SEED, progress=progress
     )
@@ -123,7 +123,7 @@ def _generate_inputs(spec: str, limit: int, progress: bool | None) -> PageInputs
 
 
 def _open_run_data(spec: str, config: TrainConfig, limit: int) -> PageInputs:
-    """The run's own data, with the columns of its config, if it can still be read."""
+    """The run's own data, with the columns of its config; if it can't be used, only a note on the reason."""
     if not spec:
         return PageInputs(name="", note="The run names no evaluation data. Pass some with --data.")
     if is_stream(spec):
@@ -141,6 +141,7 @@ def _open_run_data(spec: str, config: TrainConfig, limit: int) -> PageInputs:
 
 
 def _use_pairs(source: Source, limit: int) -> PageInputs:
+    """Inputs of images with captions: retrieval and traversals use at most `limit` images, evenly spaced."""
     subset = Subset(source, limit)
     return PageInputs(
         name=f"{len(subset):,} images of {Path(source.name).name}",
@@ -151,7 +152,7 @@ def _use_pairs(source: Source, limit: int) -> PageInputs:
 
 
 def _collect_captions(source: Source) -> tuple[str, ...]:
-    """The distinct captions. A chain (general => ... => specific) counts as its captions."""
+    """Distinct captions of all samples; a chain (general => ... => specific) is split. Bad samples are skipped."""
     captions: dict[str, None] = {}
     for index in range(len(source)):
         try:
@@ -165,6 +166,7 @@ def _collect_captions(source: Source) -> tuple[str, ...]:
 
 
 def _limit_labeled(data: LabeledData, limit: int) -> LabeledData:
+    """The same labeled data with at most `limit` images, evenly spaced."""
     return LabeledData(
         source=Subset(data.source, limit),
         class_names=data.class_names,
@@ -174,6 +176,7 @@ def _limit_labeled(data: LabeledData, limit: int) -> LabeledData:
 
 
 def _limit_hierarimgs(data: HierarImgs, limit: int) -> HierarImgs:
+    """The same HierarImgs with at most `limit` images, evenly spaced."""
     rows = evenly_spaced(len(data.originals), limit)
     return HierarImgs(
         path=data.path,

@@ -32,6 +32,7 @@ def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
     rows, captions = plane.choose_similar_images(pairs, 0, COUNT)
     images, texts = pairs.images[rows], pairs.texts[captions]
     fitted = plane.fit_plane([images, texts], torch.Generator().manual_seed(0))
+    # row of an image -> its number in the figure
     position = {int(row): number for number, row in enumerate(rows)}
     owners = [position[int(row)] for row in pairs.captions.image_index[captions]]
     svg = render_panel(
@@ -40,6 +41,7 @@ def build_section(pairs: EmbeddedPairs, source: Source) -> PageSection:
         width=5.4,
         height=4.5,
     )
+    # size of an ellipse: SIGMAS times the square root of its trace
     image_size, text_size = (
         float(plane.SIGMAS * fitted.project_covariances(z).diagonal(dim1=1, dim2=2).sum(1).sqrt().mean())
         for z in (images, texts)

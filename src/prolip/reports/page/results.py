@@ -50,8 +50,10 @@ class HeadlineMetrics:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageTraversal:
-    """An image and its path of captions. is_true: of each step, whether the caption is true of the image; empty if
-    unknown."""
+    """An image and its path of captions.
+
+    is_true: whether the caption of each step is true of the image; empty if unknown.
+    """
 
     image: Image.Image
     path: CaptionPath
@@ -83,7 +85,12 @@ class PageResults:
 
 @dataclass(frozen=True, kw_only=True)
 class PageEvaluationOptions:
-    """Options of all evaluators. limit: maximum number of images per set. max_bad_fraction: an error above it."""
+    """Options of all evaluators.
+
+    limit:            maximum number of images per set.
+    max_bad_fraction: fraction of bad samples above which an evaluation fails.
+    progress:         show progress bars; None: on a terminal only.
+    """
 
     limit: int = 500
     max_bad_fraction: float = 0.01
@@ -114,9 +121,9 @@ def evaluate_model(
     Returns:
         The results.
     """
-    fresh = untrained_models(model, controls)  # raises on a bad number before the evaluation starts
+    fresh_models = untrained_models(model, controls)  # raises on a bad number before the evaluation starts
     core = _HeadlineEvaluation(model, inputs, options)
-    untrained, untrained_robustness = _evaluate_controls(fresh, inputs, options)
+    untrained, untrained_robustness = _evaluate_controls(fresh_models, inputs, options)
     embedder = options.make_embedder(model)
     chains = labeled = images = None
     if inputs.hierarcaps is not None:
@@ -144,7 +151,10 @@ def evaluate_model(
 
 
 class _HeadlineEvaluation:
-    """The evaluations behind the headline numbers of one model."""
+    """The evaluations behind the headline numbers of one model; the constructor runs them.
+
+    pairs, uncertainty, retrieval, zero_shot: the results; None without data, or without uncertainty.
+    """
 
     def __init__(self, model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions) -> None:
         embedder = options.make_embedder(model)
@@ -164,6 +174,7 @@ class _HeadlineEvaluation:
 
     @property
     def headline(self) -> HeadlineMetrics:
+        """The headline numbers; None for those that were not evaluated."""
         uncertain = self.uncertainty or {}
         return HeadlineMetrics(
             zero_shot=None if self.zero_shot is None else self.zero_shot["top1"],
@@ -176,20 +187,21 @@ class _HeadlineEvaluation:
 
 
 def _evaluate_controls(
-    fresh: Iterable[ProLIP], inputs: PageInputs, options: PageEvaluationOptions
+    models: Iterable[ProLIP], inputs: PageInputs, options: PageEvaluationOptions
 ) -> tuple[tuple[HeadlineMetrics, ...], tuple[dict[str, Any], ...]]:
-    """Headline numbers and robustness results of untrained models."""
-    headlines, robust = [], []
-    for model in fresh:
+    """Headline numbers and robustness results of untrained models; the latter are empty without labeled images."""
+    headlines, robustness_results = [], []
+    for model in models:
         headlines.append(_HeadlineEvaluation(model, inputs, options).headline)
         if (result := _evaluate_robustness(model, inputs, options)) is not None:
-            robust.append(result)
-    return tuple(headlines), tuple(robust)
+            robustness_results.append(result)
+    return tuple(headlines), tuple(robustness_results)
 
 
 def _evaluate_robustness(
     model: ProLIP, inputs: PageInputs, options: PageEvaluationOptions
 ) -> dict[str, Any] | None:
+    """Result of `evaluate_robustness` without corruptions; None without labeled images."""
     if inputs.prompts is None:
         return None
     return robustness.evaluate_robustness(
@@ -204,7 +216,7 @@ def _evaluate_robustness(
 def _traverse_images(
     model: ProLIP, inputs: PageInputs, pairs: EmbeddedPairs | None
 ) -> tuple[ImageTraversal, ...]:
-    """Traversals of a few images, evenly spaced over the data."""
+    """Traversals of a few images, evenly spaced over the data; empty without candidate captions."""
     if inputs.pairs is None or pairs is None or not inputs.captions:
         return ()
     indices = pairs.indices[evenly_spaced(len(pairs.indices), NUM_TRAVERSALS)].tolist()

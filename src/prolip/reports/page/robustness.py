@@ -53,6 +53,14 @@ def build_section(result: Mapping[str, Any], untrained: Sequence[Mapping[str, An
 def _build_figures(
     title: str, rows: Rows, draw: partial[None], untrained: Sequence[float]
 ) -> list[PageFigure]:
+    """Figures of one perturbation: accuracy and, if the model has it, uncertainty.
+
+    Args:
+        title: Name of the perturbation.
+        rows: Rows of the model.
+        draw: Draws on `axes` the metric that is given as `metric`.
+        untrained: `compute_change` of untrained models.
+    """
     figures = [
         PageFigure(
             title=f"{title}: accuracy",
@@ -74,6 +82,8 @@ def _build_figures(
 
 
 def _draw_accuracy(draw: partial[None]) -> DrawFunction:
+    """A function that draws accuracy on axes from 0 to 100 %; `draw` as for `_build_figures`."""
+
     def draw_scaled(axes: Any) -> None:
         draw(axes, metric="accuracy")
         axes.set(ylim=(0, 100), ylabel="accuracy, %")
@@ -82,6 +92,8 @@ def _draw_accuracy(draw: partial[None]) -> DrawFunction:
 
 
 def _draw_uncertainty(draw: partial[None], rows: Rows) -> DrawFunction:
+    """A function that draws uncertainty on axes that show its change to scale; `draw` as for `_build_figures`."""
+
     def draw_scaled(axes: Any) -> None:
         draw(axes, metric="uncertainty")
         plots.set_common_scale([axes], rows[0]["uncertainty"])

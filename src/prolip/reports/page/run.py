@@ -33,14 +33,17 @@ class TrainingRun:
 
     @property
     def name(self) -> str:
+        """Name of the run's folder."""
         return self.folder.resolve().name
 
     @property
     def is_probabilistic(self) -> bool:
+        """Whether both towers have uncertainty."""
         return "none" not in (self.model.config.image.uncertainty, self.model.config.text.uncertainty)
 
     @property
     def parameters(self) -> int:
+        """Number of parameters of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
@@ -59,6 +62,7 @@ class TrainingRun:
             and line.get("samples_per_second")
             and is_finite(line["samples_per_second"])
         ]
+        # each line covers the samples since the line before, at its rate
         starts = [0.0, *(line["samples"] for line in lines[:-1])]
         parts = [
             max(0.0, line["samples"] - start) / line["samples_per_second"]
@@ -80,7 +84,7 @@ def is_finite(value: float | None) -> bool:
     """Whether a value is a finite number.
 
     Args:
-        value: None: no value.
+        value: A number; None: no value.
 
     Returns:
         False for None, NaN and infinity.
@@ -92,7 +96,7 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
     """Read a finished run.
 
     Args:
-        folder: That `prolip train` wrote.
+        folder: Folder that `prolip train` wrote.
         device: Device of the model. None: a GPU if there is one.
 
     Returns:
@@ -119,4 +123,5 @@ def read_run(folder: str | Path, device: str | None = None) -> TrainingRun:
 
 
 def _read_lines(folder: Path) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl; [] if the file is missing."""
     return read_metrics(folder) if (folder / METRICS_FILE).is_file() else []

@@ -69,6 +69,7 @@ def inline_svg(text: str, alt: str) -> str:
         text,
         count=1,
     )
+    # two decimals in the coordinates of paths: smaller pages
     text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), text)
     for color, variable in CSS_COLORS.items():
         text = text.replace(f": {color}", f": var({variable})")
@@ -83,4 +84,5 @@ def _make_ids_unique(text: str) -> str:
 
 
 def _escape(text: str) -> str:
+    """Escape text for an HTML attribute that is inserted as the replacement of a regular expression."""
     return escape(text).replace("\\", "\\\\")

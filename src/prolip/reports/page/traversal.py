@@ -20,7 +20,7 @@ def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any
 
     Args:
         traversals: Traversals of a few images.
-        chains: Chains of `evaluate_hierarcaps`; None without chains of captions.
+        chains: Result of `evaluate_hierarcaps`; None without chains of captions.
 
     Returns:
         The section.
@@ -28,8 +28,10 @@ def build_section(traversals: Sequence[ImageTraversal], chains: Mapping[str, Any
     uncertainties = [
         step.uncertainty for one in traversals for step in one.path.steps if step.uncertainty is not None
     ]
-    largest = max(uncertainties, default=0.0)
-    cards = tuple(_build_card(number, one, largest) for number, one in enumerate(traversals, start=1))
+    largest_uncertainty = max(uncertainties, default=0.0)
+    cards = tuple(
+        _build_card(number, one, largest_uncertainty) for number, one in enumerate(traversals, start=1)
+    )
     intro = (
         "A path starts at the caption nearest to the image and leads to its root, the most general caption. Bars show "
         "the uncertainty of each caption, on one scale for all images."
@@ -54,7 +56,7 @@ def describe_paths(paths: Sequence[CaptionPath], is_true: Sequence[bool]) -> str
 
     Args:
         paths: Paths of a few images.
-        is_true: Is true of all their captions; empty if unknown.
+        is_true: Whether each of their captions is true of its image, path after path; empty if unknown.
 
     Returns:
         A sentence; empty without uncertainty and truth.
@@ -98,6 +100,7 @@ def describe_order(fraction: float, chains: int) -> str:
 
 
 def _build_card(number: int, traversal: ImageTraversal, largest: float) -> Card:
+    """Card of an image with at most `MAX_STEPS` captions of its path; `largest`: uncertainty of a full bar."""
     path, total = traversal.path, len(traversal.path.steps)
     lines = []
     for index in choose_evenly(total, MAX_STEPS):
@@ -116,6 +119,7 @@ def _build_card(number: int, traversal: ImageTraversal, largest: float) -> Card:
 
 
 def _build_line(text: str, uncertainty: float | None, largest: float, is_true: bool | None) -> CardLine:
+    """A caption with its uncertainty as number and bar; without uncertainty only the caption."""
     if uncertainty is None:
         return CardLine(text=text, is_true=is_true)
     fraction = uncertainty / largest if largest > 0 else 0.0

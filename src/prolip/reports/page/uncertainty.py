@@ -99,11 +99,13 @@ def build_extremes_section(result: Mapping[str, Any], source: Source) -> PageSec
 
 
 def _describe_values(modality: str, samples: Sequence[Mapping[str, Any]]) -> str:
+    """The range of uncertainty in a gallery, from its first sample to its last."""
     values = [entry[f"{modality}_uncertainty"] for entry in samples]
     return f"From {values[0]:.3g} to {values[-1]:.3g}."
 
 
 def _build_item(entry: Mapping[str, Any], source: Source, modality: str) -> GalleryItem:
+    """A sample of a gallery, with the uncertainty of its image or its caption (modality: image or text)."""
     return GalleryItem(
         image=embed_image(read_sample_image(source, entry["index"]), f"image of: {entry['caption']}"),
         captions=(entry["caption"],),
@@ -165,7 +167,7 @@ def describe_levels(by_level: Mapping[str, Any], untrained: Sequence[float] = ()
     """Describe which adjacent levels of generality are in order, by their medians.
 
     Args:
-        by_level: By level of the result of `analyze_uncertainty`.
+        by_level: `by_level` of the result of `analyze_uncertainty`.
         untrained: The correlation with the level for untrained models.
 
     Returns:
@@ -200,17 +202,17 @@ def describe_truth(truth: Mapping[str, Any], untrained: Sequence[float] = ()) ->
     """
     expected = "The ambiguity of each caption is known exactly, and uncertainty should rise with it:"
     within = truth["within_length"]["mean"]
-    fixed = (
+    at_equal_length = (
         ""
         if within is None
         else f"; among captions of equal length, ρ is {format_correlation(within)} on average"
     )
     rho = truth["spearman"]
-    return f"{expected} here {describe_trend(rho, 1)}{fixed}{_compare_trend(rho, untrained, 1)}"
+    return f"{expected} here {describe_trend(rho, 1)}{at_equal_length}{_compare_trend(rho, untrained, 1)}"
 
 
 def _compare_trend(value: float | None, untrained: Sequence[float], expected_sign: int) -> str:
-    """The end of a sentence on a correlation, and a second sentence if untrained models nearly reach it."""
+    """The end of a sentence on a correlation, and a second sentence if an untrained model nearly reaches it."""
     is_close = (
         value is not None
         and expected_sign * value >= MIN_TREND
@@ -249,6 +251,7 @@ def describe_regression(results: Mapping[str, Any]) -> str:
 
 
 def _format_gain(fit: Mapping[str, Any]) -> str:
+    """The gain in R² of a regression, marked if it is not significant."""
     gain = format_correlation(fit["difference"])
     return gain if _is_significant(fit) else f"{gain} (not significant)"
 

@@ -86,11 +86,11 @@ def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> 
         What was measured.
     """
     chance = 1 / result["classes"]
-    five = "" if result["top5"] is None else f" ({format_percentage(result['top5'])} in the top 5)"
+    top5 = "" if result["top5"] is None else f" ({format_percentage(result['top5'])} in the top 5)"
     text = (
         f"{format_percentage(result['top1'])} of {result['n']:,} images are assigned "
         f"to the right one of {result['classes']:,} classes"
-        f"{five}; chance is {format_percentage(chance)}"
+        f"{top5}; chance is {format_percentage(chance)}"
     )
     text += describe_untrained(untrained, format_percentage)
     is_worse = result["top1"] <= max([chance, *untrained])
@@ -98,6 +98,7 @@ def describe_accuracy(result: Mapping[str, Any], untrained: Sequence[float]) -> 
 
 
 def _build_confidence_figures(result: Mapping[str, Any]) -> list[PageFigure]:
+    """Figures of reliability, of risk and coverage, and of accuracy by uncertainty, where the result has them."""
     figures = []
     if parts := result["calibration"]:
         softmax = {kind: parts["softmax"][kind] for kind in ("raw", "fitted")}
@@ -188,6 +189,7 @@ def describe_deciles(rho: float | None) -> str:
 
 
 def _build_errors_gallery(result: Mapping[str, Any], data: LabeledData) -> Gallery:
+    """Gallery of the wrong predictions with the highest confidence; images are read from the data."""
     items = tuple(
         GalleryItem(
             image=embed_image(
@@ -202,6 +204,7 @@ def _build_errors_gallery(result: Mapping[str, Any], data: LabeledData) -> Galle
 
 
 def _build_strategies_table(prompts: Mapping[str, Any]) -> TableBlock:
+    """Table of the strategies of `FAMILIES`: accuracy and effective number of prompts."""
     shown = [row for row in prompts["rows"] if row["family"] in FAMILIES and row["accuracy"] is not None]
     rows = tuple(
         (
@@ -223,7 +226,7 @@ def describe_strategies(prompts: Mapping[str, Any]) -> str:
     """Compare BPRW with equal weights, by two standard errors. A gain that a control reaches too is not due to BPRW.
 
     Args:
-        prompts: Prompts of `evaluate_prompts`.
+        prompts: Result of `evaluate_prompts`.
 
     Returns:
         What was measured.
@@ -236,20 +239,25 @@ def describe_strategies(prompts: Mapping[str, Any]) -> str:
     text = f"{prompts['classes']} classes, {prompts['templates_per_class']} templates, {prompts['images']:,} images."
     if "bprw" not in rows:
         return f"{text} This model has no uncertainty, so no weights are learned."
-    every = next(row for row in prompts["rows"] if row["family"] == "ensemble")["accuracy"]
-    gain = rows["bprw"]["accuracy"] - every
-    error = (every * (1 - every) / prompts["images"]) ** 0.5
+    equal_weights = next(row for row in prompts["rows"] if row["family"] == "ensemble")["accuracy"]
+    gain = rows["bprw"]["accuracy"] - equal_weights
+    error = (equal_weights * (1 - equal_weights) / prompts["images"]) ** 0.5  # standard error of the accuracy
     verdict = "within noise" if abs(gain) < 2 * error else ("a gain" if gain > 0 else f"a loss, {REVERSED}")
     points = f"{100 * gain:+.1f}".replace("-", "−")
     text = f"{text} Learned weights ({rows['bprw']['name']}) change accuracy by {points} percentage points: {verdict}"
     controls = [row for row in prompts["rows"] if row["family"] == "control" and row["accuracy"] is not None]
-    best = max(controls, key=lambda row: row["accuracy"], default=None)
-    if verdict == "a gain" and best is not None and best["accuracy"] > rows["bprw"]["accuracy"] - 2 * error:
-        return f"{text}, but {best['name']} reaches {format_percentage(best['accuracy'])} too."
+    control = max(controls, key=lambda row: row["accuracy"], default=None)
+    if (
+        verdict == "a gain"
+        and control is not None
+        and control["accuracy"] > rows["bprw"]["accuracy"] - 2 * error
+    ):
+        return f"{text}, but {control['name']} reaches {format_percentage(control['accuracy'])} too."
     return f"{text}."
 
 
 def _build_weights_cards(prompts: Mapping[str, Any], data: LabeledData | None) -> CardGrid:
+    """Cards of the classes with the most peaked learned weights; `data` has their images, None: no images."""
     learned = prompts["learned"][-1]
     fitted = [number for number, value in enumerate(learned["entropy"]) if value is not None]
     order = sorted(fitted, key=lambda number: learned["entropy"][number])[:MAX_CLASSES]
@@ -274,6 +282,15 @@ def _build_class_card(
     largest_weight: float,
     data: LabeledData | None,
 ) -> Card:
+    """Card of a class: its largest prompt weights as bars, with an example image.
+
+    Args:
+        prompts: Result of `evaluate_prompts`.
+        largest: (template, weight) of the largest weights of every class, the largest first.
+        number: Index of the class.
+        largest_weight: Weight of a full bar.
+        data: Labeled images; None: no image.
+    """
     lines = tuple(
         CardLine(
             text=prompts["templates"][template].replace("{c}", "…"),
