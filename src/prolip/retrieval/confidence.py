@@ -31,12 +31,15 @@ COMPARED = 100
 class SearchConfidence:
     """How sure a search is of its first result.
 
-    uncertainty:          of the query, its trace; None: a point, of a model without uncertainty.
-    uncertainty_quantile: the fraction of the database's rows of the query's modality that are more certain; None:
-                          there are none.
-    match:                the probability that the first item matches the query; None: the model has none, or both
-                          have the same modality.
-    equally_good:         items that are as good as the first, itself included, among the `compared` nearest.
+    Attributes:
+        uncertainty: Trace of the query's covariance; None: the query is a point, of a model without uncertainty.
+        uncertainty_quantile: Fraction of the database's rows of the query's modality that are more certain; None:
+            there
+            are none, or the query is a point.
+        match: Probability that the first item matches the query; None: the model has none, or both have the same
+            modality.
+        equally_good: Items that are as good as the first, itself included, among the `compared` nearest.
+        compared: Number of nearest items that were compared with the first.
     """
 
     uncertainty: float | None
@@ -81,7 +84,7 @@ def compute_confidence(
     """Compute how sure a search is of its first result.
 
     Args:
-        database: That was searched.
+        database: The database that was searched.
         query: (D,).
         hits: The query's nearest items by CSD, ideally COMPARED of them.
         modality: Modality of the query.
@@ -112,6 +115,7 @@ def probability_nearer_than_first(query: Gaussian, hits: SearchHits) -> np.ndarr
     Returns:
         (n,), float64; 1/2 for the first hit itself.
     """
+    # the difference of the two distances is normal, see the top of this file: its mean is gap, its deviation std
     difference = hits.mean - hits.mean[:1]
     std = 2 * np.sqrt(np.square(difference) @ query.log_var.double().exp().numpy())
     gap = hits.csd - hits.csd[:1]
@@ -122,7 +126,10 @@ def probability_nearer_than_first(query: Gaussian, hits: SearchHits) -> np.ndarr
 
 
 def _count_equally_good(query: Gaussian, hits: SearchHits) -> int:
-    """Copies of the first item don't make a query general: they count with it as one."""
+    """Number of hits that are as good as the first, itself included; 0 without hits.
+
+    Copies of the first item don't make a query general: they count with it as one.
+    """
     if not len(hits):
         return 0
     is_other = np.any(hits.mean != hits.mean[:1], axis=1)

@@ -21,13 +21,16 @@ INTERNAL_COLUMNS = ("vector", "log_var", "digest", "query_index", "_distance")
 class SearchHits:
     """The n items that were found for one query, best first.
 
-    items:     a pyarrow table with all columns of the database but vector, log_var and digest.
-    mean:      (n, D), float64.
-    csd:       (n,), to the query.
-    cosine:    (n,), of the means.
-    match:     (n,), the probability that an image and a text match; None: the model has none.
-    inclusion: (n,), of the item in the query, by the measure that `rerank` named; None: there was no rerank.
-    method:    how the items were found, for messages.
+    Attributes:
+        items: A pyarrow table with all columns of the database but vector, log_var and digest.
+        mean: float64 (n, D).
+        csd: float64 (n,): closed-form sampled distance to the query.
+        cosine: float64 (n,): cosine of the means of item and query.
+        match: float64 (n,): probability that an image and a text match; None: the model has none.
+        inclusion: float64 (n,): log inclusion, or log containment, of the item in the query, by the measure that
+            `rerank`
+            named; None: there was no rerank.
+        method: How the items were found, for messages.
     """
 
     items: Any
@@ -47,11 +50,22 @@ class SearchHits:
         return np.asarray(self.items["uncertainty"].to_numpy())
 
     def column(self, name: str) -> list[Any]:
-        """The values of a column of the database: id, index, modality, caption, path, url, origin, ..."""
+        """The n values of a column of the database.
+
+        Args:
+            name: id, index, modality, caption, path, url, origin, ...
+        """
         return list(self.items[name].to_pylist())
 
     def argsort(self, key: np.ndarray) -> np.ndarray:
-        """Indices that sort by key (n,), smallest first; equal ones by their row in the database."""
+        """Indices that sort the hits by a key.
+
+        Args:
+            key: (n,), smallest first; equal ones by their row in the database.
+
+        Returns:
+            int64 (n,).
+        """
         return np.lexsort((self.items["row"].to_numpy(), key))
 
     def head(self, count: int) -> SearchHits:
@@ -90,15 +104,16 @@ def score_items(
         rows: A pyarrow table of n items, from `Database.find_nearest`.
         query: (D,).
         logit_parameters: Scale and bias of the match probability; None: the model has none.
-        method: How the items were found.
+        method: How the items were found, for messages.
 
     Returns:
-        n hits, in the order of rows.
+        n hits, in the order of rows, without inclusion.
     """
     query_mean = query.mean.double().numpy()
     mean = extract_means(column_to_tensor(rows["vector"]).numpy(), query.dim).astype(np.float64)
-    traces = rows["uncertainty"].to_numpy().astype(np.float64) + float(query.log_var.double().exp().sum())
-    csd = np.square(mean - query_mean).sum(1) + traces
+    trace_sums = rows["uncertainty"].to_numpy().astype(np.float64) + float(query.log_var.double().exp().sum())
+    csd = np.square(mean - query_mean).sum(1) + trace_sums
+    # products of both lengths; at least tiny, so that a zero mean has cosine 0
     lengths = np.maximum(np.linalg.norm(mean, axis=1) * np.linalg.norm(query_mean), np.finfo(np.float64).tiny)
     match = None
     if logit_parameters is not None:

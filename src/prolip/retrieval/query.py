@@ -26,6 +26,7 @@ RerankBy = Literal["inclusion", "containment"]
 """By log inclusion, or by log containment, of the item in the query: the items that the query includes come first."""
 
 MAX_RESULTS = 100_000
+"""Largest k."""
 MIN_INDEXED_FRACTION = 0.05
 """If fewer rows pass a filter, all of them are compared: an index finds them badly, and it takes about as long."""
 HALF_ROUNDING = 1e-3
@@ -36,14 +37,15 @@ HALF_ROUNDING = 1e-3
 class SearchConfig:
     """What to search for; `search` and `search_with_confidence` take the same.
 
-    k:               results per query.
-    rank_by:         csd, cosine or match.
-    where:           SQL on the database's columns: "uncertainty < 0.02 AND width > 256".
-    modality:        only images, or only texts. None: both (`search_with_confidence`: images if there are any).
-    max_uncertainty: a fraction: 0.9 excludes the most uncertain tenth of the images, and of the texts.
-    rerank:          sort the candidates, which are the nearest by CSD, by this measure.
-    candidates:      how many are reranked. None: ten per result, at least 200.
-    exact:           compare with every item. Without an index that is done anyway.
+    Attributes:
+        k: Results per query.
+        rank_by: csd, cosine or match.
+        where: SQL on the database's columns: "uncertainty < 0.02 AND width > 256".
+        modality: Only images, or only texts. None: both (`search_with_confidence`: images if there are any).
+        max_uncertainty: A fraction: 0.9 keeps the most certain 90 % of the images, and of the texts. None: all.
+        rerank: Sort the candidates, which are the nearest by CSD, by this measure. None: no rerank.
+        candidates: How many are reranked. None: ten per result, at least 200.
+        exact: Compare with every item. Without an index that is done anyway.
     """
 
     k: int = 20
@@ -56,6 +58,7 @@ class SearchConfig:
     exact: bool = False
 
     def __post_init__(self) -> None:
+        """Raise a ValueError if a value is impossible, or two options exclude each other."""
         require_positive_int(self.k, "k", maximum=MAX_RESULTS)
         require_choice(self.rank_by, get_args(RankBy), "rank_by")
         if self.modality is not None:
@@ -94,6 +97,9 @@ def search(
 
     Returns:
         One `SearchHits` per query. Equally good items are in the order of their rows.
+
+    Raises:
+        ValueError: The queries don't fit the database, a filter is invalid, or the database lacks what is needed.
     """
     config = SearchConfig() if config is None else config
     queries = queries.detach()
@@ -140,7 +146,7 @@ def get_logit_parameters(database: Database) -> tuple[float, float] | None:
 
 
 def _make_condition(database: Database, config: SearchConfig) -> str | None:
-    """SQL for all filters together; None: there is none."""
+    """SQL for all filters of the config together; None: there is none. A ValueError if `where` is invalid."""
     if config.where is not None:
         database.check_filter(config.where)
     modality = None if config.modality is None else f"modality = {quote_text(config.modality)}"
@@ -148,7 +154,11 @@ def _make_condition(database: Database, config: SearchConfig) -> str | None:
 
 
 def _limit_uncertainty(database: Database, fraction: float | None) -> str | None:
-    """SQL for the most certain fraction of each modality."""
+    """SQL for the most certain fraction of each modality; None: no limit.
+
+    Raises:
+        ValueError: The fraction is not in (0, 1], or the database has no quantiles.
+    """
     if fraction is None:
         return None
     quantiles = database.settings.quantiles
@@ -163,7 +173,16 @@ def _limit_uncertainty(database: Database, fraction: float | None) -> str | None
 def _choose_effort(
     database: Database, config: SearchConfig, condition: str | None
 ) -> tuple[SearchEffort | None, str]:
-    """How hard to search (None: exactly), and a description with the recall that was measured."""
+    """How hard to search, and a description of that with the recall that was measured.
+
+    Args:
+        database: The database.
+        config: Whether the search must be exact, and whether it is filtered.
+        condition: SQL of all filters; None: none.
+
+    Returns:
+        The effort, None: an exact search; and the description.
+    """
     if config.exact:
         return None, "exact"
     effort, description = _measured_effort(database.settings, config.is_filtered)
@@ -175,6 +194,10 @@ def _choose_effort(
 
 
 def _measured_effort(settings: IndexSettings, is_filtered: bool) -> tuple[SearchEffort | None, str]:
+    """The effort that `build_index` found for searches with or without a filter, and a description with its recall.
+
+    The effort is None, an exact search, if there is no index or none reached the target recall.
+    """
     effort = settings.filtered_effort if is_filtered else settings.effort
     recall = settings.filtered_recall if is_filtered else settings.recall
     if effort is None or recall is None:
@@ -191,7 +214,20 @@ def _fetch(
     where: str | None,
     effort: SearchEffort | None,
 ) -> list[Any]:
-    """For each query a pyarrow table of items, the `count` nearest among them."""
+    """Fetch the `count` nearest items of each query, perhaps with some more.
+
+    Args:
+        database: The database.
+        vectors: float32 (Q, vector_size), of `query_vectors`.
+        count: Items per query.
+        distance: l2 or dot; an approximate search is by l2 in any case.
+        columns: Columns to return.
+        where: SQL of all filters; None: none.
+        effort: Effort of an approximate search; None: exact.
+
+    Returns:
+        A pyarrow table per query. An exact search also returns items that float32 can't distinguish from the last.
+    """
     if effort is not None:
         rows = database.find_nearest(vectors, count, columns=columns, where=where, effort=effort)
         return split_by_query(rows, len(vectors))
@@ -210,7 +246,7 @@ def _select_best(
     candidates: int | None,
     null: Gaussian | None,
 ) -> SearchHits:
-    """Of what was found for one query (D,) the k best, sorted.
+    """Of what was found for one query, select and sort the k best.
 
     Args:
         rows: What was found, a pyarrow table.
@@ -219,6 +255,9 @@ def _select_best(
         config: What to search for.
         candidates: Only the nearest of this number, by CSD, are considered; None: all.
         null: As in `search`.
+
+    Returns:
+        At most k hits, best first; with inclusion if the config has a rerank.
     """
     if candidates is not None:
         nearest = hits.argsort(hits.csd)[:candidates]
@@ -228,8 +267,8 @@ def _select_best(
     if len(hits) and (config.rerank is not None or null is not None):
         items = rows_to_gaussian(rows, query.dim)
         if null is not None:
-            own, base = (log_inclusion_in_query(z, items, "inclusion") for z in (query, null[0]))
-            is_selected = own > base
+            in_query, in_null = (log_inclusion_in_query(z, items, "inclusion") for z in (query, null[0]))
+            is_selected = in_query > in_null
         if config.rerank is not None:
             inclusion = log_inclusion_in_query(query, items, config.rerank)
             hits, key = replace(hits, inclusion=inclusion), -inclusion
@@ -238,6 +277,7 @@ def _select_best(
 
 
 def _check(database: Database, queries: Gaussian, config: SearchConfig, null: Gaussian | None) -> None:
+    """Raise a ValueError if queries or null have wrong shapes, or the config needs what the database lacks."""
     header = database.header
     if check_gaussian(queries, "queries").mean.ndim != 2 or queries.dim != header.dim:
         raise ValueError(

@@ -20,9 +20,12 @@ from prolip.weights.load import load
 class SearchResponse:
     """The result of a search for one query.
 
-    query:           the text, or the path of the image.
-    query_modality:  of the query.
-    target_modality: Target modality of the items that were searched.
+    Attributes:
+        query: The text, or the path of the image.
+        query_modality: Modality of the query.
+        target_modality: Modality of the items that were searched.
+        hits: The items that were found, best first.
+        confidence: How sure the search is of the first of them.
     """
 
     query: str
@@ -97,12 +100,15 @@ def search_with_confidence(
         database: What `prolip index` wrote.
         name: The query as it is printed: a text, or the path of an image.
         query: (1, D).
-        query_modality: Query modality of the query.
+        query_modality: image or text.
         config: As for `search`; without a modality images are searched if there are any, else texts.
         null: As for `search`.
 
     Returns:
         The hits and the confidence.
+
+    Raises:
+        ValueError: `query` is not one embedding, or `search` can't do what the config asks for.
     """
     config = SearchConfig() if config is None else config
     if query.mean.ndim != 2 or len(query) != 1:
@@ -115,15 +121,15 @@ def search_with_confidence(
             f"{query_modality}: rank by csd or cosine"
         )
     # confidence is defined on the nearest by CSD, however the results themselves are ranked
-    plain = replace(
+    nearest_config = replace(
         config,
         k=max(config.k, COMPARED),
         rank_by="csd" if config.rank_by == "cosine" else config.rank_by,
         rerank=None,
         candidates=None,
     )
-    (nearest,) = search(database, query, plain)
-    if config == replace(plain, k=config.k) and null is None:
+    (nearest,) = search(database, query, nearest_config)
+    if config == replace(nearest_config, k=config.k) and null is None:
         hits = nearest.head(config.k)
     else:
         (hits,) = search(database, query, config, null=null)
@@ -137,7 +143,7 @@ def show(response: SearchResponse) -> None:
     """Print the hits as a table, and the confidence below it.
 
     Args:
-        response: Response of `search_with_confidence`.
+        response: What `search_with_confidence` returned.
     """
     from prolip.console import make_console, make_table, printable
 
@@ -159,7 +165,7 @@ def show(response: SearchResponse) -> None:
 
 
 def _get_scores(response: SearchResponse) -> dict[str, Any]:
-    """The scores that are shown for each hit; a match probability only between an image and a text."""
+    """The scores that are shown for each hit, (n,) each, by name; a match probability only between image and text."""
     hits = response.hits
     scores = {"csd": hits.csd, "cosine": hits.cosine}
     if hits.match is not None and response.is_cross_modal:
@@ -168,5 +174,6 @@ def _get_scores(response: SearchResponse) -> dict[str, Any]:
 
 
 def _default_modality(database: Database) -> Modality:
+    """image if the database has any image, else text."""
     images = database.iter_batches(["row"], "modality = 'image'")
     return "image" if any(len(batch) for batch in images) else "text"

@@ -63,6 +63,7 @@ def test_build_index_retrains_after_growth(tmp_path, database, built, monkeypatc
     assert built == ["ivf-sq", "ivf-sq", "ivf-rq", "none"]
 
 
+@pytest.mark.slow
 def test_open_readers_are_not_disturbed_by_build_index(tmp_path, database):
     build_index(database)
     reader = Database.open(database.uri)
@@ -145,6 +146,7 @@ def test_build_index_tries_the_next_kind(database, built, monkeypatch):
     assert build_index(database).kind == "ivf-sq", "unless it no longer reaches the recall"
 
 
+@pytest.mark.slow
 def test_build_index_retrains_after_a_killed_run(database, built):
     build_index(database, "ivf-rq", recall=0.5)
     database.create_index("ivf-sq")  # killed before its settings were saved

@@ -74,6 +74,7 @@ def test_draw_queries(lossy_database):
     assert not np.array_equal(draw_queries(database, seed=1).rows, queries.rows)
 
 
+@pytest.mark.slow
 def test_tune_finds_the_least_sufficient_effort(lossy_database, monkeypatch):
     database, _ = lossy_database
     much = SearchEffort(nprobes=1000, refine=100)

@@ -41,6 +41,9 @@ def index_embeddings(
 
     Returns:
         The database.
+
+    Raises:
+        ValueError: The data sets can't be compared with each other or with the database, or another process writes.
     """
     if not datasets:
         raise ValueError("there is no embedding data set to index")
@@ -64,7 +67,7 @@ def append_embeddings(
     There must be no other writer: `index_embeddings` locks the database.
 
     Args:
-        database: To append to.
+        database: The database; rows of parts that were embedded again are deleted first.
         embeddings: What `prolip embed` wrote, with the database's model.
         progress: Show a progress bar; None: if stderr is a terminal.
 
@@ -115,11 +118,11 @@ def list_indexed_parts(database: Database, origin: str) -> dict[int, str]:
     """List the parts of an embedding data set that are in a database.
 
     Args:
-        database: That is read.
-        origin: The name of the embedding data set.
+        database: The database.
+        origin: Name of the embedding data set, of `make_origin_name`.
 
     Returns:
-        The digest of each part, by part.
+        The digest of each part, by the index of the part.
     """
     found: dict[int, str] = {}
     for batch in database.iter_batches(["part", "digest"], f"origin = {quote_text(origin)}"):
@@ -129,7 +132,7 @@ def list_indexed_parts(database: Database, origin: str) -> dict[int, str]:
 
 
 def _next_row(database: Database) -> int:
-    """The first value of the column `row` that is free, as are all after it."""
+    """The first value of the column `row` that is free, as are all after it. Reads that column of all items."""
     return 1 + max(
         (int(batch["row"].to_numpy().max()) for batch in database.iter_batches(["row"]) if len(batch)),
         default=-1,
@@ -140,7 +143,7 @@ def require_compatible(database: Database, embeddings: EmbeddingDataset) -> None
     """Raise ValueError if embeddings can't be compared with those of a database, or have columns of other types.
 
     Args:
-        database: To which they would be appended.
+        database: The database to which they would be appended.
         embeddings: What `prolip embed` wrote.
     """
     new = embeddings.header
@@ -157,7 +160,13 @@ def require_compatible(database: Database, embeddings: EmbeddingDataset) -> None
 
 
 def _require_same_headers(old: DatasetHeader, where: object, embeddings: EmbeddingDataset) -> None:
-    """where: the data set or the database that has the header `old`."""
+    """Raise a ValueError if embeddings differ in model, variances, precision or column types from a header.
+
+    Args:
+        old: The header.
+        where: The data set or the database that has the header `old`, for messages.
+        embeddings: What is compared with it.
+    """
     new = embeddings.header
     if (old.identity, old.dim) != (new.identity, new.dim):
         raise ValueError(
@@ -175,7 +184,13 @@ def _require_same_headers(old: DatasetHeader, where: object, embeddings: Embeddi
 
 
 def _require_same_types(known: Mapping[str, Any], where: object, embeddings: EmbeddingDataset) -> None:
-    """known: the Arrow types of columns, by name."""
+    """Raise a ValueError if a column of the embeddings has another type than the column of the same name.
+
+    Args:
+        known: Arrow types of columns, by name.
+        where: The data set or the database that has these columns, for messages.
+        embeddings: What is compared with it.
+    """
     for field in item_schema(embeddings.header):
         if known.get(field.name, field.type) != field.type:
             raise ValueError(
@@ -185,6 +200,7 @@ def _require_same_types(known: Mapping[str, Any], where: object, embeddings: Emb
 
 
 def _add_new_columns(database: Database, header: DatasetHeader) -> None:
+    """Add the columns of an embedding data set that the database lacks; they are null in all present rows."""
     known = database.columns
     database.add_columns([field for field in item_schema(header) if field.name not in known])
 
@@ -192,7 +208,7 @@ def _add_new_columns(database: Database, header: DatasetHeader) -> None:
 def _group_commits(
     embeddings: EmbeddingDataset, parts: Sequence[int]
 ) -> Iterator[tuple[list[int], list[Any]]]:
-    """Parts, and their tables, that are written in one commit."""
+    """Read parts, and yield the indices and the tables of those that are written in one commit (COMMIT_ROWS)."""
     waiting: list[int] = []
     tables: list[Any] = []
     for part in parts:
@@ -213,17 +229,26 @@ def _make_items(
     digests: Sequence[str],
     first: int,
 ) -> Any:
-    """Rows of embeddings as items; the column `row` counts from `first` on."""
+    """Rows of embeddings as items of the database, a pyarrow table.
+
+    Args:
+        header: Header of the embedding data set.
+        tables: Tables of some parts.
+        origin: Name of the embedding data set.
+        parts: Index of each table's part.
+        digests: Digest of each table's part.
+        first: Value of the column `row` of the first item; the others count from there.
+    """
     arrow = import_extra("pyarrow", "search")
     rows = arrow.concat_tables(tables)
     z = read_mean_traces(rows)
     vectors = item_vectors(z.mean.numpy(), z.uncertainty.numpy())
-    part = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    table_of_row = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     own = {
         "vector": arrow.FixedSizeListArray.from_arrays(arrow.array(vectors.ravel()), vectors.shape[1]),
         "row": arrow.array(np.arange(first, first + len(rows))),
         "origin": arrow.array([origin]).take(arrow.array(np.zeros(len(rows), dtype=np.int64))),
-        "part": arrow.array(np.array(parts, dtype=np.int32)[part]),
-        "digest": arrow.array(digests).take(arrow.array(part)),
+        "part": arrow.array(np.array(parts, dtype=np.int32)[table_of_row]),
+        "digest": arrow.array(digests).take(arrow.array(table_of_row)),
     }
     return arrow.table(own | {column: rows[name] for name, column in map_column_names(header).items()})

@@ -35,13 +35,16 @@ def build_index(
     Readers that are open are not disturbed; those that open the database later see the new index.
 
     Args:
-        database: To index.
+        database: The database to index.
         kind: Kind of the index.
         recall: Target recall@10, above 0 and at most 1.
         progress: Show a progress bar; None: if stderr is a terminal.
 
     Returns:
         The settings that were stored.
+
+    Raises:
+        ValueError: An argument is invalid, there are too few rows for an index, or another process writes.
     """
     require_choice(kind, get_args(IndexChoice), "kind")
     require_fraction(recall, "recall", exclude_zero=True)
@@ -51,8 +54,8 @@ def build_index(
         database.optimize()
         settings = replace(database.settings, quantiles=compute_uncertainty_quantiles(database))
         database.save_settings(settings)  # valid without a new index, too
-        for one in _kinds_to_try(database, kind):
-            settings = _train_and_tune(database, settings, one, recall, progress)
+        for kind_to_try in _kinds_to_try(database, kind):
+            settings = _train_and_tune(database, settings, kind_to_try, recall, progress)
             if settings.effort is not None:
                 break
         database.save_settings(settings)
@@ -74,6 +77,18 @@ def _kinds_to_try(database: Database, kind: IndexChoice) -> tuple[IndexKind, ...
 def _train_and_tune(
     database: Database, settings: IndexSettings, kind: IndexKind, recall: float, progress: bool | None
 ) -> IndexSettings:
+    """Train an index of a kind, unless the present one still fits, and find the effort that reaches a recall.
+
+    Args:
+        database: The database; its index is replaced.
+        settings: Present settings.
+        kind: Kind of the index.
+        recall: Target recall@10.
+        progress: Show a progress bar; None: if stderr is a terminal.
+
+    Returns:
+        New settings, which are not stored yet; `effort` is None if no effort reaches the recall.
+    """
     rows, trained = database.count_rows(), settings.trained_rows
     if kind != database.index_kind or rows > RETRAIN_GROWTH * trained:
         database.create_index(kind)
@@ -88,7 +103,7 @@ def _train_and_tune(
         target_recall=recall,
         filtered_effort=filtered.effort,
         filtered_recall=filtered.recall,
-        **vars(found),
+        **vars(found),  # effort, recall, milliseconds, exact_milliseconds
     )
 
 
@@ -96,7 +111,7 @@ def compute_uncertainty_quantiles(database: Database) -> dict[str, list[float]]:
     """Compute the quantiles of uncertainty of a database's items.
 
     Args:
-        database: Whose items are read.
+        database: The database; two columns of all items are read.
 
     Returns:
         By modality, the values at 1/1000, 2/1000, ... 1 (index/quantiles.py); empty if it has no items.

@@ -51,9 +51,11 @@ RESERVED_COLUMNS = (
 )
 """Names with a meaning in the result of a search; an extra column of such a name gets an underscore appended."""
 SCHEMES = ("s3", "gs", "az")
+"""Object stores that LanceDB can use."""
 QUERY_BATCH = 256
 """Queries per call of LanceDB."""
 INDEX_CLASSES: dict[IndexKind, str] = {"ivf-sq": "IvfSq", "ivf-rq": "IvfRq", "ivf-pq": "IvfPq"}
+"""Name of each kind's class in lancedb.index."""
 MIN_TRAINING_ROWS = 256
 """Fewest rows that an index can be trained on."""
 
@@ -63,10 +65,13 @@ def translate_lance_errors(uri: str | Path) -> Iterator[None]:
     """Turn LanceDB's errors about damage, unreachable storage or two writers into one message.
 
     Args:
-        uri: Uri of the database, for the message.
+        uri: URI of the database, for the message.
 
     Yields:
         None.
+
+    Raises:
+        ValueError: In place of such an error; other errors pass unchanged.
     """
     try:
         yield
@@ -80,7 +85,7 @@ def translate_lance_errors(uri: str | Path) -> Iterator[None]:
 
 
 def _shorten(error: BaseException) -> str:
-    """LanceDB's message without the location in its own source."""
+    """LanceDB's message without the location in its own source, 300 characters at most."""
     return re.split(r", /|, rust/|\\n|\n", str(error))[0][:300]
 
 
@@ -88,9 +93,10 @@ def _shorten(error: BaseException) -> str:
 class Database:
     """An open database.
 
-    uri:        as the user wrote it.
-    connection: Connection of lancedb.
-    items:      the lancedb table of items.
+    Attributes:
+        uri: Folder or URI, as the user wrote it.
+        connection: Connection of lancedb.
+        items: The lancedb table of items.
     """
 
     uri: str
@@ -99,7 +105,18 @@ class Database:
 
     @classmethod
     def open(cls, uri: str | Path) -> Database:
-        """Open a database as it is now; changes that are made later are not seen."""
+        """Open a database as it is now; changes that are made later are not seen.
+
+        Args:
+            uri: A folder, or a URI (s3://, gs://, az://).
+
+        Returns:
+            The database.
+
+        Raises:
+            FileNotFoundError: There is no database.
+            ValueError: It is damaged, can't be reached, or has another version.
+        """
         if not has_database(uri):
             raise FileNotFoundError(
                 f"{uri}: there is no database; `prolip index EMBEDDINGS --out {uri}` creates one"
@@ -120,6 +137,9 @@ class Database:
 
         Returns:
             The new database.
+
+        Raises:
+            ValueError: There is a database already, or the storage can't be used.
         """
         if has_database(uri):
             raise ValueError(f"{uri} already holds a database: open it to append, or choose another folder")
@@ -128,10 +148,11 @@ class Database:
 
     @classmethod
     def _create(cls, uri: str | Path, header: DatasetHeader) -> Database:
+        """Create the three tables, without rows, and open them."""
         arrow = import_extra("pyarrow", "search")
         connection = _connect(uri)
-        texts = {"origins": ("origin", "header", "location"), "settings": ("settings",)}
-        for name, columns in texts.items():
+        text_tables = {"origins": ("origin", "header", "location"), "settings": ("settings",)}
+        for name, columns in text_tables.items():
             schema = arrow.schema([arrow.field(column, arrow.string()) for column in columns])
             connection.create_table(name, schema=schema, exist_ok=True)
         # `items` comes last: a run that is killed before this has left no database
@@ -148,7 +169,11 @@ class Database:
         return {column.name: column.type for column in self.items.schema}
 
     def count_rows(self, where: str | None = None) -> int:
-        """The number of items; where: SQL, only of those that pass."""
+        """Number of items.
+
+        Args:
+            where: SQL: only rows that pass; None: all.
+        """
         with translate_lance_errors(self.uri):
             return int(self.items.count_rows(where))
 
@@ -156,7 +181,7 @@ class Database:
         """Read some columns of all items, in no particular order.
 
         Args:
-            columns: That are read.
+            columns: Columns to read.
             where: SQL: only rows that pass; None: all.
 
         Yields:
@@ -181,10 +206,10 @@ class Database:
         Args:
             vectors: float32 (Q, vector_size), of `query_vectors`.
             count: Items per query.
-            columns: That are returned.
+            columns: Columns to return.
             distance: l2 or dot.
-            where: SQL; it is applied first, so that `count` items are found if as many pass.
-            effort: None: exact.
+            where: SQL; it is applied first, so that `count` items are found if as many pass. None: no filter.
+            effort: Effort of an approximate search; None: exact.
 
         Returns:
             A pyarrow table with `query_index`, the columns and `_distance`, sorted by query, then by distance.
@@ -208,6 +233,13 @@ class Database:
         where: str | None,
         effort: SearchEffort | None,
     ) -> Any:
+        """One block of `find_nearest`, at most QUERY_BATCH queries.
+
+        Args:
+            vectors: float32 (q, vector_size).
+            first: Number of the block's first query, which the column `query_index` counts from.
+            count, columns, distance, where, effort: As for `find_nearest`.
+        """
         arrow = import_extra("pyarrow", "search")
         query = self.items.search(vectors, vector_column_name="vector", query_type="vector")
         query = query.distance_type(distance).limit(count).select([*columns, "_distance"])
@@ -226,7 +258,11 @@ class Database:
         )
 
     def check_filter(self, where: str) -> None:
-        """Raises ValueError if `where` is not a condition on the columns of the database."""
+        """Raise a ValueError if a filter is not a condition on the columns of the database. Runs the filter once.
+
+        Args:
+            where: SQL, as the user wrote it.
+        """
         try:
             if not is_self_contained(where):
                 raise ValueError("its parentheses or quotes are not closed, or it contains a comment")
@@ -247,6 +283,7 @@ class Database:
         return {row["origin"]: {"header": row["header"], "location": row["location"]} for row in rows}
 
     def _read_origins(self) -> list[dict[str, str]]:
+        """All rows of the table of origins; a ValueError if the database has an older version."""
         table = self.connection.open_table("origins")
         if "location" not in table.schema.names:
             raise ValueError(describe_old_version(self.uri))
@@ -268,11 +305,16 @@ class Database:
 
     @cached_property
     def settings(self) -> IndexSettings:
+        """The settings that were stored last; the defaults if there are none."""
         found = self.connection.open_table("settings").to_arrow()["settings"].to_pylist()
         return IndexSettings.from_json(found[0], self.uri) if found else IndexSettings()
 
     def save_settings(self, settings: IndexSettings) -> None:
-        """Store settings, in place of those before."""
+        """Store settings, in place of those before.
+
+        Args:
+            settings: New settings; this object has them from now on, too.
+        """
         arrow = import_extra("pyarrow", "search")
         row = arrow.table({"settings": [settings.to_json()]})
         self.connection.open_table("settings").add(row, mode="overwrite")
@@ -281,18 +323,30 @@ class Database:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def add_columns(self, fields: Sequence[Any]) -> None:
-        """Add columns, which are null in all present rows. fields: of pyarrow."""
+        """Add columns, which are null in all present rows.
+
+        Args:
+            fields: pyarrow fields; none: nothing is done.
+        """
         if fields:
             with translate_lance_errors(self.uri):
                 self.items.add_columns(list(fields))
 
     def append_rows(self, rows: Any) -> None:
-        """Append a pyarrow table of items, atomically."""
+        """Append items, atomically.
+
+        Args:
+            rows: A pyarrow table with the columns of the database.
+        """
         with translate_lance_errors(self.uri):
             self.items.add(rows)
 
     def delete_rows(self, where: str) -> None:
-        """Delete all rows that pass a condition."""
+        """Delete all rows that pass a condition.
+
+        Args:
+            where: SQL.
+        """
         with translate_lance_errors(self.uri):
             self.items.delete(where)
 
@@ -302,7 +356,14 @@ class Database:
             self.items.optimize()
 
     def create_index(self, kind: IndexKind) -> None:
-        """Train an index on all rows; the old one is used until it is ready. kind none: remove the index."""
+        """Train an index on all rows; the old one is used until it is ready.
+
+        Args:
+            kind: Kind of the index; none: the index is removed.
+
+        Raises:
+            ValueError: There are fewer than MIN_TRAINING_ROWS rows.
+        """
         if kind == "none":
             for old in self.items.list_indices():
                 self.items.drop_index(old.name)
@@ -318,7 +379,7 @@ class Database:
 
     @property
     def index_kind(self) -> IndexKind:
-        """The kind of the present index."""
+        """The kind of the present index; "none" if there is none."""
         with translate_lance_errors(self.uri):
             found = [index.index_type for index in self.items.list_indices()]
         return next((kind for kind, name in INDEX_CLASSES.items() if name in found), "none")
@@ -332,6 +393,9 @@ def has_database(uri: str | Path) -> bool:
 
     Returns:
         Whether there is one. The folder is not created.
+
+    Raises:
+        ValueError: The location is empty, has an unknown scheme, or can't be read.
     """
     if not str(uri):
         raise ValueError(
@@ -354,10 +418,13 @@ def lock_for_writing(uri: str | Path) -> Iterator[None]:
     """Lock a database against other writers on this machine. (An object store has no lock.)
 
     Args:
-        uri: Uri of the database; a folder is created.
+        uri: URI of the database; a folder is created.
 
     Yields:
         None, while the lock is held.
+
+    Raises:
+        ValueError: Another process holds the lock.
     """
     if _is_remote(uri):
         yield
@@ -386,15 +453,15 @@ def item_schema(header: DatasetHeader) -> Any:
     arrow = import_extra("pyarrow", "search")
     embedded = schema.schema(header)
     names = map_column_names(header)
-    fields = [field.with_name(names[field.name]) for field in embedded if field.name in names]
-    own = [
+    embedding_fields = [field.with_name(names[field.name]) for field in embedded if field.name in names]
+    database_fields = [
         arrow.field("vector", arrow.list_(arrow.float32(), vector_size(header.dim))),
         arrow.field("row", arrow.int64()),
         arrow.field("origin", arrow.string()),
         arrow.field("part", arrow.int32()),
         arrow.field("digest", arrow.string()),
     ]
-    return arrow.schema([*own, *fields], embedded.metadata)
+    return arrow.schema([*database_fields, *embedding_fields], embedded.metadata)
 
 
 def map_column_names(header: DatasetHeader) -> dict[str, str]:
@@ -415,11 +482,13 @@ def map_column_names(header: DatasetHeader) -> dict[str, str]:
 
 
 def _connect(uri: str | Path) -> Any:
+    """A lancedb connection to a folder, which is created, or to an object store."""
     path = str(uri) if _is_remote(uri) else str(Path(uri).expanduser())
     return import_extra("lancedb", "search").connect(path)
 
 
 def _is_remote(uri: str | Path) -> bool:
+    """Whether a location is a URI in an object store; a ValueError for another scheme than SCHEMES."""
     scheme, separator, _ = str(uri).partition("://")
     if separator and scheme not in SCHEMES:
         raise ValueError(f"{uri}: the scheme {scheme} is not one of {', '.join(SCHEMES)}")

@@ -36,13 +36,13 @@ def find_nearest_exact(
     """The k nearest items of each query, and those that float32 can't distinguish from the k-th.
 
     Args:
-        database: That is searched.
-        vectors: (Q, vector size), of `query_vectors`.
+        database: The database.
+        vectors: float32 (Q, vector_size), of `query_vectors`.
         k: Items per query.
-        columns: That are returned.
+        columns: Columns to return.
         distance: l2 or dot.
-        where: SQL; only rows that pass are searched.
-        rounding: Largest error of a distance.
+        where: SQL; only rows that pass are searched. None: all.
+        rounding: The error of a distance d is at most rounding * (1 + |d|).
 
     Returns:
         For each query a pyarrow table of at least k items (if there are as many), with `_distance`.
@@ -58,7 +58,8 @@ def find_nearest_exact(
         if margin >= MAX_MARGIN:
             break
         unsettled = np.array(
-            [n for n in unsettled if not _is_settled(found[n], k, k + margin, rounding)], dtype=np.int64
+            [query for query in unsettled if not _is_settled(found[query], k, k + margin, rounding)],
+            dtype=np.int64,
         )
         margin = min(4 * margin, MAX_MARGIN)
     return found
@@ -79,7 +80,14 @@ def split_by_query(rows: Any, queries: int) -> list[Any]:
 
 
 def _is_settled(rows: Any, k: int, fetched: int, rounding: float) -> bool:
-    """Whether the k best are certainly among these rows."""
+    """Whether the k best of a query by float64 are certainly among these rows.
+
+    Args:
+        rows: What was found for the query, with `_distance`, increasing.
+        k: Items per query.
+        fetched: Items that were requested; if fewer were found, there are no others.
+        rounding: As for `find_nearest_exact`.
+    """
     if len(rows) < fetched:
         return True
     distance = rows["_distance"].to_numpy()

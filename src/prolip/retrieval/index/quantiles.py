@@ -13,17 +13,27 @@ LEVELS = 1000
 DROPPED_BITS = 12
 """Lower bits that share a bin."""
 BINS = 1 << (31 - DROPPED_BITS)
+"""Bins of a sketch: the sign bit is always 0."""
 
 
 class QuantileSketch:
-    """Counts of the values seen so far, bin by bin."""
+    """Counts of the values seen so far, bin by bin.
+
+    Attributes:
+        counts: int64 (BINS,): values in each bin.
+        largest: float32 (BINS,): the largest value in each bin.
+    """
 
     def __init__(self) -> None:
         self.counts = np.zeros(BINS, dtype=np.int64)
         self.largest = np.zeros(BINS, dtype=np.float32)
 
     def add(self, values: np.ndarray) -> None:
-        """Count values, float32 (n,), none below 0."""
+        """Count values.
+
+        Args:
+            values: float32 (n,), none below 0.
+        """
         bins = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> DROPPED_BITS
         self.counts += np.bincount(bins, minlength=BINS)
         np.maximum.at(self.largest, bins, values)
@@ -53,6 +63,9 @@ def value_at_fraction(quantiles: np.ndarray, fraction: float) -> float:
 
     Returns:
         The value.
+
+    Raises:
+        ValueError: The fraction is out of range.
     """
     return float(quantiles[_level(fraction) - 1])
 
@@ -71,6 +84,7 @@ def fraction_below(quantiles: np.ndarray, value: float) -> float:
 
 
 def _level(fraction: float) -> int:
+    """The level of a fraction, from 1 to LEVELS; a ValueError if the fraction is not in (0, 1]."""
     if not 0 < fraction <= 1:
         raise ValueError(f"the fraction of most certain items must be above 0 and at most 1, not {fraction}")
     return max(1, round(fraction * LEVELS))

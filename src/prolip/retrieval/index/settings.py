@@ -9,7 +9,7 @@ from typing import Literal
 from prolip.configs import build_dataclass, require_literals
 
 VERSION = 2
-"""Of the tables of a database: a database of another version is refused, not guessed at."""
+"""Version of the tables of a database. A database of another version is refused, not guessed at."""
 
 IndexKind = Literal["none", "ivf-sq", "ivf-rq", "ivf-pq"]
 """none: every search is exact. The others assign items to partitions, and store for each item: ivf-sq: a byte per
@@ -20,8 +20,9 @@ dimension; ivf-rq: a bit per dimension; ivf-pq: a byte per 16 dimensions."""
 class SearchEffort:
     """How hard an approximate search tries.
 
-    nprobes: partitions that are searched, the nearest ones.
-    refine:  candidates per result that are compared by their exact distance.
+    Attributes:
+        nprobes: Partitions that are searched, the nearest ones.
+        refine: Candidates per result that are compared by their exact distance.
     """
 
     nprobes: int
@@ -32,14 +33,17 @@ class SearchEffort:
 class IndexSettings:
     """What `build_index` measured.
 
-    kind:                of the index.
-    trained_rows:        rows when the index was trained; others were added to it since.
-    effort:              of a search by default; None: exact.
-    recall:              recall@10 at that effort, as it was measured; None without an index.
-    filtered_effort, filtered_recall: the same for a search with a filter that a tenth of the rows passes.
-    target_recall:       the recall that was requested.
-    milliseconds, exact_milliseconds: of one approximate search, and of one exact search, when it was measured.
-    quantiles:           of uncertainty, by modality (index/quantiles.py).
+    Attributes:
+        version: Version of the tables.
+        kind: Kind of the index.
+        trained_rows: Rows when the index was trained; others were added to it since.
+        effort: Effort of a search by default; None: exact.
+        recall: recall@10 at that effort, as it was measured; None without an index.
+        filtered_effort, filtered_recall: The same for a search with a filter that a tenth of the rows passes.
+        target_recall: The recall that was requested.
+        milliseconds, exact_milliseconds: Time of one approximate search, and of one exact search, when it was
+            measured.
+        quantiles: Quantiles of uncertainty, by modality (index/quantiles.py).
     """
 
     version: int = VERSION
@@ -77,6 +81,7 @@ class IndexSettings:
         return f"{text}, and {self.filtered_recall:.3f} with a filter."
 
     def to_json(self) -> str:
+        """The settings as JSON text, which `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -84,7 +89,7 @@ class IndexSettings:
         """Read settings.
 
         Args:
-            text: Text of `to_json`.
+            text: What `to_json` returned.
             where: The database, for messages.
 
         Returns:
@@ -104,7 +109,7 @@ def describe_old_version(uri: str, version: object = None) -> str:
     """Format the message for a database that this version of prolip can't read.
 
     Args:
-        uri: Uri of the database.
+        uri: URI of the database.
         version: Version of the database; None: unknown, but older.
 
     Returns:

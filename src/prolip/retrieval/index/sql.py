@@ -18,7 +18,14 @@ def quote_text(text: str) -> str:
 
 
 def join_conditions(*conditions: str | None) -> str | None:
-    """The conjunction of all conditions that are not None; None if there is none."""
+    """Join SQL conditions with AND.
+
+    Args:
+        conditions: SQL, or None for no condition.
+
+    Returns:
+        The conjunction, each condition in parentheses; None if there is none.
+    """
     present = [f"({condition})" for condition in conditions if condition is not None]
     return " AND ".join(present) or None
 
@@ -32,6 +39,7 @@ def is_self_contained(where: str) -> bool:
     Returns:
         Whether its parentheses and quotes are closed, and it has no comment.
     """
+    # without what is quoted: texts, and names in double quotes or backticks
     bare = re.sub(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`", "", where)
     depth = 0
     for character in bare:

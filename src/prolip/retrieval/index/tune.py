@@ -42,10 +42,11 @@ EFFORTS = tuple(
 class TuningResult:
     """The effort that a database needs.
 
-    effort:             the least that reaches the target; None: none does, so that searches should be exact.
-    recall:             recall@10 at that effort, or the best that was measured.
-    milliseconds:       of one approximate query.
-    exact_milliseconds: Exact milliseconds of one exact query.
+    Attributes:
+        effort: The least that reaches the target; None: none does, so that searches should be exact.
+        recall: recall@10 at that effort, or the best that was measured.
+        milliseconds: Time of one approximate query.
+        exact_milliseconds: Time of one exact query.
     """
 
     effort: SearchEffort | None
@@ -58,9 +59,10 @@ class TuningResult:
 class TuningQueries:
     """Rows of the database that serve as queries.
 
-    rows:    int64 (Q,).
-    vectors: float32 (Q, vector_size), of `query_vectors`.
-    where:   SQL for the items that are searched; None: all.
+    Attributes:
+        rows: int64 (Q,), increasing: values of the column `row`.
+        vectors: float32 (Q, vector_size), of `query_vectors`.
+        where: SQL for the items that are searched; None: all.
     """
 
     rows: np.ndarray
@@ -79,9 +81,9 @@ def tune(
     """Find the least effort with recall@10 >= target, for texts that search images if there are both.
 
     Args:
-        database: With an index.
+        database: A database with an index.
         target: Recall, above 0 and at most 1.
-        among: SQL: only these items are searched, as with a user's filter.
+        among: SQL: only these items are searched, as with a user's filter. None: all.
         seed: Seed of the rows that serve as queries.
         progress: Show a progress bar; None: if stderr is a terminal.
 
@@ -104,8 +106,8 @@ def tune(
     return TuningResult(
         best if recall >= target else None,
         recall,
-        _time_queries(timed, lambda one: _find_nearest(database, one, queries.where, best)),
-        _time_queries(timed, lambda one: _find_nearest(database, one, queries.where, None)),
+        _time_queries(timed, lambda vector: _find_nearest(database, vector, queries.where, best)),
+        _time_queries(timed, lambda vector: _find_nearest(database, vector, queries.where, None)),
     )
 
 
@@ -113,7 +115,7 @@ def draw_queries(database: Database, among: str | None = None, seed: int = 0) ->
     """Draw texts that search images; if there is only one modality, rows of it that search the others.
 
     Args:
-        database: Whose rows are drawn.
+        database: The database; its rows are drawn.
         among: SQL: only these items are searched; None: all.
         seed: Seed of the draw.
 
@@ -137,8 +139,8 @@ def measure_exact_distances(database: Database, queries: TuningQueries) -> list[
     """Measure the distances of each query's ten nearest items by an exact search.
 
     Args:
-        database: That is searched.
-        queries: Queries of `draw_queries`.
+        database: The database.
+        queries: What `draw_queries` returned.
 
     Returns:
         For each query up to K squared distances, increasing; its own row is excluded.
@@ -151,24 +153,29 @@ def measure_recall(
 ) -> float:
     """Measure the fraction of the ten nearest items that an approximate search finds.
 
-    An item as near as the tenth counts, since copies are equal.
+    An item as near as the last of the ten counts as found, since copies are equal.
 
     Args:
-        database: With an index.
-        queries: Queries of `draw_queries`.
-        exact: Exact of `measure_exact_distances`.
+        database: A database with an index.
+        queries: What `draw_queries` returned.
+        exact: What `measure_exact_distances` returned for them.
         effort: Effort of the approximate search.
 
     Returns:
         recall@10, the mean over queries.
     """
     found = _distances_to_others(_find_nearest(database, queries.vectors, queries.where, effort), queries)
-    fractions = [_found_fraction(one, best) for one, best in zip(found, exact, strict=True)]
+    fractions = [_found_fraction(distances, best) for distances, best in zip(found, exact, strict=True)]
     return float(np.mean(fractions))
 
 
 def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
-    """The recall of one query, from sorted distances."""
+    """The recall of one query.
+
+    Args:
+        found: Distances of the items that an approximate search found, increasing.
+        exact: Distances of the nearest items, increasing.
+    """
     if not len(exact):
         return 1.0
     limit = exact[-1] * (1 + ROUNDING) + ROUNDING
@@ -176,7 +183,11 @@ def _found_fraction(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
-    """Up to QUERIES rows, sorted."""
+    """Draw up to QUERIES items that pass a condition (None: of all).
+
+    Returns:
+        int64: their values of the column `row`, increasing.
+    """
     total, seen = database.count_rows(where), 0
     positions = np.sort(np.random.default_rng(seed).choice(total, min(QUERIES, total), replace=False))
     drawn = []
@@ -188,18 +199,22 @@ def _draw_rows(database: Database, where: str | None, seed: int) -> np.ndarray:
 
 
 def _read_vectors(batch: Any) -> np.ndarray:
+    """The column `vector` of a pyarrow record batch: float32 (n, vector_size)."""
     return np.asarray(batch["vector"].flatten()).reshape(len(batch), -1)
 
 
 def _find_nearest(
     database: Database, vectors: np.ndarray, where: str | None, effort: SearchEffort | None
 ) -> Any:
-    """One more than is counted: a row that serves as a query finds itself."""
+    """The K + 1 nearest items of each query, as `Database.find_nearest` returns them.
+
+    One more than is counted: a row that serves as a query finds itself.
+    """
     return database.find_nearest(vectors, K + 1, columns=["row"], where=where, effort=effort)
 
 
 def _distances_to_others(found: Any, queries: TuningQueries) -> list[np.ndarray]:
-    """For each query the distances of its ten nearest items, itself excluded."""
+    """Distances of each query's K nearest items in `found` (of `_find_nearest`), increasing; itself is excluded."""
     parts = split_by_query(found, len(queries.rows))
     return [
         part["_distance"].to_numpy()[part["row"].to_numpy() != row][:K]
@@ -208,7 +223,7 @@ def _distances_to_others(found: Any, queries: TuningQueries) -> list[np.ndarray]
 
 
 def _time_queries(vectors: np.ndarray, search: Callable[[np.ndarray], Any]) -> float:
-    """Median milliseconds of one query."""
+    """Median time of one search in milliseconds; each of the vectors (Q, vector_size) is searched by itself."""
     times = []
     for row in range(len(vectors)):
         start = time.perf_counter()

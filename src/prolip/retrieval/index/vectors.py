@@ -63,6 +63,6 @@ def extract_means(vectors: np.ndarray, dim: int) -> np.ndarray:
         dim: D.
 
     Returns:
-        (n, D).
+        (n, D), a view.
     """
     return vectors[:, :dim]

@@ -38,8 +38,10 @@ from prolip.retrieval.traversal.traverse import CaptionSearch, Root, RootOf, Tra
 class CaptionStep:
     """One caption of a path.
 
-    uncertainty: None if the model has none.
-    similarity:  of the image to the caption, by what was ranked by (csd: 1 - CSD / 2).
+    Attributes:
+        caption: The text.
+        uncertainty: Trace of its covariance; None if the model has none.
+        similarity: Similarity of the image to the caption, by what was ranked by (csd: 1 - CSD / 2).
     """
 
     caption: str
@@ -51,10 +53,11 @@ class CaptionStep:
 class CaptionPath:
     """The path of one image.
 
-    steps:       from the nearest caption towards the root.
-    root:        the caption that includes the query (the image, or its nearest caption) most; None with the null root.
-    root_kind:   which root was sought.
-    uncertainty: Uncertainty of the image; None if the model has none.
+    Attributes:
+        steps: Captions from the nearest one towards the root.
+        root: The caption that includes the query (the image, or its nearest caption) most; None with the null root.
+        root_kind: Which root was sought.
+        uncertainty: Trace of the image's covariance; None if the model has none.
     """
 
     steps: tuple[CaptionStep, ...]
@@ -64,7 +67,7 @@ class CaptionPath:
 
     @property
     def note(self) -> str:
-        """What a reader should know about this path."""
+        """What a reader should know about this path, in one line."""
         notes = ["similarity: of the image to the caption"]
         if self.root_kind.endswith("+null"):
             notes.append('the path leads to the mean of the root caption and of ""')
@@ -93,7 +96,7 @@ def traverse_images(
         model: Embeds the images, and the captions if they are texts.
         images: One image, or several.
         captions: Texts, of which equal ones count once; or captions on disk, from `open_caption_search`.
-        root: None: "inclusion+null", or "null" if the model has no uncertainty.
+        root: What the root is made of; None: "inclusion+null", or "null" if the model has no uncertainty.
         root_of: Whose root: the image's, or that of its nearest caption.
         rank_by: How the nearest caption is found.
         steps: Points of the traversal at which the nearest caption is found.
@@ -101,6 +104,9 @@ def traverse_images(
 
     Returns:
         One path per image.
+
+    Raises:
+        ValueError: There is no caption, the captions are of another model, or the root needs variances they lack.
     """
     search = _build_caption_search(model, captions, cache) if isinstance(captions, Sequence) else captions
     if isinstance(search.table, EmbeddedCaptions | DatabaseCaptions):
@@ -153,8 +159,8 @@ def require_same_model(model: ProLIP, captions: EmbeddedCaptions | DatabaseCapti
     """Raise ValueError if captions were embedded by another model.
 
     Args:
-        model: That embeds the images.
-        captions: On disk.
+        model: The model that embeds the images.
+        captions: Embedded captions on disk.
     """
     identity, header = model_identity(model), captions.header
     if identity != header.identity:
@@ -169,7 +175,7 @@ def show(name: str, path: CaptionPath) -> None:
 
     Args:
         name: Name of the image.
-        path: One of `traverse_images`.
+        path: One of the paths that `traverse_images` returned.
     """
     from prolip.console import make_table, print_tables, printable
 
@@ -183,7 +189,7 @@ def show(name: str, path: CaptionPath) -> None:
 
 
 def _build_caption_search(model: ProLIP, captions: Sequence[str], cache: Path | None) -> CaptionSearch:
-    """An exact search over the distinct captions, embedded in memory."""
+    """An exact search over the distinct captions, embedded in memory. `cache`: folder of cached embeddings."""
     if not captions:
         raise ValueError("there is no caption to search")
     texts = tuple(dict.fromkeys(captions))
@@ -191,6 +197,7 @@ def _build_caption_search(model: ProLIP, captions: Sequence[str], cache: Path | 
 
 
 def _format_step(step: CaptionStep) -> tuple[str, str, str]:
+    """Caption, uncertainty and similarity of a step, as text for a table."""
     from prolip.console import printable
 
     uncertainty = "-" if step.uncertainty is None else f"{step.uncertainty:.4g}"
@@ -198,15 +205,20 @@ def _format_step(step: CaptionStep) -> tuple[str, str, str]:
 
 
 def _read_captions(traversals: Traversals, table: CaptionTable) -> tuple[Traversals, CaptionRows]:
-    """All captions of the traversals, and the traversals with indices into them instead of positions in the table."""
+    """Read all captions that the traversals name, each once.
+
+    Returns:
+        The traversals with indices into the captions that were read instead of positions in the table (roots stay -1
+        with the null root), and these captions.
+    """
     roots = traversals.roots[traversals.roots >= 0]
     positions = torch.cat([traversals.start, roots, traversals.visited.flatten()]).unique()
-    start, visited, indices = (
+    start, visited, root_indices = (
         torch.searchsorted(positions, values.contiguous())
         for values in (traversals.start, traversals.visited, traversals.roots)
     )
-    indices = torch.where(traversals.roots >= 0, indices, -1)
-    return replace(traversals, start=start, roots=indices, visited=visited), table.take(positions)
+    root_indices = torch.where(traversals.roots >= 0, root_indices, -1)
+    return replace(traversals, start=start, roots=root_indices, visited=visited), table.take(positions)
 
 
 def _make_path(
@@ -217,9 +229,20 @@ def _make_path(
     rank_by: SimilarityMetric,
     root_kind: Root,
 ) -> CaptionPath:
+    """The path of one image.
+
+    Args:
+        row: Number of the image.
+        traversals: Traversals with indices into `captions`, from `_read_captions`.
+        images: (N, D).
+        captions: The captions that the traversals name.
+        rank_by: How similarity is measured.
+        root_kind: Which root was sought.
+    """
     # a table may hold a text many times: which of its rows is nearest is then a matter of rounding
     path = [next(same) for _, same in groupby(traversals.get_path(row), lambda index: captions.texts[index])]
     root = int(traversals.roots[row])
+    # the root is appended; without a root any caption is, and dropped below
     shown = [*path, max(root, 0)]
     similarities = _similarity(
         images[row], MeanTrace(captions.z.mean[shown], captions.z.uncertainty[shown]), rank_by
@@ -242,7 +265,7 @@ def _make_path(
 
 
 def _similarity(image: Gaussian, captions: MeanTrace, rank_by: SimilarityMetric) -> Tensor:
-    """Of an image (D,) to captions (n, D): 1 - CSD / 2, or the cosine: (n,)."""
+    """Similarity of an image (D,) to captions (n, D): the cosine of the means, or 1 - CSD / 2; (n,)."""
     if rank_by == "cosine":
         return cosine_similarity(captions.mean, image.mean, dim=-1)
     distance = (captions.mean - image.mean).square().sum(-1)

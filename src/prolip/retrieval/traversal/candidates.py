@@ -47,9 +47,13 @@ QUERY_CHUNK, ROOT_CHUNK = 256, 16
 class CandidateSearch:
     """Compares the captions that the index of a database finds. Results are positions, as those of `ExactSearch`.
 
-    effort:          of searches without a filter; filtered_effort: with one, as bands are.
-    bands:           of uncertainty, for roots; band_candidates: captions of each that are compared.
-    progress:        of a search over all captions (containment); None: if stderr is a terminal.
+    Attributes:
+        table: The captions.
+        effort: Effort of searches without a filter.
+        filtered_effort: Effort of searches with a filter, as bands are.
+        bands: Number of bands of uncertainty, for roots.
+        band_candidates: Captions of each band that are compared.
+        progress: Show the progress of a search over all captions (containment); None: if stderr is a terminal.
     """
 
     table: DatabaseCaptions
@@ -116,7 +120,7 @@ class CandidateSearch:
         Returns:
             int64 (N, steps), positions in the table.
         """
-        fractions = torch.arange(steps, dtype=starts.dtype)[:, None] / steps
+        fractions = torch.arange(steps, dtype=starts.dtype)[:, None] / steps  # t of each step, (steps, 1)
         found = []
         for chunk in _iter_chunks(len(starts), max(1, QUERY_CHUNK // steps)):
             points = torch.lerp(starts[chunk, None], ends[chunk, None], fractions)
@@ -127,13 +131,13 @@ class CandidateSearch:
         return torch.cat(found)
 
     def _fetch_nearest(self, points: Tensor, rank_by: SimilarityMetric) -> Any:
-        """Captions near to any of the points (n, D)."""
+        """Captions near to any of the points (n, D), with means and uncertainty, as a pyarrow table."""
         count = NEAREST if rank_by == "csd" else NEAREST_BY_COSINE
         columns = ["row", "vector", "uncertainty"]
         return self._fetch(points, count, columns, [self.table.where], self.effort)
 
     def _fetch_bands(self, points: Tensor) -> Any:
-        """Captions of every band of uncertainty near to any of the points (n, D)."""
+        """Captions of every band near to any of the points (n, D), with means and variances, as a pyarrow table."""
         columns = ["row", "vector", "log_var"]
         return self._fetch(points, self.band_candidates, columns, self._bands, self.filtered_effort)
 
@@ -145,7 +149,21 @@ class CandidateSearch:
         conditions: Sequence[str | None],
         effort: SearchEffort,
     ) -> Any:
-        """The nearest captions of each point under each condition, sorted by position and without repeats."""
+        """Fetch the nearest captions of each point under each condition.
+
+        Args:
+            points: (n, D).
+            count: Captions per point and condition.
+            columns: Columns to read, `row` among them.
+            conditions: SQL; None: all rows.
+            effort: Effort of the search.
+
+        Returns:
+            A pyarrow table, sorted by position and without repeats.
+
+        Raises:
+            ValueError: There is no caption.
+        """
         database, vectors = self.table.database, query_vectors(points.numpy())
         found = [
             database.find_nearest(vectors, count, columns=columns, where=where, effort=effort)
@@ -158,7 +176,10 @@ class CandidateSearch:
 
     @cached_property
     def _bands(self) -> list[str | None]:
-        """SQL for the captions of each band: above one quantile, and not above the next."""
+        """SQL for the captions of each band: above one quantile of uncertainty, and not above the next.
+
+        Bands whose quantiles are equal are one. Raises a ValueError if the database has no quantiles.
+        """
         quantiles = self.table.database.settings.quantiles.get("text")
         if not quantiles:
             raise ValueError(
@@ -178,4 +199,5 @@ class CandidateSearch:
 
 
 def _iter_chunks(count: int, size: int) -> Iterator[slice]:
+    """Slices of `size` that cover `count` rows."""
     return (slice(first, first + size) for first in range(0, count, size))

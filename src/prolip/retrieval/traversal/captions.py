@@ -19,6 +19,7 @@ from prolip.retrieval.hits import rows_to_gaussian
 from prolip.retrieval.index.database import Database
 
 IS_TEXT = "modality = 'text'"
+"""SQL for the texts of a database."""
 PART_STRIDE = 2**32
 """The position of a caption in an embedding data set is part * PART_STRIDE + its row among the texts of the part."""
 ROWS_PER_QUERY = 1000
@@ -29,9 +30,10 @@ ROWS_PER_QUERY = 1000
 class CaptionRows:
     """Some captions of a table.
 
-    texts:   n texts; empty if the table holds none.
-    z:       mean (n, D) and uncertainty (n,).
-    log_var: (n, D); None if the table holds only the trace of each covariance.
+    Attributes:
+        texts: n texts; empty if the table holds none.
+        z: mean (n, D) and uncertainty (n,).
+        log_var: (n, D); None if the table holds only the trace of each covariance.
     """
 
     texts: tuple[str, ...]
@@ -39,7 +41,7 @@ class CaptionRows:
     log_var: Tensor | None
 
     def gaussian(self) -> Gaussian:
-        """The captions as Gaussians (n, D)."""
+        """The captions as Gaussians (n, D); a ValueError if only traces are stored."""
         if self.log_var is None:
             raise ValueError("only the trace of each caption's covariance is stored, not every variance")
         return Gaussian(self.z.mean, self.log_var)
@@ -52,9 +54,13 @@ class CaptionTable(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the captions, for messages."""
+
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """D, the embedding dimension."""
+
     def __len__(self) -> int:
         """The number of captions."""
 
@@ -68,12 +74,18 @@ class CaptionTable(Protocol):
         """The captions at these positions (n,), in this order."""
 
     def require_variances(self) -> None:
-        """Raises ValueError if log inclusion can't be computed from what the table holds."""
+        """Raise a ValueError if log inclusion can't be computed from what the table holds."""
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionsInMemory:
-    """Captions (M, D) in memory, as one block. A position is an index. texts: M of them, or none."""
+    """Captions in memory, as one block. A position is an index.
+
+    Attributes:
+        z: Gaussian (M, D).
+        texts: M texts, or none.
+        name: For messages.
+    """
 
     z: Gaussian
     texts: tuple[str, ...] = ()
@@ -99,6 +111,7 @@ class CaptionsInMemory:
         return CaptionRows(texts, MeanTrace(self._mean[positions], z.uncertainty), z.log_var)
 
     def require_variances(self) -> None:
+        """Raise a ValueError if all captions are points, as those of a deterministic model."""
         if not bool(self.z.uncertainty.any()):
             raise ValueError(
                 f'{self.name} have no uncertainty, so inclusion is not defined: use the root "null" for a '
@@ -107,10 +120,12 @@ class CaptionsInMemory:
 
     @cached_property
     def _positions(self) -> Tensor:
+        """int64 (M,): all positions."""
         return torch.arange(len(self.z), device=self.z.device)
 
     @cached_property
     def _mean(self) -> Tensor:
+        """(M, D): the means, in float32 at least."""
         return self.z.mean.to(compute_dtype(self.z.mean))
 
 
@@ -137,6 +152,7 @@ class EmbeddedCaptions:
 
     @cached_property
     def _count(self) -> int:
+        """Number of texts of all parts; one column is read, once."""
         return sum(len(rows) for _, rows in self.embeddings.iter_parts("text", ["modality"]))
 
     def iter_mean_traces(self) -> Iterator[tuple[Tensor, MeanTrace]]:
@@ -149,6 +165,7 @@ class EmbeddedCaptions:
             yield part * PART_STRIDE + torch.arange(len(rows)), read_gaussians(rows)
 
     def take(self, positions: Tensor) -> CaptionRows:
+        """The captions at these positions (n,), in this order. Each part that holds some is read once."""
         unique = positions.unique()
         found = [
             self._read_texts(part, unique[unique // PART_STRIDE == part] % PART_STRIDE)
@@ -161,7 +178,7 @@ class EmbeddedCaptions:
         _require_full_variances(self.header, self.name)
 
     def _read_texts(self, part: int, rows: Tensor) -> Any:
-        """Rows (n,) among the texts of a part, as a pyarrow table."""
+        """Rows (n,) among the texts of a part, as a pyarrow table with means, uncertainty and perhaps variances."""
         compute = import_extra("pyarrow.compute", "data")
         table = self.embeddings.read_part(part, ["modality", "mean", *_value_columns(self.header)])
         return table.filter(compute.equal(table["modality"], "text")).take(rows.numpy())
@@ -203,11 +220,14 @@ class DatabaseCaptions:
             yield read_positions(rows), self.read_gaussians(rows)
 
     def take(self, positions: Tensor) -> CaptionRows:
+        """The captions at these positions (n,), in this order, found by their column `row`."""
         arrow = import_extra("pyarrow", "search")
         unique = positions.unique()
         columns = ["row", "vector", *_value_columns(self.header)]
-        lists = [", ".join(map(str, chunk.tolist())) for chunk in unique.split(ROWS_PER_QUERY)]
-        found = [rows for one in lists for rows in self._iter_tables(columns, f"row IN ({one})")]
+        row_lists = [", ".join(map(str, chunk.tolist())) for chunk in unique.split(ROWS_PER_QUERY)]
+        found = [
+            rows for row_list in row_lists for rows in self._iter_tables(columns, f"row IN ({row_list})")
+        ]
         rows = arrow.concat_tables(found).sort_by("row")
         rows = _select_rows([rows], unique, positions)
         return _make_caption_rows(rows, self._read_means(rows))
@@ -224,9 +244,11 @@ class DatabaseCaptions:
         return rows_to_gaussian(rows, self.dim)
 
     def _read_means(self, rows: Any) -> Tensor:
+        """The means (n, D) in the column `vector` of a pyarrow table."""
         return column_to_tensor(rows["vector"])[:, : self.dim]
 
     def _iter_tables(self, columns: Sequence[str], where: str | None) -> Iterator[Any]:
+        """Rows that pass a condition (None: all), as pyarrow tables that are not empty."""
         arrow = import_extra("pyarrow", "search")
         for batch in self.database.iter_batches(columns, where):
             if len(batch):
@@ -246,6 +268,7 @@ def read_positions(rows: Any) -> Tensor:
 
 
 def _require_full_variances(header: DatasetHeader, name: str) -> None:
+    """Raise a ValueError if embeddings hold only the trace of each covariance. `name`: for the message."""
     if header.variances != "full":
         raise ValueError(
             f"{name} holds only the trace of each covariance, and inclusion needs every variance: embed with "
@@ -254,11 +277,16 @@ def _require_full_variances(header: DatasetHeader, name: str) -> None:
 
 
 def _value_columns(header: DatasetHeader) -> list[str]:
+    """Columns of a caption besides its mean: caption, uncertainty, and log_var with full variances."""
     return ["caption", "uncertainty", *(["log_var"] if header.variances == "full" else [])]
 
 
 def _select_rows(found: Sequence[Any], known: Tensor, positions: Tensor) -> Any:
-    """Of tables whose rows have the sorted positions `known`: the rows at `positions`, in that order."""
+    """The rows at `positions` (n,), in that order, of tables whose rows have the positions `known` (m,), increasing.
+
+    Raises:
+        ValueError: Rows are missing.
+    """
     rows = import_extra("pyarrow", "data").concat_tables(found)
     if len(rows) != len(known):
         raise ValueError(
@@ -269,9 +297,11 @@ def _select_rows(found: Sequence[Any], known: Tensor, positions: Tensor) -> Any:
 
 
 def _make_caption_rows(rows: Any, mean: Tensor) -> CaptionRows:
+    """Captions from a pyarrow table with `_value_columns`, and their means (n, D)."""
     log_var = column_to_tensor(rows["log_var"]) if "log_var" in rows.column_names else None
     return CaptionRows(tuple(rows["caption"].to_pylist()), MeanTrace(mean, _read_traces(rows)), log_var)
 
 
 def _read_traces(rows: Any) -> Tensor:
+    """The column `uncertainty` of a pyarrow table: float32 (n,)."""
     return torch.from_numpy(rows["uncertainty"].to_numpy().copy())

@@ -27,7 +27,9 @@ Block = TypeVar("Block", MeanTrace, Gaussian)
 class ExactSearch:
     """Compares every caption of a table. Results are positions; of equally good captions the first one wins.
 
-    progress: show a progress bar; None: if stderr is a terminal.
+    Attributes:
+        table: The captions.
+        progress: Show a progress bar; None: if stderr is a terminal.
     """
 
     table: CaptionTable
@@ -45,6 +47,7 @@ class ExactSearch:
         """
 
         def search(block: MeanTrace) -> tuple[Tensor, Tensor]:
+            """The similarity and the row of the nearest caption of a block, (Q,) each."""
             values, rows = find_nearest(queries, block, 1, metric=rank_by)
             return values[:, 0], rows[:, 0]
 
@@ -89,7 +92,19 @@ class ExactSearch:
     def _find_best(
         self, blocks: Iterator[tuple[Tensor, Block]], search: Callable[[Block], tuple[Tensor, Tensor]]
     ) -> Tensor:
-        """The position of the best caption over all blocks, (...). search: a block -> values and rows, (...) each."""
+        """Search all blocks, and find the best caption of all of them for each query.
+
+        Args:
+            blocks: Positions (n,) and captions (n, D) of each block.
+            search: From a block to the best value and the row of its caption, of any shape, such as (Q,); larger is
+                better.
+
+        Returns:
+            int64, of the shape of `search`'s results: positions.
+
+        Raises:
+            ValueError: There is no caption.
+        """
         values = best = None
         with progress_bar(
             f"scanning {self.table.name}", len(self.table), "captions", self.progress
@@ -138,9 +153,8 @@ def nearest_at_steps(
     chunk_size = max(1, BLOCK_ELEMENTS // len(means))
     fractions = torch.arange(steps, dtype=means.dtype, device=means.device) / steps
     cosines = (starts * ends).sum(-1)
-    lengths = (
-        (1 - 2 * (fractions * (1 - fractions)) * (1 - cosines[:, None])).clamp_min(0).sqrt()
-    )  # (N, steps)
+    # |(1 - t) start + t end| for unit vectors: (N, steps)
+    lengths = (1 - 2 * (fractions * (1 - fractions)) * (1 - cosines[:, None])).clamp_min(0).sqrt()
     for first in range(0, len(starts), chunk_size):
         chunk = slice(first, first + chunk_size)
         from_start, from_end = starts[chunk] @ means.mT, ends[chunk] @ means.mT

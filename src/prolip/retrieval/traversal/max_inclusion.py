@@ -48,6 +48,9 @@ def find_max_inclusion(
 
     Returns:
         The largest value and the index of its candidate, (Q,) each. Of equal candidates the first one wins.
+
+    Raises:
+        ValueError: Shapes don't fit, there is no candidate, or a variance is 0.
     """
     require_choice(measure, get_args(InclusionMeasure), "measure")
     queries, candidates = (
@@ -67,6 +70,11 @@ def find_max_inclusion(
 
 
 def _prepare(z: Gaussian, name: str) -> Gaussian:
+    """Detached Gaussians (rows, D) in the dtype to compute in, float32 at least.
+
+    Raises:
+        ValueError: They have another shape, or a variance of 0. `name` is for the message.
+    """
     if check_gaussian(z, name).mean.ndim != 2:
         raise ValueError(f"{name} must be (rows, D), not {tuple(z.shape)}")
     if not bool(torch.isfinite(z.log_var).all()):
@@ -75,7 +83,13 @@ def _prepare(z: Gaussian, name: str) -> Gaussian:
 
 
 def _search_by_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> tuple[Tensor, Tensor]:
-    few = min(SHORTLIST, len(candidates))
+    """The largest log inclusion of each query, and the index of its candidate, (Q,) each, by way of upper bounds.
+
+    The candidates with the largest bounds are computed exactly. Queries for which another bound is as large as the
+    best
+    of them are compared with all candidates.
+    """
+    few = min(SHORTLIST, len(candidates))  # one more bound is kept: the largest of all other candidates
     bounds, indices = stable_topk_blocks(
         lambda block: _inclusion_bound(queries, candidates[block], form), len(candidates), BLOCK[1], few + 1
     )
@@ -95,7 +109,16 @@ def _search_by_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> tup
 def _compare_all(
     queries: Gaussian, candidates: Gaussian, measure: Callable[[Gaussian, Gaussian], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Compare with all candidates, some queries at a time. measure: of all pairs, (n, D), (M, D) -> (n, M)."""
+    """Compare with all candidates, some queries at a time, so that at most MAX_EXACT_VALUES values are in memory.
+
+    Args:
+        queries: (Q, D).
+        candidates: (M, D).
+        measure: Of all pairs, (n, D), (M, D) -> (n, M).
+
+    Returns:
+        The largest value and the index of its candidate, (Q,) each.
+    """
     found = [
         measure(part, candidates).max(dim=1)
         for part in _split(queries, max(1, MAX_EXACT_VALUES // len(candidates)))
@@ -104,17 +127,23 @@ def _compare_all(
 
 
 def _split(z: Gaussian, step: int) -> list[Gaussian]:
+    """Consecutive blocks of `step` rows; one empty block if there are no rows."""
     return [z[first : first + step] for first in range(0, max(1, len(z)), step)]
 
 
 def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Tensor:
-    """inc = ... - 1/2 sum log w - sum d^2 / w, with w = s1 + 2 s2, from above: (n, M).
+    """Upper bound of log inclusion of queries (n, D) in candidates (M, D): (n, M).
 
-    Both -log w and 1/w are convex in s1. Over the range [low, high] that s1 has in these queries, the chord lies above
+    inc = ... - 1/2 sum log w - sum d^2 / w, with w = s1 + 2 s2, where s1 are the variances of the query, s2 those of
+    the
+    candidate, and d is the difference of the means.
+
+    Both -log w and 1/w are convex in s1. Over the range [low, high] that s1 has in these queries, the chord lies
+    above
     -log w, and the tangent in the middle below 1/w. Both are linear in s1, so that the sum over dimensions is one
     matrix product of five features per dimension: s1, and (m1^2, m1) with and without s1.
     """
-    s1, s2 = queries.var, 2.0 * candidates.var
+    s1, s2 = queries.var, 2.0 * candidates.var  # s2: already doubled
     low, high = s1.amin(0), s1.amax(0)
     middle = 0.5 * (low + high)
     flat, slope = _chord_of_minus_log(low, high, s2)
@@ -143,7 +172,15 @@ def _inclusion_bound(queries: Gaussian, candidates: Gaussian, form: Form) -> Ten
 
 
 def _chord_of_minus_log(low: Tensor, high: Tensor, s2: Tensor) -> tuple[Tensor, Tensor]:
-    """(flat, slope) of the line through -log(s1 + s2) at s1 = low and s1 = high. low, high: (D,), s2: (M, D)."""
+    """The line through -log(s1 + s2) at s1 = low and at s1 = high, as a function of s1.
+
+    Args:
+        low, high: (D,).
+        s2: (M, D).
+
+    Returns:
+        (flat, slope), (M, D) each: the line is flat + slope * s1.
+    """
     at_low = -(low + s2).log()
     spread = high - low
     # log1p keeps the difference of two nearly equal logarithms; without any range the chord is a point
@@ -162,5 +199,5 @@ def _query_term(queries: Gaussian, form: Form) -> Tensor:
 
 
 def _log_var_weight(form: Form) -> float:
-    """The weight of the candidate's log-variances in log inclusion, beside the term -1/2 sum log w."""
+    """The weight of the candidate's log-variances in log inclusion, apart from the term -1/2 sum log w."""
     return 0.0 if form == "exact" else 0.5

@@ -28,7 +28,8 @@ class CaptionSearch(Protocol):
     """The searches a traversal needs. `ExactSearch` compares all captions, `CandidateSearch` those an index finds."""
 
     @property
-    def table(self) -> CaptionTable: ...
+    def table(self) -> CaptionTable:
+        """The captions that are searched."""
 
     def find_nearest(self, queries: Gaussian, *, rank_by: SimilarityMetric = "csd") -> Tensor:
         """Find the caption nearest to each query.
@@ -75,10 +76,11 @@ class CaptionSearch(Protocol):
 class Traversals:
     """N traversals from the specific to the general. Captions are positions in their table.
 
-    start:     int64 (N,): the caption nearest to each image.
-    roots:     int64 (N,): the caption that the root is made of; -1 with the null root.
-    root_mean: (N, D), of unit length: the end of each traversal.
-    visited:   int64 (N, steps): the caption nearest to each step, from the start on.
+    Attributes:
+        start: int64 (N,): the caption nearest to each image.
+        roots: int64 (N,): the caption that the root is made of; -1 with the null root.
+        root_mean: (N, D), of unit length: the end of each traversal.
+        visited: int64 (N, steps): the caption nearest to each step, from the start on.
     """
 
     start: Tensor
@@ -87,7 +89,14 @@ class Traversals:
     visited: Tensor
 
     def get_path(self, row: int) -> list[int]:
-        """The captions of one traversal; consecutive repeats are merged."""
+        """The captions of one traversal; consecutive repeats are merged.
+
+        Args:
+            row: Number of the traversal.
+
+        Returns:
+            Positions in the table, from the start on.
+        """
         return [int(caption) for caption in torch.unique_consecutive(self.visited[row])]
 
 
@@ -116,6 +125,9 @@ def traverse(
 
     Returns:
         N traversals. Over captions in memory positions are indices.
+
+    Raises:
+        ValueError: An argument is invalid, or the root needs variances that the captions lack.
     """
     require_choice(root, get_args(Root), "root")
     require_choice(root_of, get_args(RootOf), "root_of")
@@ -159,6 +171,9 @@ def traverse_to_roots(
 
     Returns:
         N traversals.
+
+    Raises:
+        ValueError: An argument is invalid.
     """
     require_choice(root, get_args(Root), "root")
     require_positive_int(steps, "steps", maximum=10_000)
@@ -198,7 +213,7 @@ def find_captions_at_roots(
 def find_roots(
     queries: Gaussian, captions: Gaussian | CaptionSearch, root: Root, form: Form = "exact"
 ) -> Tensor:
-    """The caption that includes each query (N, D) most, by the measure in the root's name.
+    """Find the caption that includes each query most, by the measure in the root's name.
 
     Args:
         queries: (N, D).
@@ -217,7 +232,7 @@ def find_roots(
 
 
 def _as_search(captions: Gaussian | CaptionSearch) -> CaptionSearch:
-    """Captions in memory are searched as one block of the on-disk case."""
+    """A search as it is; for captions in memory an exact search over one block."""
     if isinstance(captions, Gaussian):
         return ExactSearch(CaptionsInMemory(captions), progress=False)
     return captions
