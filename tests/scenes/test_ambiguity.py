@@ -82,9 +82,9 @@ def test_probability_matches_enumeration_of_small_world():
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_probability_matches_large_sample(name):
-    """12,000 scenes, 60 captions of all levels: each count within five standard deviations of the exact number."""
+    """6,000 scenes, 60 captions of all levels: each count within five standard deviations of the exact number."""
     world = WORLDS[name]
-    scenes = [world.draw_scene(10, index) for index in range(12_000)]
+    scenes = [world.draw_scene(10, index) for index in range(6_000)]
     meanings = {}
     for index in range(15):
         for level in range(4):
@@ -103,7 +103,7 @@ def test_probability_matches_large_sample(name):
 @pytest.mark.parametrize("name", WORLDS)
 def test_probability_falls_along_chain(name):
     world = WORLDS[name]
-    for index in range(200):
+    for index in range(40):
         steps = make_caption_chain(world.draw_scene(12, index), RandomDraws(12, index, 1), world)
         values = [log_ambiguity(step.meaning, world) for step in steps]
         assert values[0] == 0

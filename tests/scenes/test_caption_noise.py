@@ -16,6 +16,11 @@ def test_noisy_captions_false_fraction(fraction):
     assert true.count(False) == round(fraction * 600)
 
 
+def test_noisy_captions_need_two_scenes():
+    with pytest.raises(ValueError, match="at least two scenes"):
+        NoisyCaptions([SCENES[0]], SIMPLE, 8, 0.9)
+
+
 def test_noisy_captions_levels_are_independent_of_truth():
     noisy = NoisyCaptions(SCENES, SIMPLE, 8, 0.5)
     levels = {right: Counter() for right in (True, False)}

@@ -29,6 +29,7 @@ def one(
     return Scene((SceneObject(shape, color, size, row, column),), background, style, grid, render_seed=77)
 
 
+@pytest.mark.slow
 def test_render_is_identical_in_another_process():
     ours = hashlib.sha256(
         b"".join(render(HARD.draw_scene(8, i), 40 + i).tobytes() for i in range(60))

@@ -86,8 +86,10 @@ def is_true_caption(caption: str | CaptionMeaning, scene: Scene) -> bool:
 
 
 def _to_meaning(caption: str | CaptionMeaning) -> CaptionMeaning:
+    """The meaning of a caption; a text is parsed."""
     return parse_caption(caption) if isinstance(caption, str) else caption
 
 
 def _to_world(world: World | str) -> World:
+    """The world itself, or the world of this name."""
     return get_world(world) if isinstance(world, str) else world

@@ -49,6 +49,7 @@ def log_ambiguity(meaning: CaptionMeaning, world: World) -> float:
 
 
 def _get_probability(name: str | None, probabilities: dict[str, float]) -> float:
+    """Probability of the stated name; 1 if nothing is stated (None), 0 for a name that doesn't occur."""
     return 1.0 if name is None else probabilities.get(name, 0.0)
 
 
@@ -68,12 +69,14 @@ def _compute_object_probability(
     weights = signature_probabilities[signatures].prod(axis=0)  # (S,)
     placements = list(permutations([divmod(cell, world.grid) for cell in range(world.grid**2)], count))
     satisfied = np.zeros((len(placements), len(weights)), dtype=bool)
-    for chosen in permutations(range(count), len(patterns)):
-        placed = [_is_well_placed(cells, chosen, patterns, relations, world.grid) for cells in placements]
+    for chosen in permutations(range(count), len(patterns)):  # the object of each pattern
+        well_placed = [
+            _is_well_placed(cells, chosen, patterns, relations, world.grid) for cells in placements
+        ]
         matching = np.ones(len(weights), dtype=bool)
         for bit, obj in enumerate(chosen):
             matching &= signatures[obj] >> bit & 1 == 1
-        satisfied |= np.array(placed)[:, None] & matching
+        satisfied |= np.array(well_placed)[:, None] & matching
     return float((satisfied @ weights).mean())
 
 
@@ -81,7 +84,8 @@ def _compute_signature_probabilities(patterns: tuple[ObjectPattern, ...], world:
     """float64 (2^patterns,): P(a random kind of object matches exactly the patterns whose bits are set)."""
     probabilities = np.zeros(2 ** len(patterns))
     for kind in world.object_kinds:
-        probabilities[sum(pattern.matches_kind(*kind) << bit for bit, pattern in enumerate(patterns))] += 1
+        signature = sum(pattern.matches_kind(*kind) << bit for bit, pattern in enumerate(patterns))
+        probabilities[signature] += 1
     return probabilities / len(world.object_kinds)
 
 
@@ -92,6 +96,10 @@ def _is_well_placed(
     relations: frozenset[SpatialRelation],
     grid: int,
 ) -> bool:
+    """Whether a placement satisfies all positions and relations.
+
+    cells:  (row, column) of each object. chosen: the object that each pattern refers to. grid: cells per side.
+    """
     return all(
         pattern.matches_cell(*cells[i], grid) for i, pattern in zip(chosen, patterns, strict=True)
     ) and all(satisfies_relation(kind, cells[chosen[i]], cells[chosen[j]]) for i, kind, j in relations)

@@ -23,10 +23,20 @@ class NoisyCaptions:
     """
 
     def __init__(self, scenes: Sequence[Scene], world: World, seed: int, false_fraction: float) -> None:
+        """
+        Args:
+            scenes: The scenes that are captioned.
+            world: The world of the scenes.
+            seed: Seed of the choice of false captions and of all captions.
+            false_fraction: Fraction of false captions, from 0 to below 1; above 0 only with two scenes or more.
+        """
+        if false_fraction and len(scenes) < 2:
+            raise ValueError("false captions are those of other scenes: there must be at least two scenes")
         self._scenes, self._world, self._seed, self._false_fraction = scenes, world, seed, false_fraction
 
     @cached_property
     def _false_indices(self) -> frozenset[int]:
+        """Indices of the scenes whose caption is false, chosen at random by the seed."""
         count = len(self._scenes)
         draws = RandomDraws(self._seed, CHOICE_STREAM)
         return frozenset(draws.sample(count, round(self._false_fraction * count)))
@@ -36,7 +46,14 @@ class NoisyCaptions:
         return index not in self._false_indices
 
     def get_caption(self, index: int) -> Caption:
-        """Draw the caption of the scene at an index, true or false."""
+        """Draw the caption of the scene at an index; always the same one.
+
+        Args:
+            index: Index of the scene, from 0.
+
+        Returns:
+            A true caption, or one that was drawn for other scenes until it was false of this one.
+        """
         scene, draws = self._scenes[index], RandomDraws(self._seed, index, CAPTION_STREAM)
         fractions = LEVEL_FRACTIONS[1:]
         level = 1 + draws.categorical([fraction / sum(fractions) for fraction in fractions])
@@ -50,6 +67,12 @@ class SceneSequence(Sequence[Scene]):
     """The first `length` scenes of (world, seed), each drawn on access."""
 
     def __init__(self, world: World, seed: int, length: int) -> None:
+        """
+        Args:
+            world: The distribution of scenes.
+            seed: Seed of the scenes.
+            length: Number of scenes.
+        """
         self._world, self._seed, self._length = world, seed, length
 
     def __len__(self) -> int:

@@ -54,7 +54,7 @@ def make_caption_chain(scene: Scene, draws: RandomDraws, world: World) -> tuple[
     """Draw a chain of true captions of one object, from general to specific; each is entailed by the next.
 
     Args:
-        scene: The scene that the caption is true of.
+        scene: The scene that the captions are true of.
         draws: Random numbers that choose what is stated, and the wording.
         world: The world of the scene; attributes that don't vary in it are not stated.
 
@@ -173,13 +173,14 @@ def _position_names(row: int, column: int, grid: int) -> tuple[str, ...]:
 
 
 def _make_full_patterns(scene: Scene) -> tuple[ObjectPattern, ...]:
+    """For each object a pattern that states its shape, color, size and position."""
     return tuple(
         ObjectPattern(obj.shape, obj.color, obj.size, get_position(obj, scene.grid)) for obj in scene.objects
     )
 
 
 def _draw_tautology(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
-    """What is always true: it is an image, or there is an object in it."""
+    """State what is always true: it is an image, or there is an object in it. (The arguments of MEANING_SAMPLERS.)"""
     return CaptionMeaning() if draws.bernoulli(0.2) else CaptionMeaning((ObjectPattern(),))
 
 
@@ -190,7 +191,9 @@ EXACT = {("shape", "color"): 0.4, ("shape",): 0.1, ("color",): 0.1, ("shape", "s
 
 
 def _draw_exact(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPattern:
+    """A pattern that states one or two attributes of an object, chosen by EXACT. grid: cells per side."""
     stated = tuple(EXACT)[draws.categorical(tuple(EXACT.values()))]
+    # the exact shape, or its family, or neither
     shape = obj.shape if "shape" in stated else FAMILY_BY_SHAPE[obj.shape] if "family" in stated else None
     return ObjectPattern(
         shape,
@@ -201,7 +204,7 @@ def _draw_exact(obj: SceneObject, grid: int, draws: RandomDraws) -> ObjectPatter
 
 
 def _draw_broad(exact: ObjectPattern, draws: RandomDraws) -> ObjectPattern:
-    """One attribute of an exact pattern, made broad: strictly more general than the pattern."""
+    """A pattern of one attribute of an exact pattern, made broad: strictly more general than the pattern."""
     choices = []
     if exact.shape is not None:
         choices.append(ObjectPattern(shape=FAMILY_BY_SHAPE.get(exact.shape, exact.shape)))
@@ -217,19 +220,20 @@ def _draw_broad(exact: ObjectPattern, draws: RandomDraws) -> ObjectPattern:
 def _draw_full(
     scene: Scene, objects: list[SceneObject], draws: RandomDraws, world: World, placed: bool = False
 ) -> CaptionMeaning:
-    """The first object in full, and at least one of: another object, a position, a style, a background, a count.
+    """State the first object in full, and at least one of: another object, a position, a style, a background, a count.
 
-    placed: the position is always stated.
+    objects: those of the scene, in the order in which they are stated. placed: the position is always stated.
     """
     first, *others = objects
-    another = bool(others) and draws.bernoulli(0.6)
+    another = bool(others) and draws.bernoulli(0.6)  # whether a second object is stated
     style = scene.style if draws.bernoulli(0.3) and "style" in world.varying_attributes else None
     background = (
         scene.background if draws.bernoulli(0.2) and "background" in world.varying_attributes else None
     )
     count = len(objects) if draws.bernoulli(0.15) and "count" in world.varying_attributes else None
-    alone = not another and style is None and background is None and count is None
-    position = get_position(first, scene.grid) if draws.bernoulli(0.3) or alone or placed else None
+    says_nothing_more = not another and style is None and background is None and count is None
+    states_position = draws.bernoulli(0.3) or says_nothing_more or placed
+    position = get_position(first, scene.grid) if states_position else None
     patterns: tuple[ObjectPattern, ...] = (ObjectPattern(first.shape, first.color, first.size, position),)
     relations: frozenset[SpatialRelation] = frozenset()
     if another:
@@ -241,7 +245,7 @@ def _draw_full(
 def _draw_neighbor(
     first: SceneObject, second: SceneObject, draws: RandomDraws
 ) -> tuple[ObjectPattern, frozenset[SpatialRelation]]:
-    """A second object, and with probability 0.8 its relation to the first."""
+    """A pattern of a second object and, with probability 0.8, its relation to the first (index 0; the second is 1)."""
     other = ObjectPattern(second.shape, second.color, second.size if draws.bernoulli(0.5) else None)
     candidates = [
         SpatialRelation(i, kind, 1 - i)
@@ -253,7 +257,7 @@ def _draw_neighbor(
 
 
 def _draw_broad_meaning(scene: Scene, draws: RandomDraws, world: World) -> CaptionMeaning:
-    """One broad attribute, mostly of an object, sometimes of the whole scene."""
+    """State one broad attribute, mostly of an object, sometimes of the whole scene."""
     obj = draws.choice(scene.objects)
     kind = draws.categorical((0.7, 0.1, 0.1, 0.1))
     if kind == 1 and "count" in world.varying_attributes:
@@ -268,15 +272,17 @@ def _draw_broad_meaning(scene: Scene, draws: RandomDraws, world: World) -> Capti
 
 
 def _shuffle_objects(scene: Scene, draws: RandomDraws) -> list[SceneObject]:
+    """The objects of a scene in random order."""
     return [scene.objects[i] for i in draws.sample(len(scene.objects), len(scene.objects))]
 
 
 def _is_related(kind: str, first: SceneObject, second: SceneObject) -> bool:
+    """Whether `first` is above or left of (the kind) `second`."""
     return satisfies_relation(kind, (first.row, first.column), (second.row, second.column))
 
 
 def _generalize_object(obj: SceneObject, grid: int, positions: bool = True) -> Iterator[ObjectPattern]:
-    """Every pattern that matches an object."""
+    """Yield every pattern that matches an object; without positions if `positions` is False. grid: cells per side."""
     positions_of_object = _position_names(obj.row, obj.column, grid) if positions else ()
     for words in product(
         (None, FAMILY_BY_SHAPE[obj.shape], obj.shape),
@@ -288,6 +294,7 @@ def _generalize_object(obj: SceneObject, grid: int, positions: bool = True) -> I
 
 
 def _iter_pair_meanings(scene: Scene) -> Iterator[CaptionMeaning]:
+    """Yield every true meaning of two objects without positions, with one relation or none; some more than once."""
     for first, second in permutations(scene.objects, 2):
         candidates = [
             frozenset({SpatialRelation(0, kind, 1)})
@@ -310,3 +317,4 @@ MEANING_SAMPLERS: tuple[Callable[[Scene, RandomDraws, World], CaptionMeaning], .
     ),
     lambda scene, draws, world: _draw_full(scene, _shuffle_objects(scene, draws), draws, world),
 )
+"""By level: draws a meaning that is true of a scene."""

@@ -38,6 +38,10 @@ def generalize(
 def _remove_statements(
     meaning: CaptionMeaning, fraction: float, broader: float, draws: RandomDraws
 ) -> CaptionMeaning:
+    """Remove each statement of a meaning, or make it broader, with probability `fraction`; may change nothing.
+
+    At least one object stays, and every object that a remaining relation needs. broader: see `generalize`.
+    """
     remaining = {
         number: _generalize_pattern(pattern, fraction, broader, draws)
         for number, pattern in enumerate(meaning.objects)
@@ -47,14 +51,14 @@ def _remove_statements(
     for number in list(remaining):
         if len(remaining) > 1 and number not in related and draws.bernoulli(fraction):
             del remaining[number]
-    new = {old: number for number, old in enumerate(remaining)}
+    new_index = {old: new for new, old in enumerate(remaining)}
     scene_statements = {
         name: None if draws.bernoulli(fraction) else getattr(meaning, name)
         for name in ("count", "background", "style")
     }
     return CaptionMeaning(
         tuple(remaining.values()),
-        frozenset(SpatialRelation(new[i], kind, new[j]) for i, kind, j in relations),
+        frozenset(SpatialRelation(new_index[i], kind, new_index[j]) for i, kind, j in relations),
         **scene_statements,
     )
 
@@ -62,9 +66,10 @@ def _remove_statements(
 def _generalize_pattern(
     pattern: ObjectPattern, fraction: float, broader: float, draws: RandomDraws
 ) -> ObjectPattern:
-    """Each word of a pattern is kept, made broader or removed."""
+    """Keep each word of a pattern, make it broader or remove it; see `_remove_statements`."""
 
     def generalize_word(word: str | None, broader_words: tuple[str, ...]) -> str | None:
+        """The word, one of the broader words, or None."""
         if word is None or not draws.bernoulli(fraction):
             return word
         return draws.choice(broader_words) if broader_words and draws.bernoulli(broader) else None

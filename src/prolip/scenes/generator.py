@@ -22,8 +22,8 @@ def prepare_evaluation_sets(
 
     Args:
         spec: Address of scenes ("scenes:hard,size=48,unseen=8"); its length, seed and numbers of captions are replaced.
-        folder: Parent of the folder of the sets.
-        limit: Scenes of each set.
+        folder: Parent of the folder that the sets are written to; sets that exist there are reused.
+        limit: Number of scenes of each set.
         seed: Seed of the scenes.
         progress: Show a progress bar; None: if stderr is a terminal.
 

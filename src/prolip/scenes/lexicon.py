@@ -103,7 +103,7 @@ def count_phrases(count: int) -> tuple[str, ...]:
     """List the phrases for the exact number of objects.
 
     Args:
-        count: 1 to 3.
+        count: Number of objects, 1 to 3.
 
     Returns:
         Phrases such as "exactly two things".
@@ -121,7 +121,7 @@ def count_sentence(count: int) -> str:
     """Form the sentence for the exact number of objects in a description.
 
     Args:
-        count: 1 to 3.
+        count: Number of objects, 1 to 3.
 
     Returns:
         The sentence, without a full stop.
@@ -142,10 +142,15 @@ def background_phrases(background: str) -> tuple[str, ...]:
 
 
 Symbol = tuple[str, object]
+"""(kind, value): the kind selects a method `on_<kind>` of the parser, which gets the value."""
 
 
 def make_phrase_table() -> dict[tuple[str, ...], Symbol]:
-    """Map every phrase of captions, as a tuple of words, to its symbol (kind, value) for the parser."""
+    """Make the table of all phrases of captions.
+
+    Returns:
+        Phrase, as a tuple of words -> its symbol (kind, value) for the parser.
+    """
     table: dict[str, Symbol] = {}
     table |= dict.fromkeys(FUNCTION_WORDS, ("filler", None))
     table |= dict.fromkeys((*OPENINGS, *ENDINGS, *FILLER_SENTENCES), ("filler", None))

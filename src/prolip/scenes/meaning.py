@@ -71,6 +71,7 @@ class ObjectPattern:
     position: str | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless every word is one of WORDS."""
         for name, allowed in WORDS.items():
             value = getattr(self, name)
             if value is not None:
@@ -80,7 +81,7 @@ class ObjectPattern:
         """Whether an object of this kind matches, wherever it is.
 
         Args:
-            shape, color, size: Of the object.
+            shape, color, size: Attributes of the object.
 
         Returns:
             True if shape, color and size match.
@@ -120,7 +121,14 @@ class ObjectPattern:
         )
 
     def entails(self, other: ObjectPattern) -> bool:
-        """Whether every object that matches this pattern matches the other too."""
+        """Whether every object that matches this pattern matches another one too.
+
+        Args:
+            other: The other pattern.
+
+        Returns:
+            True if `other` states nothing that this pattern doesn't.
+        """
         return (
             _covers(other.shape, self.shape, FAMILIES)
             and _covers(other.color, self.color, TONES)
@@ -141,9 +149,9 @@ class CaptionMeaning:
     Attributes:
         objects: One pattern per object that is mentioned.
         relations: Between objects, by their indices.
-        count: The exact number of objects in the scene; None: not stated. The same for the others.
-        background: One of BACKGROUNDS.
-        style: One of STYLES.
+        count: The exact number of objects in the scene; None: not stated.
+        background: One of BACKGROUNDS; None: not stated.
+        style: One of STYLES; None: not stated.
     """
 
     objects: tuple[ObjectPattern, ...] = ()
@@ -153,6 +161,7 @@ class CaptionMeaning:
     style: str | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError unless the statements are valid; put the patterns into their canonical order."""
         if self.background is not None:
             require_choice(self.background, BACKGROUNDS, "CaptionMeaning: background")
         if self.style is not None:
@@ -187,6 +196,7 @@ def is_true(meaning: CaptionMeaning, scene: Scene) -> bool:
         return False
     if meaning.count not in (None, len(scene.objects)):
         return False
+    # try every assignment of distinct objects of the scene to the patterns
     return any(
         all(pattern.matches(obj, scene.grid) for pattern, obj in zip(meaning.objects, chosen, strict=True))
         and all(
@@ -227,9 +237,8 @@ def entails(specific: CaptionMeaning, general: CaptionMeaning) -> bool:
         if getattr(general, name) not in (None, getattr(specific, name)):
             return False
     known = list(specific.objects)
-    known += [ObjectPattern()] * (
-        max(specific.count or 1, len(known)) - len(known)
-    )  # objects of which nothing but their number is stated
+    # objects of which nothing but their number is stated; a scene has at least one
+    known += [ObjectPattern()] * (max(specific.count or 1, len(known)) - len(known))
     return any(
         all(known[i].entails(pattern) for i, pattern in zip(chosen, general.objects, strict=True))
         and all(
@@ -241,19 +250,24 @@ def entails(specific: CaptionMeaning, general: CaptionMeaning) -> bool:
 
 
 Order = tuple[tuple[ObjectPattern, ...], frozenset[SpatialRelation]]
+"""The objects of a meaning in some order, and the relations between them by their indices in it."""
 
 
 def _orders(objects: tuple[ObjectPattern, ...], relations: frozenset[SpatialRelation]) -> Iterator[Order]:
-    """The same objects in every order, with their relations."""
+    """Yield the same objects in every order, with the indices of their relations adapted."""
     for order in permutations(range(len(objects))):
-        new = {old: number for number, old in enumerate(order)}
-        renamed = frozenset(SpatialRelation(new[i], kind, new[j]) for i, kind, j in relations)
-        yield tuple(objects[old] for old in order), renamed
+        new_index = {old: new for new, old in enumerate(order)}
+        renumbered = frozenset(SpatialRelation(new_index[i], kind, new_index[j]) for i, kind, j in relations)
+        yield tuple(objects[old] for old in order), renumbered
 
 
 def _sorting_key(order: Order) -> tuple[object, ...]:
+    """Key by which the smallest order is the canonical one."""
     objects, relations = order
-    words = [(t.shape or "", t.color or "", t.size or "", t.position or "") for t in objects]
+    words = [
+        (pattern.shape or "", pattern.color or "", pattern.size or "", pattern.position or "")
+        for pattern in objects
+    ]
     return words, sorted(relations)
 
 
@@ -263,10 +277,12 @@ def _covers(word: str | None, value: str | None, groups: Mapping[str, Sequence[s
 
 
 def _is_within(position: str, wider: str) -> bool:
+    """Whether a position lies in a wider one: "top left" in "top"."""
     return set(POSITIONS[wider]) <= set(POSITIONS[position])
 
 
 def _is_at(part: str, row: int, column: int, grid: int) -> bool:
+    """Whether a cell is at an elementary position (a part of POSITIONS). grid: cells per side."""
     return {
         "top": row == 0,
         "bottom": row == grid - 1,
@@ -277,4 +293,5 @@ def _is_at(part: str, row: int, column: int, grid: int) -> bool:
 
 
 def _cell(obj: SceneObject) -> tuple[int, int]:
+    """(row, column) of an object."""
     return obj.row, obj.column

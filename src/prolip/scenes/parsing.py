@@ -36,61 +36,72 @@ def parse_caption(text: str) -> CaptionMeaning:
 
 @lru_cache(maxsize=1)
 def _table() -> tuple[dict[tuple[str, ...], Symbol], int]:
+    """The phrase table, and the largest number of words of a phrase."""
     table = make_phrase_table()
     return table, max(map(len, table))
 
 
 def _symbols(text: str) -> Iterator[Symbol]:
-    """Iterate over the symbols of the longest matching phrases, from left to right."""
+    """Yield the symbols of the longest matching phrases, from left to right; ValueError for a word in none of them."""
     table, longest = _table()
     words = clean_text(text, "canonicalize").split()
-    at = 0
-    while at < len(words):
-        for length in range(min(longest, len(words) - at), 0, -1):
-            phrase = tuple(words[at : at + length])
+    start = 0
+    while start < len(words):
+        for length in range(min(longest, len(words) - start), 0, -1):
+            end = start + length
+            phrase = tuple(words[start:end])
             # "at the top left of a star" is not a position: "left of" belongs together
-            cut = phrase[-1] in ("left", "right") and words[at + length : at + length + 1] == ["of"]
-            if phrase in table and not cut:
+            cuts_relation = phrase[-1] in ("left", "right") and words[end : end + 1] == ["of"]
+            if phrase in table and not cuts_relation:
                 yield table[phrase]
-                at += length
+                start = end
                 break
-        else:
-            known = any(words[at] in phrase for phrase in table)
+        else:  # no phrase begins here
+            known = any(words[start] in phrase for phrase in table)
             problem = (
                 "is not expected here"
                 if known
                 else f"is not in the lexicon of scenes, which has {join_names(CONTENT_WORDS, len(CONTENT_WORDS))}"
             )
-            raise ValueError(f"{text!r}: {words[at]!r} {problem}")
+            raise ValueError(f"{text!r}: {words[start]!r} {problem}")
 
 
 class _Parser:
-    """Consumes one symbol after another; a statement without its object is an error."""
+    """Consumes the symbols of a caption one by one: `on_<kind>(value)` for each symbol (kind, value).
+
+    A caption that is not grammatical raises ValueError.
+    """
 
     def __init__(self, text: str) -> None:
+        """text: The caption, for messages."""
         self.text = text
         self.objects: list[dict[str, str]] = []
         self.pending_adjectives: dict[str, str] = {}  # adjectives before their noun
         self.current: int | None = None  # index of the object spoken of
         self.announced = False  # "the first thing is" was read, but not what it is
         self.accepts_adjectives = False  # adjectives may follow "something"
+        # (index of an object, kind, backwards), until the second object is read
         self.relation: tuple[int, str, bool] | None = None
         self.relations: set[SpatialRelation] = set()
-        self.scene_statements: dict[str, Any] = {}
+        self.scene_statements: dict[str, Any] = {}  # count, background, style
 
     def meaning(self) -> CaptionMeaning:
+        """The meaning of all symbols; ValueError if the caption is incomplete."""
         if self.pending_adjectives or self.relation is not None or self.announced:
             raise self._error("it ends before an expected noun")
         objects = tuple(ObjectPattern(**obj) for obj in self.objects)
         return CaptionMeaning(objects, frozenset(self.relations), **self.scene_statements)
 
     def on_filler(self, _: None) -> None:
+        """Ignore a word without meaning."""
         pass
 
     def on_and(self, _: None) -> None:
+        """After "and", what follows describes another object."""
         self.accepts_adjectives = False
 
     def on_adjective(self, value: tuple[str, str]) -> None:
+        """Record (slot, word), as ("color", "red"): of the last object after "something", else of the next noun."""
         slot, word = value
         target = self.objects[-1] if self.accepts_adjectives else self.pending_adjectives
         if slot in target:
@@ -98,6 +109,7 @@ class _Parser:
         target[slot] = word
 
     def on_noun(self, shape: str | None) -> None:
+        """Begin an object with the adjectives before it. shape: None for a noun such as "thing"."""
         self.accepts_adjectives = False
         if shape is not None:
             self.on_adjective(("shape", shape))
@@ -106,10 +118,12 @@ class _Parser:
         self._select_object(len(self.objects) - 1)
 
     def on_something(self, _: None) -> None:
+        """Begin an object whose adjectives follow."""
         self.on_noun(None)
         self.accepts_adjectives = True
 
     def on_reference(self, number: int) -> None:
+        """Make object `number` (from 0, as in "the first thing") the current one, or announce the next one."""
         self.accepts_adjectives = False
         if number > len(self.objects):
             raise self._error(f"object {number + 1} is mentioned before object {number}")
@@ -119,18 +133,21 @@ class _Parser:
             self.announced = True
 
     def on_position(self, position: str) -> None:
+        """Record a position of the current object; ValueError if there is none or it already has a position."""
         self.accepts_adjectives = False
         if self.current is None or "position" in self.objects[self.current]:
             raise self._error(f"{position!r} has no object before it")
         self.objects[self.current]["position"] = position
 
     def on_relation(self, value: tuple[str, bool]) -> None:
+        """Record (kind, backwards) of the current object, see `lexicon.RELATIONS`; the other object comes next."""
         self.accepts_adjectives = False
         if self.current is None or self.relation is not None:
             raise self._error(f"{value[0]!r} has no object before it")
         self.relation = (self.current, *value)
 
     def on_image(self, _: None) -> None:
+        """Accept "a picture"; adjectives before it would describe nothing (ValueError)."""
         self.accepts_adjectives = False
         if self.pending_adjectives:
             raise self._error(f"{', '.join(self.pending_adjectives.values())} can't describe the image")
@@ -154,9 +171,11 @@ class _Parser:
             self.relation = None
 
     def _state_of_scene(self, name: str, value: object) -> None:
+        """Record a statement of the whole scene; ValueError if it contradicts another."""
         self.accepts_adjectives = False
         if self.scene_statements.setdefault(name, value) != value:
             raise self._error(f"the {name} is both {self.scene_statements[name]} and {value}")
 
     def _error(self, problem: str) -> ValueError:
+        """The error to raise, with the caption."""
         return ValueError(f"{self.text!r}: {problem}")

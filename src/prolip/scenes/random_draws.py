@@ -10,8 +10,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_WORDS = struct.Struct("<16I")
-_SPAN = 2**32
+_WORDS = struct.Struct("<16I")  # a digest of 64 bytes as 16 integers
+_SPAN = 2**32  # number of values of an integer
 
 
 class RandomDraws:
@@ -24,12 +24,13 @@ class RandomDraws:
     """
 
     def __init__(self, *numbers: int) -> None:
+        """numbers: The integers that seed the stream; equal ones give equal draws."""
         self._key = repr(tuple(map(index, numbers))).encode()  # accepts NumPy integers
         self._block = 0
         self._unused: list[int] = []
 
     def uint32(self) -> int:
-        """Uniform on 0 .. 2^32 - 1."""
+        """Uniform on 0 .. 2^32 - 1; takes the next 32 bits of the stream."""
         if not self._unused:
             digest = hashlib.blake2b(self._key + b"/%d" % self._block).digest()
             self._unused = list(_WORDS.unpack(digest))
@@ -45,7 +46,7 @@ class RandomDraws:
         return self.uint32() / _SPAN
 
     def bernoulli(self, probability: float) -> bool:
-        """True with a probability."""
+        """True with this probability."""
         return self.uint32() < probability * _SPAN
 
     def choice(self, values: Sequence[T]) -> T:
@@ -53,13 +54,20 @@ class RandomDraws:
         return values[self.randbelow(len(values))]
 
     def categorical(self, weights: Sequence[float]) -> int:
-        """An index from 0, by probabilities that add up to 1."""
+        """Draw an index.
+
+        Args:
+            weights: Probability of each index; they add up to 1.
+
+        Returns:
+            An index from 0.
+        """
         remainder = self.uniform()
         for i, weight in enumerate(weights):
             remainder -= weight
             if remainder < 0:
                 return i
-        return max(i for i, weight in enumerate(weights) if weight > 0)
+        return max(i for i, weight in enumerate(weights) if weight > 0)  # the sum was below 1 by rounding
 
     def sample(self, limit: int, count: int) -> list[int]:
         """Draw distinct integers.

@@ -30,14 +30,14 @@ GRAY_LEVELS: Mapping[str, tuple[int, int]] = {  # of the two halves of a pattern
     "checked": (240, 216),
 }
 RADIUS: Mapping[str, float] = {"small": 0.32, "large": 0.45}  # as a fraction of a cell
-STRETCHES = (0.95, 1.0, 1.05)
+STRETCHES = (0.95, 1.0, 1.05)  # factors of the radius
 ANGLES = (-0.12, -0.06, 0.0, 0.06, 0.12)  # radians
 HUE_JITTER = 8  # gray levels
 PATTERN_PERIODS = 6  # stripes or squares per side
-BLUR_SIDE = 64
+BLUR_SIDE = 64  # pixels per side at which an image is blurred
 BLOCKS = 16  # per side of a pixelated image
 NOISE = 18.0  # standard deviation in gray levels
-NOISE_SIDE = 512
+NOISE_SIDE = 512  # pixels per side of the fixed noise that images take crops of
 
 
 def render(scene: Scene, size: int) -> Image.Image:
@@ -70,9 +70,8 @@ def render_masks(scene: Scene, size: int) -> np.ndarray:
     """
     require_image_size(size)
     draws = RandomDraws(scene.render_seed)
-    _background(
-        scene.background, size, draws
-    )  # consumes its draws, so that objects are where `render` draws them
+    # consumes the draws of the background, so that objects are where `render` draws them
+    _background(scene.background, size, draws)
     shown = np.zeros((len(scene.objects), size, size), dtype=bool)
     for mask, sprite in zip(shown, _sprites(scene, size, draws), strict=True):
         width, height = sprite.cover.size
@@ -82,22 +81,30 @@ def render_masks(scene: Scene, size: int) -> np.ndarray:
 
 
 class _Sprite(NamedTuple):
-    cover: Image.Image  # mode L: how much of each pixel the object covers
+    """An object to paste: how much of each pixel it covers (mode L), its place in pixels, its color (RGB)."""
+
+    cover: Image.Image
     top: int
     left: int
     color: tuple[int, ...]
 
 
 def _sprites(scene: Scene, size: int, draws: RandomDraws) -> Iterator[_Sprite]:
+    """Yield the sprites of a scene's objects, in order; each consumes draws."""
     for obj in scene.objects:
         yield _sprite(obj, scene, size, draws)
 
 
 def _sprite(obj: SceneObject, scene: Scene, size: int, draws: RandomDraws) -> _Sprite:
-    cell = size / scene.grid
+    """The sprite of an object, inside its cell of the grid.
+
+    size: side of the image in pixels. draws: give the object's exact size, angle, position and color.
+    """
+    cell = size / scene.grid  # side of a cell in pixels
     radius = min(RADIUS[obj.size] * cell * draws.choice(STRETCHES), (int(cell) - 1) / 2)
     cover = rasterize_shape(obj.shape, round(radius, 3), draws.choice(ANGLES), scene.style == "outlined")
     margin = max(0, int(cell) - cover.width)  # so that a sprite stays inside its cell
+    # somewhere in the middle half of the margin
     top, left = (
         int(position * cell) + margin // 4 + draws.randbelow(margin // 2 + 1)
         for position in (obj.row, obj.column)
@@ -106,7 +113,7 @@ def _sprite(obj: SceneObject, scene: Scene, size: int, draws: RandomDraws) -> _S
 
 
 def _background(name: str, size: int, draws: RandomDraws) -> Image.Image:
-    """One gray level or two, jittered; the pattern starts at a random offset."""
+    """A background of one gray level or two, jittered; a pattern starts at a random offset. size: side in pixels."""
     shift = draws.randbelow(2 * HUE_JITTER + 1) - HUE_JITTER
     low, high = (min(255, level + shift) for level in GRAY_LEVELS[name])
     starts = draws.uniform(), draws.uniform()
@@ -121,7 +128,7 @@ def _background(name: str, size: int, draws: RandomDraws) -> Image.Image:
 
 @lru_cache(maxsize=64)
 def _pattern(name: str, size: int, period: int) -> Image.Image:
-    """0 or 1, mode P: a period larger than the image, so that it can start anywhere."""
+    """0 or 1 for the two gray levels, mode P; larger than the image by a period, so that it can start anywhere."""
     rows, columns = np.indices((size + period, size + period)) % period < period / 2
     pattern = rows if name == "striped" else rows ^ columns
     return Image.fromarray(pattern.astype(np.uint8)).convert("P")
@@ -135,6 +142,7 @@ def _noise() -> np.ndarray:
 
 
 def _jitter(level: int, draws: RandomDraws) -> int:
+    """A channel level, 0 to 255, changed at random by at most HUE_JITTER."""
     return min(255, max(0, level + draws.randbelow(2 * HUE_JITTER + 1) - HUE_JITTER))
 
 
@@ -146,6 +154,7 @@ def _blur(image: Image.Image, draws: RandomDraws) -> Image.Image:
 
 
 def _add_noise(image: Image.Image, draws: RandomDraws) -> Image.Image:
+    """Add a random crop of the fixed noise."""
     size = image.width
     top, left = draws.randbelow(NOISE_SIDE - size + 1), draws.randbelow(NOISE_SIDE - size + 1)
     noisy = np.asarray(image) + _noise()[top : top + size, left : left + size]
@@ -153,27 +162,30 @@ def _add_noise(image: Image.Image, draws: RandomDraws) -> Image.Image:
 
 
 def _pixelate(image: Image.Image, draws: RandomDraws) -> Image.Image:
+    """Average blocks, BLOCKS per side."""
     blocks = image.resize((BLOCKS, BLOCKS), Image.Resampling.BOX)
     return blocks.resize(image.size, Image.Resampling.NEAREST)
 
 
 def _make_gray(image: Image.Image, draws: RandomDraws) -> Image.Image:
+    """Remove the colors."""
     return image.convert("L").convert("RGB")
 
 
 def _make_blend(level: int, fraction: float) -> Callable[[Image.Image, RandomDraws], Image.Image]:
-    """Blend an image with one gray level; `fraction` is the weight of the image. (`Image.point` is slower.)"""
+    """A finish that blends an image with one gray level; `fraction`: weight of the image. (`Image.point` is slower.)"""
     return lambda image, draws: Image.blend(_plain(image.width, level), image, fraction)
 
 
 @lru_cache(maxsize=512)
 def _plain(size: int, level: int) -> Image.Image:
+    """An image of one gray level. size: side in pixels."""
     return Image.new("RGB", (size, size), (level, level, level))
 
 
 FINISH: Mapping[str, Callable[[Image.Image, RandomDraws], Image.Image]] = {
     "clean": lambda image, draws: image,
-    "outlined": lambda image, draws: image,  # the sprites are
+    "outlined": lambda image, draws: image,  # the sprites are drawn as outlines
     "blurry": _blur,
     "dark": _make_blend(0, 0.6),
     "faded": _make_blend(225, 0.6),
@@ -181,3 +193,4 @@ FINISH: Mapping[str, Callable[[Image.Image, RandomDraws], Image.Image]] = {
     "pixelated": _pixelate,
     "grey": _make_gray,
 }
+"""Style -> what is done to the whole image at the end; may consume draws."""

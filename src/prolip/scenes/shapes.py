@@ -11,6 +11,7 @@ from PIL import Image
 
 OUTLINE = 0.22  # width of a drawn outline, as a fraction of the radius
 Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""A signed distance function: x and y -> distance from the outline, negative inside; arrays of one shape, in radii."""
 
 
 @lru_cache(maxsize=4096)
@@ -19,9 +20,9 @@ def rasterize_shape(shape: str, radius: float, angle: float, outlined: bool) -> 
 
     Args:
         shape: A key of DISTANCES.
-        radius: In pixels.
-        angle: In radians.
-        outlined: Only the outline is drawn.
+        radius: Radius of the shape in pixels.
+        angle: Rotation in radians.
+        outlined: Draw only the outline.
 
     Returns:
         A square image of mode L with the shape in its center.
@@ -30,24 +31,28 @@ def rasterize_shape(shape: str, radius: float, angle: float, outlined: bool) -> 
     positions = (np.arange(side) - (side - 1) / 2) / radius
     y, x = np.meshgrid(positions, positions, indexing="ij")
     cos, sin = math.cos(angle), math.sin(angle)
-    inside = (
-        -DISTANCES[shape](cos * x + sin * y, cos * y - sin * x) * radius
-    )  # pixels from the outline, inwards
-    cover = np.clip(inside + 0.5, 0, 1)
+    # pixels from the outline, inwards
+    depth = -DISTANCES[shape](cos * x + sin * y, cos * y - sin * x) * radius
+    cover = np.clip(depth + 0.5, 0, 1)
     if outlined:
-        cover *= np.clip(max(1.5, OUTLINE * radius) - inside + 0.5, 0, 1)
+        cover *= np.clip(max(1.5, OUTLINE * radius) - depth + 0.5, 0, 1)
     return Image.fromarray(np.rint(cover * 255).astype(np.uint8))
 
 
 def _polygon(points: list[tuple[float, float]]) -> Distance:
-    """Signed distance to a closed polygon, negative inside."""
+    """The signed distance function of a closed polygon, negative inside. points: its corners, in order."""
     start = np.array(points)
-    step = np.roll(start, -1, axis=0) - start
+    step = np.roll(start, -1, axis=0) - start  # from each corner to the next
 
     def distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Signed distance to the nearest edge.
+
+        A point is inside, and its distance negative, if a ray to the right crosses an odd number of edges.
+        """
         nearest = np.full(x.shape, np.inf)
         inside = np.zeros(x.shape, dtype=bool)
         for (x0, y0), (dx, dy) in zip(start, step, strict=True):
+            # the nearest point of the edge, as a fraction of its length
             along = np.clip(((x - x0) * dx + (y - y0) * dy) / (dx * dx + dy * dy), 0, 1)
             nearest = np.minimum(nearest, (x - x0 - along * dx) ** 2 + (y - y0 - along * dy) ** 2)
             crosses = (y0 > y) != (y0 + dy > y)
@@ -60,27 +65,32 @@ def _polygon(points: list[tuple[float, float]]) -> Distance:
 
 
 def _circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Signed distance to a disk."""
     distance: np.ndarray = np.hypot(x, y) - 0.93
     return distance
 
 
 def _ring(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Signed distance to a ring."""
     distance: np.ndarray = np.abs(np.hypot(x, y) - 0.70) - 0.24
     return distance
 
 
 def _crescent(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Signed distance to a disk without a second disk, which lies to the right."""
     distance: np.ndarray = np.maximum(np.hypot(x, y) - 0.96, 0.82 - np.hypot(x - 0.5, y))
     return distance
 
 
 def _star_points(tips: int, outer: float, inner: float) -> list[tuple[float, float]]:
-    turns = [(math.pi * i / tips, outer if i % 2 == 0 else inner) for i in range(2 * tips)]
-    return [(r * math.sin(t), -r * math.cos(t)) for t, r in turns]
+    """Corners of a star, by turns at the radius `outer` (the tips) and `inner`; the first tip points up."""
+    corners = [(math.pi * i / tips, outer if i % 2 == 0 else inner) for i in range(2 * tips)]
+    return [(radius * math.sin(angle), -radius * math.cos(angle)) for angle, radius in corners]
 
 
 def _cross_points(arm: float, half: float) -> list[tuple[float, float]]:
-    corner = [(half, arm), (half, half), (arm, half)]
+    """The 12 corners of a cross. arm: length of an arm from the center; half: half of its width."""
+    corner = [(half, arm), (half, half), (arm, half)]  # of one quadrant; the others are its mirror images
     return [
         *[(x, y) for x, y in corner],
         *[(x, -y) for x, y in reversed(corner)],
@@ -90,6 +100,7 @@ def _cross_points(arm: float, half: float) -> list[tuple[float, float]]:
 
 
 def _heart_points(count: int) -> list[tuple[float, float]]:
+    """`count` points of a heart curve, a polygon close to it."""
     turns = [2 * math.pi * i / count for i in range(count)]
     return [
         (
@@ -110,4 +121,5 @@ DISTANCES: Mapping[str, Distance] = {
     "star": _polygon(_star_points(5, 1.0, 0.42)),
     "cross": _polygon(_cross_points(0.96, 0.3)),
 }
-"""Coordinates in radii, y downwards; nothing leaves the unit circle by more than a corner of the square."""
+"""Shape -> its signed distance function. Coordinates are in radii, y points down; no shape leaves the unit circle by
+more than a corner of the square."""

@@ -90,7 +90,14 @@ class Scenes:
         return self._length
 
     def read(self, index: int) -> Sample:
-        """Render the scene at an index and draw its captions."""
+        """Render the scene at an index and draw its captions.
+
+        Args:
+            index: Index of the sample, from 0.
+
+        Returns:
+            The sample, with a PIL image; `extra` holds the scene and its captions.
+        """
         require_index(index, self._length)
         scene = self.draw_scene(index)
         captions = self._draw_captions(scene, index)
@@ -112,7 +119,14 @@ class Scenes:
         return self._draw_captions(self.draw_scene(index), index)
 
     def caption_annotations(self, index: int) -> tuple[CaptionAnnotation, ...]:
-        """Level and exact log-ambiguity of each caption at an index."""
+        """Get what is known of each caption at an index.
+
+        Args:
+            index: Index of the sample, from 0.
+
+        Returns:
+            Text, level and exact log-ambiguity (nats) of each caption.
+        """
         return tuple(
             CaptionAnnotation(
                 caption.text, caption.level, ambiguity.log_ambiguity(caption.meaning, self.world)
@@ -121,7 +135,13 @@ class Scenes:
         )
 
     def log_ambiguity(self, text: str) -> float:
-        """ln of the probability that a caption is true of a random scene of this world.
+        """Compute ln of the probability that a caption is true of a random scene of this world.
+
+        Args:
+            text: A caption in the words of scenes.
+
+        Returns:
+            Nats; 0 for what is always true, -inf for what never is.
 
         Raises:
             ValueError: A word is not in the lexicon of scenes, or the caption can't be parsed.
@@ -144,10 +164,12 @@ class Scenes:
         return is_true(parse_caption(text), self.draw_scene(index))
 
     def _draw_captions(self, scene: Scene, index: int) -> tuple[Caption, ...]:
+        """All captions of the scene at an index."""
         draws = RandomDraws(self.seed, index, CAPTION_STREAM)
         return tuple(self._draw_caption(scene, draws) for _ in range(self._num_captions))
 
     def _draw_caption(self, scene: Scene, draws: RandomDraws) -> Caption:
+        """One caption: of a position only, of everything, or of a level; chosen by the settings."""
         if self._placed and draws.bernoulli(self._placed):
             return make_position_caption(scene, draws)
         level = draws.categorical(self.levels)
@@ -156,12 +178,13 @@ class Scenes:
         return make_caption(scene, level, draws, self.world)
 
     def _draw_general_captions(self, captions: Sequence[Caption], index: int) -> tuple[str, ...]:
+        """For each caption a more general one that it entails; "" if there is none."""
         draws = RandomDraws(self.seed, index, GENERAL_STREAM)
         meanings = [generalize(caption.meaning, draws) for caption in captions]
         return tuple("" if meaning is None else verbalize(meaning, draws) for meaning in meanings)
 
     def fingerprint(self) -> str:
-        """Changes with everything that decides the samples."""
+        """Digest of everything that decides the samples (see `Source.fingerprint`)."""
         return compute_fingerprint(
             "scenes", *self.world.fingerprint_values(), self._length, self.size, self.seed, self._num_captions,
             self.levels, self._complete, self._placed, self._general,
@@ -226,16 +249,19 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 def _parse_int(value: str) -> int:
+    """The integer; ValueError for a sign or anything but digits."""
     if not value.isdecimal():
         raise ValueError(value)
     return int(value)
 
 
 def _parse_levels(value: str) -> tuple[float, ...]:
+    """Fractions that are separated by slashes."""
     return tuple(map(float, value.split("/")))
 
 
 def _parse_bool(value: str) -> bool:
+    """True or False; KeyError for another word."""
     return {"true": True, "false": False}[value]
 
 

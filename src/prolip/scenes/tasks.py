@@ -65,10 +65,10 @@ class SceneTask:
 
     Attributes:
         name: Name of the task and of its folder.
-        classes: By label.
-        templates: Prompts; `{c}` stands for the class name.
-        sampled_labels: Labels of which images are drawn.
-        style_key: Enters the seed of the classes' typical styles.
+        classes: The classes, in the order of their labels.
+        templates: Templates of prompts; `{c}` stands for the class name.
+        sampled_labels: Labels of the classes of which images are drawn.
+        style_key: Seeds the classes' typical styles, with the label.
     """
 
     name: str
@@ -79,7 +79,7 @@ class SceneTask:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """By label."""
+        """The class names, by label."""
         return tuple(scene_class.name for scene_class in self.classes)
 
     def sample(self, world: World, seed: int, index: int) -> tuple[Scene, int]:
@@ -106,9 +106,12 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         world: The distribution of scenes.
 
     Returns:
-        The tasks; the first is that of colors and shapes.
+        The tasks: color_shape first, then shape, color and position; count and unseen if the world allows them.
     """
-    pairs = [SceneClass(name=f"{c} {s}", color=c, shape=s) for c, s in product(COLORS, SHAPES)]
+    pairs = [
+        SceneClass(name=f"{color} {shape}", color=color, shape=shape)
+        for color, shape in product(COLORS, SHAPES)
+    ]
     corners = {position: parts for position, parts in POSITIONS.items() if len(parts) == 2}
     ends = {"top": 0, "left": 0, "bottom": world.grid - 1, "right": world.grid - 1}
     positions = [
@@ -120,7 +123,7 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
         for number, probability in enumerate(world.counts, start=1)
         if probability > 0
     ]
-    seen = tuple(i for i, one in enumerate(pairs) if (one.color, one.shape) not in world.unseen)
+    seen = tuple(label for label, pair in enumerate(pairs) if (pair.color, pair.shape) not in world.unseen)
     # The style keys are the first names of the tasks: other ones would draw other styles.
     found = [
         replace(_make_task("color_shape", pairs, style_key="colour_shape"), sampled_labels=seen),
@@ -133,7 +136,7 @@ def make_tasks(world: World) -> tuple[SceneTask, ...]:
     if len(counts) > 1:
         found.append(_make_task("count", counts, TEMPLATES_WITHOUT_ARTICLE))
     if world.unseen:
-        unseen = tuple(i for i in range(len(pairs)) if i not in seen)
+        unseen = tuple(label for label in range(len(pairs)) if label not in seen)
         found.append(replace(_make_task("unseen", pairs), sampled_labels=unseen))
     return tuple(found)
 
@@ -144,6 +147,7 @@ def _make_task(
     templates: tuple[str, ...] = TEMPLATES,
     style_key: str | None = None,
 ) -> SceneTask:
+    """A task of which images of all classes are drawn. style_key: None: the name of the task."""
     return SceneTask(
         name=name,
         classes=tuple(classes),
@@ -154,7 +158,10 @@ def _make_task(
 
 
 def _conform(scene: Scene, scene_class: SceneClass, world: World, draws: RandomDraws) -> Scene:
-    """The scene with as many objects as the class has, the first of them with the properties of the class."""
+    """Replace the objects of a scene: as many as the class has, the first of them with the properties of the class.
+
+    The others are of kinds that the class allows, too. draws: choose kinds and cells.
+    """
     cells = [divmod(cell, world.grid) for cell in draws.sample(world.grid**2, scene_class.count)]
     if scene_class.cell is not None:
         cells[0] = scene_class.cell
@@ -169,7 +176,10 @@ def _conform(scene: Scene, scene_class: SceneClass, world: World, draws: RandomD
 
 
 def _draw_style(style: str, style_key: str, label: int, world: World, draws: RandomDraws) -> str:
-    """One of the class's two typical styles, or the scene's own; never "grey", which would hide the color."""
+    """One of the class's two typical styles, or the scene's own `style`; never "grey", which would hide the color.
+
+    The typical styles depend on style_key and label only. A world of one style keeps it.
+    """
     if "style" not in world.varying_attributes:
         return style
     names = [name for name, probability in world.styles if probability > 0 and name != "grey"]

@@ -10,10 +10,11 @@ from prolip.scenes.random_draws import RandomDraws
 from prolip.scenes.world import FAMILIES
 
 UNPADDED_FRACTION = 0.35
-"""Of captions without padding; all others aim at a number of words drawn from LENGTHS, whatever they say."""
+"""Fraction of captions without padding; all others aim at a number of words drawn from LENGTHS, whatever they say."""
 LENGTHS = range(3, 19)
+"""Numbers of words that padded captions aim at."""
 TERSE_FRACTION = 0.2
-"""Of captions without articles: "red circle top left"."""
+"""Fraction of captions without articles: "red circle top left"."""
 
 
 def verbalize(meaning: CaptionMeaning, draws: RandomDraws) -> str:
@@ -88,7 +89,7 @@ def verbalize_description(meaning: CaptionMeaning, draws: RandomDraws, min_words
     Args:
         meaning: What the description states.
         draws: Random numbers that choose among the wordings.
-        min_words: Filler sentences are added until there are so many words.
+        min_words: Filler sentences are added until there are this many words, or no filler sentence is left.
 
     Returns:
         The description.
@@ -107,9 +108,9 @@ def verbalize_description(meaning: CaptionMeaning, draws: RandomDraws, min_words
         sentences.append(f"the background is {meaning.background}")
     if meaning.style is not None:
         sentences.append(f"the {draws.choice(lexicon.IMAGE_NOUNS)} is {meaning.style}")
-    rest = list(lexicon.FILLER_SENTENCES)
-    while sum(len(sentence.split()) for sentence in sentences) < min_words and rest:
-        sentences.insert(draws.randbelow(len(sentences) + 1), rest.pop(draws.randbelow(len(rest))))
+    fillers = list(lexicon.FILLER_SENTENCES)
+    while sum(len(sentence.split()) for sentence in sentences) < min_words and fillers:
+        sentences.insert(draws.randbelow(len(sentences) + 1), fillers.pop(draws.randbelow(len(fillers))))
     return ". ".join(sentence[0].upper() + sentence[1:] for sentence in sentences) + "."
 
 
@@ -149,12 +150,13 @@ def add_article(words: str) -> str:
 
 
 def _choose_noun(pattern: ObjectPattern, draws: RandomDraws) -> str:
+    """The shape, if it is exact, or a random noun such as "thing"."""
     specific = pattern.shape is not None and pattern.shape not in FAMILIES
     return str(pattern.shape) if specific else draws.choice(lexicon.NOUNS)
 
 
 def _verbalize_objects(meaning: CaptionMeaning, draws: RandomDraws) -> str:
-    """The objects with their relation first, the others after "and"."""
+    """The objects, with their relation first and the others after "and"; ValueError for several relations."""
     phrases = {number: make_noun_phrase(pattern, draws) for number, pattern in enumerate(meaning.objects)}
     clauses = []
     order = draws.sample(len(phrases), len(phrases))
@@ -171,9 +173,11 @@ def _verbalize_objects(meaning: CaptionMeaning, draws: RandomDraws) -> str:
 def _verbalize_relation(
     relation: SpatialRelation, draws: RandomDraws, objects: tuple[ObjectPattern, ...] = ()
 ) -> tuple[int, str, int]:
-    """(subject, words, object): "a above b" or "b below a".
+    """Word a relation in one of its two directions: "a above b" or "b below a".
 
-    After a position it is "to the left of": "at the top left of" would be ambiguous.
+    objects: the patterns of the objects, if their positions are worded before the relation: after a position it is "to
+    the left of", since "at the top left of" would be ambiguous.
+    Returns the index of the subject, the words, and the index of the other object.
     """
     backwards = draws.bernoulli(0.5)
     subject, other = (relation.second, relation.first) if backwards else (relation.first, relation.second)
@@ -188,7 +192,7 @@ def _verbalize_relation(
 
 
 def _add_style(text: str, style: str | None, draws: RandomDraws) -> str:
-    """The text with the image's style; without a text, only the image is mentioned."""
+    """Add the image's style to a text; without a text, mention only the image. style: None: not stated."""
     noun = draws.choice(lexicon.IMAGE_NOUNS)
     image = add_article(f"{style} {noun}" if style else noun)
     if not text:
@@ -205,6 +209,7 @@ def _add_style(text: str, style: str | None, draws: RandomDraws) -> str:
 
 
 def _verbalize_tersely(meaning: CaptionMeaning, draws: RandomDraws) -> str:
+    """Word a meaning without relations and without articles: "red circle top left striped background"."""
     objects = []
     for pattern in meaning.objects:
         family = pattern.shape if pattern.shape in FAMILIES else None

@@ -26,6 +26,7 @@ SIZES = ("small", "large")
 BACKGROUNDS = ("white", "silver", "striped", "checked")
 STYLES = ("clean", "blurry", "dark", "noisy", "pixelated", "outlined", "grey", "faded")
 MAX_OBJECTS = 3
+"""Largest number of objects of a scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class World:
     Attributes:
         counts: Probabilities of one, two and three objects.
         grid: 2 or 3 cells per side; the objects of a scene are in different cells, all placements equally likely.
-        backgrounds: Equally likely.
-        styles: With their probabilities.
+        backgrounds: The backgrounds, all equally likely.
+        styles: Pairs (style, probability).
         unseen: Pairs (color, shape) that no object has: held out for tests. All other kinds of objects (color, shape,
             size) are equally likely, and the objects of a scene independent.
     """
@@ -70,6 +71,7 @@ class World:
     unseen: frozenset[tuple[str, str]] = frozenset()
 
     def __post_init__(self) -> None:
+        """Convert lists to tuples, so that a world is hashable; raise ValueError unless all fields are valid."""
         _freeze(self)
         require_distribution(self.counts, "World: counts", MAX_OBJECTS)
         if self.grid not in (2, 3) or not isinstance(self.grid, int):
@@ -95,7 +97,7 @@ class World:
 
     @cached_property
     def object_kinds(self) -> tuple[tuple[str, str, str], ...]:
-        """(shape, color, size) of every possible object."""
+        """(shape, color, size) of every possible object, all equally likely."""
         return tuple(
             (shape, color, size)
             for shape in SHAPES
@@ -115,7 +117,7 @@ class World:
         return frozenset(name for name, choices in varied.items() if choices > 1)
 
     def fingerprint_values(self) -> tuple[object, ...]:
-        """All that defines this world, in a deterministic order. Enters fingerprints of data."""
+        """All that defines this world, in a deterministic order; part of the fingerprints of data."""
         return self.counts, self.grid, self.backgrounds, self.styles, sorted(self.unseen)
 
     def draw_scene(self, seed: int, index: int) -> Scene:
@@ -140,7 +142,7 @@ class World:
 
 
 def _freeze(world: World) -> None:
-    """Convert lists and sets to hashable tuples and frozensets."""
+    """Replace lists and sets in the fields of a world by tuples and frozensets, in place; else ValueError."""
     try:
         for name, values in (
             ("counts", tuple(world.counts)),
@@ -228,12 +230,13 @@ def get_unseen_pairs(count: int) -> frozenset[tuple[str, str]]:
         count: Number of pairs.
 
     Returns:
-        The pairs; each consecutive eight of them cover all colors and all shapes.
+        The pairs; the first eight, the next eight and so on each cover all colors and all shapes.
 
     Raises:
         ValueError: The count is negative, or no pair would be left.
     """
     if not 0 <= index(count) < len(COLORS) * len(SHAPES):
         raise ValueError(f"unseen must be from 0 to {len(COLORS) * len(SHAPES) - 1} pairs, not {count}")
+    # round after round through the colors; a round pairs each color with another shape (3 and 8 have no common factor)
     rounds = (divmod(number, len(COLORS)) for number in range(count))
     return frozenset((COLORS[i], SHAPES[(3 * i + 1 + r) % len(SHAPES)]) for r, i in rounds)

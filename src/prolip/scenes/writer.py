@@ -39,7 +39,7 @@ from prolip.scenes.tasks import SceneTask, make_tasks
 from prolip.scenes.world import SHAPES, Scene, World, get_unseen_pairs, get_world, require_image_size
 
 VERSION = 5
-"""Of the layout and the keys below a dataset's folder."""
+"""Version of the layout and of the keys below a dataset's folder."""
 OCCLUDED_FRACTIONS = (0.025, 0.05, 0.075, 0.1)
 """Fractions of the area that the occlusion tasks hide: the paper's."""
 RETRIEVAL_CAPTIONS = 5
@@ -63,7 +63,7 @@ class SceneDatasetSpec:
         image_size: Height and width of the images in pixels.
         num_train: Training images.
         num_test: Images of each evaluation set.
-        unseen: Pairs of color and shape that no training scene shows.
+        unseen: Number of pairs of color and shape that no training scene shows.
         shard_size: Images per tar.
         seed: Seed of the scenes. No test scene is drawn as a training scene.
         false_fraction: Fraction of the training images with a false caption. If it is not 0, each training image has
@@ -80,6 +80,7 @@ class SceneDatasetSpec:
     false_fraction: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raise ValueError (TypeError for the seed) unless all fields are valid."""
         get_world(self.world_name)
         require_image_size(self.image_size)
         for name in ("num_train", "num_test", "shard_size"):
@@ -128,7 +129,11 @@ def write_dataset(out: str | Path, spec: SceneDatasetSpec, progress: bool | None
 
 
 def _claim_folder(out: Path, spec: SceneDatasetSpec) -> None:
-    """Write scenes.json before anything else, so that a folder is never filled from two specs."""
+    """Write scenes.json before anything else, so that a folder is never filled from two specs.
+
+    Removes the temporary files of a run that was killed. Raises ValueError for a folder of another spec or of other
+    files.
+    """
     content = spec.to_dict()
     path = out / "scenes.json"
     if path.exists():
@@ -151,6 +156,8 @@ def _claim_folder(out: Path, spec: SceneDatasetSpec) -> None:
 
 
 class _Writer:
+    """Writes the data set of a spec below the folder `out`; calls `advance(n)` after n images."""
+
     def __init__(self, out: Path, spec: SceneDatasetSpec) -> None:
         self.out, self.spec, self.world = out, spec, spec.world
         self.advance: Callable[[int], None] = lambda _: None
@@ -159,22 +166,25 @@ class _Writer:
 
     @property
     def total(self) -> int:
+        """Number of images that will be written, for the progress bar."""
         sets = len(self.tasks) + len(OCCLUDED_FRACTIONS) + 3  # retrieval, HierarCaps, HierarImgs
         return self.spec.num_train + sets * self.spec.num_test
 
     def run(self) -> list[Path]:
+        """Write everything that doesn't exist yet; the folders of the training shards and of each evaluation set."""
         folders = [self._write_train()]
         folders += [self._write_task(task) for task in self.tasks]
         folders += [self._write_occluded(self.tasks[0], fraction) for fraction in OCCLUDED_FRACTIONS]
         return [*folders, self._write_retrieval(), self._write_hierarcaps(), self._write_hierarimgs()]
 
     def _write_train(self) -> Path:
-        """Training shards: key.png, key.txt (one caption), key.json (all captions, the chain, the scene)."""
+        """Write training shards: key.png, key.txt (one caption), key.json (all captions, the chain, the scene)."""
         folder = self.out / "train"
         self._write_shards(folder, "{:05d}.tar", self.spec.num_train, self._make_training_sampler())
         return folder
 
     def _make_training_sampler(self) -> Callable[[int], SampleFiles]:
+        """The function index -> files of a training sample; with false captions if the spec asks for them."""
         if self.spec.false_fraction:
             drawn = SceneSequence(self.world, self.train_seed, self.spec.num_train)
             noisy = NoisyCaptions(drawn, self.world, self.train_seed, self.spec.false_fraction)
@@ -187,7 +197,7 @@ class _Writer:
         return partial(self._make_training_sample, scenes)
 
     def _make_noisy_sample(self, scenes: Sequence[Scene], noisy: NoisyCaptions, index: int) -> SampleFiles:
-        """One caption, and whether it is correct."""
+        """png, txt (the only caption, true or false) and json (also whether it is correct)."""
         caption = noisy.get_caption(index)
         metadata = {
             **_describe_captions([caption], self.world),
@@ -201,6 +211,7 @@ class _Writer:
         }
 
     def _make_training_sample(self, scenes: Scenes, index: int) -> SampleFiles:
+        """png, txt (the first caption) and json (all captions, general ones, a chain, a description, the scene)."""
         sample, draws = scenes.read(index), RandomDraws(scenes.seed, index, CHAIN_STREAM)
         scene = sample.extra["scene"]
         metadata = {
@@ -217,14 +228,20 @@ class _Writer:
         }
 
     def _write_task(self, task: SceneTask) -> Path:
+        """Write a classification task; returns its folder."""
+
         def sample(index: int) -> SampleFiles:
+            """png, and cls: the label."""
             scene, label = task.sample(self.world, self.test_seed, index)
             return {"png": _encode_png(render(scene, self.spec.image_size)), "cls": str(label).encode()}
 
         return self._write_classification(task.name, task, sample)
 
     def _write_occluded(self, task: SceneTask, fraction: float) -> Path:
+        """Write a task with the center of its images hidden (fraction of the area); returns its folder."""
+
         def sample(index: int) -> SampleFiles:
+            """png with the center hidden, and cls: the label."""
             scene, label = task.sample(self.world, self.test_seed, index)
             hidden = occlude_center(render(scene, self.spec.image_size), fraction)
             return {"png": _encode_png(hidden), "cls": str(label).encode()}
@@ -232,16 +249,18 @@ class _Writer:
         return self._write_classification(f"occluded_{100 * fraction:g}", task, sample)
 
     def _write_classification(self, name: str, task: SceneTask, sample: Callable[[int], SampleFiles]) -> Path:
+        """Write class names, templates and shards of a task; returns its folder. sample: index -> png and cls."""
         folder = self._folder(name)
         _write_lines(folder / "classnames.txt", task.class_names)
         _write_lines(folder / "zeroshot_classification_templates.txt", task.templates)
         return self._write_test_shards(folder, sample)
 
     def _write_retrieval(self) -> Path:
-        """Complete captions in different wordings, one per line; no two scenes have the same meaning."""
+        """Write complete captions in different wordings, one per line; no two scenes have the same meaning."""
         chosen = _draw_different_scenes(self.world, self.test_seed, self.spec.num_test)
 
         def sample(index: int) -> SampleFiles:
+            """png, and txt: the captions, one per line."""
             scene, draws = chosen[index], RandomDraws(self.test_seed, index, RETRIEVAL_STREAM)
             texts = [make_complete_caption(scene, draws, self.world).text for _ in range(RETRIEVAL_CAPTIONS)]
             return {"png": _encode_png(render(scene, self.spec.image_size)), "txt": "\n".join(texts).encode()}
@@ -251,27 +270,29 @@ class _Writer:
         return self._write_test_shards(folder, sample)
 
     def _write_hierarcaps(self) -> Path:
-        """images/ and test.csv: id, four captions from general to specific joined by =>, url (a path), and the exact
-        log-ambiguities."""
+        """Write images/ and test.csv.
+
+        Columns: id; captions: four, from general to specific, joined by =>; url: a path; log_ambiguity: exact, in nats.
+        """
         folder = self.out / "hierarcaps"
         rows = []
         for index in range(self.spec.num_test):
-            scene, draws = (
-                self.world.draw_scene(self.test_seed, index),
-                RandomDraws(self.test_seed, index, HIERARCAPS_STREAM),
-            )
+            scene = self.world.draw_scene(self.test_seed, index)
+            draws = RandomDraws(self.test_seed, index, HIERARCAPS_STREAM)
             captions = make_caption_chain(scene, draws, self.world)
             url = f"images/{index:06d}.png"
             self._write_image(folder / url, scene)
-            truths = " ".join(f"{log_ambiguity(caption.meaning, self.world):.6f}" for caption in captions)
-            rows.append((index, " => ".join(caption.text for caption in captions), url, truths))
+            ambiguities = " ".join(
+                f"{log_ambiguity(caption.meaning, self.world):.6f}" for caption in captions
+            )
+            rows.append((index, " => ".join(caption.text for caption in captions), url, ambiguities))
         _write_table(folder / "test.csv", ("id", "captions", "url", "log_ambiguity"), rows)
         return folder
 
     def _write_hierarimgs(self) -> Path:
-        """images/ and instances.json as in COCO, and levels/ built from them as from COCO."""
+        """Write images/ and instances.json as in COCO, and levels/ built from them as from COCO."""
         folder = self.out / "hierarimgs"
-        world = replace(self.world, counts=(0.0, 0.0, 1.0))
+        world = replace(self.world, counts=(0.0, 0.0, 1.0))  # three objects, of which the levels show some
         images: list[dict[str, Any]] = []
         annotations: list[dict[str, Any]] = []
         for index in range(self.spec.num_test):
@@ -300,9 +321,11 @@ class _Writer:
         return folder
 
     def _folder(self, name: str) -> Path:
+        """The folder of an evaluation set."""
         return self.out / f"wds_scenes-{name}_test"
 
     def _write_test_shards(self, folder: Path, sample: Callable[[int], SampleFiles]) -> Path:
+        """Write test/0.tar, ... and test/nshards.txt below a folder, which is returned. sample: index -> its files."""
         count = self._write_shards(folder / "test", "{}.tar", self.spec.num_test, sample)
         _write_lines(folder / "test" / "nshards.txt", [str(count)])
         return folder
@@ -310,7 +333,10 @@ class _Writer:
     def _write_shards(
         self, folder: Path, name: str, length: int, sample: Callable[[int], SampleFiles]
     ) -> int:
-        """Write the shards that don't exist, each atomically; returns how many shards there are."""
+        """Write the shards that don't exist, each atomically; returns how many shards there are.
+
+        name:   pattern of the file names, such as "{:05d}.tar". length: number of samples. sample: index -> its files.
+        """
         starts = range(0, length, self.spec.shard_size)
         for number, start in enumerate(starts):
             indices = range(start, min(start + self.spec.shard_size, length))
@@ -322,11 +348,13 @@ class _Writer:
         return len(starts)
 
     def _make_sample(self, sample: Callable[[int], SampleFiles], index: int) -> SampleFiles:
+        """The files of a sample; advances the progress bar."""
         members = sample(index)
         self.advance(1)
         return members
 
     def _write_image(self, path: Path, scene: Scene) -> None:
+        """Write the image of a scene unless it exists; advances the progress bar."""
         if not path.exists():
             content = _encode_png(render(scene, self.spec.image_size))
             atomic_write(path, lambda temporary: temporary.write_bytes(content))
@@ -334,7 +362,10 @@ class _Writer:
 
 
 def _draw_different_scenes(world: World, seed: int, count: int) -> list[Scene]:
-    """The first scenes whose complete captions have different meanings; in a world of too few, they repeat."""
+    """The first `count` scenes of (world, seed) whose complete captions have different meanings.
+
+    A world of too few such scenes repeats them.
+    """
     found: dict[CaptionMeaning, Scene] = {}
     for index in range(MAX_TRIES * count):
         scene = world.draw_scene(seed, index)
@@ -372,6 +403,7 @@ def scale_min_pixels(size: int) -> int:
 
 
 def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, list[Any]]:
+    """The texts, levels and log-ambiguities (nats) of captions, as lists for JSON."""
     return {
         "captions": [caption.text for caption in captions],
         "caption_levels": [caption.level for caption in captions],
@@ -380,6 +412,7 @@ def _describe_captions(captions: Sequence[Caption], world: World) -> dict[str, l
 
 
 def _describe_scene(scene: Scene) -> dict[str, Any]:
+    """Objects, background and style of a scene, for JSON."""
     return {
         "objects": [asdict(obj) for obj in scene.objects],
         "background": scene.background,
@@ -388,17 +421,21 @@ def _describe_scene(scene: Scene) -> dict[str, Any]:
 
 
 def _encode_png(image: Image.Image) -> bytes:
+    """The image as the bytes of a PNG file."""
     file = io.BytesIO()
     image.save(file, format="png", compress_level=1)
     return file.getvalue()
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines of text atomically."""
     text = "".join(f"{line}\n" for line in lines)
     atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _write_table(path: Path, header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
+    """Write a CSV file atomically."""
+
     def fill(temporary: Path) -> None:
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([header, *rows])
